@@ -16,16 +16,16 @@ from collections import defaultdict
 import numpy as np
 import typer
 
-from iossim.backends.edge_simulator.execute import run
 from iossim.backends.numpy_reference.evaluate import evaluate_graph
-from iossim.dataflow.capacity import check as check_capacity
-from iossim.dataflow.optimize import POLICIES, plan
-from iossim.dataflow.plan import Variant
-from iossim.dataflow.pricing import step_load
-from iossim.devices.edge import EdgeDevice, edge_device
-from iossim.errors import DeviceError
+from iossim.base.errors import DeviceError
+from iossim.edge.capacity import check as check_capacity
+from iossim.edge.optimize import POLICIES, plan
+from iossim.edge.plan import Variant
+from iossim.edge.pricing import step_load
+from iossim.edge.simulator.execute import run
 from iossim.execution.made_inputs import made_arrays
 from iossim.execution.measured_run import largest_error
+from iossim.hardware.edge import EdgeDevice, edge_device
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.add import Add

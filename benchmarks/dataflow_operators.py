@@ -13,9 +13,9 @@ from collections.abc import Callable
 
 import typer
 
-from iossim.analysis.dataflow import dataflow
-from iossim.dataflow.plan import Variant
-from iossim.devices.edge import edge_device
+from iossim.edge.plan import Variant
+from iossim.edge.planned import dataflow
+from iossim.hardware.edge import edge_device
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.op import Op

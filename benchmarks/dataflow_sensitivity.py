@@ -23,12 +23,12 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from iossim.analysis.distribution import distributed
-from iossim.backends.edge_simulator.events import simulate
-from iossim.dataflow.optimize import plan
-from iossim.dataflow.plan import Variant
-from iossim.devices.edge import EdgeDevice, edge_device
-from iossim.errors import DeviceError
+from iossim.base.errors import DeviceError
+from iossim.edge.distributed import distributed
+from iossim.edge.optimize import plan
+from iossim.edge.plan import Variant
+from iossim.edge.simulator.events import simulate
+from iossim.hardware.edge import EdgeDevice, edge_device
 from iossim.ir.network import Network
 from iossim.models.load import load
 

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import iossim
-from iossim.analysis.schedule_diff import diff
 from iossim.schedule.schedule import Schedule
+from iossim.tasks.schedule_diff import diff
 
 NETWORKS = ("squeezenet", "inception_v3", "nasnet_a", "randwire")
 DEVICES = ("v100-sxm2", "a100-sxm-40gb")

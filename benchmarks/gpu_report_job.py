@@ -194,7 +194,7 @@ def backend_name(job: Job) -> str:
 
 def estimate_device(job: Job, own: str) -> str:
     """The profile for estimates: the one asked for, the device's own, or that of an H100."""
-    from iossim.devices.load import device_names
+    from iossim.hardware.load import device_names
 
     return job.device or (own if own in device_names() else FALLBACK_DEVICE)
 

@@ -30,7 +30,7 @@ PLAIN = ("sequential", "greedy")
 
 def section_graph(job: Job, model: str) -> None:
     """A network on the graph engine by schedules that need no search: what shows soonest whether the engine works."""
-    from iossim.analysis.measured_schedules import plain_schedule
+    from iossim.tasks.measured_schedules import plain_schedule
 
     network = load_network(job, model)
     backend = job.backend_of("graph")
@@ -41,9 +41,9 @@ def section_graph(job: Job, model: str) -> None:
 
 def section_warm_up(job: Job) -> None:
     """Compile what iossim compiles, once for all sections: bounds, pricing, a search at prices that are made up."""
-    from iossim.analysis.measured_schedules import plain_schedule
     from iossim.api import cost_model, optimize, search_options
     from iossim.cost.perturbed import PerturbedCostModel
+    from iossim.tasks.measured_schedules import plain_schedule
 
     begin_s = time.perf_counter()
     network = load_network(job, "squeezenet")
@@ -58,8 +58,8 @@ def section_warm_up(job: Job) -> None:
 
 def section_network(job: Job, model: str) -> None:
     """Sequential, greedy and IOS schedules of a network on both engines: times, outputs, and what stages take."""
-    from iossim.analysis.measured_schedules import plain_schedule
     from iossim.cost.measured.store import MeasurementStore
+    from iossim.tasks.measured_schedules import plain_schedule
 
     network = load_network(job, model)
     plain = {name: plain_schedule(network, name) for name in PLAIN}
@@ -179,7 +179,7 @@ def _stage_sums(
 
     Raises KeyboardInterrupt when the section's time is over; what is measured is in the store.
     """
-    from iossim.scheduling.assemble import reprice
+    from iossim.search.assemble import reprice
 
     sums: dict[str, float] = {}
     for cold in (False, True):
@@ -192,7 +192,7 @@ def _stage_sums(
 def _search(job: Job, network: Network, prices: MeasuredCostModel, seconds: float) -> Schedule:
     """The schedule that a measured search finds in its time, as ``iossim optimize`` does it."""
     from iossim.api import optimize, search_options
-    from iossim.scheduling.measured.budget import Budget
+    from iossim.search.measured.budget import Budget
 
     most = job.settings.search_measurements
     return optimize(

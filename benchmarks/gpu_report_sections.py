@@ -61,11 +61,11 @@ def run(args: argparse.Namespace) -> int:
 
 def section_prediction(job: Job) -> None:
     """How far the simulator is off, over all that was measured warm and computed what it should."""
-    from iossim.devices.load import device
+    from iossim.calibration.validation.measured_networks import evaluate_measured_networks
+    from iossim.calibration.validation.operators import evaluate_operators
+    from iossim.hardware.load import device
     from iossim.measurements.measured_networks import read_measured_networks
     from iossim.measurements.measurement_set import read_measurements
-    from iossim.validation.measured_networks import evaluate_measured_networks
-    from iossim.validation.operators import evaluate_operators
 
     path = job.out / "networks.jsonl"
     if path.is_file():
@@ -95,6 +95,6 @@ def section_prediction(job: Job) -> None:
 
 
 def _clocks() -> list[dict[str, Any]]:
-    from iossim.devices.nvidia_smi import gpus
+    from iossim.hardware.nvidia_smi import gpus
 
     return [asdict(gpu) for gpu in gpus()]

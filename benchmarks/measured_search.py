@@ -22,13 +22,13 @@ import numpy as np
 import iossim
 from iossim.cost.model import CostModel, MeasuringCostModel
 from iossim.schedule.problem import ScheduleProblem
-from iossim.scheduling.assemble import price_blocks, total_latency_us
-from iossim.scheduling.ios import solve
-from iossim.scheduling.measured.budget import Budget
-from iossim.scheduling.measured.schedule import expected_deviation
-from iossim.scheduling.measured.search import MeasuredSolution, measured_search
-from iossim.scheduling.measured.space import build_space
-from iossim.scheduling.options import SearchOptions, StageSpace
+from iossim.search.assemble import price_blocks, total_latency_us
+from iossim.search.ios import solve
+from iossim.search.measured.budget import Budget
+from iossim.search.measured.schedule import expected_deviation
+from iossim.search.measured.search import MeasuredSolution, measured_search
+from iossim.search.measured.space import build_space
+from iossim.search.options import SearchOptions, StageSpace
 
 DEVICE = "v100-sxm2"
 OPTIONS = SearchOptions(StageSpace("general", max_group_size=3, max_groups=8))

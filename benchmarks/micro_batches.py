@@ -18,11 +18,11 @@ import typer
 
 import iossim
 from iossim import api
-from iossim.analysis.micro_batches import benchmarks
-from iossim.memory_size import size_bytes
-from iossim.microbatching.configuration import Configuration, Part
-from iossim.microbatching.division import Division, divide
-from iossim.microbatching.reuse import front
+from iossim.base.memory_size import size_bytes
+from iossim.transforms.microbatching.configuration import Configuration, Part
+from iossim.transforms.microbatching.division import Division, divide
+from iossim.transforms.microbatching.micro_batches import benchmarks
+from iossim.transforms.microbatching.reuse import front
 
 app = typer.Typer(add_completion=False)
 

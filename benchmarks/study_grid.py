@@ -19,7 +19,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from iossim.reporting.study import write_report
+from iossim.report.study import write_report
 from iossim.study.run_directory import PARQUET, REPORT, RESULTS, SCHEDULES, TABLE
 from iossim.study.scenario import Device, Model, Scenario, Search
 from iossim.study.sweep import run_study

@@ -23,8 +23,8 @@ from iossim.cost.model import CostModelIdentity, Prices
 from iossim.ir.network import Network
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import Masks, ScheduleProblem
-from iossim.scheduling.ios import solve
-from iossim.scheduling.options import SearchOptions, StageSpace
+from iossim.search.ios import solve
+from iossim.search.options import SearchOptions, StageSpace
 
 PRUNED = StageSpace("general", max_group_size=3, max_groups=8)
 

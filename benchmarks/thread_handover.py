@@ -17,7 +17,7 @@ from time import perf_counter_ns
 from iossim.backends.onnxruntime_cpu.program import Segment, SessionProgram, Step, bind, make_arena
 from iossim.backends.onnxruntime_cpu.sessions import Sessions
 from iossim.backends.onnxruntime_cpu.worker_pool import WorkerPool
-from iossim.cores import usable_cores
+from iossim.base.cores import usable_cores
 from iossim.execution.lower import lower_stage
 from iossim.execution.memory import with_memory
 from iossim.ir.builder import GraphBuilder

@@ -18,25 +18,25 @@ from typing import TYPE_CHECKING
 from iossim._version import __version__
 
 if TYPE_CHECKING:
-    from iossim.analysis.comparison import Comparison
     from iossim.api import compare, cost_model, microbatch, optimize, simulate, simulate_events
-    from iossim.devices.load import device
-    from iossim.errors import IossimError
+    from iossim.base.errors import IossimError
+    from iossim.hardware.load import device
     from iossim.inquiries import corun, explain, predict, run_study
     from iossim.ir.network import Network
     from iossim.models.load import load
     from iossim.schedule.schedule import Schedule
+    from iossim.tasks.comparison import Comparison
 
 _HOMES = {
-    "Comparison": "iossim.analysis.comparison",
+    "Comparison": "iossim.tasks.comparison",
     "compare": "iossim.api",
     "cost_model": "iossim.api",
     "microbatch": "iossim.api",
     "optimize": "iossim.api",
     "simulate": "iossim.api",
     "simulate_events": "iossim.api",
-    "device": "iossim.devices.load",
-    "IossimError": "iossim.errors",
+    "device": "iossim.hardware.load",
+    "IossimError": "iossim.base.errors",
     "corun": "iossim.inquiries",
     "explain": "iossim.inquiries",
     "predict": "iossim.inquiries",

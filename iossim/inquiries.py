@@ -8,25 +8,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from iossim.analysis.explain import Explanation
-from iossim.analysis.explain import explain as explain_schedule
 from iossim.api import cost_model, simulate
-from iossim.devices.load import device as load_device
-from iossim.devices.profile import DeviceProfile
-from iossim.errors import OptionError
+from iossim.base.errors import OptionError
+from iossim.calibration.prediction.corun import Corun
+from iossim.calibration.prediction.corun import corun as run_side_by_side
+from iossim.calibration.prediction.kernel_table import read_kernels
+from iossim.calibration.prediction.network_table import NetworkTable, predict_network
 from iossim.execution.engine import Engine
+from iossim.hardware.load import device as load_device
+from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
 from iossim.models.load import load
-from iossim.prediction.corun import Corun
-from iossim.prediction.corun import corun as run_side_by_side
-from iossim.prediction.kernel_table import read_kernels
-from iossim.prediction.network_table import NetworkTable, predict_network
 from iossim.schedule.schedule import Schedule
-from iossim.scheduling.scheduler import Progress, ignore
+from iossim.search.scheduler import Progress, ignore
 from iossim.study.scenario import Scenario
 from iossim.study.scenario_file import read_scenario
 from iossim.study.study_run import StudyRun
 from iossim.study.sweep import run_study as sweep
+from iossim.tasks.explain import Explanation
+from iossim.tasks.explain import explain as explain_schedule
 
 
 def explain(

@@ -28,13 +28,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from iossim.checks import Check
     from iossim.cost.model import CostModel
     from iossim.cost.table import RecordingCostModel, TableCostModel
-    from iossim.devices.profile import DeviceProfile
     from iossim.execution.plan import Plan
+    from iossim.hardware.profile import DeviceProfile
     from iossim.ir.network import Network
     from iossim.schedule.schedule import Schedule
+    from iossim.tasks.checks import Check
 
 # iossim is imported where it is used: loading the plugin costs nothing. pytest is no requirement of iossim, so that nothing
 # else of it imports this module.
@@ -46,8 +46,8 @@ MakeRecorded = Callable[..., "RecordingCostModel"]
 @pytest.fixture(scope="session")
 def iossim_device() -> DeviceProfile:
     """A GPU of 5 SMs and 40 GB/s, otherwise as a T4."""
-    from iossim.devices.derive import derive
-    from iossim.devices.load import device
+    from iossim.hardware.derive import derive
+    from iossim.hardware.load import device
 
     facts = {"sm_count": 5, "dram_bandwidth_gbps": 40.0, "l2_mib": 0.5, "board_power_w": 10.0, "dram_gib": 2.0}
     return derive("iossim-test-gpu", device("t4"), facts)
@@ -110,7 +110,7 @@ def iossim_recorded(iossim_device: DeviceProfile) -> MakeRecorded:
 def assert_schedule_valid(schedule: Schedule, network: Network) -> None:
     """The schedule runs each unit of the network once, behind all that it reads."""
     __tracebackhide__ = True  # the test is shown, not this
-    from iossim.checks import valid
+    from iossim.tasks.checks import valid
 
     _assert(valid(schedule, network))
 
@@ -118,7 +118,7 @@ def assert_schedule_valid(schedule: Schedule, network: Network) -> None:
 def assert_latency_at_most(schedule: Schedule, limit_ms: float) -> None:
     """The schedule takes at most so many milliseconds, by the prices that it was found with."""
     __tracebackhide__ = True  # the test is shown, not this
-    from iossim.checks import latency_at_most
+    from iossim.tasks.checks import latency_at_most
 
     _assert(latency_at_most(schedule, limit_ms))
 
@@ -126,10 +126,10 @@ def assert_latency_at_most(schedule: Schedule, limit_ms: float) -> None:
 def assert_no_slower_than(
     schedule: Schedule, baseline: Schedule | Path | str, network: Network, prices: CostModel, tolerance: float = 0.0
 ) -> None:
-    """The schedule takes no longer than a saved one, priced by ``prices`` too (:func:`iossim.checks.no_slower_than`)."""
+    """The schedule takes no longer than a saved one, priced by ``prices`` too (:func:`iossim.tasks.checks.no_slower_than`)."""
     __tracebackhide__ = True  # the test is shown, not this
-    from iossim.checks import no_slower_than
     from iossim.schedule.schedule import Schedule
+    from iossim.tasks.checks import no_slower_than
 
     before = baseline if isinstance(baseline, Schedule) else Schedule.read(Path(baseline))
     _assert(no_slower_than(schedule, before, network, prices, tolerance))
@@ -138,8 +138,8 @@ def assert_no_slower_than(
 def assert_plan_race_free(plan: Plan | Schedule, network: Network | None = None, engine: str = "paper") -> None:
     """A plan, or the one of a schedule of ``network``, computes the same however its streams interleave."""
     __tracebackhide__ = True  # the test is shown, not this
-    from iossim.checks import race_free, runs_without_races
     from iossim.execution.plan import Plan
+    from iossim.tasks.checks import race_free, runs_without_races
 
     if isinstance(plan, Plan):
         _assert(race_free(plan))

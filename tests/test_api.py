@@ -9,9 +9,9 @@ import pytest
 
 import iossim
 from iossim import api
-from iossim.errors import OptionError, ScheduleError
-from iossim.reporting.schedule_words import optimality, summary
-from iossim.scheduling.options import SearchLimits, SearchOptions
+from iossim.base.errors import OptionError, ScheduleError
+from iossim.report.schedule_words import optimality, summary
+from iossim.search.options import SearchLimits, SearchOptions
 
 
 def test_every_public_name_is_there_and_documented() -> None:

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from iossim import compiled
+from iossim.base import compiled
 
 PROGRAM = """
-from iossim.compiled import jit, cache_folder
+from iossim.base.compiled import jit, cache_folder
 
 @jit
 def twice(x):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from iossim.errors import did_you_mean
+from iossim.base.errors import did_you_mean
 
 DEVICES = ["a100-pcie-40gb", "a100-sxm-40gb", "h100-sxm", "t4", "v100-sxm2"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from iossim.located_yaml import Dumper, LocatedYamlError, read_located, read_located_documents
+from iossim.base.located_yaml import Dumper, LocatedYamlError, read_located, read_located_documents
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from iossim.errors import OptionError
-from iossim.memory_size import size_bytes
+from iossim.base.errors import OptionError
+from iossim.base.memory_size import size_bytes
 
 
 @pytest.mark.parametrize(

@@ -19,17 +19,17 @@ from command_line import printed, printed_json, refused
 from onnx import TensorProto, helper
 from random_networks import random_inputs, random_network, unscheduled
 
+from iossim.base.notices import warn_once
+from iossim.base.registry import Group, PluginError
 from iossim.cli.main import main
 from iossim.cost.create import COST_MODELS, cost_model_names
-from iossim.devices.load import DEVICES, device, device_names, origin
 from iossim.execution.backend import BACKENDS, backend_names, create_backend, missing_for
 from iossim.execution.lower import lower_schedule
-from iossim.notices import warn_once
-from iossim.passes.pipeline import PASSES
-from iossim.registry import Group, PluginError
-from iossim.reporting.schedule_formats import OUTPUTS
-from iossim.rewriting.rule_sets import RULE_SETS, rule_set
-from iossim.scheduling.scheduler import schedule
+from iossim.hardware.load import DEVICES, device, device_names, origin
+from iossim.models.passes.pipeline import PASSES
+from iossim.report.schedule_formats import OUTPUTS
+from iossim.search.scheduler import schedule
+from iossim.transforms.rewriting.rule_sets import RULE_SETS, rule_set
 
 GROUPS: tuple[Group[Any], ...] = (COST_MODELS, DEVICES, PASSES, RULE_SETS, BACKENDS, OUTPUTS)
 PROJECT = Path(__file__).parent / "plugin_project"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from iossim.cli.main import build_command, main
-from iossim.devices.load import device as load_device
+from iossim.hardware.load import device as load_device
 from iossim.measurements.measurement_set import read_measurements
 
 README = Path(__file__).resolve().parents[1] / "README.md"

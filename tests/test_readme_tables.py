@@ -22,10 +22,10 @@ from markdown_tables import alike, differences, table
 
 import iossim
 from iossim.cli.main import main
-from iossim.devices.load import device
+from iossim.hardware.load import device
 from iossim.models.load import load
-from iossim.scheduling.options import SearchOptions
-from iossim.scheduling.scheduler import scheduler_names
+from iossim.search.options import SearchOptions
+from iossim.search.scheduler import scheduler_names
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from iossim.errors import ModelError, OptionError
-from iossim.registry import Group, module_names, modules
+from iossim.base.errors import ModelError, OptionError
+from iossim.base.registry import Group, module_names, modules
 
 LETTERS = {"beta": 2, "alpha": 1}
 GROUP: Group[int] = Group("letter {!r} is not known", lambda: LETTERS, LETTERS.get)
@@ -37,6 +37,8 @@ def test_modules_are_found_by_looking() -> None:
 
 
 def test_the_registry_knows_no_room() -> None:
-    told = "import sys, iossim.registry; print(sorted(name for name in sys.modules if name.startswith('iossim')))"
+    told = (
+        "import sys, iossim.base.registry; print(sorted(name for name in sys.modules if name.startswith('iossim')))"
+    )
     found = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True).stdout
-    assert found.strip() == "['iossim', 'iossim._version', 'iossim.errors', 'iossim.registry']"
+    assert found.strip() == "['iossim', 'iossim._version', 'iossim.base.errors', 'iossim.base.registry']"

@@ -13,14 +13,14 @@ from jsonschema import Draft202012Validator
 from random_networks import random_network, random_schedule
 
 from iossim.cost.table import PriceTable
-from iossim.devices.load import device, shipped_names
-from iossim.devices.template import write_template
-from iossim.devices.write import profile_yaml
+from iossim.hardware.load import device, shipped_names
+from iossim.hardware.template import write_template
+from iossim.hardware.write import profile_yaml
 from iossim.ir.types import Precision
 from iossim.measurements.formats.json_lines import to_json_lines
 from iossim.measurements.measurement import Header, Measurement, MeasurementSet, StageMeasurement
 from iossim.measurements.operator_kinds import KINDS, read_record
-from iossim.schemas import schema, schema_names
+from iossim.report.schemas import schema, schema_names
 
 COMMITTED = Path(__file__).resolve().parents[1] / "docs" / "schemas"
 PROFILES = Path(__file__).resolve().parents[1] / "hw_profiles"

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 from iossim import api
-from iossim.checks import latency_at_most, no_slower_than, race_free, runs_without_races, valid
+from iossim.base.errors import OptionError, ScheduleError
 from iossim.cost.table import RecordingCostModel, TableCostModel, read_table
-from iossim.errors import OptionError, ScheduleError
 from iossim.execution.lower import lower_schedule
 from iossim.models.seeded_network import seeded_network
-from iossim.scheduling.assemble import reprice
-from iossim.scheduling.scheduler import schedule
+from iossim.search.assemble import reprice
+from iossim.search.scheduler import schedule
+from iossim.tasks.checks import latency_at_most, no_slower_than, race_free, runs_without_races, valid
 
 PROJECT = Path(__file__).parent / "user_project"
 

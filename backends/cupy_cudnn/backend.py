@@ -27,7 +27,7 @@ from iossim.backends.cupy_cudnn.unit_program import UnitProgram
 from iossim.backends.cupy_cudnn.views import ELEMENT_BYTES, Memory, View, dense
 from iossim.backends.cupy_cudnn.weights import Weights
 from iossim.backends.cupy_cudnn.working_clock import WorkingClock
-from iossim.errors import OptionError, first_line
+from iossim.base.errors import OptionError, first_line
 from iossim.execution.backend import (
     BackendError,
     Choice,

@@ -22,7 +22,7 @@ from iossim.backends.cupy_cudnn.kernel_call import KernelCall, over_elements
 from iossim.backends.cupy_cudnn.service_kernels import RANDOMISE
 from iossim.backends.cupy_cudnn.views import ELEMENT_BYTES, Memory, View, dense
 from iossim.backends.cupy_cudnn.working_clock import WorkingClock
-from iossim.errors import first_line
+from iossim.base.errors import first_line
 
 COPIES = 8
 #: Rounds of all ways, and of the best of them.

@@ -16,7 +16,7 @@ from typing import Any
 from iossim.backends.cupy_cudnn.convolution import Convolution, TensorLayout
 from iossim.backends.cupy_cudnn.cudnn_library import make_findable, version_text
 from iossim.backends.cupy_cudnn.driver import EnginePlan, engines_first
-from iossim.errors import first_line
+from iossim.base.errors import first_line
 from iossim.execution.backend import BackendError
 
 #: What each operand is called in the variant pack.

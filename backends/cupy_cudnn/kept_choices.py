@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from iossim.errors import OptionError
+from iossim.base.errors import OptionError
+from iossim.base.user_files import read_text, write_atomically
 from iossim.execution.backend import BackendError
-from iossim.user_files import read_text, write_atomically
 
 FORMAT = "iossim choices of cuDNN's plans, 1"
 _REMEDY = "name another file, or remove this one"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from iossim.errors import OptionError, did_you_mean
+from iossim.base.errors import OptionError, did_you_mean
 from iossim.ir.types import Precision
 
 DEFAULT_WORKSPACE_LIMIT_BYTES = 256 * 2**20

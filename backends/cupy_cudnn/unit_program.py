@@ -1,6 +1,6 @@
 """A unit as calls on the device: which of its ops run in which cuDNN call or kernel, and what lies between them.
 
-The fusion is that of :mod:`iossim.lowering.unit`: a bias and an activation behind a convolution or a fully connected layer
+The fusion is that of :mod:`iossim.hardware.lowering.unit`: a bias and an activation behind a convolution or a fully connected layer
 are its epilogue; neighbouring element-wise ops are one kernel; a concat that must be computed is a kernel per term, which
 writes the term to its place. Reshapes, splits and slices inside a unit only change views. Values between two calls lie in
 the launch's scratch, in front of what cuDNN works in.

@@ -13,7 +13,7 @@ from time import perf_counter_ns
 import numpy as np
 
 from iossim.backends.numpy_reference.execute import execute
-from iossim.errors import OptionError
+from iossim.base.errors import OptionError
 from iossim.execution.backend import Choice, Choices, Context, Samples, Timing, without_variants
 from iossim.execution.engine import Engine
 from iossim.execution.made_inputs import made_inputs

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from iossim.errors import GraphError
+from iossim.base.errors import GraphError
 from iossim.execution.given_inputs import check_inputs
 from iossim.ir.graph import Graph
 from iossim.ir.network import Network

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from iossim.errors import ScheduleError
+from iossim.base.errors import ScheduleError
 from iossim.execution.given_inputs import check_graph, check_inputs
 from iossim.execution.memory import arena_of
 from iossim.execution.plan import Copy, Launch, Plan, Queue, Record, Region, Synchronize, Wait, accesses

@@ -20,8 +20,8 @@ from iossim.backends.onnxruntime_cpu.measuring import time_programs
 from iossim.backends.onnxruntime_cpu.program import bind, make_arena
 from iossim.backends.onnxruntime_cpu.sessions import ALGORITHMS, BLOCKED, PLAIN, Sessions
 from iossim.backends.onnxruntime_cpu.worker_pool import WorkerPool
-from iossim.cores import usable_cores
-from iossim.errors import OptionError, PlanError, did_you_mean
+from iossim.base.cores import usable_cores
+from iossim.base.errors import OptionError, PlanError, did_you_mean
 from iossim.execution.backend import Backend, BackendError, Choice, Choices, Context, Samples, Timing
 from iossim.execution.engine import Engine
 from iossim.execution.given_inputs import check_inputs

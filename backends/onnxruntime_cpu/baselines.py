@@ -8,8 +8,8 @@ from functools import partial
 from iossim.backends.onnxruntime_cpu.backend import missing
 from iossim.backends.onnxruntime_cpu.measuring import time_programs
 from iossim.backends.onnxruntime_cpu.program import Segment, SessionProgram
-from iossim.cores import usable_cores
-from iossim.errors import OptionError, did_you_mean, first_line
+from iossim.base.cores import usable_cores
+from iossim.base.errors import OptionError, did_you_mean, first_line
 from iossim.execution.backend import BackendError, Samples, Timing
 from iossim.ir.network import Network
 

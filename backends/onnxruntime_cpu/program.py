@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.backends.onnxruntime_cpu.sessions import Sessions
-from iossim.errors import ScheduleError
+from iossim.base.errors import ScheduleError
 from iossim.execution.given_inputs import check_graph, check_one_device
 from iossim.execution.plan import ALIGNMENT_BYTES, Copy, Launch, Plan, Record, Synchronize, Wait
 from iossim.ir.network import Network

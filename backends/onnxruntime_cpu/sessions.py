@@ -12,7 +12,7 @@ from collections.abc import Hashable, Sequence
 from functools import cache
 from typing import Any
 
-from iossim.errors import did_you_mean, first_line
+from iossim.base.errors import did_you_mean, first_line
 from iossim.execution.backend import BackendError
 from iossim.execution.plan import Launch
 from iossim.ir.network import Network

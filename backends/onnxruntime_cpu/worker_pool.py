@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Self
 
 from iossim.backends.onnxruntime_cpu.program import SessionProgram, Step
-from iossim.errors import IossimError, first_line
+from iossim.base.errors import IossimError, first_line
 from iossim.execution.backend import BackendError
 
 #: How long a thread may take to end: an op that runs meanwhile cannot be stopped.

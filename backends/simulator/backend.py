@@ -9,12 +9,12 @@ from iossim._version import __version__
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.backends.simulator.events import run_plan
 from iossim.backends.simulator.events.program import KernelLibrary
-from iossim.devices.load import device as load_device
-from iossim.devices.profile import DeviceProfile
-from iossim.errors import OptionError, did_you_mean
+from iossim.base.errors import OptionError, did_you_mean
 from iossim.execution.backend import BackendError, Choice, Choices, Context, Divided, Samples, Timing
 from iossim.execution.engine import Engine
 from iossim.execution.plan import Plan
+from iossim.hardware.load import device as load_device
+from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
 from iossim.ir.op import Array
 from iossim.ir.types import Precision

@@ -30,21 +30,21 @@ from iossim.backends.simulator.stage_model import (
     stage_spans,
 )
 from iossim.backends.simulator.structured_error import StructuredError
+from iossim.base.errors import OptionError, ScheduleError
 from iossim.cost.model import CostModelIdentity, Prices, StageBounds, Way
 from iossim.cost.stage_facts import StageFacts
-from iossim.devices.green_contexts import part_sizes
-from iossim.devices.load import device_names
-from iossim.devices.profile import DeviceProfile
-from iossim.errors import OptionError, ScheduleError
 from iossim.execution.backend import Divided
 from iossim.execution.engine import Engine
 from iossim.execution.in_place import InPlaceBuffers, in_place_buffers
 from iossim.execution.timeline import Span
+from iossim.hardware.green_contexts import part_sizes
+from iossim.hardware.load import device_names
+from iossim.hardware.lowering.kernel import Candidate
+from iossim.hardware.lowering.target import copy_candidates, target_of
+from iossim.hardware.lowering.unit import StepCandidates, lower_merged, lower_unit
+from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Block, Network
 from iossim.ir.types import Precision
-from iossim.lowering.kernel import Candidate
-from iossim.lowering.target import copy_candidates, target_of
-from iossim.lowering.unit import StepCandidates, lower_merged, lower_unit
 from iossim.schedule.batch import FASTEST, StageBatch
 from iossim.schedule.problem import Masks, ScheduleProblem, bits
 from iossim.schedule.schedule import Schedule, Stage

@@ -21,14 +21,14 @@ from iossim.backends.simulator.kernel_rows import (
     TILE_NUMBER,
     TILED_CLASSES,
 )
-from iossim.devices.compute_capability import SINCE_AMPERE, WARP_THREADS
-from iossim.devices.parameters import ModelParameters
-from iossim.devices.profile import DeviceProfile
-from iossim.errors import OptionError
+from iossim.base.errors import OptionError
+from iossim.hardware.compute_capability import SINCE_AMPERE, WARP_THREADS
+from iossim.hardware.lowering.gpu.matrix_product import BEFORE_VOLTA, ROW_LANES
+from iossim.hardware.lowering.gpu.tensor_core_product import TILE_REUSE
+from iossim.hardware.lowering.kernel import WorkClass
+from iossim.hardware.parameters import ModelParameters
+from iossim.hardware.profile import DeviceProfile
 from iossim.ir.types import Precision
-from iossim.lowering.gpu.matrix_product import BEFORE_VOLTA, ROW_LANES
-from iossim.lowering.gpu.tensor_core_product import TILE_REUSE
-from iossim.lowering.kernel import WorkClass
 
 Floats = NDArray[np.float64]
 

@@ -31,13 +31,13 @@ from iossim.backends.simulator.kernel_times import (
     grid_blocks,
     time_kernels,
 )
-from iossim.compiled import jit
+from iossim.base.compiled import jit
+from iossim.base.errors import PlanError, did_you_mean
 from iossim.cost.model import Way
-from iossim.devices.compute_capability import WARP_THREADS
-from iossim.devices.profile import DeviceProfile
-from iossim.errors import PlanError, did_you_mean
-from iossim.lowering.kernel import Candidate, Kernel, Libraries
-from iossim.lowering.occupancy import block_slots
+from iossim.hardware.compute_capability import WARP_THREADS
+from iossim.hardware.lowering.kernel import Candidate, Kernel, Libraries
+from iossim.hardware.lowering.occupancy import block_slots
+from iossim.hardware.profile import DeviceProfile
 from iossim.schedule.batch import FASTEST, steps_of, variant_of
 
 

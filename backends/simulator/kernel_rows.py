@@ -7,12 +7,12 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.devices.compute_capability import MultiprocessorLimits
+from iossim.hardware.compute_capability import MultiprocessorLimits
+from iossim.hardware.lowering.gpu.matrix_product import TILES
+from iossim.hardware.lowering.gpu.tensor_core_product import TILE_REUSE
+from iossim.hardware.lowering.kernel import Kernel, WorkClass
+from iossim.hardware.lowering.occupancy import resident_blocks
 from iossim.ir.types import Precision
-from iossim.lowering.gpu.matrix_product import TILES
-from iossim.lowering.gpu.tensor_core_product import TILE_REUSE
-from iossim.lowering.kernel import Kernel, WorkClass
-from iossim.lowering.occupancy import resident_blocks
 
 Floats = NDArray[np.float64]
 

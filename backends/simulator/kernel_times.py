@@ -50,7 +50,7 @@ from iossim.backends.simulator.kernel_rows import (
     TENSOR_CLASSES,
     TILED_CLASSES,
 )
-from iossim.compiled import jit
+from iossim.base.compiled import jit
 
 Floats = NDArray[np.float64]
 

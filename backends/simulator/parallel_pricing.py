@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 
 from iossim.backends.simulator.stage_model import MAX_GROUPS, Floats, StageKernels, price_masks
-from iossim.cores import usable_cores
+from iossim.base.cores import usable_cores
 from iossim.schedule.problem import Masks
 
 #: Fewer stages than this are priced by the thread that asks: some milliseconds, against the cost of handing them over.

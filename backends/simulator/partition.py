@@ -7,7 +7,7 @@ all SMs share, DRAM and the board's power, all groups together cannot have faste
 
     price = max(longest group, DRAM time of all, power time of all).
 
-Parts come in the sizes that the device allows (:mod:`iossim.devices.green_contexts`). Where there are more groups than parts,
+Parts come in the sizes that the device allows (:mod:`iossim.hardware.green_contexts`). Where there are more groups than parts,
 groups share one, the ``i``-th that of group ``i`` modulo the number of parts, one after another. A stage of one group has the
 whole device, and so has a merged one.
 
@@ -30,9 +30,9 @@ from iossim.backends.simulator.kernel_rows import kernel_table
 from iossim.backends.simulator.kernel_times import DRAM, POWER, time_kernels
 from iossim.backends.simulator.preparation import PreparedProblem, UnitPrice
 from iossim.backends.simulator.stage_model import ALONE
-from iossim.compiled import jit
+from iossim.base.compiled import jit
 from iossim.cost.model import StageBounds
-from iossim.devices.profile import DeviceProfile
+from iossim.hardware.profile import DeviceProfile
 from iossim.schedule.masks import find_groups, lowest_bit
 from iossim.schedule.problem import Masks
 from iossim.schedule.stage_hash import unit_keys

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from iossim.backends.simulator.kernel_model import KernelModel, KernelPrice
 from iossim.backends.simulator.stage_model import HOST, ISSUE_DEMAND, SLOT_KINDS, SLOTS, SPREAD, StageKernels
-from iossim.devices.parameters import EngineOverheads
-from iossim.lowering.kernel import Candidate, Kernel
-from iossim.lowering.unit import StepCandidates
+from iossim.hardware.lowering.kernel import Candidate, Kernel
+from iossim.hardware.lowering.unit import StepCandidates
+from iossim.hardware.parameters import EngineOverheads
 from iossim.schedule.batch import FASTEST
 from iossim.schedule.problem import Masks
 from iossim.schedule.stage_hash import unit_keys

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.compiled import jit
+from iossim.base.compiled import jit
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.hash_table import GrowingTable, find_slot
 from iossim.schedule.problem import Masks

@@ -24,12 +24,12 @@ from iossim.backends.simulator.device_rates import bandwidth_part
 from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.backends.simulator.kernel_rows import TENSOR_CLASSES
 from iossim.backends.simulator.kernel_work import KernelWork, kernel_work, least_block_us
-from iossim.devices.compute_capability import FP64_LANES, INT_LANES, TENSOR_CORES, WARP_THREADS
-from iossim.devices.profile import DeviceProfile
-from iossim.errors import OptionError
+from iossim.base.errors import OptionError
+from iossim.hardware.compute_capability import FP64_LANES, INT_LANES, TENSOR_CORES, WARP_THREADS
+from iossim.hardware.lowering.kernel import Kernel, ceil_div
+from iossim.hardware.lowering.occupancy import resident_blocks
+from iossim.hardware.profile import DeviceProfile
 from iossim.ir.types import Precision
-from iossim.lowering.kernel import Kernel, ceil_div
-from iossim.lowering.occupancy import resident_blocks
 
 
 class Pipe(StrEnum):

@@ -28,10 +28,10 @@ from iossim.backends.simulator.kernel_times import (
 )
 from iossim.backends.simulator.preparation import StageRun
 from iossim.cost.stage_facts import KernelFacts, Limit, StageFacts
-from iossim.devices.compute_capability import WARP_THREADS
+from iossim.hardware.compute_capability import WARP_THREADS
+from iossim.hardware.lowering.kernel import Kernel
+from iossim.hardware.lowering.occupancy import resident_blocks
 from iossim.ir.network import Network
-from iossim.lowering.kernel import Kernel
-from iossim.lowering.occupancy import resident_blocks
 from iossim.schedule.schedule import Stage
 
 

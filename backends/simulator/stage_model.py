@@ -35,7 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.backends.simulator.kernel_times import lost_part
-from iossim.compiled import jit
+from iossim.base.compiled import jit
 from iossim.schedule.masks import find_groups, lowest_bit
 from iossim.schedule.problem import Masks
 

@@ -12,13 +12,13 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from iossim.devices.nvidia_smi import gpus
-from iossim.errors import OptionError, did_you_mean
+from iossim.base.errors import OptionError, did_you_mean
 from iossim.execution.backend import BackendError, Choice, Choices, Context, Samples, Timing, without_variants
 from iossim.execution.engine import Engine
 from iossim.execution.given_inputs import check_graph, check_inputs, check_one_device
 from iossim.execution.made_inputs import made_inputs
 from iossim.execution.plan import Launch, Plan
+from iossim.hardware.nvidia_smi import gpus
 from iossim.ir.network import Network
 from iossim.ir.op import Array
 from iossim.ir.types import Precision

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from iossim.backends.torch_cuda.backend import usable_device
-from iossim.errors import OptionError, did_you_mean
+from iossim.base.errors import OptionError, did_you_mean
 from iossim.execution.backend import BackendError, Samples, Timing
 from iossim.execution.made_inputs import made_arrays
 from iossim.ir.network import Network

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from iossim.backends.torch_cuda.timing import Run
-from iossim.errors import first_line
+from iossim.base.errors import first_line
 from iossim.execution.backend import BackendError
 
 #: Runs before a capture: lazy initialisation and cuDNN's search for algorithms may not happen inside one.

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from iossim.base.errors import OptionError
 from iossim.cli import options
 from iossim.cli.options import whole_number
 from iossim.cli.outputs import plain_console, print_json
-from iossim.errors import OptionError
 
 if TYPE_CHECKING:
     from evidence.rule_generation.coverage import Coverage
@@ -67,10 +67,10 @@ def generate_rules(
     from evidence.rule_generation.coverage import coverage
     from evidence.rule_generation.generate import generate
     from evidence.rule_generation.vocabulary import TASO_INPUTS, TASO_OPS, read_vocabulary
+    from iossim.base.user_files import check_writable, write_atomically
     from iossim.cli.progress import progress_bars
-    from iossim.rewriting.rule_file import rule_fields, write_rules
-    from iossim.rewriting.rule_sets import rule_set
-    from iossim.user_files import check_writable, write_atomically
+    from iossim.transforms.rewriting.rule_file import rule_fields, write_rules
+    from iossim.transforms.rewriting.rule_sets import rule_set
 
     vocabulary = read_vocabulary(TASO_OPS if ops is None else ops, TASO_INPUTS if inputs is None else inputs)
     if seed < 0 or not 1 <= size <= _LARGEST:
@@ -96,7 +96,7 @@ def generate_rules(
         data |= {"counts": counts, "against": covered, "rules": [rule_fields(rule) for rule in found.rules]}
         print_json(data)
         return
-    from iossim.tables import Column, records_table
+    from iossim.base.tables import Column, records_table
 
     rows: list[dict[str, Any]] = [{"left after": label, "count": counts[name]} for name, label in _STAGES.items()]
     memory = "" if memory_gb is None else f", {memory_gb:.2f} GB"

@@ -85,9 +85,9 @@ def validate(
     Operators are judged by what a fit did not see: shapes by their hash, the largest shapes, and whole devices.
     """
     from evidence.validation.report import validate as recompute
-    from iossim.devices.load import device as load_device
-    from iossim.errors import OptionError
-    from iossim.user_files import check_writable
+    from iossim.base.errors import OptionError
+    from iossim.base.user_files import check_writable
+    from iossim.hardware.load import device as load_device
 
     if out is None and plot:
         raise OptionError("--plot needs a folder to write to; give --out DIR")

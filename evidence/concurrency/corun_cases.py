@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from evidence.concurrency.pairs import KernelPair
 from iossim.backends.simulator.raw_kernels import RawKernel
-from iossim.devices.override import overridden
-from iossim.devices.profile import DeviceProfile
+from iossim.calibration.prediction.corun import corun
 from iossim.execution.engine import Engine
-from iossim.prediction.corun import corun
+from iossim.hardware.override import overridden
+from iossim.hardware.profile import DeviceProfile
 
 #: The part of a measured time that a kernel has at least, where the gap before it is as long as all of it.
 _LEAST_PART = 0.05

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evidence.concurrency.corun_cases import CorunCase, simulated
-from iossim.devices.profile import DeviceProfile, with_values
+from iossim.hardware.profile import DeviceProfile, with_values
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]

@@ -16,8 +16,8 @@ from evidence.concurrency.corun_cases import CorunCase, Figure
 from evidence.concurrency.microbenchmarks import V100, Microbenchmark, MicroKernel, percent_in
 from iossim.backends.simulator.kernel_times import lost_part
 from iossim.backends.simulator.raw_kernels import Pipe, RawKernel
-from iossim.devices.profile import DeviceProfile
 from iossim.execution.engine import Engine
+from iossim.hardware.profile import DeviceProfile
 
 #: Of the recorded V100: its clock, as its fp64 pipe, full at an ILP of 4, makes 3.45e12 products a second in 2560 lanes; and
 #: what two copies reach of L2 (2.9 TB/s, where library kernels reach less) and of DRAM (726 GB/s).

@@ -16,12 +16,12 @@ from evidence.concurrency.pairs import KernelPair, PairKernel
 from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.backends.simulator.kernel_rows import TENSOR_CLASSES
 from iossim.backends.simulator.raw_kernels import Pipe, RawKernel
-from iossim.devices.profile import DeviceProfile
 from iossim.execution.engine import Engine
+from iossim.hardware.lowering.kernel import ceil_div
+from iossim.hardware.lowering.occupancy import resident_blocks
+from iossim.hardware.lowering.target import step_candidates
+from iossim.hardware.profile import DeviceProfile
 from iossim.ir.types import Precision
-from iossim.lowering.kernel import ceil_div
-from iossim.lowering.occupancy import resident_blocks
-from iossim.lowering.target import step_candidates
 from iossim.measurements.operator_kinds import read_record
 
 GRAPHS, STREAMS, PREFILL = "operators in graphs", "kernels on streams", "prefill beside decode"

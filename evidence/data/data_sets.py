@@ -8,7 +8,7 @@ from importlib import resources
 from pathlib import Path
 
 from evidence.data.formats import formats
-from iossim.devices.profile import DeviceProfile
+from iossim.hardware.profile import DeviceProfile
 from iossim.measurements import data_sets, measurement_set
 from iossim.measurements.data_sets import DataSets
 from iossim.measurements.measurement import MeasurementSet

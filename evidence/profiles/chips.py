@@ -17,10 +17,10 @@ from iossim.calibration.neutral import neutral
 from iossim.calibration.recording import Recording, default_weight, thinned
 from iossim.calibration.residuals import Residuals, device_times
 from iossim.calibration.samples import fit_nuisances, hidden, nuisances_us
-from iossim.devices.kind import GPU
-from iossim.devices.kinds.gpu import GPU_SPACE, TENSOR_SPACE
-from iossim.devices.parameter_space import ParameterSpace
-from iossim.devices.profile import DeviceProfile
+from iossim.hardware.kind import GPU
+from iossim.hardware.kinds.gpu import GPU_SPACE, TENSOR_SPACE
+from iossim.hardware.parameter_space import ParameterSpace
+from iossim.hardware.profile import DeviceProfile
 from iossim.measurements.measurement import MeasurementSet
 
 Floats = NDArray[np.float64]

@@ -1,7 +1,7 @@
 """What launches, graphs and synchronisations cost by generation, from tables of single measured figures.
 
 ``python -m evidence.profiles.launch_costs`` prints what the tables say, from which the defaults of
-:data:`iossim.devices.kinds.gpu.ENGINES` are rounded. The figures are few, of other machines than those that are simulated,
+:data:`iossim.hardware.kinds.gpu.ENGINES` are rounded. The figures are few, of other machines than those that are simulated,
 and some from discussions, so that each estimate comes with a standard deviation that says so:
 
 - *gap*: between kernels that wait in one stream. The mean of an RTX 5090, since gaps add up; a GeForce 3080's is about
@@ -31,7 +31,7 @@ from statistics import fmean, quantiles
 import numpy as np
 
 from evidence.data.data_sets import shared_data
-from iossim.devices.compute_capability import Architecture
+from iossim.hardware.compute_capability import Architecture
 from iossim.measurements.measurement import MeasurementError
 
 TABLE = Path("concurrency") / "launch_and_sync_costs.csv"

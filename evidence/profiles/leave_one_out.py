@@ -7,7 +7,7 @@ capability and SMs) are one source, and left out together. Chips with few rows a
 Tensor cores have one set of parameters for all generations, but for what no generation shares: their rows are judged by
 that set fitted to all other chips' rows, and what differs is taken from the nearest generation among them.
 
-:mod:`evidence.profiles.shipped_profiles` makes ``iossim/devices/transfer.yaml`` anew, with the sources, errors and bands
+:mod:`evidence.profiles.shipped_profiles` makes ``iossim/hardware/transfer.yaml`` anew, with the sources, errors and bands
 found here, and what the profile of the one device with published networks says of launches.
 """
 
@@ -21,7 +21,7 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
-import iossim.devices.transfer
+import iossim.hardware.transfer
 from evidence.profiles.chips import (
     Chip,
     DeviceSet,
@@ -33,6 +33,7 @@ from evidence.profiles.chips import (
     on_lanes,
     priced,
 )
+from iossim.base.user_files import write_atomically
 from iossim.calibration.board_state import NOT_TOLD
 from iossim.calibration.concurrency_fit import lent_by
 from iossim.calibration.fit import Fit
@@ -40,15 +41,14 @@ from iossim.calibration.neutral import facts_of, neutral
 from iossim.calibration.recording import Recording, lowered
 from iossim.calibration.residuals import Residuals, bands_by_kind
 from iossim.calibration.transfer import refined_values, source_device, transferred
-from iossim.devices.borrowed import Concurrency
-from iossim.devices.kinds.gpu import GPU_SPACE, PARAMETERS, TENSOR_SPACE
-from iossim.devices.load import device
-from iossim.devices.parameter_space import ParameterSpace
-from iossim.devices.parameters import CALL, ModelParameters
-from iossim.devices.profile import DeviceProfile, with_values
-from iossim.devices.transfer import CAPS, PROCESS_GAIN, SourceDevice, TransferTable, transferred_values
+from iossim.hardware.borrowed import Concurrency
+from iossim.hardware.kinds.gpu import GPU_SPACE, PARAMETERS, TENSOR_SPACE
+from iossim.hardware.load import device
+from iossim.hardware.parameter_space import ParameterSpace
+from iossim.hardware.parameters import CALL, ModelParameters
+from iossim.hardware.profile import DeviceProfile, with_values
+from iossim.hardware.transfer import CAPS, PROCESS_GAIN, SourceDevice, TransferTable, transferred_values
 from iossim.measurements.measurement import Measurement
-from iossim.user_files import write_atomically
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -282,18 +282,18 @@ def transfer_table(
 
 
 def write_transfer_table(result: LeaveOneOut, date: str) -> Path:
-    """Write ``iossim/devices/transfer.yaml``, which devices without measurements take their parameters from."""
+    """Write ``iossim/hardware/transfer.yaml``, which devices without measurements take their parameters from."""
     return _write(transfer_table(result, date, lent_by(device(CONCURRENCY_FROM))))
 
 
 def write_lent(lent: Concurrency) -> Path:
     """Write the table that ships anew, with what it lends of launches replaced."""
-    return _write(iossim.devices.transfer.transfer_table().model_copy(update={"concurrency": lent}))
+    return _write(iossim.hardware.transfer.transfer_table().model_copy(update={"concurrency": lent}))
 
 
 def _write(made: TransferTable) -> Path:
-    path = Path(iossim.devices.transfer.__file__).with_name("transfer.yaml")
+    path = Path(iossim.hardware.transfer.__file__).with_name("transfer.yaml")
     head = "# Made by: python -m evidence.profiles.shipped_profiles\n"
     write_atomically(path, head + yaml.safe_dump(made.model_dump(exclude_none=True), sort_keys=False, width=118))
-    iossim.devices.transfer.transfer_table.cache_clear()
+    iossim.hardware.transfer.transfer_table.cache_clear()
     return path

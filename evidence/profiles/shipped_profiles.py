@@ -1,7 +1,7 @@
 """The fitted profiles that ship, made from the shared tables: one command, twice the same.
 
 ``python -m evidence.profiles.shipped_profiles`` fits each chip with tables to all of them, and makes
-``devices/transfer.yaml`` in between: the chip with published networks comes first, since all others borrow from it. Each
+``hardware/transfer.yaml`` in between: the chip with published networks comes first, since all others borrow from it. Each
 fit begins at a point that knows no device, so that what ships decides nothing about what is made. Names of devices make
 those alone, and ``launches`` the gap and the cost of a launch of all that ship, their kernels left as they are: a second's work.
 """
@@ -23,13 +23,13 @@ from evidence.profiles.leave_one_out import (
     write_lent,
     write_transfer_table,
 )
+from iossim.base.errors import OptionError
 from iossim.calibration.calibrate import DeviceData
 from iossim.calibration.concurrency_fit import borrowing, lent_by
 from iossim.calibration.host_fit import fit_host
 from iossim.calibration.profile_fit import fit_profiles, uninformed, with_left_out
-from iossim.devices.load import device
-from iossim.devices.write import write_profile
-from iossim.errors import OptionError
+from iossim.hardware.load import device
+from iossim.hardware.write import write_profile
 
 #: Tables of single operators in fp32, by folder of the shared data.
 FOLDERS = ("kernels", "kernels_direct", "framework_operators")

@@ -9,8 +9,8 @@ from itertools import product
 from evidence.rule_generation.derivation import Derivations
 from evidence.rule_generation.equations import TEMPLATE, Equation, Evaluation, Outputs, Term, apply, inputs
 from evidence.rule_generation.vocabulary import Shape
-from iossim.rewriting.expression import Literal
-from iossim.rewriting.rule import PatternOp, Rule
+from iossim.transforms.rewriting.expression import Literal
+from iossim.transforms.rewriting.rule import PatternOp, Rule
 
 
 class Coverage(StrEnum):

@@ -16,12 +16,12 @@ import numpy as np
 
 from evidence.rule_generation.equations import TEMPLATE, Apply, Equation, Outputs, Term, inputs, ops, text
 from evidence.rule_generation.vocabulary import OPERANDS
-from iossim.rewriting.expression import Expression, Item, Literal, Shape, Variable
-from iossim.rewriting.expression import Sequence as TupleOf
-from iossim.rewriting.field import evaluate_exact, random_elements
-from iossim.rewriting.instance import Placed, place
-from iossim.rewriting.make import NotMadeError
-from iossim.rewriting.rule import PatternOp, Rule
+from iossim.transforms.rewriting.expression import Expression, Item, Literal, Shape, Variable
+from iossim.transforms.rewriting.expression import Sequence as TupleOf
+from iossim.transforms.rewriting.field import evaluate_exact, random_elements
+from iossim.transforms.rewriting.instance import Placed, place
+from iossim.transforms.rewriting.make import NotMadeError
+from iossim.transforms.rewriting.rule import PatternOp, Rule
 
 #: What attributes of a convolution may be a variable, and which values are tried.
 _GEOMETRY = {"strides": "s", "pads": "p", "dilations": "d"}

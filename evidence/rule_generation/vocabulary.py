@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from iossim.errors import GraphError, OptionError, did_you_mean
+from iossim.base.errors import GraphError, OptionError, did_you_mean
 from iossim.ir.op import Op
 from iossim.ir.types import DType, TensorType
-from iossim.rewriting.expression import Binding, Expression, ExpressionError, evaluate, parse_expression
+from iossim.transforms.rewriting.expression import Binding, Expression, ExpressionError, evaluate, parse_expression
 
 #: What the operands of a template are called in its expressions.
 OPERANDS = ("x", "y")

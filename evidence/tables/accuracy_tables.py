@@ -22,8 +22,8 @@ from evidence.tables.split_tables import (
 from evidence.validation.engines import EngineAgreement
 from evidence.validation.networks import NetworkEvaluation, largest, mean_size
 from evidence.validation.report import ValidationReport
-from iossim.reporting.accuracy_tables import measured_part, operators_part, percent, stages_part, titled, unwrapped
-from iossim.tables import Cell, Column, records_table
+from iossim.base.tables import Cell, Column, records_table
+from iossim.report.accuracy_tables import measured_part, operators_part, percent, stages_part, titled, unwrapped
 
 
 def accuracy_tables(report: ValidationReport) -> RenderableType:

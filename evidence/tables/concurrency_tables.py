@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from rich.table import Table
 
 from evidence.validation.concurrency import ALL_PAIRS, MODELS, RIGHT, ConcurrencyEvaluation, PairErrors, RatioErrors
-from iossim.tables import Cell, Column, records_table
+from iossim.base.tables import Cell, Column, records_table
 
 #: Of microbenchmarks beyond the bar so many of a mechanism are named.
 _NAMED = 5

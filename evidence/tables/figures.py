@@ -12,10 +12,10 @@ from evidence.profiles.leave_one_out import LeftOut
 from evidence.validation.engines import EngineAgreement
 from evidence.validation.networks import NetworkEvaluation
 from evidence.validation.report import ValidationReport, sampled_rows
-from iossim.reporting.figures.accuracy import HELD_OUT, SEEN, AccuracyGrid, operators_figures
-from iossim.reporting.figures.bars import bar_legend, bar_record, bar_specification, share_scales
-from iossim.reporting.figures.figure import Figure, Panel
-from iossim.tables import Cell
+from iossim.base.tables import Cell
+from iossim.report.figures.accuracy import HELD_OUT, SEEN, AccuracyGrid, operators_figures
+from iossim.report.figures.bars import bar_legend, bar_record, bar_specification, share_scales
+from iossim.report.figures.figure import Figure, Panel
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]

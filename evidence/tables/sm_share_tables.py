@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from rich.table import Table
 
 from evidence.validation.sm_shares import NetworkPairErrors, ShareEvaluation
-from iossim.tables import Cell, Column, records_table
+from iossim.base.tables import Cell, Column, records_table
 
 
 def sm_share_tables(found: ShareEvaluation) -> Iterator[tuple[str, Table, str]]:

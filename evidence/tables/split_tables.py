@@ -11,11 +11,11 @@ from rich.table import Table
 
 from evidence.validation.published_models import PUBLISHED_MODEL, FamilyErrors
 from evidence.validation.splits import SplitRows
-from iossim.prediction.accuracy import coverage, width
-from iossim.prediction.bands import key_of
-from iossim.reporting.accuracy_tables import FEWEST_SHOWN, few_rows, mean, percent, shown, unwrapped
-from iossim.tables import Cell, Column, records_table
-from iossim.validation.operators import OperatorEvaluation
+from iossim.base.tables import Cell, Column, records_table
+from iossim.calibration.prediction.accuracy import coverage, width
+from iossim.calibration.prediction.bands import key_of
+from iossim.calibration.validation.operators import OperatorEvaluation
+from iossim.report.accuracy_tables import FEWEST_SHOWN, few_rows, mean, percent, shown, unwrapped
 
 _TITLES = {"in_distribution": "in", "out_of_distribution": "out"}
 

@@ -17,16 +17,16 @@ from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.backends.simulator.events.program import KernelLibrary
 from iossim.backends.simulator.events.stages import stage_us
 from iossim.cost.model import CostModelIdentity, Prices, StageBounds
-from iossim.devices.profile import DeviceProfile
 from iossim.execution.engine import Engine
+from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.strategy import Strategy
-from iossim.scheduling.assemble import reprice
-from iossim.scheduling.counting import distinct_stages
-from iossim.scheduling.options import SearchOptions, StageSpace
-from iossim.scheduling.scheduler import schedule
+from iossim.search.assemble import reprice
+from iossim.search.counting import distinct_stages
+from iossim.search.options import SearchOptions, StageSpace
+from iossim.search.scheduler import schedule
 
 Floats = NDArray[np.float64]
 Progress = Callable[[int, int], None]

@@ -12,17 +12,17 @@ import numpy as np
 
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.backends.simulator.events import run_schedule
+from iossim.calibration.prediction.left_out import without_network
+from iossim.calibration.prediction.schedule_interval import ScheduleErrors
 from iossim.calibration.published_networks import SAMPLE
-from iossim.devices.profile import DeviceProfile
+from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
 from iossim.ir.types import Precision
 from iossim.measurements.published_figures import SEQUENTIAL, is_pinned, published_figures
 from iossim.models.load import load
-from iossim.prediction.left_out import without_network
-from iossim.prediction.schedule_interval import ScheduleErrors
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem
-from iossim.scheduling.scheduler import schedule, scheduler_names
+from iossim.search.scheduler import schedule, scheduler_names
 
 #: Two published latencies that differ by more than this are in a known order; repeats differ by less, or nearly.
 NOISE = 0.03

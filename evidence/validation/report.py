@@ -19,17 +19,17 @@ from evidence.validation.published_models import FamilyErrors, family_errors
 from evidence.validation.roofline import roofline_us
 from evidence.validation.sm_shares import ShareEvaluation, evaluate_shares
 from evidence.validation.splits import SplitRows, split_by_device, split_by_family, split_by_size
+from iossim.base.errors import OptionError, did_you_mean
 from iossim.calibration.recording import Recording, lowered
-from iossim.devices.load import device
-from iossim.devices.profile import DeviceProfile
-from iossim.errors import OptionError, did_you_mean
+from iossim.calibration.validation.measured_networks import MeasuredEvaluation, evaluate_all
+from iossim.calibration.validation.operators import OperatorEvaluation, evaluate_recording, held_out_fraction
+from iossim.calibration.validation.stages import StageEvaluation, evaluate_stages
+from iossim.calibration.validation.validate import quoted_otherwise
+from iossim.hardware.load import device
+from iossim.hardware.profile import DeviceProfile
 from iossim.measurements.data_sets import DataSets
 from iossim.models.load import load
-from iossim.scheduling.scheduler import StartProgress
-from iossim.validation.measured_networks import MeasuredEvaluation, evaluate_all
-from iossim.validation.operators import OperatorEvaluation, evaluate_recording, held_out_fraction
-from iossim.validation.stages import StageEvaluation, evaluate_stages
-from iossim.validation.validate import quoted_otherwise
+from iossim.search.scheduler import StartProgress
 
 PARTS = ("operators", "networks", "measured", "concurrency", "shares", "engines")
 #: What operators are held out by; without being asked for, families are not, and quickly only hashes are.

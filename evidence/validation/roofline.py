@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from iossim.base.least_squares import least_squares
 from iossim.calibration.samples import OperatorSamples
-from iossim.devices.profile import DeviceProfile
-from iossim.least_squares import least_squares
+from iossim.hardware.profile import DeviceProfile
 from iossim.measurements.measurement import Measurement
 from iossim.measurements.operator import Operator
 
@@ -109,7 +109,7 @@ def _with_floor(basis: Floats) -> Floats:
 def roofline_us(samples: OperatorSamples, chosen: Sequence[Measurement], fitted: Mask, measured_us: Floats) -> Floats:
     """Latencies by a roofline for each kind and precision, fitted on ``fitted`` rows; nan where they are too few.
 
-    The ``baseline`` of :func:`iossim.validation.operators.evaluate_recording`.
+    The ``baseline`` of :func:`iossim.calibration.validation.operators.evaluate_recording`.
     """
     operators = [m.operator for m in chosen]
     roofs = Roofs.of(operators, samples.profile)

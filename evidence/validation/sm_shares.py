@@ -47,10 +47,10 @@ from evidence.concurrency.sm_shares import (
 )
 from iossim.backends.simulator.device_rates import bandwidth_part
 from iossim.backends.simulator.kernel_model import KernelModel
-from iossim.devices.load import device
-from iossim.devices.profile import DeviceProfile
+from iossim.hardware.load import device
+from iossim.hardware.lowering.unit import StepCandidates, lower_unit
+from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network, Unit
-from iossim.lowering.unit import StepCandidates, lower_unit
 from iossim.models.load import load
 
 Floats = NDArray[np.float64]

@@ -20,13 +20,13 @@ from evidence.profiles.leave_one_out import LeaveOneOut, LeftOut
 from evidence.validation.families import KERNEL_FAMILIES
 from evidence.validation.roofline import CalibratedRoofline, Roofs
 from iossim.calibration.host_overhead import fit_overhead
+from iossim.calibration.prediction.accuracy import Accuracy, coverage, width
+from iossim.calibration.prediction.bands import kind_of
+from iossim.calibration.prediction.operator_interval import measured_over_predicted
 from iossim.calibration.recording import Recording, work
 from iossim.calibration.residuals import bands_by_kind
-from iossim.devices.profile import with_values
-from iossim.devices.provenance import Provenance
-from iossim.prediction.accuracy import Accuracy, coverage, width
-from iossim.prediction.bands import kind_of
-from iossim.prediction.operator_interval import measured_over_predicted
+from iossim.hardware.profile import with_values
+from iossim.hardware.provenance import Provenance
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]

@@ -23,9 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.calibration.neutral import NEUTRAL, facts_of
-from iossim.devices.kind import GPU
-from iossim.devices.profile import DeviceProfile, with_values
-from iossim.devices.transfer import PROCESS_GAIN
+from iossim.hardware.kind import GPU
+from iossim.hardware.profile import DeviceProfile, with_values
+from iossim.hardware.transfer import PROCESS_GAIN
 from iossim.measurements.measurement import Measurement, MeasurementSet
 
 Floats = NDArray[np.float64]

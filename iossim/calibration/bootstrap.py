@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cholesky, solve_triangular
 
+from iossim.base.least_squares import lsq_linear
 from iossim.calibration.fit import OUTLIER, Fit, profile_at, relative_errors
 from iossim.calibration.rounding import rounded
 from iossim.calibration.samples import Samples, coefficient_count
-from iossim.devices.parameter_space import ParameterSpace
-from iossim.least_squares import lsq_linear
+from iossim.hardware.parameter_space import ParameterSpace
 
 Floats = NDArray[np.float64]
 

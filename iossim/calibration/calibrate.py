@@ -20,9 +20,9 @@ from iossim.calibration.recording import Recording, weighted
 from iossim.calibration.residuals import Residuals, bands_by_kind, device_times, residuals_by_kind
 from iossim.calibration.rounding import rounded
 from iossim.calibration.samples import Samples, hidden
-from iossim.devices.parameter_space import ParameterSpace
-from iossim.devices.profile import DeviceProfile, with_values
-from iossim.devices.provenance import DataSet, KindError, Provenance
+from iossim.hardware.parameter_space import ParameterSpace
+from iossim.hardware.profile import DeviceProfile, with_values
+from iossim.hardware.provenance import DataSet, KindError, Provenance
 from iossim.ir.types import Precision
 from iossim.measurements.measurement import MeasurementError, MeasurementSet
 from iossim.measurements.operator import HELD_OUT_FRACTION

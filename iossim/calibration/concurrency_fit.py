@@ -15,16 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.backends.simulator.cost_model import SimulatorCostModel
+from iossim.base.least_squares import least_squares, lsq_linear
 from iossim.calibration.bootstrap import RESAMPLES, Bootstrap
 from iossim.calibration.host_fit import GAP
+from iossim.calibration.prediction.stage_price import can_be_priced, recorded_engine, stage_us
 from iossim.calibration.rounding import rounded
-from iossim.devices.borrowed import Concurrency
-from iossim.devices.profile import DeviceProfile, with_values
-from iossim.devices.provenance import DataSet, Provenance
+from iossim.hardware.borrowed import Concurrency
+from iossim.hardware.profile import DeviceProfile, with_values
+from iossim.hardware.provenance import DataSet, Provenance
 from iossim.ir.types import Precision
-from iossim.least_squares import least_squares, lsq_linear
 from iossim.measurements.measurement import MeasurementSet, StageMeasurement
-from iossim.prediction.stage_price import can_be_priced, recorded_engine, stage_us
 
 Floats = NDArray[np.float64]
 #: The noise of a figure over the prior's deviation, a quarter of the bounds' width: repeats differ by 2 to 4 per cent.

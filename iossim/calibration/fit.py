@@ -18,12 +18,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from iossim.base.least_squares import least_squares
 from iossim.calibration.board_state import NOT_TOLD, unslowed
 from iossim.calibration.samples import Samples, fit_nuisances, floor_us, nuisances_us
-from iossim.devices.parameter_space import ParameterSpace
-from iossim.devices.parameters import CALL
-from iossim.devices.profile import DeviceProfile, with_values
-from iossim.least_squares import least_squares
+from iossim.hardware.parameter_space import ParameterSpace
+from iossim.hardware.parameters import CALL
+from iossim.hardware.profile import DeviceProfile, with_values
 
 Floats = NDArray[np.float64]
 Progress = Callable[[int, float], None]

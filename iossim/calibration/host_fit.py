@@ -4,7 +4,7 @@ Rows of operators do not tell the gap: moved into what a call costs besides (``d
 rows show stays the same (:func:`with_gap`). Networks show the sum of gaps and launches; short units wait for the host
 and longer ones do not, but over a network either can stand for a good part of the other. A unit of nothing but launches tells
 them apart: a concat by itself, which launches a kernel a term. Both are drawn to what was measured elsewhere (the kind's
-:class:`~iossim.devices.kind.EngineCosts`), as far as that is known. Figures of concurrent schedules take no part.
+:class:`~iossim.hardware.kind.EngineCosts`), as far as that is known. Figures of concurrent schedules take no part.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from iossim.base.least_squares import least_squares
 from iossim.calibration.bootstrap import KEPT_RESAMPLES
 from iossim.calibration.published_networks import run_unit_after_unit
 from iossim.calibration.rounding import rounded
-from iossim.devices.profile import DeviceProfile, with_values
-from iossim.devices.provenance import DataSet
-from iossim.least_squares import least_squares
+from iossim.hardware.profile import DeviceProfile, with_values
+from iossim.hardware.provenance import DataSet
 
 Floats = NDArray[np.float64]
 

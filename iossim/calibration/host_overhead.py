@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.interpolate import BSpline
 
-from iossim.least_squares import least_squares
+from iossim.base.least_squares import least_squares
 from iossim.measurements.measurement import Header, Measurement, MeasurementSet
 
 Floats = NDArray[np.float64]

@@ -16,10 +16,10 @@ import numpy as np
 
 from iossim.calibration.residuals import device_times
 from iossim.calibration.samples import OperatorSamples, fit_nuisances, hidden
-from iossim.devices.compute_capability import Architecture
-from iossim.devices.kind import GPU
-from iossim.devices.load import device, shipped_names
-from iossim.devices.profile import DeviceProfile
+from iossim.hardware.compute_capability import Architecture
+from iossim.hardware.kind import GPU
+from iossim.hardware.load import device, shipped_names
+from iossim.hardware.profile import DeviceProfile
 from iossim.measurements.measurement import MeasurementError, MeasurementSet
 
 #: The typical factor (a median over rows) between predicted and measured time from which a label is doubted, if the

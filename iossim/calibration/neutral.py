@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from iossim.devices.kinds.gpu import GPU_SPACE
-from iossim.devices.profile import DeviceProfile, with_values
-from iossim.devices.transfer import CAPS, BoardFacts
+from iossim.hardware.kinds.gpu import GPU_SPACE
+from iossim.hardware.profile import DeviceProfile, with_values
+from iossim.hardware.transfer import CAPS, BoardFacts
 
 #: Round values that any GPU could have. Parameters that are not here start from
 #: the middle of their bounds.

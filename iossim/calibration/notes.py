@@ -12,7 +12,7 @@ from iossim.calibration.fit import Fit
 from iossim.calibration.labels import check_label
 from iossim.calibration.recording import Recording
 from iossim.calibration.residuals import device_times
-from iossim.devices.profile import DeviceProfile
+from iossim.hardware.profile import DeviceProfile
 from iossim.measurements.measurement import MeasurementSet
 from iossim.measurements.plausibility import check_plausible
 

@@ -16,10 +16,10 @@ from iossim.calibration.host_fit import fit_host
 from iossim.calibration.neutral import facts_of, neutral
 from iossim.calibration.published_networks import published_models, sequences
 from iossim.calibration.samples import SequenceSamples
-from iossim.devices.kinds.gpu import GPU_SPACE
-from iossim.devices.parameters import CALL
-from iossim.devices.profile import DeviceProfile, with_values
-from iossim.devices.transfer import CAPS, transfer_table, transferred_values
+from iossim.hardware.kinds.gpu import GPU_SPACE
+from iossim.hardware.parameters import CALL
+from iossim.hardware.profile import DeviceProfile, with_values
+from iossim.hardware.transfer import CAPS, transfer_table, transferred_values
 from iossim.measurements.operator import HELD_OUT_FRACTION
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from iossim.calibration.recording import STEADY_FACTOR
 from iossim.calibration.samples import SequenceSamples
-from iossim.devices.profile import DeviceProfile
+from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
 from iossim.measurements.published_figures import SEQUENTIAL, fitted_networks, published_stages_us
 from iossim.models.load import load

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from iossim.calibration.prediction.accuracy import Accuracy
+from iossim.calibration.prediction.bands import residual_bands
 from iossim.calibration.samples import OperatorSamples, nuisances_us
-from iossim.devices.profile import DeviceProfile
-from iossim.devices.provenance import Band, KindError
-from iossim.prediction.accuracy import Accuracy
-from iossim.prediction.bands import residual_bands
+from iossim.hardware.profile import DeviceProfile
+from iossim.hardware.provenance import Band, KindError
 
 Floats = NDArray[np.float64]
 

@@ -20,12 +20,12 @@ from iossim.calibration.board_state import (
 )
 from iossim.calibration.host_overhead import fit_overhead, has_floor, is_hidden, least_device_us, overhead_basis
 from iossim.calibration.neutral import neutral
-from iossim.devices.profile import DeviceProfile
+from iossim.calibration.prediction.candidate_table import CandidateTable
+from iossim.hardware.lowering.kernel import Candidate, Libraries
+from iossim.hardware.lowering.unit import lower_unit
+from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
-from iossim.lowering.kernel import Candidate, Libraries
-from iossim.lowering.unit import lower_unit
 from iossim.measurements.measurement import Measurement, MeasurementSet
-from iossim.prediction.candidate_table import CandidateTable
 
 Floats = NDArray[np.float64]
 #: What a row of a recording whose board slowed counts, over others: how fast its board is, it hardly tells.

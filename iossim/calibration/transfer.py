@@ -1,6 +1,6 @@
 """Transfer to devices without measurements, and its refinement with a handful of them.
 
-``iossim.devices.transfer`` says how parameters are transferred. Refinement is a maximum a posteriori fit: the transferred
+``iossim.hardware.transfer`` says how parameters are transferred. Refinement is a maximum a posteriori fit: the transferred
 values are the centre of a normal prior, whose widths are how far calibrated devices lie from each other. Common factors of
 arithmetic, of memory and of what a call costs beside come first, with prior widths of their own: a device that is slower
 than expected is so in all of its kernels, before it is in one. So twenty rows cannot bend what they do not show.
@@ -13,13 +13,15 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from iossim.base.least_squares import least_squares
 from iossim.calibration.fit import OUTLIER, relative_errors
 from iossim.calibration.neutral import facts_of
+from iossim.calibration.prediction.bands import band_key
 from iossim.calibration.samples import OperatorSamples, fit_nuisances
-from iossim.devices.kinds.gpu import GPU_SPACE
-from iossim.devices.parameters import CALL
-from iossim.devices.profile import DeviceProfile, with_values
-from iossim.devices.transfer import (
+from iossim.hardware.kinds.gpu import GPU_SPACE
+from iossim.hardware.parameters import CALL
+from iossim.hardware.profile import DeviceProfile, with_values
+from iossim.hardware.transfer import (
     ARITHMETIC,
     CAPS,
     MEMORY,
@@ -29,10 +31,8 @@ from iossim.devices.transfer import (
     transferred_provenance,
     transferred_values,
 )
-from iossim.least_squares import least_squares
 from iossim.measurements.measurement import MeasurementError, MeasurementSet
 from iossim.measurements.plausibility import check_plausible
-from iossim.prediction.bands import band_key
 
 Floats = NDArray[np.float64]
 

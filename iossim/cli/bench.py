@@ -23,8 +23,8 @@ from iossim.cli.outputs import (
 from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
-    from iossim.analysis.measured_schedules import MeasuredNetwork
     from iossim.execution.backend import Context
+    from iossim.tasks.measured_schedules import MeasuredNetwork
 
 Models = Annotated[
     list[str],
@@ -70,11 +70,11 @@ def bench(
     reads it, and bench.svg shows them.
     """
     from iossim import api
-    from iossim.analysis.measured_schedules import measure_network, split_names
+    from iossim.base.user_files import check_writable
     from iossim.execution.backend import backend_from
     from iossim.execution.engine import Engine
-    from iossim.scheduling.measured.budget import Budget
-    from iossim.user_files import check_writable
+    from iossim.search.measured.budget import Budget
+    from iossim.tasks.measured_schedules import measure_network, split_names
 
     _, baselines = split_names(compare, "--compare", plain=())
     chosen = options.known_schedulers(schedulers)
@@ -132,7 +132,7 @@ def _to_json(measured: MeasuredNetwork, context: Context) -> dict[str, object]:
 
 
 def _print(found: list[MeasuredNetwork], context: Context) -> None:
-    from iossim.reporting.measured_runs import disturbance, measured_table
+    from iossim.report.measured_runs import disturbance, measured_table
 
     console = plain_console()
     for number, measured in enumerate(found):
@@ -186,8 +186,8 @@ def _files(found: list[MeasuredNetwork], context: Context, plot: bool | None) ->
             )
     files: dict[str, Writer] = {"networks.jsonl": text_file("".join(lines))}
     if wants_plot(plot):
-        from iossim.analysis.measured_schedules import comparison_rows
-        from iossim.reporting.figures.comparison import comparison_figure
+        from iossim.report.figures.comparison import comparison_figure
+        from iossim.tasks.measured_schedules import comparison_rows
 
         title = f"Measured by {context.backend} on {context.device}, {context.precision}, {context.engine} engine"
         panels = {one.network.name: comparison_rows(one) for one in found}

@@ -15,7 +15,7 @@ from iossim.cli.outputs import plain_console, print_json, print_notes
 if TYPE_CHECKING:
     from iossim.calibration.calibrate import DeviceData
     from iossim.calibration.profile_fit import FittedProfiles
-    from iossim.devices.profile import DeviceProfile
+    from iossim.hardware.profile import DeviceProfile
 
 Files = Annotated[
     list[Path] | None,
@@ -89,12 +89,12 @@ def calibrate(
     """
     from datetime import date
 
+    from iossim.base.errors import OptionError
     from iossim.calibration.profile_fit import fit_profiles
     from iossim.cli.progress import progress_bars
-    from iossim.devices.load import device as load_device
-    from iossim.devices.load import device_names
-    from iossim.devices.write import check_writable, write_profile
-    from iossim.errors import OptionError
+    from iossim.hardware.load import device as load_device
+    from iossim.hardware.load import device_names
+    from iossim.hardware.write import check_writable, write_profile
 
     if device is None:
         raise OptionError(f"calibrate needs a device; give --device NAME; known: {', '.join(device_names())}")
@@ -151,9 +151,9 @@ def _file_name(profile: DeviceProfile) -> str:
 
 def _read(profile: DeviceProfile, own: Sequence[Path], also: Sequence[str]) -> list[DeviceData]:
     """The device's measurements, then those of each sister board."""
+    from iossim.base.errors import OptionError
     from iossim.calibration.calibrate import DeviceData
-    from iossim.devices.load import device as load_device
-    from iossim.errors import OptionError
+    from iossim.hardware.load import device as load_device
     from iossim.measurements.measurement_set import read_measurements
 
     given: dict[str, tuple[DeviceProfile, list[Path]]] = {profile.name: (profile, list(own))}
@@ -211,7 +211,7 @@ def _rows(found: FittedProfiles) -> list[dict[str, float | str | bool | None]]:
 
 
 def _print(found: FittedProfiles) -> None:
-    from iossim.reporting.calibration import error_table, parameter_table
+    from iossim.report.calibration import error_table, parameter_table
 
     console = plain_console()
     provenance = found.profile.provenance

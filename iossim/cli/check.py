@@ -7,13 +7,13 @@ from typing import Annotated
 
 import typer
 
+from iossim.base.errors import OptionError
 from iossim.cli import options
 from iossim.cli.exit_codes import ExitCode
 from iossim.cli.interrupt import interruptible
 from iossim.cli.option_groups import ModelOptions, PricingOptions, takes_options
 from iossim.cli.outputs import print_json
 from iossim.cli.progress import progress_bars
-from iossim.errors import OptionError
 
 MaxLatency = Annotated[
     float | None, typer.Option("--max-latency-ms", metavar="X", help="What the best schedule may take at most.")
@@ -46,8 +46,9 @@ def check(
     as_json: options.Json = False,
 ) -> None:
     """Schedule a model, and check that the schedule is valid, free of races, and as fast as is asked."""
-    from iossim import api, checks
+    from iossim import api
     from iossim.schedule.schedule import Schedule
+    from iossim.tasks import checks
 
     if max_latency_ms is None and baseline is None:
         raise OptionError("check needs something to check by: give --max-latency-ms X, --baseline SCHEDULE, or both")
@@ -64,7 +65,7 @@ def check(
             engine=pricing.engine,
             cost_model=prices,
             options=search,
-            progress=progress(scheduler),
+            progress=progress,
         )
     made = [checks.valid(found, network), checks.runs_without_races(found, network, pricing.engine)]
     if max_latency_ms is not None:

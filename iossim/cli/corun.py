@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from iossim.base.errors import OptionError
 from iossim.cli import options
 from iossim.cli.option_groups import takes_options
 from iossim.cli.outputs import (
@@ -19,10 +20,9 @@ from iossim.cli.outputs import (
     text_file,
     write_files,
 )
-from iossim.errors import OptionError
 
 if TYPE_CHECKING:
-    from iossim.prediction.corun import Corun
+    from iossim.calibration.prediction.corun import Corun
 
 #: Rows of the table without ``--all``.
 _ROWS_SHOWN = 40
@@ -72,12 +72,12 @@ def corun(
     Of each kernel the table tells when it ran, how many times its time alone it took since its stream had reached it, and
     through what it lost that: slots (no room on the SMs), issue, pipe (of arithmetic), L2, DRAM, power. Rows are counted from 0.
     """
-    from iossim.devices.load import device as load_device
-    from iossim.devices.load import device_names
+    from iossim.calibration.prediction.corun import corun as run_side_by_side
+    from iossim.calibration.prediction.kernel_table import read_kernels
     from iossim.execution.engine import Engine
-    from iossim.prediction.corun import corun as run_side_by_side
-    from iossim.prediction.kernel_table import read_kernels
-    from iossim.reporting.corun_words import corun_table, inferred_words, lanes, lost_words, makespan_words
+    from iossim.hardware.load import device as load_device
+    from iossim.hardware.load import device_names
+    from iossim.report.corun_words import corun_table, inferred_words, lanes, lost_words, makespan_words
 
     if device is None:
         raise OptionError(f"corun needs a device; give --device NAME; known: {', '.join(device_names())}")
@@ -119,18 +119,18 @@ def _shares(text: str) -> list[float]:
 def _files(run: Corun, title: str, outputs: TimelineOutputs) -> dict[str, Writer]:
     import json
 
-    from iossim.reporting.corun_words import corun_csv
+    from iossim.report.corun_words import corun_csv
 
     files = {
         "corun.json": text_file(json.dumps(run.to_json(), indent=1) + "\n"),
         "kernels.csv": text_file(corun_csv(run)),
     }
     if outputs.trace is not False:
-        from iossim.reporting.corun_trace import corun_trace
+        from iossim.report.corun_trace import corun_trace
 
         files["trace.json"] = text_file(corun_trace(run, title))
     if outputs.draws:
-        from iossim.reporting.figures.corun import corun_figure
+        from iossim.report.figures.corun import corun_figure
 
         files |= pictures(corun_figure(run, title))
     return files

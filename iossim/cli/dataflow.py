@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from iossim.base.errors import OptionError
 from iossim.cli import options
 from iossim.cli.exit_codes import ExitCode
 from iossim.cli.interrupt import interruptible
 from iossim.cli.option_groups import takes_options
 from iossim.cli.outputs import Writer, pictures, plain_console, print_json, text_file, wants_plot, write_files
 from iossim.cli.progress import progress_bars
-from iossim.errors import OptionError
 
 if TYPE_CHECKING:
-    from iossim.analysis.dataflow import Dataflow
-    from iossim.analysis.dataflow_runs import DataflowRun
-    from iossim.analysis.distribution import Distributed
-    from iossim.dataflow.plan import Plan
+    from iossim.edge.distributed import Distributed
+    from iossim.edge.plan import Plan
+    from iossim.edge.planned import Dataflow
+    from iossim.edge.runs import DataflowRun
     from iossim.ir.network import Network
 
 #: So many operators are told where neither --operator nor --all asks for others.
@@ -115,10 +115,10 @@ def optimize(
     several devices a plan each, and DIR/distribution.json.
     """
     from iossim import api
+    from iossim.base.user_files import check_writable
     from iossim.models.load import load
-    from iossim.reporting.dataflow_words import dataflow_table, dataflow_words
-    from iossim.reporting.distribution_words import distribution_table, distribution_words
-    from iossim.user_files import check_writable
+    from iossim.report.dataflow_words import dataflow_table, dataflow_words
+    from iossim.report.distribution_words import distribution_table, distribution_words
 
     name = _needed(device)
     if out is not None:
@@ -168,8 +168,8 @@ def explain(
 
 def tell_explained(found: Dataflow, operators: list[str], all_operators: bool, as_json: bool) -> None:
     """Print why the operators are as they are; of those named every split is priced."""
-    from iossim.analysis.dataflow_explain import explain_dataflow
-    from iossim.reporting.dataflow_explanation import explanation_lines, explanation_overview
+    from iossim.edge.explain import explain_dataflow
+    from iossim.report.dataflow_explanation import explanation_lines, explanation_overview
 
     explained = explain_dataflow(found, operators)
     if as_json:
@@ -212,8 +212,8 @@ def run(
     it is sent; with --processes each of them is a process, and what they send is counted.
     """
     from iossim import api
-    from iossim.analysis.dataflow_runs import run_distributed, run_plan
-    from iossim.dataflow.plan import Variant
+    from iossim.edge.plan import Variant
+    from iossim.edge.runs import run_distributed, run_plan
     from iossim.models.load import load
 
     name = _needed(device)
@@ -262,10 +262,10 @@ def _run_words(done: DataflowRun) -> str:
 
 
 def _files(found: Dataflow | Distributed, title: str, draws: bool) -> Mapping[str, Writer]:
-    from iossim.analysis.distribution import Distributed
-    from iossim.analysis.saved_plan import saved_plan
-    from iossim.dataflow.plan_json import distribution_to_json
-    from iossim.reporting.dataflow_trace import dataflow_trace
+    from iossim.edge.distributed import Distributed
+    from iossim.edge.plan_json import distribution_to_json
+    from iossim.edge.saved_plan import saved_plan
+    from iossim.report.dataflow_trace import dataflow_trace
 
     files: dict[str, Writer]
     if isinstance(found, Distributed):
@@ -273,7 +273,7 @@ def _files(found: Dataflow | Distributed, title: str, draws: bool) -> Mapping[st
         steps = {"steps": distribution_to_json(found.distribution)}
         files["distribution.json"] = text_file(json.dumps(found.to_json() | steps) + "\n")
         if draws:
-            from iossim.reporting.figures.distribution import distribution_figure
+            from iossim.report.figures.distribution import distribution_figure
 
             files |= pictures(distribution_figure(found, title))
         return files
@@ -283,14 +283,14 @@ def _files(found: Dataflow | Distributed, title: str, draws: bool) -> Mapping[st
         "trace.json": text_file(dataflow_trace(found, title)),
     }
     if draws:
-        from iossim.reporting.figures.dataflow_timeline import dataflow_timeline_figure
-        from iossim.reporting.figures.memory_use import memory_figure
+        from iossim.report.figures.dataflow_timeline import dataflow_timeline_figure
+        from iossim.report.figures.memory_use import memory_figure
 
         files |= pictures(memory_figure(found, title), dataflow_timeline_figure(found, title))
     return files
 
 
 def _plan_file(plan: Plan) -> Writer:
-    from iossim.dataflow.plan_json import plan_to_json
+    from iossim.edge.plan_json import plan_to_json
 
     return text_file(json.dumps(plan_to_json(plan)) + "\n")

@@ -12,7 +12,7 @@ from iossim.cli.options import whole_number
 from iossim.cli.outputs import print_json
 
 if TYPE_CHECKING:
-    from iossim.devices.profile import DeviceProfile
+    from iossim.hardware.profile import DeviceProfile
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="What to call the device.")]
 Like = Annotated[
@@ -59,10 +59,10 @@ def derive(
     Its predictions have the wider intervals of devices that were left out of the calibration. --samples refines it with a
     handful of measurements.
     """
-    from iossim.devices.derive import derive as derive_profile
-    from iossim.devices.load import device
-    from iossim.devices.write import check_writable, write_profile
-    from iossim.errors import OptionError
+    from iossim.base.errors import OptionError
+    from iossim.hardware.derive import derive as derive_profile
+    from iossim.hardware.load import device
+    from iossim.hardware.write import check_writable, write_profile
 
     facts: dict[str, float | int | str | None] = {
         "sm_count": sm,

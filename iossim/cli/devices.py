@@ -35,11 +35,11 @@ def register(app: typer.Typer) -> None:
 
 def list_devices(as_json: options.Json = False) -> None:
     """The devices that ship, the user's, and those of plugins; a profile that cannot be read is a warning."""
-    from iossim.devices.edge import edge_device
-    from iossim.devices.edge_names import edge_names
-    from iossim.devices.load import device, device_names, origin
-    from iossim.errors import IossimError
-    from iossim.notices import warn_once
+    from iossim.base.errors import IossimError
+    from iossim.base.notices import warn_once
+    from iossim.hardware.edge import edge_device
+    from iossim.hardware.edge_names import edge_names
+    from iossim.hardware.load import device, device_names, origin
 
     rows: list[dict[str, Any]] = []
     for name in device_names():
@@ -83,7 +83,7 @@ def list_devices(as_json: options.Json = False) -> None:
     if as_json:
         print_json(rows)
         return
-    from iossim.tables import Column, records_table
+    from iossim.base.tables import Column, records_table
 
     # A path may be long; what a device is called is read whole.
     shown = [{**row, "also": ", ".join(row["also"])} for row in rows]
@@ -96,9 +96,9 @@ def show_device(name: DeviceName, whole: Whole = False, as_json: options.Json = 
 
     With --all or --json the whole profile, which is a profile again: saved to a file, it is the same device.
     """
-    from iossim.devices.edge import edge_device
-    from iossim.devices.edge_names import edge_names
-    from iossim.devices.load import device
+    from iossim.hardware.edge import edge_device
+    from iossim.hardware.edge_names import edge_names
+    from iossim.hardware.load import device
 
     profile = edge_device(name) if name in edge_names() else device(name)
     if as_json:
@@ -109,8 +109,8 @@ def show_device(name: DeviceName, whole: Whole = False, as_json: options.Json = 
 
         typer.echo(yaml.safe_dump(profile.model_dump(mode="json"), sort_keys=False).rstrip())
         return
-    from iossim.devices.profile import DeviceProfile
-    from iossim.reporting.device_summary import device_summary, edge_summary
+    from iossim.hardware.profile import DeviceProfile
+    from iossim.report.device_summary import device_summary, edge_summary
 
     summary = device_summary(profile) if isinstance(profile, DeviceProfile) else edge_summary(profile)
     plain_console().print(summary)
@@ -118,8 +118,8 @@ def show_device(name: DeviceName, whole: Whole = False, as_json: options.Json = 
 
 def new_device(name: NewName, out: NewFile = None) -> None:
     """Write a profile to fill in, with a comment on each fact; a file that is there already is left alone."""
-    from iossim.devices.load import user_folder
-    from iossim.devices.template import write_template
+    from iossim.hardware.load import user_folder
+    from iossim.hardware.template import write_template
 
     path = out or Path(f"{name}.yaml")
     write_template(name, path, user_folder())
@@ -128,11 +128,11 @@ def new_device(name: NewName, out: NewFile = None) -> None:
 
 def validate_devices(profiles: Profiles, as_json: options.Json = False) -> None:
     """Check that facts are within what their generation has, and agree with one another; exit code 2 where they do not."""
-    from iossim.devices.edge import edge_device
-    from iossim.devices.edge_names import edge_names
-    from iossim.devices.load import device, file_beside
-    from iossim.devices.plausibility import implausible
-    from iossim.errors import DeviceError, IossimError
+    from iossim.base.errors import DeviceError, IossimError
+    from iossim.hardware.edge import edge_device
+    from iossim.hardware.edge_names import edge_names
+    from iossim.hardware.load import device, file_beside
+    from iossim.hardware.plausibility import implausible
 
     found: dict[str, list[str]] = {}
     for name in map(file_beside, profiles):

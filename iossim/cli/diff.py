@@ -37,14 +37,14 @@ def diff(
     as_json: options.Json = False,
 ) -> None:
     """Compare two saved schedules."""
-    from iossim.analysis.schedule_diff import diff as diff_schedules
     from iossim.schedule.schedule import Schedule
+    from iossim.tasks.schedule_diff import diff as diff_schedules
 
     found = diff_schedules(Schedule.read(a), Schedule.read(b), model)
     if as_json:
         print_json(found.to_json())
         return
-    from iossim.reporting.schedule_diff import diff_lines, diff_table
+    from iossim.report.schedule_diff import diff_lines, diff_table
 
     for line in diff_lines(found):
         typer.echo(line)

@@ -11,9 +11,9 @@ from typing import Any
 
 import typer
 
+from iossim.base.cores import usable_cores
 from iossim.cli import options
 from iossim.cli.outputs import print_json
-from iossim.cores import usable_cores
 
 #: Of a requirement such as ``onnxruntime>=1.18; extra == "cpu"``: the name, and the extra.
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
@@ -61,7 +61,7 @@ def gpus() -> list[dict[str, Any]]:
     """What ``nvidia-smi`` tells of each GPU; none where it is not there."""
     from dataclasses import asdict
 
-    from iossim.devices.nvidia_smi import gpus as found
+    from iossim.hardware.nvidia_smi import gpus as found
 
     return [asdict(gpu) for gpu in found()]
 
@@ -94,7 +94,7 @@ def backends() -> list[dict[str, Any]]:
 
 def devices() -> dict[str, Any]:
     """How many devices have a profile, and whether this machine's own CPU is one of them."""
-    from iossim.devices.load import device_names
+    from iossim.hardware.load import device_names
 
     names = device_names()
     return {"profiles": len(names), "cpu_profile": "cpu" in names}
@@ -102,13 +102,13 @@ def devices() -> dict[str, Any]:
 
 def plugins() -> list[dict[str, Any]]:
     """What other packages add: of which group, by which name, whose, and what is wrong with it, None where nothing is."""
+    from iossim.base.registry import Group
     from iossim.cost.create import COST_MODELS
-    from iossim.devices.load import DEVICES
     from iossim.execution.backend import BACKENDS
-    from iossim.passes.pipeline import PASSES
-    from iossim.registry import Group
-    from iossim.reporting.schedule_formats import OUTPUTS
-    from iossim.rewriting.rule_sets import RULE_SETS
+    from iossim.hardware.load import DEVICES
+    from iossim.models.passes.pipeline import PASSES
+    from iossim.report.schedule_formats import OUTPUTS
+    from iossim.transforms.rewriting.rule_sets import RULE_SETS
 
     groups: tuple[Group[Any], ...] = (COST_MODELS, DEVICES, PASSES, RULE_SETS, BACKENDS, OUTPUTS)
     return [
@@ -120,8 +120,8 @@ def plugins() -> list[dict[str, Any]]:
 
 def folders() -> dict[str, dict[str, Any]]:
     """Where what is kept stands, and whether it is there yet."""
+    from iossim.base.user_folders import user_cache, user_data
     from iossim.cost.measured.store import default_store
-    from iossim.user_folders import user_cache, user_data
 
     places: dict[str, Path] = {"data": user_data(), "measurement store": default_store(), "cache": user_cache()}
     return {name: {"path": str(path), "exists": path.exists()} for name, path in places.items()}

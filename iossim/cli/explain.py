@@ -60,10 +60,10 @@ def explain(
     A plan.json of 'iossim dataflow optimize' is explained operator by operator. Of a rewritten network each substitution is told: what it changed, and what the network took before and after it.
     """
     from iossim import api
-    from iossim.analysis.explain import explain as explain_schedule
-    from iossim.analysis.explain_rewriting import explain_rewriting
-    from iossim.analysis.saved_plan import is_saved_plan, planned_again
-    from iossim.user_files import check_writable
+    from iossim.base.user_files import check_writable
+    from iossim.edge.saved_plan import is_saved_plan, planned_again
+    from iossim.tasks.explain import explain as explain_schedule
+    from iossim.tasks.explain_rewriting import explain_rewriting
 
     if is_saved_plan(schedule):
         tell_explained(planned_again(schedule, device, model), [], all_stages, as_json)
@@ -77,8 +77,8 @@ def explain(
         found = explain_schedule(priced, network, prices, stage or None, progress("explain"))
     steps = explain_rewriting(saved, prices, model)
     if out is not None:
-        from iossim.reporting.dot import dot
-        from iossim.reporting.rewriting_words import rewriting_dot
+        from iossim.report.dot import dot
+        from iossim.report.rewriting_words import rewriting_dot
 
         files = {"graph.dot": text_file(dot(network, priced))}
         if steps:
@@ -87,12 +87,12 @@ def explain(
     if as_json:
         print_json({**found.to_json(), "rewriting": [step.to_json() for step in steps]})
         return
-    from iossim.reporting.explanation import LEGEND, choices_table, kernels_table, long_lines, overview, short_lines
+    from iossim.report.explanation import LEGEND, choices_table, kernels_table, long_lines, overview, short_lines
 
     for line in overview(found):
         typer.echo(line)
     if steps and not stage:
-        from iossim.reporting.rewriting_words import rewriting_lines
+        from iossim.report.rewriting_words import rewriting_lines
 
         typer.echo("")
         for line in rewriting_lines(steps, whole=all_stages):

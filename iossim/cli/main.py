@@ -14,12 +14,12 @@ from typing import Annotated, Any
 import typer
 
 from iossim._version import __version__
+from iossim.base.errors import IossimError
+from iossim.base.registry import modules
 from iossim.cli.exit_codes import ExitCode
 from iossim.cli.flags import with_flags
 from iossim.cli.interrupt import StopNow, hears_interrupts
 from iossim.cli.options import DEFAULT_REWRITE, help_without_command
-from iossim.errors import IossimError
-from iossim.registry import modules
 
 #: The base of the errors of typer's own parser: unknown options, missing arguments, values of the wrong type.
 _ParserError: type[Exception] = typer.BadParameter.__mro__[2]

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from iossim.base.errors import OptionError, did_you_mean
 from iossim.cli import options
 from iossim.cli.option_groups import OptionGroup, takes_options
 from iossim.cli.outputs import plain_console, print_json
-from iossim.errors import OptionError, did_you_mean
 
 if TYPE_CHECKING:
     from iossim.cost.measured.record import MeasurementRecord
@@ -105,7 +105,7 @@ def list_measurements(
     total = sum(one.records for one in held)
     typer.echo(f"{path}: {total:,} measurements in {len(held)} context{'s' * (len(held) != 1)}")
     if records and rows:
-        from iossim.tables import Column, records_table
+        from iossim.base.tables import Column, records_table
 
         shown = ("kind", "measured", "copy_us", "spread_percent", "rounds", "date")
         plain_console().print(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from iossim.base.errors import OptionError
 from iossim.cli import options
 from iossim.cli.option_groups import takes_options
 from iossim.cli.outputs import (
@@ -20,10 +21,9 @@ from iossim.cli.outputs import (
     write_files,
 )
 from iossim.cli.progress import progress_bars
-from iossim.errors import OptionError
 
 if TYPE_CHECKING:
-    from iossim.microbatching.micro_batching import MicroBatching
+    from iossim.transforms.microbatching.micro_batching import MicroBatching
 
 Model = Annotated[
     str | None, typer.Argument(metavar="[MODEL]", help="A model, as for 'iossim optimize'; or none, and --table.")
@@ -84,10 +84,10 @@ def microbatch(
     --total-workspace all share one, divided by an integer program; with --memory-limit activations share it too.
     """
     from iossim import api
-    from iossim.memory_size import size_bytes
+    from iossim.base.memory_size import size_bytes
+    from iossim.base.user_files import check_writable
     from iossim.models.load import load
-    from iossim.reporting.micro_batch_words import micro_batch_table, total_words
-    from iossim.user_files import check_writable
+    from iossim.report.micro_batch_words import micro_batch_table, total_words
 
     if (model is None) == (table is None):
         raise OptionError(
@@ -137,7 +137,7 @@ def microbatch(
 def _files(found: MicroBatching, title: str, draws: bool) -> dict[str, Writer]:
     files = {"microbatch.json": text_file(json.dumps(found.to_json(), indent=1) + "\n")}
     if draws:
-        from iossim.reporting.figures.micro_batches import front_figure, workspace_figure
+        from iossim.report.figures.micro_batches import front_figure, workspace_figure
 
         files |= pictures(front_figure(found, title), workspace_figure(found, title))
     return files

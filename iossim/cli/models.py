@@ -16,8 +16,8 @@ from iossim.cli.option_groups import ModelOptions, takes_options
 from iossim.cli.outputs import plain_console, print_json, tell_written
 
 if TYPE_CHECKING:
-    from iossim.analysis.network_summary import Summary
     from iossim.ir.network import Network
+    from iossim.tasks.network_summary import Summary
 
 #: Rows of blocks that are read; of a network with more, so many of the largest are shown, with so many kinds each.
 _ROWS_READ, _ROWS_SHOWN, _KINDS_SHOWN = 24, 12, 6
@@ -62,7 +62,7 @@ def show_model(
     as_json: options.Json = False,
 ) -> None:
     """What is in a network; of many different blocks the largest alone, without --all."""
-    from iossim.analysis.network_summary import summarise
+    from iossim.tasks.network_summary import summarise
 
     network = reading.network(model)
     found = summarise(network)
@@ -208,7 +208,7 @@ def _show(title: str, rows: list[dict[str, str]] | list[dict[str, object]], as_j
     if as_json:
         print_json(rows)
         return
-    from iossim.tables import Column, records_table
+    from iossim.base.tables import Column, records_table
 
     columns = [Column(key, wraps=key in ("block", "description", "kinds", "title")) for key in rows[0]]
     plain_console().print(records_table(title, rows, columns))  # type: ignore[arg-type]

@@ -215,8 +215,8 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else
 
 def known_schedulers(names: str) -> list[str]:
     """``sequential,ios-both`` as a list; raises OptionError for a scheduler that is not known, or none at all."""
-    from iossim.errors import OptionError, did_you_mean
-    from iossim.scheduling.scheduler import scheduler_names
+    from iossim.base.errors import OptionError, did_you_mean
+    from iossim.search.scheduler import scheduler_names
 
     chosen = list(dict.fromkeys(filter(None, names.split(","))))
     for name in chosen:

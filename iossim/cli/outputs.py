@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from iossim.base.errors import OptionError
 from iossim.cli import options
 from iossim.cli.option_groups import OptionGroup
-from iossim.errors import OptionError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from iossim.execution.execution import Execution
     from iossim.execution.timeline import Span
     from iossim.ir.network import Network
-    from iossim.reporting.figures.figure import Figure
+    from iossim.report.figures.figure import Figure
     from iossim.schedule.schedule import Schedule
 
 Writer = Callable[[Path], None]
@@ -40,7 +40,7 @@ class TimelineOutputs(OptionGroup):
 
     def check_files(self) -> None:
         """Refuse what cannot be written before the work starts."""
-        from iossim.user_files import check_writable
+        from iossim.base.user_files import check_writable
 
         if self.out is None and (self.trace or self.plot):
             raise OptionError(f"{'--trace' if self.trace else '--plot'} needs a folder to write to; give --out DIR")
@@ -82,18 +82,18 @@ class ScheduleOutputs(TimelineOutputs):
         Trace and picture show ``execution``, where it is given, in place of the cost model's own timeline.
         """
         from iossim.cost.model import ProvidesTimeline
-        from iossim.reporting.dot import dot
+        from iossim.report.dot import dot
 
         files: dict[str, Writer] = {"schedule.json": schedule.save, "graph.dot": text_file(dot(network, schedule))}
         if not isinstance(cost_model, ProvidesTimeline):
             return files
         spans: Sequence[Span] = cost_model.timeline(network, schedule) if execution is None else execution.spans
         if self.trace is not False:
-            from iossim.reporting.perfetto_trace import perfetto_trace
+            from iossim.report.perfetto_trace import perfetto_trace
 
             files["trace.json"] = text_file(perfetto_trace(network, schedule, spans, execution))
         if self.draws:
-            from iossim.reporting.figures.schedule_timeline import timeline_figure
+            from iossim.report.figures.schedule_timeline import timeline_figure
 
             files |= pictures(timeline_figure(network, schedule, spans, sequential_us, execution))
         return files
@@ -113,21 +113,21 @@ def wants_plot(plot: bool | None) -> bool:
 
 def pictures(*figures: Figure) -> dict[str, Writer]:
     """Each figure as SVG and as PNG, under its name."""
-    from iossim.reporting.figures.pictures import picture_files
+    from iossim.report.figures.pictures import picture_files
 
     return picture_files(figures, "svg", "png", titled=True)
 
 
 def text_file(text: str) -> Writer:
     """Writes a file of that text."""
-    from iossim.user_files import write_atomically
+    from iossim.base.user_files import write_atomically
 
     return lambda path: write_atomically(path, text)
 
 
 def write_files(folder: Path, files: Mapping[str, Writer]) -> None:
     """Write files by name into a folder, all or none, and say so on standard error."""
-    from iossim.user_files import write_all
+    from iossim.base.user_files import write_all
 
     tell_written(write_all(folder, files))
 

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from iossim.base.errors import OptionError
 from iossim.cli import options
 from iossim.cli.option_groups import ModelOptions, takes_options
 from iossim.cli.outputs import plain_console, print_notes, tell_written
-from iossim.errors import OptionError
 
 if TYPE_CHECKING:
-    from iossim.devices.profile import DeviceProfile
+    from iossim.base.tables import Cell
+    from iossim.calibration.prediction.network_table import NetworkTable
     from iossim.execution.engine import Engine
-    from iossim.prediction.network_table import NetworkTable
-    from iossim.tables import Cell
+    from iossim.hardware.profile import DeviceProfile
 
 #: Rows of a model that are read; of one with more, so many of the most expensive are shown.
 _ROWS_READ, _ROWS_SHOWN = 24, 16
@@ -83,10 +83,10 @@ def predict(
     The ops of a model are those of the graph that is scheduled (constants and batch norms folded, identities and dead ops
     gone), by the names that its file has for them; with --units they are fused into schedule units.
     """
-    from iossim.devices.load import device as load_device
-    from iossim.devices.load import device_names
+    from iossim.base.user_files import check_file, write_atomically
     from iossim.execution.engine import Engine
-    from iossim.user_files import check_file, write_atomically
+    from iossim.hardware.load import device as load_device
+    from iossim.hardware.load import device_names
 
     if device is None:
         raise OptionError(f"predict needs a device; give --device NAME; known: {', '.join(device_names())}")
@@ -120,9 +120,9 @@ def _is_model(source: str) -> bool:
 def _of_table(
     path: Path, kind: str | None, profile: DeviceProfile, engine: Engine, reading: OpByOp, as_json: bool
 ) -> str:
+    from iossim.calibration.prediction.operator_table import predicted_csv, predicted_json, read_operators
+    from iossim.calibration.prediction.predict import predict as predict_operators
     from iossim.ir.types import Precision
-    from iossim.prediction.operator_table import predicted_csv, predicted_json, read_operators
-    from iossim.prediction.predict import predict as predict_operators
 
     for option in fields(OpByOp):
         if option.name != "dtype" and getattr(reading, option.name) != option.default:
@@ -135,7 +135,7 @@ def _of_table(
 
 
 def _of_model(model: str, profile: DeviceProfile, engine: Engine, reading: OpByOp) -> NetworkTable:
-    from iossim.prediction.network_table import predict_network
+    from iossim.calibration.prediction.network_table import predict_network
 
     network = reading.network(model)
     profile.require(network.precision)
@@ -144,7 +144,7 @@ def _of_model(model: str, profile: DeviceProfile, engine: Engine, reading: OpByO
 
 def _show(table: NetworkTable, whole: bool) -> None:
     """The rows in the model's order, or the most expensive of many; and the total."""
-    from iossim.tables import Column, records_table
+    from iossim.base.tables import Column, records_table
 
     network, rows = table.network, list(table.rows)
     what = "units" if any(len(row.ops) > 1 for row in rows) else "ops"

@@ -106,7 +106,7 @@ def profile(
 
 def _describe_host_cpu(device: str) -> None:
     """Make the profile of this machine's own CPU, if that is the device and has none yet: calibrate needs it."""
-    from iossim.devices.host_cpu import HOST_CPU, host_cpu_path, measure_host_cpu, save_host_cpu
+    from iossim.hardware.host_cpu import HOST_CPU, host_cpu_path, measure_host_cpu, save_host_cpu
 
     if device == HOST_CPU and not host_cpu_path().exists():
         typer.echo(f"described this machine's CPU in {save_host_cpu(measure_host_cpu())}", err=True)
@@ -118,8 +118,8 @@ def duration(seconds: float) -> str:
 
 
 def _print(name: str, context: Context, found: Profile, path: Path) -> None:
+    from iossim.base.tables import Column, records_table
     from iossim.cost.measured.profiling import NOISY
-    from iossim.tables import Column, records_table
 
     console = plain_console()
     where = f"{context.backend} on {context.device}, {context.precision}, {context.engine} engine"

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars
 
-    from iossim.scheduling.measured.search import MeasuredProgress
-    from iossim.scheduling.scheduler import Progress
+    from iossim.search.measured.search import MeasuredProgress
+    from iossim.search.scheduler import Progress
 
 
 @contextmanager

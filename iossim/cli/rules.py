@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
+from iossim.base.registry import modules
 from iossim.cli import options
 from iossim.cli.flags import with_flags
 from iossim.cli.outputs import plain_console, print_json
-from iossim.registry import modules
 
 SetName = Annotated[
     str,
@@ -37,9 +37,9 @@ def register(app: typer.Typer) -> None:
 
 def list_rules(as_json: options.Json = False) -> None:
     """The sets that ship and those of plugins, with their rules counted; a plugin that does not work is a warning."""
-    from iossim.errors import IossimError
-    from iossim.notices import warn_once
-    from iossim.rewriting.rule_sets import RULE_SETS, origin, rule_set
+    from iossim.base.errors import IossimError
+    from iossim.base.notices import warn_once
+    from iossim.transforms.rewriting.rule_sets import RULE_SETS, origin, rule_set
 
     rows: list[dict[str, Any]] = []
     for name in RULE_SETS.names():
@@ -53,7 +53,7 @@ def list_rules(as_json: options.Json = False) -> None:
     if as_json:
         print_json(rows)
         return
-    from iossim.tables import Column, records_table
+    from iossim.base.tables import Column, records_table
 
     shown = [{**row, "of": ", ".join(row["of"])} for row in rows]
     columns = [Column("name"), Column("rules"), Column("of", wraps=True), Column("from", wraps=True)]
@@ -62,10 +62,10 @@ def list_rules(as_json: options.Json = False) -> None:
 
 def show_rules(rules: SetName, names: RuleNames = None, as_json: options.Json = False) -> None:
     """Rules in the text form of their file; with --json their fields, as 'iossim schema rule' has them."""
-    from iossim.errors import did_you_mean
-    from iossim.rewriting.rule import RuleError
-    from iossim.rewriting.rule_file import rule_fields
-    from iossim.rewriting.rule_sets import rule_set
+    from iossim.base.errors import did_you_mean
+    from iossim.transforms.rewriting.rule import RuleError
+    from iossim.transforms.rewriting.rule_file import rule_fields
+    from iossim.transforms.rewriting.rule_sets import rule_set
 
     known = {rule.name: rule for rule in rule_set(rules)}
     for name in names or ():

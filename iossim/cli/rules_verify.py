@@ -38,11 +38,11 @@ def verify_rules(
 
     Conditions are those that a rule lacks: it is proved where they hold. Verdicts are kept until rule, axioms or prover change.
     """
-    from iossim.cores import usable_cores
-    from iossim.rewriting.rule_sets import rule_set
-    from iossim.rewriting.verdict import written
-    from iossim.rewriting.verify import verify_all
-    from iossim.user_files import check_file, write_atomically
+    from iossim.base.cores import usable_cores
+    from iossim.base.user_files import check_file, write_atomically
+    from iossim.transforms.rewriting.rule_sets import rule_set
+    from iossim.transforms.rewriting.verdict import written
+    from iossim.transforms.rewriting.verify import verify_all
 
     check_file(write, "--write")
     chosen = rule_set(rules)
@@ -58,7 +58,7 @@ def verify_rules(
     if as_json:
         print_json(rows)
         return
-    from iossim.tables import Column, records_table
+    from iossim.base.tables import Column, records_table
 
     columns = [
         Column("index"),

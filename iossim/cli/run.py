@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from iossim.execution.backend import Backend, Timing
     from iossim.execution.measured_run import MeasuredRow
     from iossim.ir.network import Network
-    from iossim.reporting.measured_runs import StageRow
+    from iossim.report.measured_runs import StageRow
     from iossim.schedule.schedule import Schedule
 
 Compare = Annotated[
@@ -68,8 +68,8 @@ def run(
     Predictions are the schedule's own where it is for this device, or those of the simulator for --device.
     """
     from iossim import api
-    from iossim.analysis.measured_schedules import measure_beside, plain_schedule, predictions, split_names
     from iossim.backends.numpy_reference.evaluate import numpy_outputs
+    from iossim.base.user_files import check_file, write_atomically
     from iossim.execution.backend import backend_from
     from iossim.execution.engine import Engine
     from iossim.execution.measured_run import output_error, plan_for
@@ -77,7 +77,7 @@ def run(
     from iossim.execution.plan_json import plan_to_json
     from iossim.ir.types import Precision
     from iossim.models.partition import refuse_foreign
-    from iossim.user_files import check_file, write_atomically
+    from iossim.tasks.measured_schedules import measure_beside, plain_schedule, predictions, split_names
 
     check_file(plan, "--plan")
     plain, baselines = split_names(compare, "--compare")
@@ -124,8 +124,8 @@ def _stages(
     from iossim import api
     from iossim.cost.measured.cost_model import MeasuredCostModel
     from iossim.cost.measured.store import MeasurementStore
-    from iossim.reporting.measured_runs import stage_rows
-    from iossim.scheduling.assemble import reprice
+    from iossim.report.measured_runs import stage_rows
+    from iossim.search.assemble import reprice
 
     with MeasurementStore(store) as kept:
         measured = reprice(saved, network, MeasuredCostModel(runner, kept, timing))
@@ -145,7 +145,7 @@ def _to_json(
 ) -> dict[str, Any]:
     from dataclasses import asdict
 
-    from iossim.reporting.measured_runs import median_stage_error_percent
+    from iossim.report.measured_runs import median_stage_error_percent
 
     return {
         "model": saved.network,
@@ -168,7 +168,7 @@ def _print(
     error: float | None,
     memory: dict[str, int],
 ) -> None:
-    from iossim.reporting.measured_runs import disturbance, measured_table, median_stage_error_percent, stage_table
+    from iossim.report.measured_runs import disturbance, measured_table, median_stage_error_percent, stage_table
 
     console = plain_console()
     context = runner.context

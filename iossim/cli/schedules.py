@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from iossim.base.errors import OptionError
 from iossim.cli import options
 from iossim.cli.option_groups import takes_options
 from iossim.cli.outputs import ScheduleOutputs, plain_console, print_notes, tell_written, write_files
-from iossim.errors import OptionError
 
 if TYPE_CHECKING:
     from iossim.ir.network import Network
@@ -69,9 +69,9 @@ def import_schedule(
     if as_json:
         typer.echo(priced.model_dump_json(indent=1))
     else:
+        from iossim.calibration.prediction.published import is_in_sample
         from iossim.cost.model import PredictsDevice
-        from iossim.prediction.published import is_in_sample
-        from iossim.reporting.schedule_words import schedule_table, summary
+        from iossim.report.schedule_words import schedule_table, summary
 
         console = plain_console()
         console.print(schedule_table(priced))
@@ -94,8 +94,8 @@ def export_schedule(
 ) -> None:
     """Write a saved schedule, and its network with it, as another program reads them."""
     from iossim import api
-    from iossim.reporting.schedule_formats import OUTPUTS
-    from iossim.user_files import check_file, write_atomically
+    from iossim.base.user_files import check_file, write_atomically
+    from iossim.report.schedule_formats import OUTPUTS
 
     check_file(out, "--out")
     write = OUTPUTS.find(format_name)
@@ -106,9 +106,9 @@ def export_schedule(
 
 def _published_us(network: Network, priced: Schedule) -> float | None:
     """The published latency of such a schedule: only if the file's network is the published one, op by op."""
-    from iossim.errors import IossimError
+    from iossim.base.errors import IossimError
+    from iossim.calibration.prediction.published import comparable_published_us
     from iossim.models.load import load
-    from iossim.prediction.published import comparable_published_us
 
     published_us = comparable_published_us(priced, network.name)
     if published_us is None:

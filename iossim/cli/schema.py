@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
+from iossim.base.errors import OptionError
 from iossim.cli.outputs import text_file, write_files
-from iossim.errors import OptionError
 
 Name = Annotated[
     str | None, typer.Argument(metavar="NAME", help="profile, schedule, table, scenario, measurement or corun.")
@@ -25,7 +25,7 @@ def register(app: typer.Typer) -> None:
 
 def print_schema(name: Name = None, out: Folder = None) -> None:
     """Print a schema, or write NAME.json of all of them into a folder."""
-    from iossim.schemas import schema, schema_names
+    from iossim.report.schemas import schema, schema_names
 
     if (name is None) is (out is None):
         raise OptionError(

@@ -33,9 +33,9 @@ def search_space(
 ) -> None:
     """Count the search space of concurrent execution, by default unpruned."""
     from iossim.api import search_options
-    from iossim.reporting.schedule_words import describe
+    from iossim.report.schedule_words import describe
     from iossim.schedule.problem import ScheduleProblem
-    from iossim.scheduling.counting import SearchSpace, count_search_space
+    from iossim.search.counting import SearchSpace, count_search_space
 
     space = search_options(stages, max_group_size, max_groups).space
     network = reading.network(model)
@@ -57,7 +57,7 @@ def search_space(
     if as_json:
         print_json({"model": network.name, **space.to_json(), "blocks": blocks, "totals": totals})
         return
-    from iossim.tables import records_table
+    from iossim.base.tables import records_table
 
     unpruned = space.max_group_size is None and space.max_groups is None
     title = f"{network.name}, {describe(space)}{', unpruned' if unpruned else ''}"

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from iossim.base.errors import OptionError
 from iossim.cli import options
 from iossim.cli.option_groups import takes_options
 from iossim.cli.outputs import ScheduleOutputs, Writer, pictures, plain_console, print_json, write_files
-from iossim.errors import OptionError
 
 if TYPE_CHECKING:
     from iossim.cost.model import CostModel
@@ -86,7 +86,7 @@ def _document(priced: Schedule, execution: Execution | None) -> dict[str, Any]:
 
 
 def _print(saved: Schedule, priced: Schedule, execution: Execution | None) -> None:
-    from iossim.reporting.schedule_words import schedule_table
+    from iossim.report.schedule_words import schedule_table
 
     console = plain_console()
     console.print(schedule_table(priced))
@@ -109,8 +109,8 @@ def _active_warps(
 ) -> dict[str, Writer]:
     """The picture of active warps over time: the sequential schedule above this one."""
     from iossim import api
-    from iossim.reporting.figures.active_warps import active_warps_figure
-    from iossim.scheduling.scheduler import schedule
+    from iossim.report.figures.active_warps import active_warps_figure
+    from iossim.search.scheduler import schedule
 
     runs = {priced.scheduler: execution}
     if priced.scheduler != "sequential":

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from iossim.base.registry import modules
 from iossim.cli import options
 from iossim.cli.outputs import plain_console, print_json
 from iossim.cli.study_new import new_study
-from iossim.registry import modules
 
 if TYPE_CHECKING:
     from iossim.study.forecast import Forecast
@@ -51,7 +51,7 @@ def list_scenarios(as_json: options.Json = False) -> None:
     if as_json:
         print_json(rows)
         return
-    from iossim.tables import Column, records_table
+    from iossim.base.tables import Column, records_table
 
     columns = [Column("name"), Column("title", wraps=True), Column("points"), Column("schedules")]
     plain_console().print(records_table("Scenarios", rows, columns))

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from iossim.errors import OptionError
+from iossim.base.errors import OptionError
 
 NewName = Annotated[
     str, typer.Argument(metavar="NAME", help="What the study is to be called: letters, digits, - and _.")
@@ -44,7 +44,7 @@ def new_study(
     yes: Yes = False,
 ) -> None:
     """Ask for what is not given, and write a scenario with a comment on everything else."""
-    from iossim.schemas import schema
+    from iossim.report.schemas import schema
     from iossim.study.scenario_template import Wishes, write_new_scenario
 
     path = out or Path(f"{name}.yaml")

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from iossim.base.errors import OptionError, did_you_mean
 from iossim.cli.outputs import tell_written, write_files
-from iossim.errors import OptionError, did_you_mean
 
 if TYPE_CHECKING:
-    from iossim.reporting.figures.figure import Figure
-    from iossim.reporting.figures.pictures import PictureFormat
+    from iossim.report.figures.figure import Figure
+    from iossim.report.figures.pictures import PictureFormat
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a run, which 'iossim study run' wrote.")]
 Figures = Annotated[
@@ -44,13 +44,13 @@ def report(folder: Folder, figures: Figures = None, table: Tables = False, plot:
 
     run = read_run(folder)
     if figures is None and not table:
-        from iossim.reporting.study import write_report
+        from iossim.report.study import write_report
 
         path = folder / "report.html"
         write_report(run, path)
         tell_written([path])
         return
-    from iossim.reporting.study.plots import figures as figures_of
+    from iossim.report.study.plots import figures as figures_of
 
     drawn = figures_of(run, plot)
     if not drawn:
@@ -58,7 +58,7 @@ def report(folder: Folder, figures: Figures = None, table: Tables = False, plot:
     if table:
         from rich.console import Console
 
-        from iossim.reporting.study.terminal import print_figure
+        from iossim.report.study.terminal import print_figure
 
         console = Console()
         for figure in drawn:
@@ -68,7 +68,7 @@ def report(folder: Folder, figures: Figures = None, table: Tables = False, plot:
 
 
 def _write_pictures(folder: Path, drawn: list[Figure], kind: PictureFormat) -> None:
-    from iossim.reporting.figures.pictures import MOST_SLICES, picture_files
+    from iossim.report.figures.pictures import MOST_SLICES, picture_files
 
     files = picture_files(drawn, kind)
     write_files(folder, files)

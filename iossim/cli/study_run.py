@@ -69,7 +69,7 @@ def run(
     as_json: options.Json = False,
 ) -> None:
     """Run a study; prints its answers, then a table."""
-    from iossim.reporting.perfetto_trace import perfetto_trace
+    from iossim.report.perfetto_trace import perfetto_trace
     from iossim.study.scenario_file import read_scenario
     from iossim.study.sweep import run_study
 
@@ -100,12 +100,12 @@ def run(
 
 def _write_report(run: StudyRun) -> None:
     """The report of a finished run; a run without is a run all the same, and ``iossim study report`` can make it later."""
-    from iossim.errors import IossimError, first_line
-    from iossim.notices import warn_once
+    from iossim.base.errors import IossimError, first_line
+    from iossim.base.notices import warn_once
     from iossim.study.run_directory import REPORT
 
     try:
-        from iossim.reporting.study import write_report
+        from iossim.report.study import write_report
 
         write_report(run, run.folder / REPORT)
     except (ImportError, IossimError) as error:
@@ -145,9 +145,9 @@ def _summary(found: StudyRun) -> dict[str, object]:
 
 def _print(found: StudyRun) -> None:
     """The answers, then the rows, then what was written."""
-    from iossim.reporting.study.axes import fixed_in_words, in_sample_in_words
+    from iossim.base.tables import Column, records_table
+    from iossim.report.study.axes import fixed_in_words, in_sample_in_words
     from iossim.study.scenario import AXES
-    from iossim.tables import Column, records_table
 
     results = found.results
     console = plain_console()
@@ -181,7 +181,7 @@ def _print(found: StudyRun) -> None:
 
 def _table(rows: Sequence[Row], axes: Sequence[str]) -> Table:
     """Rows side by side, with their labels on some axes."""
-    from iossim.tables import Column, records_table
+    from iossim.base.tables import Column, records_table
 
     columns = [
         *(Column(axis) for axis in axes),

@@ -24,7 +24,7 @@ from iossim.cli.outputs import (
 from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
-    from iossim.validation.validate import Validation
+    from iossim.calibration.validation.validate import Validation
 
 Devices = Annotated[
     list[str] | None,
@@ -55,10 +55,10 @@ def validate(
 
     Operators are judged on the shapes that no fit saw, told by their hash.
     """
-    from iossim.devices.load import device as load_device
-    from iossim.errors import OptionError
-    from iossim.user_files import check_writable
-    from iossim.validation.validate import validate as judge
+    from iossim.base.errors import OptionError
+    from iossim.base.user_files import check_writable
+    from iossim.calibration.validation.validate import validate as judge
+    from iossim.hardware.load import device as load_device
 
     if not data:
         raise OptionError(
@@ -83,7 +83,7 @@ def validate(
 
 
 def _print(found: Validation) -> None:
-    from iossim.reporting.accuracy_tables import accuracy_tables
+    from iossim.report.accuracy_tables import accuracy_tables
 
     plain_console().print(accuracy_tables(found))
 
@@ -93,7 +93,7 @@ def _files(found: Validation, plot: bool | None) -> dict[str, Writer]:
     text = json.dumps(found.to_json(), indent=1, allow_nan=False) + "\n"
     files = {"validation.json": text_file(text)}
     if wants_plot(plot):
-        from iossim.reporting.figures.accuracy import operators_figures
+        from iossim.report.figures.accuracy import operators_figures
 
         files |= pictures(*operators_figures(found.operators))
     return files

@@ -13,12 +13,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from iossim.base.registry import Extension, Group, Plugin, module_names, modules
 from iossim.execution.backend import BACKENDS
-from iossim.registry import Extension, Group, Plugin, module_names, modules
 
 if TYPE_CHECKING:
     from iossim.cost.model import CostModel
-    from iossim.devices.profile import DeviceProfile
+    from iossim.hardware.profile import DeviceProfile
     from iossim.ir.types import Precision
 
     #: Of a device, a precision, the name of an engine, and what stands behind the colon.

@@ -28,11 +28,11 @@ from iossim.schedule.problem import ScheduleProblem
 
 if TYPE_CHECKING:
     from iossim.cost.stage_facts import StageFacts
-    from iossim.devices.profile import DeviceProfile
     from iossim.execution.engine import Engine
     from iossim.execution.timeline import Span
+    from iossim.hardware.lowering.kernel import Candidate
+    from iossim.hardware.profile import DeviceProfile
     from iossim.ir.network import Network
-    from iossim.lowering.kernel import Candidate
     from iossim.schedule.planned_stage import PlannedStage
     from iossim.schedule.schedule import Schedule, Stage
 

@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from iossim.base.errors import OptionError
 from iossim.cost.create import create_cost_model
 from iossim.cost.model import CostModelIdentity, MeasuredBy, Prices, WrappedCostModel
-from iossim.errors import OptionError
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import Masks, ScheduleProblem
 from iossim.schedule.stage_hash import stage_hashes, unit_keys
 
 if TYPE_CHECKING:
-    from iossim.devices.profile import DeviceProfile
+    from iossim.hardware.profile import DeviceProfile
     from iossim.ir.types import Precision
 
 #: Standard deviation of the independent part of a structured error.

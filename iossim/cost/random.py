@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.compiled import jit
+from iossim.base.compiled import jit
+from iossim.base.errors import OptionError
 from iossim.cost.model import CostModelIdentity, Prices, StageBounds
-from iossim.errors import OptionError
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.masks import find_groups, lowest_bit
 from iossim.schedule.problem import Masks, ScheduleProblem, bits
 from iossim.schedule.stage_hash import stage_hashes, unit_keys
 
 if TYPE_CHECKING:
-    from iossim.devices.profile import DeviceProfile
+    from iossim.hardware.profile import DeviceProfile
     from iossim.ir.types import Precision
 
 

@@ -23,7 +23,7 @@ from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem
 
 if TYPE_CHECKING:
-    from iossim.devices.profile import DeviceProfile
+    from iossim.hardware.profile import DeviceProfile
     from iossim.ir.types import Precision
 
 #: Contexts that an error names at most.

@@ -20,16 +20,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 from pydantic import Field, ValidationError, model_validator
 
+from iossim.base.errors import OptionError
+from iossim.base.user_files import read_text, write_atomically
+from iossim.base.values import Value, first_problem
 from iossim.cost.model import CostModelIdentity, Prices, StageBounds, WrappedCostModel
-from iossim.errors import OptionError
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem, bits
 from iossim.schedule.strategy import Strategy
-from iossim.user_files import read_text, write_atomically
-from iossim.values import Value, first_problem
 
 if TYPE_CHECKING:
-    from iossim.devices.profile import DeviceProfile
+    from iossim.hardware.profile import DeviceProfile
     from iossim.ir.types import Precision
 
 

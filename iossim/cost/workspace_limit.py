@@ -21,6 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from iossim.base.errors import OptionError
 from iossim.cost.model import (
     CostModel,
     CostModelIdentity,
@@ -30,7 +31,6 @@ from iossim.cost.model import (
     Way,
     WrappedCostModel,
 )
-from iossim.errors import OptionError
 from iossim.ir.network import Network
 from iossim.schedule.batch import FASTEST, StageBatch
 from iossim.schedule.planned_stage import PlannedStage, batch_of

@@ -3,7 +3,7 @@
 A backend runs plans and times them; it knows no schedule, no search and no store. Whatever prices or reports by measurement
 (:mod:`iossim.cost.measured.cost_model`, ``iossim run``, ``iossim bench``) is written against this file alone. A backend is the
 module ``iossim.backends.NAME.backend`` with functions ``create`` and ``missing``; adding one is adding that module, or
-one in a package of one's own that is an entry point ``iossim.backends`` (:mod:`iossim.registry`).
+one in a package of one's own that is an entry point ``iossim.backends`` (:mod:`iossim.base.registry`).
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from iossim.errors import IossimError, OptionError, PlanError
+from iossim.base.errors import IossimError, OptionError, PlanError
+from iossim.base.registry import Extension, Group, PluginError, module_names
 from iossim.execution.engine import UNDIVIDED, Engine
 from iossim.execution.plan import Plan
 from iossim.ir.network import Network
 from iossim.ir.op import Array
 from iossim.ir.types import Precision
-from iossim.registry import Extension, Group, PluginError, module_names
 from iossim.schedule.batch import FASTEST
 from iossim.schedule.strategy import Strategy
 

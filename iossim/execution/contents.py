@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from iossim.errors import ScheduleError
+from iossim.base.errors import ScheduleError
 from iossim.execution.box import Box, starting
 from iossim.execution.given_inputs import check_graph
 from iossim.execution.in_place import mover, starts_of_parts

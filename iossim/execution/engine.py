@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from iossim.devices.compute_capability import SINCE_AMPERE
-from iossim.errors import OptionError, did_you_mean
-from iossim.lowering.kernel import Libraries
+from iossim.base.errors import OptionError, did_you_mean
+from iossim.hardware.compute_capability import SINCE_AMPERE
+from iossim.hardware.lowering.kernel import Libraries
 
 
 class Engine(StrEnum):

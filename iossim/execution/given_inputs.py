@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from iossim.errors import GraphError, PlanError, ScheduleError
+from iossim.base.errors import GraphError, PlanError, ScheduleError
 from iossim.execution.plan import Plan
 from iossim.ir.network import Network
 from iossim.ir.op import Array

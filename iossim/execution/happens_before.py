@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from iossim.errors import ScheduleError
+from iossim.base.errors import ScheduleError
 from iossim.execution.plan import Copy, Launch, Plan, Queue, Record, Region, Synchronize, Wait, accesses
 
 Clock = dict[Queue, int]

@@ -17,7 +17,7 @@ from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING
 
-from iossim.errors import OptionError, PlanError, ScheduleError
+from iossim.base.errors import OptionError, PlanError, ScheduleError
 from iossim.execution.box import starting
 from iossim.execution.engine import Engine
 from iossim.execution.in_place import InPlaceBuffers, Slot, in_place_buffers

@@ -8,11 +8,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
-from iossim.errors import ScheduleError
+from iossim.base.errors import ScheduleError
+from iossim.base.values import Value, first_problem
 from iossim.execution.plan import Buffer, Command, Copy, Launch, Plan, Queue, Record, Synchronize, Wait
 from iossim.ir.types import DType, TensorType
 from iossim.schedule.strategy import Strategy
-from iossim.values import Value, first_problem
 
 #: 1 knew views of channels alone, and one device.
 FORMAT_VERSION: Literal[2] = 2

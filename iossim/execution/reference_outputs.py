@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 
 from iossim._version import __version__
+from iossim.base.user_files import write_atomically
 from iossim.ir.constants import SeededConstant
 from iossim.ir.network import Network
 from iossim.ir.op import Array
-from iossim.user_files import write_atomically
 
 #: The arrays of a network's outputs by name, from arrays for its inputs.
 Reference = Callable[[Network, Mapping[str, Array]], Mapping[str, Array]]

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from iossim.errors import GraphError
+from iossim.base.errors import GraphError
 from iossim.ir.constants import Constant, FilledConstant, SeededConstant
 from iossim.ir.graph import Graph, Node
 from iossim.ir.network import Block, ModelSource, Network, make_unit

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from iossim.errors import GraphError
+from iossim.base.errors import GraphError
 from iossim.ir.op import Array
 from iossim.ir.types import DType, TensorType
 

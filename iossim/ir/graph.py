@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from iossim.errors import GraphError
+from iossim.base.errors import GraphError
 from iossim.ir.constants import AbsentConstant, Constant
 from iossim.ir.op import Op, Work
 from iossim.ir.types import LARGEST_TENSOR_BYTES, MOST_DIMENSIONS, DType, TensorType

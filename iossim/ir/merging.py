@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from iossim.errors import ScheduleError
+from iossim.base.errors import ScheduleError
 from iossim.ir.network import Network, Unit
 from iossim.ir.op import Array
 from iossim.ir.ops.conv import Conv

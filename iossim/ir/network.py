@@ -2,7 +2,7 @@
 
 A *schedule unit* is the smallest thing that is scheduled: a named fusion of primitive ops that runs as one
 (Conv-Relu, Relu-SepConv, a concat of adds). A *block* is a run of units between cuts of
-the graph (:mod:`iossim.passes.blocks`); blocks are scheduled one by one (IOS thesis, section 3.3.1).
+the graph (:mod:`iossim.models.passes.blocks`); blocks are scheduled one by one (IOS thesis, section 3.3.1).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from iossim.errors import GraphError
+from iossim.base.errors import GraphError
 from iossim.ir.graph import Graph, Node
 from iossim.ir.ops.foreign import Foreign
 from iossim.ir.types import Precision

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from iossim.errors import GraphError, first_line
+from iossim.base.errors import GraphError, first_line
 from iossim.ir.op import Array
 
 if TYPE_CHECKING:

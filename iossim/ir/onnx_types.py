@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from iossim.errors import ModelError
+from iossim.base.errors import ModelError
 from iossim.ir.types import DType
 
 _STRING = 8

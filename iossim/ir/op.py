@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.errors import GraphError, ModelError, did_you_mean
+from iossim.base.errors import GraphError, ModelError, did_you_mean
 from iossim.ir.types import DType, TensorType
 
 Array = NDArray[Any]

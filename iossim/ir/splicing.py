@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from iossim.errors import GraphError
+from iossim.base.errors import GraphError
 from iossim.ir.constants import Constant
 from iossim.ir.graph import Graph, Node, check_names, inferred_types, sorted_nodes
 

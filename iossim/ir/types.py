@@ -9,7 +9,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from iossim.errors import OptionError, did_you_mean
+from iossim.base.errors import OptionError, did_you_mean
 
 
 class DType(StrEnum):

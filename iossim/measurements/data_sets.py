@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from iossim.devices.load import device, device_names
-from iossim.devices.profile import DeviceProfile
-from iossim.errors import OptionError
+from iossim.base.errors import OptionError
+from iossim.hardware.load import device, device_names
+from iossim.hardware.profile import DeviceProfile
 from iossim.measurements.formats import formats
 from iossim.measurements.formats.format import Format
 from iossim.measurements.measured_networks import measured_network_files

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from iossim.devices.load import device_names
+from iossim.hardware.load import device_names
 from iossim.measurements.measurement import MeasurementError
 
 #: Names in recordings of devices that ship under another; those of drivers as :func:`device_of_product` spells them.

@@ -16,12 +16,12 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field, ValidationError
 
+from iossim.base.values import Value, first_problem
 from iossim.execution.backend import Samples
 from iossim.ir.types import Precision
 from iossim.measurements.measurement import MeasurementError
 from iossim.measurements.text_files import read_file
 from iossim.schedule.schedule import Schedule
-from iossim.values import Value, first_problem
 
 SCHEMA = "iossim-measured-networks"
 VERSION = 1

@@ -10,11 +10,11 @@ from typing import Literal, NamedTuple
 
 from pydantic import Field, field_validator
 
-from iossim.errors import IossimError
+from iossim.base.errors import IossimError
+from iossim.base.values import Value
+from iossim.hardware.lowering.kernel import Libraries
 from iossim.ir.types import Precision
-from iossim.lowering.kernel import Libraries
 from iossim.measurements.operator import Operator
-from iossim.values import Value
 
 SCHEMA = "iossim-measurements"
 VERSION = 1

@@ -35,6 +35,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from iossim.base.user_files import write_atomically
 from iossim.measurements.formats import formats
 from iossim.measurements.formats.csv_table import to_csv
 from iossim.measurements.formats.format import Format
@@ -42,7 +43,6 @@ from iossim.measurements.formats.json_lines import to_json_lines
 from iossim.measurements.measurement import MeasurementError, MeasurementSet
 from iossim.measurements.rows import FEWEST_ROWS, require_rows
 from iossim.measurements.text_files import read_file
-from iossim.user_files import write_atomically
 
 _HEAD_CHARACTERS = 65_536
 

@@ -6,10 +6,10 @@ import hashlib
 from dataclasses import dataclass
 from functools import cached_property
 
-from iossim.errors import GraphError
+from iossim.base.errors import GraphError
+from iossim.hardware.lowering.step import Operand, Step
 from iossim.ir.op import Op, Work
 from iossim.ir.types import Precision, TensorType
-from iossim.lowering.step import Operand, Step
 
 #: The part of all shapes that no fit ever sees.
 HELD_OUT_FRACTION = 0.3

@@ -38,7 +38,7 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any
 
-from iossim.errors import GraphError, did_you_mean
+from iossim.base.errors import GraphError, did_you_mean
 from iossim.ir.types import Precision
 from iossim.measurements import kinds
 from iossim.measurements.kinds.kind import OperatorKind, RecordError, Sizes, shown

@@ -18,10 +18,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.devices.profile import DeviceProfile
+from iossim.hardware.lowering.convolution_shape import ConvolutionShape
+from iossim.hardware.profile import DeviceProfile
 from iossim.ir.ops.conv import Conv
 from iossim.ir.types import Precision
-from iossim.lowering.convolution_shape import ConvolutionShape
 from iossim.measurements.measurement import Measurement, MeasurementError, MeasurementSet
 from iossim.measurements.operator import Operator
 

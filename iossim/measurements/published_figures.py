@@ -6,7 +6,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from iossim.shipped_yaml import read_shipped
+from iossim.base.shipped_yaml import read_shipped
 
 #: The scheduler whose figures fits may see. Those of all others, which run kernels side by side or merge them, are a test.
 SEQUENTIAL = "sequential"

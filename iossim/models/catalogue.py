@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from iossim.errors import ModelError
+from iossim.base.errors import ModelError
+from iossim.base.registry import Group, modules
 from iossim.ir.network import Network
 from iossim.ir.types import Precision
-from iossim.registry import Group, modules
 
 
 @dataclass(frozen=True, slots=True)

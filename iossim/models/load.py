@@ -11,14 +11,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from iossim.errors import OptionError
+from iossim.base.errors import OptionError
 from iossim.ir.network import ModelSource, Network
 from iossim.ir.types import Precision
 from iossim.models.options import LoadOptions
+from iossim.models.passes.single_block import single_block
+from iossim.models.passes.training import training_network
+from iossim.models.passes.unit_fusion import MODEL
 from iossim.models.sources import ios_file, onnx_file, torch_module, zoo
-from iossim.passes.single_block import single_block
-from iossim.passes.training import training_network
-from iossim.passes.unit_fusion import MODEL
 from iossim.schedule.problem import MAX_UNITS
 
 if TYPE_CHECKING:
@@ -66,12 +66,12 @@ def load(
     ``batch`` is the number of images; by default one, or what ``shapes`` or an ONNX file say. ``dtype`` names a
     :class:`~iossim.ir.types.Precision`; by default it is that of the file's or module's weights, fp32 otherwise. ``shapes`` gives whole shapes of graph inputs by name, batch included;
     ``dimensions`` binds symbolic dimensions of an ONNX file. ``graphs`` is a folder of edge lists, for ``randwire``.
-    ``units`` names a unit policy (:mod:`iossim.passes.unit_fusion`). Blocks of more than ``max_block`` units are split.
+    ``units`` names a unit policy (:mod:`iossim.models.passes.unit_fusion`). Blocks of more than ``max_block`` units are split.
     ``seed`` is that of the zoo's weights and random graphs. ``strict`` refuses operators that iossim does not know and
     would price as memory traffic (:attr:`~iossim.ir.network.Network.foreign`). ``passes`` names passes of plugins that
-    rewrite an ONNX file's graph behind the standard ones (:mod:`iossim.registry`). ``training`` adds the gradients
-    of its maps and weights (:func:`iossim.passes.training.training_network`). ``block`` takes one block alone, by its
-    name or number (:func:`iossim.passes.single_block.single_block`).
+    rewrite an ONNX file's graph behind the standard ones (:mod:`iossim.base.registry`). ``training`` adds the gradients
+    of its maps and weights (:func:`iossim.models.passes.training.training_network`). ``block`` takes one block alone, by its
+    name or number (:func:`iossim.models.passes.single_block.single_block`).
 
     A ``torch.nn.Module`` (extra ``torch``) is traced by ``torch.export`` on ``example_inputs``: a tuple of the arguments of
     its ``forward``, a dict of them by name, or one tensor. Their shapes are the network's; ``batch`` sets another leading

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
-from iossim.errors import ModelError, OptionError, did_you_mean
+from iossim.base.errors import ModelError, OptionError, did_you_mean
 from iossim.ir.graph import Graph
 from iossim.ir.network import ModelSource, Network
 from iossim.ir.types import Precision
-from iossim.passes.blocks import check_max_block
-from iossim.passes.unit_fusion import MODEL, unit_policy
+from iossim.models.passes.blocks import check_max_block
+from iossim.models.passes.unit_fusion import MODEL, unit_policy
 from iossim.schedule.problem import MAX_UNITS
 
 #: The batch of inputs that are as the file declares them, since they have none in common.

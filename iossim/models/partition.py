@@ -6,14 +6,14 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
-from iossim.errors import ModelError, OptionError
+from iossim.base.errors import ModelError, OptionError
 from iossim.ir.graph import Graph
 from iossim.ir.network import Block, ModelSource, Network
 from iossim.ir.types import DType, Precision
 from iossim.models.options import LoadOptions
-from iossim.passes.blocks import cut_blocks, split_blocks
-from iossim.passes.retype import retype
-from iossim.passes.unit_fusion import MODEL, unit_policy, with_units
+from iossim.models.passes.blocks import cut_blocks, split_blocks
+from iossim.models.passes.retype import retype
+from iossim.models.passes.unit_fusion import MODEL, unit_policy, with_units
 
 #: Element types that networks compute in.
 _PRECISIONS = (DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from iossim.errors import ModelError, OptionError
+from iossim.base.errors import ModelError, OptionError
 
 
 @dataclass(frozen=True)

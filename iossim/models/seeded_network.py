@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from iossim.errors import OptionError
+from iossim.base.errors import OptionError
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import ModelSource, Network
 from iossim.ir.types import Precision

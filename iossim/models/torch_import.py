@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from iossim.errors import ModelError
+from iossim.base.errors import ModelError
 from iossim.ir.constants import ArrayConstant, Constant
 from iossim.models.onnx.file import OnnxModel
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.errors import PlanError
+from iossim.base.errors import PlanError
 from iossim.schedule.problem import Masks, ScheduleProblem
 from iossim.schedule.strategy import Strategy
 

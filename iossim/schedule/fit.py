@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import reduce
 from operator import or_
 
-from iossim.errors import ScheduleError, did_you_mean
+from iossim.base.errors import ScheduleError, did_you_mean
 from iossim.ir.merging import merged_convolution
 from iossim.ir.network import Block, Network
 from iossim.schedule.schedule import AnySchedule, BlockSchedule, Stage, StreamSchedule

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.compiled import jit
+from iossim.base.compiled import jit
 from iossim.schedule.masks import scramble
 from iossim.schedule.problem import Masks
 

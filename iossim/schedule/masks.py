@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.compiled import jit
+from iossim.base.compiled import jit
 from iossim.schedule.problem import Masks
 
 

@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.errors import GraphError
+from iossim.base.errors import GraphError
 from iossim.ir.merging import merge_keys
 from iossim.ir.network import Block, Network
 

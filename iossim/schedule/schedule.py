@@ -13,11 +13,11 @@ from typing import Any
 from pydantic import Field, SerializerFunctionWrapHandler, ValidationError, model_serializer
 from pydantic_core import from_json
 
-from iossim.errors import ScheduleError
+from iossim.base.errors import ScheduleError
+from iossim.base.user_files import read_text, write_atomically
+from iossim.base.values import Value, first_problem
 from iossim.ir.network import ModelSource
 from iossim.schedule.strategy import Strategy
-from iossim.user_files import read_text, write_atomically
-from iossim.values import Value, first_problem
 
 #: Of the format: stages are as in its first version, streams came with the second.
 STAGES_VERSION, STREAMS_VERSION = 1, 2

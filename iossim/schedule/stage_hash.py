@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.compiled import jit
+from iossim.base.compiled import jit
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.masks import find_groups, lowest_bit, scramble
 from iossim.schedule.problem import Masks

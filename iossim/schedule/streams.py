@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from iossim.errors import ScheduleError
+from iossim.base.errors import ScheduleError
 from iossim.schedule.schedule import SavedSchedule, Schedule, StreamLaunch, StreamSchedule
 from iossim.schedule.strategy import Strategy
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from iossim.backends.simulator.parallel_pricing import set_pricing_threads
 from iossim.schedule.schedule import Schedule
-from iossim.scheduling.assemble import reprice
+from iossim.search.assemble import reprice
 from iossim.study.evaluation_context import EvaluationContext, context_of, network_as
 from iossim.study.failures import Failures
 from iossim.study.journal import CrossDone

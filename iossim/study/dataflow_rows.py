@@ -6,12 +6,12 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from iossim.analysis.dataflow import dataflow
-from iossim.analysis.distribution import distributed
-from iossim.dataflow.capacity import uses
-from iossim.dataflow.plan import Plan, Variant
+from iossim.edge.capacity import uses
+from iossim.edge.distributed import distributed
+from iossim.edge.plan import Plan, Variant
+from iossim.edge.planned import dataflow
+from iossim.hardware.lowering.unit import main_kind
 from iossim.ir.network import Network
-from iossim.lowering.unit import main_kind
 from iossim.study.lru_cache import LruCache
 from iossim.study.points import Point, edge_device_of, network_of
 from iossim.study.study_run import Row

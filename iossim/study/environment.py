@@ -11,7 +11,7 @@ from time import perf_counter
 from typing import Any
 
 from iossim._version import __version__
-from iossim.cores import usable_cores
+from iossim.base.cores import usable_cores
 
 #: Packages that results or their speed may depend on.
 _PACKAGES = ("numpy", "numba", "scipy", "simpy", "pydantic", "onnx", "joblib", "distributed", "pyarrow")

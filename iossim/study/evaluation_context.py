@@ -6,23 +6,25 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from iossim.analysis.micro_batches import Benchmarks, benchmarks
-from iossim.analysis.rewriting import rewrite
+from iossim.calibration.prediction.published import comparable_published_us, is_in_sample
+from iossim.calibration.prediction.schedule_interval import ScheduleErrors, schedule_errors
 from iossim.cost.create import create_cost_model
 from iossim.cost.model import CostModel
-from iossim.devices.profile import DeviceProfile
 from iossim.execution.engine import Engine
+from iossim.hardware.lowering.unit import unit_bytes, unit_steps
+from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
-from iossim.lowering.unit import unit_bytes, unit_steps
-from iossim.prediction.published import comparable_published_us, is_in_sample
-from iossim.prediction.schedule_interval import ScheduleErrors, schedule_errors
-from iossim.rewriting.backtracking import RewriteBudget
-from iossim.rewriting.rule_sets import rules_named
-from iossim.rewriting.saved_rewriting import applied_rules, rewritten_again, split_source
 from iossim.schedule.schedule import Schedule
-from iossim.scheduling.options import SearchOptions
+from iossim.search.options import SearchOptions
 from iossim.study.lru_cache import LruCache
 from iossim.study.points import Point, device_of, network_of
+from iossim.tasks.task import Task
+from iossim.transforms.microbatching.micro_batches import Benchmarks, benchmarks
+from iossim.transforms.replay import replayed, split_source
+from iossim.transforms.rewriting.backtracking import RewriteBudget
+from iossim.transforms.rewriting.rule_sets import rules_named
+from iossim.transforms.rewriting.saved_rewriting import applied_rules
+from iossim.transforms.rewriting.scheduled import Rewrite
 
 _MIB = 1 << 20
 
@@ -108,7 +110,7 @@ def _load(point: Point) -> EvaluationContext:
     spec = f"random:{point.seed}" if point.cost_model == "random" else point.cost_model
     prices = create_cost_model(spec, profile, network.precision, Engine.named(point.engine))
     if point.rewrite.rewrites:
-        network = _rewritten(point, network, prices)
+        network = _changed(point, network, prices)
     return EvaluationContext(point, network, profile, prices, schedule_errors(network, prices))
 
 
@@ -119,28 +121,19 @@ def _given(point: Point) -> Network:
 
 
 def network_as(context: EvaluationContext, schedule: Schedule) -> Network:
-    """The point's network, rewritten as it was for a schedule of another point. Raises ReplayError where it cannot be."""
+    """The point's network, changed as it was for a schedule of another point. Raises ReplayError where it cannot be."""
     (_, wanted), (_, own) = split_source(schedule.source.to_source()), split_source(context.network.source)
-    if wanted == own:
-        return context.network
-    given = _given(context.point)
-    return given if wanted is None else rewritten_again(given, wanted)
+    return context.network if wanted == own else replayed(_given(context.point), wanted)
 
 
-def _rewritten(point: Point, network: Network, prices: CostModel) -> Network:
-    """The network as the point's rules rewrite it; raises KeyboardInterrupt where that was interrupted."""
+def _changed(point: Point, network: Network, prices: CostModel) -> Network:
+    """The network as the point's transforms change it; raises KeyboardInterrupt where that was interrupted."""
     asked = point.rewrite
-    found = rewrite(
-        network,
-        prices,
-        rules_named(asked.rules),
-        scheduler=asked.scheduler,
-        options=SearchOptions(point.search.space, workspace_limit_bytes=point.workspace.limit_bytes),
-        search=asked.search,
-        alpha=asked.alpha,
-        budget=RewriteBudget(graphs=asked.graphs),
-        unproved=asked.unproved,
+    options = SearchOptions(point.search.space, workspace_limit_bytes=point.workspace.limit_bytes)
+    rewriting = Rewrite(
+        rules_named(asked.rules), asked.search, asked.alpha, RewriteBudget(graphs=asked.graphs), asked.unproved
     )
-    if found.interrupted:
+    changed = Task(network, prices, asked.scheduler, options, (rewriting,)).change()
+    if changed.interrupted:
         raise KeyboardInterrupt
-    return found.network
+    return changed.network

@@ -6,7 +6,7 @@ import hashlib
 import traceback
 from dataclasses import dataclass, field
 
-from iossim.errors import IossimError
+from iossim.base.errors import IossimError
 
 #: The folder of tracebacks in that of a run.
 DEFECTS = "defects"

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from iossim.cores import usable_cores
-from iossim.errors import OptionError
+from iossim.base.cores import usable_cores
+from iossim.base.errors import OptionError
 from iossim.ir.network import Network
 from iossim.schedule.problem import ScheduleProblem
-from iossim.scheduling.counting import count_search_space
-from iossim.scheduling.ios import STRATEGIES
+from iossim.search.counting import count_search_space
+from iossim.search.ios import STRATEGIES
 from iossim.study.cross_evaluation import families
 from iossim.study.points import Point, load_model, points_of
 from iossim.study.scenario import Scenario, Search

@@ -14,9 +14,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from iossim.errors import OptionError
+from iossim.base.errors import OptionError
+from iossim.base.values import Value
 from iossim.study.study_run import CrossPrice, Row
-from iossim.values import Value
 
 try:
     import fcntl

@@ -13,16 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from iossim._version import __version__
-from iossim.devices.device import Device as AnyDevice
-from iossim.devices.edge import EdgeDevice, edge_device
-from iossim.devices.load import device as load_device
-from iossim.devices.override import overridden
-from iossim.devices.profile import DeviceProfile
-from iossim.errors import ModelError, ScenarioError
+from iossim.base.errors import ModelError, ScenarioError
+from iossim.hardware.device import Device as AnyDevice
+from iossim.hardware.edge import EdgeDevice, edge_device
+from iossim.hardware.load import device as load_device
+from iossim.hardware.override import overridden
+from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
 from iossim.models.load import load
-from iossim.rewriting.rule_sets import rules_named
-from iossim.rewriting.trusted import trusted
 from iossim.study.scenario import (
     AXES,
     Axis,
@@ -35,6 +33,8 @@ from iossim.study.scenario import (
     Search,
     Workspace,
 )
+from iossim.transforms.rewriting.rule_sets import rules_named
+from iossim.transforms.rewriting.trusted import trusted
 
 #: A study of more points is a mistake.
 MAX_POINTS = 100_000

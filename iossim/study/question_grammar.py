@@ -44,7 +44,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from iossim.errors import ScenarioError, did_you_mean
+from iossim.base.errors import ScenarioError, did_you_mean
 from iossim.study.sentences import (
     DEVICE_SIZES,
     NUMBERS,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 
-from iossim.scheduling.scheduler import scheduler_names
+from iossim.search.scheduler import scheduler_names
 from iossim.study.answer_words import (
     Found,
     amount,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from math import inf, log
 
-from iossim.prediction.schedule_interval import REPEAT_NOISE
+from iossim.calibration.prediction.schedule_interval import REPEAT_NOISE
 from iossim.study.sentences import (
     DEVICE_SIZES,
     QUESTION_AXES,

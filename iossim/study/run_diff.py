@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from iossim.prediction.schedule_interval import REPEAT_NOISE
+from iossim.calibration.prediction.schedule_interval import REPEAT_NOISE
 from iossim.study.scenario import AXES, USUAL
 from iossim.study.study_run import Answer, CrossPrice, Results, Row
 

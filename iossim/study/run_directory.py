@@ -18,7 +18,9 @@ from typing import Any, Self
 
 from pydantic import ValidationError
 
-from iossim.errors import OptionError
+from iossim.base.errors import OptionError
+from iossim.base.user_files import check_writable, read_text, write_atomically
+from iossim.base.values import first_problem
 from iossim.study.cross_evaluation import CrossResult
 from iossim.study.evaluate import PointResult
 from iossim.study.failures import DEFECTS
@@ -27,8 +29,6 @@ from iossim.study.points import Point
 from iossim.study.scenario import AXES, USUAL, Scenario
 from iossim.study.scenario_file import write_scenario
 from iossim.study.study_run import Results, Row, StudyRun
-from iossim.user_files import check_writable, read_text, write_atomically
-from iossim.values import first_problem
 
 SCENARIO, ENVIRONMENT, JOURNAL = "scenario.yaml", "environment.json", "journal.jsonl"
 RESULTS, TABLE, PARQUET, TIMINGS = "results.json", "results.csv", "results.parquet", "timings.csv"

@@ -11,20 +11,20 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from iossim.dataflow.plan import Variant
-from iossim.memory_size import size_bytes
-from iossim.passes.unit_fusion import MODEL
-from iossim.rewriting.backtracking import ALPHA
-from iossim.rewriting.joint import RewriteSearch
+from iossim.base.memory_size import size_bytes
+from iossim.base.values import Value
+from iossim.edge.plan import Variant
+from iossim.models.passes.unit_fusion import MODEL
 from iossim.schedule.problem import MAX_UNITS
-from iossim.scheduling.options import StageSpace
-from iossim.scheduling.scheduler import scheduler_names
-from iossim.values import Value
+from iossim.search.options import StageSpace
+from iossim.search.scheduler import scheduler_names
+from iossim.transforms.rewriting.backtracking import ALPHA
+from iossim.transforms.rewriting.joint import RewriteSearch
 
 Axis = Literal[
     "model", "device", "batch", "dtype", "engine", "cost_model", "search", "rewrite", "workspace", "dataflow"
 ]
-#: The plots that a report may be asked for; each is drawn by the module of its name in ``iossim.reporting.study.plots``.
+#: The plots that a report may be asked for; each is drawn by the module of its name in ``iossim.report.study.plots``.
 PLOTS = (
     "overview", "speedup", "latency", "batch", "batch_specialisation", "device_specialisation", "pruning", "active_warps",
     "peak_memory", "blocks", "kinds", "timeline", "roofline", "alpha", "rules", "micro_batches", "largest_gain",

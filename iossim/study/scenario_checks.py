@@ -7,19 +7,18 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from iossim.analysis.distribution import link_of
+from iossim.base.errors import IossimError, ScenarioError, did_you_mean
+from iossim.base.located_yaml import Location
 from iossim.cost.create import cost_model_names
-from iossim.dataflow.plan import Variant
-from iossim.devices.edge import edge_device
-from iossim.devices.edge_names import edge_names
-from iossim.errors import IossimError, ScenarioError, did_you_mean
+from iossim.edge.distributed import link_of
+from iossim.edge.plan import Variant
 from iossim.execution.engine import Engine
+from iossim.hardware.edge import edge_device
+from iossim.hardware.edge_names import edge_names
 from iossim.ir.types import Precision
-from iossim.located_yaml import Location
 from iossim.models.catalogue import zoo_models
-from iossim.passes.unit_fusion import unit_policy
-from iossim.rewriting.rule_sets import rules_named
-from iossim.scheduling.scheduler import scheduler_names
+from iossim.models.passes.unit_fusion import unit_policy
+from iossim.search.scheduler import scheduler_names
 from iossim.study.points import FIELD_OF_AXIS, device_of, edge_device_of, labels_of, points_of
 from iossim.study.question_grammar import parse_claim, parse_constraint, parse_question
 from iossim.study.scenario import (
@@ -38,6 +37,7 @@ from iossim.study.scenario import (
 )
 from iossim.study.scenario_faults import Fault
 from iossim.study.sentences import DiagonalIsBest, Labels, Sentence, columns_of
+from iossim.transforms.rewriting.rule_sets import rules_named
 
 #: The cost models whose argument is a file.
 FILE_COST_MODELS = ("table", "replay")

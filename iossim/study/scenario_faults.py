@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
-from iossim.errors import did_you_mean
-from iossim.located_yaml import Location
+from iossim.base.errors import did_you_mean
+from iossim.base.located_yaml import Location
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from iossim.errors import ScenarioError
+from iossim.base.errors import ScenarioError
+from iossim.base.user_files import write_atomically
+from iossim.base.user_folders import user_data
 from iossim.study.scenario import Scenario
 from iossim.study.scenario_file import MODELINE, parse_scenario
-from iossim.user_files import write_atomically
-from iossim.user_folders import user_data
 
 _TEMPLATE = """\
 {modeline}{schema}

@@ -23,8 +23,8 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from iossim.base.values import Value
 from iossim.study.scenario import Scenario
-from iossim.values import Value
 
 
 class BlockTime(Value):

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from iossim.base.errors import OptionError
 from iossim.cost.create import measures
-from iossim.errors import OptionError
-from iossim.scheduling.scheduler import Progress, ignore
+from iossim.search.scheduler import Progress, ignore
 from iossim.study.cross_evaluation import CrossTask, MadeElsewhere, evaluate_cross, families
 from iossim.study.environment import Attempt, environment
 from iossim.study.evaluate import PointTask, TraceFormat, evaluate_point

@@ -11,8 +11,8 @@ from functools import cache
 from itertools import islice
 from typing import Any, Literal, Protocol, TypeVar, get_args
 
-from iossim.cores import usable_cores
-from iossim.errors import OptionError, did_you_mean
+from iossim.base.cores import usable_cores
+from iossim.base.errors import OptionError, did_you_mean
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")

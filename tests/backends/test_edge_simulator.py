@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 from edge_devices import made
 
-from iossim.backends.edge_simulator.events import simulate
-from iossim.backends.edge_simulator.execute import run
 from iossim.backends.numpy_reference.evaluate import evaluate_graph
-from iossim.dataflow.capacity import check
-from iossim.dataflow.optimize import POLICIES, plan
-from iossim.dataflow.placement import Where
-from iossim.dataflow.plan import Plan, Slice, Step, Variant
-from iossim.dataflow.splitting import Even
-from iossim.devices.edge import EdgeDevice
-from iossim.errors import DeviceError
+from iossim.base.errors import DeviceError
+from iossim.edge.capacity import check
+from iossim.edge.optimize import POLICIES, plan
+from iossim.edge.placement import Where
+from iossim.edge.plan import Plan, Slice, Step, Variant
+from iossim.edge.simulator.events import simulate
+from iossim.edge.simulator.execute import run
+from iossim.edge.splitting import Even
+from iossim.hardware.edge import EdgeDevice
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.add import Add

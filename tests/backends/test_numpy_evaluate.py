@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from iossim.backends.numpy_reference.evaluate import evaluate_graph
-from iossim.errors import GraphError
+from iossim.base.errors import GraphError
 from iossim.ir.constants import ArrayConstant
 from iossim.ir.graph import Graph, Node
 from iossim.ir.ops.add import Add

@@ -21,7 +21,7 @@ from random_networks import (
 )
 
 from iossim.backends.numpy_reference.execute import execute
-from iossim.errors import GraphError, ScheduleError
+from iossim.base.errors import GraphError, ScheduleError
 from iossim.execution.backend import Choice
 from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule

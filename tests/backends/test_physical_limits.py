@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from iossim.backends.simulator.kernel_model import KernelModel
-from iossim.devices.compute_capability import WARP_THREADS
-from iossim.devices.load import device
-from iossim.devices.profile import DeviceProfile
+from iossim.hardware.compute_capability import WARP_THREADS
+from iossim.hardware.load import device
+from iossim.hardware.lowering.kernel import Libraries
+from iossim.hardware.lowering.target import step_candidates
+from iossim.hardware.profile import DeviceProfile
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.pool import AveragePool, MaxPool
 from iossim.ir.types import Precision
-from iossim.lowering.kernel import Libraries
-from iossim.lowering.target import step_candidates
 from iossim.measurements.operator import Operator
 from iossim.measurements.operator_kinds import read_record
 

@@ -13,9 +13,9 @@ import pytest
 
 from evidence.data.data_sets import read_measurement_sets, read_measurements
 from evidence.validation.networks import NetworkEvaluation, evaluate_networks
-from iossim.devices.load import device
+from iossim.calibration.validation.operators import OperatorEvaluation, evaluate_operators
+from iossim.hardware.load import device
 from iossim.ir.types import Precision
-from iossim.validation.operators import OperatorEvaluation, evaluate_operators
 
 DEVICE = "v100-sxm2"
 

@@ -9,14 +9,14 @@ from random_networks import random_network, random_schedule
 import iossim
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.backends.simulator.events import run_plan
-from iossim.devices.load import device
-from iossim.errors import OptionError
+from iossim.base.errors import OptionError
 from iossim.execution.in_place import in_place_buffers
 from iossim.execution.lower import lower_schedule
+from iossim.hardware.load import device
 from iossim.ir.network import Network
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem
-from iossim.scheduling.assemble import reprice
+from iossim.search.assemble import reprice
 
 
 def unit_prices(network: Network, spec: str) -> dict[str, float]:

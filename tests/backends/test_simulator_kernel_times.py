@@ -11,9 +11,9 @@ import pytest
 from iossim.backends.simulator.device_rates import AVERAGE_WINDOW_BANDWIDTH, GROUPED_PROLOGUE_SEEN, PASSES_RAMP_US
 from iossim.backends.simulator.kernel_model import KernelModel, KernelPrice
 from iossim.backends.simulator.kernel_rows import CORE_CLASSES
-from iossim.devices.load import device
-from iossim.devices.parameters import ModelParameters
-from iossim.lowering.kernel import Kernel, Panels, WorkClass
+from iossim.hardware.load import device
+from iossim.hardware.lowering.kernel import Kernel, Panels, WorkClass
+from iossim.hardware.parameters import ModelParameters
 
 V100 = device("v100-sxm2")
 CLOCKS_PER_US = 1_530

@@ -13,11 +13,11 @@ from iossim.backends.simulator.device_rates import AVERAGE_WINDOW_BANDWIDTH
 from iossim.backends.simulator.events.demand import BlockDemand
 from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.backends.simulator.kernel_work import kernel_work
-from iossim.devices.load import device, shipped_names
-from iossim.devices.profile import DeviceProfile
+from iossim.hardware.load import device, shipped_names
+from iossim.hardware.lowering.gpu.matrix_product import TILES
+from iossim.hardware.lowering.kernel import Kernel, Panels, WorkClass
+from iossim.hardware.profile import DeviceProfile
 from iossim.ir.types import Precision
-from iossim.lowering.gpu.matrix_product import TILES
-from iossim.lowering.kernel import Kernel, Panels, WorkClass
 
 V100 = device("v100-sxm2")
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from iossim.backends.simulator.cost_model import SimulatorCostModel
-from iossim.devices.load import device
 from iossim.execution.engine import UNDIVIDED, Engine
+from iossim.hardware.load import device
+from iossim.hardware.lowering.kernel import Libraries
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.types import Precision
-from iossim.lowering.kernel import Libraries
 from iossim.schedule.problem import ScheduleProblem
 
 

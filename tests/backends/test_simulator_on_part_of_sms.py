@@ -7,9 +7,9 @@ import pytest
 
 from iossim.backends.simulator.device_rates import bandwidth_part, device_rates
 from iossim.backends.simulator.kernel_model import KernelModel
-from iossim.devices.load import device
-from iossim.errors import OptionError
-from iossim.lowering.kernel import Kernel, WorkClass
+from iossim.base.errors import OptionError
+from iossim.hardware.load import device
+from iossim.hardware.lowering.kernel import Kernel, WorkClass
 
 V100 = device("v100-sxm2")
 

@@ -12,7 +12,7 @@ import iossim
 from iossim.backends.simulator import parallel_pricing
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import Masks, ScheduleProblem
-from iossim.scheduling.lattice import build_lattice
+from iossim.search.lattice import build_lattice
 
 
 def many_stages() -> tuple[ScheduleProblem, Masks]:

@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from iossim import api
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.backends.simulator.partition import PreparedPartition
-from iossim.devices.green_contexts import granularity, part_sizes
-from iossim.devices.load import device
-from iossim.errors import OptionError
+from iossim.base.errors import OptionError
 from iossim.execution.engine import Engine
+from iossim.hardware.green_contexts import granularity, part_sizes
+from iossim.hardware.load import device
 from iossim.ir.types import Precision
 from iossim.models.load import load
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem, bits
-from iossim.scheduling.assemble import reprice
+from iossim.search.assemble import reprice
 
 V100 = device("v100-sxm2")
 SIZES = np.array([2, 4, 6, 8], dtype=np.int64)

@@ -9,14 +9,14 @@ from random_networks import make_stage
 
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.cost.stage_facts import Limit, StageFacts
-from iossim.devices.load import device, device_names
-from iossim.devices.override import overridden
 from iossim.execution.engine import Engine
+from iossim.hardware.load import device, device_names
+from iossim.hardware.override import overridden
 from iossim.ir.network import Network
 from iossim.ir.types import Precision
 from iossim.models.load import load
 from iossim.models.seeded_network import seeded_network
-from iossim.scheduling.scheduler import schedule
+from iossim.search.scheduler import schedule
 
 
 def facts_of(network: Network, name: str, scheduler: str = "ios-both", **changes: float) -> list[StageFacts]:

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from least_prices import least_price_us
 
 from iossim.backends.simulator.cost_model import VERSION, SimulatorCostModel, create
-from iossim.devices.load import device
-from iossim.devices.profile import DeviceProfile
-from iossim.errors import DeviceError, OptionError, ScheduleError
+from iossim.base.errors import DeviceError, OptionError, ScheduleError
+from iossim.hardware.load import device
+from iossim.hardware.profile import DeviceProfile
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.relu import Relu
@@ -23,7 +23,7 @@ from iossim.schedule.batch import StageBatch
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem, bits
 from iossim.schedule.strategy import Strategy
-from iossim.scheduling.scheduler import schedule
+from iossim.search.scheduler import schedule
 
 V100 = device("v100-sxm2")
 ENGINES = ("paper", "graph")

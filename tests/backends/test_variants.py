@@ -15,19 +15,19 @@ from iossim.backends.numpy_reference.execute import execute
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.backends.simulator.events import run_plan, run_schedule
 from iossim.backends.simulator.structured_error import StructuredError
+from iossim.base.errors import PlanError, ScheduleError
 from iossim.cost.model import CostModel
 from iossim.cost.path import price_path
 from iossim.cost.perturbed import PerturbedCostModel
 from iossim.cost.random import RandomCostModel
 from iossim.cost.table import PriceTable, TableCostModel
-from iossim.devices.load import device
-from iossim.errors import PlanError, ScheduleError
 from iossim.execution.backend import create_backend
 from iossim.execution.engine import Engine
 from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule
 from iossim.execution.measured_run import plan_for
 from iossim.execution.memory import plan_memory
+from iossim.hardware.load import device
 from iossim.ir.network import Network
 from iossim.ir.types import Precision
 from iossim.models.load import load

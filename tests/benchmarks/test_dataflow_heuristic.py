@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from iossim.devices.edge import edge_device
+from iossim.hardware.edge import edge_device
 
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 

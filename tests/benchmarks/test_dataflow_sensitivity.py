@@ -10,7 +10,7 @@ from types import ModuleType
 import pytest
 from typer.testing import CliRunner
 
-from iossim.devices.edge import edge_device
+from iossim.hardware.edge import edge_device
 
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 

@@ -13,10 +13,10 @@ from types import ModuleType
 
 import pytest
 
-from iossim.devices.load import device
+from iossim.calibration.validation.measured_networks import evaluate_measured_networks
+from iossim.hardware.load import device
 from iossim.measurements.measured_networks import read_measured_networks
 from iossim.measurements.measurement_set import read_measurements
-from iossim.validation.measured_networks import evaluate_measured_networks
 
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 

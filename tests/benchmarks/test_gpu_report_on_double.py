@@ -15,6 +15,7 @@ import onnx
 import pytest
 
 from iossim.backends.cupy_cudnn.options import DEFAULT_PLANS
+from iossim.calibration.validation.measured_networks import evaluate_all
 from iossim.execution.engine import UNDIVIDED
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.ops.concat import Concat
@@ -25,7 +26,6 @@ from iossim.measurements.measurement_set import read_measurements
 from iossim.models.load import load
 from iossim.models.onnx.export import export_graph
 from iossim.schedule.strategy import Strategy
-from iossim.validation.measured_networks import evaluate_all
 
 pytestmark = pytest.mark.slow
 

@@ -11,8 +11,8 @@ from synthetic import TRUTH, measured, true_profile
 from iossim.calibration.bootstrap import Bootstrap, bootstrap
 from iossim.calibration.fit import Fit, fit
 from iossim.calibration.samples import OperatorSamples
-from iossim.devices.kinds.gpu import GPU_SPACE
-from iossim.devices.load import device
+from iossim.hardware.kinds.gpu import GPU_SPACE
+from iossim.hardware.load import device
 
 ROWS = 120
 

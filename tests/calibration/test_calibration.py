@@ -13,14 +13,14 @@ import iossim
 from iossim.calibration.bootstrap import KEPT_RESAMPLES
 from iossim.calibration.calibrate import Calibration, DeviceData, calibrate
 from iossim.calibration.fit import fit, tell_calls
+from iossim.calibration.prediction.operator_interval import interval
 from iossim.calibration.recording import Recording
 from iossim.calibration.residuals import device_times
 from iossim.calibration.samples import SequenceSamples, hidden
-from iossim.devices.load import device
-from iossim.devices.parameters import CALL
+from iossim.hardware.load import device
+from iossim.hardware.parameters import CALL
 from iossim.measurements.measurement import MeasurementError
 from iossim.measurements.measurement_set import read_measurements
-from iossim.prediction.operator_interval import interval
 
 SET = measured(true_profile(), 200, noise=0.03, overhead_us=15.0)
 

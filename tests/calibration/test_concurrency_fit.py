@@ -10,18 +10,18 @@ import pytest
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.calibration.bootstrap import KEPT_RESAMPLES
 from iossim.calibration.concurrency_fit import borrowing, fit_concurrency, lent_by
+from iossim.calibration.prediction.stage_price import stage_us
 from iossim.calibration.profile_fit import uninformed
 from iossim.calibration.published_networks import published_models
-from iossim.devices.kinds.gpu import ENGINES, GPU_LAUNCHES, GPU_SPACE
-from iossim.devices.load import device, shipped_names
-from iossim.devices.profile import DeviceProfile, with_values
-from iossim.devices.transfer import transfer_table
 from iossim.execution.engine import Engine
+from iossim.hardware.kinds.gpu import ENGINES, GPU_LAUNCHES, GPU_SPACE
+from iossim.hardware.load import device, shipped_names
+from iossim.hardware.profile import DeviceProfile, with_values
+from iossim.hardware.transfer import transfer_table
 from iossim.ir.types import Precision
 from iossim.measurements import published_figures as published
 from iossim.measurements.measurement import Header, MeasurementSet, StageMeasurement
 from iossim.measurements.operator_kinds import parse_description
-from iossim.prediction.stage_price import stage_us
 
 PROFILE = device("t4")
 DEVICE = "v100-sxm2"

@@ -14,21 +14,21 @@ from cpus import cpu
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.calibration.calibrate import Calibration, DeviceData, calibrate
 from iossim.calibration.concurrency_fit import fit_concurrency
-from iossim.devices.host_cpu import save_host_cpu
-from iossim.devices.kind import device_kind
-from iossim.devices.load import device
-from iossim.devices.profile import DeviceProfile, with_values
-from iossim.devices.write import write_profile
+from iossim.calibration.prediction.predict import predict
+from iossim.calibration.prediction.schedule_interval import ScheduleErrors
+from iossim.calibration.prediction.stage_price import stage_us
+from iossim.hardware.host_cpu import save_host_cpu
+from iossim.hardware.kind import device_kind
+from iossim.hardware.load import device
+from iossim.hardware.profile import DeviceProfile, with_values
+from iossim.hardware.write import write_profile
 from iossim.ir.types import Precision
 from iossim.measurements.measurement import Header, Measurement, MeasurementError, MeasurementSet, StageMeasurement
 from iossim.measurements.measurement_set import write_measurements
 from iossim.measurements.operator import Operator
 from iossim.measurements.operator_kinds import parse_description
 from iossim.models.load import load
-from iossim.prediction.predict import predict
-from iossim.prediction.schedule_interval import ScheduleErrors
-from iossim.prediction.stage_price import stage_us
-from iossim.scheduling.scheduler import schedule
+from iossim.search.scheduler import schedule
 
 #: Away from the defaults.
 TRUTH = {

@@ -9,12 +9,12 @@ import pytest
 
 from iossim.calibration.bootstrap import KEPT_RESAMPLES
 from iossim.calibration.host_fit import DATA_SET, fit_host, with_gap
+from iossim.calibration.prediction.predict import predict
 from iossim.calibration.published_networks import sequences
-from iossim.devices.load import device
-from iossim.devices.profile import with_values
+from iossim.hardware.load import device
+from iossim.hardware.profile import with_values
 from iossim.measurements import published_figures as published
 from iossim.measurements.operator_kinds import parse_description
-from iossim.prediction.predict import predict
 
 DEVICE = "v100-sxm2"
 

@@ -8,7 +8,7 @@ import pytest
 from synthetic import measured
 
 from iossim.calibration.labels import check_label
-from iossim.devices.load import device
+from iossim.hardware.load import device
 from iossim.measurements.measurement import MeasurementError, MeasurementSet
 
 

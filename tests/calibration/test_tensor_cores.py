@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from iossim.calibration.calibrate import DeviceData, calibrate
 from iossim.calibration.samples import OperatorSamples
-from iossim.devices.kinds.gpu import GPU_SPACE, TENSOR_SPACE
-from iossim.devices.load import device
-from iossim.devices.profile import with_values
+from iossim.hardware.kinds.gpu import GPU_SPACE, TENSOR_SPACE
+from iossim.hardware.load import device
+from iossim.hardware.profile import with_values
 from iossim.ir.types import Precision
 from iossim.measurements.measurement import Header, Measurement, MeasurementSet
 from iossim.measurements.operator_kinds import read_record

@@ -10,16 +10,16 @@ import pytest
 from evidence.profiles.chips import chips
 from evidence.profiles.leave_one_out import _fitted_source, draw, leave_one_out, transfer_table
 from iossim.calibration.neutral import neutral
+from iossim.calibration.prediction.predict import predict
 from iossim.calibration.recording import lowered
 from iossim.calibration.transfer import refine, source_device, source_spread, transferred
-from iossim.devices.kinds.gpu import GPU_SPACE
-from iossim.devices.load import device
-from iossim.devices.profile import DeviceProfile, with_values
-from iossim.devices.transfer import ARITHMETIC, SourceDevice
+from iossim.hardware.kinds.gpu import GPU_SPACE
+from iossim.hardware.load import device
+from iossim.hardware.profile import DeviceProfile, with_values
+from iossim.hardware.transfer import ARITHMETIC, SourceDevice
 from iossim.ir.types import Precision
 from iossim.measurements.measurement import Header, Measurement, MeasurementError, MeasurementSet
 from iossim.measurements.operator_kinds import read_record
-from iossim.prediction.predict import predict
 
 CALIBRATED = [device(name) for name in ("v100-pcie-32gb", "p100-pcie-16gb", "p4")]
 DONORS = [source_device(profile) for profile in CALIBRATED]

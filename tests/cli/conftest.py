@@ -13,7 +13,7 @@ import iossim.backends
 _MODULE = """
 from fake_backend import FakeBackend
 
-from iossim.errors import OptionError
+from iossim.base.errors import OptionError
 
 
 def missing():

@@ -77,7 +77,7 @@ def test_an_interrupt_keeps_the_networks_that_are_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The second of two networks is interrupted: the first is printed and written, and the exit code says it is not all."""
-    from iossim.analysis import measured_schedules as measured
+    from iossim.tasks import measured_schedules as measured
 
     whole = measured.measure_network
 

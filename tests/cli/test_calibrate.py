@@ -13,16 +13,16 @@ import pytest
 from command_line import printed, printed_json, refused
 
 from iossim.backends.simulator.cost_model import SimulatorCostModel
-from iossim.devices.load import device
-from iossim.devices.profile import with_values
-from iossim.devices.write import write_profile
+from iossim.calibration.prediction.predict import predict
+from iossim.calibration.prediction.stage_price import stage_us
 from iossim.execution.engine import Engine
+from iossim.hardware.load import device
+from iossim.hardware.profile import with_values
+from iossim.hardware.write import write_profile
 from iossim.ir.types import Precision
 from iossim.measurements.measurement import Header, Measurement, MeasurementSet, StageMeasurement
 from iossim.measurements.measurement_set import write_measurements
 from iossim.measurements.operator_kinds import parse_description
-from iossim.prediction.predict import predict
-from iossim.prediction.stage_price import stage_us
 
 EFFICIENCY = 0.6
 

@@ -12,7 +12,7 @@ from command_line import printed, printed_json, refused
 from jsonschema import Draft202012Validator
 from trace_format import check_trace
 
-from iossim.schemas import schema
+from iossim.report.schemas import schema
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "corun"
 #: What each example ran on, how long it took side by side, and how far from that the simulated time may be.

@@ -11,7 +11,7 @@ from command_line import printed, printed_json, refused
 
 from iossim.cli.exit_codes import ExitCode
 from iossim.cli.main import main
-from iossim.dataflow.plan import Variant
+from iossim.edge.plan import Variant
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +99,7 @@ def test_what_runs_is_equal(capsys: pytest.CaptureFixture[str], monkeypatch: pyt
     assert "on 3 c6678: outputs differ from the network's by" in printed(
         capsys, "dataflow run ios_sample -d c6678 --devices 3"
     )
-    monkeypatch.setattr("iossim.analysis.dataflow_runs.TOLERANCE", -1.0)
+    monkeypatch.setattr("iossim.edge.runs.TOLERANCE", -1.0)
     assert main(["dataflow", "run", "ios_sample", "-d", "c6678"]) == ExitCode.DOES_NOT_HOLD
 
 

@@ -12,9 +12,9 @@ import pytest
 from command_line import printed, printed_json, refused
 
 from iossim.cli import doctor
-from iossim.devices import load, nvidia_smi
 from iossim.execution import backend
 from iossim.execution.backend import backend_names
+from iossim.hardware import load, nvidia_smi
 
 H100 = "NVIDIA H100 80GB HBM3, 580.159.04, 9.0, 81559, 345, 1980, 2619, 69.61, 700.00, 31"
 

@@ -17,14 +17,14 @@ from iossim.cli.main import build_app
 
 #: Files whose texts hold whole commands for somebody to type, or flags of another program.
 COMMANDS = {
-    "iossim/devices/host_cpu.py",
-    "iossim/devices/nvidia_smi.py",
-    "iossim/devices/template.py",
+    "iossim/hardware/host_cpu.py",
+    "iossim/hardware/nvidia_smi.py",
+    "iossim/hardware/template.py",
     "iossim/measurements/formats/nsight_compute.py",
     "iossim/models/load.py",
-    "iossim/prediction/recordings/nsight_compute.py",
-    "iossim/reporting/study/commands.py",
-    "iossim/reporting/study/plots/timeline.py",
+    "iossim/calibration/prediction/recordings/nsight_compute.py",
+    "iossim/report/study/commands.py",
+    "iossim/report/study/plots/timeline.py",
     "iossim/study/run_directory.py",
     "iossim/study/scenario_template.py",
 }

@@ -12,7 +12,7 @@ from typing import IO
 import pytest
 from command_line import refused
 
-from iossim import user_files
+from iossim.base import user_files
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="of POSIX systems")
 
@@ -44,7 +44,9 @@ def test_a_reader_that_went_away_is_told_nothing(arguments: str) -> None:
 def test_compiled_code_that_cannot_be_kept(tmp_path: Path) -> None:
     """A small function, so as not to compile the search: any command's are compiled by the same decorator."""
     program = tmp_path / "program.py"
-    program.write_text("from iossim.compiled import jit\n@jit\ndef twice(x):\n    return 2 * x\nprint(twice(21))\n")
+    program.write_text(
+        "from iossim.base.compiled import jit\n@jit\ndef twice(x):\n    return 2 * x\nprint(twice(21))\n"
+    )
     limited = f"import resource, runpy; resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100)); runpy.run_path({str(program)!r})"
     store = tmp_path / "store"
     environment = {**os.environ, "IOSSIM_CACHE_DIR": str(store)}
@@ -59,7 +61,9 @@ def test_compiled_code_that_cannot_be_kept(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_compiled_code_that_a_crash_tore_is_compiled_anew(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
-    program.write_text("from iossim.compiled import jit\n@jit\ndef twice(x):\n    return 2 * x\nprint(twice(21))\n")
+    program.write_text(
+        "from iossim.base.compiled import jit\n@jit\ndef twice(x):\n    return 2 * x\nprint(twice(21))\n"
+    )
     environment = {**os.environ, "IOSSIM_CACHE_DIR": str(tmp_path / "store")}
     for torn in ("*.nbi", "*.nbc", ""):
         done = subprocess.run([sys.executable, str(program)], env=environment, capture_output=True, check=False)

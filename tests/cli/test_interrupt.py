@@ -22,13 +22,13 @@ from iossim.cli import interrupt
 from iossim.cli.main import main
 from iossim.cost.model import CostModelIdentity, Prices, StageBounds
 from iossim.cost.random import RandomCostModel
-from iossim.reporting.schedule_words import summary
+from iossim.report.schedule_words import summary
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.fit import fit
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import Schedule
-from iossim.scheduling import block_parts, block_search, counting, memo
-from iossim.scheduling.options import SearchLimits, SearchOptions, StageSpace
+from iossim.search import block_parts, block_search, counting, memo
+from iossim.search.options import SearchLimits, SearchOptions, StageSpace
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX's")
 

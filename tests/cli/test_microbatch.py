@@ -10,7 +10,7 @@ import pytest
 from command_line import printed, printed_json, refused
 from jsonschema import Draft202012Validator
 
-from iossim.schemas import schema
+from iossim.report.schemas import schema
 
 Capture = pytest.CaptureFixture[str]
 TABLE = {

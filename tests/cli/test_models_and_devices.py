@@ -10,8 +10,8 @@ import pytest
 from command_line import printed, printed_json
 from exported_networks import Writer
 
-from iossim.devices.load import device as load_device
-from iossim.devices.profile import Datasheet
+from iossim.hardware.load import device as load_device
+from iossim.hardware.profile import Datasheet
 
 MODELS = [
     "alexnet",

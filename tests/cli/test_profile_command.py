@@ -18,8 +18,8 @@ from iossim.cost.measured.profile_parts import ProfileOptions, profile_parts, ra
 from iossim.cost.measured.profiling import estimate
 from iossim.cost.measured.record import Kind
 from iossim.cost.measured.store import MeasurementStore
-from iossim.devices.profile import DeviceProfile
 from iossim.execution.backend import Timing
+from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.strategy import Strategy
@@ -138,7 +138,7 @@ def test_this_machines_cpu_is_described_once(
         described.append(1)
         return iossim.device("t4").model_copy(update={"name": "cpu"})  # a CPU takes seconds to measure
 
-    monkeypatch.setattr("iossim.devices.host_cpu.measure_host_cpu", measure)
+    monkeypatch.setattr("iossim.hardware.host_cpu.measure_host_cpu", measure)
     made = FakeBackend.__init__
 
     def on_cpu(self: FakeBackend, *arguments: object, **fields: object) -> None:

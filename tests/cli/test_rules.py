@@ -9,8 +9,8 @@ import pytest
 from command_line import printed, printed_json, refused
 from jsonschema import Draft202012Validator
 
-from iossim.rewriting.rule_sets import rule_set
-from iossim.schemas import schema
+from iossim.report.schemas import schema
+from iossim.transforms.rewriting.rule_sets import rule_set
 
 
 def test_sets_are_listed_with_their_rules_counted(capsys: pytest.CaptureFixture[str]) -> None:

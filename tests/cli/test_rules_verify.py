@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from command_line import printed, printed_json, refused
 
-from iossim.rewriting.refute import Counterexample
-from iossim.rewriting.rule_sets import rule_set
+from iossim.transforms.rewriting.refute import Counterexample
+from iossim.transforms.rewriting.rule_sets import rule_set
 
 RULES = """
 rule: add-commutes

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import iossim
-import iossim.scheduling
+import iossim.search
 from iossim.cost.create import cost_model_names
 from iossim.cost.model import (
     ChangesConcurrency,
@@ -60,7 +60,7 @@ def test_what_is_no_cost_model_has_no_name() -> None:
 
 
 def test_a_search_knows_the_contract_alone() -> None:
-    (root,) = map(Path, iossim.scheduling.__path__)
+    (root,) = map(Path, iossim.search.__path__)
     modules = {
         node.module
         for path in root.rglob("*.py")

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 import iossim
+from iossim.base.errors import IossimError, OptionError
 from iossim.cost.create import cost_model_names, create_cost_model
 from iossim.cost.measured.cost_model import MeasuredCostModel
-from iossim.errors import IossimError, OptionError
 from iossim.execution.backend import backend_names
 from iossim.ir.types import Precision
 

@@ -13,12 +13,12 @@ from random_networks import random_network
 
 import iossim
 from iossim.api import search_options
+from iossim.base.errors import ScheduleError
 from iossim.cost.measured.cost_model import CHUNK, MeasuredCostModel
 from iossim.cost.measured.record import Kind
 from iossim.cost.measured.stage_plans import boundary_network
 from iossim.cost.measured.store import MeasurementStore
 from iossim.cost.replay import ReplayCostModel, replay
-from iossim.errors import ScheduleError
 from iossim.execution.backend import BackendError, Samples, Timing
 from iossim.execution.lower import lower_stage
 from iossim.execution.plan import Copy, Launch

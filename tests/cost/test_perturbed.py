@@ -7,9 +7,9 @@ import pytest
 from stage_signature import stage_signature
 
 import iossim
+from iossim.base.errors import OptionError
 from iossim.cost.model import MeasuringCostModel
 from iossim.cost.perturbed import PerturbedCostModel
-from iossim.errors import OptionError
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.strategy import Strategy

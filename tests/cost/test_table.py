@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import iossim
+from iossim.base.errors import OptionError
 from iossim.cost.create import create_cost_model
 from iossim.cost.table import PriceTable, TableCostModel
-from iossim.errors import OptionError
 from iossim.ir.types import Precision
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from iossim.api import cost_model, optimize
+from iossim.base.errors import OptionError
 from iossim.cost import workspace_limit
 from iossim.cost.model import KnowsWorkspaces, Way
 from iossim.cost.workspace_limit import WorkspaceLimited, workspace_limited
-from iossim.errors import OptionError
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.concat import Concat
@@ -21,9 +21,9 @@ from iossim.schedule.batch import StageBatch
 from iossim.schedule.planned_stage import PlannedStage, batch_of
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.strategy import Strategy
-from iossim.scheduling.assemble import reprice
-from iossim.scheduling.options import SearchOptions
-from iossim.scheduling.scheduler import schedule
+from iossim.search.assemble import reprice
+from iossim.search.options import SearchOptions
+from iossim.search.scheduler import schedule
 
 SIMULATOR = cost_model(device="v100-sxm2")
 assert isinstance(SIMULATOR, KnowsWorkspaces)

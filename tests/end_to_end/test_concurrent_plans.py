@@ -15,8 +15,8 @@ from random_networks import random_inputs, random_network, random_schedule
 
 from iossim.backends.numpy_reference.evaluate import evaluate_graph
 from iossim.backends.numpy_reference.execute import execute
+from iossim.base.errors import ScheduleError
 from iossim.cost.random import RandomCostModel
-from iossim.errors import ScheduleError
 from iossim.execution.backend import Backend, create_backend
 from iossim.execution.engine import Engine
 from iossim.execution.happens_before import check_happens_before
@@ -30,7 +30,7 @@ from iossim.ir.op import Array
 from iossim.ir.types import Precision
 from iossim.models.load import load
 from iossim.schedule.schedule import Schedule
-from iossim.scheduling.scheduler import schedule
+from iossim.search.scheduler import schedule
 
 ENGINES = (Engine.PAPER, Engine.GRAPH)
 

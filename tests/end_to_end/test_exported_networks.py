@@ -22,7 +22,7 @@ from iossim.ir.op import Array
 from iossim.models.load import load
 from iossim.models.onnx.export import export_graph
 from iossim.models.onnx.write import write_onnx
-from iossim.passes.pipeline import canonicalise
+from iossim.models.passes.pipeline import canonicalise
 
 #: Attention heads and pyramids make wide blocks, which take long to search without pruning.
 PRUNED = search_options("general", 3, 4)

@@ -13,7 +13,7 @@ from onnx_of_op import run_onnxruntime
 from seeded_weights import LIGHT_MODELS, write_seeded
 
 from iossim.backends.numpy_reference.evaluate import evaluate_graph
-from iossim.errors import OptionError
+from iossim.base.errors import OptionError
 from iossim.ir.constants import AbsentConstant
 from iossim.ir.graph import Graph
 from iossim.models.load import load

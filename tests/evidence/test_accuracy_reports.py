@@ -25,14 +25,14 @@ from evidence.validation.sm_shares import (
 )
 from evidence.validation.splits import SplitRows
 from iossim.calibration.residuals import Residuals
-from iossim.devices.load import device
+from iossim.calibration.validation.measured_networks import MeasuredEvaluation, MeasuredLatency
+from iossim.calibration.validation.operators import OperatorEvaluation, evaluate_operators
+from iossim.calibration.validation.stages import StageEvaluation
 from iossim.execution.backend import Samples
+from iossim.hardware.load import device
 from iossim.measurements.measured_networks import NetworkRun
 from iossim.measurements.measurement import Header, Measurement, MeasurementSet
 from iossim.measurements.operator_kinds import parse_description
-from iossim.validation.measured_networks import MeasuredEvaluation, MeasuredLatency
-from iossim.validation.operators import OperatorEvaluation, evaluate_operators
-from iossim.validation.stages import StageEvaluation
 
 DEVICE = "v100-sxm2"
 
@@ -164,7 +164,7 @@ def test_an_empty_report_has_only_notes() -> None:
 def test_pictures(report: ValidationReport, tmp_path: Path) -> None:
     pytest.importorskip("vl_convert")
     from evidence.tables.figures import accuracy_figures
-    from iossim.reporting.figures.pictures import picture_files
+    from iossim.report.figures.pictures import picture_files
 
     names = [f"operators.{DEVICE}", f"networks.{DEVICE}", "engines", "transfer.p4", "transfer.t4"]
     for attempt in ("first", "second"):

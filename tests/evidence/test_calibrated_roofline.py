@@ -7,7 +7,7 @@ import pytest
 from made_sets import DEVICE, shapes
 
 from evidence.validation.roofline import CalibratedRoofline, Roofs
-from iossim.devices.load import device
+from iossim.hardware.load import device
 from iossim.ir.types import Precision
 
 ARITHMETIC, MEMORY, FLOOR_US = 0.6, 0.8, 7.0

@@ -9,7 +9,7 @@ import pytest
 from command_line import printed, printed_json
 
 from evidence.validation.concurrency import MODELS, ConcurrencyEvaluation, RatioErrors, evaluate_concurrency
-from iossim.devices.load import device
+from iossim.hardware.load import device
 
 
 @pytest.fixture(scope="module")

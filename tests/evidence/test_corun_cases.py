@@ -15,8 +15,8 @@ from evidence.concurrency.corun_pairs import (
 from evidence.concurrency.microbenchmarks import Microbenchmark, MicroKernel
 from evidence.concurrency.pairs import KernelPair, PairKernel
 from iossim.backends.simulator.raw_kernels import Pipe
-from iossim.devices.load import device
 from iossim.execution.engine import Engine
+from iossim.hardware.load import device
 
 V100 = device("v100-sxm2")
 

@@ -9,9 +9,9 @@ from evidence.concurrency.corun_cases import MAKESPAN, CorunCase, Figure, pair_f
 from evidence.concurrency.corun_fit import GRAPH_BESIDE, CorunFit, Knob, tabulate
 from evidence.concurrency.pairs import KernelPair, PairKernel
 from iossim.backends.simulator.raw_kernels import RawKernel
-from iossim.devices.load import device
-from iossim.devices.profile import DeviceProfile, with_values
 from iossim.execution.engine import Engine
+from iossim.hardware.load import device
+from iossim.hardware.profile import DeviceProfile, with_values
 
 KNOB = Knob("graph_beside_us", (0.0, 1.0, 2.0), 0.0)
 

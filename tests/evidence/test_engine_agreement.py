@@ -9,14 +9,14 @@ from evidence.validation.engines import SPACE, EventDrivenStages, compare_prices
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.backends.simulator.events.program import KernelLibrary
 from iossim.backends.simulator.events.stages import stage_us
-from iossim.devices.load import device
 from iossim.execution.engine import UNDIVIDED, Engine
+from iossim.hardware.load import device
 from iossim.ir.types import Precision
 from iossim.models.load import load
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.strategy import Strategy
-from iossim.scheduling.counting import distinct_stages
+from iossim.search.counting import distinct_stages
 
 DEVICE = device("v100-sxm2")
 

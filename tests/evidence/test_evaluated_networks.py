@@ -8,12 +8,12 @@ import pytest
 
 from evidence.validation.networks import evaluate_networks, published_devices
 from iossim.backends.simulator.cost_model import SimulatorCostModel
-from iossim.devices.load import device
+from iossim.calibration.prediction.left_out import without_network
+from iossim.hardware.load import device
 from iossim.ir.types import Precision
 from iossim.measurements.published_figures import published_figures
 from iossim.models.load import load
-from iossim.prediction.left_out import without_network
-from iossim.scheduling.scheduler import schedule, scheduler_names
+from iossim.search.scheduler import schedule, scheduler_names
 
 DEVICE = "v100-sxm2"
 

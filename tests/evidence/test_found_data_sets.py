@@ -8,8 +8,8 @@ import pytest
 from made_sets import made_set
 
 from evidence.data.data_sets import default_places, read_data_sets
-from iossim.devices.load import device
-from iossim.errors import OptionError
+from iossim.base.errors import OptionError
+from iossim.hardware.load import device
 from iossim.measurements.measurement import MeasurementError
 from iossim.measurements.measurement_set import write_measurements
 

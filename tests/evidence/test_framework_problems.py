@@ -11,8 +11,8 @@ import pytest
 
 from evidence.data.data_sets import read_measurement_sets, read_measurements
 from evidence.data.formats import formats
+from iossim.hardware.lowering.kernel import Libraries
 from iossim.ir.types import Precision
-from iossim.lowering.kernel import Libraries
 from iossim.measurements.measurement import MeasurementError
 from iossim.measurements.operator_kinds import parse_description
 

@@ -17,8 +17,8 @@ from evidence.profiles.launch_costs import (
     lightest_nodes_us,
     read_launch_costs,
 )
-from iossim.devices.compute_capability import Architecture
-from iossim.devices.kinds.gpu import ENGINES, PARAMETERS
+from iossim.hardware.compute_capability import Architecture
+from iossim.hardware.kinds.gpu import ENGINES, PARAMETERS
 from iossim.measurements.measurement import MeasurementError
 
 HEAD = "device,software,what,value,unit\n"

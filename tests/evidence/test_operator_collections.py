@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from evidence.data.data_sets import read_data_sets, read_measurement_sets, read_measurements
+from iossim.hardware.lowering.kernel import Libraries
 from iossim.ir.types import Precision
-from iossim.lowering.kernel import Libraries
 from iossim.measurements.measurement import MeasurementError
 
 PRODUCTS = "device,precision,M,N,K,trans_a,trans_b,time_ms,tflops\n" + "".join(

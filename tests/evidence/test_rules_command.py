@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from command_line import printed, printed_json, refused
 
-from iossim.rewriting.rule_sets import rule_set
+from iossim.transforms.rewriting.rule_sets import rule_set
 
 COMMAND = "evidence rules --ops matmul,add --inputs 2x2*3"
 

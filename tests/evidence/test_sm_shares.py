@@ -26,7 +26,7 @@ from evidence.validation.sm_shares import (
     evaluate_shares,
 )
 from iossim.backends.simulator.device_rates import bandwidth_part
-from iossim.devices.load import device
+from iossim.hardware.load import device
 from iossim.measurements.measurement import MeasurementError
 
 A100 = device("a100-sxm-80gb")

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from command_line import printed, printed_json, refused
 
-from iossim.devices.load import device
+from iossim.calibration.prediction.predict import predict
+from iossim.hardware.load import device
 from iossim.measurements.operator import Operator
 from iossim.measurements.operator_kinds import parse_description
-from iossim.prediction.predict import predict
 
 ROWS = [(64 * n, 128, 256) for n in range(1, 41)]
 

@@ -11,10 +11,10 @@ from made_sets import DEVICE, made_set
 
 from evidence.profiles.leave_one_out import LeaveOneOut, LeftOut
 from evidence.validation.report import PARTS, validate
+from iossim.base.errors import OptionError
 from iossim.calibration.residuals import Residuals
-from iossim.devices.load import device
-from iossim.devices.provenance import KindError
-from iossim.errors import OptionError
+from iossim.hardware.load import device
+from iossim.hardware.provenance import KindError
 from iossim.measurements.measurement_set import write_measurements
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from random_networks import one_block, random_inputs, random_network, random_schedule, sequential_schedule
 
 from iossim.backends.numpy_reference.execute import execute
-from iossim.errors import ScheduleError
+from iossim.base.errors import ScheduleError
 from iossim.execution.contents import check_contents
 from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule

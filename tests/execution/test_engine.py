@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from iossim.errors import OptionError
+from iossim.base.errors import OptionError
 from iossim.execution.backend import create_backend
 from iossim.execution.engine import Engine
 

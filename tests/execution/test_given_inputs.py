@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from iossim.errors import GraphError
+from iossim.base.errors import GraphError
 from iossim.execution.given_inputs import check_inputs
 from iossim.ir.op import Array
 from iossim.ir.types import DType, TensorType

@@ -14,7 +14,7 @@ from plan_races import Races
 from random_networks import random_inputs, random_network, random_schedule, unscheduled
 
 from iossim.backends.numpy_reference.execute import execute
-from iossim.errors import ScheduleError
+from iossim.base.errors import ScheduleError
 from iossim.execution.backend import Choice
 from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule

@@ -13,7 +13,7 @@ from random_networks import make_stage, one_block, random_inputs, random_network
 
 from iossim.backends.numpy_reference.evaluate import evaluate_graph
 from iossim.backends.numpy_reference.execute import execute
-from iossim.errors import ScheduleError
+from iossim.base.errors import ScheduleError
 from iossim.execution.box import Box
 from iossim.execution.happens_before import check_happens_before
 from iossim.execution.in_place import Slot, in_place_buffers

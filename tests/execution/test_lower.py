@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from random_networks import make_schedule, make_stage, one_block, random_streams
 
-from iossim.errors import OptionError, ScheduleError
+from iossim.base.errors import OptionError, ScheduleError
 from iossim.execution.box import Box
 from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule

@@ -19,14 +19,14 @@ from random_networks import (
 from iossim.backends.numpy_reference.evaluate import numpy_outputs
 from iossim.backends.numpy_reference.execute import execute
 from iossim.backends.simulator.events import run_schedule
-from iossim.devices.load import device
-from iossim.errors import ScheduleError
+from iossim.base.errors import ScheduleError
 from iossim.execution.backend import create_backend
 from iossim.execution.engine import UNDIVIDED, Engine
 from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule
 from iossim.execution.measured_run import output_error
 from iossim.execution.memory import plan_memory
+from iossim.hardware.load import device
 from iossim.models.load import load
 from iossim.schedule.streams import as_streams
 

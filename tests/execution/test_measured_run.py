@@ -7,7 +7,7 @@ import pytest
 from random_networks import random_network, random_schedule
 
 from iossim.backends.numpy_reference.evaluate import numpy_outputs
-from iossim.errors import OptionError
+from iossim.base.errors import OptionError
 from iossim.execution.backend import BackendError, Samples, Timing, backend_from, create_backend, missing_for
 from iossim.execution.engine import Engine
 from iossim.execution.execution import Execution
@@ -16,7 +16,7 @@ from iossim.execution.made_inputs import made_inputs
 from iossim.execution.measured_run import largest_error, measure_schedules, output_error, plan_for, ratio_of
 from iossim.ir.types import Precision
 from iossim.models.load import load
-from iossim.scheduling.scheduler import schedule
+from iossim.search.scheduler import schedule
 
 QUICK = Timing(rounds=3, warm_up=1)
 
@@ -37,7 +37,7 @@ def test_the_numpy_backend_runs_and_times() -> None:
 def test_the_simulator_backend_takes_what_the_events_take() -> None:
     from iossim.backends.simulator.events import run_plan
     from iossim.cost.create import create_cost_model
-    from iossim.devices.load import device
+    from iossim.hardware.load import device
 
     network, profile = load("squeezenet"), device("v100-sxm2")
     found = schedule(network, create_cost_model("simulator", profile, Precision.FP32, Engine.PAPER), "greedy")
@@ -55,7 +55,7 @@ def test_the_simulator_backend_takes_what_the_events_take() -> None:
 def test_copies_take_time_in_the_simulation() -> None:
     """A concat of an input: what cannot be in place is a copy kernel, on the stream of the unit."""
     from iossim.backends.simulator.events import run_plan
-    from iossim.devices.load import device
+    from iossim.hardware.load import device
 
     network = random_network(17, movers=True)
     chosen = random_schedule(network, 3)

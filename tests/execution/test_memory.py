@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from random_networks import make_stage, one_block, random_network, random_schedule, sequential_schedule
 
 from iossim.backends.numpy_reference.execute import execute
-from iossim.errors import ScheduleError
+from iossim.base.errors import ScheduleError
 from iossim.execution.backend import Choice
 from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule
@@ -22,7 +22,7 @@ from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.models.load import load
 from iossim.schedule.strategy import Strategy
-from iossim.scheduling.scheduler import schedule
+from iossim.search.scheduler import schedule
 
 SEEDS = st.integers(0, 2**20)
 ENGINES = st.sampled_from(["paper", "graph"])

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_networks import random_network, random_schedule
 
-from iossim.errors import ScheduleError
+from iossim.base.errors import ScheduleError
 from iossim.execution.backend import Choice
 from iossim.execution.lower import lower_schedule
 from iossim.execution.memory import plan_memory

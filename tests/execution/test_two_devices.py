@@ -15,14 +15,14 @@ from two_devices import on_two_devices
 from iossim.backends.numpy_reference.execute import execute
 from iossim.backends.simulator.events import run_plan, run_plan_on
 from iossim.backends.simulator.events.program import Link
-from iossim.devices.load import device
-from iossim.errors import OptionError, PlanError, ScheduleError
+from iossim.base.errors import OptionError, PlanError, ScheduleError
 from iossim.execution.backend import create_backend
 from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule
 from iossim.execution.memory import memory_lower_bound_bytes, plan_memory
 from iossim.execution.plan import Buffer, Copy, Launch, Plan, Queue, Record, Synchronize, Transfer, Wait
 from iossim.execution.plan_json import plan_from_json, plan_to_json
+from iossim.hardware.load import device
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.types import TensorType

@@ -22,7 +22,7 @@ from iossim.ir.types import Precision
 from iossim.measurements.measurement import Header, Measurement, MeasurementSet
 from iossim.measurements.measurement_set import write_measurements
 from iossim.measurements.operator_kinds import read_record
-from iossim.scheduling.scheduler import schedule
+from iossim.search.scheduler import schedule
 
 PROFILE = Path(str(resources.files("iossim.hw_profiles") / "t4.yaml"))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from iossim.errors import GraphError
+from iossim.base.errors import GraphError
 from iossim.ir.constants import FilledConstant, IdentityConstant
 from iossim.ir.ops.conv import Conv
 from iossim.ir.types import DType, TensorType

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from iossim.errors import GraphError
+from iossim.base.errors import GraphError
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.constants import ArrayConstant, SeededConstant
 from iossim.ir.graph import Graph, Node

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from iossim.errors import GraphError, ScheduleError
+from iossim.base.errors import GraphError, ScheduleError
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.merging import merge_keys, merged_convolution
 from iossim.ir.network import Network

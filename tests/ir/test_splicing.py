@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from iossim.errors import GraphError
+from iossim.base.errors import GraphError
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.constants import Constant, FilledConstant
 from iossim.ir.graph import Graph, Node

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from iossim.devices.load import device
+from iossim.hardware.load import device
 from iossim.measurements.formats import formats
 from iossim.measurements.measurement import Extent, MeasurementError
 from iossim.measurements.measurement_set import read_measurements

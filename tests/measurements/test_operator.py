@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from operators import conv, operators
 
-from iossim.devices.load import device
-from iossim.errors import GraphError
+from iossim.base.errors import GraphError
+from iossim.hardware.load import device
+from iossim.hardware.lowering.target import step_candidates
 from iossim.ir.ops.conv import Conv
 from iossim.ir.types import DType, Precision, TensorType
-from iossim.lowering.target import step_candidates
 from iossim.measurements.operator import Operator
 from iossim.measurements.operator_kinds import parse_description
 

@@ -17,7 +17,7 @@ from random_networks import make_schedule, make_stage, random_inputs, random_sch
 
 from iossim import api
 from iossim.backends.numpy_reference.evaluate import evaluate_graph
-from iossim.errors import IossimError, OptionError, ScheduleError
+from iossim.base.errors import IossimError, OptionError, ScheduleError
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.constants import ArrayConstant
 from iossim.ir.graph import Graph

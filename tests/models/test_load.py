@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from iossim.errors import IossimError, ModelError, OptionError
+from iossim.base.errors import IossimError, ModelError, OptionError
 from iossim.ir.network import ModelSource, Network
 from iossim.models.load import load, load_source
 

@@ -13,10 +13,10 @@ import pytest
 from onnx import TensorProto, helper
 
 from iossim.api import optimize
-from iossim.errors import ModelError, OptionError
+from iossim.base.errors import ModelError, OptionError
 from iossim.ir.types import DType
 from iossim.models.load import load, load_source
-from iossim.reporting.schedule_words import optimality
+from iossim.report.schedule_words import optimality
 from iossim.schedule.problem import ScheduleProblem
 
 LIGHT = Path(onnx.backend.test.__file__).parent / "data" / "light"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from iossim.errors import ModelError
+from iossim.base.errors import ModelError
 from iossim.ir.network import ModelSource, Network
 from iossim.ir.types import Precision
 from iossim.models.load import load

@@ -13,8 +13,8 @@ from onnx_models import write_onnx
 from onnx_of_op import run_onnxruntime
 
 from iossim.backends.numpy_reference.evaluate import evaluate_graph
-from iossim.errors import ModelError
-from iossim.passes.pipeline import canonicalise
+from iossim.base.errors import ModelError
+from iossim.models.passes.pipeline import canonicalise
 
 node = helper.make_node
 

@@ -13,11 +13,11 @@ from onnx_models import write_onnx
 from onnx_of_op import run_onnxruntime
 
 from iossim.backends.numpy_reference.evaluate import evaluate_graph
-from iossim.errors import ModelError
+from iossim.base.errors import ModelError
 from iossim.ir.graph import Graph
 from iossim.models.load import load
 from iossim.models.onnx.export import export_graph
-from iossim.passes.pipeline import canonicalise
+from iossim.models.passes.pipeline import canonicalise
 
 node = helper.make_node
 WEIGHTS = {"k": np.full(3, 0.5, np.float32), "trips": np.array(4), "zero": np.array(0, np.float32)}

@@ -13,9 +13,9 @@ from onnx_models import write_onnx
 from onnx_of_op import run_onnxruntime
 
 from iossim.backends.numpy_reference.evaluate import evaluate_graph
-from iossim.errors import ModelError
+from iossim.base.errors import ModelError
 from iossim.models.onnx.export import export_graph
-from iossim.passes.pipeline import canonicalise
+from iossim.models.passes.pipeline import canonicalise
 
 node = helper.make_node
 INTS = {"zero": [0], "nothing": np.zeros(0), "sizes": [0, 3, 0]}

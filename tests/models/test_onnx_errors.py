@@ -13,7 +13,7 @@ from onnx_import import import_onnx
 from onnx_models import write_onnx
 from seeded_weights import LIGHT_MODELS
 
-from iossim.errors import IossimError, ModelError, OptionError
+from iossim.base.errors import IossimError, ModelError, OptionError
 from iossim.models.load import load, load_source
 
 node = helper.make_node

@@ -15,7 +15,7 @@ from random_networks import random_inputs, random_network
 from seeded_weights import LIGHT_MODELS, write_seeded
 
 from iossim.backends.numpy_reference.evaluate import evaluate_graph
-from iossim.errors import GraphError, ModelError, ScheduleError
+from iossim.base.errors import GraphError, ModelError, ScheduleError
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.constants import AbsentConstant
 from iossim.ir.graph import Graph
@@ -34,7 +34,7 @@ from iossim.ir.types import DType
 from iossim.models.onnx.export import export_graph, export_merged, export_unit
 from iossim.models.onnx.file import OLDEST_OPSET
 from iossim.models.onnx.spelling import OPSET
-from iossim.passes.pipeline import canonicalise
+from iossim.models.passes.pipeline import canonicalise
 
 SEEDS = st.integers(0, 2**20)
 

@@ -14,12 +14,12 @@ from onnx_models import write_onnx
 from onnx_of_op import run_onnxruntime
 
 from iossim.api import optimize
-from iossim.errors import GraphError
+from iossim.base.errors import GraphError
 from iossim.ir.graph import Graph
 from iossim.ir.op import Array, Op
 from iossim.models.load import load
 from iossim.models.onnx import folding as onnx_folding
-from iossim.passes.pipeline import canonicalise
+from iossim.models.passes.pipeline import canonicalise
 
 
 class Folds:

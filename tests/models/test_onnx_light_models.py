@@ -10,7 +10,7 @@ from seeded_weights import LIGHT_MODELS, write_seeded
 
 from iossim.backends.numpy_reference.evaluate import evaluate_graph
 from iossim.ir.graph import Graph
-from iossim.passes.pipeline import canonicalise
+from iossim.models.passes.pipeline import canonicalise
 
 #: Convolutions, then all ops, as the files list them, constants left out.
 OPS = {

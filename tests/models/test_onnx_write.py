@@ -15,7 +15,7 @@ from onnx_of_op import run_onnxruntime
 from random_networks import random_inputs, random_network
 
 from iossim.backends.numpy_reference.evaluate import evaluate_graph
-from iossim.errors import GraphError, OptionError
+from iossim.base.errors import GraphError, OptionError
 from iossim.ir.constants import AbsentConstant
 from iossim.ir.graph import Graph
 from iossim.models.load import load

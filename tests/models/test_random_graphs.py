@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iossim.errors import ModelError, OptionError
+from iossim.base.errors import ModelError, OptionError
 from iossim.models.random_graphs import RandomGraph, read_edge_list, watts_strogatz
 
 

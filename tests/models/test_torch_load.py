@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import iossim
-from iossim.errors import IossimError, ModelError, OptionError
+from iossim.base.errors import IossimError, ModelError, OptionError
 from iossim.ir.types import DType
 from iossim.models import torch_import
 from iossim.models.load import load

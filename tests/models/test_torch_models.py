@@ -20,7 +20,7 @@ from iossim.ir.network import Network
 from iossim.ir.op import Array
 from iossim.models.load import load
 from iossim.models.onnx.export import export_graph
-from iossim.passes.pipeline import canonicalise
+from iossim.models.passes.pipeline import canonicalise
 from iossim.schedule.fit import fit
 
 pytest.importorskip("torch", reason="needs PyTorch; pip install 'iossim[torch]'")

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from iossim.errors import OptionError
+from iossim.base.errors import OptionError
 from iossim.ir.network import Network
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.gemm import Gemm

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_networks import make_schedule, make_stage, one_block, random_network, random_schedule
 
-from iossim.errors import ScheduleError
+from iossim.base.errors import ScheduleError
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.concat import Concat

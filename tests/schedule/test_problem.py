@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import iossim
-from iossim.errors import GraphError
+from iossim.base.errors import GraphError
 from iossim.schedule.problem import ScheduleProblem, bits
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_networks import random_network, random_schedule, sequential_schedule
 
-from iossim.errors import ScheduleError
+from iossim.base.errors import ScheduleError
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.add import Add

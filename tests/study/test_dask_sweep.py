@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from small_studies import files_of, small_study
 
-from iossim.errors import OptionError
+from iossim.base.errors import OptionError
 from iossim.study.sweep import run_study
 
 distributed = pytest.importorskip("distributed", reason="Dask is not installed; pip install 'iossim[cluster]'")

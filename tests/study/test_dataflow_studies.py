@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from iossim import api
-from iossim.dataflow.capacity import uses
-from iossim.dataflow.plan import Variant
-from iossim.errors import ScenarioError
+from iossim.base.errors import ScenarioError
+from iossim.edge.capacity import uses
+from iossim.edge.plan import Variant
 from iossim.study.points import points_of
 from iossim.study.scenario import Scenario
 from iossim.study.scenario_file import parse_scenario

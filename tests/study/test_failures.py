@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from small_studies import small_study
 
-from iossim.errors import OptionError
+from iossim.base.errors import OptionError
 from iossim.study import cross_evaluation, evaluate
 from iossim.study.failures import DEFECTS
 from iossim.study.sweep import run_study

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import iossim
-from iossim.errors import ScenarioError
+from iossim.base.errors import ScenarioError
 from iossim.study.points import count_points, device_of, labels_of, network_of, points_of
 from iossim.study.scenario import AXES, Scenario
 

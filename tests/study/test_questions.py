@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from iossim.errors import ScenarioError
+from iossim.base.errors import ScenarioError
 from iossim.study.question_grammar import parse_claim, parse_constraint, parse_question
 from iossim.study.questions import answer, meets
 from iossim.study.scenario import Scenario

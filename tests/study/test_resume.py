@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from small_studies import files_of, small_study
 
-from iossim.errors import OptionError
-from iossim.reporting.perfetto_trace import perfetto_trace
-from iossim.scheduling.scheduler import scheduler_names
+from iossim.base.errors import OptionError
+from iossim.report.perfetto_trace import perfetto_trace
+from iossim.search.scheduler import scheduler_names
 from iossim.study import sweep
 from iossim.study.journal import Journal, whole_entries
 from iossim.study.points import points_of

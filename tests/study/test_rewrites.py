@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from iossim import api
-from iossim.errors import ScenarioError
-from iossim.reporting.study.chosen_points import chosen_points
-from iossim.reporting.study.plots import figures
-from iossim.scheduling.scheduler import schedule
+from iossim.base.errors import ScenarioError
+from iossim.report.study.chosen_points import chosen_points
+from iossim.report.study.plots import figures
+from iossim.search.scheduler import schedule
 from iossim.study.evaluation_context import EvaluationContext, context_of
 from iossim.study.points import points_of
 from iossim.study.scenario import Scenario

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from iossim.errors import IossimError, ScenarioError
-from iossim.located_yaml import LocatedYamlError, read_located
+from iossim.base.errors import IossimError, ScenarioError
+from iossim.base.located_yaml import LocatedYamlError, read_located
 from iossim.study.points import points_of
 from iossim.study.scenario import Scenario
 from iossim.study.scenario_file import MODELINE, parse_scenario, read_scenario, scenario_names, write_scenario
@@ -244,8 +244,8 @@ def test_what_ships_is_valid_and_called_as_its_file(name: str) -> None:
 def test_paths_are_relative_to_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "nets").mkdir()
     (tmp_path / "nets" / "tiny.onnx").write_bytes(b"anything: it is not loaded")
-    from iossim.devices.load import device
-    from iossim.devices.write import write_profile
+    from iossim.hardware.load import device
+    from iossim.hardware.write import write_profile
 
     write_profile(device("t4"), tmp_path / "board.yaml")
     text = """\

@@ -20,11 +20,11 @@ from small_studies import files_of, small_study
 import iossim
 from iossim import api
 from iossim.backends.simulator.events import run_schedule
-from iossim.devices.load import device
-from iossim.errors import OptionError
-from iossim.reporting.perfetto_trace import perfetto_trace
+from iossim.base.errors import OptionError
+from iossim.hardware.load import device
+from iossim.report.perfetto_trace import perfetto_trace
 from iossim.schedule.schedule import Schedule
-from iossim.scheduling.scheduler import scheduler_names
+from iossim.search.scheduler import scheduler_names
 from iossim.study import sweep
 from iossim.study.run_directory import read_run
 from iossim.study.scenario import Device, Model, Search

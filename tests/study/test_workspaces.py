@@ -9,7 +9,7 @@ import pytest
 
 import iossim
 from iossim import api
-from iossim.errors import ScenarioError
+from iossim.base.errors import ScenarioError
 from iossim.study.points import points_of
 from iossim.study.scenario import Scenario
 from iossim.study.scenario_file import parse_scenario

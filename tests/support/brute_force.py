@@ -15,7 +15,7 @@ from iossim.cost.model import CostModelIdentity, Prices
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.strategy import Strategy
-from iossim.scheduling.options import StageSpace
+from iossim.search.options import StageSpace
 
 
 @dataclass(frozen=True)

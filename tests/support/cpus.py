@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from iossim.devices.profile import DeviceProfile
+from iossim.hardware.profile import DeviceProfile
 
 FACTS: dict[str, Any] = {
     "sm_count": 2,

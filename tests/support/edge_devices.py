@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from iossim.devices.edge import EdgeDevice, edge_device
+from iossim.hardware.edge import EdgeDevice, edge_device
 
 
 def made(name: str = "c6678", **values: Any) -> EdgeDevice:

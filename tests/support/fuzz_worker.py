@@ -56,7 +56,7 @@ def main(subject: str, coverage_folder: str) -> None:
 
 
 def _outcome(drive: Callable[[Path], object], path: Path) -> dict[str, Any]:
-    from iossim.errors import IossimError
+    from iossim.base.errors import IossimError
 
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here on
@@ -119,10 +119,10 @@ def importer() -> Callable[[Path], object]:
     """All that is done with a model before a search: load, every block a problem, the sequential price, what show tells."""
     import iossim
     from iossim.api import cost_model
+    from iossim.base.errors import IossimError
     from iossim.cli import models
-    from iossim.errors import IossimError
     from iossim.schedule.problem import ScheduleProblem
-    from iossim.scheduling.scheduler import schedule
+    from iossim.search.scheduler import schedule
 
     prices = cost_model("simulator", "v100-sxm2")
     warm = iossim.load("squeezenet")
@@ -154,8 +154,8 @@ def command_line() -> Callable[[Path], object]:
 
     A refusal is exit code 2, one line on standard error, nothing on standard output, and no file that was not there.
     """
+    from iossim.base.errors import IossimError
     from iossim.cli.main import main as run
-    from iossim.errors import IossimError
 
     def drive(path: Path) -> None:
         arguments: list[str] = json.loads(path.read_text())
@@ -187,7 +187,7 @@ def _files(folder: Path) -> list[str]:
 
 def probe() -> Callable[[Path], object]:
     """What goes wrong, on purpose: the file says what."""
-    from iossim.errors import IossimError
+    from iossim.base.errors import IossimError
 
     def drive(path: Path) -> None:
         match path.read_text():

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from random import Random
 
-from iossim.errors import IossimError
+from iossim.base.errors import IossimError
 from iossim.ir.op import op_class
-from iossim.rewriting.expression import Arithmetic, Expression, Literal, Sequence, Shape, Variable
-from iossim.rewriting.rule import PatternOp, Rule, tensor_of
+from iossim.transforms.rewriting.expression import Arithmetic, Expression, Literal, Sequence, Shape, Variable
+from iossim.transforms.rewriting.rule import PatternOp, Rule, tensor_of
 
 #: Kinds that take the same inputs.
 _ALIKE = [

@@ -31,17 +31,17 @@ from onnx_import import import_onnx
 from onnx_of_op import run_onnxruntime
 
 from iossim.backends.numpy_reference.execute import execute
+from iossim.base.errors import IossimError
 from iossim.cost.random import RandomCostModel
-from iossim.errors import IossimError
 from iossim.execution.lower import lower_schedule
 from iossim.execution.memory import plan_memory
 from iossim.ir.op import Array
 from iossim.models.onnx.export import export_graph
 from iossim.models.partition import network_of
-from iossim.passes.blocks import cut_blocks
-from iossim.passes.pipeline import canonicalise
-from iossim.scheduling.options import SearchOptions
-from iossim.scheduling.scheduler import schedule
+from iossim.models.passes.blocks import cut_blocks
+from iossim.models.passes.pipeline import canonicalise
+from iossim.search.options import SearchOptions
+from iossim.search.scheduler import schedule
 
 FROZEN = "frozen"
 NOT_IMPORTED, NOT_RUN = "not imported", "run by ONNX Runtime neither as it is nor exported"

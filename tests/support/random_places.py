@@ -15,10 +15,10 @@ from iossim.ir.ops.concat import Concat
 from iossim.ir.ops.mul import Mul
 from iossim.ir.ops.relu import Relu
 from iossim.ir.types import TensorType
-from iossim.rewriting.expression import IsConstant
-from iossim.rewriting.field import evaluate_exact, evaluate_real, is_exact_graph, random_elements
-from iossim.rewriting.instance import Placed
-from iossim.rewriting.rule import Rule
+from iossim.transforms.rewriting.expression import IsConstant
+from iossim.transforms.rewriting.field import evaluate_exact, evaluate_real, is_exact_graph, random_elements
+from iossim.transforms.rewriting.instance import Placed
+from iossim.transforms.rewriting.rule import Rule
 
 
 def random_graph(placed: Sequence[Placed], seed: int) -> Graph:

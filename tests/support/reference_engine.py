@@ -12,7 +12,7 @@ from math import ceil, floor, inf
 
 from iossim.backends.simulator.events.program import Instruction, IssueKernel
 from iossim.backends.simulator.kernel_work import KernelWork
-from iossim.devices.profile import DeviceProfile
+from iossim.hardware.profile import DeviceProfile
 
 
 @dataclass

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from iossim.backends.simulator.events.demand import BlockDemand
 from iossim.backends.simulator.events.program import Instruction, IssuedKernel, IssueKernel
 from iossim.backends.simulator.kernel_work import KernelWork
-from iossim.devices.load import device
-from iossim.devices.profile import DeviceProfile, with_values
 from iossim.execution.plan import Queue
+from iossim.hardware.load import device
+from iossim.hardware.profile import DeviceProfile, with_values
 
 
 def with_facts(profile: DeviceProfile, **facts: Any) -> DeviceProfile:

@@ -25,10 +25,10 @@ from pathlib import Path
 import iossim
 from iossim.api import search_options
 from iossim.cli.main import main as command
-from iossim.devices.load import device_names
 from iossim.execution.engine import Engine
 from iossim.execution.lower import lower_schedule
 from iossim.execution.plan_json import plan_to_json
+from iossim.hardware.load import device_names
 from iossim.models.catalogue import zoo_models
 
 DEVICES = ("v100-sxm2", "t4", "a100-sxm-40gb", "jetson-orin")

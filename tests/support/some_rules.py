@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from iossim.rewriting.rule import Rule
-from iossim.rewriting.rule_file import read_rules
+from iossim.transforms.rewriting.rule import Rule
+from iossim.transforms.rewriting.rule_file import read_rules
 
 
 def rule(source: str, target: str, outputs: str, *conditions: str, filled: tuple[str, ...] = ()) -> Rule:

@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 from iossim.backends.simulator.events.footprint import Footprint, block_footprint
 from iossim.backends.simulator.kernel_work import KernelWork
-from iossim.devices.profile import DeviceProfile
-from iossim.errors import ScheduleError
-from iossim.lowering.kernel import ceil_div
-from iossim.lowering.occupancy import resident_blocks
+from iossim.base.errors import ScheduleError
+from iossim.hardware.lowering.kernel import ceil_div
+from iossim.hardware.lowering.occupancy import resident_blocks
+from iossim.hardware.profile import DeviceProfile
 
 #: The shortest that a block may take: a kernel that asks for nothing still ends after it starts.
 _LEAST_US = 1e-3

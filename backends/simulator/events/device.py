@@ -17,10 +17,10 @@ from iossim.backends.simulator.events.demand import BlockDemand
 from iossim.backends.simulator.events.footprint import empty_multiprocessor
 from iossim.backends.simulator.events.multiprocessors import KernelRun, MultiprocessorClass, place, scheduling_order
 from iossim.backends.simulator.events.sharing import Sharing, share
-from iossim.devices.kind import GPU
-from iossim.devices.profile import DeviceProfile
 from iossim.execution.execution import Execution
 from iossim.execution.timeline import Span
+from iossim.hardware.kind import GPU
+from iossim.hardware.profile import DeviceProfile
 
 #: Ends that are no further apart are one: far above rounding, far below anything that a GPU does.
 _TOGETHER_US = 1e-7

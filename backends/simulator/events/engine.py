@@ -22,10 +22,10 @@ from iossim.backends.simulator.events.program import (
     IssueTransfer,
     IssueWait,
 )
-from iossim.devices.profile import DeviceProfile
 from iossim.execution.execution import Execution
 from iossim.execution.plan import Queue
 from iossim.execution.timeline import Span
+from iossim.hardware.profile import DeviceProfile
 
 _Process = Generator[simpy.Event, Any, None]
 

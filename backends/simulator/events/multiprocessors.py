@@ -21,7 +21,7 @@ from itertools import pairwise
 
 from iossim.backends.simulator.events.demand import BlockDemand, DeviceTime
 from iossim.backends.simulator.events.footprint import Footprint
-from iossim.devices.profile import DeviceProfile
+from iossim.hardware.profile import DeviceProfile
 
 #: SMs of a texture processing cluster.
 _TPC_SMS = 2

@@ -10,16 +10,16 @@ from iossim.backends.simulator.events.demand import BlockDemand
 from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.backends.simulator.kernel_work import kernel_work
 from iossim.backends.simulator.preparation import host_issue_us
-from iossim.devices.profile import DeviceProfile
-from iossim.errors import OptionError
+from iossim.base.errors import OptionError
 from iossim.execution.backend import Choice
 from iossim.execution.engine import Engine
 from iossim.execution.given_inputs import check_graph
 from iossim.execution.plan import Command, Copy, Launch, Plan, Queue, Record, Synchronize, Wait
+from iossim.hardware.lowering.target import copy_candidates
+from iossim.hardware.lowering.unit import StepCandidates, lower_merged, lower_unit
+from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
 from iossim.ir.types import TensorType
-from iossim.lowering.target import copy_candidates
-from iossim.lowering.unit import StepCandidates, lower_merged, lower_unit
 from iossim.schedule.batch import FASTEST
 from iossim.schedule.strategy import Strategy
 

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.backends.simulator.events.engine import execute_on_all
 from iossim.backends.simulator.events.program import KernelLibrary, Link, instructions
-from iossim.devices.profile import DeviceProfile
-from iossim.errors import OptionError
+from iossim.base.errors import OptionError
 from iossim.execution.engine import Engine
 from iossim.execution.execution import Execution
 from iossim.execution.lower import lower_schedule
 from iossim.execution.plan import Plan
+from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
 from iossim.ir.types import Precision
 from iossim.schedule.schedule import AnySchedule, Schedule

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from iossim.devices.load import device, device_names
+from iossim.hardware.load import device, device_names
 from iossim.ir.types import Precision
 from iossim.measurements.device_names import device_of, device_of_product
 from iossim.measurements.formats.format import Format, set_of_device

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from iossim.base.errors import OptionError
 from iossim.cost.measured.record import Kind, MeasurementRecord, boundary_us
 from iossim.cost.measured.stage_plans import (
     TARGET_US,
@@ -34,7 +35,6 @@ from iossim.cost.measured.stage_signature import StageSignatures
 from iossim.cost.measured.stage_subject import stage_subject
 from iossim.cost.measured.store import MeasurementStore
 from iossim.cost.model import FREE, IMPOSSIBLE, CostModelIdentity, MeasuredBy, Prices, StageBounds
-from iossim.errors import OptionError
 from iossim.execution.backend import (
     Backend,
     BackendError,
@@ -54,7 +54,7 @@ from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.strategy import Strategy
 
 if TYPE_CHECKING:
-    from iossim.devices.profile import DeviceProfile
+    from iossim.hardware.profile import DeviceProfile
     from iossim.ir.types import Precision
 
 #: Stages that are measured in one random order at most, and the time after which what was measured is committed.

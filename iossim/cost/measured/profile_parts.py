@@ -9,9 +9,9 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from iossim.base.errors import OptionError
 from iossim.cost.measured.cost_model import MeasuredCostModel
 from iossim.cost.model import FREE, IMPOSSIBLE
-from iossim.errors import OptionError
 from iossim.ir.network import Network
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.planned_stage import PlannedStage, batch_of

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from iossim.base.errors import ScheduleError
 from iossim.cost.model import FREE, IMPOSSIBLE
-from iossim.errors import ScheduleError
 from iossim.execution.in_place import InPlaceBuffers, in_place_buffers
 from iossim.execution.lower import lower_stage
 from iossim.execution.plan import Copy

@@ -1,7 +1,7 @@
 """What was measured, in words and as operators: what a record says of its stage besides the signature.
 
 Operators are records of the measurement-set format (``iossim.measurements.operator_kinds``): one for each step of a unit
-(``iossim.lowering.unit``), so that a Conv-Relu counts as a convolution, and a Relu-SepConv as three operators. A unit has
+(``iossim.hardware.lowering.unit``), so that a Conv-Relu counts as a convolution, and a Relu-SepConv as three operators. A unit has
 none where one of its steps has no columns there.
 """
 
@@ -11,16 +11,16 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from iossim.errors import GraphError
+from iossim.base.errors import GraphError
 from iossim.execution.in_place import InPlaceBuffers
+from iossim.hardware.lowering.step import Step
+from iossim.hardware.lowering.unit import merged_step, unit_steps
 from iossim.ir.network import Network
 from iossim.ir.ops.add import Add
 from iossim.ir.ops.concat import Concat
 from iossim.ir.ops.gemm import Gemm
 from iossim.ir.ops.relu import Relu
 from iossim.ir.types import TensorType
-from iossim.lowering.step import Step
-from iossim.lowering.unit import merged_step, unit_steps
 from iossim.measurements.kinds.kind import RecordError
 from iossim.measurements.operator import Operator
 from iossim.measurements.operator_kinds import KINDS, record_of

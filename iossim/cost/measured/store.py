@@ -17,10 +17,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from iossim.base.user_folders import user_data
 from iossim.cost.measured.record import Kind, MeasurementRecord
 from iossim.cost.measured.store_file import open_store, told, transaction
 from iossim.execution.backend import Context, Samples
-from iossim.user_folders import user_data
 
 #: Values in one query: SQLite takes at least 999.
 _AT_ONCE = 500

@@ -22,7 +22,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from iossim._version import __version__
-from iossim.errors import IossimError
+from iossim.base.errors import IossimError
 
 #: "ioss" in ASCII.
 APPLICATION_ID = 0x696F7373

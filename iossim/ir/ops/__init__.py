@@ -1,5 +1,5 @@
 """Every op kind, a file each. Importing this package registers them all; there is no list to extend."""
 
-from iossim.registry import modules
+from iossim.base.registry import modules
 
 modules(__name__)

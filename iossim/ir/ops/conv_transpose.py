@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from iossim.errors import ModelError
+from iossim.base.errors import ModelError
 from iossim.ir.op import Array, OnnxNode, Op, require
 from iossim.ir.ops.broadcasting import widen
 from iossim.ir.ops.conv import onnx_window

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from iossim.errors import GraphError
+from iossim.base.errors import GraphError
 from iossim.ir.onnx_node import compute, nodes_within
 from iossim.ir.op import Array, Op, is_product, require
 from iossim.ir.types import DType, TensorType

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from iossim.errors import GraphError
+from iossim.base.errors import GraphError
 from iossim.ir.op import Array, OnnxNode, Op, Work, require
 from iossim.ir.ops.broadcasting import normal_axis
 from iossim.ir.types import DType, TensorType

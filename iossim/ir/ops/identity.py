@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
-from iossim.errors import ModelError
+from iossim.base.errors import ModelError
 from iossim.ir.op import Array, OnnxNode, Op, Role
 from iossim.ir.ops.broadcasting import one_input
 from iossim.ir.types import TensorType

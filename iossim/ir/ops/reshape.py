@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from iossim.errors import ModelError
+from iossim.base.errors import ModelError
 from iossim.ir.op import Array, OnnxNode, Op, Role, require
 from iossim.ir.ops.broadcasting import normal_axis, one_input
 from iossim.ir.types import TensorType

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import cache
 
+from iossim.base.registry import modules
 from iossim.measurements.formats.format import Format
-from iossim.registry import modules
 
 
 @cache

@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from iossim.base.values import first_problem
 from iossim.ir.types import Precision
 from iossim.measurements.device_names import device_of
 from iossim.measurements.formats.format import Format
@@ -15,7 +16,6 @@ from iossim.measurements.measurement import SCHEMA, VERSION, Header, Measurement
 from iossim.measurements.operator_kinds import record_of
 from iossim.measurements.rows import NumberedRow, RowReader, Sieve
 from iossim.measurements.text_files import read_file
-from iossim.values import first_problem
 
 #: Of the header, and how many lines of each sort follow: fewer means that the file is cut short.
 COUNTS = ("measurements", "stages")

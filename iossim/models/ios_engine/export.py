@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
-from iossim.errors import ScheduleError
+from iossim.base.errors import ScheduleError
 from iossim.ir.graph import Node as GraphNode
 from iossim.ir.merging import merged_convolution
 from iossim.ir.network import Block, Network, Unit

@@ -18,9 +18,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError
 
-from iossim.errors import ScheduleError
-from iossim.user_files import read_text
-from iossim.values import Value, first_problem
+from iossim.base.errors import ScheduleError
+from iossim.base.user_files import read_text
+from iossim.base.values import Value, first_problem
 
 _Size = Annotated[int, Field(ge=1, le=2**31 - 1)]
 _Offset = Annotated[int, Field(ge=0, le=2**31 - 1)]

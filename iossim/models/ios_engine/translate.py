@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
-from iossim.errors import GraphError, IossimError, ScheduleError
+from iossim.base.errors import GraphError, IossimError, ScheduleError
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.op import Op

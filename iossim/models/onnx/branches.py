@@ -10,7 +10,7 @@ from copy import deepcopy
 
 from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, helper
 
-from iossim.errors import ModelError
+from iossim.base.errors import ModelError
 from iossim.ir.onnx_node import graphs_in
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
-from iossim.errors import GraphError, ModelError
+from iossim.base.errors import GraphError, ModelError
 from iossim.ir.constants import Constant
 from iossim.ir.onnx_types import dtype_of_onnx
 from iossim.ir.op import Array

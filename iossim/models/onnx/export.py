@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import onnx
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
-from iossim.errors import ModelError, first_line
+from iossim.base.errors import ModelError, first_line
 from iossim.ir.constants import ArrayConstant, Constant
 from iossim.ir.graph import Graph, Node
 from iossim.ir.merging import merged_convolution

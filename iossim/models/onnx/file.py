@@ -11,7 +11,7 @@ import onnx
 import onnx.version_converter
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
-from iossim.errors import ModelError, last_line
+from iossim.base.errors import ModelError, last_line
 from iossim.ir.constants import Constant
 from iossim.ir.onnx_node import graphs_in
 from iossim.models.onnx.functions import inlined

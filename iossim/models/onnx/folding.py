@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, NodeProto, TensorProto, helper
 
-from iossim.errors import GraphError, ModelError
+from iossim.base.errors import GraphError, ModelError
 from iossim.ir.constants import ArrayConstant, Constant
 from iossim.ir.onnx_node import canonical, compute
 from iossim.ir.op import Array, Op

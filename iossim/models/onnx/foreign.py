@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import onnx
 from onnx import NodeProto, TypeProto
 
-from iossim.errors import ModelError, first_line
+from iossim.base.errors import ModelError, first_line
 from iossim.ir.onnx_node import canonical, nodes_within, operands
 from iossim.ir.onnx_types import dtype_of_onnx
 from iossim.ir.op import NotCoveredError

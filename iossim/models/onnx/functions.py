@@ -15,7 +15,7 @@ import onnx
 import onnx.inliner
 from onnx import NodeProto
 
-from iossim.errors import ModelError, last_line
+from iossim.base.errors import ModelError, last_line
 from iossim.ir.onnx_node import nodes_within
 
 #: Nodes and bytes (names, and tensors in attributes) that functions may add to a model.

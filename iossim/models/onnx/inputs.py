@@ -9,7 +9,7 @@ from pathlib import Path
 
 import onnx
 
-from iossim.errors import ModelError, OptionError, did_you_mean
+from iossim.base.errors import ModelError, OptionError, did_you_mean
 from iossim.ir.onnx_types import dtype_of_onnx
 from iossim.ir.types import DType, TensorType
 from iossim.models.onnx.dimensions import dimension_names, dimension_size

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from onnx import GraphProto, NodeProto, TypeProto, helper, numpy_helper
 
-from iossim.errors import ModelError
+from iossim.base.errors import ModelError
 from iossim.ir.onnx_node import captured_values, nodes_within
 from iossim.ir.onnx_types import dtype_of_onnx
 from iossim.ir.op import is_product

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from iossim.errors import ModelError
+from iossim.base.errors import ModelError
 from iossim.ir.graph import Graph, Node
 from iossim.ir.op import Op
 from iossim.ir.types import TensorType

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from onnx import NodeProto, helper, numpy_helper
 
-from iossim.errors import ModelError
+from iossim.base.errors import ModelError
 from iossim.ir.op import Array, NotCoveredError
 from iossim.ir.ops.broadcasting import normal_axis
 from iossim.models.onnx.branches import unrolled

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import onnx
 from onnx import NodeProto, TypeProto, helper, numpy_helper
 
-from iossim.errors import ModelError, last_line
+from iossim.base.errors import ModelError, last_line
 from iossim.ir.onnx_node import captured_values
 from iossim.ir.onnx_types import onnx_code
 from iossim.ir.types import DType, TensorType

@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 
-from iossim.errors import ModelError
+from iossim.base.errors import ModelError
 from iossim.ir.onnx_node import captured_values, graphs_in, since_versions
 from iossim.ir.onnx_types import onnx_code
 from iossim.ir.op import Array, Op

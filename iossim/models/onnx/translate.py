@@ -16,7 +16,7 @@ import onnx
 from onnx import NodeProto
 
 import iossim.ir.ops  # noqa: F401  (importing it registers every op)
-from iossim.errors import GraphError, ModelError, first_line
+from iossim.base.errors import GraphError, ModelError, first_line
 from iossim.ir.constants import Constant
 from iossim.ir.graph import Graph, Node
 from iossim.ir.onnx_node import operands

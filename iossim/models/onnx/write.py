@@ -11,7 +11,8 @@ from typing import BinaryIO
 import onnx
 from onnx import TensorProto
 
-from iossim.errors import OptionError
+from iossim.base.errors import OptionError
+from iossim.base.user_files import check_file
 from iossim.ir.constants import AbsentConstant, Constant
 from iossim.ir.graph import Graph
 from iossim.ir.network import Network
@@ -19,7 +20,6 @@ from iossim.ir.onnx_types import onnx_code
 from iossim.ir.types import Precision
 from iossim.models.onnx.export import export_graph
 from iossim.models.onnx.file import OLDEST_OPSET
-from iossim.user_files import check_file
 
 #: Bytes of weights up to which they are in the file itself; protobuf writes no more than twice as many.
 LARGEST_INSIDE_BYTES = 2**30

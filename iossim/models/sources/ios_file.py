@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from iossim.errors import OptionError
+from iossim.base.errors import OptionError
 from iossim.ir.network import Network
 from iossim.models.catalogue import BuildOptions, zoo_models
 from iossim.models.options import LoadOptions

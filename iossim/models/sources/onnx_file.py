@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from iossim.errors import ModelError, OptionError
+from iossim.base.errors import ModelError, OptionError
 from iossim.ir.network import ModelSource, Network
 from iossim.models.options import LoadOptions
 from iossim.models.partition import partition_graph
-from iossim.passes.pipeline import apply_plugins, canonicalise
+from iossim.models.passes.pipeline import apply_plugins, canonicalise
 
 if TYPE_CHECKING:
     from iossim.models.onnx.file import OnnxModel

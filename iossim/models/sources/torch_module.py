@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from iossim.errors import ModelError, OptionError
+from iossim.base.errors import ModelError, OptionError
 from iossim.ir.network import ModelSource, Network
 from iossim.models.options import LoadOptions
 from iossim.models.sources import onnx_file

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from iossim.errors import OptionError
+from iossim.base.errors import OptionError
 from iossim.ir.network import Network
 from iossim.models.catalogue import BuildOptions, ZooModel, zoo_model, zoo_models
 from iossim.models.options import LoadOptions

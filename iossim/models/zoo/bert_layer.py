@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from iossim.errors import OptionError
+from iossim.base.errors import OptionError
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.add import Add

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from iossim.errors import ModelError
+from iossim.base.errors import ModelError
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.models.catalogue import BuildOptions, ZooModel

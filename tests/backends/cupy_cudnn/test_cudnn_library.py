@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[3]
 SCRIPT = """
 import ctypes, json, sys, sysconfig
 from iossim.backends.cupy_cudnn import cudnn_library
-from iossim.errors import IossimError
+from iossim.base.errors import IossimError
 sysconfig.get_path = lambda name: "/nowhere"  # what is installed beside the tests does not count
 sys.path[:0] = json.loads(sys.argv[1])
 for path in json.loads(sys.argv[2]):

@@ -16,7 +16,7 @@ from small_networks import OPS, of_op
 from iossim.backends.cupy_cudnn import backend as module
 from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend
 from iossim.backends.cupy_cudnn.options import CudnnOptions, parsed_options
-from iossim.errors import GraphError, IossimError, OptionError, PlanError, ScheduleError
+from iossim.base.errors import GraphError, IossimError, OptionError, PlanError, ScheduleError
 from iossim.execution.backend import BackendError, backend_names, create_backend, missing_for
 from iossim.execution.engine import Engine
 from iossim.execution.lower import lower_schedule

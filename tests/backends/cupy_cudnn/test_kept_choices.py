@@ -13,7 +13,7 @@ from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend
 from iossim.backends.cupy_cudnn.driver import EnginePlan
 from iossim.backends.cupy_cudnn.kept_choices import FORMAT, KeptChoices
 from iossim.backends.cupy_cudnn.options import CudnnOptions, parsed_options
-from iossim.errors import OptionError
+from iossim.base.errors import OptionError
 from iossim.execution.backend import BackendError
 from iossim.execution.engine import Engine
 from iossim.ir.types import Precision

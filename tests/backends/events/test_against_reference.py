@@ -11,8 +11,8 @@ from small_devices import issue, programs, small_device, work
 
 from iossim.backends.simulator.events.engine import execute
 from iossim.backends.simulator.events.program import Instruction
-from iossim.devices.profile import DeviceProfile
 from iossim.execution.execution import Execution
+from iossim.hardware.profile import DeviceProfile
 
 
 def check_like_reference(instructions: list[Instruction], profile: DeviceProfile) -> None:

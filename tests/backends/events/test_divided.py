@@ -8,20 +8,20 @@ import numpy as np
 import pytest
 
 from iossim import api
-from iossim.analysis.explain import explain
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.backends.simulator.events.program import KernelLibrary
 from iossim.backends.simulator.events.stages import stage_us
-from iossim.devices.load import device
 from iossim.execution.backend import create_backend
 from iossim.execution.engine import Engine
 from iossim.execution.measured_run import plan_for
 from iossim.execution.plan_json import plan_from_json, plan_to_json
+from iossim.hardware.load import device
 from iossim.ir.types import Precision
 from iossim.models.load import load
-from iossim.reporting.perfetto_trace import perfetto_trace
+from iossim.report.perfetto_trace import perfetto_trace
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem
+from iossim.tasks.explain import explain
 
 V100 = device("v100-sxm2")
 

@@ -14,9 +14,9 @@ from iossim.backends.simulator.events.engine import execute
 from iossim.backends.simulator.events.multiprocessors import MultiprocessorClass
 from iossim.backends.simulator.events.program import Instruction, IssueKernel
 from iossim.backends.simulator.kernel_work import KernelWork
-from iossim.devices.compute_capability import MultiprocessorLimits
-from iossim.devices.profile import DeviceProfile
 from iossim.execution.execution import Execution
+from iossim.hardware.compute_capability import MultiprocessorLimits
+from iossim.hardware.profile import DeviceProfile
 
 LIKE = st.sampled_from(["v100-sxm2", "t4", "a100-sxm-40gb", "k80"])
 

@@ -9,9 +9,9 @@ from small_devices import issue, small_device, with_facts, work
 
 from iossim.backends.simulator.events.engine import execute
 from iossim.backends.simulator.events.multiprocessors import MultiprocessorClass, scheduling_order
-from iossim.devices.device import Fact
-from iossim.devices.load import device
-from iossim.devices.profile import DeviceProfile
+from iossim.hardware.device import Fact
+from iossim.hardware.load import device
+from iossim.hardware.profile import DeviceProfile
 
 
 def with_clusters(clusters: list[int]) -> DeviceProfile:

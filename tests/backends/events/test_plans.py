@@ -24,17 +24,17 @@ from iossim.backends.simulator.events.program import (
     instructions,
 )
 from iossim.backends.simulator.kernel_work import KernelWork
-from iossim.devices.load import device
-from iossim.errors import OptionError, ScheduleError
+from iossim.base.errors import OptionError, ScheduleError
 from iossim.execution.engine import Engine
 from iossim.execution.lower import lower_schedule
 from iossim.execution.plan import Launch, Plan, Queue
+from iossim.hardware.load import device
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.types import Precision
 from iossim.models.load import load
 from iossim.schedule.strategy import Strategy
-from iossim.scheduling.scheduler import schedule
+from iossim.search.scheduler import schedule
 
 V100 = device("v100-sxm2")
 ENGINES = ("paper", "graph")

@@ -13,8 +13,8 @@ from iossim.backends.simulator.events.engine import execute
 from iossim.backends.simulator.events.multiprocessors import MultiprocessorClass
 from iossim.backends.simulator.events.program import IssuedKernel, IssueKernel
 from iossim.backends.simulator.kernel_work import KernelWork
-from iossim.devices.profile import DeviceProfile, with_values
 from iossim.execution.plan import Queue
+from iossim.hardware.profile import DeviceProfile, with_values
 
 
 def ends_us(profile: DeviceProfile, *kernels: KernelWork) -> list[float]:

@@ -14,12 +14,12 @@ from iossim.backends.simulator.events.demand import BlockDemand
 from iossim.backends.simulator.events.engine import execute
 from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.backends.simulator.kernel_work import KernelWork, kernel_work
-from iossim.devices.load import device
-from iossim.devices.profile import DeviceProfile
-from iossim.errors import ScheduleError
-from iossim.lowering.kernel import Candidate, Kernel
-from iossim.lowering.occupancy import resident_blocks
-from iossim.lowering.unit import lower_unit
+from iossim.base.errors import ScheduleError
+from iossim.hardware.load import device
+from iossim.hardware.lowering.kernel import Candidate, Kernel
+from iossim.hardware.lowering.occupancy import resident_blocks
+from iossim.hardware.lowering.unit import lower_unit
+from iossim.hardware.profile import DeviceProfile
 from iossim.models.load import load
 
 V100 = device("v100-sxm2")

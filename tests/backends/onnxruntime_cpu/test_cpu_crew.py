@@ -18,7 +18,7 @@ from iossim.backends.onnxruntime_cpu import backend as cpu
 from iossim.backends.onnxruntime_cpu.program import Segment, SessionProgram, Step, bind, make_arena
 from iossim.backends.onnxruntime_cpu.sessions import Sessions
 from iossim.backends.onnxruntime_cpu.worker_pool import WorkerPool
-from iossim.errors import GraphError, ScheduleError
+from iossim.base.errors import GraphError, ScheduleError
 from iossim.execution.backend import BackendError
 from iossim.execution.engine import Engine
 from iossim.execution.lower import lower_stage

@@ -27,7 +27,7 @@ from iossim.backends.numpy_reference.evaluate import evaluate_graph
 from iossim.backends.onnxruntime_cpu import backend as cpu
 from iossim.backends.onnxruntime_cpu.program import bind, make_arena
 from iossim.backends.onnxruntime_cpu.sessions import ALGORITHMS, Sessions
-from iossim.errors import GraphError, ScheduleError
+from iossim.base.errors import GraphError, ScheduleError
 from iossim.execution.backend import BackendError, Choice
 from iossim.execution.lower import lower_schedule, lower_stage
 from iossim.execution.memory import with_memory

@@ -19,8 +19,8 @@ from iossim.backends.onnxruntime_cpu.machine import LoadReading
 from iossim.backends.onnxruntime_cpu.measuring import time_programs
 from iossim.backends.onnxruntime_cpu.program import Segment, SessionProgram, Step
 from iossim.backends.onnxruntime_cpu.sessions import ALGORITHMS
-from iossim.cores import usable_cores
-from iossim.errors import OptionError
+from iossim.base.cores import usable_cores
+from iossim.base.errors import OptionError
 from iossim.execution.backend import BackendError, Samples, Timing, backend_names, create_backend, missing_for
 from iossim.execution.engine import Engine
 from iossim.execution.lower import lower_schedule

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from random_networks import random_network
 
-from iossim.errors import OptionError
+from iossim.base.errors import OptionError
 from iossim.execution.backend import BackendError, Samples, Timing
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network

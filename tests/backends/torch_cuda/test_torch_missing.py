@@ -7,7 +7,7 @@ from random_networks import random_inputs, random_network
 
 from iossim.backends.torch_cuda import backend as torch_backend
 from iossim.backends.torch_cuda.baselines import baseline_names, measure_baselines, outputs
-from iossim.errors import OptionError
+from iossim.base.errors import OptionError
 from iossim.execution.backend import BackendError, backend_names, create_backend, missing_for
 
 

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from torch_op_cases import MORE_CASES
 
-from iossim.errors import GraphError
+from iossim.base.errors import GraphError
 from iossim.execution.backend import BackendError
 from iossim.ir.constants import ArrayConstant, dtype_of
 from iossim.ir.graph import Graph, Node

@@ -18,10 +18,10 @@ from evidence.rule_generation.equations import TEMPLATE, Equation, Evaluation, T
 from evidence.rule_generation.generate import generate
 from evidence.rule_generation.to_rules import to_rules
 from evidence.rule_generation.vocabulary import Vocabulary, read_vocabulary
-from iossim.rewriting.expression import parse_expression
-from iossim.rewriting.published import read_published
-from iossim.rewriting.refute import refute, trials
-from iossim.rewriting.rule_file import read_rules, write_rules
+from iossim.transforms.rewriting.expression import parse_expression
+from iossim.transforms.rewriting.published import read_published
+from iossim.transforms.rewriting.refute import refute, trials
+from iossim.transforms.rewriting.rule_file import read_rules, write_rules
 
 MATRICES = ("matmul,add,relu,concat", "2x2*3", 2)
 
@@ -96,7 +96,7 @@ def test_the_same_rules_in_every_process_and_for_other_inputs() -> None:
     script = (
         "from evidence.rule_generation.generate import generate\n"
         "from evidence.rule_generation.vocabulary import Vocabulary, read_vocabulary\n"
-        "from iossim.rewriting.rule_file import write_rules\n"
+        "from iossim.transforms.rewriting.rule_file import write_rules\n"
         f"print(write_rules(generate(read_vocabulary(*{MATRICES[:2]!r}), {MATRICES[2]}).rules), end='')\n"
     )
     texts = {

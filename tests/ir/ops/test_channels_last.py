@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from onnx_of_op import onnx_of_op, run_onnxruntime
 
-from iossim.errors import GraphError
+from iossim.base.errors import GraphError
 from iossim.ir.op import Array
 from iossim.ir.ops.channels_last import (
     TO_FIRST,

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx_of_op import onnx_of_op, run_onnxruntime
 
-from iossim.errors import GraphError
+from iossim.base.errors import GraphError
 from iossim.ir.op import Array, Op
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.conv_backward import ConvBackwardData, ConvBackwardFilter

@@ -14,16 +14,16 @@ from onnx_models import write_onnx
 from onnx_of_op import run_onnxruntime
 
 from iossim.backends.numpy_reference.evaluate import evaluate_graph
-from iossim.devices.load import device
-from iossim.errors import GraphError, ModelError
+from iossim.base.errors import GraphError, ModelError
+from iossim.hardware.load import device
+from iossim.hardware.lowering.unit import lower_unit
 from iossim.ir.graph import Graph
 from iossim.ir.onnx_node import canonical, compute
 from iossim.ir.ops.unary import Unary
 from iossim.ir.types import DType, TensorType
-from iossim.lowering.unit import lower_unit
 from iossim.models.load import load
 from iossim.models.onnx.export import export_graph
-from iossim.passes.retype import Retype
+from iossim.models.passes.retype import Retype
 
 node = helper.make_node
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from iossim.errors import GraphError
+from iossim.base.errors import GraphError
 from iossim.ir.op import Op
 from iossim.ir.ops.add import Add
 from iossim.ir.ops.batch_norm import BatchNorm

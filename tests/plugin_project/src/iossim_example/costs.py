@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from iossim.base.errors import OptionError
 from iossim.cost.model import CostModelIdentity, Prices, StageBounds
-from iossim.devices.profile import DeviceProfile
-from iossim.errors import OptionError
+from iossim.hardware.profile import DeviceProfile
 from iossim.ir.types import Precision
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem

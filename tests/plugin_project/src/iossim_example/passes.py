@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from iossim.ir.graph import Graph
 from iossim.ir.ops.relu import Relu
-from iossim.passes.graph_pass import GraphPass, with_nodes
+from iossim.models.passes.graph_pass import GraphPass, with_nodes
 
 
 @dataclass(frozen=True)

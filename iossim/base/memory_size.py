@@ -1,0 +1,22 @@
+"""Sizes of memory as people write them: ``64MiB``."""
+
+from __future__ import annotations
+
+import re
+
+from iossim.base.errors import OptionError
+
+_UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
+
+
+def size_bytes(text: str, name: str) -> int:
+    """The bytes of ``64MiB`` or ``1.5 GiB``; raises OptionError, naming the option, for a number without a unit, and what is no size."""
+    found = _SIZE.fullmatch(text)
+    if found is None or found[2] not in _UNITS:
+        remedy = f"say {found[1]}MiB" if found and not found[2] else "say 64MiB"
+        raise OptionError(f"`{name}` {text!r} is not a size; {remedy} (units: {', '.join(_UNITS)})")
+    size = float(found[1]) * _UNITS[found[2]]
+    if size != int(size):
+        raise OptionError(f"`{name}` {text!r} is no whole number of bytes; say {round(size)}B")
+    return int(size)

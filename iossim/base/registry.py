@@ -1,0 +1,184 @@
+"""Whatever is found by name: what iossim has itself, and behind it what other packages add through entry points.
+
+Each room declares a :class:`Group` beside the contract of what it finds. What iossim has itself is found by looking into a
+package: adding one is adding a file. A package of others declares in its ``pyproject.toml``, for example::
+
+    [project.entry-points."iossim.cost_models"]
+    mine = "my_package.costs:create"
+
+The groups that take entry points are ``COST_MODELS`` (:mod:`iossim.cost.create`), ``DEVICES`` (:mod:`iossim.hardware.load`),
+``PASSES`` (:mod:`iossim.models.passes.pipeline`), ``RULE_SETS`` (:mod:`iossim.transforms.rewriting.rule_sets`), ``BACKENDS``
+(:mod:`iossim.execution.backend`) and ``OUTPUTS`` (:mod:`iossim.report.schedule_formats`).
+
+What iossim has itself by a name wins. Nothing of a plugin is imported before it is asked for, and what cannot be imported
+or does not do what its group asks stands in nobody's way: it is one line that names it, where it is asked for and in
+``iossim doctor``.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+
+from iossim.base.errors import IossimError, OptionError, did_you_mean
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+
+class PluginError(IossimError):
+    """A plugin that cannot be imported, or that does not do what its group asks."""
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """An entry point, not imported yet. ``package`` says whose it is, with its version."""
+
+    group: str
+    name: str
+    package: str
+    entry_point: EntryPoint
+
+    def guarded(self, function: Callable[P, T]) -> Callable[P, T]:
+        """A function of the plugin's, with PluginError instead of whatever it raises but a mistake of the user's."""
+
+        def call(*arguments: P.args, **options: P.kwargs) -> T:
+            try:
+                return function(*arguments, **options)
+            except IossimError:
+                raise
+            except (Exception, SystemExit) as error:
+                # Code of others may raise anything; whatever it is, it must not look like a defect here, nor stop the rest.
+                reason = " ".join(f"{type(error).__name__}: {error}".split())
+                raise self.error(f"does not work: {reason}") from error
+
+        return call
+
+    def error(self, problem: str) -> PluginError:
+        return PluginError(f"{self} {problem}; update or uninstall {self.package}")
+
+    def __str__(self) -> str:
+        return f"plugin {self.name!r} of {self.package} ({self.group})"
+
+
+@dataclass(frozen=True)
+class Extension(Generic[T]):
+    """What a group takes from others: the name of its entry points, what they must be, and how one is made an entry.
+
+    What an entry point names and does not fit is refused as not ``wanted``. ``adapt`` may raise any IossimError.
+    """
+
+    entry_points: str
+    wanted: str
+    adapt: Callable[[Plugin, Any], T]
+    fits: Callable[[Any], bool] = callable
+
+    def plugins(self) -> dict[str, Plugin]:
+        """Those that are installed by name, sorted; where two packages have one name, that of the first package."""
+        first: dict[str, Plugin] = {}
+        for each in _installed(self.entry_points, tuple(sys.path)):
+            first.setdefault(each.name, each)
+        return first
+
+    def load(self, plugin: Plugin) -> T:
+        """The entry that a plugin is; raises PluginError in one line."""
+        found = plugin.guarded(plugin.entry_point.load)()
+        if not self.fits(found):
+            value = plugin.entry_point.value
+            raise PluginError(f"{plugin}: {value} is {type(found).__name__}, not {self.wanted}")
+        return self.adapt(plugin, found)
+
+
+@dataclass(frozen=True)
+class Group(Generic[T]):
+    """Things of one kind that are found by name.
+
+    ``unknown`` says in an error that a name is not known (``"plot {!r} is not known"``). ``own`` names those of iossim, in
+    the order in which they are listed, and ``get_own`` gives the one of a name, or None.
+    """
+
+    unknown: str
+    own: Callable[[], Iterable[str]]
+    get_own: Callable[[str], T | None]
+    extension: Extension[T] | None = None
+    error: type[IossimError] = OptionError
+
+    def names(self) -> list[str]:
+        """All that can be asked for: those of iossim, then those of plugins, sorted."""
+        own = list(self.own())
+        return [*own, *sorted(self.plugins().keys() - set(own))]
+
+    def plugins(self) -> dict[str, Plugin]:
+        """The plugins by name, those too whose name iossim has itself."""
+        return {} if self.extension is None else self.extension.plugins()
+
+    def get(self, name: str) -> T | None:
+        """The one of that name, None where there is none; raises PluginError for a plugin that does not work."""
+        found = self.get_own(name)
+        if found is None and self.extension is not None and (added := self.plugins().get(name)) is not None:
+            return self.extension.load(added)
+        return found
+
+    def find(self, name: str) -> T:
+        """The one of that name; raises the group's error for an unknown one, PluginError for one that does not work."""
+        found = self.get(name)
+        if found is None:
+            raise self.refusal(name, self.names())
+        return found
+
+    def refusal(self, name: object, known: Iterable[str]) -> IossimError:
+        """The error for a name that is none of those ``known``."""
+        remedy = did_you_mean(name, known) if known else "no installed package adds any"
+        return self.error(f"{self.unknown.format(name)}; {remedy}")
+
+    def states(self) -> list[tuple[Plugin, str]]:
+        """Every plugin, and what is wrong with it in one line, empty where nothing is; each is imported to tell."""
+        if self.extension is None:
+            return []
+        chosen, own = self.plugins(), set(self.own())
+        found: list[tuple[Plugin, str]] = []
+        for each in _installed(self.extension.entry_points, tuple(sys.path)):
+            problem = ""
+            if each.name in own:
+                problem = f"{each} is not used: iossim has {each.name!r} itself"
+            elif chosen[each.name] is not each:
+                problem = f"{each} is not used: {chosen[each.name].package} has the same name"
+            else:
+                try:
+                    self.extension.load(each)
+                except IossimError as error:
+                    problem = str(error)
+            found.append((each, problem))
+        return found
+
+
+def module_names(package: str) -> list[str]:
+    """The modules of a package, sorted; none of them is imported."""
+    return sorted(module.name for module in iter_modules(import_module(package).__path__))
+
+
+def modules(package: str) -> list[ModuleType]:
+    """The modules of a package, imported in the order of their names."""
+    return [import_module(f"{package}.{name}") for name in module_names(package)]
+
+
+@cache
+def _installed(group: str, path: tuple[str, ...]) -> list[Plugin]:
+    """All of a group, by name and package; ``path`` is where packages are looked for, so that a changed one is seen."""
+    from importlib.metadata import entry_points  # it takes long to import
+
+    found = []
+    for entry_point in entry_points(group=group):
+        package = entry_point.dist
+        owner = f"{package.name} {package.version}" if package is not None else "an unknown package"
+        found.append(Plugin(group, entry_point.name, owner, entry_point))
+    return sorted(found, key=lambda each: (each.name, each.package, each.entry_point.value))

@@ -1,0 +1,109 @@
+"""Files that a user gives and gets: read with an error of one line, written whole or not at all; several of a folder: all or none."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from iossim.base.errors import IossimError, OptionError
+
+
+def read_text(path: Path, what: str, remedy: str, error: type[IossimError]) -> str:
+    """The text of a UTF-8 file; raises ``error`` saying that ``what`` at ``path`` cannot be read, and the ``remedy``."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as problem:
+        raise error(f"cannot read {what} {path}: {problem.strerror}; {remedy}") from None
+    except UnicodeDecodeError:
+        raise error(f"{what} {path} is not text; {remedy}") from None
+
+
+def write_atomically(path: Path, contents: str | bytes) -> None:
+    """Write a file (text as UTF-8) so that a reader sees the old one or the whole new one.
+
+    Raises OSError with the path as its ``filename`` where it cannot be written: the disk is full, say.
+    """
+    try:
+        _write_beside(path, contents.encode() if isinstance(contents, str) else contents)
+    except OSError as error:
+        error.filename, error.filename2 = str(path), None
+        raise
+
+
+def _write_beside(path: Path, contents: bytes) -> None:
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(contents)
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(temporary, 0o666 & ~umask)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def check_writable(folder: Path) -> None:
+    """Raise OptionError now rather than after the work, if the folder cannot be made or written."""
+    existing = folder
+    while not existing.exists() and existing != existing.parent:
+        existing = existing.parent
+    if not existing.is_dir():
+        raise OptionError(f"output folder {folder}: {existing} is not a folder; choose another with `out`")
+    if reason := _refusal(existing):
+        raise OptionError(
+            f"output folder {folder}: {existing} cannot be written ({reason}); choose another with `out`"
+        )
+
+
+def check_file(path: Path | None, option: str) -> None:
+    """Raise OptionError now rather than after the work, if the file that an option names cannot be written; None names none."""
+    if path is None:
+        return
+    if path.is_dir():
+        raise OptionError(f"{option} {path} cannot be written: it is a folder; choose another file")
+    reason = _refusal(path.parent) if path.parent.is_dir() else f"{path.parent} is no folder"
+    if reason:
+        raise OptionError(f"{option} {path} cannot be written: {reason}; choose another file")
+
+
+def _refusal(folder: Path) -> str:
+    """Why no file can be made in a folder, as the system says when it is tried; empty where one can."""
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            return ""
+    except OSError as error:
+        return error.strerror or "it is refused"
+
+
+def write_all(folder: Path, files: Mapping[str, Callable[[Path], None]]) -> list[Path]:
+    """Make each file, by name, in a folder inside the final one, then move them up; returns their paths.
+
+    If one of them fails, no file and no folder is left behind. Raises OptionError if the folder cannot be written.
+    """
+    check_writable(folder)
+    made = [place for place in (folder, *folder.parents) if not place.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        staging = Path(tempfile.mkdtemp(prefix=".writing-", dir=folder))
+    except OSError as error:
+        raise OptionError(f"output folder {folder}: {error.strerror}; choose another with `out`") from None
+    try:
+        for name, write in files.items():
+            write(staging / name)
+        written = []
+        for name in files:
+            os.replace(staging / name, folder / name)
+            written.append(folder / name)
+        return written
+    except OSError as error:
+        raise OptionError(f"output folder {folder}: {error.strerror}; choose another with `out`") from None
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+        for place in made:
+            if not any(place.iterdir()):
+                place.rmdir()

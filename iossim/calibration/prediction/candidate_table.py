@@ -1,0 +1,179 @@
+"""All that operators may run as, laid out flat: what a fit prices again and again with other parameters.
+
+Lowering knows no parameter, so it is done once. ``kernels`` has a row for each kernel of each candidate of each operator;
+``candidate_begin`` and ``operator_begin`` say where the kernels of a candidate and the candidates of an operator begin.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from iossim.backends.simulator.device_rates import DeviceRates
+from iossim.backends.simulator.kernel_rows import TENSOR, kernel_table
+from iossim.backends.simulator.kernel_times import ALONE, time_kernels
+from iossim.hardware.lowering.kernel import Candidate, Kernel, Libraries
+from iossim.hardware.lowering.target import step_candidates
+from iossim.hardware.profile import DeviceProfile
+from iossim.measurements.measurement import Measurement
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class CandidateTable:
+    """``operators`` operators, each with its candidates; arrays as the module says.
+
+    ``kernel_count`` is the kernels of each candidate, ``is_library_call`` whether it is one, and ``is_recorded`` whether
+    it is the algorithm that ran when the operator was measured (False for all candidates where that is not known).
+    """
+
+    kernels: NDArray[np.void]
+    candidate_begin: NDArray[np.int64]
+    operator_begin: NDArray[np.int64]
+    kernel_count: NDArray[np.int64]
+    is_library_call: NDArray[np.bool_]
+    is_recorded: NDArray[np.bool_]
+
+    @staticmethod
+    def of(
+        profile: DeviceProfile,
+        alternatives: Iterable[Sequence[Candidate]],
+        recorded: Sequence[Recorded] = (),
+        libraries: Libraries = Libraries.CURRENT,
+    ) -> CandidateTable:
+        """The candidates of each operator on ``profile`` that ``libraries`` have, with what was recorded of each."""
+        kernels: list[Kernel] = []
+        counts: list[int] = []
+        library: list[bool] = []
+        matches: list[bool] = []
+        per_operator: list[int] = []
+        for index, candidates in enumerate(alternatives):
+            known = [one for one in candidates if one.is_in(libraries)]
+            for candidate in known:
+                kernels += candidate.kernels
+                counts.append(len(candidate.kernels))
+                library.append(candidate.is_library_call)
+                matches.append(bool(recorded) and recorded[index].matches(candidate.algorithm))
+            per_operator.append(len(known))
+        return CandidateTable(
+            kernel_table(profile.limits, kernels),
+            _begins(counts),
+            _begins(per_operator),
+            np.array(counts, dtype=np.int64),
+            np.array(library, dtype=np.bool_),
+            np.array(matches, dtype=np.bool_),
+        )
+
+    @staticmethod
+    def of_measurements(
+        profile: DeviceProfile, measurements: Sequence[Measurement], libraries: Libraries = Libraries.CURRENT
+    ) -> CandidateTable:
+        """The candidates of operators that were measured alone."""
+        lowered = (step_candidates(m.operator.step(), profile) for m in measurements)
+        recorded = [Recorded.of(measurement) for measurement in measurements]
+        return CandidateTable.of(profile, lowered, recorded, libraries)
+
+    def where(self, chosen: NDArray[np.bool_]) -> CandidateTable:
+        """The operators where ``chosen``, shape ``[operators]``, is True, without lowering them again."""
+        candidates = np.diff(self.operator_begin)
+        keeps_candidate = np.repeat(chosen, candidates)
+        keeps_kernel = np.repeat(keeps_candidate, np.diff(self.candidate_begin))
+        return CandidateTable(
+            self.kernels[keeps_kernel],
+            _begins(np.diff(self.candidate_begin)[keeps_candidate]),
+            _begins(candidates[chosen]),
+            self.kernel_count[keeps_candidate],
+            self.is_library_call[keeps_candidate],
+            self.is_recorded[keeps_candidate],
+        )
+
+    @cached_property
+    def is_tensor_product(self) -> NDArray[np.bool_]:
+        """Whether each candidate is a matrix product on tensor cores, shape ``[candidates]``."""
+        first: NDArray[np.bool_] = self.kernels["work_class"][self.candidate_begin[:-1]] == TENSOR
+        return first
+
+    @property
+    def operators(self) -> int:
+        return len(self.operator_begin) - 1
+
+    def candidate_us(self, rates: DeviceRates) -> Floats:
+        """Device time of each candidate, its kernels one after another with their gaps, shape ``[candidates]``."""
+        alone_us = time_kernels(self.kernels, rates)[:, ALONE]
+        return np.add.reduceat(alone_us, self.candidate_begin[:-1])
+
+    def fastest(self, candidate_us: Floats) -> NDArray[np.int64]:
+        """For each operator the candidate of the least ``candidate_us``, the first of equals, shape ``[operators]``."""
+        least = np.minimum.reduceat(candidate_us, self.operator_begin[:-1])
+        is_least = candidate_us == np.repeat(least, np.diff(self.operator_begin))
+        places = np.flatnonzero(is_least)
+        first = np.searchsorted(places, self.operator_begin[:-1])
+        return places[first]
+
+    def recorded_us(self, candidate_us: Floats) -> Floats:
+        """The least ``candidate_us`` among the recorded candidates of each operator; nan where none is known."""
+        known = np.where(self.is_recorded, candidate_us, np.inf)
+        least = np.minimum.reduceat(known, self.operator_begin[:-1])
+        return np.where(np.isfinite(least), least, np.nan)
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A pattern that the names of the candidates match which ran when an operator was measured; None if not known."""
+
+    pattern: re.Pattern[str] | None = None
+
+    def matches(self, algorithm: str) -> bool:
+        return self.pattern is not None and self.pattern.fullmatch(algorithm) is not None
+
+    @staticmethod
+    def of(measurement: Measurement) -> Recorded:
+        """From the kernels that were recorded, or from the name of the algorithm, cuDNN's or that of a CPU."""
+        if measurement.kernels:
+            return Recorded(_from_kernels(measurement.kernels, measurement.operator.op.kind))
+        pattern = _ALGORITHMS.get(measurement.algorithm)
+        return Recorded(re.compile(pattern) if pattern else None)
+
+
+_ALGORITHMS = {
+    "IMPLICIT_GEMM": r"implicit_convolve.*",
+    "IMPLICIT_PRECOMP_GEMM": r"implicit_gemm_.*",
+    "FFT": r"fft_tiled",
+    "FFT_TILING": r"fft_tiled",
+    "WINOGRAD": r"winograd_fused.*",
+    "WINOGRAD_NONFUSED": r"winograd_nonfused.*",
+    "nchw": "nchw",
+    "nchwc": "nchwc",
+}
+
+
+def _from_kernels(kernels: Sequence[str], kind: str) -> re.Pattern[str] | None:
+    """The candidates that the short names of a convolution's kernels tell; None where they tell none of ours."""
+    names = " ".join(kernels)
+    tile = re.search(r"(?:gemm|scudnn)_(\d+x\d+)", names)
+    if kind != "conv":
+        return re.compile(rf"gemm_{tile[1]}(_split\d+)?") if tile else None
+    fused = re.search(r"winograd_\d+x\d+_.*tile(\d)(\d)(\d)", names)
+    if fused:
+        return re.compile("winograd_fused_" + "x".join(fused.groups()))
+    if "winogradforwarddata" in names and tile:
+        return re.compile(f"winograd_nonfused_{tile[1]}")
+    if kernels[0].startswith("fft2d") and len(kernels) <= 5:
+        return re.compile("fft_tiled")
+    if kernels[0] == "computeoffsetskernel" and tile and len(kernels) == 2:
+        return re.compile(f"implicit_gemm_{tile[1]}")
+    if tuple(kernels) == ("implicit_convolve_sgemm",):
+        return re.compile("implicit_convolve.*")
+    return None
+
+
+def _begins(counts: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
+    begins = np.zeros(len(counts) + 1, dtype=np.int64)
+    np.cumsum(counts, out=begins[1:])
+    return begins

@@ -1,0 +1,164 @@
+"""Kernels side by side, as a user gives them: what each takes, and who slows whom through what.
+
+It is the event-driven engine with another way in: a stream's kernels run in order, streams run side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from math import fsum
+from typing import Any
+
+from iossim.backends.simulator.events.demand import BlockDemand
+from iossim.backends.simulator.events.engine import execute
+from iossim.backends.simulator.events.losses import Losses
+from iossim.backends.simulator.events.multiprocessors import Through
+from iossim.backends.simulator.events.program import IssuedKernel, IssueKernel
+from iossim.backends.simulator.kernel_model import KernelModel
+from iossim.backends.simulator.raw_kernels import RawKernel, raw_kernel_work
+from iossim.base.errors import OptionError
+from iossim.execution.engine import Engine
+from iossim.execution.execution import Execution
+from iossim.execution.plan import Queue
+from iossim.hardware.profile import DeviceProfile
+
+__all__ = ["Corun", "CorunKernel", "Slowed", "Through", "corun"]
+
+
+@dataclass(frozen=True, slots=True)
+class Slowed:
+    """Time that a kernel loses to that of row ``by`` (counted from 0)."""
+
+    by: int
+    through: Through
+    us: float
+
+
+@dataclass(frozen=True, slots=True)
+class CorunKernel:
+    """One row: its stream reached it at ``ready_us``, its first block ran at ``start_us``, and its last ended at ``end_us``.
+
+    ``alone_us`` is what it takes on an idle device, on the SMs that it may use. What ``slowed_by`` tells sums up to what it
+    took longer, counted from ``ready_us``, and is nothing where it did not. ``inferred`` says what was not given.
+    """
+
+    kernel: RawKernel
+    ready_us: float
+    start_us: float
+    end_us: float
+    alone_us: float
+    slowed_by: tuple[Slowed, ...]
+    inferred: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Corun:
+    """Streams side by side: until all have ended, the longest of them by itself, and one after another."""
+
+    makespan_us: float
+    alone_us: float
+    sequential_us: float
+    kernels: tuple[CorunKernel, ...]
+    execution: Execution
+
+    def to_json(self) -> dict[str, Any]:
+        """What ``iossim corun --json`` prints."""
+        rows = [
+            {
+                "name": row.kernel.name,
+                "stream": row.kernel.stream,
+                "start_us": row.start_us,
+                "end_us": row.end_us,
+                "alone_us": row.alone_us,
+                "slowed_by": [asdict(one) for one in row.slowed_by],
+                "inferred": list(row.inferred),
+            }
+            for row in self.kernels
+        ]
+        return {
+            "makespan_us": self.makespan_us,
+            "alone_us": self.alone_us,
+            "sequential_us": self.sequential_us,
+            "kernels": rows,
+        }
+
+
+def corun(
+    kernels: Sequence[RawKernel],
+    profile: DeviceProfile,
+    engine: Engine = Engine.GRAPH,
+    sm_share: Sequence[float] | None = None,
+) -> Corun:
+    """Run kernels side by side on an idle device; rows of a stream run in order.
+
+    Under ``graph`` all is issued before it runs; under ``paper`` the host launches row after row. ``sm_share`` gives each
+    stream, ascending, its percentage of the SMs, for it alone, as MPS and green contexts do. Raises OptionError for figures
+    that cannot be, naming the kernel, and for shares of other than the streams, or of more SMs than there are; ScheduleError
+    for a kernel of which no block fits an SM.
+    """
+    costs = profile.engine
+    graph = engine is not Engine.PAPER
+    streams = sorted({raw.stream for raw in kernels})
+    sms = dict(zip(streams, _shares(streams, profile, sm_share), strict=True))
+    gap_factor, libraries = costs.graph_gap_factor if graph else 1.0, engine.libraries_on(profile.architecture)
+    models = {stream: KernelModel(profile, gap_factor, libraries, _count(of)) for stream, of in sms.items()}
+    host_us, beside_us = (0.0, costs.graph_beside_us) if graph else (costs.bare_launch_us, 0.0)
+    issued, inferred = [], []
+    for row, raw in enumerate(kernels):
+        of = sms[raw.stream]
+        work, phrases = raw_kernel_work(raw, models[raw.stream])
+        demand = BlockDemand.of(work, profile, _count(of))
+        # The unit is the row, to find its span again.
+        kernel = IssuedKernel(demand, host_us, beside_us)
+        issued.append(IssueKernel(kernel, Queue(0, raw.stream), str(row), 0, of))
+        inferred.append(phrases)
+    losses = Losses()
+    execution = execute(issued, profile, observer=losses)
+    by_themselves_us = [
+        _by_itself_us([one.kernel for one in issued if one.queue.stream == stream]) for stream in streams
+    ]
+    rows = []
+    for run, raw, phrases in zip(losses.runs(), kernels, inferred, strict=True):
+        slowed = [Slowed(other.number, through, us) for (other, through), us in losses.of(run).items()]
+        slowed.sort(key=lambda one: (-one.us, one.by, one.through))
+        alone_us = run.demand.alone_us - run.demand.work.gap_us
+        rows.append(CorunKernel(raw, run.ready_us, run.start_us, run.end_us, alone_us, tuple(slowed), phrases))
+    return Corun(
+        execution.latency_us, max(by_themselves_us, default=0.0), fsum(by_themselves_us), tuple(rows), execution
+    )
+
+
+def _by_itself_us(kernels: Sequence[IssuedKernel]) -> float:
+    """A stream on an idle device: each kernel starts when it is issued and the one before it has ended."""
+    clock_us = end_us = 0.0
+    for kernel in kernels:
+        clock_us += kernel.host_us
+        end_us = max(end_us, clock_us) + kernel.demand.alone_us
+    return end_us
+
+
+def _count(sms: range | None) -> int | None:
+    return None if sms is None else len(sms)
+
+
+def _shares(streams: Sequence[int], profile: DeviceProfile, percent: Sequence[float] | None) -> list[range | None]:
+    """The SMs of each stream; None for all."""
+    if percent is None:
+        return [None] * len(streams)
+    if len(percent) != len(streams):
+        raise OptionError(
+            f"`sm_share` has {len(percent)} shares, and there are {len(streams)} streams; give one for each"
+        )
+    if not all(0 < share <= 100 for share in percent) or fsum(percent) > 100 + 1e-9:
+        told = ",".join(f"{share:g}" for share in percent)
+        raise OptionError(f"`sm_share` is {told}; give each stream more than 0, and all together at most 100")
+    ends = [round(fsum(percent[:count]) / 100 * profile.sm_count) for count in range(len(percent) + 1)]
+    found = [range(begin, end) for begin, end in pairwise(ends)]
+    if not all(found):
+        least = 100 / profile.sm_count
+        raise OptionError(
+            f"`sm_share` gives a stream no SM of {profile.name!r}, which has {profile.sm_count}; give {least:.3g} or more"
+        )
+    return list(found)

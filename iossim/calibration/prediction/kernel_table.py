@@ -1,0 +1,281 @@
+"""Tables of kernels: what :func:`iossim.calibration.prediction.corun.corun` runs side by side, a row a kernel.
+
+========================  ==========================================================================================
+column                    what
+========================  ==========================================================================================
+``stream``                number of the stream; rows of a stream run in order
+``name``                  what the kernel is called, anything; by default ``kernel`` and its number, from 0
+``blocks``, ``threads``   of the grid, and of a block: a number, or an extent as profilers write it (``5000x1x1``,
+                          ``"[5000,1,1]"``)
+``registers_per_thread``  and ``shared_bytes`` of a block: what it holds of an SM, besides its threads
+``alone_us``              time of the kernel on an idle device
+``dram_bytes``            moved to and from DRAM
+``l2_bytes``              moved between the SMs and L2
+``footprint_bytes``       touched, each byte counted once: what of L2 keeps it for itself
+``flops``, ``pipe``       operations, and what does them: fp32, fp64, tensor or int
+``op``                    in place of all behind ``name``: an operator, with the columns of its shape and ``precision``
+                          (:mod:`iossim.measurements.operator_kinds`); it runs as the kernels that are fastest alone
+========================  ==========================================================================================
+
+Cells may be empty, and columns left out: what a kernel asks for is inferred from the others. It needs a stream, a grid, and a
+time alone, bytes or operations. Recordings of profilers are read as well (:mod:`iossim.calibration.prediction.recordings`).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from iossim.backends.simulator.kernel_model import KernelModel
+from iossim.backends.simulator.raw_kernels import Pipe, RawKernel, raw_kernel_work
+from iossim.base.errors import DeviceError, IossimError, OptionError, did_you_mean
+from iossim.base.user_files import read_text
+from iossim.calibration.prediction.csv_rows import CsvError, csv_rows, header_line
+from iossim.calibration.prediction.operator_table import PRECISION_COLUMNS, RowOperators
+from iossim.calibration.prediction.recordings import Recording, recording_of
+from iossim.execution.engine import Engine
+from iossim.hardware.lowering.occupancy import resident_blocks
+from iossim.hardware.lowering.target import step_candidates, target_of
+from iossim.hardware.profile import DeviceProfile
+from iossim.measurements.kinds.kind import LARGEST_SIZE, RecordError
+from iossim.measurements.operator_kinds import SHAPE_COLUMNS
+from iossim.measurements.rows import Row
+
+#: What a kernel holds of an SM.
+_HELD = ("blocks", "threads", "registers_per_thread", "shared_bytes")
+#: What a kernel asks for, and in what it is given.
+_ASKED = {
+    "alone_us": "microseconds",
+    "dram_bytes": "bytes",
+    "l2_bytes": "bytes",
+    "footprint_bytes": "bytes",
+    "flops": "operations",
+}
+_OWN = ("stream", "name", *_HELD, *_ASKED, "pipe")
+#: Any one of these says how long a kernel runs.
+_SAYS_TIME = ("alone_us", "dram_bytes", "l2_bytes", "flops")
+_OF_OPERATORS = frozenset({"op", *PRECISION_COLUMNS, *SHAPE_COLUMNS})
+
+#: Larger grids take the simulator minutes.
+_MOST_BLOCKS = 1 << 24
+_PLAIN = "write a plain number"
+_EXTENT = re.compile(r"\d+(?:\s*x\s*\d+){0,2}|[\[(]\s*\d+(?:[\s,]+\d+){0,2}\s*[\])]")
+
+
+class KernelTableError(IossimError):
+    """A table of kernels that cannot be read: ``FILE:LINE: COLUMN: reason; remedy``."""
+
+
+class _RowError(ValueError):
+    """What is wrong with a row, and the remedy."""
+
+
+def _cell_error(column: str, reason: str, remedy: str) -> _RowError:
+    return _RowError(f"{column}: {reason}; {remedy}")
+
+
+@dataclass(frozen=True)
+class KernelTable:
+    """The kernels of a table in order, those of an operator one after another, and what is to be said of how it was read."""
+
+    kernels: tuple[RawKernel, ...]
+    notes: tuple[str, ...] = ()
+
+
+def read_kernels(path: Path, profile: DeviceProfile, engine: Engine = Engine.GRAPH) -> KernelTable:
+    """The kernels of a table or of a profiler's recording; operators run as the libraries of ``engine`` have them.
+
+    Raises KernelTableError for the first line that is wrong, or that does not fit ``profile``, and DeviceError where that is
+    of no GPU.
+    """
+    if not target_of(profile).has_warps:
+        raise DeviceError(f"device {profile.name!r} is no GPU, and kernels run on none other; choose one")
+    remedy = "give a CSV file with a row for each kernel"
+    text = read_text(path, "kernels", remedy, KernelTableError)
+    read = _RowReader(profile, engine)
+    try:
+        recording = recording_of(text)
+        if recording is None:
+            table = csv_rows(text)
+            _check_columns(table.columns, path, header_line(text))
+            recording = Recording(table.rows)
+    except CsvError as error:
+        where = f"{path}" if error.line is None else f"{path}:{error.line}"
+        raise KernelTableError(f"{where}: {error.reason}; {error.remedy}") from None
+    kernels: list[RawKernel] = []
+    for row in recording.rows:
+        try:
+            kernels += read(row.cells, len(kernels))
+        except _RowError as error:
+            where = f"{path}: {recording.place} {row.line}" if recording.place else f"{path}:{row.line}"
+            raise KernelTableError(f"{where}: {error}") from None
+    return KernelTable(tuple(kernels), recording.notes)
+
+
+def _check_columns(columns: Sequence[str], path: Path, header: str) -> None:
+    """Refuse a header with a column that means nothing, or without one that is needed."""
+    for separator, name in ((";", "semicolons"), ("\t", "tabs")):
+        if len(columns) == 1 and separator in header:
+            raise KernelTableError(f"{path}: its columns are separated by {name}; write commas")
+    for name in columns:
+        if name not in _OWN and name not in _OF_OPERATORS:
+            known = [*_OWN, *(_OF_OPERATORS if "op" in columns else ("op",))]
+            what = f"column {name!r} is unknown" if name else "a column has no name"
+            raise KernelTableError(f"{path}:1: {what}; {did_you_mean(name, known)}")
+    if set(PRECISION_COLUMNS) <= set(columns):
+        raise KernelTableError(f"{path}: columns {' and '.join(PRECISION_COLUMNS)} say one thing; remove one")
+    needed = ("stream",) if "op" in columns else ("stream", "blocks", "threads")
+    for name in needed:
+        if name not in columns:
+            raise KernelTableError(f"{path}: the column {name!r} is missing; add it")
+    if "op" not in columns and not set(_SAYS_TIME) & set(columns):
+        raise KernelTableError(f"{path}: no column says how long kernels run; add one of {', '.join(_SAYS_TIME)}")
+
+
+class _RowReader:
+    """The kernels of each row: one, or those that its operator runs as; raises _RowError."""
+
+    def __init__(self, profile: DeviceProfile, engine: Engine) -> None:
+        self._profile = profile
+        self._model = KernelModel(profile, libraries=engine.libraries_on(profile.architecture))
+        self._operators: dict[tuple[str, ...], RowOperators] = {}
+
+    def __call__(self, cells: Row, number: int) -> list[RawKernel]:
+        cells = {name: cell.strip() for name, cell in cells.items() if cell.strip()}
+        stream = _count(cells, "stream", 0)
+        if stream is None:
+            raise _cell_error("stream", "is empty", "number the streams from 0")
+        if "op" in cells:
+            return self._of_operator(cells, stream)
+        for name in cells:
+            if name not in _OWN:
+                raise _cell_error(name, "is of operators, and the row has no op", "empty the cell, or give op")
+        return [self._kernel(cells, stream, cells.get("name", f"kernel {number}"))]
+
+    def _of_operator(self, cells: Row, stream: int) -> list[RawKernel]:
+        for name in (*_HELD, *_ASKED, "pipe"):
+            if name in cells:
+                raise _cell_error(name, "is given beside op, which says all", "empty one of both")
+        present = tuple(cells)
+        if present not in self._operators:
+            self._operators[present] = RowOperators(present)
+        try:
+            operator = self._operators[present](cells)
+            self._profile.require(operator.precision)
+        except RecordError as error:
+            raise _cell_error("op", str(error), "correct the line") from None
+        except DeviceError as error:
+            raise _cell_error("op", str(error), "choose another precision or device") from None
+        candidate, _ = self._model.fastest(step_candidates(operator.step(), self._profile))
+        name = cells.get("name", operator.kind)
+        several = len(candidate.kernels) > 1
+        return [
+            RawKernel(
+                f"{name}: {kernel.name}" if several else name,
+                stream,
+                kernel.blocks,
+                kernel.threads_per_block,
+                kernel.registers_per_thread,
+                kernel.shared_bytes_per_block,
+                kernel=kernel,
+            )
+            for kernel in candidate.kernels
+        ]
+
+    def _kernel(self, cells: Row, stream: int, name: str) -> RawKernel:
+        blocks, threads = _count(cells, "blocks", 1), _count(cells, "threads", 1)
+        for column, value in (("blocks", blocks), ("threads", threads)):
+            if value is None:
+                raise _cell_error(column, "is empty", "give it, or an op with its shape")
+        assert blocks is not None
+        assert threads is not None
+        if blocks > _MOST_BLOCKS:
+            raise _cell_error(
+                "blocks", f"{blocks} is more than is simulated: at most {_MOST_BLOCKS}", "give a part of the grid"
+            )
+        registers, shared = _count(cells, "registers_per_thread", 0), _count(cells, "shared_bytes", 0)
+        self._check_fit(threads, registers, shared)
+        asked = {column: _amount(cells, column, unit) for column, unit in _ASKED.items()}
+        if not any(asked[column] for column in _SAYS_TIME):
+            raise _RowError(f"nothing says how long the kernel runs; give {' or '.join(_SAYS_TIME)}")
+        pipe = cells.get("pipe")
+        if pipe is not None and pipe.lower() not in list(Pipe):
+            raise _cell_error("pipe", f"{pipe!r} is unknown", did_you_mean(pipe, [each.value for each in Pipe]))
+        kernel = RawKernel(
+            name,
+            stream,
+            blocks,
+            threads,
+            registers,
+            shared,
+            alone_us=asked["alone_us"],
+            dram_bytes=asked["dram_bytes"],
+            l2_bytes=asked["l2_bytes"],
+            footprint_bytes=asked["footprint_bytes"],
+            flops=asked["flops"],
+            pipe=None if pipe is None else Pipe(pipe.lower()),
+        )
+        try:
+            raw_kernel_work(kernel, self._model)
+        except OptionError as error:  # figures that do not fit together, or the device
+            raise _RowError(str(error)) from None
+        return kernel
+
+    def _check_fit(self, threads: int, registers: int | None, shared: int | None) -> None:
+        """Refuse a block that no SM has room for."""
+        limits, device = self._profile.limits, self._profile.name
+        for column, value, most in (
+            ("threads", threads, limits.max_threads_per_block),
+            ("registers_per_thread", registers, limits.max_registers_per_thread),
+            ("shared_bytes", shared, limits.shared_bytes_per_block),
+        ):
+            if value is not None and value > most:
+                raise _cell_error(
+                    column, f"{value} is more than a block has on {device}: at most {most}", "correct the cell"
+                )
+        if resident_blocks(limits, threads, registers or 0, shared or 0) == 0:
+            raise _cell_error(
+                "registers_per_thread",
+                f"a block of {threads} threads with {registers or 0} registers each does not fit an SM of {device}",
+                "correct the row, or choose another device",
+            )
+
+
+def _count(cells: Row, column: str, least: int) -> int | None:
+    """A whole number, or the product of an extent; None for an empty cell."""
+    text = cells.get(column)
+    if text is None:
+        return None
+    if _EXTENT.fullmatch(text) and (column in ("blocks", "threads") or text.isdigit()):
+        value = math.prod(int(size) for size in re.findall(r"\d+", text)[:3])
+    else:
+        given = _amount(cells, column, "whole numbers", least=-math.inf)
+        assert given is not None
+        if not given.is_integer():
+            raise _cell_error(column, f"{text!r} is not a whole number", "correct the cell")
+        value = int(given)
+    if value < least:
+        raise _cell_error(column, f"{text!r} is less than {least}", "correct the cell")
+    if value > LARGEST_SIZE:
+        raise _cell_error(column, f"{text!r} is too large: at most {LARGEST_SIZE}", "correct the cell")
+    return value
+
+
+def _amount(cells: Row, column: str, unit: str, least: float = 0.0) -> float | None:
+    """A finite number; None for an empty cell. A time alone is above 0."""
+    text = cells.get(column)
+    if text is None:
+        return None
+    try:
+        value = float(text) if "_" not in text else math.nan
+    except ValueError:
+        comma = ", with a point for decimals and nothing between thousands" if "," in text else f", in {unit}"
+        raise _cell_error(column, f"{text!r} is not a number", _PLAIN + comma) from None
+    if not math.isfinite(value):
+        raise _cell_error(column, f"{text!r} is not a finite number", f"{_PLAIN}, or leave the cell empty")
+    if value < least or (column == "alone_us" and value == 0.0):
+        raise _cell_error(column, f"{text!r} is not positive", "correct the cell")
+    return value

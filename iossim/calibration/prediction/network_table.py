@@ -1,0 +1,159 @@
+"""The units of a network priced one by one: a table to lay beside a profiler's, which is joined by the names of ops."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from iossim.backends.simulator.cost_model import SimulatorCostModel
+from iossim.backends.simulator.kernel_model import KernelModel
+from iossim.calibration.prediction.predict import Prediction, predict_steps, rounded
+from iossim.calibration.prediction.schedule_interval import LatencyInterval, ScheduleErrors
+from iossim.execution.engine import Engine
+from iossim.hardware.lowering.unit import unit_steps
+from iossim.hardware.profile import DeviceProfile
+from iossim.ir.network import Network, Unit
+from iossim.ir.ops.foreign import Foreign
+from iossim.ir.types import TensorType
+
+COLUMNS = (
+    "name",
+    "kind",
+    "ops",
+    "outputs",
+    "output_shape",
+    "dtype",
+    "gpu_time_us",
+    "low_us",
+    "high_us",
+    "share",
+    "algorithm",
+    "kernels",
+    "remark",
+)
+#: The name of the row below all others; it has no kind.
+TOTAL = "total"
+
+
+@dataclass(frozen=True, slots=True)
+class UnitRow:
+    """One unit: an op, or several that are fused (``ops`` are their names, as the model's file has them).
+
+    ``outputs`` are the names and types of the values that leave it: what an op is told by where the file gives it no name.
+    ``dtype`` is the network's precision where they are stored in that, their own
+    type elsewhere. ``share`` is the part of the total. ``remark`` says what an op is priced as that iossim does not know.
+    """
+
+    name: str
+    kind: str
+    ops: tuple[str, ...]
+    outputs: tuple[tuple[str, TensorType], ...]
+    dtype: str
+    prediction: Prediction
+    share: float
+    remark: str = ""
+
+    @property
+    def output_shapes(self) -> list[str]:
+        """As ``1x64x56x56``, in order."""
+        return ["x".join(map(str, value.shape)) for _, value in self.outputs]
+
+    def cells(self, listed: Callable[[list[Any]], Any]) -> dict[str, Any]:
+        """The row by column; ``listed`` makes a cell of what there is several of."""
+        one = self.prediction
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "ops": listed(list(self.ops)),
+            "outputs": listed([name for name, _ in self.outputs]),
+            "output_shape": listed(self.output_shapes),
+            "dtype": self.dtype,
+            **_times(one.gpu_time_us, one.low_us, one.high_us),
+            "share": rounded(self.share),
+            "algorithm": one.algorithm,
+            "kernels": listed(list(one.kernels)),
+            "remark": self.remark,
+        }
+
+
+@dataclass(frozen=True)
+class NetworkTable:
+    """The units of a network in its order, and what they sum to. That is no schedule's latency: every unit is one call among
+    many of its like, with what such a call takes beyond its kernels, and what a schedule launches and waits for is left out.
+
+    ``interval`` is where nine of ten sums are expected: the errors of units make up for each other in part.
+    """
+
+    network: Network
+    device: str
+    engine: Engine
+    rows: tuple[UnitRow, ...]
+    total_us: float
+    interval: LatencyInterval
+
+    def total(self) -> dict[str, Any]:
+        """The row below all others."""
+        times = _times(self.total_us, self.interval.low_us, self.interval.high_us)
+        return {"name": TOTAL, **times, "share": 1.0 if self.total_us else 0.0}
+
+    def csv(self) -> str:
+        """A row for each unit and the total, as CSV; ``;`` between what there is several of."""
+        stream = io.StringIO()
+        writer = csv.DictWriter(stream, COLUMNS, restval="", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(row.cells(";".join) for row in self.rows)
+        writer.writerow(self.total())
+        return stream.getvalue()
+
+    def json(self) -> str:
+        """The same as one object, with what it was priced for."""
+        document = {
+            "model": self.network.source.model or self.network.name,
+            "device": self.device,
+            "engine": str(self.engine),
+            "dtype": str(self.network.precision),
+            "batch": self.network.source.batch,
+            "rows": [row.cells(list) for row in self.rows],
+            "total": self.total(),
+            "remarks": list(self.network.remarks),
+        }
+        return json.dumps(document, indent=1)
+
+
+def predict_network(network: Network, profile: DeviceProfile, engine: Engine = Engine.GRAPH) -> NetworkTable:
+    """Every unit of a network alone, by the libraries that ``engine`` calls; equal ones are lowered once."""
+    model = KernelModel(profile, libraries=engine.libraries_on(profile.architecture))
+    known: dict[str, Prediction] = {}
+    for unit, signature in zip(network.units, network.signatures, strict=True):
+        if signature not in known:
+            known[signature] = predict_steps(unit_steps(network, unit), model)
+    found = [known[signature] for signature in network.signatures]
+    unit_us = [one.gpu_time_us for one in found]
+    total_us = sum(unit_us)
+    errors = ScheduleErrors(network, profile, SimulatorCostModel(profile, network.precision, engine))
+    rows = (
+        _row(network, unit, one, one.gpu_time_us / total_us if total_us else 0.0)
+        for unit, one in zip(network.units, found, strict=True)
+    )
+    return NetworkTable(network, profile.name, engine, tuple(rows), total_us, errors.interval_one_by_one(unit_us))
+
+
+def _row(network: Network, unit: Unit, prediction: Prediction, share: float) -> UnitRow:
+    nodes = network.unit_nodes(unit)
+    outputs = tuple((value, network.graph.types[value]) for value in unit.outputs)
+    types = dict.fromkeys(value.dtype for _, value in outputs)
+    dtypes = (str(network.precision if one is network.precision.storage else one) for one in types)
+    foreign = [node.op for node in nodes if isinstance(node.op, Foreign)]
+    remark = f"priced as memory traffic: {', '.join(op.op_type for op in foreign)} is not known" if foreign else ""
+    if any(op.is_product for op in foreign):
+        remark += ", multiplies matrices and takes far longer"
+    names = tuple(node.name for node in nodes)
+    return UnitRow(unit.name, unit.kind, names, outputs, ";".join(dtypes), prediction, share, remark)
+
+
+def _times(time_us: float, low_us: float, high_us: float) -> dict[str, float]:
+    return {"gpu_time_us": rounded(time_us), "low_us": rounded(low_us), "high_us": rounded(high_us)}

@@ -1,0 +1,84 @@
+"""Predictions for operators, and for units of a network, that need not have been measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import fsum
+
+from iossim.backends.simulator.kernel_model import KernelModel
+from iossim.calibration.prediction.bands import kind_of
+from iossim.calibration.prediction.operator_interval import measured_over_predicted
+from iossim.hardware.lowering.kernel import Candidate, Libraries, WorkClass
+from iossim.hardware.lowering.step import Step
+from iossim.hardware.lowering.target import step_candidates
+from iossim.hardware.parameters import EngineOverheads
+from iossim.hardware.profile import DeviceProfile
+from iossim.measurements.operator import Operator
+
+#: What runs as no kernel: the same bytes under another shape.
+VIEW = "view"
+_DIGITS = 6  # significant, of what tables of predictions hold
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """The steady device time of one call among many.
+
+    Kernels, gaps between them and the dispatch floor are in ``gpu_time_us`` (on a CPU: what its thread takes), the
+    host's overhead is not; ``low_us`` to ``high_us`` is where nine of ten measurements are expected.
+    """
+
+    gpu_time_us: float
+    low_us: float
+    high_us: float
+    #: Of a unit of several steps those of all, each once, ``;`` between them.
+    algorithm: str
+    #: Names of the kernels of the algorithm, in order.
+    kernels: tuple[str, ...]
+
+
+def predict(
+    operators: Sequence[Operator], profile: DeviceProfile, libraries: Libraries = Libraries.CURRENT
+) -> list[Prediction]:
+    """A prediction for each operator, in order; equal operators are lowered once. ``libraries`` are those that are called."""
+    model = KernelModel(profile, libraries=libraries)
+    known: dict[Operator, Prediction] = {}
+    for operator in operators:
+        if operator not in known:
+            known[operator] = predict_steps([operator.step()], model, operator.kind)
+    return [known[operator] for operator in operators]
+
+
+def predict_steps(steps: Sequence[Step], model: KernelModel, kind: str = "") -> Prediction:
+    """Steps that are called one after another, as those of a schedule unit; none take no time and are called a view.
+
+    Times are summed, and so are the ends of the intervals: neighbours in one unit err alike. ``kind`` is what a table calls
+    the one step, where its band goes by that.
+    """
+    profile = model.profile
+    step_us, low_us, high_us = [], [], []
+    algorithms: dict[str, None] = {}
+    kernels: list[str] = []
+    for step in steps:
+        chosen, prices = model.fastest(step_candidates(step, profile))
+        own_us = fsum(price.alone_us for price in prices) + dispatch_us(chosen, profile.engine)
+        band = measured_over_predicted(kind_of(step.op, kind), step.precision, own_us, profile.provenance)
+        step_us.append(own_us)
+        low_us.append(own_us * band.low)
+        high_us.append(own_us * band.high)
+        algorithms[chosen.algorithm] = None
+        kernels += [kernel.name for kernel in chosen.kernels]
+    return Prediction(fsum(step_us), fsum(low_us), fsum(high_us), ";".join(algorithms) or VIEW, tuple(kernels))
+
+
+def dispatch_us(candidate: Candidate, engine: EngineOverheads) -> float:
+    """Device time of a call beyond its kernels and gaps, where calls are issued one after another."""
+    is_tensor_product = candidate.kernels[0].work_class is WorkClass.TENSOR
+    call_us = engine.tensor_dispatch_us if is_tensor_product else engine.dispatch_us
+    return call_us + engine.dispatch_kernel_us * (len(candidate.kernels) - 1)
+
+
+def rounded(value: float) -> float:
+    """A time or a share as tables of predictions hold it: six significant digits."""
+    return float(f"{value:.{_DIGITS}g}")

@@ -1,0 +1,289 @@
+"""How far the latency of a schedule may be off, and how far the difference of two schedules on one device.
+
+To first order the relative error of a latency is a sum over its parts, each the part's share of the latency times the
+part's relative error. The parts:
+
+- *units* (equal ones are one part: they err together). Their error has three sources: the parameters, known by the
+  bootstrapped vectors of the profile; what the model misses of a kind of operators, from the profile's bands, of which
+  :data:`COMMON_PART` is taken to be common to all operators of the kind, the rest each unit's own; a merged convolution is a
+  unit of its own;
+- *concurrent stages*: what the sharing model misses, :data:`STAGE_ERROR`, equal stages together;
+- *boundaries*: the cost of synchronising, :data:`BOUNDARY_ERROR`, all together;
+- *concurrency*: what launches, synchronisations and the edges of graphs take, known by the bootstrapped vectors too, or by
+  their standard deviation where no fit told them, times the slope of the latency (``concurrency_slopes``).
+
+In the difference of two schedules the shares are subtracted first, so that errors of what both contain cancel. Then
+measurements do not repeat: two of the same thing differ by :data:`REPEAT_NOISE`.
+
+Intervals are for nine of ten cases, as if errors of logarithms were normal.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from math import exp, fsum, hypot, log, sqrt
+
+import numpy as np
+from numpy.typing import NDArray
+
+from iossim.backends.simulator.device_rates import device_rates
+from iossim.calibration.prediction.candidate_table import CandidateTable
+from iossim.calibration.prediction.concurrency_slopes import COSTS, ConcurrencySlopes
+from iossim.calibration.prediction.operator_interval import band_of_op
+from iossim.cost.model import ChangesConcurrency, CostModel, PredictsDevice
+from iossim.execution.engine import Engine
+from iossim.hardware.lowering.step import Step
+from iossim.hardware.lowering.target import step_candidates
+from iossim.hardware.lowering.unit import merged_step, unit_steps
+from iossim.hardware.profile import DeviceProfile, with_values
+from iossim.ir.network import Network
+from iossim.schedule.schedule import Schedule, Stage
+from iossim.schedule.strategy import Strategy
+
+Floats = NDArray[np.float64]
+Part = Hashable
+
+#: Half the width of the interval of the logarithm of two measurements of the same schedule: repeats on a V100 differ by
+#: 2 to 4 per cent.
+REPEAT_NOISE = 0.03
+#: Of the variance of the residuals of a kind of operators: what libraries, clocks and hosts move for all of them at once.
+COMMON_PART = 0.25
+#: Standard deviation of the relative error of a stage of several groups, beyond that of its kernels alone.
+STAGE_ERROR = 0.05
+#: Standard deviation of the relative error of the cost of synchronising.
+BOUNDARY_ERROR = 0.2
+#: Nine of ten cases of a normal distribution lie within this many standard deviations.
+NINE_OF_TEN = 1.645
+#: What stands between stages, as a part of a latency and among the kinds of ops that time goes to.
+BOUNDARIES = "boundaries"
+#: Schedules whose shares are kept: those of one comparison are asked for again and again.
+_KEPT = 32
+
+
+@dataclass(frozen=True)
+class LatencyInterval:
+    """Where nine of ten measurements of a schedule are expected, microseconds."""
+
+    low_us: float
+    high_us: float
+
+
+def schedule_errors(network: Network, cost_model: CostModel) -> ScheduleErrors | None:
+    """Errors of the schedules that a cost model prices; None for one that simulates no device, and so claims nothing."""
+    if not isinstance(cost_model, PredictsDevice):
+        return None
+    model = cost_model if isinstance(cost_model, ChangesConcurrency) else None
+    return ScheduleErrors(network, cost_model.profile, model)
+
+
+@dataclass(frozen=True, eq=False)
+class _UnitError:
+    """Time alone, and what its relative error is made of. ``moved``, ``[resamples]``: the logarithm of its time under each
+    bootstrapped vector over that under the profile's. ``kinds``: standard deviation in common with others of a kind."""
+
+    alone_us: float
+    own: float
+    kinds: dict[str, float]
+    moved: Floats
+    #: Time alone by kind of op.
+    kind_us: dict[str, float]
+
+
+class ScheduleErrors:
+    """Errors of schedules of one network on one device; its units are lowered once.
+
+    ``model`` is what priced the schedules, where it can price them a little off: it has what is asked for at hand.
+    """
+
+    def __init__(self, network: Network, profile: DeviceProfile, model: ChangesConcurrency | None = None) -> None:
+        self._network = network
+        self._profile = profile
+        resamples = profile.provenance.resamples
+        count = len(next(iter(resamples.values()), ()))
+        self._resampled = [
+            with_values(profile, {name: values[index] for name, values in resamples.items()})
+            for index in range(count)
+        ]
+        self._libraries = (Engine.PAPER if model is None else model.engine).libraries_on(profile.architecture)
+        self._units: dict[Part, _UnitError] = {}
+        own, spread = profile.parameter_values, profile.spread
+        #: By parameter of concurrency how far each bootstrapped vector is from the profile's value, ``[resamples]``; of those
+        #: without, the standard deviation.
+        self._drift: dict[Part, Floats] = {
+            ("parameter", name): np.array(resamples[name]) - own[name] for name in COSTS if name in resamples
+        }
+        self._spread: dict[Part, float] = {
+            ("parameter", name): spread[name] for name in COSTS if name in spread and name not in resamples
+        }
+        names = [name for name in COSTS if name in resamples or name in spread]
+        self._slopes = ConcurrencySlopes(network, profile, names, model)
+        #: Schedules are no keys: they hold lists. Kept beside the shares, so that no other gets their id.
+        self._known: OrderedDict[int, tuple[Schedule, dict[Part, float]]] = OrderedDict()
+        self._part_of_unit = {unit.name: part for unit, part in zip(network.units, network.signatures, strict=True)}
+
+    def interval(self, schedule: Schedule) -> LatencyInterval:
+        """The interval of a schedule's latency on the device that it was priced for."""
+        return self._around(schedule.latency_us, self._shares(schedule))
+
+    def interval_one_by_one(self, unit_us: Sequence[float]) -> LatencyInterval:
+        """The interval of the sum of the times of all units, ``[units]``, each timed alone: nothing stands between them."""
+        units = self._network.units
+        self._price({self._part_of_unit[unit.name]: unit_steps(self._network, unit) for unit in units})
+        total_us = fsum(unit_us)
+        shares: dict[Part, float] = defaultdict(float)
+        for unit, own_us in zip(units, unit_us, strict=True):
+            shares[self._part_of_unit[unit.name]] += own_us / (total_us or 1.0)
+        return self._around(total_us, shares)
+
+    def _around(self, latency_us: float, shares: Mapping[Part, float]) -> LatencyInterval:
+        half = hypot(NINE_OF_TEN * self._deviation(shares), REPEAT_NOISE / sqrt(2))
+        return LatencyInterval(latency_us * exp(-half), latency_us * exp(half))
+
+    def noise(self, first: Schedule, second: Schedule) -> float:
+        """Half the width of the interval of the logarithm of the ratio of two schedules' latencies on the device."""
+        shares = dict(self._shares(first))
+        for part, share in self._shares(second).items():
+            shares[part] = shares.get(part, 0.0) - share
+        return hypot(NINE_OF_TEN * self._deviation(shares), REPEAT_NOISE)
+
+    def is_tie(self, first: Schedule, second: Schedule) -> bool:
+        """Whether the difference of two schedules is inside the noise."""
+        if min(first.latency_us, second.latency_us) <= 0:
+            return first.latency_us == second.latency_us
+        return abs(log(first.latency_us / second.latency_us)) <= self.noise(first, second)
+
+    def judged(self, schedules: Sequence[Schedule], beside: Sequence[Schedule] = ()) -> list[Schedule]:
+        """The schedules with their intervals, and with those that differ from each by less than the noise: of one another,
+        and of others ``beside`` them."""
+        found = []
+        for one in schedules:
+            interval = self.interval(one)
+            rivals = (other for other in (*schedules, *beside) if other is not one)
+            ties = [other.scheduler for other in rivals if self.is_tie(one, other)]
+            found.append(one.model_copy(update={"interval_us": [interval.low_us, interval.high_us], "ties": ties}))
+        return found
+
+    def time_by_kind_us(self, schedule: Schedule) -> dict[str, float]:
+        """Where a schedule's latency goes: to kinds of ops, the longest first, and to what stands between stages.
+
+        A stage's time is shared among its units, and a unit's among its steps, by their times alone.
+        """
+        times: dict[str, list[float]] = defaultdict(list)
+        for part, share in self._shares(schedule).items():
+            if part == BOUNDARIES:
+                times[BOUNDARIES].append(share * schedule.latency_us)
+            unit = self._units.get(part)
+            for kind, kind_us in unit.kind_us.items() if unit else ():
+                times[kind].append(share * schedule.latency_us * kind_us / (unit.alone_us if unit else 1.0))
+        total_us = {kind: fsum(several) for kind, several in times.items()}
+        return dict(sorted(total_us.items(), key=lambda item: (-item[1], item[0])))
+
+    def _shares(self, schedule: Schedule) -> dict[Part, float]:
+        """The share of the latency of each part; a unit's in a stage is that of its time alone. Of a parameter of
+        concurrency, the slope."""
+        if id(schedule) not in self._known:
+            self._known[id(schedule)] = schedule, self._new_shares(schedule)
+            if len(self._known) > _KEPT:
+                self._known.popitem(last=False)
+        return self._known[id(schedule)][1]
+
+    def _new_shares(self, schedule: Schedule) -> dict[Part, float]:
+        stages = schedule.stages
+        self._lower(stages)
+        total_us = schedule.latency_us or 1.0
+        shares: dict[Part, float] = defaultdict(float)
+        for stage in stages:
+            parts = self._parts(stage)
+            alone_us = [self._units[part].alone_us for part in parts]
+            together_us = fsum(alone_us) or 1.0
+            for part, own_us in zip(parts, alone_us, strict=True):
+                shares[part] += stage.latency_us * own_us / together_us / total_us
+            if stage.concurrent:
+                groups = sorted(tuple(self._part_of_unit[unit] for unit in group) for group in stage.groups)
+                shares["stage", tuple(groups)] += stage.latency_us / total_us
+            shares[BOUNDARIES] += stage.boundary_us / total_us
+        return dict(shares) | {("parameter", name): slope for name, slope in self._slopes.of(schedule).items()}
+
+    def _parts(self, stage: Stage) -> list[Part]:
+        units = [self._part_of_unit[unit] for unit in stage.units]
+        return [("merge", *units)] if stage.strategy is Strategy.MERGE else [*units]
+
+    def _lower(self, stages: Sequence[Stage]) -> None:
+        """Price the units that are not priced yet."""
+        steps: dict[Part, list[Step]] = {}
+        for stage in stages:
+            indices = [self._network.unit_index[unit] for unit in stage.units]
+            for position, part in enumerate(self._parts(stage)):
+                if part in self._units or part in steps:
+                    continue
+                if stage.strategy is Strategy.MERGE:
+                    steps[part] = [merged_step(self._network, indices)]
+                else:
+                    steps[part] = unit_steps(self._network, self._network.units[indices[position]])
+        self._price(steps)
+
+    def _price(self, steps: Mapping[Part, Sequence[Step]]) -> None:
+        if not steps:
+            return
+        flat = [step for several in steps.values() for step in several]
+        lowered = [step_candidates(step, self._profile) for step in flat]
+        table = CandidateTable.of(self._profile, lowered, libraries=self._libraries)
+        own_us = _fastest_us(table, self._profile)
+        moved = np.array([_fastest_us(table, one) for one in self._resampled]).reshape(
+            len(self._resampled), len(flat)
+        )
+        begin = 0
+        for part, several in steps.items():
+            end = begin + len(several)
+            self._units[part] = self._unit_error(several, own_us[begin:end], moved[:, begin:end])
+            begin = end
+
+    def _unit_error(self, steps: Sequence[Step], own_us: Floats, moved_us: Floats) -> _UnitError:
+        """``own_us`` are the times of the steps, ``moved_us`` those of each resample, ``[resamples, steps]``."""
+        total_us = fsum(own_us.tolist())
+        if total_us == 0:
+            return _UnitError(0.0, 0.0, {}, np.zeros(len(moved_us)), {})
+        own = 0.0
+        kinds: dict[str, float] = defaultdict(float)
+        kind_us: dict[str, float] = defaultdict(float)
+        for step, step_us in zip(steps, own_us.tolist(), strict=True):
+            kind_us[step.op.kind] += step_us
+            band = band_of_op(step.op, step.precision, step_us, self._profile.provenance)
+            deviation = step_us / total_us * log(band.high / band.low) / (2 * NINE_OF_TEN)
+            own += (1 - COMMON_PART) * deviation**2
+            kinds[step.op.kind] += sqrt(COMMON_PART) * deviation
+        return _UnitError(total_us, sqrt(own), dict(kinds), np.log(moved_us.sum(axis=1) / total_us), dict(kind_us))
+
+    def _deviation(self, shares: Mapping[Part, float]) -> float:
+        """The standard deviation of the sum of the parts' errors; the same in whatever order they come."""
+        variances: list[float] = []
+        kinds: dict[str, list[float]] = defaultdict(list)
+        moved: list[Floats] = []
+        for part, share in shares.items():
+            if part in self._drift:
+                moved.append(share * self._drift[part])
+                continue
+            if part in self._spread:
+                variances.append((share * self._spread[part]) ** 2)
+                continue
+            unit = self._units.get(part)
+            if unit is None:
+                variances.append((share * (BOUNDARY_ERROR if part == BOUNDARIES else STAGE_ERROR)) ** 2)
+                continue
+            variances.append((share * unit.own) ** 2)
+            for kind, deviation in unit.kinds.items():
+                kinds[kind].append(share * deviation)
+            moved.append(share * unit.moved)
+        variances += [fsum(several) ** 2 for several in kinds.values()]
+        count = len(self._resampled)
+        variances += [fsum(one[index] for one in moved) ** 2 / count for index in range(count)]
+        return sqrt(fsum(variances))
+
+
+def _fastest_us(table: CandidateTable, profile: DeviceProfile) -> Floats:
+    """The time alone of each step, run as the candidate that a library would choose."""
+    alone_us = table.candidate_us(device_rates(profile))
+    fastest = table.fastest(alone_us + profile.engine.dispatch_kernel_us * table.kernel_count)
+    return alone_us[fastest]

@@ -1,0 +1,228 @@
+"""Operators measured alone against their predictions, shape by shape: what was held out, and what was seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from iossim.calibration.prediction.accuracy import Accuracy, buckets, coverage, width
+from iossim.calibration.prediction.operator_interval import interval
+from iossim.calibration.recording import Recording, lowered
+from iossim.calibration.residuals import without_nuisances
+from iossim.calibration.samples import OperatorSamples, fit_nuisances, floor_us, hidden, nuisances_us
+from iossim.hardware.profile import DeviceProfile
+from iossim.ir.types import Precision
+from iossim.measurements.measurement import Measurement, MeasurementSet
+from iossim.measurements.operator import HELD_OUT_FRACTION
+
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+#: Latencies by another model, ``[rows]`` us, fitted on the chosen rows, whose device times are given as well.
+Baseline = Callable[[OperatorSamples, Sequence[Measurement], Mask, Floats], Floats]
+
+
+@dataclass(frozen=True, eq=False)
+class OperatorEvaluation:
+    """Measured and predicted times of the operators of a data set; every array has an entry for each row.
+
+    The host's overhead is fitted on the rows that are not held out, beside the predictions. Device times are microseconds
+    without it.
+    """
+
+    device: str
+    data_set: str
+    measurements: NDArray[np.object_]
+    #: Rows whose shapes no fit sees.
+    held_out: Mask
+    #: As recorded, the host's overhead included.
+    latency_us: Floats
+    overhead_us: Floats
+    predicted_us: Floats
+    #: Predictions for the algorithm that was recorded; nan where it is not known.
+    recorded_us: Floats
+    #: The interval of the prediction.
+    low_us: Floats
+    high_us: Floats
+    #: What another model says, less the same overhead; nan where none does.
+    baseline_us: Floats
+    #: The least device time that the recording can tell.
+    least_us: float
+    #: Whether the recording includes a host overhead at all.
+    has_overhead: bool
+    #: Rows measured with cold caches, which are left out.
+    cold_rows: int = 0
+    #: Rows left out because the host hides them: measured and predicted below the recording's floor.
+    hidden_rows: int = 0
+    #: The device time below which the host hides it.
+    floor_us: float = 0.0
+
+    def __len__(self) -> int:
+        return len(self.latency_us)
+
+    @cached_property
+    def measured_us(self) -> Floats:
+        """Device time: latency less overhead, at least ``least_us``."""
+        return np.maximum(self.latency_us - self.overhead_us, self.least_us)
+
+    @property
+    def clamped(self) -> Mask:
+        """Rows whose latency leaves less than ``least_us`` for the GPU."""
+        return self.latency_us - self.overhead_us < self.least_us
+
+    @property
+    def errors(self) -> Floats:
+        """Relative errors of device time, predicted over measured less 1."""
+        return self.predicted_us / self.measured_us - 1.0
+
+    @cached_property
+    def kinds(self) -> tuple[tuple[str, Precision], ...]:
+        """Kinds of operators with their precisions, sorted."""
+        return tuple(sorted({(m.operator.kind, m.operator.precision) for m in self.measurements}))
+
+    def of_kind(self, kind: str, precision: Precision | None = None) -> OperatorEvaluation:
+        """The rows of one kind, and of one precision if that is given."""
+        return self[
+            np.array(
+                [m.operator.kind == kind and precision in (None, m.operator.precision) for m in self.measurements],
+                dtype=np.bool_,
+            )
+        ]
+
+    def __getitem__(self, rows: Mask) -> OperatorEvaluation:
+        """A part of the rows."""
+        arrays: dict[str, Any] = {
+            field.name: value[rows]
+            for field in fields(self)
+            if isinstance(value := getattr(self, field.name), np.ndarray)
+        }
+        return replace(self, **arrays)
+
+    @property
+    def unseen(self) -> OperatorEvaluation:
+        """The rows that are held out."""
+        return self[self.held_out]
+
+    @property
+    def seen(self) -> OperatorEvaluation:
+        return self[~self.held_out]
+
+    def gpu_time(self) -> Accuracy:
+        """The accuracy of device time, on all rows here: ``evaluation.unseen.gpu_time()`` is what counts."""
+        return Accuracy.of(self.predicted_us, self.measured_us)
+
+    def total_time(self) -> Accuracy:
+        """The accuracy of device time and overhead together against what was recorded."""
+        return Accuracy.of(self.predicted_us + self.overhead_us, self.latency_us)
+
+    def recorded_algorithm(self) -> Accuracy:
+        """The accuracy of device time where the algorithm is known, were the model told it."""
+        return Accuracy.of(self.recorded_us, self.measured_us)
+
+    def baseline(self) -> Accuracy:
+        """The accuracy of the other model."""
+        return Accuracy.of(self.baseline_us, self.measured_us)
+
+    def by_bucket(self) -> dict[str, Accuracy]:
+        """The accuracy of device time by bucket of measured device time."""
+        return {name: self[rows].gpu_time() for name, rows in buckets(self.measured_us).items()}
+
+    def coverage(self) -> float | None:
+        """The part of the measured device times that lies in the interval of its prediction; None of no rows."""
+        return coverage(self.low_us, self.high_us, self.measured_us)
+
+    def width(self) -> float | None:
+        """The median of the intervals' high over low ends; None of no rows."""
+        return width(self.low_us, self.high_us)
+
+    def to_json(self) -> dict[str, Any]:
+        """All figures, of held-out rows unless they say otherwise; errors as fractions."""
+        unseen = self.unseen
+        return {
+            "device": self.device,
+            "data_set": self.data_set,
+            "kinds": [{"op": kind, "precision": str(precision)} for kind, precision in self.kinds],
+            "rows": len(self),
+            "held_out_rows": len(unseen),
+            "clamped_rows": int(self.clamped.sum()),
+            "cold_rows_left_out": self.cold_rows,
+            "hidden_rows_left_out": self.hidden_rows,
+            "host_floor_us": self.floor_us,
+            "host_overhead_us": [float(self.overhead_us.min()), float(self.overhead_us.max())]
+            if self.has_overhead
+            else None,
+            "gpu_time": unseen.gpu_time().to_json(),
+            "gpu_time_by_bucket": {name: accuracy.to_json() for name, accuracy in unseen.by_bucket().items()},
+            "total_time": unseen.total_time().to_json(),
+            "recorded_algorithm": unseen.recorded_algorithm().to_json(),
+            "baseline": unseen.baseline().to_json() if np.isfinite(self.baseline_us).any() else None,
+            "interval_coverage": unseen.coverage(),
+            "interval_width": unseen.width(),
+            "seen_gpu_time": self.seen.gpu_time().to_json(),
+        }
+
+
+def held_out_fraction(profile: DeviceProfile) -> float:
+    """The part of the shapes that no fit saw: what the profile's own fit held out, if that is less than usual."""
+    own = profile.provenance.held_out_fraction
+    return HELD_OUT_FRACTION if own is None else min(own, HELD_OUT_FRACTION)
+
+
+def evaluate_operators(
+    measured: MeasurementSet, profile: DeviceProfile, baseline: Baseline | None = None
+) -> OperatorEvaluation:
+    """Predict the operators of a set that were measured alone; of very many those that ``lowered`` keeps.
+
+    Rows measured with cold caches are left out: predictions are of a call among many. So are rows that the host hides.
+    """
+    cold_rows = sum(row.is_cold for row in measured.measurements)
+    return evaluate_recording(lowered(measured, profile, held_out_fraction(profile)), cold_rows, baseline)
+
+
+def evaluate_recording(
+    recording: Recording, cold_rows: int = 0, baseline: Baseline | None = None
+) -> OperatorEvaluation:
+    """The same of operators that are lowered, beside a ``baseline`` if one is given; ``cold_rows`` were left out."""
+    profile, samples, held_out = recording.profile, recording.samples, recording.is_held_out
+    chosen = recording.measured.measurements
+    predicted_us, recorded_us = samples.predict(profile)
+    # What no seen row tells, all rows must.
+    fitted = ~held_out if np.count_nonzero(~held_out) > samples.basis.shape[1] else np.ones_like(held_out)
+    latency_us = samples.latency_us
+    overhead = fit_nuisances(samples.where(fitted), predicted_us[fitted])
+    measured_us = without_nuisances(samples, predicted_us, overhead)
+    overhead_us = latency_us - measured_us if samples.is_slowed else nuisances_us(samples, overhead)[0]
+    is_hidden = hidden(samples, predicted_us, overhead)
+    bounds = [interval(m.operator, us, profile) for m, us in zip(chosen, predicted_us.tolist(), strict=True)]
+    nothing = np.full(len(chosen), np.nan)
+    low_us, high_us = np.array(bounds, dtype=np.float64).reshape(-1, 2).T
+    evaluation = OperatorEvaluation(
+        profile.name,
+        recording.name,
+        _objects(chosen),
+        held_out,
+        latency_us,
+        overhead_us,
+        predicted_us,
+        recorded_us,
+        low_us,
+        high_us,
+        (nothing if baseline is None else baseline(samples, chosen, fitted & ~is_hidden, measured_us)) - overhead_us,
+        samples.least_us,
+        samples.basis.shape[1] > 0,
+        cold_rows,
+        int(is_hidden.sum()),
+        floor_us(samples, overhead),
+    )
+    return evaluation[~is_hidden]
+
+
+def _objects(chosen: Sequence[Measurement]) -> NDArray[np.object_]:
+    """An array of objects, whatever they are."""
+    array = np.empty(len(chosen), dtype=np.object_)
+    array[:] = chosen
+    return array

@@ -1,0 +1,177 @@
+"""What every memory holds at every instant of a plan, and that it is never more than it can hold, nor two things at one place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from iossim.base.errors import PlanError
+from iossim.edge.placement import Where
+from iossim.edge.plan import Plan, Slice, Step, Work, unit_work
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A run of bytes of a memory that is in use."""
+
+    what: str
+    memory: Where
+    address: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """Bytes in use during a slice of a step; ``private_bytes`` of the unit that holds most.
+
+    ``external_bytes`` are feature maps, and parameters of the running operator that no memory on the chip holds whole.
+    """
+
+    step: int
+    slice: int
+    private_bytes: int
+    shared_bytes: int
+    external_bytes: int
+
+
+def held(plan: Plan, index: int, part: Slice) -> list[Held]:
+    """What lies in the shared and in the external memory while a slice of a step runs."""
+    types = plan.network.graph.types
+    found = [Held(name, Where.EXTERNAL, address, types[name].bytes) for name, address in plan.parameters.items()]
+    found += [
+        Held(each.value, each.memory, each.address, each.bytes)
+        for each in plan.buffers.values()
+        if each.first <= plan.places[index][0] <= each.last
+    ]
+    return found + _for_a_while(plan, index, part)
+
+
+def check(plan: Plan) -> None:
+    """Raise PlanError where a memory would hold too much, or two things at one place, at any instant."""
+    sizes = {
+        Where.SHARED: plan.device.shared.bytes.value,
+        Where.EXTERNAL: plan.device.external.bytes.value,
+    }
+    known: set[object] = set()
+    for stage in range(len(plan.stages)):
+        _side_by_side(plan, stage)
+    for index, step in enumerate(plan.steps):
+        for part in step.slices:
+            things = held(plan, index, part)
+            for memory, size in sizes.items():
+                _apart(step, memory, sorted((each for each in things if each.memory is memory), key=_address), size)
+            same = (step.operator.signature, part.partition)  # a partition says for how many units
+            if same not in known:
+                known.add(same)
+                for works in _distinct_works(plan, step, part):
+                    _private(plan, step, works)
+
+
+def _side_by_side(plan: Plan, stage: int) -> None:
+    """Of lanes beside each other: units of their own, what they read made before, and what is staged for each by itself."""
+    lanes = sorted(plan.stages[stage], key=lambda lane: lane.first_unit)
+    end = 0
+    for lane in lanes:
+        name = plan.steps[lane.steps[0]].operator.name
+        if lane.first_unit < end or lane.first_unit + lane.units > plan.device.units.value:
+            raise PlanError(f"operator {name!r} runs on units that others have, or that there are not")
+        end = lane.first_unit + lane.units
+        made: set[str] = set()
+        for step in (plan.steps[index] for index in lane.steps):
+            for value in step.operator.inputs:
+                if value not in made and plan.buffers[value].first >= stage:
+                    raise PlanError(f"operator {step.operator.name!r} reads {value!r} before it is made")
+            made.update(step.operator.outputs)
+    staged = sorted(
+        (each.address, lane.first_unit, each.address + each.bytes, each.what)
+        for lane in lanes
+        for index in lane.steps
+        for part in plan.steps[index].slices
+        for each in _for_a_while(plan, index, part)
+    )
+    reach: dict[int, int] = {}
+    for address, owner, until, what in staged:
+        if any(address < before for other, before in reach.items() if other != owner):
+            raise PlanError(f"{what} overlaps what is staged beside it in the shared memory")
+        reach[owner] = max(reach.get(owner, 0), until)
+
+
+def _for_a_while(plan: Plan, index: int, part: Slice) -> list[Held]:
+    """What a slice of a step has in the shared memory while it runs."""
+    operator, types = plan.steps[index].operator, plan.network.graph.types
+    staged = (*part.inputs, *([part.output] if part.output else []))
+    found = [Held(f"{each.value} (staged)", Where.SHARED, each.address, each.bytes) for each in staged]
+    if part.parameters_at is not None:
+        size = sum(types[name].bytes for name in operator.parameters)
+        found.append(Held(f"parameters of {operator.name}", Where.SHARED, part.parameters_at, size))
+    return found
+
+
+def _address(one: Held) -> int:
+    return one.address
+
+
+def _apart(step: Step, memory: Where, things: Sequence[Held], size: int) -> None:
+    for one, other in pairwise(things):
+        if one.address + one.bytes > other.address:
+            raise PlanError(
+                f"operator {step.operator.name!r}: {one.what} and {other.what} overlap in the {memory} memory"
+            )
+    if things and (end := things[-1].address + things[-1].bytes) > size:
+        raise PlanError(
+            f"operator {step.operator.name!r}: {things[-1].what} ends at {end:,} of {size:,} bytes of {memory} memory"
+        )
+
+
+def _distinct_works(plan: Plan, step: Step, part: Slice) -> Iterator[Sequence[Work]]:
+    """The work of units until every shape of box is in one: boxes of the same shape hold equally many parameters."""
+    seen: set[object] = set()
+    quantum = step.operator.channel_quantum or 1
+    for unit in range(part.partition.units):
+        boxes = part.partition.boxes(unit)
+        shapes = {(box.shape, box.starts[1] % quantum if quantum > 1 else 0) for box in boxes}
+        if not shapes <= seen:
+            seen |= shapes
+            yield unit_work(plan, step, part, unit)
+
+
+def _private(plan: Plan, step: Step, works: Sequence[Work]) -> None:
+    """Each chunk by itself, and beside the next one, which comes meanwhile."""
+    size = plan.device.private_bytes.value
+    for one, other in zip(works, (*works[1:], None), strict=True):
+        meanwhile = other if other is not None and other.ahead else None
+        spans = sorted(
+            (each.private_address, each.private_bytes)
+            for each in (one, meanwhile)
+            if each is not None and each.by_dma
+        )
+        if any(start + length > size for start, length in spans):
+            raise PlanError(
+                f"operator {step.operator.name!r}: parameters exceed the {size:,} bytes of a private memory"
+            )
+        if len(spans) == 2 and spans[0][0] + spans[0][1] > spans[1][0]:
+            raise PlanError(f"operator {step.operator.name!r}: two chunks overlap in a private memory")
+
+
+def uses(plan: Plan) -> list[Use]:
+    """What is in use, slice by slice."""
+    found = []
+    for index, step in enumerate(plan.steps):
+        for place, part in enumerate(step.slices):
+            things = held(plan, index, part)
+            works = unit_work(plan, step, part, 0)
+            parameters = sum(plan.network.graph.types[name].bytes for name in step.operator.parameters)
+            largest = max((work.chunk.parameter_bytes for work in works), default=0)
+            is_outside = part.parameters_at is None and largest > plan.device.private_bytes.value
+            maps = sum(each.bytes for each in things if each.memory is Where.EXTERNAL and each.what in plan.buffers)
+            found.append(
+                Use(
+                    index,
+                    place,
+                    max((work.private_bytes for work in works), default=0),
+                    sum(each.bytes for each in things if each.memory is Where.SHARED),
+                    maps + (parameters if is_outside else 0),
+                )
+            )
+    return found

@@ -1,0 +1,233 @@
+"""A network over several edge devices: the modes that cost least, planned on each device, and timed event by event."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from iossim.base.errors import DeviceError, OptionError, did_you_mean
+from iossim.edge.collectives import synchronisation
+from iossim.edge.distribution import (
+    MIXES,
+    NOTHING,
+    Boxes,
+    Distribution,
+    Exchange,
+    Price,
+    Pricer,
+    distribute,
+    hidden_us,
+)
+from iossim.edge.operators import Operator
+from iossim.edge.optimize import Share, SplitSearch, plan
+from iossim.edge.plan import Plan, Slice, Step, Variant, unit_work
+from iossim.edge.pricing import slice_us
+from iossim.edge.simulator.events import simulate
+from iossim.edge.simulator.messages import collective_us
+from iossim.edge.splitting import Partition
+from iossim.execution.box import Box
+from iossim.hardware.edge import EdgeDevice, Link
+from iossim.ir.network import Network
+
+
+@dataclass(frozen=True, slots=True)
+class DistributedRow:
+    """An operator: how it is divided among the devices, what was sent for it and for how long, what of that it waited for, and the
+    slowest device's time."""
+
+    operator: str
+    kind: str
+    mode: str
+    sent_bytes: int
+    exchange_us: float
+    waited_us: float
+    compute_us: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Timed:
+    """A distribution event by event; ``gather_us`` is waited for at the end."""
+
+    distribution: Distribution
+    plans: tuple[Plan, ...]
+    rows: tuple[DistributedRow, ...]
+    gather_us: float
+
+    @property
+    def latency_us(self) -> float:
+        return sum(row.waited_us + row.compute_us for row in self.rows) + self.gather_us
+
+
+@dataclass(frozen=True)
+class Distributed:
+    """``one_us`` is the same network on one device, ``plans`` what each of them does. ``mix``: ``mix``, or the one mode asked for;
+    ``by_mode_us`` has the latency of each mode that was tried by itself."""
+
+    distribution: Distribution
+    plans: tuple[Plan, ...]
+    device: EdgeDevice
+    link: str
+    sync: str
+    mix: str
+    one_us: float
+    by_mode_us: Mapping[str, float]
+    optimise_s: float
+    rows: tuple[DistributedRow, ...]
+    gather_us: float
+
+    @property
+    def compute_us(self) -> float:
+        return sum(row.compute_us for row in self.rows)
+
+    @property
+    def waited_us(self) -> float:
+        """For what is sent, the gathers at the end among it."""
+        return sum(row.waited_us for row in self.rows) + self.gather_us
+
+    @property
+    def latency_us(self) -> float:
+        return self.compute_us + self.waited_us
+
+    @property
+    def speedup(self) -> float:
+        return self.one_us / self.latency_us
+
+    def to_json(self) -> dict[str, Any]:
+        network = self.distribution.network
+        return {
+            "model": network.source.model or network.name,
+            "device": self.device.name,
+            "devices": self.distribution.devices,
+            "link": self.link,
+            "sync": self.sync,
+            "mix": self.mix,
+            "one_us": self.one_us,
+            "latency_us": self.latency_us,
+            "speedup": self.speedup,
+            "by_mode_us": dict(self.by_mode_us),
+            "compute_us": self.compute_us,
+            "waited_us": self.waited_us,
+            "sent_bytes": self.distribution.sent_bytes,
+            "exact": self.distribution.exact,
+            "optimise_s": self.optimise_s,
+            "operators": [asdict(row) for row in self.rows],
+        }
+
+
+def distributed(
+    network: Network,
+    device: EdgeDevice,
+    devices: int,
+    link: str | None = None,
+    sync: str = "ring",
+    mix: str = "mix",
+    policy: str = "priority",
+) -> Distributed:
+    """The best division of a network among equal devices.
+
+    Modes are chosen at closed-form prices; of the mix and each mode by itself the one that takes least event by event is
+    kept. Raises DeviceError where the device has no such link, OptionError for what is unknown.
+    """
+    if devices < 1:
+        raise OptionError(f"`devices` is {devices}; give 1 or more")
+    if mix not in MIXES:
+        raise OptionError(f"unknown `mix` {mix!r}; {did_you_mean(mix, MIXES)}")
+    name, joined = link_of(device, link)
+    way = synchronisation(sync)
+    whole = plan(network, device, Variant.FULL, policy)
+    one_us = simulate(whole).total_us
+    start = time.perf_counter()
+    pricer = _pricer(network, device, devices, policy)
+    candidates = {
+        each: distribute(network, devices, joined, way, pricer, MIXES[each])
+        for each in (MIXES if mix == "mix" else [mix])
+    }
+    optimise_s = time.perf_counter() - start
+    known: dict[Distribution, _Timed] = {}
+    timed = {}
+    for each, found in candidates.items():
+        if found not in known:
+            known[found] = _timed(found, device, joined, policy)
+        timed[each] = known[found]
+    best = min(timed.values(), key=lambda one: one.latency_us)
+    by_mode_us = {each: one.latency_us for each, one in timed.items() if each != "mix"}
+    return Distributed(
+        best.distribution,
+        best.plans,
+        device,
+        name,
+        way.name,
+        mix,
+        one_us,
+        by_mode_us,
+        optimise_s,
+        best.rows,
+        best.gather_us,
+    )
+
+
+def link_of(device: EdgeDevice, name: str | None) -> tuple[str, Link]:
+    """The link of that name, by default the first; raises DeviceError where the device has none such."""
+    if not device.links:
+        raise DeviceError(
+            f"device {device.name!r} has no links to others; give it some in its profile, or one device"
+        )
+    if name is None:
+        return next(iter(device.links.items()))
+    if name not in device.links:
+        raise DeviceError(f"device {device.name!r} has no link {name!r}; it has {', '.join(device.links)}")
+    return name, device.links[name]
+
+
+def _pricer(network: Network, device: EdgeDevice, devices: int, policy: str) -> Pricer:
+    """What the slowest device takes for its box, in closed form: where each holds its part of every feature map, and no more."""
+    held = {value: 1 / devices for unit in network.units for value in unit.outputs}
+    placed = plan(network, device, Variant.FULL, policy, Share(held=held))
+    search, units = SplitSearch(policy), device.units.value
+
+    def box_price(operator: Operator, step: Step, space: Box) -> Price:
+        def price_us(partition: Partition) -> float:
+            return slice_us(placed, step, Slice(partition))
+
+        partition = search.split(placed, operator, space, units, price_us)
+        return Price(price_us(partition), max(1, len(unit_work(placed, step, Slice(partition), 0))))
+
+    def price(operator: Operator, boxes: Boxes) -> Price:
+        step = placed.steps[operator.index]
+        if step.whole:
+            return Price(sum(slice_us(placed, step, part) for part in step.slices))
+        return max(box_price(operator, step, box) for box in dict.fromkeys(boxes))
+
+    return price
+
+
+def _timed(found: Distribution, device: EdgeDevice, link: Link, policy: str) -> _Timed:
+    shares = [found.share(each) for each in range(found.devices)]
+    plans = [plan(found.network, device, Variant.FULL, policy, each) for each in shares]
+    times = [simulate(each).steps for each in plans]
+    types = found.network.graph.types
+
+    def sent_us(exchanges: Sequence[Exchange]) -> float:
+        return sum(max(collective_us(one.collective, types[one.value].dtype.bytes, link)) for one in exchanges)
+
+    rows: list[DistributedRow] = []
+    made, before = NOTHING
+    for index, step in enumerate(found.steps):
+        exchange_us = sent_us(step.exchanges)
+        price = step.price._replace(us=max(steps[index][1] - steps[index][0] for steps in times))
+        rows.append(
+            DistributedRow(
+                step.operator.name,
+                step.operator.kind,
+                str(step.mode),
+                sum(one.collective.elements * types[one.value].dtype.bytes for one in step.exchanges),
+                exchange_us,
+                max(0.0, exchange_us - hidden_us(step.exchanges, made, before)),
+                price.us,
+            )
+        )
+        made, before = step.operator.outputs, price
+    gather_us = max(0.0, sent_us(found.gathers) - hidden_us(found.gathers, made, before))
+    return _Timed(found, tuple(plans), tuple(rows), gather_us)

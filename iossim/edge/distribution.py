@@ -1,0 +1,396 @@
+"""One network over several devices (d-Xenos, section 5): each operator split by outC, inH or inW, or whole on every device.
+
+What a device reads and does not hold is sent to it before the operator runs: a halo by its neighbours, or all parts round the
+ring (or by way of a parameter server). The paper enumerates the modes of every operator and profiles each; here dynamic
+programming over the operators in order finds the same, as what is to come asks only who holds what of the values still read.
+
+Links and units work at the same time: a device computes first what others are sent of an output, and sends it while it
+computes the rest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cached_property
+from itertools import accumulate
+from math import inf
+from typing import NamedTuple
+
+from iossim.edge.collectives import Collective, Synchronisation
+from iossim.edge.operators import Operator, operators
+from iossim.edge.optimize import Share
+from iossim.execution.box import Box
+from iossim.hardware.edge import Link
+from iossim.ir.network import Network
+
+
+class Mode(StrEnum):
+    """How an operator is divided among devices. ``replicated``: every one of them computes all of it."""
+
+    REPLICATED = "replicated"
+    OUT_C = "outC"
+    IN_H = "inH"
+    IN_W = "inW"
+
+
+#: Who wants which modes: the best of all, or one mode wherever an operator can be split so.
+MIXES: Mapping[str, tuple[Mode, ...]] = {
+    "mix": tuple(Mode),
+    **{str(mode): (mode,) for mode in Mode if mode is not Mode.REPLICATED},
+}
+
+#: The box of an output that each device computes, and of a value that each holds.
+Boxes = tuple[Box, ...]
+
+#: The same of what each device reads of a value; None where it reads nothing of it.
+Wanted = tuple[Box | None, ...]
+
+
+class Price(NamedTuple):
+    """What an operator takes on the slowest device, and in how many ``passes`` it goes over its output there: with more
+    parameters than a unit holds, in several."""
+
+    us: float
+    passes: int = 1
+
+
+#: What an operator takes where each device computes its box.
+Pricer = Callable[[Operator, Boxes], Price]
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """What is sent of a value before an operator runs, and what each device holds of it then.
+
+    ``share_sent``: of what a device made of the value, what it sends, where it sends most.
+    """
+
+    value: str
+    collective: Collective
+    held: Boxes
+    us: float
+    share_sent: float
+
+
+@dataclass(frozen=True, eq=False)
+class DistributedStep:
+    operator: Operator
+    mode: Mode
+    boxes: Boxes
+    exchanges: tuple[Exchange, ...]
+    price: Price
+
+    @property
+    def compute_us(self) -> float:
+        return self.price.us
+
+    @property
+    def exchange_us(self) -> float:
+        return sum(each.us for each in self.exchanges)
+
+
+#: Before the first operator: it made nothing, and took no time.
+NOTHING: tuple[tuple[str, ...], Price] = ((), Price(0.0))
+
+
+def hidden_us(exchanges: Sequence[Exchange], made: Sequence[str], before: Price) -> float:
+    """How much of the exchanges before an operator the one before it can cover, which made the values ``made``.
+
+    Of what was made earlier all that it computes; of its own outputs what it computes behind that which is sent.
+    """
+    share = max((each.share_sent for each in exchanges if each.value in made), default=None)
+    return before.us if share is None else before.us * (1 - share) / before.passes
+
+
+def waited_us(exchanges: Sequence[Exchange], made: Sequence[str], before: Price) -> float:
+    """What of the exchanges before an operator it waits for."""
+    return max(0.0, sum(each.us for each in exchanges) - hidden_us(exchanges, made, before)) if exchanges else 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Distribution:
+    """``gathers`` bring the network's outputs together at the end. ``exact``: no better choice of modes was given up."""
+
+    network: Network
+    devices: int
+    steps: tuple[DistributedStep, ...]
+    gathers: tuple[Exchange, ...]
+    exact: bool
+
+    @cached_property
+    def compute_us(self) -> float:
+        return sum(step.compute_us for step in self.steps)
+
+    @cached_property
+    def exchange_us(self) -> float:
+        return sum(step.exchange_us for step in self.steps) + sum(each.us for each in self.gathers)
+
+    @cached_property
+    def waited_us(self) -> tuple[float, ...]:
+        """Of the exchanges before each step, and of the gathers at the end, what no computing covers."""
+        found: list[float] = []
+        made, before = NOTHING
+        for step in self.steps:
+            found.append(waited_us(step.exchanges, made, before))
+            made, before = step.operator.outputs, step.price
+        return (*found, waited_us(self.gathers, made, before))
+
+    @property
+    def latency_us(self) -> float:
+        """Operator after operator: what it reads is sent as soon as it is made, then all devices compute."""
+        return self.compute_us + sum(self.waited_us)
+
+    def share(self, device: int) -> Share:
+        """What one of the devices does and holds: of a value, the most that it ever has."""
+        graph = self.network.graph
+        held: dict[str, float] = {}
+        for step in self.steps:
+            boxes = dict.fromkeys(step.operator.outputs, step.boxes[device])
+            boxes |= {each.value: each.held[device] for each in step.exchanges}
+            for value, box in boxes.items():
+                part = math.prod(box.shape) / math.prod(graph.types[value].shape)
+                held[value] = min(1.0, max(held.get(value, 0.0), part))
+        return Share({step.operator.index: step.boxes[device] for step in self.steps}, held)
+
+    @property
+    def sent_bytes(self) -> int:
+        types = self.network.graph.types
+        exchanges = [*(each for step in self.steps for each in step.exchanges), *self.gathers]
+        return sum(each.collective.elements * types[each.value].dtype.bytes for each in exchanges)
+
+
+@dataclass(frozen=True, eq=False)
+class _Held:
+    """A value that is still read: the part that each device made, and what it holds of it by now. There is one of each."""
+
+    value: str
+    parts: Boxes
+    boxes: Boxes
+
+
+@dataclass(frozen=True, eq=False)
+class _Choice:
+    """A mode that splits an operator: who computes what, what each reads of every input, and the time."""
+
+    mode: Mode
+    boxes: Boxes
+    wanted: Mapping[str, Wanted]
+    made: tuple[str, ...]
+    price: Price
+
+
+class _State(NamedTuple):
+    """The way to a state: what was chosen last, and what was sent for it."""
+
+    cost_us: float
+    before: _State | None
+    choice: _Choice | None
+    exchanges: tuple[Exchange, ...]
+
+    def waited_us(self, exchanges: Sequence[Exchange]) -> float:
+        """Of exchanges that come next."""
+        made, before = (self.choice.made, self.choice.price) if self.choice else NOTHING
+        return waited_us(exchanges, made, before)
+
+
+def distribute(
+    network: Network,
+    devices: int,
+    link: Link,
+    way: Synchronisation,
+    pricer: Pricer,
+    modes: Sequence[Mode] = MIXES["mix"],
+    most_states: int = 1024,
+) -> Distribution:
+    """The modes that take least time over the whole network, of all that ``modes`` allows.
+
+    Inputs and parameters are on every device from the start, and the outputs shall be. States are who holds what of the
+    values still read, which tells how the operator before was divided, and so what an exchange is waited for. Each mode by
+    itself is tried first: what cannot beat the best of those, however little the operators behind it take, is not followed.
+    Where there are still more than ``most_states`` after an operator, the cheapest go on, and the answer is not called exact.
+    """
+    search = _Search(network, devices, link, way, pricer, most_states)
+    best = None
+    for mode in modes if len(modes) > 1 else ():
+        best = search.run((mode,), best) or best
+    found = search.run(tuple(modes), best) or best
+    assert found is not None
+    return found
+
+
+class _Search:
+    """What steps there are from a state, every answer kept."""
+
+    def __init__(
+        self,
+        network: Network,
+        devices: int,
+        link: Link,
+        way: Synchronisation,
+        pricer: Pricer,
+        most_states: int,
+    ) -> None:
+        self.network, self.devices, self.link, self.way = network, devices, link, way
+        self.pricer, self.most_states = pricer, most_states
+        self.operators = operators(network)
+        graph = network.graph
+        self.last = {value: index for index, unit in enumerate(network.units) for value in unit.inputs}
+        self.last |= {value: len(network.units) for value in graph.outputs}
+        self._choices: dict[str, list[_Choice]] = {}
+        self._held: dict[tuple[str, Boxes, Boxes], _Held] = {}
+        self._exchanges: dict[tuple[_Held, _Choice], tuple[Exchange | None, _Held]] = {}
+
+    def run(self, modes: tuple[Mode, ...], best: Distribution | None) -> Distribution | None:
+        """The best with these modes; None where it is none better than ``best``, which is then as exact as this."""
+        limit_us = best.latency_us if best is not None else inf
+        rest_us = [
+            *accumulate(
+                (min(each.price.us for each in self.choices(one, modes)) for one in reversed(self.operators)),
+                initial=0.0,
+            )
+        ][::-1]
+        states: dict[tuple[_Held, ...], _State] = {self.begun(): _State(0.0, None, None, ())}
+        exact = True
+        for operator in self.operators:
+            reached: dict[tuple[_Held, ...], _State] = {}
+            for choice in self.choices(operator, modes):
+                made = tuple(
+                    self.hold(value, *2 * [choice.boxes if len(operator.outputs) == 1 else self.everywhere(value)])
+                    for value in operator.outputs
+                    if value in self.last
+                )
+                rest = rest_us[operator.index + 1]
+                for held, state in states.items():
+                    moved = [self.exchange(each, choice) for each in held]
+                    exchanges = tuple(each for each, _ in moved if each is not None)
+                    cost_us = state.cost_us + choice.price.us + state.waited_us(exchanges)
+                    if cost_us + rest >= limit_us:
+                        continue
+                    after = (*(each for _, each in moved if self.last[each.value] > operator.index), *made)
+                    known = reached.get(after)
+                    if known is None or cost_us < known.cost_us:
+                        reached[after] = _State(cost_us, state, choice, exchanges)
+            if len(reached) > self.most_states:
+                cheapest = sorted(reached.items(), key=lambda item: item[1].cost_us)[: self.most_states]
+                reached, exact = dict(cheapest), False
+            states = reached
+        ends = [
+            (state.cost_us + state.waited_us(gathers), state, gathers)
+            for held, state in states.items()
+            for gathers in [self.gathers(held)]
+        ]
+        latency_us, last, gathers = min(ends, key=lambda one: one[0], default=(inf, None, ()))
+        if last is None or latency_us >= limit_us:
+            return None if best is None else replace(best, exact=exact)
+        return Distribution(self.network, self.devices, self._path(last), gathers, exact)
+
+    def _path(self, state: _State) -> tuple[DistributedStep, ...]:
+        found = []
+        for operator in reversed(self.operators):
+            choice, before = state.choice, state.before
+            assert choice is not None
+            assert before is not None
+            found.append(DistributedStep(operator, choice.mode, choice.boxes, state.exchanges, choice.price))
+            state = before
+        return tuple(reversed(found))
+
+    def everywhere(self, value: str) -> Boxes:
+        return (Box.whole(self.network.graph.types[value].shape),) * self.devices
+
+    def hold(self, value: str, parts: Boxes, boxes: Boxes) -> _Held:
+        return self._held.setdefault((value, parts, boxes), _Held(value, parts, boxes))
+
+    def begun(self) -> tuple[_Held, ...]:
+        inputs = (value for value in self.network.graph.inputs if value in self.last)
+        return tuple(self.hold(value, *2 * [self.everywhere(value)]) for value in inputs)
+
+    def gathers(self, held: tuple[_Held, ...]) -> tuple[Exchange, ...]:
+        found = (self._exchange(each, self.everywhere(each.value)) for each in held)
+        return tuple(each for each in found if each is not None)
+
+    def choices(self, operator: Operator, modes: tuple[Mode, ...]) -> list[_Choice]:
+        """Those of ``modes`` that split the operator; where none does, every device computes all of it."""
+        if operator.name not in self._choices:
+            self._choices[operator.name] = [
+                _Choice(mode, boxes, self._wanted(operator, boxes), operator.outputs, self.pricer(operator, boxes))
+                for mode in Mode
+                if (boxes := boxes_of(operator, mode, self.devices)) is not None
+            ]
+        found = self._choices[operator.name]
+        return [each for each in found if each.mode in modes] or [
+            each for each in found if each.mode is Mode.REPLICATED
+        ]
+
+    def _wanted(self, operator: Operator, boxes: Boxes) -> dict[str, Wanted]:
+        if operator.unknown:
+            return {value: self.everywhere(value) for value in operator.inputs}
+        found: list[dict[str, Box]] = []
+        for box in boxes:
+            demand = operator.demand(box)
+            assert demand is not None
+            own: dict[str, Box] = {}
+            for read in demand.reads:
+                own[read.value] = read.box.hull(own.get(read.value, read.box))
+            found.append(own)
+        return {value: tuple(own.get(value) for own in found) for value in operator.inputs}
+
+    def exchange(self, held: _Held, choice: _Choice) -> tuple[Exchange | None, _Held]:
+        """What must be sent so that each device holds what it reads, None where each does; and what is held then."""
+        if held.value not in choice.wanted:
+            return None, held
+        key = (held, choice)
+        if key not in self._exchanges:
+            found = self._exchange(held, choice.wanted[held.value])
+            after = held if found is None else self.hold(held.value, held.parts, found.held)
+            self._exchanges[key] = (found, after)
+        return self._exchanges[key]
+
+    def _exchange(self, held: _Held, wanted: Wanted) -> Exchange | None:
+        sent: list[tuple[int, int, Box]] = []
+        for target, (box, has) in enumerate(zip(wanted, held.boxes, strict=True)):
+            for missing in box.without(has) if box is not None else ():
+                for source, part in enumerate(held.parts):
+                    common = missing.common(part)
+                    if common is not None and source != target:
+                        sent.append((source, target, common))
+        if not sent:
+            return None
+        whole = self.everywhere(held.value)
+        collective = self.way.all_gather(held.parts) if wanted == whole else self.way.exchange(sent, held.parts)
+        goes_round = wanted == whole or collective == self.way.all_gather(held.parts)
+        after = whole if goes_round else tuple(map(_together, held.boxes, wanted))
+        item_bytes = self.network.graph.types[held.value].dtype.bytes
+        us = collective.rounds_us(item_bytes, self.link.latency_us.value, self.link.bandwidth_gbps.value * 1e3)
+        return Exchange(held.value, collective, after, us, collective.share_sent(held.parts))
+
+
+def _together(has: Box, more: Box | None) -> Box:
+    """What is held with more of it: both where they make a box, else what came last."""
+    if more is None:
+        return has
+    both = has.hull(more)
+    return both if both.covered_by((has, more)) else more
+
+
+def boxes_of(operator: Operator, mode: Mode, devices: int) -> Boxes | None:
+    """The box of each device, equal up to one; None where the mode cannot split the operator among so many."""
+    whole = Box.whole(operator.output.shape)
+    if mode is Mode.REPLICATED:
+        return (whole,) * devices
+    axis = next((each for each in operator.axes if operator.axis_name(each) == mode), None)
+    if operator.unknown or axis is None:
+        return None
+    # Channels of one group stay together.
+    quantum = max(1, operator.channel_quantum) if mode is Mode.OUT_C else 1
+    pieces = whole.shape[axis] // quantum
+    if pieces < devices:
+        return None
+    found = []
+    for device in range(devices):
+        begin, end = ((device + more) * pieces // devices * quantum for more in (0, 1))
+        starts = tuple(begin if index == axis else 0 for index in range(len(whole.shape)))
+        found.append(Box(starts, tuple(end - begin if index == axis else n for index, n in enumerate(whole.shape))))
+    return tuple(found)

@@ -1,0 +1,244 @@
+"""Why operators on an edge device are as they are: what bounds each, what else its split could have been, what linking saved.
+
+What bounds an operator is computed, not guessed: the plan is timed again on devices of which one thing at a time costs nothing,
+and what an operator takes less there is what that thing costs it. Barriers keep operators apart, so that each tells its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from iossim.base.errors import OptionError, did_you_mean
+from iossim.edge.linking import Link
+from iossim.edge.optimize import SplitSearch
+from iossim.edge.plan import Plan, Slice, Step, Variant, unit_work
+from iossim.edge.planned import Dataflow
+from iossim.edge.pricing import slice_us
+from iossim.edge.simulator.events import simulate
+from iossim.edge.splitting import Grid, Partition
+from iossim.execution.box import Box
+from iossim.hardware.edge import EdgeDevice
+from iossim.ir.types import Precision
+
+#: As much faster or larger as makes a thing free.
+_MUCH = 1e6
+#: What costs an operator less than this part of its time does not bound it.
+LEAST_PART = 0.03
+#: A thing that costs so much of what two together do bounds by itself.
+_NEARLY = 0.9
+PAIRS = {
+    "arithmetic and ports": ("arithmetic", "ports of units"),
+    "DMA and external memory": ("DMA", "external memory"),
+}
+
+
+def _free(device: EdgeDevice, precision: Precision) -> dict[str, EdgeDevice]:
+    """The device with each thing free: arithmetic, lines that are waited for, what is shared, and what units move alone."""
+
+    def faster(*names: str, **others: float) -> EdgeDevice:
+        known = device.numbers()
+        return device.changed({name: known[name] * _MUCH for name in names} | others)
+
+    rate = f"multiply_adds_per_cycle.{precision}"
+    dma = {"dma.channel_gbps": device.dma.channel_gbps.value * _MUCH, "dma.setup_us": 0.0}
+    return {
+        "arithmetic": faster(rate),
+        "waiting for lines": device.changed({"cache_bytes": 10**15}),
+        "ports of units": faster("port_gbps"),
+        "shared memory": faster("shared.bandwidth_gbps"),
+        "external memory": faster("external.bandwidth_gbps"),
+        "DMA": device.changed(dma),
+        # These go on at the same time, so that either alone may hide the other.
+        "arithmetic and ports": faster(rate, "port_gbps"),
+        "DMA and external memory": faster("external.bandwidth_gbps", **dma),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class OtherSplit:
+    """A partition of the operator, and what it would take by the closed form that policies compare with."""
+
+    partition: str
+    priced_us: float
+
+
+@dataclass(frozen=True, slots=True)
+class Linked:
+    """What an operator's output is written for: bytes that its readers move so, and as it is made."""
+
+    form: str
+    readers: tuple[str, ...]
+    bytes: int
+    unlinked_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedOperator:
+    """An operator of the full plan. ``saves_us``: by thing, what it would take less if that were free, the most first.
+
+    ``priced_us`` is the closed form of its own split, ``others`` those of each axis by itself, and of the best of all grids where
+    that was asked for. ``linking_us``: what linking takes off, be it of what it reads (``reads_linked``: who writes that for it)
+    or of its output. ``chunks``: in how many parts a unit's parameters come, the largest of ``chunk_bytes``.
+    """
+
+    operator: str
+    kind: str
+    time_us: float
+    share: float
+    partition: str
+    slices: int
+    whole: str
+    chunks: int
+    chunk_bytes: int
+    parameter_bytes: int
+    saves_us: Mapping[str, float]
+    priced_us: float
+    others: tuple[OtherSplit, ...]
+    linking_us: float
+    reads_linked: tuple[str, ...]
+    linked: Linked | None
+
+    @property
+    def bound(self) -> str:
+        """What costs it most, a single thing rather than two; ``several at once`` where none costs anything worth a word."""
+        most_us = max(self.saves_us.values())
+        if most_us < LEAST_PART * self.time_us:
+            return "several at once"
+        near = [thing for thing, us in self.saves_us.items() if us >= _NEARLY * most_us]
+        return min(near, key=lambda thing: thing in PAIRS)
+
+
+@dataclass(frozen=True)
+class DataflowExplanation:
+    """All operators of a plan, and what the whole network would take less with each thing free."""
+
+    found: Dataflow
+    operators: tuple[ExplainedOperator, ...]
+    saves_us: Mapping[str, float]
+
+    @property
+    def by_importance(self) -> list[ExplainedOperator]:
+        return sorted(self.operators, key=lambda one: -one.time_us)
+
+    def to_json(self) -> dict[str, Any]:
+        plan = self.found.plans[Variant.FULL]
+        return {
+            "model": plan.network.source.model or plan.network.name,
+            "device": self.found.device.name,
+            "policy": self.found.policy,
+            "full_us": self.found.total_us(Variant.FULL),
+            "saves_us": dict(self.saves_us),
+            "operators": [{**asdict(one), "bound": one.bound} for one in self.operators],
+        }
+
+
+def explain_dataflow(found: Dataflow, searched: Sequence[str] = ()) -> DataflowExplanation:
+    """Explain the full plan of a network; of the operators ``searched`` every grid is priced (seconds on many units).
+
+    Raises OptionError for an operator that is none.
+    """
+    names = [row.operator for row in found.operators]
+    for name in searched:
+        if name not in names:
+            raise OptionError(f"`operator` {name!r} is none of the network; {did_you_mean(name, names)}")
+    plan, timed = found.plans[Variant.FULL], found.times[Variant.FULL]
+    free = {
+        thing: simulate(replace(plan, device=device)) for thing, device in _free(found.device, plan.precision).items()
+    }
+    links = {link.value: link for link in plan.links}
+    known: dict[object, tuple[float, tuple[OtherSplit, ...]]] = {}
+    operators = []
+    for index, step in enumerate(plan.steps):
+        row = found.operators[index]
+        saves_us = {thing: row.full_us - _own_us(other.steps[index]) for thing, other in free.items()}
+        works = [unit_work(plan, step, part, 0) for part in step.slices]
+        is_searched = row.operator in searched
+        key = (step.operator.signature, len(step.slices), tuple(map(_places(plan), _values(step))), is_searched)
+        if key not in known:
+            known[key] = _splits(plan, step, is_searched)
+        priced_us, others = known[key]
+        operators.append(
+            ExplainedOperator(
+                row.operator,
+                row.kind,
+                row.full_us,
+                row.full_us / timed.total_us,
+                row.partition,
+                row.slices,
+                row.whole,
+                max(len(own) for own in works),
+                max((work.chunk.parameter_bytes for own in works for work in own), default=0),
+                sum(plan.network.graph.types[name].bytes for name in step.operator.parameters),
+                dict(sorted(saves_us.items(), key=lambda one: -one[1])),
+                priced_us,
+                others,
+                row.horizontal_us - row.full_us,
+                _writers(plan, links, step),
+                _linked(links, step, row.layout),
+            )
+        )
+    whole_us = {thing: timed.total_us - other.total_us for thing, other in free.items()}
+    ordered = dict(sorted(whole_us.items(), key=lambda one: -one[1]))
+    return DataflowExplanation(found, tuple(operators), ordered)
+
+
+def _own_us(times_us: tuple[float, float]) -> float:
+    start_us, end_us = times_us
+    return end_us - start_us
+
+
+def _values(step: Step) -> tuple[str, ...]:
+    return (*step.operator.inputs, *step.operator.outputs)
+
+
+def _places(plan: Plan) -> Callable[[str], object]:
+    return lambda value: (plan.buffers[value].memory, plan.buffers[value].layout)
+
+
+def _linked(links: Mapping[str, Link], step: Step, form: str) -> Linked | None:
+    link = next((links[value] for value in step.operator.outputs if value in links), None)
+    return None if link is None else Linked(form, link.readers, link.bytes, link.unlinked_bytes)
+
+
+def _writers(plan: Plan, links: Mapping[str, Link], step: Step) -> tuple[str, ...]:
+    """The operators that write what this one reads in another order than they make it, for it among others."""
+    makers = {value: unit.name for unit in plan.network.units for value in unit.outputs}
+    return tuple(makers[value] for value in step.operator.inputs if value in links)
+
+
+def _splits(plan: Plan, step: Step, is_searched: bool) -> tuple[float, tuple[OtherSplit, ...]]:
+    """What a step's own split is priced at, and each axis by itself, and the best of all grids if that is searched."""
+    own_us = sum(slice_us(plan, step, part) for part in step.slices)
+    operator, units = step.operator, plan.device.units.value
+    if step.whole or not operator.axes:
+        return own_us, ()
+
+    def priced_us(split: Callable[[Slice], Partition]) -> float:
+        return sum(slice_us(plan, step, replace(part, partition=split(part))) for part in step.slices)
+
+    def along(axis: int) -> Callable[[Slice], Partition]:
+        def split(part: Slice) -> Partition:
+            space: Box = part.partition.space
+            return Grid(space, units, (axis,), (min(units, space.shape[axis]),))
+
+        return split
+
+    def best(part: Slice) -> Partition:
+        return SplitSearch("exhaustive").split(
+            plan,
+            operator,
+            part.partition.space,
+            units,
+            lambda each: slice_us(plan, step, replace(part, partition=each)),
+        )
+
+    others = [
+        OtherSplit(f"{operator.axis_name(axis)} {min(units, operator.output.shape[axis])}", priced_us(along(axis)))
+        for axis in operator.axes
+    ]
+    if is_searched:
+        words = [f"{operator.axis_name(axis)} {count}" for axis, count in best(step.slices[0]).words]
+        others.append(OtherSplit(", ".join(words) or "whole", priced_us(best)))
+    return own_us, tuple(dict.fromkeys(others))

@@ -1,0 +1,171 @@
+"""Linking: the layout in which an operator writes its feature map is the order in which the next one reads it.
+
+A layout is metadata of an edge; no op is added. As it lies, an image is written channel by channel, each row by row. A
+convolution reads it pixel by pixel, all channels of each: where what it visits exceeds the cache, every element costs a line.
+Linked, it is read in sequence. A reader of windows comes back to rows: they are written again in each band of rows that
+needs them (the halo), so that nothing is looked up behind.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from iossim.edge.access import Order
+from iossim.execution.box import Box
+from iossim.ir.network import Network
+from iossim.ir.ops.conv import Conv
+from iossim.ir.ops.gemm import Gemm
+from iossim.ir.ops.matmul import MatMul
+from iossim.ir.ops.pool import AveragePool, GlobalAveragePool, GlobalMaxPool, MaxPool
+
+#: The axis of an image's rows.
+_ROWS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Bands:
+    """``rows`` rows of the reader's output each, with all rows of the image that their windows take."""
+
+    rows: int
+    window: int
+    stride: int
+    before: int
+
+    def of(self, height: int) -> list[tuple[int, int]]:
+        """The rows of the image in each band: the first, and how many. Rows that no window takes are the last band's."""
+        made = max(1, (height + 2 * self.before - self.window) // self.stride + 1)
+        found = []
+        for first in range(0, made, self.rows):
+            last = min(made, first + self.rows) - 1
+            low = max(0, first * self.stride - self.before)
+            high = height if last == made - 1 else min(height, last * self.stride - self.before + self.window)
+            found.append((low, max(0, high - low)))
+        return found
+
+    def read(self, start: int, size: int, height: int, order: Order) -> list[tuple[int, int, int]]:
+        """What of which bands a box of rows is read from: the band, its first row of the image, and how many.
+
+        Whom the bands are made for reads the halo in each of them; another reads each row once.
+        """
+        end, found, covered = start + size, [], start
+        is_own = (order.window, order.stride, order.before) == (self.window, self.stride, self.before)
+        first = 0 if start == 0 else (start + self.before) // self.stride
+        ranges = self.of(height)
+        last = len(ranges) * self.rows if end == height else max(0, end + self.before - self.window) // self.stride
+        for band, (low, rows) in enumerate(ranges):
+            is_visited = is_own and first // self.rows <= band <= last // self.rows
+            begin, stop = max(start, low) if is_visited else max(covered, low), min(end, low + rows)
+            if begin < stop:
+                found.append((band, begin, stop - begin))
+                covered = max(covered, stop)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The axes of a value from the slowest to the fastest, None as they lie; and the bands of rows that it is written in."""
+
+    axes: tuple[int, ...] | None = None
+    bands: Bands | None = None
+
+    @property
+    def is_linked(self) -> bool:
+        return self.axes is not None or self.bands is not None
+
+    def blocks(self, shape: tuple[int, ...]) -> list[Box]:
+        """What is written one behind the other: the whole, or its bands."""
+        if self.bands is None:
+            return [Box.whole(shape)]
+        return [
+            Box((0, 0, low, *(0,) * (len(shape) - 3)), (*shape[:2], rows, *shape[3:]))
+            for low, rows in self.bands.of(shape[_ROWS])
+        ]
+
+    def elements(self, shape: tuple[int, ...]) -> int:
+        """What it takes, halos included."""
+        return sum(math.prod(block.shape) for block in self.blocks(shape))
+
+
+AS_MADE = Layout()
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """What reading a box moves. What is ``streamed`` comes in sequence while a unit computes; otherwise it waits for each line."""
+
+    bytes: int
+    streamed: bool
+
+
+def visit(
+    box: Box, order: Order, layout: Layout, shape: tuple[int, ...], item_bytes: int, line_bytes: int, cache_bytes: int
+) -> Visit:
+    """What reading a box in an order costs where the value lies in a layout."""
+    elements = math.prod(box.shape)
+    if layout.axes == order.axes:
+        if layout.bands is not None:
+            parts = layout.bands.read(box.starts[_ROWS], box.shape[_ROWS], shape[_ROWS], order)
+            elements = elements // box.shape[_ROWS] * sum(rows for _, _, rows in parts)
+        return Visit(elements * item_bytes, True)
+    size = elements * item_bytes
+    run_bytes = _run(box, order, layout, shape) * item_bytes
+    lines = -(-run_bytes // line_bytes) * line_bytes
+    if size <= cache_bytes or lines == run_bytes:
+        return Visit(size, True)
+    return Visit(size // run_bytes * lines, False)
+
+
+def _run(box: Box, order: Order, layout: Layout, shape: tuple[int, ...]) -> int:
+    """How many elements that lie next to each other are visited one after another."""
+    rank = len(shape)
+    lies = layout.axes or tuple(range(rank))
+    reads = order.axes or tuple(range(rank))
+    run = 1
+    for lying, reading in zip(reversed(lies), reversed(reads), strict=True):
+        if lying != reading:
+            break
+        run *= box.shape[lying]
+        if box.shape[lying] != shape[lying]:
+            break
+    return run
+
+
+def wanted(order: Order, shape: tuple[int, ...], item_bytes: int, cache_bytes: int) -> Layout:
+    """The layout that a reader would have: its order, in bands that the cache holds where it has windows."""
+    if order.axes is None:
+        return AS_MADE
+    if order.window <= order.stride or len(shape) != 4:
+        return Layout(order.axes)
+    row_bytes = shape[1] * shape[3] * item_bytes
+    rows = max(1, (cache_bytes // row_bytes - order.window) // order.stride + 1)
+    return Layout(order.axes, Bands(rows, order.window, order.stride, order.before))
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """An edge whose value is written as its reader reads it. ``bytes`` that its readers move with it, and without."""
+
+    value: str
+    layout: Layout
+    readers: tuple[str, ...]
+    bytes: int
+    unlinked_bytes: int
+
+
+def linked_form(network: Network, producer: int, readers: Sequence[int]) -> str:
+    """What Xenos calls a producer that is linked to its readers: cbr, cbrm, cbra, or the kinds of both."""
+    kinds = [network.units[reader].kind for reader in readers]
+    ops = [node.op for reader in readers for node in network.unit_nodes(network.units[reader])]
+    own = network.units[producer].kind
+    if any(isinstance(node.op, Conv) for node in network.unit_nodes(network.units[producer])):
+        if any(isinstance(op, MaxPool | GlobalMaxPool) for op in ops):
+            return "cbrm"
+        if any(isinstance(op, AveragePool | GlobalAveragePool) for op in ops):
+            return "cbra"
+        if any(isinstance(op, Conv) for op in ops):
+            return "cbr"
+    if any(isinstance(op, MatMul | Gemm) for op in ops):
+        return "matmul"
+    return f"{own} -> {', '.join(dict.fromkeys(kinds))}"

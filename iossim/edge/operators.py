@@ -1,0 +1,290 @@
+"""An operator: a schedule unit of a network, as something whose output is computed box by box.
+
+What a box needs is found by going back from the output through the unit's ops: the boxes of feature maps that it reads and in
+which order, the boxes of parameters, and the arithmetic.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+
+from iossim.edge.access import Order, Piece, is_known, piece
+from iossim.execution.box import Box
+from iossim.ir.graph import Node
+from iossim.ir.network import Network
+from iossim.ir.ops.conv import Conv
+from iossim.ir.ops.conv_transpose import ConvTranspose
+from iossim.ir.ops.gemm import Gemm
+from iossim.ir.ops.matmul import MatMul
+from iossim.ir.types import TensorType
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A box of a feature map, and the order in which it is visited."""
+
+    value: str
+    box: Box
+    order: Order
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One op of a unit on slices."""
+
+    node: Node
+    box: Box
+    piece: Piece
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What a box of an operator's output needs. ``calls`` are in the order in which they run."""
+
+    box: Box
+    calls: tuple[Call, ...]
+    reads: tuple[Read, ...]
+    parameters: Mapping[str, Box]
+    multiply_adds: int
+    other_flops: int
+
+
+@dataclass(frozen=True)
+class Part:
+    """Of the parameters of a convolution or matrix product: input channels and, of windows, rows and columns.
+
+    Products with a part are partial sums of the output.
+    """
+
+    channels: tuple[int, int]
+    rows: tuple[int, int] = (0, 1)
+    columns: tuple[int, int] = (0, 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Operator:
+    """``index`` is that of the network's unit."""
+
+    network: Network
+    index: int
+
+    @cached_property
+    def name(self) -> str:
+        return self.network.units[self.index].name
+
+    @cached_property
+    def kind(self) -> str:
+        return self.network.units[self.index].kind
+
+    @cached_property
+    def nodes(self) -> tuple[Node, ...]:
+        return tuple(self.network.unit_nodes(self.network.units[self.index]))
+
+    @cached_property
+    def outputs(self) -> tuple[str, ...]:
+        return self.network.units[self.index].outputs
+
+    @cached_property
+    def inputs(self) -> tuple[str, ...]:
+        return self.network.units[self.index].inputs
+
+    @cached_property
+    def signature(self) -> str:
+        return self.network.signatures[self.index]
+
+    @property
+    def output(self) -> TensorType:
+        return self.network.graph.types[self.outputs[0]]
+
+    @cached_property
+    def unknown(self) -> str:
+        """Why the operator runs whole on one unit; empty where it can be split."""
+        if len(self.outputs) != 1:
+            return "several outputs"
+        kinds = dict.fromkeys(node.op.kind for node in self.nodes if not is_known(node.op) or len(node.outputs) > 1)
+        return f"no known access pattern of {', '.join(kinds)}" if kinds else ""
+
+    @cached_property
+    def parameters(self) -> tuple[str, ...]:
+        """The constants that it reads."""
+        constants = self.network.graph.constants
+        return tuple(dict.fromkeys(name for node in self.nodes for name in node.inputs if name in constants))
+
+    @cached_property
+    def anchor(self) -> Node | None:
+        """The product whose parameters can be split into partial sums: the only one with weights, and it reads from outside."""
+        constants = self.network.graph.constants
+        found = [
+            node
+            for node in self.nodes
+            if isinstance(node.op, Conv | ConvTranspose | Gemm | MatMul)
+            and len(node.inputs) > 1
+            and node.inputs[1] in constants
+        ]
+        return found[0] if len(found) == 1 and found[0].inputs[0] in self.inputs else None
+
+    @cached_property
+    def channel_quantum(self) -> int:
+        """Output channels that a split must not cross: the filters of a group, where there are several of several."""
+        for node in self.nodes:
+            if isinstance(node.op, Conv) and node.op.groups > 1:
+                filters = self.network.graph.types[node.inputs[1]].shape[0] // node.op.groups
+                if filters > 1:
+                    return filters
+        return 0
+
+    def demand(self, box: Box) -> Demand | None:
+        """What that box of the output needs; None where it cannot be computed by itself."""
+        if box not in self._demands:
+            self._demands[box] = None if self.unknown else _trace(self, box)
+        return self._demands[box]
+
+    @cached_property
+    def _demands(self) -> dict[Box, Demand | None]:
+        return {}
+
+    @cached_property
+    def axes(self) -> tuple[int, ...]:
+        """The axes of the output that can be split, in the order in which they are: outC, inH, inW."""
+        shape = self.output.shape
+        rank = len(shape)
+        roles = {0: (), 1: (0,), 2: (1, 0), 3: (2, 1)}.get(rank, (1, 2, 3, *range(4, rank)))
+        whole = Box.whole(shape)
+        found = []
+        for axis in roles:
+            if shape[axis] > 1:
+                size = self.channel_quantum if axis == roles[0] and self.channel_quantum else 1
+                half = whole._replace(shape=tuple(size if each == axis else n for each, n in enumerate(shape)))
+                if self.demand(half) is not None:
+                    found.append(axis)
+        return tuple(found)
+
+    def axis_name(self, axis: int) -> str:
+        """What the axis is called where operators are split."""
+        rank = len(self.output.shape)
+        names = {2: ("inH", "outC"), 3: ("batch", "inH", "outC")}.get(rank, ("batch", "outC", "inH", "inW"))
+        return names[axis] if axis < len(names) else f"axis {axis}"
+
+    def bytes_of(self, value: str, box: Box) -> int:
+        return math.prod(box.shape) * self.network.graph.types[value].dtype.bytes
+
+
+@lru_cache(maxsize=16)
+def operators(network: Network) -> tuple[Operator, ...]:
+    """The units of a network, in order; the same of the same network, so that what was found of them is not found again."""
+    return tuple(Operator(network, index) for index in range(len(network.units)))
+
+
+def _trace(operator: Operator, box: Box) -> Demand | None:
+    graph = operator.network.graph
+    makers = {value: node for node in operator.nodes for value in node.outputs}
+    position = {node.name: index for index, node in enumerate(operator.nodes)}
+    calls: dict[tuple[str, Box], Call] = {}
+    reads: dict[Read, None] = {}
+    parameters: dict[str, Box] = {}
+    todo = [(operator.outputs[0], box)]
+    multiply_adds = other = 0
+    while todo:
+        value, wanted = todo.pop()
+        node = makers[value]
+        if (node.name, wanted) in calls:
+            continue
+        types = graph.input_types(node)
+        found = piece(node.op, types, graph.types[value], wanted)
+        if found is None:
+            return None
+        calls[node.name, wanted] = Call(node, wanted, found)
+        sliced = [replace(each, shape=part.shape) for each, part in zip(types, found.inputs, strict=True)]
+        made = [TensorType(wanted.shape, graph.types[value].dtype)]
+        products = node.op.multiply_adds(sliced, made)
+        multiply_adds += products
+        other += node.op.flops(sliced, made) - 2 * products
+        for name, part, order in zip(node.inputs, found.inputs, found.orders, strict=True):
+            if name in graph.constants:
+                parameters[name] = part.hull(parameters.get(name, part))
+            elif name in makers:
+                todo.append((name, part))
+            elif all(part.shape):
+                reads[Read(name, part, order)] = None
+    ordered = sorted(calls.values(), key=lambda call: position[call.node.name])
+    return Demand(box, tuple(ordered), tuple(reads), parameters, multiply_adds, other)
+
+
+def with_part(operator: Operator, demand: Demand, part: Part) -> Demand:
+    """The same box from a part of the parameters: a partial sum. What is behind the anchor is no part of it."""
+    anchor = operator.anchor
+    assert anchor is not None
+    (call,) = (each for each in demand.calls if each.node is anchor)
+    weight = anchor.inputs[1]
+    graph = operator.network.graph
+    sliced = partial_piece(call.piece, part, graph.types[anchor.inputs[0]])
+    boxes = dict(zip(anchor.inputs, sliced.inputs, strict=False))
+    reads = tuple(
+        replace(read, box=boxes[read.value])
+        if read.value == anchor.inputs[0] and read.box == call.piece.inputs[0]
+        else read
+        for read in demand.reads
+    )
+    whole, own = math.prod(demand.parameters[weight].shape), math.prod(boxes[weight].shape)
+    return Demand(
+        demand.box,
+        (Call(anchor, call.box, sliced),),
+        reads,
+        {**demand.parameters, weight: boxes[weight]},
+        demand.multiply_adds * own // whole,
+        demand.other_flops * own // whole + math.prod(demand.box.shape),
+    )
+
+
+def part_sizes(whole: Piece) -> tuple[int, int, int]:
+    """Input channels, and rows and columns of windows, that the parameters of a product can be cut along."""
+    op, read, weight = whole.op, whole.inputs[0], whole.inputs[1]
+    if isinstance(op, Conv):
+        return weight.shape[1:] if op.groups == 1 and len(weight.shape) == 4 else (1, 1, 1)
+    if isinstance(op, ConvTranspose):
+        return weight.shape[0], 1, 1
+    return read.shape[0 if isinstance(op, Gemm) and op.trans_a else -1], 1, 1
+
+
+def partial_piece(whole: Piece, part: Part, x: TensorType) -> Piece:
+    """The product of a piece with a part of its parameters, without its bias."""
+    op, (read, weight, *_) = whole.op, whole.inputs
+    (first, channels), (row, rows), (column, columns) = part.channels, part.rows, part.columns
+    if isinstance(op, Conv):
+        (n, c, h, w), (batch, _, height, width) = read
+        up, left, down, right = op.pads
+        # Window rows from ``row`` on read the image from that row on, and leave the last ones out.
+        kernel_rows, kernel_columns = weight.shape[2:]
+        top, begin_h, end_h = _shifted(h, height, up, down, row, rows, kernel_rows, op.dilations[0])
+        side, begin_w, end_w = _shifted(w, width, left, right, column, columns, kernel_columns, op.dilations[1])
+        box = Box((n, c + first, begin_h, begin_w), (batch, channels, end_h - begin_h, end_w - begin_w))
+        kernel = Box((weight.starts[0], first, row, column), (weight.shape[0], channels, rows, columns))
+        pads = (top[0], side[0], top[1], side[1])
+        return Piece(replace(op, pads=pads), (box, kernel), whole.orders[:2])
+    if isinstance(op, ConvTranspose):
+        boxes = (_along(read, 1, first, channels), _along(weight, 0, first, channels))
+        return replace(whole, inputs=boxes, orders=whole.orders[:2])
+    axis_a = 0 if isinstance(op, Gemm) and op.trans_a else len(read.shape) - 1
+    axis_b = 1 if isinstance(op, Gemm) and op.trans_b else max(0, len(weight.shape) - 2)
+    return Piece(
+        op, (_along(read, axis_a, first, channels), _along(weight, axis_b, first, channels)), whole.orders[:2]
+    )
+
+
+def _along(box: Box, axis: int, start: int, size: int) -> Box:
+    starts, shape = list(box.starts), list(box.shape)
+    starts[axis], shape[axis] = box.starts[axis] + start, size
+    return Box(tuple(starts), tuple(shape))
+
+
+def _shifted(
+    start: int, size: int, before: int, after: int, first: int, taps: int, kernel: int, dilation: int
+) -> tuple[tuple[int, int], int, int]:
+    """Padding and range of what the ``taps`` rows of a window from ``first`` on read, of what the whole window reads."""
+    low = start - before + first * dilation
+    high = start + size + after - (kernel - first - taps) * dilation
+    begin, end = max(low, start), min(high, start + size)
+    return (begin - low, high - end), begin, max(begin, end)

@@ -1,0 +1,400 @@
+"""From a network and an edge device to a plan: partitions by a policy, links, and places in memory."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from math import ceil, prod
+from operator import itemgetter
+
+from iossim.base.errors import DeviceError, OptionError, did_you_mean
+from iossim.edge.linking import AS_MADE, Layout, Link, visit, wanted
+from iossim.edge.operators import Operator, Read, operators
+from iossim.edge.placement import ALIGNMENT, Buffer, Where, aligned, largest_gap, place
+from iossim.edge.plan import Plan, Slice, Staged, Stages, Step, Variant, layout_bytes, one_by_one, unit_work
+from iossim.edge.pricing import slice_us, step_load
+from iossim.edge.splitting import Even, Grid, Partition, check_fits, grids, part_counts
+from iossim.execution.box import Box
+from iossim.hardware.edge import EdgeDevice
+from iossim.ir.network import Network
+from iossim.search.scheduler import Progress, ignore
+
+PriceUs = Callable[[Partition], float]
+#: Chooses among the partitions of a box of an operator's output over so many units. What each would take is a function;
+#: before it stands what the box's arithmetic takes one unit, us.
+Policy = Callable[[Operator, Box, int, float, PriceUs], Partition]
+
+#: Splits of an operator that the exhaustive policy prices at most, those with the smallest largest share first.
+MOST_TRIED = 2_000
+
+
+def _priority(operator: Operator, space: Box, units: int, arithmetic_us: float, price_us: PriceUs) -> Partition:
+    """Xenos's: outC, then inH, then inW, then what is left."""
+    return Even(space, units, operator.axes)
+
+
+def _exhaustive(operator: Operator, space: Box, units: int, arithmetic_us: float, price_us: PriceUs) -> Partition:
+    """The cheapest of every grid and of what the priority gives. Operators do not wait for each other's choice, since a
+    barrier is between them: the best of each is the best of all, as dynamic programming over them would find.
+
+    A unit computes at least its share of the arithmetic, which grows with its elements. Grids are priced in the order of
+    the largest share, until that alone takes as long as the best split, or :data:`MOST_TRIED` were priced.
+    """
+    best: Partition = _priority(operator, space, units, arithmetic_us, price_us)
+    best_us, whole = price_us(best), prod(space.shape)
+    ordered = sorted(((grid.size(0)[0], grid) for grid in grids(space, units, operator.axes)), key=itemgetter(0))
+    for elements, grid in ordered[: MOST_TRIED - 1]:
+        if arithmetic_us * elements / whole >= best_us:
+            break
+        if (grid_us := price_us(grid)) < best_us:
+            best, best_us = grid, grid_us
+    return best
+
+
+POLICIES: Mapping[str, Policy] = {"priority": _priority, "exhaustive": _exhaustive}
+
+
+def arithmetic_us(found: Plan, operator: Operator, space: Box) -> float:
+    """What the arithmetic of a box takes one unit; 0 of an operator that cannot be split."""
+    demand = operator.demand(space)
+    if demand is None:
+        return 0.0
+    return (demand.multiply_adds + demand.other_flops) / found.device.multiply_adds_per_us(found.precision)
+
+
+@dataclass
+class SplitSearch:
+    """Splits operators by a policy. An interrupt ends the search: its operator gets the best split so far, those behind it
+    the priority's.
+
+    ``progress`` is told of each operator, of ``total`` in all plans that the search is for.
+    """
+
+    policy: str = "priority"
+    progress: Progress = ignore
+    total: int = 0
+    done: int = 0
+    was_interrupted: bool = False
+
+    def __post_init__(self) -> None:
+        if self.policy not in POLICIES:
+            raise OptionError(f"unknown policy {self.policy!r}; {did_you_mean(self.policy, POLICIES)}")
+
+    def split(self, found: Plan, operator: Operator, space: Box, units: int, price_us: PriceUs) -> Partition:
+        """How a box of an operator is split over so many units of a plan's device."""
+        tried: dict[Partition, float] = {}
+
+        def priced_us(partition: Partition) -> float:
+            tried[partition] = price_us(partition)
+            return tried[partition]
+
+        try:
+            if not self.was_interrupted:
+                return POLICIES[self.policy](operator, space, units, arithmetic_us(found, operator, space), priced_us)
+        except KeyboardInterrupt:
+            self.was_interrupted = True
+        return min(tried, key=tried.__getitem__, default=Even(space, units, operator.axes))
+
+    def tell(self) -> None:
+        """Another operator is done."""
+        self.done += 1
+        self.progress(self.done, max(self.done, self.total))
+
+
+@dataclass(frozen=True, eq=False)
+class Share:
+    """What one of several devices does: ``spaces``, the box that it computes of each operator by index (all of it where there is
+    none), and ``held``, the part of each feature map's elements that it holds (all)."""
+
+    spaces: Mapping[int, Box] = field(default_factory=dict)
+    held: Mapping[str, float] = field(default_factory=dict)
+
+    def space(self, operator: Operator) -> Box:
+        return self.spaces.get(operator.index, Box.whole(operator.output.shape))
+
+
+ALL = Share()
+
+
+def plan(
+    network: Network,
+    device: EdgeDevice,
+    variant: Variant = Variant.FULL,
+    policy: str | SplitSearch = "priority",
+    share: Share = ALL,
+    stages: Stages | None = None,
+) -> Plan:
+    """The plan of a network on a device, or of a device's share of it; ``stages`` are by default one operator after another.
+
+    Raises DeviceError where an operator fits no way, and where the device lacks the network's precision.
+    """
+    search = SplitSearch(policy) if isinstance(policy, str) else policy
+    device.multiply_adds_per_us(network.precision)
+    if stages is None:
+        stages = one_by_one(range(len(network.units)), device.units.value)
+    found = _with_steps(_placed(network, device, variant, {}, share, stages), search, share)
+    if variant is Variant.FULL:
+        layouts = dict(_linked(found))
+        linked = _placed(network, device, variant, layouts, share, stages)
+        found = _with_steps(linked, search, share)
+        found = replace(found, links=tuple(_links(found)))
+    return found
+
+
+def _placed(
+    network: Network,
+    device: EdgeDevice,
+    variant: Variant,
+    layouts: Mapping[str, Layout],
+    share: Share,
+    stages: Stages,
+) -> Plan:
+    """A plan without steps: the addresses of parameters and feature maps."""
+    graph, address = network.graph, 0
+    parameters: dict[str, int] = {}
+    for name in graph.constants:
+        parameters[name] = address
+        address = aligned(address + graph.types[name].bytes)
+    last = {name: len(stages) for name in graph.outputs}
+    made: list[tuple[str, int]] = [(name, -1) for name in graph.inputs]
+    for index, stage in enumerate(stages):
+        for unit in (network.units[step] for lane in stage for step in lane.steps):
+            made += [(value, index) for value in unit.outputs]
+            for value in unit.inputs:
+                last[value] = max(last.get(value, -1), index)
+    lives = [
+        (
+            value,
+            ceil(share.held.get(value, 1.0) * layout_bytes(network, value, layout := layouts.get(value, AS_MADE))),
+            first,
+            last.get(value, first),
+            layout,
+        )
+        for value, first in made
+    ]
+    buffers = place(lives, device.shared.bytes.value, address)
+    end = max(
+        (each.address + each.bytes for each in buffers.values() if each.memory is Where.EXTERNAL), default=address
+    )
+    if end > device.external.bytes.value:
+        raise DeviceError(
+            f"network {network.name!r} needs {end:,} bytes of external memory; {device.name} has "
+            f"{device.external.bytes.value:,}"
+        )
+    return Plan(network, device, network.precision, variant, (), stages, buffers, parameters)
+
+
+def _with_steps(placed: Plan, search: SplitSearch, share: Share) -> Plan:
+    known: dict[object, Partition] = {}
+    if placed.variant is not Variant.VANILLA:
+        for operator in operators(placed.network):
+            check_fits(operator, placed.device.private_bytes.value)
+    steps = []
+    for operator in operators(placed.network):
+        units = placed.places[operator.index][1].units
+        space = share.space(operator)
+        step = _unsplit(placed, operator, space)
+        if placed.variant is not Variant.VANILLA and not step.whole:
+            split = Step(operator, tuple(_slices(placed, operator, space)))
+            split = replace(split, slices=_partitioned(placed, split, split.slices, search, units, known))
+            # Vanilla's way is a candidate as well, where the step has that many units.
+            is_worse = step_load(placed, split).us > step_load(placed, step).us
+            step = step if is_worse and units >= placed.device.unpartitioned_units.value else split
+            search.tell()
+        steps.append(step)
+    return replace(placed, steps=tuple(steps))
+
+
+def _unsplit(placed: Plan, operator: Operator, space: Box) -> Step:
+    """An operator as nobody split it: on as many units as the toolchain uses by itself, its parameters where they lie."""
+    units = placed.device.unpartitioned_units.value
+    partition = Even(space, 1, ()) if operator.unknown else Even(space, units, operator.axes)
+    part = Slice(partition, parameters_at=_shared_parameters(placed, operator))
+    return Step(
+        operator, (part,), operator.unknown, is_cut=placed.variant is not Variant.VANILLA and bool(operator.unknown)
+    )
+
+
+def on_units(found: Plan, step: Step, units: int, policy: str) -> Step:
+    """A step of a plan as it would be on so many units, its slices and memories as they are."""
+    if not step.is_cut:
+        (part,) = step.slices
+        most = min(units, found.device.unpartitioned_units.value)
+        return replace(step, slices=(replace(part, partition=Even(part.partition.space, most, step.operator.axes)),))
+    return replace(step, slices=_partitioned(found, step, step.slices, SplitSearch(policy), units, {}))
+
+
+def _partitioned(
+    placed: Plan, step: Step, parts: Iterable[Slice], search: SplitSearch, units: int, known: dict[object, Partition]
+) -> tuple[Slice, ...]:
+    return tuple(replace(part, partition=_partition(placed, step, part, search, units, known)) for part in parts)
+
+
+def _partition(
+    placed: Plan, step: Step, part: Slice, search: SplitSearch, units: int, known: dict[object, Partition]
+) -> Partition:
+    operator, space = step.operator, part.partition.space
+    if step.whole:
+        return Even(space, 1, ())
+    places = [placed.buffers[name] for name in (*operator.inputs, *operator.outputs)]
+    key = (
+        operator.signature,
+        space,
+        units,
+        tuple((each.memory, each.layout) for each in places),
+        tuple(each.value for each in part.inputs) and len(part.inputs),
+        part.output is None,
+    )
+    if key not in known:
+        known[key] = search.split(
+            placed,
+            operator,
+            space,
+            units,
+            lambda partition: slice_us(placed, step, replace(part, partition=partition)),
+        )
+    return known[key]
+
+
+def _slices(placed: Plan, operator: Operator, space: Box) -> Iterator[Slice]:
+    """The slices of a box of an operator whose feature maps lie outside: as few as fit what is left of the shared memory."""
+    whole = Even(space, 1, ())
+    outside = [
+        name for name in (*operator.inputs, *operator.outputs) if placed.buffers[name].memory is Where.EXTERNAL
+    ]
+    if not outside or not operator.axes:
+        yield Slice(whole)
+        return
+    start, room = _room(placed, operator.index)
+    axis = operator.axes[min(1, len(operator.axes) - 1)]
+    if axis == operator.axes[0] and operator.channel_quantum:
+        counts = [1]
+    else:
+        counts = part_counts(space.shape[axis], space.shape[axis])
+
+    def fits(count: int, index: int = 0) -> bool:
+        staged = _staged(placed, operator, _even_part(space, axis, count, index), start)
+        return staged is not None and sum(aligned(each.bytes) for each in staged) <= room
+
+    # The first has a halo on one side only: where those behind it do not fit, finer slices do.
+    for count in counts[bisect_left(counts, True, key=fits) :]:
+        if all(fits(count, index) for index in range(count)):
+            for index in range(count):
+                box = _even_part(space, axis, count, index)
+                staged = _staged(placed, operator, box, start) or []
+                inputs = tuple(each for each in staged if each.value in operator.inputs)
+                output = next((each for each in staged if each.value in operator.outputs), None)
+                yield Slice(Even(box, 1, ()), inputs, output)
+            return
+    yield Slice(whole)  # not even a row fits: units reach outside themselves
+
+
+def _even_part(space: Box, axis: int, count: int, index: int) -> Box:
+    return Grid(space, count, (axis,), (count,)).boxes(index)[0]
+
+
+def _shared_parameters(placed: Plan, operator: Operator) -> int | None:
+    """Where the parameters of an operator stand that no unit holds; None where one does, or where there is no room."""
+    size = sum(placed.network.graph.types[name].bytes for name in operator.parameters)
+    start, room = _room(placed, operator.index)
+    return start if placed.device.private_bytes.value < size <= room else None
+
+
+def _room(placed: Plan, index: int) -> tuple[int, int]:
+    """Of the largest free run of the shared memory while a step's stage runs, the part of its lane: as much as of the units."""
+    stage, lane = placed.places[index]
+    beside = [
+        each for each in placed.buffers.values() if each.memory is Where.SHARED and each.first <= stage <= each.last
+    ]
+    start, room = largest_gap(beside, placed.device.shared.bytes.value)
+    units = sum(each.units for each in placed.stages[stage])
+    first, end = (
+        room * unit // units // ALIGNMENT * ALIGNMENT for unit in (lane.first_unit, lane.first_unit + lane.units)
+    )
+    return start + first, (room if lane.first_unit + lane.units == units else end) - first
+
+
+def _staged(placed: Plan, operator: Operator, box: Box, address: int) -> list[Staged] | None:
+    demand = operator.demand(box)
+    if demand is None:
+        return None
+    boxes: dict[str, Box] = {}
+    for read in demand.reads:
+        boxes[read.value] = read.box.hull(boxes.get(read.value, read.box))
+    boxes[operator.outputs[0]] = box
+    found = []
+    for value, part in boxes.items():
+        buffer = placed.buffers[value]
+        if buffer.memory is Where.EXTERNAL:
+            copies = _copies(placed, buffer, part)
+            size = round(operator.bytes_of(value, part) * copies)
+            found.append(Staged(value, part, address, size))
+            address += aligned(size)
+    return found
+
+
+def _copies(placed: Plan, buffer: Buffer, part: Box) -> float:
+    """How often its layout holds each element of a box, on the average."""
+    if buffer.layout.bands is None:
+        return 1.0
+    bands = buffer.layout.bands
+    height = placed.network.graph.types[buffer.value].shape[2]
+    low, high = part.starts[2], part.starts[2] + part.shape[2]
+    rows = sum(max(0, min(high, start + size) - max(low, start)) for start, size in bands.of(height))
+    return rows / part.shape[2]
+
+
+def _linked(found: Plan) -> Iterator[tuple[str, Layout]]:
+    """The layout of each feature map that moves least: as it is made, or as one of its readers would have it."""
+    for value, costs in _costs(found):
+        best = min(costs, key=lambda layout: (costs[layout], layout.is_linked))
+        if best.is_linked:
+            yield value, best
+
+
+def _links(found: Plan) -> Iterator[Link]:
+    readers: dict[str, list[str]] = {}
+    for unit in found.network.units:
+        for value in unit.inputs:
+            readers.setdefault(value, []).append(unit.name)
+    for value, costs in _costs(found):
+        layout = found.buffers[value].layout
+        if layout.is_linked and layout in costs:
+            yield Link(value, layout, tuple(readers[value]), costs[layout], costs[AS_MADE])
+
+
+def _costs(found: Plan) -> Iterator[tuple[str, dict[Layout, int]]]:
+    """For each feature map that an operator makes: the bytes that a reader's busiest unit moves, and the share of writing."""
+    device, types = found.device, found.network.graph.types
+    reads: dict[str, list[tuple[Read, Where]]] = {}
+    for step in found.steps:
+        for part in step.slices if not step.whole else ():
+            staged = {each.value for each in part.inputs}
+            for work in unit_work(found, step, part, 0):
+                for read in work.chunk.demand.reads:
+                    where = Where.SHARED if read.value in staged else found.buffers[read.value].memory
+                    reads.setdefault(read.value, []).append((read, where))
+    cache = device.cache_bytes.value
+    lines = {Where.SHARED: device.shared.line_bytes.value, Where.EXTERNAL: device.external.line_bytes.value}
+    makers = {value: index for index, unit in enumerate(found.network.units) for value in unit.outputs}
+    for value, maker in makers.items():
+        kind, buffer = types[value], found.buffers[value]
+        item = kind.dtype.bytes
+        seen = reads.get(value, [])
+        layouts = dict.fromkeys([AS_MADE, *(wanted(read.order, kind.shape, item, cache) for read, _ in seen)])
+        if len(layouts) == 1:
+            continue
+        # What lies outside is written and brought by DMA, which all units share.
+        sharing = found.places[maker][1].units if buffer.memory is Where.SHARED else 1
+        yield (
+            value,
+            {
+                layout: layout_bytes(found.network, value, layout) // sharing
+                + sum(
+                    visit(read.box, read.order, layout, kind.shape, item, lines[where], cache).bytes
+                    for read, where in seen
+                )
+                for layout in layouts
+            },
+        )

@@ -1,0 +1,258 @@
+"""A plan: where everything lies, and what each unit loads, computes and stores, stage by stage, with a barrier after each.
+
+A stage is one operator on all units, or lanes of operators side by side, each on a part of the units. A plan is compact: a :class:`Step` holds how an operator is split, and :func:`unit_work` says for one unit what that comes to,
+transfer by transfer with bytes and addresses. The simulator times it, NumPy runs it, and both see the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+
+from iossim.edge.access import AS_IT_LIES
+from iossim.edge.linking import AS_MADE, Layout, Link, visit
+from iossim.edge.operators import Demand, Operator, Read
+from iossim.edge.placement import Buffer, Where, aligned
+from iossim.edge.splitting import Chunk, Partition, chunks, within_groups
+from iossim.execution.box import Box
+from iossim.hardware.edge import EdgeDevice
+from iossim.ir.network import Network
+from iossim.ir.types import Precision
+
+
+class Variant(StrEnum):
+    """What a plan does of what Xenos does. Each does what those before it do."""
+
+    VANILLA = "vanilla"
+    HORIZONTAL = "horizontal"
+    FULL = "full"
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A box of a feature map of the external memory, for a while in the shared one at ``address``."""
+
+    value: str
+    box: Box
+    address: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Slice:
+    """A part of an operator's output: first DMA brings ``inputs``, then units work, then DMA takes the ``output`` away.
+
+    ``parameters_at``: where all parameters stand in the shared memory meanwhile, of an operator that nobody split and whose
+    parameters no private memory holds.
+    """
+
+    partition: Partition
+    inputs: tuple[Staged, ...] = ()
+    output: Staged | None = None
+    parameters_at: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """An operator. ``whole``: why it runs whole on one unit, where it does so in every variant. ``is_cut``: whether its
+    parameters are cut until they fit a unit's private memory; as nobody split it, they are read where they lie."""
+
+    operator: Operator
+    slices: tuple[Slice, ...]
+    whole: str = ""
+    is_cut: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """Steps, by index, one after another on ``units`` units from ``first_unit`` on, beside the other lanes of their stage."""
+
+    steps: tuple[int, ...]
+    first_unit: int
+    units: int
+
+
+#: The lanes of each stage, in order; every step is in one.
+Stages = tuple[tuple[Lane, ...], ...]
+
+
+def one_by_one(steps: Iterable[int], units: int) -> Stages:
+    """Each step a stage of its own on all units."""
+    return tuple((Lane((step,), 0, units),) for step in steps)
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """``parameters`` are addresses in the external memory."""
+
+    network: Network
+    device: EdgeDevice
+    precision: Precision
+    variant: Variant
+    steps: tuple[Step, ...]
+    stages: Stages
+    buffers: Mapping[str, Buffer]
+    parameters: Mapping[str, int]
+    links: tuple[Link, ...] = ()
+
+    @cached_property
+    def places(self) -> Mapping[int, tuple[int, Lane]]:
+        """The stage of each step, and its lane there."""
+        return {
+            step: (index, lane) for index, stage in enumerate(self.stages) for lane in stage for step in lane.steps
+        }
+
+    @cached_property
+    def external_bytes(self) -> int:
+        """Of all parameters."""
+        types = self.network.graph.types
+        return sum(aligned(types[name].bytes) for name in self.parameters)
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """Bytes that move between a unit and a memory from an address on; ``bytes`` counts whole lines, ``size`` what is wanted."""
+
+    what: str
+    memory: Where
+    address: int
+    size: int
+    bytes: int
+    streamed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a unit does with one chunk: parameters come (by DMA to ``private_address``, or read where they lie), then it
+    reads, computes for ``compute_us`` and writes. ``ahead``: they come while the chunk before is worked on."""
+
+    chunk: Chunk
+    private_address: int
+    private_bytes: int
+    parameters: tuple[Transfer, ...]
+    by_dma: bool
+    ahead: bool
+    reads: tuple[Transfer, ...]
+    writes: tuple[Transfer, ...]
+    compute_us: float
+
+
+def unit_work(plan: Plan, step: Step, part: Slice, unit: int) -> tuple[Work, ...]:
+    """What one unit does for a slice of a step, chunk by chunk."""
+    found: list[Work] = []
+    operator, private = step.operator, plan.device.private_bytes.value
+    for box in within_groups(operator, part.partition.boxes(unit)):
+        for chunk in _chunks(step, box, private):
+            size = min(chunk.parameter_bytes, private)
+            address, ahead = _beside(found[-1] if found else None, size, private)
+            found.append(_work(plan, step, part, chunk, address, size, ahead))
+    return tuple(found)
+
+
+def _beside(before: Work | None, size: int, private: int) -> tuple[int, bool]:
+    """Where parameters come while a unit works on those of ``before``; at 0 afterwards where there is no room for both."""
+    if before is None or not before.by_dma or size <= before.private_address:
+        return 0, True
+    end = before.private_address + before.private_bytes
+    return (end, True) if end + size <= private else (0, False)
+
+
+def _chunks(step: Step, box: Box, private: int) -> tuple[Chunk, ...]:
+    operator = step.operator
+    if operator.unknown or not step.is_cut:
+        demand = operator.demand(box) or whole_demand(operator)
+        size = sum(operator.bytes_of(name, each) for name, each in demand.parameters.items())
+        return (Chunk(demand, size),)
+    return chunks(operator, box, private)
+
+
+def whole_demand(operator: Operator) -> Demand:
+    """All that an operator of unknown access reads and does; it has no calls on slices."""
+    graph = operator.network.graph
+    reads = tuple(Read(name, Box.whole(graph.types[name].shape), AS_IT_LIES) for name in operator.inputs)
+    parameters = {name: Box.whole(graph.types[name].shape) for name in operator.parameters}
+    products = other = 0
+    for node in operator.nodes:
+        types, made = graph.input_types(node), graph.output_types(node)
+        own = node.op.multiply_adds(types, made)
+        products, other = products + own, other + node.op.flops(types, made) - 2 * own
+    return Demand(Box.whole(operator.output.shape), (), reads, parameters, products, other)
+
+
+def _work(plan: Plan, step: Step, part: Slice, chunk: Chunk, address: int, size: int, ahead: bool) -> Work:
+    device, operator, demand = plan.device, step.operator, chunk.demand
+    rate = device.multiply_adds_per_us(plan.precision)
+    by_dma = step.is_cut and chunk.parameter_bytes <= device.private_bytes.value
+    return Work(
+        chunk,
+        address,
+        size,
+        tuple(_parameters(plan, operator, part, chunk, by_dma)),
+        by_dma,
+        ahead,
+        tuple(_reads(plan, part, demand)),
+        tuple(_writes(plan, step, part, chunk)),
+        # What is no multiply-add takes as long as one.
+        (demand.multiply_adds + demand.other_flops) / rate,
+    )
+
+
+def _parameters(plan: Plan, operator: Operator, part: Slice, chunk: Chunk, by_dma: bool) -> Iterator[Transfer]:
+    """Parameters that do not stay in the private memory come again for each row of the output."""
+    again, at = 1, part.parameters_at
+    if not by_dma and chunk.parameter_bytes > plan.device.private_bytes.value:
+        box = chunk.demand.box
+        again = box.shape[-2] if len(box.shape) > 1 else 1
+    for name, box in chunk.demand.parameters.items():
+        size = operator.bytes_of(name, box)
+        yield Transfer(name, Where.EXTERNAL, plan.parameters[name], size, size if at is not None else size * again)
+        if at is not None:
+            yield Transfer(name, Where.SHARED, at, size, size * again)
+            at += size
+
+
+def _reads(plan: Plan, part: Slice, demand: Demand) -> Iterator[Transfer]:
+    types, device = plan.network.graph.types, plan.device
+    staged = {each.value: each for each in part.inputs}
+    for read in demand.reads:
+        buffer = plan.buffers[read.value]
+        item = types[read.value].dtype.bytes
+        memory = Where.SHARED if read.value in staged else buffer.memory
+        line = (device.shared if memory is Where.SHARED else device.external).line_bytes.value
+        seen = visit(
+            read.box, read.order, buffer.layout, types[read.value].shape, item, line, device.cache_bytes.value
+        )
+        address = staged[read.value].address if read.value in staged else buffer.address
+        size = item
+        for length in read.box.shape:
+            size *= length
+        yield Transfer(read.value, memory, address, size, seen.bytes, seen.streamed)
+
+
+def _writes(plan: Plan, step: Step, part: Slice, chunk: Chunk) -> Iterator[Transfer]:
+    """The output, or a partial sum of it, which all but the first read back too; written once into each band that has it."""
+    for value in step.operator.outputs:
+        box = (
+            chunk.demand.box if len(step.operator.outputs) == 1 else Box.whole(plan.network.graph.types[value].shape)
+        )
+        buffer, size = plan.buffers[value], step.operator.bytes_of(value, box)
+        memory = Where.SHARED if part.output is not None else buffer.memory
+        address = part.output.address if part.output is not None else buffer.address
+        moved = size
+        if chunk.last:
+            shape = plan.network.graph.types[value].shape
+            copies = (
+                sum(block.shape[2] for block in buffer.layout.blocks(shape)) / shape[2] if buffer.layout.bands else 1
+            )
+            moved = round(size * copies)
+        if not chunk.first:
+            moved += size
+        yield Transfer(value, memory, address, size, moved)
+
+
+def layout_bytes(network: Network, value: str, layout: Layout = AS_MADE) -> int:
+    """What a value takes in a layout."""
+    kind = network.graph.types[value]
+    return layout.elements(kind.shape) * kind.dtype.bytes

@@ -1,0 +1,129 @@
+"""A plan as JSON: where everything lies, and for each unit every transfer with bytes and addresses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from iossim.edge.distribution import Distribution, Exchange
+from iossim.edge.placement import Where
+from iossim.edge.plan import Plan, Slice, Staged, Step, Transfer, Work, unit_work
+from iossim.execution.box import Box
+
+VERSION = 2
+
+
+def plan_to_json(plan: Plan) -> dict[str, Any]:
+    """All of a plan; commands of a step are in ``units``, between barriers."""
+    return {
+        "version": VERSION,
+        "model": plan.network.source.model or plan.network.name,
+        "graph": plan.network.graph.hash,
+        "device": plan.device.name,
+        "precision": str(plan.precision),
+        "variant": str(plan.variant),
+        "parameters": dict(plan.parameters),
+        "buffers": [
+            {
+                "value": each.value,
+                "memory": str(each.memory),
+                "address": each.address,
+                "bytes": each.bytes,
+                "first_stage": each.first,
+                "last_stage": each.last,
+                "axes": list(each.layout.axes) if each.layout.axes else None,
+                "rows_per_band": each.layout.bands.rows if each.layout.bands else None,
+            }
+            for each in plan.buffers.values()
+        ],
+        "links": [
+            {
+                "value": each.value,
+                "readers": list(each.readers),
+                "bytes": each.bytes,
+                "unlinked_bytes": each.unlinked_bytes,
+            }
+            for each in plan.links
+        ],
+        "steps": [
+            {
+                "operator": step.operator.name,
+                "stage": stage,
+                "first_unit": lane.first_unit,
+                "units": lane.units,
+                "whole": step.whole,
+                "slices": [_slice(plan, step, part) for part in step.slices],
+            }
+            for index, (stage, lane) in plan.places.items()
+            for step in [plan.steps[index]]
+        ],
+    }
+
+
+def distribution_to_json(found: Distribution) -> list[dict[str, Any]]:
+    """The steps of all devices: what is sent before each operator, message by message, and the box that each computes."""
+    steps: list[dict[str, Any]] = [
+        {
+            "operator": step.operator.name,
+            "mode": str(step.mode),
+            "boxes": [_box(box) for box in step.boxes],
+            "exchanges": [_exchange(each) for each in step.exchanges],
+        }
+        for step in found.steps
+    ]
+    return [*steps, {"operator": None, "exchanges": [_exchange(each) for each in found.gathers]}]
+
+
+def _exchange(exchange: Exchange) -> dict[str, Any]:
+    return {
+        "value": exchange.value,
+        "messages": [
+            {"round": each.round, "source": each.source, "target": each.target, **_box(each.box), "adds": each.adds}
+            for each in exchange.collective.messages
+        ],
+    }
+
+
+def _box(box: Box) -> dict[str, Any]:
+    return {"from": list(box.starts), "shape": list(box.shape)}
+
+
+def _slice(plan: Plan, step: Step, part: Slice) -> dict[str, Any]:
+    units = ((unit, unit_work(plan, step, part, unit)) for unit in range(part.partition.units))
+    return {
+        "partition": [[step.operator.axis_name(axis), parts] for axis, parts in part.partition.words],
+        "bring": [_staged(each) for each in part.inputs],
+        "units": [{"unit": unit, "chunks": [_work(each) for each in works]} for unit, works in units if works],
+        "take": None if part.output is None else _staged(part.output),
+    }
+
+
+def _staged(staged: Staged) -> dict[str, Any]:
+    return {
+        "value": staged.value,
+        **_box(staged.box),
+        "shared_address": staged.address,
+        "bytes": staged.bytes,
+    }
+
+
+def _work(work: Work) -> dict[str, Any]:
+    return {
+        **_box(work.chunk.demand.box),
+        "dma" if work.by_dma else "parameters": [_transfer(each) for each in work.parameters],
+        "private_address": work.private_address,
+        "private_bytes": work.private_bytes,
+        "load": [_transfer(each) for each in work.reads],
+        "compute_us": work.compute_us,
+        "store": [_transfer(each) for each in work.writes],
+    }
+
+
+def _transfer(each: Transfer) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "what": each.what,
+        "memory": str(each.memory),
+        "address": each.address,
+        "bytes": each.size,
+        "moved_bytes": each.bytes,
+    }
+    return told if each.memory is Where.PRIVATE or each.streamed else told | {"waits": True}

@@ -1,0 +1,180 @@
+"""A network on an edge device as nobody split it, split over units, and split and linked: the times of each operator side by side."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from iossim.edge.capacity import Use, check, uses
+from iossim.edge.linking import linked_form
+from iossim.edge.optimize import SplitSearch, plan
+from iossim.edge.plan import Plan, Step, Variant
+from iossim.edge.side_by_side import Parts, in_parts
+from iossim.edge.simulator.events import Timed, simulate
+from iossim.hardware.edge import EdgeDevice
+from iossim.ir.network import Network
+from iossim.search.scheduler import StartProgress, ignore
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorRow:
+    """An operator in the three plans; ``partition``, ``layout`` and ``moved_bytes`` (over the shared and the external memory) are
+    of the full one. ``whole``: why it runs whole on one unit."""
+
+    operator: str
+    kind: str
+    partition: str
+    slices: int
+    layout: str
+    moved_bytes: int
+    vanilla_us: float
+    horizontal_us: float
+    full_us: float
+    whole: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRow:
+    """What is in use while an operator runs."""
+
+    operator: str
+    start_us: float
+    end_us: float
+    private_bytes: int
+    shared_bytes: int
+    external_bytes: int
+
+
+@dataclass(frozen=True)
+class Dataflow:
+    """``optimise_s`` is what finding the full plan took, its simulation not counted. ``parts``: the full plan with branches side by
+    side, where it was asked for."""
+
+    plans: Mapping[Variant, Plan]
+    times: Mapping[Variant, Timed]
+    policy: str
+    optimise_s: float
+    operators: tuple[OperatorRow, ...]
+    parts: Parts | None = None
+    #: Whether the search for splits was interrupted; operators behind it are split by the priority.
+    was_interrupted: bool = False
+
+    def total_us(self, variant: Variant) -> float:
+        return self.times[variant].total_us
+
+    @property
+    def runs(self) -> dict[str, tuple[Plan, Timed]]:
+        """The plans by name, each with its times; the last is what is written."""
+        found = {str(variant): (self.plans[variant], self.times[variant]) for variant in Variant}
+        return found | ({"parts": (self.parts.plan, self.parts.timed)} if self.parts else {})
+
+    @property
+    def device(self) -> EdgeDevice:
+        return self.plans[Variant.FULL].device
+
+    def memory(self, variant: Variant) -> list[MemoryRow]:
+        """What each memory holds over time."""
+        return memory_rows(self.plans[variant], self.times[variant])
+
+    def to_json(self) -> dict[str, Any]:
+        network = self.plans[Variant.FULL].network
+        return {
+            "model": network.source.model or network.name,
+            "device": self.device.name,
+            "precision": str(self.plans[Variant.FULL].precision),
+            "policy": self.policy,
+            "was_interrupted": self.was_interrupted,
+            **{f"{variant}_us": self.total_us(variant) for variant in Variant},
+            "optimise_s": self.optimise_s,
+            **(self.parts.to_json() if self.parts else {}),
+            "operators": [asdict(row) for row in self.operators],
+            "memory": {str(variant): [asdict(row) for row in self.memory(variant)] for variant in Variant},
+        }
+
+
+def memory_rows(plan: Plan, timed: Timed) -> list[MemoryRow]:
+    """The most that is in use while each operator runs."""
+    most: dict[int, Use] = {}
+    for use in uses(plan):
+        before = most.get(use.step)
+        if before is None or use.shared_bytes + use.external_bytes > before.shared_bytes + before.external_bytes:
+            most[use.step] = use
+    return [
+        MemoryRow(
+            step.operator.name,
+            *timed.steps[index],
+            most[index].private_bytes,
+            most[index].shared_bytes,
+            most[index].external_bytes,
+        )
+        for index, step in enumerate(plan.steps)
+    ]
+
+
+def dataflow(
+    network: Network,
+    device: EdgeDevice,
+    policy: str = "priority",
+    parts: bool = False,
+    progress: StartProgress = lambda label: ignore,
+) -> Dataflow:
+    """The three plans of a network, and one in parts if asked for, each checked against every memory's capacity, and timed.
+
+    An interrupt ends the search for splits: see :class:`~iossim.edge.optimize.SplitSearch`.
+    """
+    # The full plan is split twice: before it is linked, and after.
+    search = SplitSearch(policy, progress("operators split"), 3 * len(network.units))
+    plans = {}
+    optimise_s = 0.0
+    for variant in Variant:
+        start = time.perf_counter()
+        plans[variant] = plan(network, device, variant, search)
+        optimise_s = time.perf_counter() - start
+    told = progress("plans checked and timed")
+    times = {}
+    for done, (variant, one) in enumerate(plans.items()):
+        told(2 * done, 2 * len(plans))
+        check(one)
+        told(2 * done + 1, 2 * len(plans))
+        times[variant] = simulate(one)
+    told(2 * len(plans), 2 * len(plans))
+    rows = tuple(_row(plans[Variant.FULL], times, index) for index in range(len(network.units)))
+    full = plans[Variant.FULL], times[Variant.FULL]
+    divided = in_parts(*full, policy, progress=progress("blocks in parts")) if parts else None
+    return Dataflow(plans, times, policy, optimise_s, rows, divided, search.was_interrupted)
+
+
+def _row(full: Plan, times: Mapping[Variant, Timed], index: int) -> OperatorRow:
+    step = full.steps[index]
+    own_us = {variant: end - start for variant in Variant for start, end in (times[variant].steps[index],)}
+    return OperatorRow(
+        step.operator.name,
+        step.operator.kind,
+        _partition(step),
+        len(step.slices),
+        _layout(full, step),
+        sum(times[Variant.FULL].moved_bytes[index].values()),
+        own_us[Variant.VANILLA],
+        own_us[Variant.HORIZONTAL],
+        own_us[Variant.FULL],
+        step.whole,
+    )
+
+
+def _partition(step: Step) -> str:
+    """As ``outC 8 x inH 7``; ``whole`` on one unit."""
+    words = step.slices[0].partition.words
+    parts = [f"{step.operator.axis_name(axis)} {count}" for axis, count in words]
+    return "whole" if step.whole or not parts else ", ".join(parts)
+
+
+def _layout(full: Plan, step: Step) -> str:
+    """The linked form that its output is written for, with how many rows a band has; empty where it is written as it is made."""
+    for link in full.links:
+        if link.value in step.operator.outputs:
+            readers = [full.network.unit_index[name] for name in link.readers]
+            form = linked_form(full.network, step.operator.index, readers)
+            return form + (f", bands of {link.layout.bands.rows}" if link.layout.bands else "")
+    return ""

@@ -1,0 +1,170 @@
+"""A plan's time, event by event: units compute, DMA moves, and both wait for the memories that they share.
+
+A memory that all use is a server: what it moves takes its turn, and no transfer is faster than who asks for it. Units with
+equally much work do it at the same time, and are one process that moves all of their bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import simpy
+
+from iossim.edge.placement import Where
+from iossim.edge.plan import Lane, Plan, Slice, Staged, Step, Transfer, Work, unit_work
+from iossim.edge.pricing import rate_gbps
+from iossim.edge.splitting import equal_units
+
+_Process = Generator[simpy.Event, Any, None]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """What ``units`` that work alike were at (``wait`` for lines, ``compute``, ``stream`` once that is done), or without any units
+    what DMA or a memory moved."""
+
+    step: int
+    lane: str
+    what: str
+    start_us: float
+    end_us: float
+    units: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """When each step begins and ends, the spans, and what each memory moved (whole lines, of all units)."""
+
+    total_us: float
+    steps: tuple[tuple[float, float], ...]
+    spans: tuple[Span, ...]
+    moved_bytes: tuple[dict[Where, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Units with equally many elements to compute. The one whose elements are in most boxes stands for all."""
+
+    members: tuple[int, ...]
+    works: tuple[Work, ...]
+
+    @property
+    def units(self) -> int:
+        return len(self.members)
+
+
+def groups(plan: Plan, step: Step, part: Slice) -> list[Group]:
+    """The units of a slice that have work, those with equally much together."""
+    return [Group(members, unit_work(plan, step, part, most)) for members, most in equal_units(part.partition)]
+
+
+def simulate(plan: Plan) -> Timed:
+    """The times of a plan."""
+    run = _Run(plan)
+    run.environment.run(run.environment.process(run.stages()))
+    return Timed(run.environment.now, tuple(run.ends), tuple(run.spans), tuple(run.moved))
+
+
+class _Run:
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.environment = simpy.Environment()
+        self.servers = {
+            Where.SHARED: (simpy.Resource(self.environment), plan.device.shared.bandwidth_gbps.value * 1e3),
+            Where.EXTERNAL: (simpy.Resource(self.environment), plan.device.external.bandwidth_gbps.value * 1e3),
+        }
+        self.channels = simpy.Resource(self.environment, plan.device.dma.channels.value)
+        self.ends = [(0.0, 0.0)] * len(plan.steps)
+        self.spans: list[Span] = []
+        self.moved = [{Where.SHARED: 0, Where.EXTERNAL: 0} for _ in plan.steps]
+
+    def stages(self) -> _Process:
+        for stage in self.plan.stages:
+            yield self._all(self._lane(lane) for lane in stage)
+
+    def _lane(self, lane: Lane) -> _Process:
+        for index in lane.steps:
+            start, step = self.environment.now, self.plan.steps[index]
+            for part in step.slices:
+                yield self._all(self._dma(index, [each.bytes], each.value) for each in part.inputs)
+                yield self._all(self._group(index, lane, group) for group in groups(self.plan, step, part))
+                outputs: Sequence[Staged] = [part.output] if part.output else []
+                yield self._all(self._dma(index, [each.bytes], each.value) for each in outputs)
+            self.ends[index] = (start, self.environment.now)
+
+    def _all(self, processes: Any) -> simpy.Event:
+        return self.environment.all_of([self.environment.process(each) for each in processes])
+
+    def _group(self, index: int, lane: Lane, group: Group) -> _Process:
+        """Chunks one after another; the parameters of the next come while one is worked on."""
+        coming: simpy.Event | None = None
+        for work, following in zip(group.works, (*group.works[1:], None), strict=True):
+            yield coming or self._parameters(index, group, work)
+            coming = self._parameters(index, group, following) if following and following.ahead else None
+            start = self.environment.now
+            direct = () if work.by_dma else work.parameters
+            for each in (*direct, *work.reads):
+                if not each.streamed:
+                    yield self.environment.process(self._move(index, each, group.units))
+            ready = self.environment.now
+            streamed = [each for each in (*direct, *work.reads) if each.streamed]
+            yield self.environment.all_of(
+                [
+                    self.environment.timeout(work.compute_us),
+                    self.environment.process(self._in_turn(index, [*streamed, *work.writes], group.units)),
+                ]
+            )
+            units = tuple(lane.first_unit + unit for unit in group.members)
+            computed = ready + work.compute_us
+            ends = {"wait": (start, ready), "compute": (ready, computed), "stream": (computed, self.environment.now)}
+            self.spans += [
+                Span(index, "units", what, *times, units) for what, times in ends.items() if times[0] < times[1]
+            ]
+
+    def _parameters(self, index: int, group: Group, work: Work) -> simpy.Event:
+        if not work.by_dma or not work.parameters:
+            return self.environment.timeout(0)
+        sizes = [sum(each.bytes for each in work.parameters)] * group.units
+        return self.environment.process(self._dma(index, sizes, "parameters"))
+
+    def _in_turn(self, index: int, transfers: Sequence[Transfer], units: int) -> _Process:
+        for each in transfers:
+            yield self.environment.process(self._move(index, each, units))
+
+    def _move(self, index: int, transfer: Transfer, units: int) -> _Process:
+        self.moved[index][transfer.memory] += transfer.bytes * units
+        own_us = transfer.bytes / rate_gbps(self.plan, transfer.memory) / 1e3
+        yield self.environment.all_of(
+            [
+                self.environment.timeout(own_us),
+                self.environment.process(self._serve(index, transfer.memory, transfer.what, transfer.bytes * units)),
+            ]
+        )
+
+    def _serve(self, index: int, memory: Where, what: str, size: int) -> _Process:
+        server, bytes_per_us = self.servers[memory]
+        with server.request() as turn:
+            yield turn
+            start = self.environment.now
+            yield self.environment.timeout(size / bytes_per_us)
+            self.spans.append(Span(index, str(memory), what, start, self.environment.now))
+
+    def _dma(self, index: int, sizes: Sequence[int], what: str) -> _Process:
+        """Equal transfers, as many at a time as there are channels free for one: they are one request for a channel each."""
+        dma = self.plan.device.dma
+        size, count = sizes[0], len(sizes)
+        start = self.environment.now
+        self.moved[index][Where.EXTERNAL] += size * count
+        rounds = -(-count // dma.channels.value)
+        with self.channels.request() as channel:
+            yield channel
+            yield self.environment.timeout(dma.setup_us.value)
+            yield self.environment.all_of(
+                [
+                    self.environment.timeout(rounds * size / dma.channel_gbps.value / 1e3),
+                    self.environment.process(self._serve(index, Where.EXTERNAL, what, size * count)),
+                ]
+            )
+        self.spans.append(Span(index, "dma", what, start, self.environment.now))

@@ -1,0 +1,273 @@
+"""Runs a plan with NumPy: bytes in the memories that it names, in its layouts with their halos, chunk by chunk.
+
+Units and lanes run one after another: a barrier is behind each stage, and nothing in one reads what is written beside it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from iossim.edge.access import AS_IT_LIES, Order
+from iossim.edge.linking import Layout
+from iossim.edge.operators import Demand, Operator
+from iossim.edge.placement import Where
+from iossim.edge.plan import Plan, Slice, Staged, Step, Work, unit_work
+from iossim.execution.box import Box
+from iossim.execution.given_inputs import check_inputs
+from iossim.ir.op import Array
+from iossim.ir.ops.gemm import Gemm
+from iossim.ir.types import TensorType
+
+_ROWS = 2
+_Memory = NDArray[np.uint8]
+
+
+@dataclass(frozen=True, eq=False)
+class Stored:
+    """A feature map, or the box ``space`` of it, in a memory from ``address`` on, block behind block of its layout."""
+
+    memory: _Memory
+    address: int
+    layout: Layout
+    type: TensorType
+    space: Box
+
+    @cached_property
+    def blocks(self) -> list[tuple[Box, Array]]:
+        """Each block that lies here, and its bytes as an array of the axes in order."""
+        rank = len(self.type.shape)
+        axes = self.layout.axes or tuple(range(rank))
+        back = tuple(axes.index(axis) for axis in range(rank))
+        found, address = [], self.address
+        for block in self.layout.blocks(self.type.shape):
+            own = _common(block, self.space)
+            size = math.prod(own.shape) * self.type.dtype.bytes
+            raw = self.memory[address : address + size].view(self.type.dtype.numpy)
+            found.append((own, raw.reshape([own.shape[axis] for axis in axes]).transpose(back)))
+            address += size
+        return found
+
+    def put(self, box: Box, array: Array) -> None:
+        """Write a box into every block that has a part of it."""
+        for block, lies in self.blocks:
+            part = _common(block, box)
+            if all(part.shape):
+                lies[_within(part, block)] = array[_within(part, box)]
+
+    def get(self, box: Box, order: Order = AS_IT_LIES) -> Array:
+        """A box, each row from the bands that its reader visits."""
+        made = np.empty(box.shape, self.type.dtype.numpy)
+        blocks = self.blocks
+        if self.layout.bands is None:
+            parts = [(0, box)]
+        else:
+            height = self.type.shape[_ROWS]
+            rows = self.layout.bands.read(box.starts[_ROWS], box.shape[_ROWS], height, order)
+            parts = [(band, _rows(box, start, size)) for band, start, size in rows]
+        for band, part in parts:
+            block, lies = blocks[band]
+            made[_within(part, box)] = lies[_within(part, block)]
+        return made
+
+
+def _common(one: Box, other: Box) -> Box:
+    starts = tuple(map(max, one.starts, other.starts))
+    ends = (min(a + n, b + m) for a, n, b, m in zip(one.starts, one.shape, other.starts, other.shape, strict=True))
+    return Box(starts, tuple(max(0, end - start) for start, end in zip(starts, ends, strict=True)))
+
+
+def _within(part: Box, whole: Box) -> tuple[slice, ...]:
+    return tuple(
+        slice(start - first, start - first + size)
+        for start, size, first in zip(part.starts, part.shape, whole.starts, strict=True)
+    )
+
+
+def _rows(box: Box, start: int, size: int) -> Box:
+    starts, shape = list(box.starts), list(box.shape)
+    starts[_ROWS], shape[_ROWS] = start, size
+    return Box(tuple(starts), tuple(shape))
+
+
+def run(plan: Plan, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """The network's outputs, from arrays for its inputs."""
+    graph = plan.network.graph
+    check_inputs(inputs, {name: graph.types[name] for name in graph.inputs})
+    memories = _Memories(plan)
+    for name in graph.inputs:
+        memories.stored(name).put(Box.whole(graph.types[name].shape), inputs[name])
+    for step in (plan.steps[index] for stage in plan.stages for lane in stage for index in lane.steps):
+        for part in step.slices:
+            _run_slice(memories, step, part)
+    return {
+        name: memories.stored(name).get(Box.whole(graph.types[name].shape))
+        if name in plan.buffers
+        else graph.constants[name].load()
+        for name in graph.outputs
+    }
+
+
+class _Memories:
+    """The bytes of a plan's memories, the parameters where they stand."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        end = max((each.address + each.bytes for each in plan.buffers.values()), default=0)
+        parameters = max(
+            (at + plan.network.graph.types[name].bytes for name, at in plan.parameters.items()), default=0
+        )
+        self.external: _Memory = np.zeros(max(end, parameters), np.uint8)
+        self.shared: _Memory = np.zeros(plan.device.shared.bytes.value, np.uint8)
+        self.private: _Memory = np.zeros(plan.device.private_bytes.value, np.uint8)
+        for name in plan.parameters:
+            self.parameter(name)[...] = plan.network.graph.constants[name].load()
+
+    def of(self, where: Where) -> _Memory:
+        return {Where.EXTERNAL: self.external, Where.SHARED: self.shared, Where.PRIVATE: self.private}[where]
+
+    def parameter(self, name: str) -> Array:
+        kind = self.plan.network.graph.types[name]
+        start = self.plan.parameters[name]
+        return self.external[start : start + kind.bytes].view(kind.dtype.numpy).reshape(kind.shape)
+
+    def stored(self, value: str, staged: Staged | None = None) -> Stored:
+        buffer, kind = self.plan.buffers[value], self.plan.network.graph.types[value]
+        if staged is not None:
+            return Stored(self.shared, staged.address, buffer.layout, kind, staged.box)
+        return Stored(self.of(buffer.memory), buffer.address, buffer.layout, kind, Box.whole(kind.shape))
+
+
+def _run_slice(memories: _Memories, step: Step, part: Slice) -> None:
+    maps = {name: memories.stored(name) for name in (*step.operator.inputs, *step.operator.outputs)}
+    for staged in part.inputs:
+        stored = memories.stored(staged.value, staged)
+        for (_, to), (_, origin) in zip(stored.blocks, _cut(maps[staged.value], staged.box), strict=True):
+            to[...] = origin
+        maps[staged.value] = stored
+    if part.output is not None:
+        maps[part.output.value] = memories.stored(part.output.value, part.output)
+    if step.whole:
+        _run_whole(memories, step.operator, maps)
+    else:
+        for unit in range(part.partition.units):
+            _run_unit(memories, step.operator, maps, unit_work(memories.plan, step, part, unit))
+    if part.output is not None:
+        outside = _cut(memories.stored(part.output.value), part.output.box)
+        for (_, origin), (_, to) in zip(maps[part.output.value].blocks, outside, strict=True):
+            to[...] = origin
+
+
+def _cut(stored: Stored, space: Box) -> list[tuple[Box, Array]]:
+    """Of each block that lies somewhere the part that is in a box."""
+    found = []
+    for block, lies in stored.blocks:
+        own = _common(block, space)
+        found.append((own, lies[_within(own, block)] if all(own.shape) else np.empty(own.shape, lies.dtype)))
+    return found
+
+
+def _run_whole(memories: _Memories, operator: Operator, maps: Mapping[str, Stored]) -> None:
+    """An operator of unknown access: its ops as they are."""
+    types = memories.plan.network.graph.types
+    known = {name: maps[name].get(Box.whole(types[name].shape)) for name in operator.inputs}
+    known |= {name: memories.parameter(name) for name in operator.parameters}
+    for node in operator.nodes:
+        made = node.op.evaluate([known[name] for name in node.inputs])
+        known.update(zip(node.outputs, made, strict=True))
+    for name in operator.outputs:
+        maps[name].put(Box.whole(types[name].shape), known[name])
+
+
+def _run_unit(memories: _Memories, operator: Operator, maps: Mapping[str, Stored], works: Sequence[Work]) -> None:
+    sums: Array | None = None
+    for work in works:
+        parameters = _parameters(memories, work)
+        chunk = work.chunk
+        if chunk.part is None:
+            made = _compute(operator, chunk.demand, maps, parameters, {})
+        else:
+            (call,) = chunk.demand.calls
+            arrays = [_read(operator, maps, chunk.demand, call.node.inputs[0], call.piece.inputs[0])]
+            arrays.append(parameters[call.node.inputs[1], call.piece.inputs[1]])
+            product = call.piece.evaluate(arrays)
+            sums = product if chunk.first or sums is None else sums + product
+            if not chunk.last:
+                continue
+            if len(call.node.inputs) == 3:
+                sums = sums + _bias(operator, call.node.op, parameters, call.node.inputs[2])
+            whole = operator.demand(chunk.demand.box)
+            assert whole is not None
+            made = _compute(operator, whole, maps, parameters, {(call.node.outputs[0], call.box): sums})
+        maps[operator.outputs[0]].put(chunk.demand.box, made)
+
+
+def _bias(operator: Operator, op: object, parameters: Mapping[tuple[str, Box], Array], name: str) -> Array:
+    (array,) = (each for (owner, _), each in parameters.items() if owner == name)
+    if isinstance(op, Gemm):
+        scaled: Array = array * array.dtype.type(op.beta)
+        return scaled
+    return array.reshape(1, -1, *(1,) * (len(operator.output.shape) - 2))
+
+
+def _parameters(memories: _Memories, work: Work) -> dict[tuple[str, Box], Array]:
+    """The boxes of parameters that a chunk reads: copied to the private memory, or where they lie."""
+    found: dict[tuple[str, Box], Array] = {}
+    address = work.private_address
+    for name, box in work.chunk.demand.parameters.items():
+        outside = memories.parameter(name)[box.selection]
+        if work.by_dma:
+            inside = memories.private[address : address + outside.nbytes].view(outside.dtype).reshape(outside.shape)
+            inside[...] = outside
+            found[name, box] = inside
+            address += outside.nbytes
+        else:
+            found[name, box] = outside
+    return found
+
+
+def _read(operator: Operator, maps: Mapping[str, Stored], demand: Demand, name: str, box: Box) -> Array:
+    order = next((read.order for read in demand.reads if (read.value, read.box) == (name, box)), AS_IT_LIES)
+    return maps[name].get(box, order)
+
+
+def _compute(
+    operator: Operator,
+    demand: Demand,
+    maps: Mapping[str, Stored],
+    parameters: Mapping[tuple[str, Box], Array],
+    known: dict[tuple[str, Box], Array],
+) -> Array:
+    """The array of a demand's box, op by op on slices."""
+    at_hand = {name: (box, array) for (name, box), array in parameters.items()}
+    for call in demand.calls:
+        result = (call.node.outputs[0], call.box)
+        if result in known or not _is_needed(call.node.outputs[0], demand, known):
+            continue
+        arrays = []
+        for name, box in zip(call.node.inputs, call.piece.inputs, strict=True):
+            if (name, box) in known:
+                arrays.append(known[name, box])
+            elif name in at_hand:
+                hull, array = at_hand[name]
+                arrays.append(array[_within(box, hull)])
+            elif all(box.shape):
+                arrays.append(_read(operator, maps, demand, name, box))
+            else:
+                arrays.append(np.empty(box.shape, maps[operator.outputs[0]].type.dtype.numpy))
+        known[result] = call.piece.evaluate(arrays)
+    return known[operator.outputs[0], demand.box]
+
+
+def _is_needed(value: str, demand: Demand, known: Mapping[tuple[str, Box], Array]) -> bool:
+    """Nothing before what is known already is computed again: an anchor's partial sums are all that comes before it."""
+    if not known:
+        return True
+    made = [call.node.outputs[0] for call in demand.calls]
+    first = min((made.index(name) for name, _ in known if name in made), default=0)
+    return made.index(value) >= first

@@ -1,0 +1,335 @@
+"""How an operator's output is shared out over units, and each unit's parameters cut until they fit its private memory.
+
+Feature maps: a :class:`Partition` gives every unit boxes of the output. Parameters: a box is cut into chunks, along output
+channels first, which costs nothing, then along input channels and the rows and columns of windows, which makes partial sums.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+
+from iossim.base.errors import DeviceError
+from iossim.edge.operators import Demand, Operator, Part, part_sizes, with_part
+from iossim.execution.box import Box
+
+#: Parts that the parameters of an operator are cut into at most.
+MOST_PARTS = 32_768
+
+
+class Partition(ABC):
+    """Boxes of ``space`` (a part of an operator's output) for each of ``units``; together they are all of it, once."""
+
+    space: Box
+    units: int
+
+    @abstractmethod
+    def boxes(self, unit: int) -> tuple[Box, ...]:
+        """Those of one unit; unit 0 has the most."""
+
+    def size(self, unit: int) -> tuple[int, int]:
+        """How many elements a unit has, and in how many boxes."""
+        boxes = self.boxes(unit)
+        return sum(math.prod(box.shape) for box in boxes), len(boxes)
+
+    @property
+    @abstractmethod
+    def words(self) -> tuple[tuple[int, int], ...]:
+        """Each axis that is split, and into how many parts."""
+
+
+@dataclass(frozen=True)
+class Even(Partition):
+    """The paper's priority: along the first axis every unit takes equally many, what is left over goes along the next, and so on.
+
+    What no axis divides any more are single pieces of equal size: given out from unit 0 on, which is what longest processing
+    time first comes to.
+    """
+
+    space: Box
+    units: int
+    axes: tuple[int, ...]
+
+    def boxes(self, unit: int) -> tuple[Box, ...]:
+        found: list[Box] = []
+        first, left, each = 0, 1, self.space
+        sizes: list[int] = []
+        for axis in self.axes:
+            sizes.append(each.shape[axis])
+            first, left = first * sizes[-1], left * sizes[-1]
+            share = left // self.units
+            if share:
+                found += self._runs(first + unit * share, share, sizes)
+                first, left = first + share * self.units, left - share * self.units
+            if not left:
+                return tuple(found)
+        if not self.axes:
+            return (self.space,) if unit == 0 else ()
+        if unit < left:
+            found += self._runs(first + unit, 1, sizes)
+        return tuple(found)
+
+    def size(self, unit: int) -> tuple[int, int]:
+        if not self.axes:
+            return super().size(unit)
+        first, left, elements, boxes = 0, 1, 0, 0
+        each = math.prod(self.space.shape)
+        sizes: list[int] = []
+        for axis in self.axes:
+            sizes.append(self.space.shape[axis])
+            first, left, each = first * sizes[-1], left * sizes[-1], each // sizes[-1]
+            share = left // self.units
+            if share:
+                elements += share * each
+                boxes += _run_count(first + unit * share, share, sizes)
+                first, left = first + share * self.units, left - share * self.units
+            if not left:
+                return elements, boxes
+        return (elements + each, boxes + 1) if unit < left else (elements, boxes)
+
+    def _runs(self, start: int, count: int, sizes: Sequence[int]) -> list[Box]:
+        return [self._box(ranges) for ranges in _runs(start, count, sizes)]
+
+    def _box(self, ranges: Sequence[tuple[int, int]]) -> Box:
+        starts, shape = list(self.space.starts), list(self.space.shape)
+        for axis, (start, size) in zip(self.axes, ranges, strict=False):
+            starts[axis], shape[axis] = self.space.starts[axis] + start, size
+        return Box(tuple(starts), tuple(shape))
+
+    @property
+    def words(self) -> tuple[tuple[int, int], ...]:
+        found, left = [], 1
+        for axis in self.axes:
+            left *= self.space.shape[axis]
+            found.append((axis, min(self.units, left)))
+            left %= self.units
+            if not left:
+                break
+        return tuple(found)
+
+
+def _runs(start: int, count: int, sizes: Sequence[int]) -> list[tuple[tuple[int, int], ...]]:
+    """A run of pieces of an array of ``sizes``, counted row by row, as blocks: a range along each axis."""
+    if len(sizes) == 1:
+        return [((start, count),)]
+    inner = math.prod(sizes[1:])
+    found: list[tuple[tuple[int, int], ...]] = []
+    while count:
+        outer, offset = divmod(start, inner)
+        if offset == 0 and count >= inner:
+            whole = count // inner
+            found.append(((outer, whole), *((0, size) for size in sizes[1:])))
+            taken = whole * inner
+        else:
+            taken = min(count, inner - offset)
+            found += [((outer, 1), *rest) for rest in _runs(offset, taken, sizes[1:])]
+        start, count = start + taken, count - taken
+    return found
+
+
+def _run_count(start: int, count: int, sizes: Sequence[int]) -> int:
+    """How many blocks :func:`_runs` makes."""
+    if len(sizes) == 1:
+        return 1
+    inner = math.prod(sizes[1:])
+    offset = start % inner
+    before = min(count, inner - offset) if offset else 0
+    whole, behind = divmod(count - before, inner)
+    found = 1 if whole else 0
+    found += _run_count(offset, before, sizes[1:]) if before else 0
+    return found + (_run_count(0, behind, sizes[1:]) if behind else 0)
+
+
+@dataclass(frozen=True)
+class Grid(Partition):
+    """``parts[i]`` parts along ``axes[i]``, as equal as can be, a block a unit; the largest comes first."""
+
+    space: Box
+    units: int
+    axes: tuple[int, ...]
+    parts: tuple[int, ...]
+
+    def boxes(self, unit: int) -> tuple[Box, ...]:
+        if unit >= math.prod(self.parts):
+            return ()
+        starts, shape = list(self.space.starts), list(self.space.shape)
+        for axis, parts in zip(reversed(self.axes), reversed(self.parts), strict=True):
+            unit, place = divmod(unit, parts)
+            size, larger = divmod(self.space.shape[axis], parts)
+            starts[axis] += place * size + min(place, larger)
+            shape[axis] = size + (place < larger)
+        return (Box(tuple(starts), tuple(shape)),)
+
+    @property
+    def words(self) -> tuple[tuple[int, int], ...]:
+        return tuple((axis, parts) for axis, parts in zip(self.axes, self.parts, strict=True) if parts > 1)
+
+
+@lru_cache(maxsize=4096)
+def equal_units(partition: Partition) -> tuple[tuple[tuple[int, ...], int], ...]:
+    """Units with equally many elements together, those without any left out; and the first of them whose elements are in most boxes."""
+    alike: dict[int, list[tuple[int, int]]] = {}
+    for unit in range(partition.units):
+        elements, boxes = partition.size(unit)
+        if boxes:
+            alike.setdefault(elements, []).append((unit, boxes))
+    return tuple(
+        (tuple(unit for unit, _ in units), max(units, key=lambda one: (one[1], -one[0]))[0])
+        for units in alike.values()
+    )
+
+
+def grids(space: Box, units: int, axes: tuple[int, ...]) -> Iterator[Grid]:
+    """Every grid of at most ``units`` blocks; part counts that leave the largest block as it is are left out."""
+    counts = [part_counts(space.shape[axis], units) for axis in axes]
+    for parts in product(*counts):
+        if math.prod(parts) <= units:
+            yield Grid(space, units, axes, parts)
+
+
+def part_counts(size: int, most: int) -> list[int]:
+    """The fewest parts for each size of the largest one."""
+    largest = dict.fromkeys(-(-size // parts) for parts in range(1, min(size, most) + 1))
+    return [-(-size // each) for each in largest]
+
+
+def within_groups(operator: Operator, boxes: Sequence[Box]) -> tuple[Box, ...]:
+    """The boxes, cut where they cross from one group of channels into another."""
+    quantum = operator.channel_quantum
+    if not quantum:
+        return tuple(boxes)
+    return tuple(part for box in boxes for part in _cut(box, 1, quantum))
+
+
+def _cut(box: Box, axis: int, quantum: int) -> Iterator[Box]:
+    start, end = box.starts[axis], box.starts[axis] + box.shape[axis]
+    while start < end:
+        stop = min(end, (start // quantum + 1) * quantum)
+        starts, shape = list(box.starts), list(box.shape)
+        starts[axis], shape[axis] = start, stop - start
+        yield Box(tuple(starts), tuple(shape))
+        start = stop
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """What a unit computes with the parameters that it has at hand. ``demand`` is of ``part``, if one of several partial sums.
+
+    ``first`` and ``last`` of the partial sums of a box begin with zeros, and go on to the ops behind.
+    """
+
+    demand: Demand
+    parameter_bytes: int
+    part: Part | None = None
+    first: bool = True
+    last: bool = True
+
+
+def chunks(operator: Operator, box: Box, private_bytes: int) -> tuple[Chunk, ...]:
+    """The chunks of a box: one if its parameters fit the private memory, else each in half of it, the next coming meanwhile.
+
+    Raises DeviceError, naming the operator, where no cut makes them fit.
+    """
+    demand = operator.demand(box)
+    assert demand is not None
+    size = _parameter_bytes(operator, demand)
+    if size <= private_bytes:
+        return (Chunk(demand, size),)
+    room = private_bytes // 2
+    axis = operator.axes[0] if operator.axes else None
+    if axis is not None:
+        for parts in part_counts(box.shape[axis], box.shape[axis]):
+            largest = operator.demand(Grid(box, parts, (axis,), (parts,)).boxes(0)[0])
+            if largest is not None and _parameter_bytes(operator, largest) <= room:
+                return tuple(
+                    Chunk(demand, _parameter_bytes(operator, demand))
+                    for unit in range(parts)
+                    for one in within_groups(operator, Grid(box, parts, (axis,), (parts,)).boxes(unit))
+                    if (demand := operator.demand(one)) is not None
+                )
+        singles = [Grid(box, n, (axis,), (n,)).boxes(unit)[0] for n in [box.shape[axis]] for unit in range(n)]
+    else:
+        singles = [box]
+    return tuple(chunk for one in singles for chunk in _partial_sums(operator, one, room))
+
+
+def _partial_sums(operator: Operator, box: Box, room: int) -> tuple[Chunk, ...]:
+    demand = operator.demand(box)
+    assert demand is not None
+    anchor = operator.anchor
+    call = next((each for each in demand.calls if each.node is anchor), None)
+    if not _is_product(operator):
+        return (Chunk(demand, _parameter_bytes(operator, demand)),)  # scales and the like are read where they lie
+    if call is not None:
+        for divided in _divisions(part_sizes(call.piece)):
+            largest = with_part(operator, demand, Part(*(ranges[0] for ranges in divided)))
+            if _parameter_bytes(operator, largest) <= room:
+                parts = [Part(*ranges) for ranges in product(*divided)]
+                found = [with_part(operator, demand, part) for part in parts]
+                sizes = [_parameter_bytes(operator, each) for each in found]
+                last = len(found) - 1
+                return tuple(
+                    Chunk(each, size, part, index == 0, index == last)
+                    for index, (each, size, part) in enumerate(zip(found, sizes, parts, strict=True))
+                )
+    raise _too_large(operator, demand, room)
+
+
+def check_fits(operator: Operator, private_bytes: int) -> None:
+    """Raise the DeviceError that :func:`chunks` would raise for every split of an operator, without a search.
+
+    Also where the parameters would be cut into more than :data:`MOST_PARTS`, which nobody would run.
+    """
+    whole = Box.whole(operator.output.shape)
+    demand = operator.demand(whole)
+    if demand is None or (size := _parameter_bytes(operator, demand)) <= private_bytes or not _is_product(operator):
+        return
+    if operator.axes:
+        axis = operator.axes[0]
+        whole = Grid(whole, whole.shape[axis], (axis,), (whole.shape[axis],)).boxes(0)[0]
+    demand = operator.demand(whole)
+    assert demand is not None
+    call = next((each for each in demand.calls if each.node is operator.anchor), None)
+    room = max(1, private_bytes // 2)
+    if (parts := -(-size // room)) > MOST_PARTS:
+        raise DeviceError(
+            f"operator {operator.name!r} has {size:,} bytes of parameters, and half of a unit's private memory is {room:,}: "
+            f"it would be cut into {parts:,} parts; give units at least {-(-2 * size // MOST_PARTS):,} bytes"
+        )
+    least = demand if call is None else with_part(operator, demand, Part((0, 1)))
+    if _parameter_bytes(operator, demand) > room and _parameter_bytes(operator, least) > room:
+        raise _too_large(operator, demand, room)
+
+
+def _is_product(operator: Operator) -> bool:
+    return any(node.op.kind in ("conv", "gemm", "matmul", "conv_transpose") for node in operator.nodes)
+
+
+def _too_large(operator: Operator, demand: Demand, room: int) -> DeviceError:
+    size = _parameter_bytes(operator, demand)
+    return DeviceError(
+        f"operator {operator.name!r} needs {size:,} bytes of parameters at once, and half of a unit's private memory is {room:,}; "
+        "no split makes them fit"
+    )
+
+
+def _divisions(sizes: tuple[int, int, int]) -> Iterator[list[list[tuple[int, int]]]]:
+    """Ways to cut channels, then rows, then columns, ever finer."""
+    done: list[int] = [1, 1, 1]
+    for axis, size in enumerate(sizes):
+        for parts in part_counts(size, size):
+            done[axis] = parts
+            yield [_ranges(n, count) for n, count in zip(sizes, done, strict=True)]
+
+
+def _ranges(size: int, parts: int) -> list[tuple[int, int]]:
+    each, larger = divmod(size, parts)
+    return [(place * each + min(place, larger), each + (place < larger)) for place in range(parts)]
+
+
+def _parameter_bytes(operator: Operator, demand: Demand) -> int:
+    return sum(operator.bytes_of(name, box) for name, box in demand.parameters.items())

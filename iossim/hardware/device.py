@@ -1,0 +1,61 @@
+"""What every device has, of whatever kind: a name, facts with their sources, and memories one beyond the other.
+
+A GPU, a processor and an edge device each have units that compute side by side (streaming multiprocessors; cores; DSP cores
+or groups of DSP slices), a clock, memory that a unit has to itself (shared memory and registers; a core's cache; L2 or block
+RAM), memory that all units share on the chip (L2; the last-level cache; shared SRAM), and external memory of a bandwidth.
+They differ in who moves data. Caches do it on a GPU and a processor (:class:`~iossim.hardware.profile.DeviceProfile`), so that
+a schedule says when ops run and no more. On an edge device the program does: a plan names the bytes in each memory
+(:class:`~iossim.hardware.edge.EdgeDevice`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Generic, Self, TypeVar
+
+from pydantic import Field, model_validator
+
+from iossim.base.values import Value
+
+T = TypeVar("T")
+
+
+class Fact(Value, Generic[T]):
+    """A datasheet fact; ``source`` is a key of the profile's ``sources``."""
+
+    value: T
+    source: str
+
+
+class Device(Value):
+    """What the profile of a device of any kind says of it first."""
+
+    name: str = Field(min_length=1)
+    kind: str
+    title: str
+    #: Short names that a user may give for it: those of the family whose most common board it is.
+    aliases: list[str] = Field(default_factory=list)
+    sources: dict[str, str]
+
+    @model_validator(mode="after")
+    def _sources_exist(self) -> Self:
+        for where, fact in self.facts().items():
+            if fact.source not in self.sources:
+                raise ValueError(f"{where}: source {fact.source!r} is not among the profile's sources")
+        return self
+
+    def facts(self) -> dict[str, Fact[Any]]:
+        """All facts of the profile, by where they stand in it."""
+        return dict(_facts(self, ""))
+
+
+def _facts(value: Value, where: str) -> list[tuple[str, Fact[Any]]]:
+    found: list[tuple[str, Fact[Any]]] = []
+    for name in type(value).model_fields:
+        inner, place = getattr(value, name), f"{where}{name}"
+        parts = {f"{place}.{key}": part for key, part in inner.items()} if isinstance(inner, dict) else {place: inner}
+        for key, part in parts.items():
+            if isinstance(part, Fact):
+                found.append((key, part))
+            elif isinstance(part, Value):
+                found += _facts(part, f"{key}.")
+    return found

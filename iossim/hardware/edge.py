@@ -1,0 +1,192 @@
+"""An edge device: units with a private memory each, one shared memory, external memory, DMA, and links to others of its kind.
+
+What moves between the memories is what a program says (:mod:`iossim.edge`); nothing here is fitted. What no datasheet
+prints is a fact with the source ``assumed``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from pydantic import Field, ValidationError, model_validator
+
+from iossim.base.errors import DeviceError, did_you_mean
+from iossim.base.located_yaml import LocatedYamlError, read_located
+from iossim.base.shipped_yaml import shipped_files
+from iossim.base.user_files import read_text
+from iossim.base.user_folders import user_data
+from iossim.base.values import Value, first_problem
+from iossim.hardware.device import Device, Fact
+from iossim.hardware.edge_names import EDGE, FOLDER, edge_names, shipped_edge_names
+from iossim.hardware.override import changes_of
+from iossim.ir.types import Precision
+
+_SMALLEST, _LARGEST = 1e-9, 1e18
+#: The source of a fact that a user replaced.
+_WHAT_IF = "what-if"
+
+
+class Memory(Value):
+    """A memory that several use: its size, what it moves in all, and the least that one access moves."""
+
+    bytes: Fact[int]
+    bandwidth_gbps: Fact[float]
+    line_bytes: Fact[int]
+
+
+class Dma(Value):
+    """Engines that move data between memories while units compute."""
+
+    channels: Fact[int]
+    channel_gbps: Fact[float]
+    setup_us: Fact[float]
+
+
+class Link(Value):
+    """What joins two devices."""
+
+    bandwidth_gbps: Fact[float]
+    latency_us: Fact[float]
+
+
+class EdgeDevice(Device):
+    """``unpartitioned_units``: how many units work on an operator that nobody split: what the toolchain does by itself.
+
+    ``cache_bytes``: what a unit keeps of a feature map that it reads from shared or external memory; 0 where there is none.
+    ``port_gbps``: what one unit moves from and to the shared memory.
+    """
+
+    kind: str = EDGE
+    units: Fact[int]
+    clock_ghz: Fact[float]
+    #: Multiply-adds of one unit in a cycle, by precision.
+    multiply_adds_per_cycle: Fact[dict[str, float]]
+    private_bytes: Fact[int]
+    cache_bytes: Fact[int]
+    port_gbps: Fact[float]
+    shared: Memory
+    external: Memory
+    dma: Dma
+    links: dict[str, Link] = Field(default_factory=dict)
+    unpartitioned_units: Fact[int]
+
+    noun: ClassVar[str] = "edge device"
+
+    @model_validator(mode="after")
+    def _can_be(self) -> Self:
+        if self.kind != EDGE:
+            raise ValueError(f"kind is {self.kind!r}; an edge device's is {EDGE!r}")
+        may_be_nothing = ("cache_bytes", "setup_us", "latency_us")
+        for where, fact in self.facts().items():
+            values = fact.value.values() if isinstance(fact.value, dict) else (fact.value,)
+            least = 0.0 if where.endswith(may_be_nothing) else _SMALLEST
+            if any(not least <= value <= _LARGEST for value in values):
+                raise ValueError(f"{where}: a fact must be a positive number of at most {_LARGEST:g}")
+        known = set(map(str, Precision))
+        if unknown := sorted(set(self.multiply_adds_per_cycle.value) - known):
+            raise ValueError(f"unknown precision {unknown[0]!r}; known: {', '.join(sorted(known))}")
+        if self.unpartitioned_units.value > self.units.value:
+            raise ValueError(f"unpartitioned_units is {self.unpartitioned_units.value} of {self.units.value} units")
+        return self
+
+    def multiply_adds_per_us(self, precision: Precision) -> float:
+        """Of one unit; raises DeviceError where it does not compute in that precision."""
+        rates = self.multiply_adds_per_cycle.value
+        if str(precision) not in rates:
+            raise DeviceError(f"device {self.name!r} does not compute in {precision}; it has {', '.join(rates)}")
+        return rates[str(precision)] * self.clock_ghz.value * 1e3
+
+    def gflops(self, precision: Precision) -> float:
+        """Peak of all units: a multiply-add is two."""
+        return 2 * self.units.value * self.multiply_adds_per_us(precision) / 1e3
+
+    def changed(self, changes: Mapping[str, float]) -> EdgeDevice:
+        """The device with facts of other values, by where they stand in it (``shared.bytes``, ``links.srio.latency_us``,
+        ``multiply_adds_per_cycle.fp32``); its name tells every change. Raises DeviceError for what it has not or cannot be."""
+        if not changes:
+            return self
+        data, known = self.model_dump(), self.numbers()
+        told = ",".join(f"{name}={value:.15g}" for name, value in changes.items())
+        for name, given in changes.items():
+            if name not in known:
+                raise DeviceError(f"{name!r} is no number of device {self.name}; {did_you_mean(name, known)}")
+            value = int(given) if isinstance(known[name], int) and given == int(given) else given
+            *outer, last = name.split(".")
+            place: Any = data
+            for key in outer:
+                place = place[key]
+            if name in self.facts():
+                place[last] = {"value": value, "source": _WHAT_IF}
+            else:
+                place["value"][last] = value
+        data |= {"name": f"{self.name}+{told}", "sources": {**self.sources, _WHAT_IF: f"replaced: {told}"}}
+        try:
+            return EdgeDevice.model_validate(data)
+        except ValidationError as error:
+            raise DeviceError(
+                f"{self.name} with {told} cannot be: {first_problem(error)}; change the value"
+            ) from None
+
+    def numbers(self) -> dict[str, float]:
+        """Every number of the profile, by where it stands in it, as :meth:`changed` takes them."""
+        found: dict[str, float] = {}
+        for where, fact in self.facts().items():
+            inner = (
+                {f"{where}.{key}": value for key, value in fact.value.items()} if isinstance(fact.value, dict) else {}
+            )
+            found |= inner or {where: fact.value}
+        return found
+
+    @property
+    def first_precision(self) -> Precision:
+        """The first of its precisions, fp32 if there."""
+        rates = self.multiply_adds_per_cycle.value
+        return Precision.FP32 if Precision.FP32 in rates else Precision(next(iter(rates)))
+
+    def __repr__(self) -> str:
+        return (
+            f"<EdgeDevice {self.name}: {self.units.value} units, {self.clock_ghz.value:g} GHz, "
+            f"{self.external.bandwidth_gbps.value:g} GB/s>"
+        )
+
+    __str__ = __repr__
+
+
+def edge_device(name_or_path: str) -> EdgeDevice:
+    """The edge device that ships by that name, of the user's folder, or of a YAML file; with ``+NAME=VALUE,NAME=VALUE`` behind it
+    the same device with these facts replaced (``c6678+shared.bytes=8388608``).
+
+    Raises DeviceError naming the file and the field at fault, or that the device is of another kind.
+    """
+    path = Path(name_or_path)
+    if "=" in name_or_path.partition("+")[2] and not path.exists():
+        base, changes = changes_of(name_or_path)
+        return edge_device(base).changed(changes)
+    if path.suffix in (".yaml", ".yml") or len(path.parts) > 1:
+        return _parse(
+            read_text(path, "device profile", "give a YAML file or the name of a device", DeviceError), path
+        )
+    if name_or_path in shipped_edge_names():
+        text = (resources.files(FOLDER) / f"{name_or_path}.yaml").read_text(encoding="utf-8")
+        return _parse(text, f"{name_or_path}.yaml")
+    if name_or_path in edge_names():
+        own = user_data() / "devices" / f"{name_or_path}.yaml"
+        return _parse(read_text(own, "device profile", "correct it", DeviceError), own)
+    if name_or_path in shipped_files(FOLDER):
+        raise DeviceError(f"device {name_or_path!r} is no edge device; those that are: {', '.join(edge_names())}")
+    raise DeviceError(
+        f"unknown edge device {name_or_path!r}; {did_you_mean(name_or_path, edge_names())}; or give a .yaml file"
+    )
+
+
+def _parse(text: str, where: Path | str) -> EdgeDevice:
+    try:
+        data: Any = read_located(text).values
+        return EdgeDevice.model_validate(data)
+    except LocatedYamlError as error:
+        raise DeviceError(f"device profile {where}, line {error.line}: {error.reason}") from None
+    except ValidationError as error:
+        raise DeviceError(f"device profile {where} is not valid: {first_problem(error)}; correct the file") from None

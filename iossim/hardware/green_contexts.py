@@ -1,0 +1,55 @@
+"""How a GPU's SMs can be divided: green contexts, each of its own SMs.
+
+Source: NVIDIA, CUDA Driver API 12.4, section "Green Contexts": by generation the fewest SMs that a context may have, and
+what their number must be a multiple of.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from iossim.base.errors import OptionError
+from iossim.hardware.compute_capability import SINCE_HOPPER, Architecture
+from iossim.hardware.profile import DeviceProfile
+
+
+class Granularity(NamedTuple):
+    """The fewest SMs of a context, and the step in which it may have more."""
+
+    fewest: int
+    step: int
+
+
+_GRANULARITY = {
+    Architecture.PASCAL: Granularity(1, 1),
+    Architecture.VOLTA: Granularity(2, 2),
+    Architecture.TURING: Granularity(2, 2),
+    Architecture.AMPERE: Granularity(4, 2),
+    Architecture.ADA: Granularity(4, 2),
+    **dict.fromkeys(sorted(SINCE_HOPPER), Granularity(8, 8)),
+}
+
+
+def granularity(profile: DeviceProfile) -> Granularity:
+    """How the SMs of a device can be divided; raises OptionError for one that has no green contexts."""
+    found = (
+        _GRANULARITY.get(Architecture(profile.architecture)) if profile.architecture in list(Architecture) else None
+    )
+    if found is None:
+        raise OptionError(
+            f"`engine` partition: {profile.name!r} ({profile.architecture}) cannot divide its SMs, green contexts came "
+            "with Pascal; give `engine` paper or graph"
+        )
+    return found
+
+
+def part_sizes(profile: DeviceProfile) -> tuple[int, ...]:
+    """The numbers of SMs that a context may have beside another one, rising; raises OptionError where two do not fit."""
+    fewest, step = granularity(profile)
+    found = tuple(range(fewest, profile.sm_count - fewest + 1, step))
+    if not found:
+        raise OptionError(
+            f"`engine` partition: {profile.name!r} has {profile.sm_count} SMs and a green context at least {fewest}; "
+            "give `engine` paper or graph"
+        )
+    return found

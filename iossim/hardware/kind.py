@@ -1,0 +1,102 @@
+"""A kind of device: what all devices of one sort share, and the schema, the fits and the plausibility of a profile ask for.
+
+Each kind is a module of :mod:`iossim.hardware.kinds` that holds it as ``KIND``, found by its name: that of a profile's
+``kind``. How a kind runs ops is its target's affair (:mod:`iossim.hardware.lowering.target`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
+
+import iossim.hardware.kinds
+from iossim.hardware.compute_capability import TENSOR_CORES, MultiprocessorLimits
+from iossim.hardware.parameter_space import ParameterSpace
+from iossim.hardware.parameters import EngineOverheads, ModelParameters
+from iossim.ir.types import Precision
+
+#: The kind of a profile that does not say it.
+GPU = "gpu"
+
+
+@dataclass(frozen=True, slots=True)
+class Ranges:
+    """From least to most: SMs, clock in GHz, L2 in MiB, bandwidth in GB/s, memory in GiB, power in W."""
+
+    sm_count: tuple[float, float]
+    clock_ghz: tuple[float, float]
+    l2_mib: tuple[float, float]
+    bandwidth_gbps: tuple[float, float]
+    dram_gib: tuple[float, float]
+    power_w: tuple[float, float]
+
+
+@dataclass(frozen=True)
+class EngineCosts:
+    """What the engine costs where nothing else is known; ``spread`` are standard deviations, by name, of those that were
+    measured elsewhere."""
+
+    values: EngineOverheads
+    spread: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class DeviceKind:
+    """``noun`` is what one device is called in messages, ``multiprocessors`` what its SMs are.
+
+    ``needs`` and ``lacks`` are facts that a datasheet of the kind must and must not have, of those that kinds differ in.
+    ``limits`` are keyed by the datasheet's compute capability ("" where it has none), ``ranges`` (what such devices have
+    had) by the architecture that the limits name, ``parameters`` (the defaults) by that too, and by a compute capability that
+    differs from its generation, ``engines`` as they are.
+
+    ``kernels`` are the parameters that operators measured alone determine, ``concurrency`` those that concurrent stages do,
+    ``launches`` those that whole networks run unit after unit do, ``tensor_cores`` those that operators on tensor cores do.
+    ``borrows``: what nobody measured on a device is taken from calibrated ones (``devices.transfer``, ``devices.borrowed``).
+    """
+
+    noun: str
+    multiprocessors: str
+    needs: frozenset[str]
+    lacks: frozenset[str]
+    limits: Mapping[str, MultiprocessorLimits]
+    parameters: Mapping[str, ModelParameters]
+    engines: Mapping[str, EngineCosts]
+    ranges: Mapping[str, Ranges]
+    kernels: ParameterSpace
+    concurrency: ParameterSpace
+    launches: ParameterSpace
+    tensor_cores: ParameterSpace
+    borrows: bool
+
+    def default_parameters(self, compute_capability: str) -> ModelParameters:
+        """The defaults of a compute capability, one of ``limits``: its own, or those of its architecture."""
+        own = self.parameters.get(compute_capability)
+        return own or self.parameters[self.limits[compute_capability].architecture]
+
+    def engine_costs(self, compute_capability: str) -> EngineCosts:
+        """The engine's costs on the architecture of a compute capability, one of ``limits``."""
+        return self.engines[self.limits[compute_capability].architecture]
+
+    def told_by(self, architecture: str, precisions: Collection[Precision]) -> ParameterSpace:
+        """The parameters that operators of these precisions tell: those of tensor cores for what runs there."""
+        on_tensor_cores = {one for one in precisions if architecture in TENSOR_CORES.get(one, ())}
+        if not on_tensor_cores:
+            return self.kernels
+        others = () if on_tensor_cores == set(precisions) else self.kernels.parameters
+        return ParameterSpace((*others, *self.tensor_cores.parameters))
+
+
+def device_kinds() -> list[str]:
+    """The names of all kinds, sorted."""
+    return sorted(module.name for module in iter_modules(iossim.hardware.kinds.__path__))
+
+
+@cache
+def device_kind(name: str) -> DeviceKind:
+    """The kind of that name, one of :func:`device_kinds`."""
+    kind = import_module(f"{iossim.hardware.kinds.__name__}.{name}").KIND
+    assert isinstance(kind, DeviceKind)
+    return kind

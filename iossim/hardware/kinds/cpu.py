@@ -1,0 +1,79 @@
+"""CPUs: a core is an SM that holds one block of one warp, as an op runs on one thread, which hides its own latency."""
+
+from __future__ import annotations
+
+from iossim.hardware.compute_capability import WARP_THREADS, MultiprocessorLimits
+from iossim.hardware.kind import DeviceKind, EngineCosts, Ranges
+from iossim.hardware.parameter_space import FittedParameter, ParameterSpace
+from iossim.hardware.parameters import EngineOverheads, ModelParameters
+
+_LIMITS = MultiprocessorLimits("cpu", WARP_THREADS, 1, 1, 0, 0, 0, 1)
+#: A core hides its own latency and starts without a ramp; what a unit costs besides its work is the gap.
+_PARAMETERS = ModelParameters(
+    gemm_efficiency=0.8,
+    implicit_gemm_efficiency=0.88,
+    depthwise_efficiency=0.39,
+    vector_efficiency=0.044,
+    latency_hiding_warps=1.0,
+    block_prologue_clocks=0.0,
+    gemm_prologue_clocks=0.0,
+    wave_quantisation=1.0,
+    overlap_norm=1.95,
+    dram_efficiency=0.9,
+    transform_efficiency=0.215,
+    l2_bytes_per_clock_per_sm=29.0,
+    beyond_core_cache_factor=0.34,
+    kernel_gap_us=2.9,
+    transform_ramp_us=0.0,
+    stream_ramp_us=0.0,
+    interference=0.02,
+)
+#: The thread of a stream calls the library itself: a call is part of the work (the gap), and nothing is issued ahead. What a
+#: synchronisation costs is handing work to the threads and waiting for them.
+_OVERHEADS = EngineOverheads(
+    dispatch_us=0.0,
+    dispatch_kernel_us=0.0,
+    library_call_us=0.0,
+    library_kernel_us=0.0,
+    bare_launch_us=0.0,
+    event_us=0.0,
+    synchronise_us=10.0,
+    graph_gap_factor=1.0,
+    fork_us=10.0,
+    join_us=10.0,
+)
+
+KIND = DeviceKind(
+    noun="CPU",
+    multiprocessors="cores",
+    needs=frozenset({"core_cache_bytes"}),
+    lacks=frozenset(),
+    # Files of before the kind was a field of its own say "cpu" where a GPU has its compute capability.
+    limits={"": _LIMITS, "cpu": _LIMITS},
+    parameters={"cpu": _PARAMETERS},
+    engines={"cpu": EngineCosts(_OVERHEADS)},
+    ranges={"cpu": Ranges((1, 256), (0.5, 6.2), (0.25, 1152), (2, 1200), (0.25, 6144), (1, 1000))},
+    # What measured calls of one thread tell.
+    kernels=ParameterSpace(
+        (
+            FittedParameter("gemm_efficiency", 0.1, 1.0),
+            FittedParameter("implicit_gemm_efficiency", 0.1, 1.0),
+            FittedParameter("depthwise_efficiency", 0.01, 1.0),
+            FittedParameter("vector_efficiency", 0.002, 1.0, True),
+            FittedParameter("overlap_norm", 1.0, 10.0),
+            FittedParameter("dram_efficiency", 0.3, 1.0),
+            FittedParameter("transform_efficiency", 0.05, 1.0),
+            FittedParameter("l2_bytes_per_clock_per_sm", 1.0, 128.0, True),
+            FittedParameter("beyond_core_cache_factor", 0.1, 1.0),
+            FittedParameter("l2_resident_fraction", 0.0, 1.0),
+            FittedParameter("kernel_gap_us", 0.5, 100.0, True),
+        )
+    ),
+    # Threads call the library themselves; what is left is handing work over. Cores may share less than they have.
+    concurrency=ParameterSpace(
+        (FittedParameter("interference", 0.0, 1.0), FittedParameter("synchronise_us", 0.5, 200.0))
+    ),
+    launches=ParameterSpace(()),
+    tensor_cores=ParameterSpace(()),
+    borrows=False,
+)

@@ -1,0 +1,115 @@
+"""The numbers of a convolution that its algorithms need."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from iossim.hardware.lowering.step import Step
+from iossim.ir.ops.conv import Conv
+from iossim.ir.ops.conv_backward import ConvBackwardData, ConvBackwardFilter
+from iossim.ir.types import Precision
+
+#: Precisions whose tensors are fp32, so that an algorithm in fp32 arithmetic may serve them.
+FP32_STORED = (Precision.FP32, Precision.TF32)
+
+
+@dataclass(frozen=True, slots=True)
+class ConvolutionShape:
+    """A convolution of ``batch`` images of ``channels`` with ``filters``; spatial sizes of any rank."""
+
+    batch: int
+    channels: int
+    filters: int
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    groups: int
+    input_size: tuple[int, ...]
+    output_size: tuple[int, ...]
+    element_bytes: int
+    #: Arithmetic of the epilogue: bias and activation.
+    epilogue_flops: int
+    precision: Precision
+
+    @staticmethod
+    def of(step: Step) -> ConvolutionShape:
+        """The numbers of a step that is a convolution; of a gradient those of the convolution that it is of."""
+        op, made = step.op, step.outputs[0]
+        first, second = (operand.type for operand in step.operands[:2])
+        assert isinstance(op, Conv | ConvBackwardData | ConvBackwardFilter)
+        if isinstance(op, Conv):
+            x, weight, y = first, second, made
+        elif isinstance(op, ConvBackwardData):
+            x, weight, y = made, second, first
+        else:
+            x, weight, y = first, made, second
+        own = 2 * y.elements * math.prod(weight.shape[1:])
+        return ConvolutionShape(
+            x.shape[0],
+            x.shape[1],
+            weight.shape[0],
+            weight.shape[2:],
+            op.strides,
+            op.dilations,
+            op.groups,
+            x.shape[2:],
+            y.shape[2:],
+            x.dtype.bytes,
+            max(0, step.flops - own),
+            step.precision,
+        )
+
+    @property
+    def pixels(self) -> int:
+        """Output positions of the whole batch."""
+        return self.batch * math.prod(self.output_size)
+
+    @property
+    def input_bytes(self) -> int:
+        """Bytes of the input that are read: a stride beyond the kernel skips some."""
+        read = 1
+        for size, out, kernel, stride in zip(
+            self.input_size, self.output_size, self.kernel, self.strides, strict=True
+        ):
+            read *= min(size, out * min(kernel, stride) + max(0, kernel - stride))
+        return self.batch * self.channels * read * self.element_bytes
+
+    @property
+    def weight_bytes(self) -> int:
+        return self.filters * self.channels // self.groups * math.prod(self.kernel) * self.element_bytes
+
+    @property
+    def output_bytes(self) -> int:
+        return self.filters * self.pixels * self.element_bytes
+
+    @property
+    def turned(self) -> ConvolutionShape:
+        """The convolution of the output's gradient with the filter turned round, which makes that of the input; at stride 1."""
+        return replace(
+            self,
+            channels=self.filters,
+            filters=self.channels,
+            input_size=self.output_size,
+            output_size=self.input_size,
+        )
+
+    @property
+    def of_a_group(self) -> ConvolutionShape:
+        """The convolution that one of its groups is."""
+        return replace(
+            self,
+            channels=self.channels // self.groups,
+            filters=self.filters // self.groups,
+            groups=1,
+            epilogue_flops=self.epilogue_flops // self.groups,
+        )
+
+    @property
+    def is_dense_unit_stride(self) -> bool:
+        """One group, stride 1, no dilation: what the fast algorithms take."""
+        return self.groups == 1 and all(s == 1 for s in self.strides) and all(d == 1 for d in self.dilations)
+
+    @property
+    def is_depthwise(self) -> bool:
+        return self.groups > 1 and self.groups == self.channels

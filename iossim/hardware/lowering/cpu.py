@@ -1,0 +1,175 @@
+"""CPUs: a step runs on one thread, as a library call that is one block on one core.
+
+The candidates are those of ONNX Runtime's own library (MLAS). *nchw* leaves tensors as they lie: a convolution gathers the
+windows of the input as columns and multiplies matrices. *nchwc* blocks channels, so that a vector register holds one
+block of them: the arithmetic is faster and gathers nothing, but a tensor is reordered before the call and behind it. It
+needs channels that divide evenly: by four for a convolution's input, unless that has fewer than a block, and by the
+block for pooling.
+
+Weights count as operands like others: between two uses they wait in the last-level cache, if it holds them. Bytes moved
+are those between core and caches, so that what is packed, gathered or reordered counts again. How often it counts, and
+what a strided window costs, is no published figure: it is what 200 measured operators of four networks show.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from iossim.hardware.compute_capability import WARP_THREADS
+from iossim.hardware.lowering.channels_last import as_channels_first
+from iossim.hardware.lowering.convolution_shape import ConvolutionShape
+from iossim.hardware.lowering.kernel import Candidate, Kernel, WorkClass, ceil_div
+from iossim.hardware.lowering.step import Operand, Step
+from iossim.hardware.lowering.target import Families, Target
+from iossim.ir.ops.identity import Identity
+from iossim.ir.ops.pool import AveragePool, MaxPool
+from iossim.ir.types import Precision, TensorType
+
+#: Channels of a block: the fp32 lanes of an AVX-512 register.
+BLOCK = 16
+#: What the input channels of a blocked convolution are a multiple of.
+ALIGNMENT = 4
+#: A product packs the columns of its input: so often they are moved where they are the input itself, where windows are
+#: gathered from runs of neighbours, and where they are gathered value by value, at a stride.
+PACKED, GATHERED, GATHERED_AT_STRIDE = 2.0, 5.0, 10.0
+#: Pooling at a stride reads no runs of neighbours either.
+STRIDED_WINDOW = 1.5
+
+FAMILIES = Families()
+
+
+@FAMILIES.lowers("conv")
+def convolution(step: Step) -> list[Candidate]:
+    """In blocks of channels where it may be, and as tensors lie."""
+    shape = ConvolutionShape.of(step)
+    plain = _candidate(step, "nchw", WorkClass.CORE_PRODUCT, step.flops, _moved(step) + _column_bytes(shape))
+    return [*_blocked_convolution(step, shape), plain]
+
+
+@FAMILIES.lowers("max_pool", "average_pool")
+def pooling(step: Step) -> list[Candidate]:
+    """In blocks of channels where they divide evenly, and as tensors lie."""
+    assert isinstance(step.op, MaxPool | AveragePool)
+    slower = STRIDED_WINDOW if any(stride > 1 for stride in step.op.strides) else 1.0
+    window = _candidate(step, "nchw", WorkClass.CORE_WINDOW, round(step.flops * slower), _moved(step))
+    if step.operands[0].type.shape[1] % BLOCK:
+        return [window]
+    return [_candidate(step, "nchwc", WorkClass.CORE_BLOCKED_WINDOW, step.flops, 2 * _moved(step)), window]
+
+
+@FAMILIES.lowers(
+    "conv_nhwc", "max_pool_nhwc", "average_pool_nhwc", "global_average_pool_nhwc", "global_max_pool_nhwc"
+)
+def channels_last(step: Step) -> list[Candidate]:
+    """As NCHW, between a copy of the input and one of the output: the library's fp32 kernels take no NHWC."""
+    first = as_channels_first(step)
+    (before,), (after,) = (_copy(moved).kernels for moved in (first.operands[0].type, first.outputs[0]))
+    return [replace(one, kernels=(before, *one.kernels, after)) for one in FAMILIES[first.op.kind](first)]
+
+
+@FAMILIES.lowers(
+    "gemm", "matmul", "conv_transpose", "conv_backward_data", "conv_backward_filter", "quantized_conv",
+    "quantized_matmul", "integer_matmul", "lstm", "gru", "rnn",
+)  # fmt: skip
+def product(step: Step) -> list[Candidate]:
+    """A matrix product, whatever is multiplied."""
+    return [_candidate(step, "nchw", WorkClass.CORE_PRODUCT, step.flops, _moved(step))]
+
+
+@FAMILIES.lowers(
+    "global_average_pool",
+    "global_max_pool",
+    "max_pool_backward",
+    "average_pool_backward",
+    "local_response_norm",
+    "reduce",
+    "cumsum",
+    "arg_extreme",
+    "top_k",
+    "resize",
+)
+def reduction(step: Step) -> list[Candidate]:
+    """Arithmetic over windows or rows of the input."""
+    return [_candidate(step, "nchw", WorkClass.CORE_WINDOW, step.flops, _moved(step))]
+
+
+@FAMILIES.lowers("gather", "gather_elements", "gather_nd")
+def pick(step: Step) -> list[Candidate]:
+    """Of the data as much is read as is picked."""
+    return _stream(replace(step, operands=(Operand(step.outputs[0]), *step.operands[1:])))
+
+
+@FAMILIES.lowers("softmax", "log_softmax", "layer_norm", "rms_norm", "instance_norm", "group_norm")
+def normalisation(step: Step) -> list[Candidate]:
+    """Three passes over the input."""
+    return _stream(step, passes=3)
+
+
+@FAMILIES.lowers(
+    "add", "mul", "nary", "where", "cast", "prelu", "quantize", "dequantize", "dynamic_quantize", "batch_norm", "relu",
+    "clip", "sigmoid", "unary", "hardmax", "concat", "slice", "split", "transpose", "pad", "expand", "tile",
+    "depth_to_space", "space_to_depth", "identity", "reshape", "flatten", "foreign",
+)  # fmt: skip
+def stream(step: Step) -> list[Candidate]:
+    """Element-wise chains and copies, and what only ONNX knows: each byte moved once."""
+    return _stream(step)
+
+
+def _copy(moved: TensorType) -> Candidate:
+    step = Step(Identity(), (Operand(moved),), (moved,), 0, Precision.FP32)
+    return _candidate(step, "nchw", WorkClass.CORE_STREAM, 0, 2 * moved.bytes)
+
+
+#: The thread of a stream calls the library itself, so that recorded stages are calls, not graphs; a core runs one at a time.
+TARGET = Target(FAMILIES, _copy, runs_one_kernel_per_sm=True, records_graphs=False, has_warps=False)
+
+
+def _stream(step: Step, passes: int = 1) -> list[Candidate]:
+    moved = _moved(step) + (passes - 1) * step.activation_bytes
+    return [_candidate(step, "nchw", WorkClass.CORE_STREAM, 0, moved)]
+
+
+def _candidate(step: Step, algorithm: str, work_class: WorkClass, flops: int, moved_bytes: int) -> Candidate:
+    kernel = Kernel(
+        f"{algorithm}_{step.op.kind}",
+        work_class,
+        1,
+        WARP_THREADS,
+        0,
+        0,
+        flops,
+        step.activation_bytes + step.weight_bytes,
+        0,
+        step.bytes_written,
+        moved_bytes,
+        step.precision,
+    )
+    return Candidate(algorithm, (kernel,))
+
+
+def _moved(step: Step) -> int:
+    return step.activation_bytes + step.weight_bytes + step.bytes_written
+
+
+def _column_bytes(shape: ConvolutionShape) -> int:
+    """What is moved to make columns of the input's windows."""
+    columns = shape.channels * math.prod(shape.kernel) * shape.pixels * shape.element_bytes
+    if any(stride > 1 for stride in shape.strides):
+        return round(GATHERED_AT_STRIDE * columns)
+    return round((PACKED if math.prod(shape.kernel) == 1 else GATHERED) * columns)
+
+
+def _blocked_convolution(step: Step, shape: ConvolutionShape) -> list[Candidate]:
+    if len(shape.kernel) != 2:
+        return []
+    reads_blocks = shape.channels >= BLOCK
+    if reads_blocks and shape.channels % ALIGNMENT:
+        return []
+    if shape.groups > 1 and not (shape.is_depthwise and reads_blocks):
+        return []
+    # Blocks that are not full cost as much as full ones.
+    padding = ceil_div(shape.filters, BLOCK) * BLOCK / shape.filters
+    reordered = step.bytes_written + (step.operands[0].type.bytes if reads_blocks else 0)
+    work_class = WorkClass.CORE_BLOCKED_WINDOW if shape.groups > 1 else WorkClass.CORE_BLOCKED
+    return [_candidate(step, "nchwc", work_class, round(step.flops * padding), _moved(step) + reordered)]

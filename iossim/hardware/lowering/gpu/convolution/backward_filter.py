@@ -1,0 +1,111 @@
+"""The gradient of a filter as a matrix product: filters by channels x window, over the output pixels of all images.
+
+That has few output tiles and a long inner dimension, so that it is split: each block takes a part of the pixels. What the
+parts make is added up in one of two ways (Chetlur et al., 2014; cuDNN's manual says which algorithm is deterministic):
+
+- with atomic additions to the result, which is cleared before (ALGO_0, and ALGO_3 by a table of offsets): no workspace, and every
+  addition goes through L2;
+- by a kernel of its own, from a workspace (ALGO_1), which is as large as the parts: how often a library splits is its own
+  affair, so that each number of parts is a candidate.
+
+No data set has measured these kernels. They are taken to be as efficient as the forward kernels that gather alike: by a table
+(ALGO_1, ALGO_3), or without (ALGO_0). On tensor cores, as the forward product of the same sizes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+from iossim.hardware.compute_capability import TENSOR_CORES
+from iossim.hardware.lowering.convolution_shape import FP32_STORED, ConvolutionShape
+from iossim.hardware.lowering.gpu.convolution.workspace import offset_table_bytes
+from iossim.hardware.lowering.gpu.matrix_product import (
+    LEAST_INNER,
+    TILE_64X64,
+    TILE_128X32,
+    TILE_128X64,
+    TILE_128X128,
+    Product,
+    index_kernel,
+    parts_bytes,
+    product_kernel,
+    split_products,
+    stream_kernel,
+)
+from iossim.hardware.lowering.gpu.tensor_core_product import GENERATIONS, tensor_products
+from iossim.hardware.lowering.kernel import Candidate, WorkClass
+from iossim.ir.types import Precision
+
+_TILES = (TILE_128X128, TILE_128X64, TILE_64X64, TILE_128X32)
+#: Blocks add up atomically however many there are; beyond this they have little of the inner dimension each.
+_ATOMIC_SPLITS = (1, 2, 4, 8, 16, 32, 64)
+
+
+def product_of(shape: ConvolutionShape) -> Product:
+    """The product of every group."""
+    return Product(
+        shape.filters // shape.groups,
+        shape.channels // shape.groups * math.prod(shape.kernel),
+        shape.pixels,
+        shape.input_bytes + shape.output_bytes,
+        0,
+        shape.weight_bytes,
+        shape.element_bytes,
+        Precision.FP32 if shape.precision in FP32_STORED else shape.precision,
+        shape.groups,
+    )
+
+
+def atomic(shape: ConvolutionShape, *, by_table: bool) -> Iterator[Candidate]:
+    """ALGO_3 with a table of offsets, ALGO_0 without."""
+    product = product_of(shape)
+    work_class = WorkClass.IMPLICIT_PRECOMP_GEMM if by_table else WorkClass.IMPLICIT_GEMM
+    name = "filter_gradient_by_table" if by_table else "filter_gradient"
+    values = product.bytes_written // shape.element_bytes
+    clear = stream_kernel("clear", values, 0, activation_bytes=0, bytes_written=product.bytes_written)
+    before = (clear, index_kernel("compute_offsets")) if by_table else (clear,)
+    table_bytes = offset_table_bytes(shape) if by_table else 0
+    for tile in _TILES:
+        for split in _ATOMIC_SPLITS:
+            if split > 1 and product.inner < split * LEAST_INNER:
+                break
+            kernel = product_kernel(product, tile, work_class, split, shape.epilogue_flops, name)
+            # The parts meet in L2: only their sum goes to DRAM.
+            added = replace(kernel, bytes_written=product.bytes_written)
+            yield Candidate(kernel.name, (*before, added), table_bytes)
+
+
+def summed(shape: ConvolutionShape) -> Iterator[Candidate]:
+    """ALGO_1: the parts written, then summed in order."""
+    offsets, table_bytes = index_kernel("compute_offsets"), offset_table_bytes(shape)
+    for tile in _TILES:
+        for kernels in split_products(
+            product_of(shape),
+            tile,
+            WorkClass.IMPLICIT_PRECOMP_GEMM,
+            shape.epilogue_flops,
+            "filter_gradient_in_order",
+        ):
+            yield Candidate(kernels[0].name, (offsets, *kernels), table_bytes + parts_bytes(kernels))
+
+
+def on_tensor_cores(shape: ConvolutionShape) -> Iterator[Candidate]:
+    """ALGO_1 where there are tensor cores for the precision; of one group."""
+    having = TENSOR_CORES.get(shape.precision)
+    if having is None or shape.groups > 1:
+        return
+    product = replace(product_of(shape), precision=shape.precision)
+    for generation in GENERATIONS:
+        if not generation.architectures & having:
+            continue
+        for kernels in tensor_products(
+            product, generation, WorkClass.TENSOR_CONVOLUTION, extra_flops=shape.epilogue_flops
+        ):
+            yield Candidate(
+                f"filter_gradient_{kernels[0].name}",
+                kernels,
+                parts_bytes(kernels),
+                architectures=generation.architectures & having,
+            )

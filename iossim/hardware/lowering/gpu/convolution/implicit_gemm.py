@@ -1,0 +1,78 @@
+"""Convolution as a matrix product of pixels by filters that gathers its operand on the fly.
+
+Rows are output pixels, columns filters, the inner dimension is channels x window (Chetlur et al., 2014, cuDNN). Most
+kernels gather by a table of offsets that a small kernel computes before (cuDNN's IMPLICIT_PRECOMP_GEMM); their tiles begin
+at 128x32. Two compute each offset where it is needed (its IMPLICIT_GEMM), slower and without that launch: one with 32x32
+tiles, which is what few pixels and 1x1 kernels take, and one with 64x256. Launch records of cuDNN's forward convolutions show no split of the inner dimension, so there is none here: with few output tiles the
+device stays partly idle, which is what concurrent groups fill.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+from iossim.hardware.lowering.convolution_shape import ConvolutionShape
+from iossim.hardware.lowering.gpu.convolution.workspace import offset_table_bytes
+from iossim.hardware.lowering.gpu.matrix_product import (
+    TILE_128X32,
+    TILE_128X64,
+    TILE_128X128,
+    Product,
+    Tile,
+    index_kernel,
+    product_kernel,
+)
+from iossim.hardware.lowering.kernel import Candidate, WorkClass
+
+_TILES = (TILE_128X128, TILE_128X64, TILE_128X32)
+#: 64 threads of 4x4 outputs, and 256 of 8x8; none of the tiles that products share.
+_IMPLICIT_TILES = (Tile(32, 32, 64, 64, 4_352), Tile(64, 256, 256, 122, 20_608))
+
+
+def implicit_gemm(shape: ConvolutionShape) -> Iterator[Candidate]:
+    """Every tile; grouped convolutions are one product a group, in one launch."""
+    yield from by_table(shape)
+    yield from without_table(shape)
+
+
+def by_table(shape: ConvolutionShape) -> Iterator[Candidate]:
+    """IMPLICIT_PRECOMP_GEMM."""
+    offsets = index_kernel("compute_offsets")
+    for tile in _TILES:
+        kernel = product_kernel(
+            _product(shape),
+            tile,
+            WorkClass.IMPLICIT_PRECOMP_GEMM,
+            extra_flops=shape.epilogue_flops,
+            name="implicit_gemm",
+        )
+        yield Candidate(kernel.name, (offsets, kernel), offset_table_bytes(shape))
+
+
+def without_table(shape: ConvolutionShape) -> Iterator[Candidate]:
+    """IMPLICIT_GEMM."""
+    for tile in _IMPLICIT_TILES:
+        kernel = product_kernel(
+            _product(shape),
+            tile,
+            WorkClass.IMPLICIT_GEMM,
+            extra_flops=shape.epilogue_flops,
+            name="implicit_convolve",
+        )
+        yield Candidate(kernel.name, (replace(kernel, tile=""),))
+
+
+def _product(shape: ConvolutionShape) -> Product:
+    return Product(
+        shape.pixels,
+        shape.filters // shape.groups,
+        shape.channels // shape.groups * math.prod(shape.kernel),
+        shape.input_bytes,
+        shape.weight_bytes,
+        shape.output_bytes,
+        shape.element_bytes,
+        shape.precision,
+        shape.groups,
+    )

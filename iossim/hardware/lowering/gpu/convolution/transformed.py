@@ -1,0 +1,126 @@
+"""Convolution in another domain, where it is one batched matrix product: what Winograd's and Fourier's transforms share.
+
+Of the three tensors of a convolution (input, filter, output) two are transformed, multiplied at each point of the domain, and
+the product transformed back to the third. Which the third is tells the direction: the output, or the filter for its
+gradient. (The input for its own: that is a convolution of the output's gradient with the filter turned round.)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from iossim.hardware.lowering.convolution_shape import ConvolutionShape
+from iossim.hardware.lowering.gpu.matrix_product import Product, Tile, product_kernel, stream_kernel
+from iossim.hardware.lowering.kernel import Kernel, WorkClass
+from iossim.ir.types import Precision
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """A transform of ``tiles`` tiles, in all images, to ``points`` values each."""
+
+    name: str
+    points: int
+    tiles: int
+    value_bytes: int
+    #: Arithmetic of a transformed value, and of a multiply-add of two.
+    flops_per_value: int
+    flops_per_step: int
+    #: Whether transformed filters pass through L2 as weights do, or stay there.
+    filters_are_weights: bool
+
+
+def convolved(shape: ConvolutionShape, domain: Domain, tile: Tile) -> tuple[Kernel, ...]:
+    """Input and filter to the domain, their product, and that back to the output."""
+    data, filters, output = _values(shape, domain)
+    weights = filters * domain.value_bytes if domain.filters_are_weights else 0
+    product = Product(
+        domain.tiles,
+        shape.filters,
+        shape.channels,
+        (data + filters) * domain.value_bytes - weights,
+        weights,
+        output * domain.value_bytes,
+        shape.element_bytes,
+        Precision.FP32,
+        domain.points,
+        flops_per_step=domain.flops_per_step,
+    )
+    return (
+        _to(domain, "data", data, shape.input_bytes),
+        _filter_to(shape, domain, filters),
+        product_kernel(product, tile, WorkClass.WINOGRAD_GEMM),
+        stream_kernel(
+            f"{domain.name}_output",
+            output,
+            domain.flops_per_value * output + shape.epilogue_flops,
+            activation_bytes=output * domain.value_bytes,
+            bytes_written=shape.output_bytes,
+            work_class=WorkClass.TRANSFORM,
+        ),
+    )
+
+
+def filter_gradient(shape: ConvolutionShape, domain: Domain, tile: Tile) -> tuple[Kernel, ...]:
+    """Input and the output's gradient to the domain, their product over all tiles, and that back to the filter."""
+    data, filters, output = _values(shape, domain)
+    product = Product(
+        shape.filters,
+        shape.channels,
+        domain.tiles,
+        (data + output) * domain.value_bytes,
+        0,
+        filters * domain.value_bytes,
+        shape.element_bytes,
+        Precision.FP32,
+        domain.points,
+        flops_per_step=domain.flops_per_step,
+    )
+    return (
+        _to(domain, "data", data, shape.input_bytes),
+        _to(domain, "gradient", output, shape.output_bytes),
+        product_kernel(product, tile, WorkClass.WINOGRAD_GEMM),
+        stream_kernel(
+            f"{domain.name}_filter_gradient",
+            filters,
+            domain.flops_per_value * filters + shape.epilogue_flops,
+            activation_bytes=filters * domain.value_bytes,
+            bytes_written=shape.weight_bytes,
+            work_class=WorkClass.FILTER_TRANSFORM,
+        ),
+    )
+
+
+def _values(shape: ConvolutionShape, domain: Domain) -> tuple[int, int, int]:
+    data, filters, output = (
+        domain.points * pairs
+        for pairs in (
+            domain.tiles * shape.channels,
+            shape.filters * shape.channels,
+            domain.tiles * shape.filters,
+        )
+    )
+    return data, filters, output
+
+
+def _to(domain: Domain, what: str, values: int, read_bytes: int) -> Kernel:
+    return stream_kernel(
+        f"{domain.name}_{what}",
+        values,
+        domain.flops_per_value * values,
+        activation_bytes=read_bytes,
+        bytes_written=values * domain.value_bytes,
+        work_class=WorkClass.TRANSFORM,
+    )
+
+
+def _filter_to(shape: ConvolutionShape, domain: Domain, values: int) -> Kernel:
+    return stream_kernel(
+        f"{domain.name}_filter",
+        values,
+        domain.flops_per_value * values,
+        activation_bytes=0,
+        weight_bytes=shape.weight_bytes,
+        bytes_written=values * domain.value_bytes,
+        work_class=WorkClass.FILTER_TRANSFORM,
+    )

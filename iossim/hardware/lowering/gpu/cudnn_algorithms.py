@@ -1,0 +1,151 @@
+"""cuDNN's algorithms of a convolution in its three directions, and the kernels that each may launch.
+
+A library that chooses for itself takes the fastest of a family's candidates (``families.convolution``, set against
+measurements). One that is told an algorithm runs that, also if it would never choose it: so explicit GEMM and the transform of
+whole images are here alone. Of an algorithm's candidates the fastest runs; where they differ in workspace (ALGO_1), each is one
+that it may be asked for.
+
+Availability as cuDNN's manual has it: transforms want stride and dilation 1 and two dimensions; Winograd fused 3x3, non-fused 3x3 or 5x5;
+FFT a padded image of up to 256 and tiled FFT a window of up to 16 (32 by the manual, where few outputs of a tile are left);
+DIRECT is not implemented; fused Winograd has no gradient of filters. All are in every cuDNN since 6.
+
+Libraries before cuDNN 7 know no groups, so that frameworks call them group by group, in one workspace; so are groups
+called here, beside the kernels of later ones that take all groups in a launch.
+
+Gradients of the input at stride 1 are convolutions with the filter turned round, and are taken to run as those do: ALGO_1 as
+IMPLICIT_PRECOMP_GEMM. With a stride ALGO_1 is what runs a transposed convolution (``families.transposed_convolution``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from enum import StrEnum
+
+from iossim.hardware.lowering.convolution_shape import FP32_STORED, ConvolutionShape
+from iossim.hardware.lowering.gpu.convolution import backward_data, backward_filter, implicit_gemm
+from iossim.hardware.lowering.gpu.convolution.depthwise import depthwise
+from iossim.hardware.lowering.gpu.convolution.explicit_gemm import explicit_gemm
+from iossim.hardware.lowering.gpu.convolution.fft import fft, fft_of_filter, whole_fft, whole_fft_of_filter
+from iossim.hardware.lowering.gpu.convolution.grouped import grouped
+from iossim.hardware.lowering.gpu.convolution.winograd import fused, non_fused, non_fused_of_filter
+from iossim.hardware.lowering.gpu.families.transposed_convolution import transposed_convolution
+from iossim.hardware.lowering.gpu.tensor_core_convolution import tensor_core_convolution
+from iossim.hardware.lowering.kernel import Candidate
+from iossim.hardware.lowering.step import Step
+from iossim.ir.types import Precision
+
+
+class Algorithm(StrEnum):
+    """By cuDNN's names."""
+
+    IMPLICIT_GEMM = "implicit_gemm"
+    IMPLICIT_PRECOMP_GEMM = "implicit_precomp_gemm"
+    GEMM = "gemm"
+    DIRECT = "direct"
+    FFT = "fft"
+    FFT_TILING = "fft_tiling"
+    WINOGRAD = "winograd"
+    WINOGRAD_NONFUSED = "winograd_nonfused"
+    ALGO_0 = "algo_0"
+    ALGO_1 = "algo_1"
+    ALGO_3 = "algo_3"
+
+
+Algorithms = Mapping[str, list[Candidate]]
+
+#: More groups than these are not called one by one.
+_MOST_CALLS = 32
+
+
+def forward(step: Step) -> Algorithms:
+    """The eight forward algorithms; no candidates of DIRECT."""
+    shape = ConvolutionShape.of(step)
+    found = _by_group(shape, _forward(_one(shape)))
+    if shape.groups > 1:
+        lanes = _on_lanes(shape)
+        found[Algorithm.IMPLICIT_GEMM] += [*depthwise(shape), *grouped(shape), *implicit_gemm.without_table(lanes)]
+        found[Algorithm.IMPLICIT_PRECOMP_GEMM] += implicit_gemm.by_table(lanes)
+    return found
+
+
+def of_data(step: Step) -> Algorithms:
+    """The six algorithms of backward data."""
+    shape = ConvolutionShape.of(step)
+    scattered = [*backward_data.scattered(shape)]
+    if set(shape.strides) | set(shape.dilations) != {1}:
+        return {Algorithm.ALGO_0: scattered, Algorithm.ALGO_1: transposed_convolution(step)}
+    turned = shape.turned
+    in_order = [
+        *implicit_gemm.by_table(_on_lanes(turned)),
+        *tensor_core_convolution(turned, is_called_by_engine=False),
+        *depthwise(turned),
+    ]
+    return {
+        Algorithm.ALGO_0: scattered,
+        Algorithm.ALGO_1: in_order,
+        **_by_group(turned, _transforms(_one(turned))),
+    }
+
+
+def of_filter(step: Step) -> Algorithms:
+    """The six algorithms of backward filter."""
+    shape = ConvolutionShape.of(step)
+    one = _on_lanes(_one(shape))
+    transforms: dict[str, list[Candidate]] = {
+        Algorithm.FFT: [*whole_fft_of_filter(one)],
+        Algorithm.WINOGRAD_NONFUSED: [*non_fused_of_filter(one)],
+        Algorithm.FFT_TILING: [*fft_of_filter(one)],
+    }
+    return {
+        Algorithm.ALGO_0: [*backward_filter.atomic(shape, by_table=False)],
+        Algorithm.ALGO_1: [*backward_filter.summed(shape), *backward_filter.on_tensor_cores(shape)],
+        Algorithm.ALGO_3: [*backward_filter.atomic(shape, by_table=True)],
+        **_by_group(shape, transforms),
+    }
+
+
+def _forward(shape: ConvolutionShape) -> dict[str, list[Candidate]]:
+    """Of a convolution of one group."""
+    lanes = _on_lanes(shape)
+    return {
+        Algorithm.IMPLICIT_GEMM: [*implicit_gemm.without_table(lanes)],
+        Algorithm.IMPLICIT_PRECOMP_GEMM: [*implicit_gemm.by_table(lanes), *tensor_core_convolution(shape)],
+        Algorithm.GEMM: [*explicit_gemm(lanes)],
+        Algorithm.DIRECT: [],
+        **_transforms(shape),
+    }
+
+
+def _transforms(shape: ConvolutionShape) -> dict[str, list[Candidate]]:
+    """The algorithms in another domain, of a convolution of one group."""
+    lanes = _on_lanes(shape)
+    return {
+        Algorithm.FFT: [*whole_fft(lanes)],
+        Algorithm.FFT_TILING: [*fft(lanes)],
+        Algorithm.WINOGRAD: [*fused(lanes)],
+        Algorithm.WINOGRAD_NONFUSED: [*non_fused(lanes)],
+    }
+
+
+def _by_group(shape: ConvolutionShape, of_one: Mapping[str, list[Candidate]]) -> dict[str, list[Candidate]]:
+    """What groups that are called one by one run as, from what one of them does; nothing where they are too many."""
+    if shape.groups == 1:
+        return dict(of_one)
+    calls = shape.groups if shape.groups <= _MOST_CALLS else 0
+    return {
+        algorithm: [
+            replace(one, algorithm=f"group_by_group_{one.algorithm}", kernels=one.kernels * calls)
+            for one in candidates
+            if calls
+        ]
+        for algorithm, candidates in of_one.items()
+    }
+
+
+def _one(shape: ConvolutionShape) -> ConvolutionShape:
+    return shape if shape.groups == 1 else shape.of_a_group
+
+
+def _on_lanes(shape: ConvolutionShape) -> ConvolutionShape:
+    return replace(shape, precision=Precision.FP32) if shape.precision in FP32_STORED else shape

@@ -1,0 +1,87 @@
+"""Convolutions: the candidates of every algorithm that applies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from iossim.hardware.compute_capability import TENSOR_CORES
+from iossim.hardware.lowering.convolution_shape import FP32_STORED, ConvolutionShape
+from iossim.hardware.lowering.gpu.convolution.depthwise import depthwise
+from iossim.hardware.lowering.gpu.convolution.fft import fft
+from iossim.hardware.lowering.gpu.convolution.grouped import grouped
+from iossim.hardware.lowering.gpu.convolution.implicit_gemm import implicit_gemm
+from iossim.hardware.lowering.gpu.convolution.winograd import winograd
+from iossim.hardware.lowering.gpu.cudnn_algorithms import Algorithms, of_data, of_filter
+from iossim.hardware.lowering.gpu.registry import FAMILIES
+from iossim.hardware.lowering.gpu.tensor_core_convolution import tensor_core_convolution
+from iossim.hardware.lowering.gpu.tensor_core_product import without_tensor_cores
+from iossim.hardware.lowering.kernel import OF_TODAY, Candidate, Libraries, WorkClass
+from iossim.hardware.lowering.step import Step
+from iossim.ir.types import Precision
+
+
+@FAMILIES.lowers("conv")
+def convolution(step: Step) -> list[Candidate]:
+    """Grouped kernels by the age of the library, Winograd, FFT and implicit GEMM; the fastest is chosen later."""
+    elsewhere, beside = _without_tensor_cores(ConvolutionShape.of(step))
+    return [*elsewhere, *tensor_core_convolution(ConvolutionShape.of(step)), *beside]
+
+
+def on_lanes(step: Step) -> list[Candidate]:
+    """Those of them that multiply without tensor cores, and so read and write NCHW."""
+    return [one for part in _without_tensor_cores(ConvolutionShape.of(step)) for one in part]
+
+
+def _without_tensor_cores(shape: ConvolutionShape) -> tuple[list[Candidate], list[Candidate]]:
+    """What runs where there are none for the precision, and what runs beside them."""
+    if shape.groups > 1:
+        # What is not depthwise has no kernel of its own in today's libraries: a product a group.
+        current = list(depthwise(shape)) or [replace(one, libraries=OF_TODAY) for one in implicit_gemm(shape)]
+        return [*current, *grouped(shape)], []
+    lanes = replace(shape, precision=Precision.FP32) if shape.precision in FP32_STORED else shape
+    return _on_lanes([*winograd(lanes), *fft(lanes), *implicit_gemm(lanes)], shape.precision)
+
+
+def _on_lanes(found: list[Candidate], precision: Precision) -> tuple[list[Candidate], list[Candidate]]:
+    """Kernels on FP32 lanes where there are no tensor cores for the precision, and those that run beside them."""
+    if precision not in TENSOR_CORES:
+        return found, []
+    # Where there are tensor cores, the library's choice is among their kernels.
+    others = (replace(one, architectures=without_tensor_cores(precision, one.architectures)) for one in found)
+    return [one for one in others if one.architectures], list(_beside_tensor_cores(found, precision))
+
+
+@FAMILIES.lowers("conv_backward_data")
+def gradient_of_data(step: Step) -> list[Candidate]:
+    """Whatever algorithm is fastest."""
+    return _of_any(of_data(step), step.precision)
+
+
+@FAMILIES.lowers("conv_backward_filter")
+def gradient_of_filter(step: Step) -> list[Candidate]:
+    """Whatever algorithm is fastest."""
+    return _of_any(of_filter(step), step.precision)
+
+
+def _of_any(algorithms: Algorithms, precision: Precision) -> list[Candidate]:
+    by_unit: dict[bool, list[Candidate]] = {False: [], True: []}
+    for one in (one for candidates in algorithms.values() for one in candidates):
+        by_unit[any(kernel.work_class is WorkClass.TENSOR_CONVOLUTION for kernel in one.kernels)].append(one)
+    elsewhere, beside = _on_lanes(by_unit[False], precision)
+    return [*elsewhere, *by_unit[True], *beside]
+
+
+def _beside_tensor_cores(on_lanes: list[Candidate], precision: Precision) -> Iterator[Candidate]:
+    """What a framework's heuristics choose among besides: kernels on FP32 lanes read tensors as they lie.
+
+    They serve tf32 on an A100 and an RTX A6000 where images have few channels, and are two to five times as fast there as
+    products with transforms around them. The published engine never takes them.
+    """
+    if precision not in FP32_STORED:
+        return
+    having = TENSOR_CORES[precision]
+    for one in on_lanes:
+        architectures = having if one.architectures is None else one.architectures & having
+        if architectures:
+            yield replace(one, architectures=architectures, libraries=frozenset({Libraries.CURRENT}))

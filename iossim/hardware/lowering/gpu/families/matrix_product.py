@@ -1,0 +1,103 @@
+"""Dense layers and matrix products: cuBLAS.
+
+cuBLAS stores matrices by columns, so the columns of a product here are the rows of its tiles: recorded grids of dense
+layers have ``ceil(columns / tile rows)`` by ``ceil(rows / tile columns)`` blocks.
+"""
+
+from __future__ import annotations
+
+from iossim.hardware.compute_capability import TENSOR_CORES, Architecture
+from iossim.hardware.lowering.gpu.matrix_product import (
+    BATCHED_TILES,
+    SINCE_VOLTA,
+    TILE_32X32,
+    TILE_32X128,
+    TILE_64X32,
+    TILE_64X64,
+    TILE_64X128,
+    TILE_128X32,
+    TILE_128X64,
+    TILE_128X128,
+    Product,
+    parts_bytes,
+    product_kernel,
+    split_products,
+)
+from iossim.hardware.lowering.gpu.registry import FAMILIES
+from iossim.hardware.lowering.gpu.tensor_core_product import (
+    GENERATIONS,
+    SPLITS,
+    UNSPLIT,
+    tensor_products,
+    without_tensor_cores,
+)
+from iossim.hardware.lowering.kernel import Candidate, Kernel, WorkClass
+from iossim.hardware.lowering.step import Step
+from iossim.ir.ops.gemm import Gemm
+from iossim.ir.ops.stacked_product import stacked_product
+
+#: Tiles, and where kernels for them are.
+_TILES = {
+    TILE_128X128: SINCE_VOLTA,
+    TILE_128X64: SINCE_VOLTA,
+    TILE_64X128: SINCE_VOLTA,
+    TILE_64X64: None,
+    TILE_128X32: None,
+    TILE_32X128: None,
+    TILE_64X32: SINCE_VOLTA,
+    TILE_32X32: SINCE_VOLTA,
+}
+
+
+@FAMILIES.lowers("gemm", "matmul")
+def matrix_product(step: Step) -> list[Candidate]:
+    """Every tile and split; of a stack, what are not rows or columns of one product is one batched launch."""
+    y = step.outputs[0]
+    a, b = (operand.type.shape for operand in step.operands[:2])
+    trans_a, trans_b = (step.op.trans_a, step.op.trans_b) if isinstance(step.op, Gemm) else (False, False)
+    stack = stacked_product(a[::-1] if trans_a else a, b[::-1] if trans_b else b)
+    # How many there are of each side, and whether the inner dimension is the contiguous one there.
+    rows = stack.rows, not trans_a or stack.rows == 1
+    columns = stack.columns, trans_b or stack.columns_are_vectors
+    neighbours, others = (rows, columns) if stack.rows_are_neighbours else (columns, rows)
+    product = Product(
+        neighbours[0],
+        others[0],
+        stack.inner,
+        step.activation_bytes,
+        step.weight_bytes,
+        step.bytes_written,
+        y.dtype.bytes,
+        step.precision,
+        stack.count,
+        rows_are_strided=neighbours[1],
+        columns_are_strided=others[1],
+    )
+    extra = max(0, step.flops - 2 * y.elements * stack.inner)
+    on_lanes: list[tuple[tuple[Kernel, ...], frozenset[Architecture] | None]]
+    if stack.count > 1:
+        on_lanes = [
+            ((product_kernel(product, tile, WorkClass.GEMM, extra_flops=extra),), architectures)
+            for tile, architectures in BATCHED_TILES.items()
+        ]
+    else:
+        on_lanes = [
+            (kernels, architectures)
+            for tile, architectures in _TILES.items()
+            for kernels in split_products(product, tile, WorkClass.GEMM, extra)
+        ]
+    found = [_candidate(kernels, without_tensor_cores(step.precision, where)) for kernels, where in on_lanes]
+    having = TENSOR_CORES.get(step.precision, frozenset())
+    found += [
+        _candidate(kernels, generation.architectures & having)
+        for generation in GENERATIONS
+        if generation.architectures & having
+        for kernels in tensor_products(
+            product, generation, extra_flops=extra, splits=SPLITS if stack.count == 1 else UNSPLIT
+        )
+    ]
+    return found
+
+
+def _candidate(kernels: tuple[Kernel, ...], architectures: frozenset[Architecture] | None) -> Candidate:
+    return Candidate(kernels[0].name, kernels, parts_bytes(kernels), architectures=architectures)

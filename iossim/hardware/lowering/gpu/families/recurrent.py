@@ -1,0 +1,64 @@
+"""Recurrent layers: one product for the inputs of all time steps, then a small product and an element-wise kernel a step.
+
+That is cuDNN's standard algorithm. Its persistent kernels, which keep the weights in registers, are not modelled.
+"""
+
+from __future__ import annotations
+
+from iossim.hardware.lowering.gpu.matrix_product import TILES, Product, product_kernel, stream_kernel
+from iossim.hardware.lowering.gpu.registry import FAMILIES
+from iossim.hardware.lowering.kernel import Candidate, WorkClass
+from iossim.hardware.lowering.step import Step
+from iossim.ir.ops.recurrent import Recurrent
+
+
+@FAMILIES.lowers("lstm", "gru", "rnn")
+def recurrent(step: Step) -> list[Candidate]:
+    """A candidate for each tile of the products. Directions run in the same launches."""
+    op = step.op
+    assert isinstance(op, Recurrent)
+    x = step.operands[0].type
+    steps, batch = (x.shape[1], x.shape[0]) if op.batch_first else (x.shape[0], x.shape[1])
+    size, columns, d = x.dtype.bytes, op.gates * op.hidden, op.directions
+    gates_bytes, state_bytes = batch * columns * d * size, batch * op.hidden * d * size
+    whole = Product(
+        columns,
+        steps * batch,
+        x.shape[2],
+        x.bytes,
+        d * columns * x.shape[2] * size,
+        steps * gates_bytes,
+        size,
+        step.precision,
+        d,
+    )
+    one = Product(
+        columns,
+        batch,
+        op.hidden,
+        state_bytes,
+        d * columns * op.hidden * size,
+        gates_bytes,
+        size,
+        step.precision,
+        d,
+    )
+    products = 2 * steps * batch * d * columns * (x.shape[2] + op.hidden)
+    cell = stream_kernel(
+        "recurrent_cell",
+        batch * op.hidden * d,
+        max(0, step.flops - products) // steps,
+        activation_bytes=2 * gates_bytes + state_bytes,
+        bytes_written=2 * state_bytes,
+    )
+    return [
+        Candidate(
+            f"recurrent_{tile}",
+            (
+                product_kernel(whole, tile, WorkClass.GEMM),
+                *(product_kernel(one, tile, WorkClass.GEMM), cell) * steps,
+            ),
+            steps * gates_bytes,
+        )
+        for tile in TILES
+    ]

@@ -1,0 +1,220 @@
+"""Tiled matrix products: the kernel behind dense layers, convolutions, and the middle of Winograd and FFT.
+
+A block computes one tile of the output; a tile that hangs over the edge costs as much as a full one. Splitting the
+inner dimension over several blocks (split-K) fills the device where the output has few tiles, and adds a reduction.
+Tile shapes, threads and registers are those that the names and launch records of cuBLAS's and cuDNN's fp32 kernels
+tell (``sgemm_128x64``: 128 threads, 8x8 outputs a thread; ``sgemm_32x32_sliced1x4``: four slices of the inner
+dimension inside a block); registers are typical of kernels that hold 64 accumulators a thread.
+
+The libraries' kernels for Kepler, Maxwell and Pascal have fewer tiles for dense products than those from Volta on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from iossim.hardware.compute_capability import Architecture
+from iossim.hardware.lowering.kernel import Kernel, Panels, WorkClass, ceil_div
+from iossim.hardware.lowering.step import Step
+from iossim.ir.types import Precision
+
+#: The inner dimension is walked in steps of this many.
+INNER_STEP = 8
+SPLITS = (1, 2, 3, 4, 6, 8, 12, 16)
+#: Splitting stops where a block would walk less of the inner dimension than this.
+LEAST_INNER = 64
+#: Splitting pays only where the output has few tiles.
+MOST_TILES_TO_SPLIT = 256
+#: Generations that run the libraries' older kernels.
+BEFORE_VOLTA = frozenset({Architecture.KEPLER, Architecture.MAXWELL, Architecture.PASCAL})
+SINCE_VOLTA = frozenset(Architecture) - BEFORE_VOLTA
+SINCE_AMPERE = SINCE_VOLTA - {Architecture.VOLTA, Architecture.TURING}
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """The part of the output that one block computes, and what the block holds."""
+
+    rows: int
+    columns: int
+    threads: int
+    registers: int
+    shared_bytes: int
+
+    def __str__(self) -> str:
+        return f"{self.rows}x{self.columns}"
+
+
+TILE_128X128 = Tile(128, 128, 256, 122, 16_640)
+TILE_128X64 = Tile(128, 64, 128, 122, 12_544)
+TILE_64X128 = Tile(64, 128, 128, 122, 12_544)
+TILE_128X32 = Tile(128, 32, 256, 57, 16_384)
+TILE_32X128 = Tile(32, 128, 256, 57, 16_384)
+TILE_64X64 = Tile(64, 64, 64, 118, 8_448)
+TILE_64X32 = Tile(64, 32, 128, 70, 12_288)
+TILE_32X32 = Tile(32, 32, 128, 86, 16_896)
+TILES = (TILE_128X128, TILE_128X64, TILE_64X128, TILE_128X32, TILE_32X128, TILE_64X64, TILE_64X32, TILE_32X32)
+
+#: Of stacks of products the libraries have few kernels, and search for none: what cuBLAS launches for ``bmm`` in recordings of
+#: five generations, whatever the sizes, but for matrices of a few elements.
+BATCHED_TILES = {
+    TILE_128X128: SINCE_AMPERE,
+    TILE_128X64: BEFORE_VOLTA | {Architecture.TURING},
+    TILE_64X64: frozenset({Architecture.VOLTA, Architecture.TURING}),
+    TILE_32X128: frozenset({Architecture.VOLTA}),
+    TILE_128X32: frozenset({Architecture.VOLTA, Architecture.TURING}),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """``count`` independent products ``[rows, inner] @ [inner, columns]`` and the unique bytes of their operands."""
+
+    rows: int
+    columns: int
+    inner: int
+    activation_bytes: int
+    weight_bytes: int
+    bytes_written: int
+    element_bytes: int
+    precision: Precision
+    count: int = 1
+    #: Arithmetic of a multiply-add: 2, or 8 for complex numbers.
+    flops_per_step: int = 2
+    #: Whether the inner dimension is the contiguous one of each operand.
+    rows_are_strided: bool = False
+    columns_are_strided: bool = False
+
+
+def tiles(product: Product, tile: Tile) -> int:
+    """Output tiles of all the products."""
+    return ceil_div(product.rows, tile.rows) * ceil_div(product.columns, tile.columns) * product.count
+
+
+def product_kernel(
+    product: Product, tile: Tile, work_class: WorkClass, split: int = 1, extra_flops: int = 0, name: str = ""
+) -> Kernel:
+    """The product with one tile shape, its inner dimension split ``split`` ways; called ``name``, or as its class."""
+    blocks = tiles(product, tile) * split
+    inner = ceil_div(ceil_div(product.inner, split), INNER_STEP) * INNER_STEP
+    written = product.bytes_written * split
+    loaded = blocks * (tile.rows + tile.columns) * inner * product.element_bytes * (product.flops_per_step // 2)
+    return Kernel(
+        f"{name or work_class}_{tile}" + (f"_split{split}" if split > 1 else ""),
+        work_class,
+        blocks,
+        tile.threads,
+        tile.registers,
+        tile.shared_bytes,
+        blocks * tile.rows * tile.columns * inner * product.flops_per_step + extra_flops,
+        product.activation_bytes,
+        product.weight_bytes,
+        written,
+        loaded + written,
+        product.precision,
+        str(tile),
+        _panels(product, tile) if work_class is WorkClass.GEMM else None,
+    )
+
+
+def _panels(product: Product, tile: Tile) -> Panels:
+    row_bytes = product.rows * product.inner * product.element_bytes
+    column_bytes = product.columns * product.inner * product.element_bytes
+    return Panels(
+        ceil_div(product.rows, tile.rows),
+        ceil_div(product.columns, tile.columns),
+        row_bytes,
+        column_bytes,
+        product.inner,
+        row_bytes * product.rows_are_strided + column_bytes * product.columns_are_strided,
+    )
+
+
+def split_products(
+    product: Product, tile: Tile, work_class: WorkClass, extra_flops: int = 0, name: str = ""
+) -> Iterator[tuple[Kernel, ...]]:
+    """The product as one kernel, and with its inner dimension split, each followed by the reduction."""
+    count = tiles(product, tile)
+    for split in SPLITS:
+        if split == 1:
+            yield (product_kernel(product, tile, work_class, 1, extra_flops, name),)
+        elif count <= MOST_TILES_TO_SPLIT and product.inner >= split * LEAST_INNER:
+            yield product_kernel(product, tile, work_class, split, name=name), reduction(product, split, extra_flops)
+
+
+def parts_bytes(kernels: Sequence[Kernel]) -> int:
+    """The workspace of a product of :func:`split_products`: what the parts of the inner dimension write to be summed."""
+    return kernels[0].bytes_written if len(kernels) > 1 else 0
+
+
+def reduction(product: Product, split: int, extra_flops: int) -> Kernel:
+    """Sum of the parts that split-K wrote."""
+    elements = product.rows * product.columns * product.count
+    return stream_kernel(
+        "split_reduction",
+        elements,
+        elements * (split - 1) + extra_flops,
+        activation_bytes=product.bytes_written * split,
+        bytes_written=product.bytes_written,
+    )
+
+
+def stream_kernel(
+    name: str,
+    elements: int,
+    flops: int,
+    *,
+    activation_bytes: int,
+    bytes_written: int,
+    weight_bytes: int = 0,
+    work_class: WorkClass = WorkClass.STREAM,
+) -> Kernel:
+    """A kernel that makes ``elements`` outputs in order, four a thread in blocks of 128 threads.
+
+    Addresses and loads are instructions too: each output counts a few besides its arithmetic.
+    """
+    return Kernel(
+        name,
+        work_class,
+        max(1, ceil_div(elements, 512)),
+        128,
+        32,
+        0,
+        flops + 4 * elements,
+        activation_bytes,
+        weight_bytes,
+        bytes_written,
+        activation_bytes + weight_bytes + bytes_written,
+    )
+
+
+#: Multiply-adds in a clock of the SM whose clocks :func:`row_kernel` counts.
+ROW_LANES = 64
+
+
+def row_kernel(step: Step, rows: int, threads: int, sm_clocks: float) -> Kernel:
+    """A kernel with a block of ``threads`` for each of ``rows``, whose elements it reads twice.
+
+    What it issues (merging of statistics, exponentials, addresses) is told in clocks of an SM of four schedulers, all
+    blocks together, and stands as the arithmetic of that many clocks of 64 lanes.
+    """
+    return Kernel(
+        step.op.kind,
+        WorkClass.ROW,
+        max(1, rows),
+        threads,
+        32,
+        0,
+        max(step.flops, round(2 * ROW_LANES * sm_clocks)),
+        step.activation_bytes,
+        step.weight_bytes,
+        step.bytes_written,
+        2 * step.activation_bytes + step.weight_bytes + step.bytes_written,
+        reread_bytes=step.activation_bytes,
+    )
+
+
+def index_kernel(name: str) -> Kernel:
+    """A table that a library computes before its convolution: a launch whose work is nothing beside it."""
+    return Kernel(name, WorkClass.INDEX, 1, 128, 32, 0, 0, 0, 0, 0, 0)

@@ -1,0 +1,7 @@
+"""Which function lowers each kind of op for GPUs; the files of ``families`` register theirs here."""
+
+from __future__ import annotations
+
+from iossim.hardware.lowering.target import Families
+
+FAMILIES = Families()

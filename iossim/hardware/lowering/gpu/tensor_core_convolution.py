@@ -1,0 +1,122 @@
+"""Convolutions on tensor cores: implicit products of pixels by filters whose operands lie as NHWC.
+
+An engine whose tensors are fp32 and NCHW, and whose library multiplies in tf32 by default, pays for that with every call:
+the input and the filters are transformed to NHWC before, the output back after, and bias and activation are a kernel of
+their own (a 1x1 filter is the same in both layouts). The engine's operators on an A100 and an RTX 3070 show it: a
+convolution that the product takes 5 us for takes 30 us where the filter is 1x1, and 55 where it is larger; five kernels and
+seven of 5 to 7 us each. It is not faster with NHWC tensors, as its library transforms those of fp32 too; those of today have
+kernels that read and write NHWC as it lies (``families/channels_last.py``).
+
+Half-precision tensors are taken to lie as NHWC already: on a V100 and a T4, fp16 convolutions called directly take no
+longer than their products do.
+
+On Volta and Turing a step along the inner dimension stays within one position of the window: few channels are padded to a
+whole step, as the first layers of networks show there (17 to 24 TFLOP/s, padding counted). Later kernels pad channels to
+one load only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from iossim.hardware.compute_capability import TENSOR_CORES
+from iossim.hardware.lowering.convolution_shape import FP32_STORED, ConvolutionShape
+from iossim.hardware.lowering.gpu.layout import layout_kernel
+from iossim.hardware.lowering.gpu.matrix_product import Product, stream_kernel
+from iossim.hardware.lowering.gpu.tensor_core_product import (
+    GENERATIONS,
+    SPLITS,
+    UNSPLIT,
+    Generation,
+    tensor_products,
+)
+from iossim.hardware.lowering.kernel import Candidate, Kernel, WorkClass, ceil_div
+
+#: Bytes of channels that are loaded at once.
+_LOAD_BYTES = 16
+
+
+def tensor_core_convolution(
+    shape: ConvolutionShape, *, is_called_by_engine: bool = True, lies_as_wanted: bool = False
+) -> Iterator[Candidate]:
+    """Every tile of every generation that multiplies the precision; of one group only.
+
+    The published engine calls bias and activation with every convolution; others where there are any. Tensors that lie as
+    wanted, filters too, are not transformed.
+    """
+    having = TENSOR_CORES.get(shape.precision)
+    if having is None or shape.groups > 1:
+        return
+    for generation in GENERATIONS:
+        architectures = generation.architectures & having
+        if not architectures:
+            continue
+        before, after = _around(shape, lies_as_wanted) if shape.precision in FP32_STORED else ((), ())
+        if not (is_called_by_engine or shape.epilogue_flops):
+            after = after[:-1]
+        transforms = [kernel for kernel in (*before, *after) if kernel.work_class is WorkClass.LAYOUT]
+        # cuDNN 7 splits no inner dimension of a convolution; the kernels of version 8 do.
+        splits = UNSPLIT if generation is GENERATIONS[0] else SPLITS
+        extra_flops = 0 if after else shape.epilogue_flops
+        for kernels in tensor_products(
+            _product(shape, generation),
+            generation,
+            WorkClass.TENSOR_CONVOLUTION,
+            extra_flops=extra_flops,
+            splits=splits,
+        ):
+            workspace = sum(kernel.bytes_written for kernel in (*transforms, *kernels[:-1]))
+            yield Candidate(
+                f"implicit_gemm_{kernels[0].name}",
+                (*before, *kernels, *after),
+                workspace,
+                architectures=architectures,
+            )
+
+
+def _channels(shape: ConvolutionShape, generation: Generation | None) -> int:
+    """Channels with their padding; those of transformed tensors without a ``generation``."""
+    is_stepwise = generation is GENERATIONS[0]
+    piece = (generation.step_bytes if generation and is_stepwise else _LOAD_BYTES) // shape.element_bytes
+    return ceil_div(shape.channels, piece) * piece
+
+
+def _product(shape: ConvolutionShape, generation: Generation) -> Product:
+    return Product(
+        shape.pixels,
+        shape.filters,
+        _channels(shape, generation) * math.prod(shape.kernel),
+        shape.input_bytes,
+        shape.weight_bytes,
+        shape.output_bytes,
+        shape.element_bytes,
+        shape.precision,
+    )
+
+
+def _around(shape: ConvolutionShape, lies_as_wanted: bool) -> tuple[tuple[Kernel, ...], tuple[Kernel, ...]]:
+    """What runs before and after the product of fp32 tensors. Of NHWC only channels that fill no load are padded."""
+    padded = _channels(shape, None)
+    window = math.prod(shape.kernel)
+    positions = math.prod(shape.input_size)
+    before, after = [], []
+    if not lies_as_wanted or padded > shape.channels:
+        whole = shape.batch * shape.channels * positions * shape.element_bytes
+        before.append(layout_kernel("nchw_to_nhwc", shape.batch, padded, positions, whole))
+    if window > 1:
+        before.append(layout_kernel("compute_offsets", 1, 1, 1))
+        if not lies_as_wanted:
+            before.append(layout_kernel("filters_to_nhwc", shape.filters, padded, window, 0, shape.weight_bytes))
+    if not lies_as_wanted:
+        made = math.prod(shape.output_size)
+        after.append(layout_kernel("nhwc_to_nchw", shape.batch, shape.filters, made, shape.output_bytes))
+    outputs = shape.pixels * shape.filters
+    epilogue = stream_kernel(
+        "bias_activation",
+        outputs,
+        outputs + shape.epilogue_flops,
+        activation_bytes=shape.output_bytes,
+        bytes_written=shape.output_bytes,
+    )
+    return tuple(before), (*after, epilogue)

@@ -1,0 +1,135 @@
+"""A kernel as the simulator sees it, and the candidates that an op may run as.
+
+A kernel is a grid of equal thread blocks with the resources that each block holds, the arithmetic that all blocks do
+(tile padding included) and the bytes that they move. Its duration is the kernel model's affair, not the lowering's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from iossim.hardware.compute_capability import Architecture
+from iossim.ir.types import Precision
+
+
+class WorkClass(StrEnum):
+    """What a kernel mostly does: the key of its efficiency."""
+
+    GEMM = "gemm"  #: matrix product
+    TENSOR = "tensor"  #: matrix product on tensor cores
+    TENSOR_CONVOLUTION = "tensor_convolution"  #: convolution as one, which gathers an operand
+    #: cuDNN's: convolution as a matrix product that gathers its operand by precomputed offsets
+    IMPLICIT_PRECOMP_GEMM = "implicit_precomp_gemm"
+    IMPLICIT_GEMM = "implicit_gemm"  #: cuDNN's: the same, with each offset computed where it is needed
+    WINOGRAD_FUSED = "winograd_fused"  #: Winograd convolution in one kernel
+    WINOGRAD_GEMM = "winograd_gemm"  #: batched product between separate transforms (Winograd, FFT)
+    DEPTHWISE = "depthwise"  #: a window over each channel, with weights, an output a thread
+    GROUPED = "grouped"  #: implicit products of a few channels each: cuDNN's way of depthwise and grouped convolution
+    WINDOW = "window"  #: pooling
+    AVERAGE_WINDOW = "average_window"  #: cuDNN's pooling by the mean
+    STREAM = "stream"  #: element-wise, copies, sums of split products: reads and writes in order
+    ROW = "row"  #: a block a row, which goes over it more than once: layer norm, long softmax
+    NARROW_STREAM = "narrow_stream"  #: the same, each thread one half-precision element at a time
+    TRANSFORM = "transform"  #: data to or from the Winograd or frequency domain
+    FILTER_TRANSFORM = "filter_transform"  #: weights to the Winograd or frequency domain
+    TILE_GENERATION = "tile_generation"  #: weights to the tiles of one-kernel Winograd
+    LAYOUT = "layout"  #: a tensor from NCHW to NHWC or back
+    INDEX = "index"  #: a table of offsets: a launch and no work to speak of
+    CORE_PRODUCT = "core_product"  #: on a core: matrix product, and convolution by one
+    CORE_BLOCKED = "core_blocked"  #: convolution in blocks of channels, into and out of which tensors are reordered
+    CORE_BLOCKED_WINDOW = "core_blocked_window"  #: the same of windows over each channel: depthwise and pooling
+    CORE_WINDOW = "core_window"  #: pooling as tensors lie
+    CORE_STREAM = "core_stream"  #: element-wise and copies
+
+
+class Libraries(StrEnum):
+    """Whose kernels an engine calls, where the age of the libraries decides which there are."""
+
+    CUDNN_7 = "cudnn 7"  #: cuDNN 7.6, which the published engine calls
+    CUDNN_8 = "cudnn 8"  #: cuDNN 8 and later, called for every op that it has
+    CURRENT = "current"  #: frameworks' own kernels and libraries of today
+
+
+#: Those that call cuDNN for all that it has; and those whose cuDNN is of today.
+ALL_OF_CUDNN = frozenset({Libraries.CUDNN_7, Libraries.CUDNN_8})
+OF_TODAY = frozenset({Libraries.CUDNN_8, Libraries.CURRENT})
+
+
+class Panels(NamedTuple):
+    """The operands of a matrix product as its blocks load them: a panel of rows and one of columns each.
+
+    The grid is ``row_tiles`` by ``column_tiles`` blocks, rows fastest; ``row_bytes`` and ``column_bytes`` are the whole
+    operands, read along an inner dimension of ``inner`` elements. ``strided_bytes`` are of the operands whose inner
+    dimension is the contiguous one: a panel of those lies strewn over the whole operand.
+    """
+
+    row_tiles: int
+    column_tiles: int
+    row_bytes: int
+    column_bytes: int
+    inner: int
+    strided_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One kernel launch. Bytes are unique bytes of each operand, before any cache."""
+
+    name: str
+    work_class: WorkClass
+    blocks: int
+    threads_per_block: int
+    registers_per_thread: int
+    shared_bytes_per_block: int
+    #: Arithmetic of all blocks together; a multiply-add is two.
+    flops: int
+    #: Activations and intermediate results read: in L2 if the kernel before left them there.
+    activation_bytes: int
+    #: Weights read: from DRAM, as a whole network's weights pass through L2 between two uses.
+    weight_bytes: int
+    bytes_written: int
+    #: Traffic between the SMs and L2: operands count as often as blocks load them.
+    l2_bytes: int
+    #: Arithmetic precision; tensor cores do it where the device has them for it.
+    precision: Precision = Precision.FP32
+    #: Output tile of a block of a matrix product, as ``128x64``.
+    tile: str = ""
+    #: What the blocks of a library's dense product load; None for every other kernel.
+    panels: Panels | None = None
+    #: Steps that a block takes along the inner dimension, one after another, in products on tensor cores; 0 elsewhere.
+    steps: int = 0
+    #: Time of such a step over one whose operands lie as the kernel wants them.
+    slowdown: float = 1.0
+    #: Activations that a block reads again: from L2 if all that the resident blocks go over fits there.
+    reread_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One way to run an op: kernels one after another in one stream.
+
+    ``is_library_call`` tells a cuDNN or cuBLAS call, which costs the host more than a bare launch. ``architectures`` are
+    those whose libraries have these kernels, None for all of the kind; ``libraries`` those that have them, None for any.
+    """
+
+    algorithm: str
+    kernels: tuple[Kernel, ...]
+    workspace_bytes: int = 0
+    is_library_call: bool = True
+    architectures: frozenset[Architecture] | None = None
+    libraries: frozenset[Libraries] | None = None
+
+    def runs_on(self, architecture: str) -> bool:
+        """Whether the libraries for an architecture have the kernels."""
+        return self.architectures is None or architecture in self.architectures
+
+    def is_in(self, libraries: Libraries) -> bool:
+        """Whether libraries have the kernels."""
+        return self.libraries is None or libraries in self.libraries
+
+
+def ceil_div(count: int, size: int) -> int:
+    """How many pieces of ``size`` cover ``count``."""
+    return -(-count // size)

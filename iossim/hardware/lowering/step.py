@@ -1,0 +1,49 @@
+"""What is lowered: a step of a unit, one op with everything that was fused into it.
+
+A family of ops registers a function that turns a step into candidates; the files of ``iossim.hardware.lowering.gpu.families`` are
+found by discovery. An op kind without a family is priced as one streaming kernel.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from iossim.ir.op import Op
+from iossim.ir.types import Precision, TensorType
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A tensor that a step reads."""
+
+    type: TensorType
+    is_weight: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One op, or a fused chain that ends in it.
+
+    ``operands`` are those of the anchor op, in its order, or all that an element-wise chain reads from outside.
+    ``outputs`` are the types that are written; ``flops`` counts fused ops too. ``fused_reads`` is what the element-wise ops
+    that an anchor takes along read besides its operands: a residual, say.
+    """
+
+    op: Op
+    operands: tuple[Operand, ...]
+    outputs: tuple[TensorType, ...]
+    flops: int
+    precision: Precision
+    fused_reads: tuple[Operand, ...] = ()
+
+    @property
+    def activation_bytes(self) -> int:
+        return sum(operand.type.bytes for operand in self.operands if not operand.is_weight)
+
+    @property
+    def weight_bytes(self) -> int:
+        return sum(operand.type.bytes for operand in self.operands if operand.is_weight)
+
+    @property
+    def bytes_written(self) -> int:
+        return sum(output.bytes for output in self.outputs)

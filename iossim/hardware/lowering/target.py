@@ -1,0 +1,121 @@
+"""A target: how one kind of device runs ops. ``iossim/hardware/lowering/KIND`` (a module or a package) holds it as ``TARGET``.
+
+A profile's ``kind`` selects its target; nothing else of iossim asks which kinds there are. What ops are fused into one
+step is common to all (:mod:`iossim.hardware.lowering.unit`), since networks are cut into units before a device is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+
+from iossim.base.errors import DeviceError
+from iossim.hardware.lowering.kernel import Candidate
+from iossim.hardware.lowering.step import Step
+from iossim.hardware.profile import DeviceProfile
+from iossim.ir.types import TensorType
+
+Lower = Callable[[Step], list[Candidate]]
+
+
+class Families(dict[str, Lower]):
+    """Which function lowers each kind of op: what a target's modules register with :meth:`lowers`."""
+
+    def lowers(self, *kinds: str) -> Callable[[Lower], Lower]:
+        """Register the decorated function for op kinds."""
+
+        def register(lower: Lower) -> Lower:
+            self.update(dict.fromkeys(kinds, lower))
+            return lower
+
+        return register
+
+
+@dataclass(frozen=True)
+class Target:
+    """What lowering asks of a kind of device.
+
+    ``families`` says for each op kind what its steps may run as, on whatever architecture of the kind, and ``copy`` what
+    copies a tensor. ``algorithms`` sorts what a library could be told to run by the library's names, of op kinds that it has such
+    names for; some of it no library would choose by itself, and no family has it. ``runs_one_kernel_per_sm``: further kernels queue while each SM (or core) has one; otherwise registers,
+    shared memory, warps and slots alone limit them. ``records_graphs``: measured stages were replayed as CUDA graphs, not
+    issued call by call. ``has_warps``: an account of resident warps means something.
+    """
+
+    families: Mapping[str, Lower]
+    copy: Callable[[TensorType], Candidate]
+    algorithms: Mapping[str, Callable[[Step], Mapping[str, Sequence[Candidate]]]] = field(default_factory=dict)
+    runs_one_kernel_per_sm: bool = False
+    records_graphs: bool = True
+    has_warps: bool = True
+
+
+def target_of(profile: DeviceProfile) -> Target:
+    """The target of a device; raises DeviceError where its kind has none."""
+    return _target(profile.kind)
+
+
+@cache
+def _target(kind: str) -> Target:
+    name = f"iossim.hardware.lowering.{kind}"
+    if find_spec(name) is None:
+        raise DeviceError(f"no lowering for devices of kind {kind!r}; add a module {name} with a TARGET")
+    target = import_module(name).TARGET
+    assert isinstance(target, Target)
+    return target
+
+
+def step_candidates(step: Step, profile: DeviceProfile) -> tuple[Candidate, ...]:
+    """All that a step may run as on a device; which is fastest is chosen later.
+
+    What fused ops read besides counts to the last kernel, which computes them. Raises DeviceError for an op kind that no
+    family of the device's target lists.
+    """
+    lower = target_of(profile).families.get(step.op.kind)
+    if lower is None:
+        raise DeviceError(
+            f"op kind {step.op.kind!r} has no lowering for devices of kind {profile.kind!r}; list it in a family of "
+            f"iossim.hardware.lowering.{profile.kind}"
+        )
+    return _of_device(lower(step), step, profile)
+
+
+def step_algorithms(step: Step, profile: DeviceProfile) -> dict[str, tuple[Candidate, ...]]:
+    """What a step runs as by each algorithm that a library can be told to use, those alone that there are on the device.
+
+    Where the library has no names of its own, each candidate is an algorithm. Raises as :func:`step_candidates`.
+    """
+    sort = target_of(profile).algorithms.get(step.op.kind)
+    if sort is None:
+        return {one.algorithm: (one,) for one in step_candidates(step, profile)}
+    found = {str(name): _of_device(candidates, step, profile) for name, candidates in sort(step).items()}
+    return {name: candidates for name, candidates in found.items() if candidates}
+
+
+def _of_device(candidates: Sequence[Candidate], step: Step, profile: DeviceProfile) -> tuple[Candidate, ...]:
+    """Those that the device's architecture has, with what fused ops read besides."""
+    found = [one for one in candidates if one.runs_on(profile.architecture)]
+    if not step.fused_reads:
+        return tuple(found)
+    activation_bytes = sum(operand.type.bytes for operand in step.fused_reads if not operand.is_weight)
+    weight_bytes = sum(operand.type.bytes for operand in step.fused_reads if operand.is_weight)
+    return tuple(_reading_besides(candidate, activation_bytes, weight_bytes) for candidate in found)
+
+
+def _reading_besides(candidate: Candidate, activation_bytes: int, weight_bytes: int) -> Candidate:
+    *others, last = candidate.kernels
+    reading = replace(
+        last,
+        activation_bytes=last.activation_bytes + activation_bytes,
+        weight_bytes=last.weight_bytes + weight_bytes,
+        l2_bytes=last.l2_bytes + activation_bytes + weight_bytes,
+    )
+    return replace(candidate, kernels=(*others, reading))
+
+
+def copy_candidates(moved: TensorType, profile: DeviceProfile) -> tuple[Candidate, ...]:
+    """What a copy of a tensor may run as on a device."""
+    return (target_of(profile).copy(moved),)

@@ -1,0 +1,220 @@
+"""A unit's kernels: its ops fused into steps, and the candidates of each step.
+
+Inside a unit, what is element-wise behind a convolution or a matrix product is its epilogue, as the bias is: an activation,
+and a residual that is added, which the epilogue reads; what is element-wise before a normalisation or softmax is computed
+as that loads its input. Other neighbouring element-wise ops are one kernel, whatever their number; a concat is a kernel per
+term, and a term that an element-wise chain of the unit makes is written to its place by that chain; views cost nothing. So
+Relu-SepConv is an element-wise kernel (a sum included), a depthwise call and a pointwise call. A unit that is only an
+identity is a copy.
+
+Consumers of a merged convolution read their slices of its channels in place, through strided tensor descriptors:
+neither the merged convolution nor they pay for the separation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from iossim.hardware.lowering.kernel import Candidate
+from iossim.hardware.lowering.step import Operand, Step
+from iossim.hardware.lowering.target import step_candidates
+from iossim.hardware.profile import DeviceProfile
+from iossim.ir.graph import Graph, Node
+from iossim.ir.merging import merged_convolution
+from iossim.ir.network import BATCH_VIEW, Network, Unit
+from iossim.ir.op import Op, Role
+from iossim.ir.types import TensorType
+
+StepCandidates = tuple[tuple[Candidate, ...], ...]
+
+
+def lower_unit(network: Network, unit: Unit, profile: DeviceProfile) -> StepCandidates:
+    """For each step of a unit, in execution order, the candidates that it may run as; none for a unit of views."""
+    return tuple(step_candidates(step, profile) for step in unit_steps(network, unit))
+
+
+def lower_merged(network: Network, units: Sequence[int], profile: DeviceProfile) -> StepCandidates:
+    """The candidates of several units as one stacked convolution; raises ScheduleError where they do not merge."""
+    return (step_candidates(merged_step(network, units), profile),)
+
+
+def merged_step(network: Network, units: Sequence[int]) -> Step:
+    """Several units as one stacked convolution; raises ScheduleError where they do not merge."""
+    merged = merged_convolution(network, units)
+    x = network.graph.types[merged.input]
+    extra = merged.output.elements * (bool(merged.activation) + merged.has_bias)
+    return Step(
+        merged.op,
+        (Operand(x), Operand(merged.weight, is_weight=True)),
+        (merged.output,),
+        merged.op.flops((x, merged.weight), (merged.output,)) + extra,
+        network.precision,
+    )
+
+
+def unit_steps(network: Network, unit: Unit) -> list[Step]:
+    """The steps of a unit, in execution order; none of one that only looks at ranges of the batch."""
+    if unit.kind == BATCH_VIEW:
+        return []
+    fusion = _Fusion(network.graph, network.unit_nodes(unit))
+    return [
+        Step(op, tuple(operands), tuple(outputs), flops, network.precision, tuple(fused_reads))
+        for op, operands, outputs, flops, fused_reads in fusion.steps()
+    ]
+
+
+def main_kind(network: Network, unit: Unit) -> str:
+    """The kind of a unit's op that works most: that by which time is dealt to kinds."""
+    steps = unit_steps(network, unit)
+    most = max(steps, key=lambda step: (step.flops, step.activation_bytes + step.bytes_written), default=None)
+    return unit.kind if most is None else most.op.kind
+
+
+def unit_bytes(network: Network, unit: Unit) -> int:
+    """What a unit must move: each value from outside once, weights included, and what is needed of it outside."""
+    graph, nodes = network.graph, network.unit_nodes(unit)
+    made = {name for node in nodes for name in node.outputs}
+    read = {name for node in nodes for name in node.inputs if name and name not in made}
+    inside = {node.name for node in nodes}
+    written = {
+        name
+        for name in made
+        if name in graph.returned or any(reader.name not in inside for reader in graph.consumers[name])
+    }
+    return sum(graph.types[name].bytes for name in read | written)
+
+
+#: A kernel of element-wise ops: the op that it ends with, and, where that is another's kernel, the value it computes for it.
+_Chain = tuple[str, str]
+_Parts = tuple[Op, Sequence[Operand], Sequence[TensorType], int, Sequence[Operand]]
+
+
+class _Fusion:
+    """Which op of a unit is computed in which step.
+
+    ``chain_of`` says for each element-wise op the kernel that it is part of; ``epilogue_of`` for each product the chain that it
+    computes as it writes its result.
+    """
+
+    def __init__(self, graph: Graph, nodes: Sequence[Node]) -> None:
+        self.graph, self.nodes = graph, nodes
+        self.position = {node.name: index for index, node in enumerate(nodes)}
+        self.behind_product: set[str] = set()
+        for node in nodes:
+            if any(self._flows_from_product(node, value) for value in node.inputs):
+                self.behind_product.add(node.name)
+        self.chain_of: dict[str, _Chain] = {}
+        for node in reversed(nodes):
+            if node.op.is_elementwise:
+                chains = {self._chain_through(node, reader) for reader in self._readers(node)}
+                self.chain_of[node.name] = chains.pop() or (node.name, "") if len(chains) == 1 else (node.name, "")
+        taken = {chain: node for node in nodes if (chain := self._epilogue(node)) is not None}  # the last product's
+        self.epilogue_of = {node.name: chain for chain, node in taken.items()}
+
+    def steps(self) -> Iterator[_Parts]:
+        """The steps in order, as what a :class:`Step` is made of."""
+        graph = self.graph
+        in_epilogues = set(self.epilogue_of.values())
+        for node in self.nodes:
+            if node.op.role is Role.ANCHOR:
+                yield self._anchor(node)
+            elif node.op.is_elementwise:
+                chain = (node.name, "")
+                if self.chain_of[node.name] == chain and chain not in in_epilogues:
+                    flops, read = self._computed(chain, node.outputs)
+                    yield node.op, self._operands(read), graph.output_types(node), flops, ()
+            elif node.op.role is Role.CONCAT:
+                for value in node.inputs:
+                    flops, read = self._computed((node.name, value), (value,))
+                    yield node.op, self._operands(read), [graph.types[value]], flops, ()
+        if all(node.op.kind == "identity" for node in self.nodes):
+            first = self.nodes[0]
+            yield first.op, self._operands(first.inputs), graph.output_types(first), 0, ()
+
+    def _anchor(self, node: Node) -> _Parts:
+        """A call of its own, with the chains before and behind it that it takes along."""
+        graph = self.graph
+        flops, outputs = graph.work(node).flops, node.outputs
+        operands, fused_reads = list(node.inputs), []
+        if node.name in self.epilogue_of:
+            chain = self.epilogue_of[node.name]
+            outputs = self.nodes[self.position[chain[0]]].outputs
+            more, read = self._computed(chain, outputs)
+            flops += more
+            fused_reads = [value for value in read if value not in node.outputs]
+        if node.op.has_prologue:
+            more, read = self._computed((node.name, node.inputs[0]), node.inputs[:1])
+            flops += more
+            operands[0] = max(read, key=lambda value: graph.types[value].elements)
+            fused_reads += [value for value in read if value != operands[0]]
+        written = [graph.types[value] for value in outputs]
+        return node.op, self._operands(operands), written, flops, self._operands(fused_reads)
+
+    def _computed(self, chain: _Chain, values: Sequence[str]) -> tuple[int, list[str]]:
+        """The arithmetic of a chain that makes ``values``, and the values that it reads, each once."""
+        graph = self.graph
+        flops = 0
+        members: set[str] = set()
+        read: dict[str, None] = {}
+        pending = list(reversed(values))
+        while pending:
+            value = pending.pop()
+            producer = graph.producer.get(value)
+            if producer is None or self.chain_of.get(producer.name) != chain:
+                read[value] = None
+            elif producer.name not in members:
+                members.add(producer.name)
+                flops += graph.work(producer).flops
+                pending.extend(reversed(producer.inputs))
+        return flops, list(read)
+
+    def _flows_from_product(self, node: Node, value: str) -> bool:
+        """Whether an element-wise op reads, in its own shape, what a product with an epilogue makes, or a chain behind it."""
+        producer = self.graph.producer.get(value)
+        if not node.op.is_elementwise or producer is None or producer.name not in self.position:
+            return False
+        (made,) = self.graph.output_types(node)
+        from_product = producer.op.has_epilogue or producer.name in self.behind_product
+        return from_product and self.graph.types[value].shape == made.shape
+
+    def _readers(self, node: Node) -> list[Node]:
+        """The nodes that read a node's one output; none where something outside the unit reads it."""
+        if len(node.outputs) != 1 or node.outputs[0] in self.graph.returned:
+            return []
+        readers = self.graph.consumers[node.outputs[0]]
+        return list(readers) if all(reader.name in self.position for reader in readers) else []
+
+    def _chain_through(self, node: Node, reader: Node) -> _Chain | None:
+        """The chain that an element-wise op is part of if ``reader`` alone reads it: the reader's, or None."""
+        if reader.op.is_elementwise:
+            return self.chain_of[reader.name]
+        (value,) = node.outputs
+        takes = reader.op.role is Role.CONCAT or (reader.op.has_prologue and reader.inputs[0] == value)
+        takes = takes and reader.inputs.count(value) == 1 and node.name not in self.behind_product
+        return (reader.name, value) if takes else None
+
+    def _epilogue(self, node: Node) -> _Chain | None:
+        """The chain that a product can compute in its epilogue: all that reads it, in its shape, from what is there before it."""
+        readers = self._readers(node) if node.op.has_epilogue else []
+        chains = {self.chain_of.get(reader.name) for reader in readers}
+        chain = chains.pop() if len(chains) == 1 else None
+        if chain is None or chain[1]:
+            return None
+        last = self.nodes[self.position[chain[0]]]
+        if self.graph.output_types(last)[0].shape != self.graph.output_types(node)[0].shape:
+            return None
+        _, read = self._computed(chain, last.outputs)
+        before = {value for other in self.nodes[: self.position[node.name] + 1] for value in other.outputs}
+        inside = {value for other in self.nodes for value in other.outputs}
+        return chain if before.issuperset(inside.intersection(map(self._viewed, read))) else None
+
+    def _viewed(self, value: str) -> str:
+        """What a value is a view of in the unit: it is there as soon as that is."""
+        producer = self.graph.producer.get(value)
+        while producer is not None and producer.name in self.position and producer.op.role is Role.VIEW:
+            value = producer.inputs[0]
+            producer = self.graph.producer.get(value)
+        return value
+
+    def _operands(self, values: Iterable[str]) -> list[Operand]:
+        return [Operand(self.graph.types[value], value in self.graph.constants) for value in values]

@@ -1,0 +1,199 @@
+"""A device with some of its facts, costs or parameters replaced: twice the SMs, half the bandwidth, launches for free.
+
+Its name tells what was replaced (``v100-sxm2+sm_count=160``), and is enough to make it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import isfinite
+from typing import Any
+
+from pydantic import ValidationError
+
+from iossim.base.errors import DeviceError, did_you_mean
+from iossim.base.values import first_problem
+from iossim.hardware.device import Fact
+from iossim.hardware.parameters import EngineOverheads, ModelParameters
+from iossim.hardware.profile import Datasheet, DeviceProfile
+from iossim.ir.types import Precision
+
+
+def _facts(of_type: type[Fact[Any]]) -> tuple[str, ...]:
+    """The facts of a datasheet with values of one type."""
+    found = ((name, field.annotation) for name, field in Datasheet.model_fields.items())
+    return tuple(name for name, annotation in found if annotation in (of_type, of_type | None))
+
+
+_MIB = 1 << 20
+_GIB = 1 << 30
+_SOURCE = "what-if"
+
+#: Short names of facts, and the factor to a fact's own unit.
+_SHORT_NAMES: dict[str, tuple[str, float]] = {
+    "sms": ("sm_count", 1),
+    "cores": ("sm_count", 1),
+    "lanes": ("fp32_lanes_per_sm", 1),
+    "clock_ghz": ("boost_clock_ghz", 1),
+    "dram_gbps": ("dram_bandwidth_gbps", 1),
+    "dram_gib": ("dram_bytes", _GIB),
+    "l2_mib": ("l2_bytes", _MIB),
+    "power_w": ("board_power_w", 1),
+}
+_WHOLE = _facts(Fact[int])
+_NUMBERS = (*_WHOLE, *(name for name in _facts(Fact[float]) if name != "fp32_tflops"))
+#: ``fp16_tflops`` and so on: peaks of the reduced precisions.
+_RATES = {f"{precision}_tflops": str(precision) for precision in Precision if precision is not Precision.FP32}
+
+
+def overridable_names() -> list[str]:
+    """All that :func:`overridden` takes."""
+    return [*_NUMBERS, *_SHORT_NAMES, *_RATES, *ModelParameters.model_fields, *EngineOverheads.model_fields]
+
+
+def overridden(profile: DeviceProfile, changes: Mapping[str, float]) -> DeviceProfile:
+    """The profile with ``changes``: values by the name of a datasheet fact, a parameter or an engine overhead.
+
+    Facts have short names too: ``sms``, ``lanes``, ``clock_ghz``, ``dram_gbps``, ``dram_gib``, ``l2_mib``, ``power_w``, and
+    ``fp16_tflops`` and so on for the reduced precisions. What follows from changed facts is changed with them, unless it is
+    given too: the printed fp32 peak by SMs x lanes x clock, peaks of reduced precisions by SMs x clock (the SMs are the
+    same), and bandwidth = bus width x pin rate / 8. All else, the calibrated parameters included, is left as it is: a
+    device with twice the SMs has SMs as good as the original's, and its power limit. Intervals stay those of the
+    original's parameters; they say nothing of whether such a device can be built.
+
+    The name tells every change (:func:`changes_of` reads it), so that nothing that is kept or published for the original is taken for it. Without
+    changes the profile itself is returned. Raises DeviceError naming the change at fault.
+    """
+    if not changes:
+        return profile
+    values = _by_full_name(profile, changes)
+    data = profile.model_dump()
+    sheet, whole = _overridden_sheet(data["datasheet"], values), {}
+    for group in ("parameters", "engine"):
+        whole[group] = {**data[group], **{name: values[name] for name in values if name in data[group]}}
+    provenance = data["provenance"]
+    for told in ("spread", "resamples"):
+        provenance[told] = {name: value for name, value in provenance[told].items() if name not in values}
+    for told in ("unidentified", "at_bounds"):
+        provenance[told] = [name for name in provenance[told] if name not in values]
+    told = ", ".join(f"{name}={_exact(value)}" for name, value in values.items())
+    try:
+        return DeviceProfile.model_validate(
+            {
+                "name": f"{profile.name}+{told.replace(', ', ',')}",
+                "title": f"{profile.title}, with {told}",
+                "sources": {
+                    **profile.sources,
+                    _SOURCE: f"replaced, or following from what it replaced: {told}",
+                },
+                "datasheet": sheet,
+                **whole,
+                "provenance": provenance,
+            }
+        )
+    except ValidationError as error:
+        raise DeviceError(f"{profile.name} with {told} cannot be: {first_problem(error)}; change the value") from None
+
+
+def changes_of(name: str) -> tuple[str, dict[str, float]]:
+    """The device that ``BASE+NAME=VALUE,NAME=VALUE`` begins with, and the changes; raises DeviceError for another text."""
+    base, _, told = name.partition("+")
+    changes: dict[str, float] = {}
+    for change in told.split(","):
+        key, _, text = change.partition("=")
+        try:
+            changes[key.strip()] = float(text)
+        except ValueError:
+            raise DeviceError(
+                f"device {name!r}: {change!r} is not NAME=NUMBER; give changes as in {base}+sms=160,dram_gbps=450"
+            ) from None
+        if not isfinite(changes[key.strip()]):
+            raise DeviceError(
+                f"device {name!r}: {text.strip()} is no value that {key.strip()!r} can have; give a number"
+            )
+    return base, changes
+
+
+def _by_full_name(profile: DeviceProfile, changes: Mapping[str, float]) -> dict[str, float]:
+    """The changes by their full names and in their own units."""
+    values: dict[str, float] = {}
+    called: dict[str, str] = {}
+    for short, given in changes.items():
+        if short == "fp32_tflops":
+            raise DeviceError(
+                "fp32_tflops follows from other facts; set sm_count, fp32_lanes_per_sm or boost_clock_ghz"
+            )
+        name, factor = _SHORT_NAMES.get(short, (short, 1))
+        if name not in overridable_names():
+            raise DeviceError(f"{short!r} is nothing that a device has; {did_you_mean(short, overridable_names())}")
+        if name in values:
+            raise DeviceError(f"{called[name]!r} and {short!r} are the same; give one of them")
+        value = given * factor
+        if name in _WHOLE:
+            if factor == 1 and value != round(value):
+                raise DeviceError(f"{short!r} is {given:g}; give a whole number")
+            value = round(value)
+        if (name in _NUMBERS or name in _RATES) and value <= 0:
+            raise DeviceError(f"{short!r} is {given:g}; give more than 0")
+        if name in Datasheet.model_fields and getattr(profile.datasheet, name) is None:
+            raise DeviceError(f"{short!r} is no fact of {profile.name}; leave it out")
+        values[name], called[name] = value, short
+    return values
+
+
+def _overridden_sheet(sheet: dict[str, Any], values: Mapping[str, float]) -> dict[str, dict[str, Any] | None]:
+    """The datasheet with the changes and what follows from them."""
+    changed: dict[str, Any] = {name: value for name, value in values.items() if name in _NUMBERS}
+
+    def now(name: str) -> float:
+        return float(changed[name] if name in changed else sheet[name]["value"])
+
+    def ratio(*names: str) -> float:
+        product = 1.0
+        for name in names:
+            product *= now(name) / sheet[name]["value"]
+        return product
+
+    faster = ratio("sm_count", "fp32_lanes_per_sm", "boost_clock_ghz")
+    if faster != 1:
+        changed["fp32_tflops"] = sheet["fp32_tflops"]["value"] * faster
+    rates = {name: values[key] for key, name in _RATES.items() if key in values}
+    reduced = sheet["reduced_precision_tflops"]["value"] if sheet["reduced_precision_tflops"] else {}
+    units = ratio("sm_count", "boost_clock_ghz")
+    if rates or (reduced and units != 1):
+        changed["reduced_precision_tflops"] = {
+            **{name: value * units for name, value in reduced.items()},
+            **rates,
+        }
+    if sheet["dram_bus_bits"] and sheet["dram_pin_gbps"]:
+        _follow_bus(sheet, changed, now, ratio)
+    # How other SMs would lie in clusters nobody says.
+    dropped = {"sms_per_gpc": None} if "sm_count" in changed else {}
+    return {**sheet, **dropped, **{name: {"value": value, "source": _SOURCE} for name, value in changed.items()}}
+
+
+def _follow_bus(
+    sheet: dict[str, Any], changed: dict[str, Any], now: Callable[[str], float], ratio: Callable[..., float]
+) -> None:
+    """Bandwidth = bus width x pin rate / 8: what is not given follows, the pin rate first."""
+    bus, pin, rate = (name in changed for name in ("dram_bus_bits", "dram_pin_gbps", "dram_bandwidth_gbps"))
+    if rate and bus and pin:
+        made = now("dram_bus_bits") * now("dram_pin_gbps") / 8
+        if abs(made / now("dram_bandwidth_gbps") - 1) > 0.03:
+            raise DeviceError(
+                f"a bus of {now('dram_bus_bits'):g} bits at {now('dram_pin_gbps'):g} Gbit/s makes {made:g} GB/s, not "
+                f"{now('dram_bandwidth_gbps'):g}; leave one of the three out"
+            )
+    elif rate and pin:
+        changed["dram_bus_bits"] = round(8 * now("dram_bandwidth_gbps") / now("dram_pin_gbps"))
+    elif rate:
+        changed["dram_pin_gbps"] = 8 * now("dram_bandwidth_gbps") / now("dram_bus_bits")
+    elif bus or pin:
+        changed["dram_bandwidth_gbps"] = sheet["dram_bandwidth_gbps"]["value"] * ratio(
+            "dram_bus_bits", "dram_pin_gbps"
+        )
+
+
+def _exact(value: float) -> str:
+    """A number so that no two have the same text."""
+    return repr(int(value)) if value == int(value) and abs(value) < 1e15 else repr(value)

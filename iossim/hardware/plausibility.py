@@ -1,0 +1,184 @@
+"""Whether the facts of a profile can be those of a device: each within what its generation has, and one with another.
+
+A mistake of unit, a rate with sparsity, a clock of another board: what is off is said in words. A device that does not
+exist may be off on purpose: only what is a hundred times off keeps a profile from being used.
+
+The figures are NVIDIA's: fp32 lanes of an SM and dense rates of tensor cores from the CUDA C++ Programming Guide (table
+"Throughput of Native Arithmetic Instructions") and the whitepapers of each generation; the ranges are those of the boards
+of a generation, embedded ones included, with a fifth to spare on both sides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from iossim.hardware.profile import DeviceProfile
+from iossim.ir.types import Precision
+
+#: What stands in a template for what is to be written.
+TO_FILL_IN = "FILL_IN"
+_MIB = 1 << 20
+_GIB = 1 << 30
+_ROOM = 1.2
+#: A unit is off by a thousand, bytes by more; what is asked what-if of a device (ten times the SMs) is less than this.
+_BEYOND = 100.0
+#: How far a printed peak may be from the one computed: it is rounded, and clocks are too.
+_PEAK_TOLERANCE = 0.02
+_BANDWIDTH_TOLERANCE = 0.03
+#: Tensor rates are printed at a clock of their own, which may be lower.
+_RATE_TOLERANCE = 0.06
+
+
+#: The fp32 lanes of an SM.
+_LANES: dict[str, int] = {
+    "3.5": 192, "3.7": 192, "5.0": 128, "5.2": 128, "6.0": 64, "6.1": 128, "6.2": 128, "7.0": 64, "7.2": 64, "7.5": 64,
+    "8.0": 64, "8.6": 128, "8.7": 128, "8.9": 128, "9.0": 128, "10.0": 128, "12.0": 128,
+}  # fmt: skip
+
+_HALF, _TF32, _INT8 = Precision.FP16, Precision.TF32, Precision.INT8
+#: The most dense operations that an SM does in a clock; bf16 is as fp16.
+_OPERATIONS: dict[str, dict[Precision, int]] = {
+    "6.0": {_HALF: 256}, "6.1": {_INT8: 1024}, "6.2": {_HALF: 512, _INT8: 1024},
+    "7.0": {_HALF: 1024, _INT8: 512}, "7.2": {_HALF: 1024, _INT8: 2048}, "7.5": {_HALF: 1024, _INT8: 2048},
+    "8.0": {_TF32: 1024, _HALF: 2048, _INT8: 4096}, "8.6": {_TF32: 512, _HALF: 1024, _INT8: 2048},
+    "8.7": {_TF32: 1024, _HALF: 2048, _INT8: 4096}, "8.9": {_TF32: 512, _HALF: 1024, _INT8: 2048},
+    "9.0": {_TF32: 2048, _HALF: 4096, _INT8: 8192}, "10.0": {_TF32: 4096, _HALF: 8192, _INT8: 16384},
+    "12.0": {_TF32: 512, _HALF: 1024, _INT8: 2048},
+}  # fmt: skip
+_NO_BF16 = ("6.0", "6.1", "6.2", "7.0", "7.2", "7.5")
+
+
+def implausible(profile: DeviceProfile) -> list[str]:
+    """What is off with a profile, a sentence each that names the fact, what is expected and what it may be instead."""
+    return [
+        *_unfilled(profile),
+        *_peak(profile),
+        *_bandwidth(profile),
+        *(_of_generation(profile) if profile.compute_capability in _LANES else []),
+    ]
+
+
+def impossible(profile: DeviceProfile) -> list[str]:
+    """What no device can be, nor one that is made up on purpose: facts a hundred times off, by a mistake of unit, say."""
+    return list(_out_of_range(profile, _BEYOND))
+
+
+def _unfilled(profile: DeviceProfile) -> Iterator[str]:
+    """What a template leaves to be written, where it is text and so reads well."""
+    for name, text in {
+        "title": profile.title,
+        **{f"sources.{key}": text for key, text in profile.sources.items()},
+    }.items():
+        if TO_FILL_IN in text:
+            yield f"{name} is still {text!r}: write what it is"
+
+
+def _peak(profile: DeviceProfile) -> Iterator[str]:
+    printed, computed = profile.datasheet.fp32_tflops.value, profile.fp32_tflops
+    if abs(printed / computed - 1) <= _PEAK_TOLERANCE:
+        return
+    lanes, clock = profile.datasheet.fp32_lanes_per_sm.value, profile.boost_clock_ghz
+    slips = {
+        2.0: "is it that of another precision, or counts it a multiply-add twice?",
+        0.5: "does it count a multiply-add once?",
+        1e3: "is it in GFLOP/s?",
+        1e-3: "is the clock in MHz?",
+    }
+    otherwise = f"check {profile.device_kind.multiprocessors}, lanes and clock"
+    hint = _hint(printed / computed, _PEAK_TOLERANCE, slips, otherwise)
+    yield (
+        f"fp32_tflops is {printed:g}, but {profile.sm_count} SMs x {lanes} lanes x {clock:g} GHz x 2 make "
+        f"{computed:.4g}: {hint}"
+    )
+
+
+def _bandwidth(profile: DeviceProfile) -> Iterator[str]:
+    sheet = profile.datasheet
+    if (sheet.dram_bus_bits is None) is not (sheet.dram_pin_gbps is None):
+        lone = "dram_bus_bits" if sheet.dram_bus_bits else "dram_pin_gbps"
+        yield f"{lone} says nothing without the other of dram_bus_bits and dram_pin_gbps: give both, or none"
+    if sheet.dram_bus_bits is None or sheet.dram_pin_gbps is None:
+        return
+    computed = sheet.dram_bus_bits.value * sheet.dram_pin_gbps.value / 8
+    printed = sheet.dram_bandwidth_gbps.value
+    if abs(printed / computed - 1) > _BANDWIDTH_TOLERANCE:
+        slips = {
+            2.0: "does dram_pin_gbps leave out the double data rate?",
+            8.0: "is it in Gbit/s?",
+            1e-3: "is it in TB/s?",
+        }
+        hint = _hint(printed / computed, _BANDWIDTH_TOLERANCE, slips, "check the three")
+        yield (
+            f"dram_bandwidth_gbps is {printed:g}, but {sheet.dram_bus_bits.value} bits x {sheet.dram_pin_gbps.value:g} "
+            f"Gbit/s / 8 make {computed:.4g}: {hint}"
+        )
+
+
+def _hint(ratio: float, tolerance: float, slips: Mapping[float, str], otherwise: str) -> str:
+    """What a known slip by such a factor asks; ``otherwise`` where it is none of them."""
+    return next((asked for factor, asked in slips.items() if abs(ratio / factor - 1) <= tolerance), otherwise)
+
+
+def _of_generation(profile: DeviceProfile) -> Iterator[str]:
+    sheet, capability = profile.datasheet, profile.compute_capability
+    lanes = sheet.fp32_lanes_per_sm.value
+    if lanes != _LANES[capability]:
+        yield f"fp32_lanes_per_sm is {lanes}, an SM of compute capability {capability} has {_LANES[capability]}"
+    yield from _out_of_range(profile, _ROOM)
+    yield from _reduced_precision(profile, capability)
+
+
+def _out_of_range(profile: DeviceProfile, room: float) -> Iterator[str]:
+    """Facts that are outside the ranges of their generation, widened by a factor on both sides."""
+    sheet = profile.datasheet
+    kind = profile.device_kind
+    generation = kind.ranges[profile.architecture]
+    has = f"{profile.architecture.capitalize()} boards have" if len(kind.ranges) > 1 else f"{kind.noun}s have"
+    for name, value, (low, high), unit in (
+        ("sm_count", float(profile.sm_count), generation.sm_count, "SMs"),
+        ("boost_clock_ghz", profile.boost_clock_ghz, generation.clock_ghz, "GHz"),
+        ("l2_bytes", sheet.l2_bytes.value / _MIB, generation.l2_mib, "MiB"),
+        ("dram_bandwidth_gbps", profile.dram_bandwidth_gbps, generation.bandwidth_gbps, "GB/s"),
+        ("dram_bytes", sheet.dram_bytes.value / _GIB, generation.dram_gib, "GiB"),
+        *([("board_power_w", sheet.board_power_w.value, generation.power_w, "W")] if sheet.board_power_w else []),
+    ):
+        if not low / room <= value <= high * room:
+            yield f"{name} is {value:.4g} {unit}, {has} {low:g} to {high:g}{_unit_mistake(name, value, low, high)}"
+
+
+def _unit_mistake(name: str, value: float, low: float, high: float) -> str:
+    """A remark on a unit in which the value would be right."""
+    mistakes = {
+        "boost_clock_ghz": (("MHz", 1e-3),),
+        "l2_bytes": (("MiB", _MIB), ("KiB", 1024)),
+        "dram_bytes": (("GiB", _GIB), ("MiB", _MIB)),
+        "dram_bandwidth_gbps": (("TB/s", 1e3), ("Gbit/s", 1 / 8)),
+        "board_power_w": (("kW", 1e3), ("mW", 1e-3)),
+    }
+    for unit, factor in mistakes.get(name, ()):
+        if low <= value * factor <= high:
+            return f": was it given in {unit}?"
+    return ""
+
+
+def _reduced_precision(profile: DeviceProfile, capability: str) -> Iterator[str]:
+    for precision in Precision:
+        tflops = profile.reduced_precision_tflops(precision)
+        if tflops is None:
+            continue
+        name = f"reduced_precision_tflops {precision}"
+        if tflops < profile.fp32_tflops * (1 - _PEAK_TOLERANCE):
+            yield f"{name} is {tflops:g}, less than the fp32 peak: leave it out where it is computed as fp32"
+            continue
+        most = _OPERATIONS.get(capability, {}).get(_HALF if precision is Precision.BF16 else precision)
+        if most is None or (precision is Precision.BF16 and capability in _NO_BF16):
+            yield f"{name} is given, compute capability {capability} has no unit for it: leave it out"
+            continue
+        limit = most * profile.sm_count * profile.boost_clock_ghz / 1e3
+        if tflops > limit * (1 + _RATE_TOLERANCE):
+            sparse = (
+                " (is it the rate with sparsity? then give half)"
+                if tflops <= 2 * limit * (1 + _RATE_TOLERANCE)
+                else ""
+            )
+            yield f"{name} is {tflops:g}, the tensor cores of {profile.sm_count} SMs do at most {limit:.4g} dense{sparse}"

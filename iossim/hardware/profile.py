@@ -1,0 +1,298 @@
+"""A device: datasheet facts with their sources, the simulator's parameters, and the engine's costs."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any, Self
+
+from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
+
+from iossim.base.errors import DeviceError
+from iossim.base.notices import note_once
+from iossim.base.values import Value
+from iossim.hardware.compute_capability import (
+    FP16_IN_FP32,
+    LIMITS,
+    TENSOR_CORES,
+    MultiprocessorLimits,
+    has_precision,
+)
+from iossim.hardware.device import Device, Fact
+from iossim.hardware.kind import GPU, DeviceKind, device_kind, device_kinds
+from iossim.hardware.parameters import DROPPED, RENAMED, EngineOverheads, ModelParameters
+from iossim.hardware.provenance import DEFAULT_PROVENANCE, Provenance
+from iossim.hardware.transfer import BoardFacts, transferred_defaults
+from iossim.ir.types import Precision
+
+#: What a fact may be, in its unit; with others prices overflow.
+_SMALLEST, _LARGEST = 1e-9, 1e18
+#: Multiply-adds of 8-bit integers in an instruction (``__dp4a``), which an SM issues as fast as those of fp32.
+_DP4A = 4
+
+
+class Datasheet(Value):
+    """What the vendor prints about the device; of a CPU, what it says of itself and what was measured.
+
+    A CPU's cores are its SMs, the lanes of its vector units those of an SM, its last-level cache its L2. Facts that kinds
+    differ in are optional here; :class:`~iossim.hardware.kind.DeviceKind` says which a kind needs.
+    """
+
+    #: Of GPUs.
+    compute_capability: Fact[str] | None = None
+    sm_count: Fact[int]
+    #: SMs of each graphics processing cluster, in the order of their numbers: blocks are dealt to clusters in turn.
+    sms_per_gpc: Fact[list[int]] | None = None
+    fp32_lanes_per_sm: Fact[int]
+    boost_clock_ghz: Fact[float]
+    dram_bandwidth_gbps: Fact[float]
+    #: Memory comes in chips of whole GiB: a card sold as 40 GB has 40 GiB; what its driver reports may be a little less.
+    dram_bytes: Fact[int]
+    #: The width of the memory bus, and what each of its pins carries: they make the bandwidth, to check it by.
+    dram_bus_bits: Fact[int] | None = None
+    dram_pin_gbps: Fact[float] | None = None
+    l2_bytes: Fact[int]
+    #: The largest cache that a core has to itself; of CPUs only.
+    core_cache_bytes: Fact[int] | None = None
+    #: Of GPUs; a CPU's limits nothing here.
+    board_power_w: Fact[float] | None = None
+    #: The printed fp32 peak, to check the other facts by; the model derives its own.
+    fp32_tflops: Fact[float]
+    #: Dense peaks of matrix products at other precisions: tensor cores, packed-half or dot-product instructions. A
+    #: precision that is left out computes at the fp32 rate.
+    reduced_precision_tflops: Fact[dict[str, float]] | None = None
+
+    @field_validator("*")
+    @classmethod
+    def _positive(cls, fact: Fact[Any] | None) -> Fact[Any] | None:
+        if fact is None or isinstance(fact.value, str):
+            return fact
+        value = fact.value
+        values = value.values() if isinstance(value, dict) else value if isinstance(value, list) else (value,)
+        if any(not _SMALLEST <= value <= _LARGEST for value in values):
+            raise ValueError(f"a fact must be a positive number, from {_SMALLEST:g} to {_LARGEST:g}")
+        return fact
+
+    @model_validator(mode="after")
+    def _clusters_have_all_sms(self) -> Self:
+        clusters = self.sms_per_gpc.value if self.sms_per_gpc else []
+        if clusters and sum(clusters) != self.sm_count.value:
+            raise ValueError(f"sms_per_gpc are {sum(clusters)} SMs in all, and sm_count is {self.sm_count.value}")
+        return self
+
+    @field_validator("reduced_precision_tflops")
+    @classmethod
+    def _known_precisions(cls, fact: Fact[dict[str, float]] | None) -> Fact[dict[str, float]] | None:
+        known = [str(precision) for precision in Precision if precision is not Precision.FP32]
+        unknown = sorted(set(fact.value) - set(known)) if fact else []
+        if unknown:
+            raise ValueError(f"unknown precision {unknown[0]!r}; known: {', '.join(known)}")
+        return fact
+
+
+def _capability(data: dict[str, Any]) -> str:
+    """The compute capability of a file's data; "" where it is missing or wrong."""
+    try:
+        return str(data["datasheet"]["compute_capability"]["value"])
+    except (KeyError, TypeError):
+        return ""
+
+
+def _transferred(data: dict[str, Any]) -> dict[str, Any]:
+    """What calibrated devices say of one whose file tells facts alone; nothing if it says where its parameters come from."""
+    if "provenance" in data:
+        return {}
+    try:
+        sheet = {name: fact["value"] for name, fact in data["datasheet"].items() if isinstance(fact, dict)}
+        if sheet["compute_capability"] not in LIMITS:
+            return {}
+        peak_gflops = 2.0 * sheet["sm_count"] * sheet["fp32_lanes_per_sm"] * sheet["boost_clock_ghz"]
+        watts = sheet["board_power_w"]
+        if not (0 < peak_gflops < float("inf") and 0 < watts < float("inf")):
+            return {}
+        facts = BoardFacts(sheet["compute_capability"], peak_gflops / watts, sheet["fp32_lanes_per_sm"])
+        return transferred_defaults(str(data.get("name")), facts) or {}
+    except (KeyError, TypeError, AttributeError, ArithmeticError):
+        # A fact is missing or wrong: its own validation says so.
+        return {}
+
+
+class DeviceProfile(Device):
+    """A GPU or a processor, as the lowering and the simulator see it."""
+
+    #: One of :func:`~iossim.hardware.kind.device_kinds`; a file that says none is a GPU's.
+    kind: str = GPU
+    datasheet: Datasheet
+    parameters: ModelParameters
+    provenance: Provenance = DEFAULT_PROVENANCE
+    engine: EngineOverheads = Field(default_factory=EngineOverheads)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_defaults(cls, data: Any) -> Any:
+        """Give the parameters and engine costs that the file leaves out their defaults."""
+        if not isinstance(data, dict):
+            return data
+        capability = _capability(data)
+        # In files of before the kind was a field of its own the compute capability told it.
+        told = [name for name in device_kinds() if capability and capability in device_kind(name).limits]
+        filled: dict[str, Any] = {"kind": told[0] if told else GPU, **data}
+        # Of what is missing or wrong its own validation says so; the defaults of any kind and architecture do meanwhile.
+        kind = device_kind(filled["kind"] if filled["kind"] in device_kinds() else GPU)
+        known = capability if capability in kind.limits else next(iter(kind.limits))
+        transferred = _transferred(data) if kind.borrows else {}
+        for name, default in (
+            ("parameters", kind.default_parameters(known)),
+            ("engine", kind.engine_costs(known).values),
+        ):
+            given = data.get(name, {})
+            if isinstance(given, dict):
+                own = {RENAMED.get(key, key): value for key, value in given.items() if key not in DROPPED}
+                filled[name] = {**default.model_dump(), **transferred.get(name, {}), **own}
+        if "provenance" in transferred:
+            filled["provenance"] = transferred["provenance"]
+        return filled
+
+    @model_validator(mode="after")
+    def _has_what_its_kind_has(self) -> Self:
+        if self.kind not in device_kinds():
+            raise ValueError(f"unknown kind {self.kind!r}; known: {', '.join(device_kinds())}")
+        kind = self.device_kind
+        if self.datasheet.compute_capability is not None and self.compute_capability not in kind.limits:
+            known = ", ".join(filter(None, kind.limits))
+            raise ValueError(
+                f"unknown compute capability {self.compute_capability!r} of a {kind.noun}; known: {known}"
+            )
+        has = {name for name in Datasheet.model_fields if getattr(self.datasheet, name) is not None}
+        if missing := sorted(kind.needs - has):
+            raise ValueError(f"datasheet.{missing[0]} is missing: a {kind.noun} needs it")
+        if surplus := sorted(kind.lacks & has):
+            raise ValueError(f"datasheet.{surplus[0]} is no fact of a {kind.noun}")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _without_kind_of_gpus(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """A profile that does not say its kind is a GPU's: what was written before kinds were told reads and compares alike."""
+        data: dict[str, Any] = handler(self)
+        return {name: value for name, value in data.items() if (name, value) != ("kind", GPU)}
+
+    @model_validator(mode="after")
+    def _of_this_world(self) -> Self:
+        for name in ("parameters", "engine"):
+            for key, value in getattr(self, name):
+                if isinstance(value, float | int) and value > _LARGEST:
+                    raise ValueError(f"{name}.{key} is {value:g}; it must be at most {_LARGEST:g}")
+        return self
+
+    def __repr__(self) -> str:
+        return (
+            f"<DeviceProfile {self.name}: {self.architecture}, {self.sm_count} SMs, {self.boost_clock_ghz:g} GHz, "
+            f"{self.dram_bandwidth_gbps:g} GB/s, parameters {self.provenance.kind}>"
+        )
+
+    __str__ = __repr__
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of all that prices depend on: a price from another fingerprint is another device's."""
+        unpriced = {"dram_bus_bits", "dram_pin_gbps", "sms_per_gpc"}
+        priced = self.model_dump_json(include={"datasheet", "parameters", "engine"}, exclude={"datasheet": unpriced})
+        return hashlib.sha256(priced.encode()).hexdigest()[:12]
+
+    def require(self, precision: Precision) -> None:
+        """Raise DeviceError, naming what it has, where a GPU has no instructions for numbers of this precision.
+
+        Says on standard error where libraries compute in fp32 what is kept in fp16. Processors are asked for nothing.
+        """
+        capability = self.compute_capability
+        if capability and not has_precision(capability, precision):
+            has = ", ".join(each for each in Precision if has_precision(capability, each))
+            raise DeviceError(
+                f"device {self.name!r} (compute capability {capability}) has no {precision}; it has {has}"
+            )
+        if precision is Precision.FP16 and capability in FP16_IN_FP32:
+            note_once(
+                f"{self.name} has no fast fp16 arithmetic: libraries keep tensors in fp16 and compute in fp32, as is priced"
+            )
+
+    @property
+    def limits(self) -> MultiprocessorLimits:
+        """What one SM can hold."""
+        return self.device_kind.limits[self.compute_capability]
+
+    @property
+    def device_kind(self) -> DeviceKind:
+        """What devices of its kind share."""
+        return device_kind(self.kind)
+
+    @property
+    def compute_capability(self) -> str:
+        """That of a GPU; "" for devices that have none."""
+        fact = self.datasheet.compute_capability
+        return fact.value if fact else ""
+
+    @property
+    def architecture(self) -> str:
+        """An :class:`~iossim.hardware.compute_capability.Architecture` of GPUs, or what another kind has for it."""
+        return self.limits.architecture
+
+    @property
+    def parameter_values(self) -> dict[str, float]:
+        """Every parameter, of the model and of the engine, by its name."""
+        return self.parameters.model_dump() | self.engine.model_dump()
+
+    @property
+    def spread(self) -> dict[str, float]:
+        """Standard deviations of parameters by name: of the provenance, and of engine costs that are as its kind has them."""
+        costs = self.device_kind.engine_costs(self.compute_capability)
+        defaults, own = costs.values.model_dump(), self.engine.model_dump()
+        untold = {name: value for name, value in costs.spread.items() if name in own and own[name] == defaults[name]}
+        return untold | self.provenance.spread
+
+    @property
+    def board_power_w(self) -> float:
+        """What limits sustained arithmetic; inf where nothing is known to."""
+        fact = self.datasheet.board_power_w
+        return fact.value if fact else float("inf")
+
+    @property
+    def sm_count(self) -> int:
+        return self.datasheet.sm_count.value
+
+    @property
+    def boost_clock_ghz(self) -> float:
+        return self.datasheet.boost_clock_ghz.value
+
+    @property
+    def dram_bandwidth_gbps(self) -> float:
+        return self.datasheet.dram_bandwidth_gbps.value
+
+    @property
+    def fp32_tflops(self) -> float:
+        """Peak: SMs x lanes x 2 (a multiply-add) x clock."""
+        return self.sm_count * self.datasheet.fp32_lanes_per_sm.value * 2 * self.boost_clock_ghz / 1e3
+
+    def reduced_precision_tflops(self, precision: Precision) -> float | None:
+        """Peak of matrix products at ``precision``, or None where the device computes them as fp32.
+
+        GPUs without tensor cores for 8-bit integers multiply them by ``__dp4a``.
+        """
+        fact = self.datasheet.reduced_precision_tflops
+        told = fact.value.get(str(precision)) if fact else None
+        if told is not None or precision is not Precision.INT8 or not self.compute_capability:
+            return told
+        by_dp4a = (
+            has_precision(self.compute_capability, precision) and self.architecture not in TENSOR_CORES[precision]
+        )
+        return _DP4A * self.fp32_tflops if by_dp4a else None
+
+
+def with_values(profile: DeviceProfile, given: Mapping[str, float]) -> DeviceProfile:
+    """The profile with parameters replaced, in its model or its engine, wherever their name is."""
+    tables = {"parameters": profile.parameters, "engine": profile.engine}
+    return profile.model_copy(
+        update={
+            name: table.model_copy(update={key: given[key] for key in given if key in type(table).model_fields})
+            for name, table in tables.items()
+        }
+    )

@@ -1,0 +1,281 @@
+"""Parameters of a device that nobody measured, from those of devices that were.
+
+Each *source device* is a calibrated chip. What scales with the datasheet is taken out before sources are averaged, and put
+back for the device asked for:
+
+- **The clock under load.** Boards whose peak is large for their power do not sustain their boost clock: dynamic power
+  grows about with the square of the clock, so beyond an onset of ``x0`` GFLOP/s of peak a watt the clock falls to
+  ``sqrt(x0 / x)`` of boost. Newer processes do more with a watt. Efficiencies of arithmetic are divided by this
+  fraction. ``x0`` is what makes the sources' efficiencies agree best.
+- **The kind of memory.** The part of DRAM's peak that kernels reach is of the kind of memory (stacked HBM, or GDDR), so
+  sources with the other kind count little there.
+
+Otherwise sources of near generations count more. Averages are geometric where values are positive, since they are of
+ratios. Only fitted parameters are transferred; all others stay those of the architecture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from functools import cache
+from importlib import resources
+from math import exp, log, sqrt
+from typing import Any, NamedTuple
+
+from pydantic import Field
+
+from iossim.base.shipped_yaml import read_shipped
+from iossim.base.values import Value
+from iossim.hardware.borrowed import Concurrency
+from iossim.hardware.compute_capability import LIMITS, WARP_THREADS, Architecture
+from iossim.hardware.parameters import EngineOverheads, ModelParameters
+from iossim.hardware.provenance import Band, KindError, Provenance
+
+#: Efficiencies of arithmetic, each with the parameter that caps it on boards of little power.
+ARITHMETIC = {
+    "gemm_efficiency": "gemm_sustained_gflops_per_watt",
+    "implicit_gemm_efficiency": "sustained_gflops_per_watt",
+    "direct_efficiency": "sustained_gflops_per_watt",
+    "winograd_fused_efficiency": "sustained_gflops_per_watt",
+    "winograd_gemm_efficiency": "sustained_gflops_per_watt",
+}
+CAPS = frozenset(ARITHMETIC.values())
+#: Parts of DRAM's peak.
+MEMORY = frozenset(
+    {
+        "dram_efficiency",
+        "stream_efficiency",
+        "transform_efficiency",
+        "filter_transform_efficiency",
+        "tile_generation_efficiency",
+    }
+)
+#: Chips with stacked memory; all others have GDDR.
+STACKED_MEMORY = frozenset({"6.0", "7.0", "8.0", "9.0", "10.0"})
+#: Weight of a source with the other kind of memory, for memory's parameters and for the others.
+OTHER_MEMORY_WEIGHT = 0.1
+OTHER_BOARD_WEIGHT = 0.25
+#: Of a source with the same kind of SM, over one of the same generation only.
+SAME_CHIP_WEIGHT = 10.0
+#: Where the clock begins to fall, GFLOP/s of peak a watt, before any source has said so, and how sure that is (of its
+#: logarithm): boards of 250 to 300 W reach their peak at about this.
+ONSET_GFLOPS_PER_WATT = 50.0
+_ONSET_SPREAD = 0.3
+_EFFICIENCY_SPREAD = 0.1
+
+#: Arithmetic a watt at one clock, over that of the 16 and 12 nm processes of the sources: foundries' claims about the steps
+#: from 28 nm to 16, to 7 (and 8) and to 4 (and 5) nm, rounded to what is cautious. A judgement, no measurement.
+PROCESS_GAIN: dict[str, float] = {
+    Architecture.KEPLER: 0.4,
+    Architecture.MAXWELL: 0.4,
+    Architecture.AMPERE: 2.0,
+    Architecture.ADA: 3.0,
+    Architecture.HOPPER: 3.0,
+    Architecture.BLACKWELL: 3.0,
+}
+
+_GENERATION: dict[str, int] = {
+    Architecture.KEPLER: 0,
+    Architecture.MAXWELL: 1,
+    Architecture.PASCAL: 2,
+    Architecture.VOLTA: 3,
+    Architecture.TURING: 4,
+    Architecture.AMPERE: 5,
+    Architecture.ADA: 6,
+    Architecture.HOPPER: 6,
+    Architecture.BLACKWELL: 7,
+}
+
+
+class BoardFacts(NamedTuple):
+    """The datasheet facts that a transfer looks at; ``peak_gflops_per_watt`` is the fp32 peak over board power."""
+
+    compute_capability: str
+    peak_gflops_per_watt: float
+    fp32_lanes_per_sm: int = 64
+
+    @property
+    def fed_lanes(self) -> float:
+        """The part of the lanes that the schedulers feed with an instruction each: Kepler's need two of one warp."""
+        return min(1.0, LIMITS[self.compute_capability].warp_schedulers * WARP_THREADS / self.fp32_lanes_per_sm)
+
+    @property
+    def demand(self) -> float:
+        """GFLOP/s of peak a watt, were the chip made in the sources' process."""
+        return self.peak_gflops_per_watt / PROCESS_GAIN.get(LIMITS[self.compute_capability].architecture, 1.0)
+
+    @property
+    def has_stacked_memory(self) -> bool:
+        return self.compute_capability in STACKED_MEMORY
+
+    @property
+    def generation(self) -> int:
+        return _GENERATION[LIMITS[self.compute_capability].architecture]
+
+
+class SourceDevice(Value):
+    """A calibrated chip: ``boards`` are the devices that its fit covers, the first the one that facts are of."""
+
+    boards: list[str] = Field(min_length=1)
+    compute_capability: str
+    peak_gflops_per_watt: float = Field(gt=0)
+    #: Fitted parameters, of the model and of the engine; those that its measurements cannot tell are left out.
+    values: dict[str, float]
+
+    @property
+    def facts(self) -> BoardFacts:
+        return BoardFacts(self.compute_capability, self.peak_gflops_per_watt)
+
+
+class TransferTable(Value):
+    """Sources that ship, and how wrong a transfer to each was when its own measurements took no part."""
+
+    sources: list[SourceDevice] = Field(default_factory=list)
+    date: str | None = None
+    #: Errors of devices left out: from datasheet facts alone, and refined with a few of their measurements.
+    zero_shot: list[KindError] = Field(default_factory=list)
+    refined: list[KindError] = Field(default_factory=list)
+    #: The bands of both, over all devices left out.
+    bands: dict[str, list[Band]] = Field(default_factory=dict)
+    refined_bands: dict[str, list[Band]] = Field(default_factory=dict)
+    #: What all GPUs take over that have no networks measured on them.
+    concurrency: Concurrency | None = None
+
+    def covers(self, device: str) -> bool:
+        """Whether a device is one of the sources' boards."""
+        return any(device in source.boards for source in self.sources)
+
+
+def transferred_values(
+    facts: BoardFacts, sources: Sequence[SourceDevice], onset: float | None = None
+) -> dict[str, float]:
+    """Values of the parameters that sources have, for a device with these facts; raises ValueError without sources.
+
+    ``onset`` is :func:`clock_onset` of the sources, where it is known already.
+    """
+    if not sources:
+        raise ValueError("no source to transfer parameters from")
+    onset = clock_onset(sources) if onset is None else onset
+    own_part = sustained_clock(facts, onset) * facts.fed_lanes
+    names = sorted({name for source in sources for name in source.values})
+    result: dict[str, float] = {}
+    for name in names:
+        own = [source for source in sources if name in source.values]
+        if name in CAPS:
+            continue
+        weights = [_weight(facts, source.facts, name in MEMORY) for source in own]
+        if name in ARITHMETIC:
+            reached = [_reached(source, name) / _clock(source, onset) for source in own]
+            result[name] = min(1.0, own_part * _mean(reached, weights))
+        else:
+            result[name] = _mean([source.values[name] for source in own], weights)
+    best = max([own_part, *(result[name] for name in ARITHMETIC if name in result)])
+    # The efficiencies hold the clock under load already: no cap of a board's own comes on top.
+    result |= dict.fromkeys(sorted(CAPS), facts.peak_gflops_per_watt * best)
+    return {name: float(f"{value:.4g}") for name, value in result.items()}
+
+
+def sustained_clock(facts: BoardFacts, onset_gflops_per_watt: float) -> float:
+    """The clock under full load over the boost clock, at most 1."""
+    return min(1.0, sqrt(onset_gflops_per_watt / facts.demand))
+
+
+def clock_onset(sources: Sequence[SourceDevice]) -> float:
+    """GFLOP/s of peak a watt beyond which clocks fall: what makes the sources' efficiencies agree best.
+
+    Least squares of the logarithms around each parameter's mean, with a prior, over a grid of steps of one per cent.
+    """
+
+    def disagreement(onset: float) -> float:
+        total = (log(onset / ONSET_GFLOPS_PER_WATT) / _ONSET_SPREAD) ** 2
+        for name in ARITHMETIC:
+            entries = [
+                log(_reached(source, name) / _clock(source, onset)) for source in sources if name in source.values
+            ]
+            if entries:
+                mean = sum(entries) / len(entries)
+                total += sum(((entry - mean) / _EFFICIENCY_SPREAD) ** 2 for entry in entries) / len(ARITHMETIC)
+        return total
+
+    return min((ONSET_GFLOPS_PER_WATT * exp(step / 100) for step in range(-80, 81)), key=disagreement)
+
+
+def _reached(source: SourceDevice, name: str) -> float:
+    """The part of the peak at boost clock that a source's kernels reach, throttling included."""
+    cap = source.values.get(ARITHMETIC[name])
+    efficiency = source.values[name]
+    return efficiency if cap is None else min(efficiency, cap / source.peak_gflops_per_watt)
+
+
+def _clock(source: SourceDevice, onset: float) -> float:
+    return sustained_clock(source.facts, onset)
+
+
+def _weight(facts: BoardFacts, source: BoardFacts, is_memory: bool) -> float:
+    near = 1.0 / (1 + abs(facts.generation - source.generation))
+    if facts.compute_capability == source.compute_capability:
+        near *= SAME_CHIP_WEIGHT
+    if facts.has_stacked_memory == source.has_stacked_memory:
+        return near
+    return near * (OTHER_MEMORY_WEIGHT if is_memory else OTHER_BOARD_WEIGHT)
+
+
+def _mean(values: Sequence[float], weights: Sequence[float]) -> float:
+    """Weighted mean: geometric of positive values, else arithmetic."""
+    total = sum(weights)
+    if min(values) > 0.0:
+        return exp(sum(weight * log(value) for value, weight in zip(values, weights, strict=True)) / total)
+    return sum(weight * value for value, weight in zip(values, weights, strict=True)) / total
+
+
+@cache
+def transfer_table() -> TransferTable:
+    """The table that ships, ``hardware/transfer.yaml``; ``python -m evidence.profiles.leave_one_out`` makes it."""
+    entry = resources.files("iossim.hardware") / "transfer.yaml"
+    if not entry.is_file():
+        return TransferTable()
+    return TransferTable.model_validate(read_shipped(entry.read_text(encoding="utf-8")))
+
+
+@cache
+def _onset_of_table() -> float:
+    return clock_onset(transfer_table().sources)
+
+
+def transferred_defaults(name: str, facts: BoardFacts) -> dict[str, Any] | None:
+    """``parameters``, ``engine`` and ``provenance`` of a device of which no parameter is known.
+
+    None where the table has no sources, and for the sources' own boards: what is left out of a calibrated device's file is
+    its architecture's default.
+    """
+    table = transfer_table()
+    if not table.sources or table.covers(name):
+        return None
+    values = transferred_values(facts, table.sources, _onset_of_table())
+    if table.concurrency is not None:
+        values |= table.concurrency.values
+    return {
+        "parameters": {key: values[key] for key in values if key in ModelParameters.model_fields},
+        "engine": {key: values[key] for key in values if key in EngineOverheads.model_fields},
+        "provenance": transferred_provenance(table),
+    }
+
+
+def transferred_provenance(table: TransferTable, samples: int = 0, kinds: Collection[str] = ()) -> Provenance:
+    """The provenance of transferred parameters; ``samples`` measurements of the device itself, of these ``kinds``, refined
+    them: of other kinds no more is known than before."""
+    sources = ", ".join(source.boards[0] for source in table.sources)
+    refined = [error for error in table.refined if error.kind in kinds]
+    shown = {error.kind for error in refined}
+    errors = [*refined, *(error for error in table.zero_shot if error.kind not in shown)]
+    bands = table.bands | {kind: bands for kind, bands in table.refined_bands.items() if kind in kinds}
+    convolutions = [error for error in errors if error.kind == "conv"]
+    note = f"transferred from {sources}"
+    if samples:
+        note += f", refined with {samples} measurements of the device"
+    if convolutions:
+        rows = sum(error.rows for error in convolutions)
+        mean = sum(error.rows * error.mape_percent for error in convolutions) / rows
+        note += f"; convolutions of devices that were left out were so predicted {mean:.1f} % off on average"
+    made = Provenance(kind="transferred", note=note, date=table.date, held_out=list(errors), bands=dict(bands))
+    return made if table.concurrency is None else table.concurrency.lent_to(made)

@@ -1,0 +1,137 @@
+"""Write device profiles as YAML that people read: facts as the vendor prints them, then what was chosen or fitted."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from iossim.base.errors import DeviceError
+from iossim.base.user_files import write_atomically
+from iossim.hardware.kind import GPU
+from iossim.hardware.profile import DeviceProfile
+from iossim.hardware.provenance import Provenance
+
+if TYPE_CHECKING:
+    from yaml import SafeDumper
+
+_WIDTH = 118
+
+
+def write_profile(profile: DeviceProfile, path: Path) -> None:
+    """Write a profile, whole or not at all; raises DeviceError if the file cannot be written."""
+    try:
+        write_atomically(path, profile_yaml(profile))
+    except OSError as error:
+        raise DeviceError(f"cannot write device profile {path}: {error.strerror}; choose another file") from None
+
+
+def check_writable(path: Path) -> None:
+    """Raise DeviceError if a profile cannot be written to ``path``: before long work, not after."""
+    if path.suffix not in (".yaml", ".yml"):
+        raise DeviceError(f"device profile {path}: the name must end in .yaml, for `device` to take it as a file")
+    if path.is_dir():
+        raise DeviceError(f"cannot write device profile {path}: it is a folder; choose another file")
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        reason = "no such folder" if not path.parent.exists() else "its folder is not writable"
+        raise DeviceError(f"cannot write device profile {path}: {reason}; choose another file")
+
+
+def profile_yaml(profile: DeviceProfile) -> str:
+    """The text of a profile's file, which ``devices.load.parse`` reads back as the same profile.
+
+    Of the parameters it holds those that were fitted, and those that are not the defaults of the architecture.
+    """
+    import yaml
+
+    from iossim.base.located_yaml import Dumper
+
+    class ProfileDumper(Dumper):
+        """Short collections on one line, long text folded."""
+
+    ProfileDumper.add_representer(_Line, _represent_line)
+    ProfileDumper.add_representer(str, _represent_text)
+    return yaml.dump(_document(profile), Dumper=ProfileDumper, sort_keys=False, width=_WIDTH, allow_unicode=True)
+
+
+class _Line(list[Any]):
+    """A list (of pairs, for a mapping) to be written on one line."""
+
+    def __init__(self, values: Any, is_mapping: bool = False) -> None:
+        super().__init__(values)
+        self.is_mapping = is_mapping
+
+
+def _mapping(data: dict[str, Any]) -> _Line:
+    return _Line(data.items(), is_mapping=True)
+
+
+def _represent_line(dumper: SafeDumper, data: _Line) -> Any:
+    if data.is_mapping:
+        return dumper.represent_mapping("tag:yaml.org,2002:map", dict(data), flow_style=True)
+    return dumper.represent_sequence("tag:yaml.org,2002:seq", data, flow_style=True)
+
+
+def _represent_text(dumper: SafeDumper, text: str) -> Any:
+    # Folding would lose line ends and spaces at the ends.
+    folds = len(text) > 80 and text == " ".join(text.split())
+    # Line ends that only YAML knows are escaped, or they would become others.
+    escapes = any(end in text for end in "\x85\u2028\u2029")
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"' if escapes else ">" if folds else None)
+
+
+def _document(profile: DeviceProfile) -> dict[str, Any]:
+    facts = {
+        name: _mapping({"value": _fact(fact.value), "source": fact.source})
+        for name in type(profile.datasheet).model_fields
+        if (fact := getattr(profile.datasheet, name)) is not None
+    }
+    document: dict[str, Any] = {
+        "name": profile.name,
+        **({"kind": profile.kind} if profile.kind != GPU else {}),
+        "title": profile.title,
+        **({"aliases": _Line(profile.aliases)} if profile.aliases else {}),
+        "sources": dict(profile.sources),
+        "datasheet": facts,
+    }
+    fitted = profile.provenance.spread
+    for name, values, defaults in (
+        ("parameters", profile.parameters, profile.device_kind.default_parameters(profile.compute_capability)),
+        ("engine", profile.engine, profile.device_kind.engine_costs(profile.compute_capability).values),
+    ):
+        own = {key: value for key, value in values if key in fitted or value != getattr(defaults, key)}
+        if own:
+            document[name] = own
+    # Always: parameters of a file that does not say where they come from may be filled in from other devices.
+    document["provenance"] = _provenance(profile.provenance)
+    return document
+
+
+def _fact(value: Any) -> Any:
+    return _mapping(value) if isinstance(value, dict) else value
+
+
+def _provenance(provenance: Provenance) -> dict[str, Any]:
+    """Fields that say something, one line a record."""
+    data = provenance.model_dump()
+    lines: dict[str, Any] = {
+        "data_sets": [_data_set(each) for each in data["data_sets"]],
+        "held_out": [_mapping(each) for each in data["held_out"]],
+        "cross_validated": [_mapping(each) for each in data["cross_validated"]],
+        "bands": {
+            kind: [_mapping({k: v for k, v in band.items() if v is not None}) for band in bands]
+            for kind, bands in data["bands"].items()
+        },
+        "unidentified": _Line(data["unidentified"]),
+        "at_bounds": _Line(data["at_bounds"]),
+        "resamples": {name: _Line(values) for name, values in data["resamples"].items()},
+        "left_out": {name: _mapping(values) for name, values in data["left_out"].items()},
+        "borrowed": [_mapping({**each, "parameters": _Line(each["parameters"])}) for each in data["borrowed"]],
+    }
+    return {name: lines.get(name, value) for name, value in data.items() if value not in (None, [], {})}
+
+
+def _data_set(each: dict[str, Any]) -> _Line:
+    """A record without what it does not say."""
+    told = {name: value for name, value in each.items() if value not in (None, {})}
+    return _mapping({name: _mapping(value) if isinstance(value, dict) else value for name, value in told.items()})

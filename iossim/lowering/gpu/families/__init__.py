@@ -1,5 +1,0 @@
-"""How each family of ops is lowered, a file each. Importing this package registers them all."""
-
-from iossim.registry import modules
-
-modules(__name__)

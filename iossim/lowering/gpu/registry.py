@@ -1,7 +1,0 @@
-"""Which function lowers each kind of op for GPUs; the files of ``families`` register theirs here."""
-
-from __future__ import annotations
-
-from iossim.lowering.target import Families
-
-FAMILIES = Families()

@@ -1,0 +1,158 @@
+"""Batch-norm folding: a scale and shift per channel behind a convolution moves into its weight and bias.
+
+``m * (w * x + b) + s = (m * w) * x + (m * b + s)``, channel by channel. Older exporters spell one batch norm as a
+normalisation, a product and a sum with one constant per channel; each of them is such a scale and shift, and folds
+into a batch norm too, if there is no convolution to fold into.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from iossim.ir.constants import Constant
+from iossim.ir.graph import Graph, Node
+from iossim.ir.op import Array, Op, as_float32
+from iossim.ir.ops.add import Add
+from iossim.ir.ops.batch_norm import BatchNorm, multiplier_and_shift
+from iossim.ir.ops.conv import Conv
+from iossim.ir.ops.mul import Mul
+from iossim.ir.types import TensorType
+from iossim.models.passes.graph_pass import GraphPass, with_nodes
+
+
+@dataclass(frozen=True, eq=False)
+class ChannelAffine:
+    """``y = multiplier * x + shift`` per channel, as ``op`` computes it from ``parameters``."""
+
+    op: Op
+    parameters: tuple[Constant, ...]
+    channels: int
+
+    def load(self) -> tuple[Array, Array]:
+        """Multiplier and shift, each fp32 ``[channels]``."""
+        arrays = [as_float32(constant.load()) for constant in self.parameters]
+        if isinstance(self.op, BatchNorm):
+            scale, bias, mean, variance = arrays
+            return multiplier_and_shift(scale, bias, mean, variance, self.op.epsilon)
+        given = np.broadcast_to(arrays[0].reshape(-1), (self.channels,))
+        if isinstance(self.op, Mul):
+            return given, np.zeros(self.channels, dtype=np.float32)
+        return np.ones(self.channels, dtype=np.float32), given
+
+
+@dataclass(frozen=True, eq=False)
+class ScaledConstant(Constant):
+    """A weight ``[channels, ...]`` times the multiplier of its channel, computed whenever it is loaded."""
+
+    type: TensorType
+    weight: Constant
+    affine: ChannelAffine
+
+    @property
+    def is_at_hand(self) -> bool:
+        return False
+
+    def load(self) -> Array:
+        multiplier, _ = self.affine.load()
+        weight = as_float32(self.weight.load())
+        scaled = weight * multiplier.reshape(-1, *[1] * (weight.ndim - 1))
+        return scaled.astype(self.type.dtype.numpy, copy=False)
+
+
+@dataclass(frozen=True, eq=False)
+class ShiftedConstant(Constant):
+    """A bias ``[channels]`` (zero, if None) after scale and shift, computed whenever it is loaded."""
+
+    type: TensorType
+    bias: Constant | None
+    affine: ChannelAffine
+
+    @property
+    def is_at_hand(self) -> bool:
+        return False
+
+    def load(self) -> Array:
+        multiplier, shift = self.affine.load()
+        shifted = shift if self.bias is None else as_float32(self.bias.load()) * multiplier + shift
+        return shifted.astype(self.type.dtype.numpy, copy=False)
+
+
+@dataclass(frozen=True)
+class BatchNormFolding(GraphPass):
+    """Folds a scale and shift into the convolution or batch norm before it, if nothing else reads that one's output.
+
+    The op keeps its name and makes the value that the folded one made; its weights get new names.
+
+    Invariant: the outputs are unchanged up to rounding.
+    """
+
+    def apply(self, graph: Graph) -> Graph:
+        constants = dict(graph.constants)
+        nodes: list[Node] = []
+        maker: dict[str, int] = {}  # for each value the index in nodes of what makes it
+        for node in graph.nodes:
+            data, affine = _channel_affine(graph, node)
+            host = nodes[maker[data]] if affine and data in maker else None
+            if host and affine and graph.consumers[data] == (node,) and _can_absorb(host, constants, graph, data):
+                nodes[maker[data]] = _absorb(host, affine, node.outputs, constants, graph)
+                maker[node.outputs[0]] = maker[data]
+            else:
+                maker.update(dict.fromkeys(node.outputs, len(nodes)))
+                nodes.append(node)
+        return graph if len(nodes) == len(graph.nodes) else with_nodes(graph, nodes, constants)
+
+
+def _channel_affine(graph: Graph, node: Node) -> tuple[str, ChannelAffine | None]:
+    """The value that a node scales and shifts by constants, and how; None for any other node."""
+    if isinstance(node.op, BatchNorm):
+        data, parameters = node.inputs[0], node.inputs[1:]
+    elif isinstance(node.op, Mul | Add) and len(node.inputs) == 2:
+        data, parameters = node.inputs[0], node.inputs[1:]
+        if data in graph.constants:
+            data, parameters = node.inputs[1], node.inputs[:1]
+        if graph.types[data] != graph.types[node.outputs[0]]:
+            return "", None
+    else:
+        return "", None
+    shape = graph.types[data].shape
+    if len(shape) < 2 or any(name not in graph.constants for name in parameters):
+        return "", None
+    if not isinstance(node.op, BatchNorm) and not _per_channel(graph.types[parameters[0]].shape, shape):
+        return "", None
+    return data, ChannelAffine(node.op, tuple(graph.constants[name] for name in parameters), shape[1])
+
+
+def _per_channel(parameter: Sequence[int], shape: Sequence[int]) -> bool:
+    """Whether a parameter, broadcast to ``shape``, has one number per channel (or one for all)."""
+    aligned = [1] * (len(shape) - len(parameter)) + list(parameter)
+    return all(size == 1 for axis, size in enumerate(aligned) if axis != 1)
+
+
+def _can_absorb(host: Node, constants: dict[str, Constant], graph: Graph, output: str) -> bool:
+    weights_known = all(name in constants for name in host.inputs[1:])
+    return isinstance(host.op, Conv | BatchNorm) and weights_known and output not in graph.returned
+
+
+def _absorb(
+    host: Node, affine: ChannelAffine, outputs: tuple[str, ...], constants: dict[str, Constant], graph: Graph
+) -> Node:
+    """The host with ``affine`` in its weight (or scale) and bias, which are added to ``constants``."""
+    x, weight, *rest = host.inputs
+    folded_weight = _new_name(f"{host.name}.folded_weight", {*graph.types, *constants})
+    constants[folded_weight] = ScaledConstant(constants[weight].type, constants[weight], affine)
+    folded_bias = _new_name(f"{host.name}.folded_bias", {*graph.types, *constants})
+    bias = constants[rest[0]] if rest else None
+    bias_type = TensorType((affine.channels,), constants[weight].type.dtype)
+    constants[folded_bias] = ShiftedConstant(bias_type, bias, affine)
+    return replace(host, inputs=(x, folded_weight, folded_bias, *rest[1:]), outputs=outputs)
+
+
+def _new_name(name: str, taken: Container[str]) -> str:
+    count, free = 1, name
+    while free in taken:
+        count += 1
+        free = f"{name}_{count}"
+    return free

@@ -1,0 +1,181 @@
+"""Blocks of any network: cut where one unit stands between all that comes before and all that follows.
+
+*A cut behind unit v.* Every unit but v leads to v, or depends on v. Then v is the last of what leads to it to finish, in any
+schedule, and nothing that depends on it could have begun earlier: scheduling block by block loses nothing (a stage across
+the cut would hold v, and so be a single group). In the graph's terms v dominates all that follows and post-dominates all
+before; values may well be carried past it: a residual, or the mask that every layer of a transformer reads.
+
+Two kinds of units need not be in order with v, and stand in the way of no cut:
+
+- a *dead end* (a unit that no other reads: it only makes graph outputs) stays in the block of the last unit it reads, also
+  by way of preparations;
+- a *preparation* goes to the block of the first unit that reads it: one without multiply-adds, that depends on such units
+  alone, and that not everything with multiply-adds depends on (a mask that is cast and expanded for a layer, a lookup
+  of positions). It could have run earlier, if there was room; it is small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+
+from iossim.base.errors import OptionError
+from iossim.ir.network import Block, Network
+from iossim.schedule.problem import MAX_UNITS
+
+
+def cut_blocks(network: Network, max_block: int = MAX_UNITS) -> Network:
+    """The network with a block between neighbouring cuts; a block of more than ``max_block`` units is split."""
+    return split_blocks(network.with_blocks(_between_cuts(network)), max_block)
+
+
+def split_blocks(network: Network, max_block: int = MAX_UNITS) -> Network:
+    """The network with each block of more than ``max_block`` units split, and a note for each that was.
+
+    A part is a run of the block's units in topological order, and no part has fewer than half the units that it would
+    have if all had the same. Of the ways to do so with the fewest parts it is the one in which the fewest
+    values cross from part to part, and of those the one whose sizes differ least.
+
+    Raises OptionError for an impossible limit.
+    """
+    check_max_block(max_block)
+    blocks: list[Block] = []
+    notes: list[str] = []
+    for block in network.blocks:
+        if len(block.units) <= max_block:
+            blocks.append(block)
+            continue
+        parts = _parts(network, block, max_block)
+        blocks += [Block(f"{block.name}.part{index}", part) for index, part in enumerate(parts, 1)]
+        sizes = ", ".join(str(len(part)) for part in parts)
+        notes.append(
+            f"Block {block.name!r} has {len(block.units)} units, more than {max_block}: "
+            f"it is scheduled in {len(parts)} parts of {sizes} units."
+        )
+    return network.with_blocks(blocks, *notes) if notes else network
+
+
+def check_max_block(max_block: int) -> None:
+    """Raise OptionError unless a block may have that many units at most."""
+    if not isinstance(max_block, int) or not 1 <= max_block <= MAX_UNITS:
+        raise OptionError(f"blocks of at most {max_block!r} units cannot be: give a number from 1 to {MAX_UNITS}")
+
+
+def _between_cuts(network: Network) -> list[Block]:
+    """Blocks between cuts, in time linear in units and edges.
+
+    Of the units that must be in order with v, in any topological order, those up to position i all lead to the one at i if
+    each before i is read by one up to i; those behind i all depend on it if each reads one at i or later. So a unit that
+    is first read at position r forbids the cuts between itself and r, and one that last reads position m those between m
+    and itself.
+    """
+    count = len(network.units)
+    readers: list[list[int]] = [[] for _ in range(count)]
+    for unit, predecessors in enumerate(network.predecessors):
+        for before in predecessors:
+            readers[before].append(unit)
+    preparations = _preparations(network, readers)
+    order = [unit for unit in range(count) if readers[unit] and unit not in preparations]
+    position = {unit: index for index, unit in enumerate(order)}
+    # The first position that reads a unit and the last that it reads, also by way of preparations.
+    first_reader: dict[int, int] = {}
+    for unit in (unit for unit in reversed(range(count)) if readers[unit]):
+        found = [
+            position[other] if other in position else first_reader.get(other, len(order)) for other in readers[unit]
+        ]
+        first_reader[unit] = min(found)
+    last_read: dict[int, int] = {}
+    for unit in (unit for unit in range(count) if readers[unit]):
+        found = [position[other] if other in position else last_read[other] for other in network.predecessors[unit]]
+        last_read[unit] = max(found, default=-1)
+    forbidding = [0] * (len(order) + 1)  # how many units forbid a cut behind each position, as differences
+    for here, unit in enumerate(order):
+        for begin, end in ((here + 1, first_reader[unit]), (last_read[unit] + 1, here)):
+            forbidding[begin] += 1
+            forbidding[end] -= 1
+    cuts_before = [0]  # cuts_before[i]: cuts behind positions less than i
+    for forbidden in list(accumulate(forbidding))[:-1]:
+        cuts_before.append(cuts_before[-1] + (forbidden == 0))
+    block_of = {unit: cuts_before[position[unit]] for unit in order}
+    for unit, predecessors in enumerate(network.predecessors):
+        if not readers[unit]:
+            found = [position[other] if other in position else last_read[other] for other in predecessors]
+            block_of[unit] = cuts_before[max(found, default=-1) + 1]
+    for unit in sorted(preparations, reverse=True):
+        block_of[unit] = min(block_of[reader] for reader in readers[unit])
+    members: dict[int, list[int]] = {}
+    for unit in range(count):
+        members.setdefault(block_of[unit], []).append(unit)
+    return [_named(network, members[block]) for block in sorted(members)]
+
+
+def _preparations(network: Network, readers: Sequence[Sequence[int]]) -> set[int]:
+    """The units that prepare something for a part of the network.
+
+    ``before`` are the units that no multiply-add comes before, each with the set of those that it depends on and itself, as bits;
+    ``trunk`` those of them that all the others depend on.
+    """
+    before: dict[int, int] = {}
+    trunk = -1
+    for unit, predecessors in enumerate(network.predecessors):
+        known = 0
+        for other in predecessors:
+            known |= before.get(other, 0)
+        if not readers[unit]:
+            continue  # a dead end
+        if all(other in before for other in predecessors) and not _multiplies(network, unit):
+            before[unit] = known | 1 << len(before)
+        elif all(other in before for other in predecessors):
+            trunk &= known  # what depends on this one depends on all that it does
+    return {unit for index, unit in enumerate(before) if not trunk >> index & 1}
+
+
+def _multiplies(network: Network, unit: int) -> bool:
+    graph = network.graph
+    return any(
+        node.op.multiply_adds(graph.input_types(node), graph.output_types(node))
+        for node in network.unit_nodes(network.units[unit])
+    )
+
+
+def _named(network: Network, units: list[int]) -> Block:
+    first, last = network.units[units[0]].name, network.units[units[-1]].name
+    return Block(first if len(units) == 1 else f"{first}..{last}", tuple(units))
+
+
+def _parts(network: Network, block: Block, max_block: int) -> list[tuple[int, ...]]:
+    """The best split of a block into consecutive runs, by dynamic programming over where a part ends."""
+    count = len(block.units)
+    least = max(1, count // -(-count // max_block) // 2)
+    crossing = _crossing_values(network, block)
+    # best[i]: (parts, values that cross, sum of squared sizes, where the last part begins) for the first i units.
+    best: list[tuple[int, int, int, int] | None] = [(0, 0, 0, 0)] + [None] * count
+    for end in range(1, count + 1):
+        ways = []
+        for begin in range(max(0, end - max_block), end - least + 1):
+            before = best[begin]
+            if before is not None:
+                parts, crossed, squares, _ = before
+                ways.append((parts + 1, crossed + crossing[begin], squares + (end - begin) ** 2, begin))
+        best[end] = min(ways, default=None)
+    bounds = [count]
+    while bounds[-1] > 0:
+        way = best[bounds[-1]]
+        assert way is not None, "parts of at least half the even size always add up"
+        bounds.append(way[3])
+    return [block.units[begin:end] for begin, end in pairwise(reversed(bounds))]
+
+
+def _crossing_values(network: Network, block: Block) -> list[int]:
+    """For each position how many values made before it in the block are read behind it in the block."""
+    last_read: dict[str, int] = {}
+    for index, unit in enumerate(block.units):
+        for value in network.units[unit].inputs:
+            last_read[value] = index
+    steps = [0] * (len(block.units) + 1)
+    for index, unit in enumerate(block.units):
+        for value in network.units[unit].outputs:
+            if value in last_read:
+                steps[index + 1] += 1
+                steps[last_read[value] + 1] -= 1
+    return list(accumulate(steps))

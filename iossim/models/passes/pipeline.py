@@ -1,0 +1,69 @@
+"""The standard sequence of passes for models that were read from a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from iossim.base.errors import GraphError
+from iossim.base.registry import Extension, Group, Plugin
+from iossim.ir.graph import Graph
+from iossim.models.passes.batch_norm_folding import BatchNormFolding
+from iossim.models.passes.common_subexpressions import CommonSubexpressionElimination
+from iossim.models.passes.constant_folding import ConstantFolding
+from iossim.models.passes.dead_op_elimination import DeadOpElimination
+from iossim.models.passes.graph_pass import GraphPass
+from iossim.models.passes.identity_elimination import IdentityElimination
+
+#: Dead readers and identities go first, since either would keep a batch norm from its convolution. No later pass
+#: makes work for an earlier one, so that once through is a fixed point.
+STANDARD: tuple[GraphPass, ...] = (
+    ConstantFolding(),
+    DeadOpElimination(),
+    IdentityElimination(),
+    CommonSubexpressionElimination(),
+    BatchNormFolding(),
+)
+
+
+def apply_passes(graph: Graph, passes: Iterable[GraphPass]) -> Graph:
+    """The graph after the passes, one after another."""
+    for each in passes:
+        graph = each.apply(graph)
+    return graph
+
+
+def canonicalise(graph: Graph) -> Graph:
+    """An imported graph as it is scheduled: constants and batch norms folded, dead ops, identities and repetitions gone."""
+    return apply_passes(graph, STANDARD)
+
+
+def _of_plugin(added: Plugin, found: GraphPass) -> Callable[[Graph], Graph]:
+    def rewrite(graph: Graph) -> Graph:
+        try:
+            rewritten = added.guarded(found.apply)(graph)
+        except GraphError as error:
+            raise added.error(f"does not work: {error}") from None
+        if not isinstance(rewritten, Graph) or set(rewritten.outputs) != set(graph.outputs):
+            raise added.error("returns no graph of the same outputs")
+        return rewritten
+
+    return rewrite
+
+
+#: Those that can be asked for by name, all of others: ours run on every graph.
+PASSES: Group[Callable[[Graph], Graph]] = Group(
+    "`passes` {!r} is not known",
+    tuple,
+    lambda name: None,
+    Extension("iossim.passes", "a GraphPass", _of_plugin, lambda found: isinstance(found, GraphPass)),
+)
+
+
+def apply_plugins(graph: Graph, names: Iterable[str]) -> Graph:
+    """The graph after passes that others add by entry points ``iossim.passes``, by name, one after another.
+
+    Raises OptionError for an unknown name, PluginError for a pass that does not work.
+    """
+    for name in names:
+        graph = PASSES.find(name)(graph)
+    return graph

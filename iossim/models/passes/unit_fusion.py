@@ -1,0 +1,59 @@
+"""Unit policies: how the ops of a graph are fused into schedule units.
+
+A policy is a function from a graph to units. Every unit it makes drains into one of its ops, its *last*: the outputs of
+all others are read inside the unit alone. Such units never wait for one another in a circle,
+since whatever reaches a unit reaches its last op, so that a circle of units would be a circle of last ops; and the
+order of their last ops in the graph is a topological order of the units.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from iossim.base.registry import Group
+from iossim.ir.graph import Graph
+from iossim.ir.network import Block, Network, Unit
+from iossim.models.passes.engine_units import fused
+from iossim.models.passes.unit_patterns import conv_relu, no_fusion, relu_sepconv
+
+UnitPolicy = Callable[[Graph], tuple[Unit, ...]]
+
+#: The units that the model's author gave; what an ONNX file, which gives none, is fused by is ``fused``.
+MODEL = "model"
+
+#: A bare graph has no units of its own: ``model`` is ``fused`` then.
+_POLICIES: dict[str, UnitPolicy] = {
+    MODEL: fused,
+    "conv-relu": conv_relu,
+    "relu-sepconv": relu_sepconv,
+    "fused": fused,
+    "none": no_fusion,
+}
+#: The names that :func:`unit_policy` and :func:`with_units` know.
+UNIT_POLICIES: tuple[str, ...] = tuple(_POLICIES)
+_GROUP: Group[UnitPolicy] = Group("unknown unit policy {!r}", lambda: _POLICIES, _POLICIES.get)
+
+
+def unit_policy(name: str) -> UnitPolicy:
+    """The policy of that name, ``model`` being ``fused`` for a bare graph; raises OptionError for an unknown one."""
+    return _GROUP.find(name)
+
+
+def with_units(network: Network, policy: str) -> Network:
+    """The network fused by another policy; a unit belongs to the block that its last op was in.
+
+    The blocks stay in topological order, since an op is never in an earlier block than what it reads.
+    """
+    if policy == MODEL:
+        return network
+    units = unit_policy(policy)(network.graph)
+    block_of_unit = {unit: index for index, block in enumerate(network.blocks) for unit in block.units}
+    block_of_node = {node: block_of_unit[index] for index, unit in enumerate(network.units) for node in unit.nodes}
+    members: list[list[int]] = [[] for _ in network.blocks]
+    for index, unit in enumerate(units):
+        members[block_of_node[unit.nodes[-1]]].append(index)
+    blocks = tuple(
+        Block(block.name, tuple(inside)) for block, inside in zip(network.blocks, members, strict=True) if inside
+    )
+    return replace(network, units=units, blocks=blocks)

@@ -1,0 +1,203 @@
+"""How wrong predictions are, as tables for the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+
+import numpy as np
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from iossim.base.tables import Cell, Column, records_table
+from iossim.calibration.prediction.accuracy import Accuracy
+from iossim.calibration.prediction.bands import key_of
+from iossim.calibration.validation.measured_networks import MeasuredEvaluation
+from iossim.calibration.validation.operators import OperatorEvaluation
+from iossim.calibration.validation.stages import StageEvaluation
+from iossim.calibration.validation.validate import Validation
+from iossim.measurements.operator_kinds import ALIASES
+from iossim.report.measured_networks_table import measured_networks_summary, measured_networks_table
+
+#: Kinds of a data set with fewer rows are not shown one by one.
+FEWEST_SHOWN = 20
+
+
+def accuracy_tables(found: Validation) -> RenderableType:
+    """All tables of a validation, each with a line that says what its figures are of."""
+    parts = [
+        *operators_part(found.operators),
+        *stages_part(found.stages),
+        *measured_part(found.measured),
+        *(Text(f"note: {note}", style="dim") for note in found.notes),
+    ]
+    return Group(*parts)
+
+
+def operators_part(operators: Sequence[OperatorEvaluation]) -> Iterator[RenderableType]:
+    """Operators of all data sets, held-out rows."""
+    if not operators:
+        return
+    compared = "; roof: mean error of a calibrated roofline" if _has_baseline(operators) else ""
+    yield from titled(
+        "operators: errors of device time on the shapes that no fit sees, %",
+        operators_table(operators),
+        f"in-side: measured times in the interval of their prediction; wide: its median high over low{compared}",
+        *_clamped(operators),
+    )
+
+
+def stages_part(stages: Sequence[StageEvaluation]) -> Iterator[RenderableType]:
+    """Measured stages of several groups."""
+    if stages:
+        yield from titled(
+            "measured stages of several groups: errors, %",
+            stages_table(stages),
+            "gain: what running side by side is worth, the time in one stream over that of the stage",
+        )
+
+
+def measured_part(networks: Sequence[MeasuredEvaluation]) -> Iterator[RenderableType]:
+    """Networks measured as a whole, a table a file."""
+    for measured in networks:
+        yield from titled(
+            f"networks measured on {measured.device} ({measured.source})",
+            unwrapped(measured_networks_table(measured)),
+            *measured_networks_summary(measured),
+        )
+
+
+def _has_baseline(operators: Sequence[OperatorEvaluation]) -> bool:
+    return any(np.isfinite(each.baseline_us).any() for each in operators)
+
+
+def operators_table(evaluations: Sequence[OperatorEvaluation]) -> Table:
+    """Held-out rows, a line for each kind of each data set under its device; errors in percent."""
+    columns = [
+        Column("op"),
+        Column("rows"),
+        Column("held", "held\nout"),
+        Column("mape", "mean", digits=1),
+        Column("median", "med-\nian", digits=1),
+        Column("bias", digits=1),
+        Column("tau"),
+        Column("small", "<0.2\nms", digits=1),
+        Column("middle", "0.2-1\nms", digits=1),
+        Column("large", ">1\nms", digits=1),
+        Column("inside", "in-\nside", digits=0),
+        Column("wide"),
+    ]
+    columns += [Column("roof", digits=1)] if _has_baseline(evaluations) else []
+    rows: list[dict[str, Cell]] = []
+    for device, own in groupby(evaluations, key=lambda each: each.device):
+        several = list(own)
+        rows.append({"op": device})
+        rows += [_operators_row(each) for each in several if len(each) >= FEWEST_SHOWN]
+        few = few_rows((len(each), each.unseen.errors) for each in several if len(each.unseen))
+        rows += [{"op": line["op"], "held": line["rows"], "mape": line["mean"]} for line in few]
+    return unwrapped(records_table("", rows, columns))
+
+
+def _operators_row(each: OperatorEvaluation) -> dict[str, Cell]:
+    unseen = each.unseen
+    gpu = unseen.gpu_time()
+    small, middle, large = unseen.by_bucket().values()
+    ((kind, precision),) = each.kinds
+    return {
+        "op": f"  {shown(key_of(kind, precision), each.data_set)}",
+        "rows": len(each),
+        "held": len(unseen),
+        "mape": percent(gpu.mean_error),
+        "median": percent(gpu.median_error),
+        "bias": percent(gpu.bias),
+        "tau": gpu.kendall_tau,
+        "small": mean(small),
+        "middle": mean(middle),
+        "large": mean(large),
+        "inside": percent(unseen.coverage()),
+        "wide": unseen.width(),
+        "roof": mean(unseen.baseline()),
+    }
+
+
+def _clamped(evaluations: Sequence[OperatorEvaluation]) -> Iterator[str]:
+    counts = {each.data_set: int(each.clamped.sum()) for each in evaluations if each.clamped.any()}
+    if counts:
+        of = ", ".join(f"{name} {count:,}" for name, count in counts.items())
+        yield f"rows with less device time than their recording can tell, taken for the least that it can: {of}"
+
+
+def stages_table(evaluations: Sequence[StageEvaluation]) -> Table:
+    """Stages of several groups, a line for each data set; errors in percent."""
+    columns = [
+        Column("data set", wraps=True),
+        Column("stages"),
+        Column("mean", digits=1),
+        Column("median", digits=1),
+        Column("bias", digits=1),
+        Column("tau"),
+        Column("gain", "mean\nof gain", digits=1),
+        Column("gain_bias", "bias\nof gain", digits=1),
+    ]
+    rows: list[dict[str, Cell]] = []
+    for device, own in groupby(evaluations, key=lambda each: each.device):
+        rows.append({"data set": device})
+        for each in own:
+            concurrent = each.concurrent
+            latency, gain = concurrent.latency(), concurrent.gain()
+            rows.append(
+                {
+                    "data set": f"  {each.data_set}",
+                    "stages": len(concurrent),
+                    "mean": percent(latency.mean_error),
+                    "median": percent(latency.median_error),
+                    "bias": percent(latency.bias),
+                    "tau": latency.kendall_tau,
+                    "gain": percent(gain.mean_error),
+                    "gain_bias": percent(gain.bias),
+                }
+            )
+    return unwrapped(records_table("", rows, columns))
+
+
+def titled(title: str, table: Table, *lines: str) -> Iterator[RenderableType]:
+    """A table under its title, with lines behind it."""
+    # Not as the table's own title, which would wrap at the table's width.
+    yield Text(title, style="bold")
+    yield table
+    yield from (Text(line, style="dim") for line in lines)
+    yield Text("")
+
+
+def few_rows(kinds: Iterable[tuple[int, np.ndarray]]) -> list[dict[str, Cell]]:
+    """One line for kinds of too few rows: how many they are, and the mean of all their errors."""
+    few = [errors for count, errors in kinds if 0 < count < FEWEST_SHOWN]
+    if not few:
+        return []
+    joined = np.concatenate(few)
+    name = f"  {len(few)} of few rows" if len(few) > 1 else "  one of few rows"
+    return [{"op": name, "rows": len(joined), "mean": 100 * float(np.abs(joined).mean())}]
+
+
+def shown(kind: str, data_set: str) -> str:
+    """The kind; a table that is named for another spelling of it goes by that, as conv2d."""
+    name = data_set.partition(".")[0]
+    return name if ALIASES.get(name) == kind else kind
+
+
+def unwrapped(table: Table) -> Table:
+    """Where the terminal is too narrow, names give way, not numbers."""
+    for index, column in enumerate(table.columns):
+        column.no_wrap = index > 0
+    return table
+
+
+def mean(accuracy: Accuracy) -> float | None:
+    """The mean error in percent."""
+    return percent(accuracy.mean_error)
+
+
+def percent(fraction: float | None) -> float | None:
+    """A fraction in percent."""
+    return None if fraction is None else 100 * fraction

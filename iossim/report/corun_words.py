@@ -1,0 +1,187 @@
+"""Kernels side by side as text: lanes of streams, a table of who slowed whom through what, and what it comes to in sentences."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Sequence
+from itertools import chain
+
+from rich.table import Table
+
+from iossim.base.tables import Cell, Column, records_table
+from iossim.calibration.prediction.corun import Corun, CorunKernel, Through
+
+#: Letters of a lane, and of a kernel's name in a table.
+_LANE_LETTERS, _NAME_LETTERS = 66, 22
+#: A number by itself in a phrase, not one in a name as fp32.
+_NUMBER = re.compile(r"(?<![\w.])\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?(?![\w.])")
+#: Of what takes a kernel less than this part of its time alone nothing is told in the table; files have all.
+_SMALLEST_PART, _LEAST_TOLD_US = 0.001, 0.05
+
+
+def short_name(name: str) -> str:
+    """What a kernel is called without the types of its return, template and arguments: ``gemm`` of ``void a::gemm<4>(int)``.
+
+    Those of CUTLASS are all called ``Kernel``, and told apart by what they are templates of.
+    """
+    of_cutlass = re.search(r"\bcutlass::Kernel2?<(\w+)", name)
+    if of_cutlass:
+        return of_cutlass[1]
+    plain = re.sub(r"^(?:void|static|__global__|\s)+", "", name.strip())
+    if re.match(r"[\w:~]+[<(]", plain):
+        # Of a template's name the last part; a name that a person wrote is kept as it is.
+        plain = re.split(r"[<(]", plain.replace("(anonymous namespace)::", ""), maxsplit=1)[0].rpartition("::")[2]
+    return plain or name
+
+
+def lanes(run: Corun) -> str:
+    """A line for each stream: kernels as bars with their row's number and name where there is room, dots where one waits."""
+    streams = sorted({row.kernel.stream for row in run.kernels})
+    label = max(len(f"stream {stream}") for stream in streams)
+    scale = _LANE_LETTERS / (run.makespan_us or 1.0)
+    lines = []
+    for stream in streams:
+        lane = [" "] * _LANE_LETTERS
+        for number, row in enumerate(run.kernels):
+            if row.kernel.stream == stream:
+                _draw(lane, number, row, scale)
+        lines.append(f"{f'stream {stream}':<{label}} {''.join(lane).rstrip()}")
+    end = f"{run.makespan_us:,.1f} us"
+    return "\n".join([*lines, f"{'':<{label}} 0{end:>{_LANE_LETTERS - 1}}"])
+
+
+def _draw(lane: list[str], number: int, row: CorunKernel, scale: float) -> None:
+    ready, begin, end = (round(time_us * scale) for time_us in (row.ready_us, row.start_us, row.end_us))
+    for place in range(ready, begin):
+        if lane[place] == " ":
+            lane[place] = "."
+    room = end - begin - 2
+    if room < 0:
+        lane[min(begin, len(lane) - 1)] = "|"
+        return
+    texts = (f" {number} {short_name(row.kernel.name)} ", f" {number} ", f"{number}", "")
+    text = next(each for each in texts if len(each) <= room)
+    lane[begin:end] = f"[{text:=<{room}}]"
+
+
+def corun_table(run: Corun, most: int | None = None) -> Table:
+    """A table with a row for each kernel, or, of more than ``most``, for those that lost most time."""
+    worst = sorted(range(len(run.kernels)), key=lambda number: (-_lost_us(run.kernels[number]), number))[:most]
+    shown = frozenset(worst)
+    rows: list[dict[str, Cell]] = [
+        {
+            "row": number,
+            "stream": row.kernel.stream,
+            "name": _cut(short_name(row.kernel.name)),
+            "start_us": row.start_us,
+            "end_us": row.end_us,
+            "alone_us": row.alone_us,
+            "slower_x": slower(row),
+            "slowed_by": "\n".join(_told(row)),
+        }
+        for number, row in enumerate(run.kernels)
+        if number in shown
+    ]
+    columns = [
+        Column("row"),
+        Column("stream"),
+        Column("name"),
+        *(Column(key, digits=1) for key in ("start_us", "end_us", "alone_us")),
+        Column("slower_x", "time"),
+        Column("slowed_by", "slowed by row, us", wraps=True),
+    ]
+    return records_table("", rows, columns)
+
+
+def slower(row: CorunKernel) -> float:
+    """How many times its time alone a kernel took, from when its stream reached it."""
+    return (row.end_us - row.ready_us) / row.alone_us if row.alone_us else 1.0
+
+
+def _lost_us(row: CorunKernel) -> float:
+    return sum(one.us for one in row.slowed_by)
+
+
+def _told(row: CorunKernel) -> list[str]:
+    """A line for each row that slowed this one, the most first."""
+    lost: dict[int, dict[Through, float]] = {}
+    for one in row.slowed_by:
+        if one.us >= _SMALLEST_PART * row.alone_us:
+            lost.setdefault(one.by, {})[one.through] = one.us
+    order = sorted(lost, key=lambda by: (-sum(lost[by].values()), by))
+    return [
+        f"{by}: "
+        + ", ".join(f"{through} {us:,.1f}" for through, us in sorted(lost[by].items(), key=lambda item: -item[1]))
+        for by in order
+    ]
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= _NAME_LETTERS else f"{name[: _NAME_LETTERS - 3]}..."
+
+
+def makespan_words(run: Corun) -> str:
+    """The makespan, against the longest stream by itself and against one stream after another."""
+    return (
+        f"{run.makespan_us:,.1f} us side by side; {_against(run, run.alone_us)} the longest stream by itself; "
+        f"{_against(run, run.sequential_us)} one stream after another"
+    )
+
+
+def _against(run: Corun, other_us: float) -> str:
+    """``1.20x of 50.0 us``."""
+    return f"{run.makespan_us / other_us:.2f}x the {other_us:,.1f} us of" if other_us else "0 us of"
+
+
+def lost_words(run: Corun) -> str:
+    """What kernels lost through what, summed over them; empty where they lost nothing."""
+    lost: dict[Through, float] = {}
+    for row in run.kernels:
+        for one in row.slowed_by:
+            lost[one.through] = lost.get(one.through, 0.0) + one.us
+    order = sorted(lost, key=lambda through: (-lost[through], through))
+    told = [f"{through} {lost[through]:,.1f} us" for through in order if lost[through] >= _LEAST_TOLD_US]
+    return f"lost, summed over kernels: {', '.join(told)}" if told else ""
+
+
+def inferred_words(run: Corun) -> list[str]:
+    """What was not given, said once for all rows of which the same is said, whatever the numbers."""
+    said: dict[str, dict[str, list[int]]] = {}
+    for number, row in enumerate(run.kernels):
+        for phrase in row.inferred:
+            said.setdefault(_NUMBER.sub("...", phrase), {}).setdefault(phrase, []).append(number)
+    return [
+        f"{general if len(phrases) > 1 else next(iter(phrases))} "
+        f"({_rows(sorted(chain.from_iterable(phrases.values())), len(run.kernels))})"
+        for general, phrases in said.items()
+    ]
+
+
+def _rows(numbers: Sequence[int], count: int) -> str:
+    """``all rows``, or ``row 3``, or ``rows 0-2, 5``."""
+    if len(numbers) == count:
+        return "all rows" if count > 1 else f"row {numbers[0]}"
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    told = ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs)
+    return f"row{'s' if len(numbers) > 1 else ''} {told}"
+
+
+def corun_csv(run: Corun) -> str:
+    """A line for each kernel; who slowed it as ``ROW THROUGH US`` with ``;`` between."""
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(
+        ["row", "stream", "name", "ready_us", "start_us", "end_us", "alone_us", "times_alone", "slowed_by"]
+    )
+    for number, row in enumerate(run.kernels):
+        slowed = ";".join(f"{one.by} {one.through} {one.us:.6g}" for one in row.slowed_by)
+        times = (f"{value:.6f}" for value in (row.ready_us, row.start_us, row.end_us, row.alone_us))
+        writer.writerow([number, row.kernel.stream, row.kernel.name, *times, f"{slower(row):.6g}", slowed])
+    return stream.getvalue()

@@ -1,0 +1,129 @@
+"""A device profile on a page: its facts with their sources, fitted parameters with what is known of them, and its errors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from iossim.base.tables import Cell, Column, records_table
+from iossim.hardware.device import Device
+from iossim.hardware.profile import Datasheet, DeviceProfile
+from iossim.hardware.provenance import KindError, Provenance
+from iossim.report.calibration import error_table
+
+#: Significant digits of values and of their spread.
+_DIGITS, _SPREAD_DIGITS = 4, 2
+_UNMEASURED = "Errors: nothing that was measured of this device is held against its predictions"
+
+
+def device_summary(profile: DeviceProfile) -> RenderableType:
+    """What a reader asks of a profile first; bands and resampled parameters are left to its file."""
+    provenance = profile.provenance
+    parts: list[RenderableType] = [Text(f"{profile.name}: {profile.title}", style="bold"), Text("")]
+    parts += [records_table("Facts", _facts(profile), [Column("fact"), Column("value"), Column("source")])]
+    parts += [Text(f"{name}: {source}") for name, source in profile.sources.items()]
+    parts += [Text(""), *_origin(provenance)]
+    columns = [Column("parameter"), Column("value"), Column("spread"), Column("remark", wraps=True)]
+    for title, values in (("Parameters", profile.parameters), ("Costs of the engine", profile.engine)):
+        parts += [
+            Text(""),
+            records_table(title, [_parameter(name, value, provenance) for name, value in values], columns),
+        ]
+    if provenance.spread:
+        parts.append(Text("spread: standard deviation over fits to resampled data"))
+    if provenance.unidentified:
+        parts.append(Text("not identified: the data leaves it open"))
+    errors = provenance.held_out
+    if provenance.kind == "transferred":
+        title, errors = "Errors on devices left out, each predicted from the others", _by_kind(errors)
+    else:
+        title = f"Errors on the {provenance.held_out_fraction or 0:.0%} of the shapes that no fit saw"
+    parts += [Text(""), error_table(title, errors) if errors else Text(_UNMEASURED)]
+    return Group(*parts)
+
+
+def edge_summary(device: Device) -> RenderableType:
+    """An edge device is its facts: nothing of it is fitted."""
+    rows: list[dict[str, Cell]] = []
+    for name, fact in device.facts().items():
+        several = fact.value.items() if isinstance(fact.value, dict) else [("", fact.value)]
+        rows += [
+            {
+                "fact": f"{name} {key}".rstrip(),
+                "value": _fact(name.replace(".bytes", "_bytes"), value),
+                "source": fact.source,
+            }
+            for key, value in several
+        ]
+    sources = [Text(f"{name}: {source}") for name, source in device.sources.items()]
+    table = records_table("Facts", rows, [Column("fact"), Column("value"), Column("source")])
+    return Group(Text(f"{device.name}: {device.title}", style="bold"), Text(""), table, *sources)
+
+
+def _by_kind(errors: Sequence[KindError]) -> list[KindError]:
+    """A row a kind: the means over its data sets, each as often as it has rows."""
+    kinds: dict[str, list[KindError]] = {}
+    for error in errors:
+        kinds.setdefault(error.kind, []).append(error)
+    return [
+        KindError(
+            data_set=f"{len(several)} data sets" if len(several) > 1 else several[0].data_set,
+            kind=kind,
+            rows=(rows := sum(each.rows for each in several)),
+            mape_percent=sum(each.rows * each.mape_percent for each in several) / rows,
+            median_error_percent=sum(each.rows * each.median_error_percent for each in several) / rows,
+        )
+        for kind, several in kinds.items()
+    ]
+
+
+def _facts(profile: DeviceProfile) -> list[dict[str, Cell]]:
+    rows: list[dict[str, Cell]] = []
+    for name in Datasheet.model_fields:
+        fact = getattr(profile.datasheet, name)
+        if fact is None:
+            continue
+        several = fact.value.items() if isinstance(fact.value, dict) else [("", fact.value)]
+        for key, value in several:
+            rows.append({"fact": f"{name} {key}".rstrip(), "value": _fact(name, value), "source": fact.source})
+    return rows
+
+
+def _fact(name: str, value: str | float | list[int]) -> str:
+    """A fact as its datasheet prints it; bytes in the largest binary unit that leaves them whole."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    if name.endswith("_bytes"):
+        for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+            if value % size == 0:
+                return f"{int(value) // size:,} {unit}"
+    return f"{value:,}"
+
+
+def _origin(provenance: Provenance) -> list[RenderableType]:
+    """Where the parameters come from, in a line, and the data sets that they were fitted to."""
+    when = f" on {provenance.date}" if provenance.date else ""
+    told: list[RenderableType] = [Text(f"Parameters are {provenance.kind}{when}: {provenance.note}")]
+    if provenance.data_sets:
+        rows: list[dict[str, Cell]] = [
+            {"data_set": each.name, "device": each.device, "rows": each.rows} for each in provenance.data_sets
+        ]
+        columns = [Column("data_set", "data set", wraps=True), Column("device"), Column("rows")]
+        told += [Text(""), records_table("Fitted to", rows, columns)]
+    return told
+
+
+def _parameter(name: str, value: float, provenance: Provenance) -> dict[str, Cell]:
+    spread = provenance.spread.get(name)
+    remarks = ["not identified"] * (name in provenance.unidentified)
+    remarks += ["ended at a bound"] * (name in provenance.at_bounds)
+    return {
+        "parameter": name,
+        "value": f"{value:.{_DIGITS}g}",
+        "spread": "" if spread is None else f"{spread:.{_SPREAD_DIGITS}g}",
+        "remark": ", ".join(remarks),
+    }

@@ -1,0 +1,214 @@
+"""An explanation of a schedule as text: a few lines a stage, the stages that take longest first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rich.table import Table
+
+from iossim.base.tables import Cell, Column, records_table
+from iossim.report.schedule_words import number_words, stage_words
+from iossim.schedule.strategy import Strategy
+from iossim.tasks.explain import Choice, Explanation, StageExplanation
+
+#: Parts of a stage's time that are not worth a word.
+_SMALL = 0.08
+#: How :func:`short_lines` writes other stages.
+LEGEND = '"as 2, 1|3": a stage of two units in order, then one of two groups side by side, of one and three units'
+#: What holds a stage up, in a few words more than its name.
+_WORDS = {
+    "unfilled SMs": "too few blocks to fill the SMs",
+    "kernel start": "starting kernels",
+    "host": "waiting for the host to issue kernels",
+    "queue": "waiting for slots",
+    "sharing": "kernels in each other's way",
+    "synchronisation": "synchronisation between stages",
+    "power": "arithmetic at the board's power limit",
+}
+
+
+def overview(explanation: Explanation) -> list[str]:
+    """The schedule as a whole, in a few lines."""
+    found = explanation.schedule
+    whole = (
+        f"{found.network} on {found.device or found.cost_model.get('name', '')}, batch {found.source.batch}, "
+        f"{found.precision}, {found.scheduler}: {found.latency_us / 1e3:.3f} ms in {len(found.stages)} stages"
+    )
+    if explanation.sequential_us and found.latency_us:
+        whole += f", {explanation.sequential_us / found.latency_us:.2f}x the speed of one by one"
+    lines = [whole]
+    if explanation.limits_us:
+        lines.append(f"where the time goes: {divided(explanation.limits_us, found.latency_us)}")
+    if explanation.could_save_us is not None:
+        if explanation.could_save_us > 0:
+            part = explanation.could_save_us / found.latency_us
+            lines.append(
+                f"the cheapest stages of each block would save {explanation.could_save_us:.1f} us ({part:.1%}) at these prices"
+            )
+        else:
+            lines.append("no other stages of any one block are cheaper at these prices")
+    lines += [f"not told: {reason}" for reason in explanation.unknown]
+    return lines
+
+
+def short_lines(one: StageExplanation) -> list[str]:
+    """A stage in a line, what holds it up in another, and what else it could have been in a third."""
+    lines = [_heading(one)]
+    if one.facts is not None:
+        lines.append(f"  {_bound(one)}")
+    if said := _otherwise(one):
+        lines.append(f"  {said}")
+    return lines
+
+
+def long_lines(one: StageExplanation) -> list[str]:
+    """All that is known of a stage, tables aside."""
+    lines = [_heading(one)]
+    lines.append(f"  {stage_words(one.stage, one.block)}")
+    facts = one.facts
+    if facts is not None:
+        lines.append(f"  time: {divided(_named(one), facts.duration_us)}")
+        lines.append(
+            f"  the longest group takes {facts.chain_us:.1f} us by itself; issuing all kernels takes the host {facts.host_us:.1f} us"
+        )
+        lines.append(
+            f"  {facts.occupancy:.0%} of the warps that fit are at work; {facts.arithmetic:.0%} of the peak arithmetic, "
+            f"{facts.dram:.0%} of the peak DRAM bandwidth"
+        )
+    if said := _otherwise(one):
+        lines.append(f"  {said}")
+    return lines
+
+
+def kernels_table(one: StageExplanation) -> Table:
+    """The kernels of a stage: when they run, and what holds each up by itself."""
+    assert one.facts is not None, "only the simulator tells of kernels"
+    rows: list[Mapping[str, Cell]] = [
+        {
+            "stream": kernel.stream,
+            "unit": kernel.unit.replace(f"{one.block}.", ""),
+            "kernel": kernel.name,
+            "start_us": kernel.start_us,
+            "takes_us": kernel.end_us - kernel.start_us,
+            "alone_us": kernel.alone_us,
+            "blocks": kernel.blocks,
+            "waves": kernel.waves,
+            "occupancy_percent": 100 * kernel.occupancy,
+            "mostly": str(max(kernel.limits_us, key=lambda limit: kernel.limits_us[limit])),
+        }
+        for kernel in one.facts.kernels
+    ]
+    columns = [
+        Column("stream"),
+        Column("unit", wraps=True),
+        Column("kernel", wraps=True),
+        Column("start_us", digits=1),
+        Column("takes_us", digits=1),
+        Column("alone_us", digits=1),
+        Column("blocks"),
+        Column("waves"),
+        Column("occupancy_percent", "occup.", digits=0),
+        Column("mostly"),
+    ]
+    return records_table("", rows, columns)
+
+
+def choices_table(one: StageExplanation) -> Table:
+    """What else the stage could have been, the cheapest first."""
+    special = [choice for choice in (one.next_best, one.own, one.beside) if choice is not None]
+    rows: list[Mapping[str, Cell]] = [
+        {
+            "otherwise": choice.way,
+            "schedule_us": choice.more_us,
+            "tie": None if choice.tie is None else "tie" if choice.tie else "",
+            "instead": number_words(choice.instead),
+            "stages": "\n".join(stage_words(stage, one.block) for stage in choice.stages),
+        }
+        for choice in sorted([*special, *one.ways], key=lambda choice: choice.more_us)
+    ]
+    columns = [
+        Column("otherwise"),
+        Column("schedule_us", "more", digits=1),
+        Column("tie", "noise"),
+        Column("instead", "for stages"),
+        Column("stages", "stages (| side by side, > in order)", wraps=True),
+    ]
+    return records_table("", rows, columns)
+
+
+def divided(parts_us: Mapping[str, float], total_us: float) -> str:
+    """Parts of a time, the largest first; the small ones together."""
+    ordered = sorted(parts_us.items(), key=lambda item: -item[1])
+    large = [(name, us) for name, us in ordered if us >= 0.02 * total_us]
+    rest_us = sum(us for name, us in ordered if us < 0.02 * total_us)
+    said = [f"{name} {us / total_us:.0%}" for name, us in large]
+    return ", ".join([*said, f"other {rest_us / total_us:.0%}"] if rest_us > 0.005 * total_us else said)
+
+
+def _heading(one: StageExplanation) -> str:
+    stage, count = one.stage, len(one.stage.units)
+    if stage.strategy is Strategy.MERGE:
+        kind = f"{count} convolutions as one"
+    elif len(stage.groups) > 1:
+        kind = f"{len(stage.groups)} groups of {count} units side by side"
+        if one.facts is not None and one.facts.sms:
+            kind += f" on {', '.join(map(str, one.facts.sms[:-1]))} and {one.facts.sms[-1]} SMs"
+    else:
+        kind = f"{count} units in order" if count > 1 else stage.units[0]
+    line = f"stage {one.number} ({one.block}): {kind}, {one.cost_us:.1f} us, {one.share:.1%}"
+    if stage.boundary_us:
+        line += f" ({stage.boundary_us:.1f} us of it synchronisation)"
+    if one.saves_us is not None and abs(one.saves_us) >= 0.05:
+        line += f"; {'saves' if one.saves_us > 0 else 'loses'} {abs(one.saves_us):.1f} us over one by one"
+    return line
+
+
+def _bound(one: StageExplanation) -> str:
+    facts = one.facts
+    assert facts is not None
+    if facts.bound is None:
+        return "no kernels: it only gives names to what is there"
+    large = [
+        (str(limit), us / facts.duration_us)
+        for limit, us in sorted(facts.limits_us.items(), key=lambda item: -item[1])
+        if us >= _SMALL * facts.duration_us
+    ]
+    said = ", ".join(f"{_WORDS.get(name, name)} {part:.0%}" for name, part in large[:3])
+    return f"held up by {said}; {facts.occupancy:.0%} occupancy, {facts.arithmetic:.0%} of peak arithmetic, {facts.dram:.0%} of DRAM"
+
+
+def _otherwise(one: StageExplanation) -> str:
+    """The next best choices in one line."""
+    said: list[str] = []
+    if one.own is not None:
+        said.append(f"its units otherwise, {_as(one.own)}: {_more(one.own)}")
+    if one.next_best is not None and (one.own is None or one.next_best.more_us < one.own.more_us - 0.05):
+        said.append(f"next best in the block, {_as(one.next_best)}: {_more(one.next_best)}")
+    if one.beside is not None and one.beside.more_us >= 0.05:
+        said.append(f"beside others: {_more(one.beside)}")
+    if not said and one.exact:
+        return "there is no other way to run it"
+    return "; ".join(said)
+
+
+def _as(choice: Choice) -> str:
+    kinds = [
+        f"{len(stage.units)} merged"
+        if stage.strategy is Strategy.MERGE
+        else "|".join(str(len(group)) for group in stage.groups)
+        for stage in choice.stages
+    ]
+    for_which = f"stages {number_words(choice.instead)} as " if len(choice.instead) > 1 else "as "
+    return for_which + ", ".join(kinds[:4]) + (f" and {len(kinds) - 4} more" if len(kinds) > 4 else "")
+
+
+def _more(choice: Choice) -> str:
+    if choice.more_us == 0:
+        return "the same"
+    noise = {None: "", True: " (within the noise)", False: ""}[choice.tie]
+    return f"{choice.more_us:+.1f} us{noise}"
+
+
+def _named(one: StageExplanation) -> dict[str, float]:
+    assert one.facts is not None
+    return {str(limit): us for limit, us in one.facts.limits_us.items()}

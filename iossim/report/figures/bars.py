@@ -1,0 +1,141 @@
+"""Horizontal bars with what belongs to them: where measurements are expected, published figures, lower bounds, labels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from iossim.base.tables import Cell
+from iossim.report.figures.figure import LegendEntry, Record
+from iossim.report.figures.specifications import layer, need_altair, scheduler_scale, specification
+from iossim.report.figures.theme import HALO, PUBLISHED
+
+_BAR_PIXELS, _ROW_PIXELS = 15, 24
+#: What the longest text behind a bar takes.
+_TEXT_PIXELS = 64
+#: Panels whose longest bars differ by less than this have one scale.
+_ALIKE = 3.0
+#: What a tooltip calls the cells beside a bar's value.
+_PARTS = {"low_ms": "expected from", "high_ms": "expected to", "published_ms": "published", "bound_ms": "lower bound"}
+
+
+def bar_record(
+    value: float | None,
+    text: str,
+    interval_ms: tuple[float, float] | None = None,
+    published_ms: float | None = None,
+) -> dict[str, Cell]:
+    """The cells of a record by which :func:`bar_specification` draws what stands at a bar, and the ``text`` behind it."""
+    low_ms, high_ms = interval_ms or (None, None)
+    return {
+        "low_ms": low_ms,
+        "high_ms": high_ms,
+        "published_ms": published_ms,
+        "text": text,
+        "right": max(value or 0.0, high_ms or 0.0, published_ms or 0.0),
+    }
+
+
+def bar_specification(
+    key: str,
+    title: str,
+    schedulers: Sequence[str],
+    records: Sequence[Record],
+    groups: Sequence[Cell] | None = None,
+    limit: float | None = None,
+    text_pixels: int = _TEXT_PIXELS,
+) -> dict[str, Any]:
+    """A bar a record, as long as its cell ``key``, in the colour of its ``scheduler``.
+
+    Bars stand in ``groups`` by the cell ``group``; without groups each has its scheduler's name before it. Records have the
+    cells of :func:`bar_record` and :func:`share_scales`; a lower bound in ``bound_ms`` is a mark, and one that is ``best`` has
+    its text in bold. ``limit`` is drawn as a line: what is asked of the values. The longest text takes ``text_pixels``.
+    """
+    alt = need_altair()
+    if groups is None:
+        place = {"y": alt.Y("scheduler:N", sort=list(schedulers), title=None, axis=alt.Axis(labelLimit=190))}
+        height: dict[str, Any] = {"step": _ROW_PIXELS}
+    else:
+        place = {
+            "y": alt.Y(
+                "group:N", sort=list(groups), title=None, axis=alt.Axis(labelLimit=260), scale=alt.Scale(paddingInner=0.22)
+            ),
+            "yOffset": alt.YOffset("scheduler:N", sort=list(schedulers), scale=alt.Scale(paddingInner=0.12)),
+        }  # fmt: skip
+        height = {"step": _BAR_PIXELS, "for": "offset"}
+    x = alt.X(f"{key}:Q", title=title, scale=alt.Scale(zero=True, nice=False))
+    known = {part: words for part, words in _PARTS.items() if any(record.get(part) is not None for record in records)}
+    tooltip = [
+        *([alt.Tooltip("group:N", title="point")] if groups is not None else []),
+        alt.Tooltip("scheduler:N", title="scheduler"),
+        alt.Tooltip("text:N", title=title),
+        *(alt.Tooltip(f"{part}:Q", title=f"{words}, ms", format=".3~f") for part, words in known.items()),
+    ]
+    colour = alt.Color(
+        "scheduler:N", scale=alt.Scale(**scheduler_scale(schedulers)), title="scheduler", sort=list(schedulers)
+    )
+    base = layer().encode(**place)
+    layers = [base.mark_bar(cornerRadiusEnd=1).encode(x=x, color=colour, tooltip=tooltip)]
+    if "low_ms" in known:
+        layers += [
+            base.mark_rule(strokeWidth=1.1).encode(x=alt.X("low_ms:Q"), x2="high_ms:Q"),
+            base.mark_tick(size=6, thickness=1.1).encode(x=alt.X("low_ms:Q")),
+            base.mark_tick(size=6, thickness=1.1).encode(x=alt.X("high_ms:Q")),
+        ]
+    if "bound_ms" in known:
+        layers.append(base.mark_tick(size=17, thickness=1.8, opacity=1).encode(x=alt.X("bound_ms:Q")))
+    if "published_ms" in known:
+        marker = base.mark_point(style=PUBLISHED, size=46, strokeWidth=1)
+        layers.append(marker.encode(x=alt.X("published_ms:Q"), tooltip=tooltip))
+    if limit is not None:
+        layers.append(layer().mark_rule(strokeDash=[5, 4], strokeWidth=1.3).encode(x=alt.datum(limit)))
+    # Neither that line nor one of the grid strikes a label through: each has the page's colour around it.
+    label: dict[str, Any] = {"align": "left", "baseline": "middle", "dx": 5}
+    behind = base.encode(x=alt.X("right:Q"), text="text:N")
+    layers.append(behind.mark_text(style=HALO, **label))
+    if any(record.get("best") for record in records):
+        layers += [
+            behind.transform_filter("!datum.best").mark_text(**label),
+            behind.transform_filter("datum.best").mark_text(fontWeight="bold", **label),
+        ]
+    else:
+        layers.append(behind.mark_text(**label))
+    # Nothing to be seen, where there is room for the text behind the longest bar.
+    room = f"datum.longest * width / max(60, width - {text_pixels})"
+    layers.append(base.transform_calculate(room=room).mark_point(opacity=0).encode(x=alt.X("room:Q")))
+    return specification(*layers, height=height)
+
+
+def bar_legend(records: Sequence[Record], whiskers: str) -> tuple[LegendEntry, ...]:
+    """What the marks at the bars stand for; ``whiskers`` says what an interval is."""
+    marks = (
+        ("low_ms", whiskers, "whisker"),
+        ("bound_ms", "lower bound", "bound"),
+        ("published_ms", "published measurement", PUBLISHED),
+    )
+    return tuple(
+        LegendEntry(label, "currentColor", mark)
+        for key, label, mark in marks
+        if any(record.get(key) is not None for record in records)
+    )
+
+
+def share_scales(records: Sequence[dict[str, Cell]], choices: Sequence[str], panel: str | None) -> None:
+    """Tell each record how long the longest bar on its scale is: one scale for panels that are seen together, unless one
+    of them would be hard to see.
+    """
+    together: dict[tuple[Cell, ...], dict[Cell, float]] = {}
+    for record in records:
+        panels = together.setdefault(_chosen(record, choices), {})
+        place = record[panel] if panel else None
+        right = record["right"]
+        panels[place] = max(panels.get(place, 0.0), float(right) if isinstance(right, int | float) else 0.0)
+    for record in records:
+        panels = together[_chosen(record, choices)]
+        longest = max(panels.values())
+        is_alike = longest <= _ALIKE * min(panels.values())
+        record["longest"] = (longest if is_alike else panels[record[panel] if panel else None]) or 1.0
+
+
+def _chosen(record: Mapping[str, Cell], choices: Sequence[str]) -> tuple[Cell, ...]:
+    return tuple(record[key] for key in choices)

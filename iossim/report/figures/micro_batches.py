@@ -1,0 +1,142 @@
+"""Micro-batches in pictures: time against workspace of one kernel, and the workspace of each (u-cuDNN's figures 10 and 12)."""
+
+from __future__ import annotations
+
+from iossim.base.tables import Cell
+from iossim.report.figures.figure import Figure, LegendEntry, Panel
+from iossim.report.figures.specifications import layer, need_altair, specification
+from iossim.report.figures.theme import PALETTE
+from iossim.transforms.microbatching.configuration import Configuration
+from iossim.transforms.microbatching.micro_batching import DividedKernel, MicroBatching
+
+_MIB = 1 << 20
+_FRONT, _CHOSEN, _WHOLE = PALETTE[0], PALETTE[5], "#8b939c"
+_HEIGHT_PIXELS, _ROW_PIXELS = 300, 20
+
+
+def front_figure(found: MicroBatching, title: str) -> Figure:
+    """The kernel that gains most: the configurations that no other beats, the one that was chosen, and the undivided one."""
+    alt = need_altair()
+    kernel = max(found.kernels, key=_gained_us)
+    records: list[dict[str, Cell]] = [_point("front", one) for one in kernel.front]
+    records.append(_point("chosen", kernel.configuration))
+    if kernel.undivided is not None:
+        records.append(_point("undivided", kernel.undivided))
+    limit = found.workspace_limit_bytes
+    if limit is not None:
+        records.append({"what": "limit", "workspace_mib": limit / _MIB})
+    x = alt.X("workspace_mib:Q", title="workspace, MiB", scale=alt.Scale(type="symlog", nice=False))
+    y = alt.Y("time_ms:Q", title="time, ms", scale=alt.Scale(type="log", nice=False, padding=12))
+    tooltip = [
+        alt.Tooltip("configuration:N"),
+        alt.Tooltip("time_ms:Q", format=".3~f"),
+        alt.Tooltip("workspace_mib:Q", format=".2~f"),
+    ]
+    front = layer().transform_filter("datum.what == 'front'")
+    spec = specification(
+        front.mark_line(interpolate="step-after", strokeWidth=1.4, color=_FRONT).encode(x=x, y=y),
+        front.mark_point(filled=True, size=28, opacity=1, color=_FRONT).encode(x=x, y=y, tooltip=tooltip),
+        *(
+            layer()
+            .transform_filter(f"datum.what == '{what}'")
+            .mark_point(filled=True, size=110, opacity=1, color=colour, shape=shape)
+            .encode(x=x, y=y, tooltip=tooltip)
+            for what, colour, shape in (("chosen", _CHOSEN, "diamond"), ("undivided", _WHOLE, "square"))
+        ),
+        *(
+            [
+                layer()
+                .transform_filter("datum.what == 'limit'")
+                .mark_rule(strokeDash=[4, 3], strokeWidth=1.4, opacity=1)
+                .encode(x=x)
+            ]
+            if limit is not None
+            else []
+        ),
+        height=_HEIGHT_PIXELS,
+    )
+    gain = (
+        ""
+        if kernel.undivided is None
+        else f", {kernel.undivided.time_us / kernel.configuration.time_us:.2f} times as fast as undivided"
+    )
+    return Figure(
+        name="front",
+        title=f"{title}: {kernel.name}",
+        finding=f"{kernel.name} runs as {kernel.configuration}{gain}.",
+        records=tuple(records),
+        panels=(Panel("", spec),),
+        legend=(
+            LegendEntry("no other is faster in less", _FRONT, "line"),
+            LegendEntry("chosen", _CHOSEN, "diamond"),
+            *([LegendEntry("undivided", _WHOLE, "square")] if kernel.undivided is not None else []),
+            *([LegendEntry("limit", "#222222", "dashes")] if limit is not None else []),
+        ),
+        panel_pixels=720,
+    )
+
+
+def workspace_figure(found: MicroBatching, title: str) -> Figure:
+    """The workspace of each kernel, and below it what it takes, divided and not."""
+    alt = need_altair()
+    several = len({one.name.direction for one in found.kernels}) > 1
+    names = [str(one.name) if several else one.name.layer for one in found.kernels]
+    records: list[dict[str, Cell]] = [
+        {
+            "kernel": name,
+            "configuration": str(one.configuration),
+            "workspace_mib": one.configuration.workspace_bytes / _MIB,
+            "time_ms": one.configuration.time_us / 1e3,
+            "undivided_ms": None if one.undivided is None else one.undivided.time_us / 1e3,
+        }
+        for name, one in zip(names, found.kernels, strict=True)
+    ]
+    y = alt.Y("kernel:N", sort=names, title=None, axis=alt.Axis(labelLimit=260))
+    tooltip = [alt.Tooltip("kernel:N"), alt.Tooltip("configuration:N")]
+    workspaces = specification(
+        layer()
+        .mark_bar(color=_FRONT, cornerRadiusEnd=1)
+        .encode(y=y, x=alt.X("workspace_mib:Q", title="workspace, MiB"), tooltip=tooltip),
+        height={"step": _ROW_PIXELS},
+    )
+    times = specification(
+        layer()
+        .mark_bar(color=_CHOSEN, cornerRadiusEnd=1)
+        .encode(y=y, x=alt.X("time_ms:Q", title="time, ms"), tooltip=tooltip),
+        layer()
+        .mark_tick(color="#222222", thickness=1.8, size=14, opacity=1)
+        .encode(y=y, x="undivided_ms:Q", tooltip=tooltip),
+        height={"step": _ROW_PIXELS},
+    )
+    most = max(found.kernels, key=lambda one: one.configuration.workspace_bytes)
+    finding = (
+        f"{most.name} has {most.configuration.workspace_bytes / _MIB:,.1f} of {found.workspace_bytes / _MIB:,.1f} MiB."
+        if most.configuration.workspace_bytes
+        else "No kernel needs a workspace."
+    )
+    return Figure(
+        name="workspaces",
+        title=title,
+        finding=finding,
+        records=tuple(records),
+        panels=(Panel("", workspaces), Panel("", times)),
+        legend=(
+            LegendEntry("workspace", _FRONT),
+            LegendEntry("time divided", _CHOSEN),
+            LegendEntry("time undivided", "#222222", "bound"),
+        ),
+        panel_pixels=460,
+    )
+
+
+def _point(what: str, one: Configuration) -> dict[str, Cell]:
+    return {
+        "what": what,
+        "configuration": str(one),
+        "time_ms": one.time_us / 1e3,
+        "workspace_mib": one.workspace_bytes / _MIB,
+    }
+
+
+def _gained_us(one: DividedKernel) -> float:
+    return 0.0 if one.undivided is None else one.undivided.time_us - one.configuration.time_us

@@ -1,0 +1,170 @@
+"""Figures as SVG or PNG: drawn without a browser, the same bytes each time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal
+
+from iossim.base.tables import Cell
+from iossim.base.user_files import write_atomically
+from iossim.report.figures.figure import ROWS, Figure, LegendEntry, title_of
+from iossim.report.figures.theme import paper
+from iossim.report.figures.vega import need_vl_convert, vega_lite_version
+
+PictureFormat = Literal["svg", "png"]
+#: Widths of a panel: alone or one under another, beside one other, beside two others.
+_WIDTHS_PIXELS = {1: 640, 2: 330, 3: 230}
+#: More slices of one figure than this are left to the reader to ask for on the page.
+MOST_SLICES = 12
+_LETTER_PIXELS, _ENTRY_PIXELS, _LINE_PIXELS = 5.9, 34, 18
+_PNG_SCALE = 2.0
+_VEGA_SHAPES = {
+    "bar": "square",
+    "line": "stroke",
+    "whisker": "stroke",
+    "dashes": "stroke",
+    "bound": "M0,-0.7L0,0.7",
+    "published": "diamond",
+    "outline": "square",
+}
+#: Of these the outline is drawn.
+_OPEN = ("stroke", _VEGA_SHAPES["bound"])
+
+
+def picture_files(
+    figures: Sequence[Figure], *kinds: PictureFormat, titled: bool = False
+) -> dict[str, Callable[[Path], None]]:
+    """A writer for each picture by file name: one for each slice of a figure, at most ``MOST_SLICES``, in each format.
+
+    Pictures that stand alone are ``titled``: above them stand the figure's title and what is to be seen.
+
+    Raises OptionError where vl-convert-python is not installed.
+    """
+    need_vl_convert()
+    files: dict[str, Callable[[Path], None]] = {}
+    for figure in figures:
+        for chosen in islice(figure.slices(), MOST_SLICES):
+            name = "-".join([figure.name, *(_slug(value) for value in chosen.values())])
+            drawn = cache(partial(svg_picture, figure, chosen, titled))
+            for kind in kinds:
+                files[f"{name}.{kind}"] = _svg_writer(drawn) if kind == "svg" else _png_writer(drawn)
+    return files
+
+
+def svg_picture(figure: Figure, chosen: Mapping[str, Cell], titled: bool = False) -> str:
+    """One slice of a figure as SVG: its panels below one legend."""
+    spec = whole_specification(figure, chosen, titled)
+    text: str = need_vl_convert().vegalite_to_svg(spec, vl_version=vega_lite_version())
+    return _numbered(text)
+
+
+def whole_specification(figure: Figure, chosen: Mapping[str, Cell], titled: bool = False) -> dict[str, Any]:
+    """Vega-Lite of a slice with its data; panels without data are left out."""
+    shown = [(panel, rows) for panel in figure.panels if (rows := figure.records_of(panel, chosen))]
+    columns = 1 if figure.stacked or len(shown) == 1 else 3 if figure.panel_pixels < 400 else 2
+    width = _WIDTHS_PIXELS[columns] if columns > 1 else max(_WIDTHS_PIXELS[1], figure.panel_pixels)
+    views: list[dict[str, Any]] = []
+    for panel, rows in shown:
+        view = {key: value for key, value in panel.spec.items() if key != "$schema"}
+        views.append({**view, "width": width, "data": {"name": f"{ROWS}{len(views)}", "values": rows}})
+        if panel.title:
+            views[-1]["title"] = panel.title
+    told = _heading(figure, chosen, titled)
+    pictures: dict[str, Any] = {"concat": views, "columns": columns, "spacing": {"row": 18, "column": 26}}
+    legend = _legend_of(figure, [row for _, rows in shown for row in rows])
+    stack = [*([_legend(legend, columns * width)] if legend else []), pictures]
+    return {
+        "vconcat": stack,
+        "spacing": 14,
+        "config": {**paper(), "legend": {"disable": True}, "concat": {"spacing": 22}},
+        **({"title": told} if told else {}),
+    }
+
+
+def _heading(figure: Figure, chosen: Mapping[str, Cell], titled: bool) -> dict[str, Any]:
+    """What stands above a whole picture: the title, where it stands alone, and what was chosen; nothing without either."""
+    told = ", ".join(f"{title_of(key)} {value}" for key, value in chosen.items())
+    if titled:
+        return {"text": figure.title, "fontSize": 15, "subtitle": [figure.finding, *filter(None, [told])]}
+    return {"text": told, "fontSize": 11, "fontWeight": 400} if told else {}
+
+
+def _legend_of(figure: Figure, rows: Sequence[Mapping[str, Cell]]) -> list[LegendEntry]:
+    """The legend without kinds of ops that the slice has none of."""
+    known, here = ({record.get("kind") for record in records} for records in (figure.records, rows))
+    return [entry for entry in figure.legend if entry.label not in known or entry.label in here]
+
+
+def _legend(entries: Sequence[LegendEntry], width: int) -> dict[str, Any]:
+    """A view of marks and labels in lines, which ends a line where it is full."""
+    placed: list[dict[str, Any]] = []
+    x, line = 0.0, 0
+    for entry in entries:
+        wide = _ENTRY_PIXELS + _LETTER_PIXELS * len(entry.label)
+        if x and x + wide > width:
+            x, line = 0.0, line + 1
+        placed.append({"x": x, "line": line, "label": entry.label, **_mark(entry)})
+        x += wide
+    height = _LINE_PIXELS * (line + 1)
+    at = {
+        "x": {"field": "x", "type": "quantitative", "axis": None, "scale": {"domain": [0, width], "nice": False}},
+        "y": {
+            "field": "line",
+            "type": "quantitative",
+            "axis": None,
+            "scale": {"domain": [line + 0.5, -0.5], "nice": False},
+        },
+    }
+    marks: list[dict[str, Any]] = [
+        {
+            "transform": [{"filter": f"datum.shape == '{shape}' && datum.colour == '{colour}'"}],
+            "mark": {"type": "point", "shape": shape, "color": colour, "filled": filled, "size": 75, "xOffset": 6, "strokeWidth": 1.5},
+            "encoding": at,
+        }
+        for shape, colour, filled in dict.fromkeys((mark["shape"], mark["colour"], mark["filled"]) for mark in placed)
+    ]  # fmt: skip
+    label = {"type": "text", "align": "left", "baseline": "middle", "dx": 16, "fontSize": 11}
+    return {
+        "width": width,
+        "height": height,
+        "data": {"name": "legend", "values": placed},
+        "layer": [*marks, {"mark": label, "encoding": {**at, "text": {"field": "label", "type": "nominal"}}}],
+    }
+
+
+def _mark(entry: LegendEntry) -> dict[str, Any]:
+    colour = "#111111" if entry.colour == "currentColor" else entry.colour
+    shape = _VEGA_SHAPES.get(entry.mark, entry.mark)
+    return {
+        "shape": shape,
+        "colour": colour,
+        "filled": shape not in _OPEN and entry.mark not in ("published", "outline"),
+    }
+
+
+def _svg_writer(drawn: Callable[[], str]) -> Callable[[Path], None]:
+    return lambda path: write_atomically(path, drawn())
+
+
+def _png_writer(drawn: Callable[[], str]) -> Callable[[Path], None]:
+    return lambda path: write_atomically(path, need_vl_convert().svg_to_png(drawn(), scale=_PNG_SCALE))
+
+
+def _numbered(svg: str) -> str:
+    """The ids of clips and gradients counted from 0 in each picture, not over all that this process drew."""
+    found: dict[str, str] = {}
+
+    def renamed(match: re.Match[str]) -> str:
+        return found.setdefault(match[0], f"{match[1]}{len(found)}")
+
+    return re.sub(r"\b(clip|gradient_)\d+\b", renamed, svg)
+
+
+def _slug(value: Cell) -> str:
+    """A value as a part of a file's name."""
+    kept = "".join(letter if letter.isalnum() or letter in "._" else "-" for letter in str(value))
+    return "-".join(filter(None, kept.split("-")))

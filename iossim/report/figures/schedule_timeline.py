@@ -1,0 +1,232 @@
+"""The timeline of one schedule: time runs to the right and, for a long one, goes on in the next row, like text, so that kernels
+stay visible. All rows have the same scale.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+
+from iossim.base.tables import Cell, number_of
+from iossim.execution.execution import Execution
+from iossim.execution.timeline import Span
+from iossim.ir.network import Network
+from iossim.report.figures.figure import Figure, LegendEntry, Panel
+from iossim.report.figures.timeline import (
+    GAP,
+    MERGED,
+    fitting_label,
+    lanes,
+    occupancy,
+    occupancy_legend,
+    text_pixels,
+    timeline_records,
+)
+from iossim.report.kind_colours import kind_colour, kind_colours, text_on
+from iossim.report.stage_extent import StageExtent, stage_extents
+from iossim.schedule.schedule import Schedule
+from iossim.schedule.strategy import Strategy
+
+#: The width, and rows are added until each has at most about this many stages, and kernels in its fullest lane.
+_WIDTH_PIXELS, _STAGES_PER_ROW, _KERNELS_PER_ROW, _MAXIMUM_ROWS = 1100, 18, 60, 8
+#: Kinds of ops for which the legend has room.
+_MOST_ENTRIES = 8
+
+
+def timeline_figure(
+    network: Network,
+    schedule: Schedule,
+    spans: Sequence[Span],
+    sequential_us: float | None = None,
+    execution: Execution | None = None,
+) -> Figure:
+    """A schedule by itself; ``sequential_us``, if known, is the latency that its speed-up is against.
+
+    ``execution``, if given, is the run that the spans are of: its active warps and its latency are shown too.
+    """
+    extents = stage_extents(schedule, spans)
+    fullest = max(Counter(span.stream for span in spans).values(), default=0)
+    wanted = max(math.ceil(len(extents) / _STAGES_PER_ROW), math.ceil(fullest / _KERNELS_PER_ROW))
+    rows = _rows(extents, wanted)
+    row_ms = max((row.end_ms - row.start_ms for row in rows), default=1.0) * 1.005
+    row_of = {extent.number: number for number, row in enumerate(rows) for extent in row.extents}
+    records: list[dict[str, Cell]] = []
+    for record in timeline_records(network, schedule, spans, execution):
+        if record["strip"]:
+            places = [number for number, row in enumerate(rows) if _meet(record, row)]
+            records += [{**record, **_clipped(record, rows[number]), "row": number} for number in places]
+        else:
+            stage = int(record["stage"] or 0)
+            merged = schedule.stages[stage].strategy is Strategy.MERGE
+            records.append({**record, "row": row_of[stage], "merged": merged})
+    for number, row in enumerate(rows):
+        own = [record for record in records if record["row"] == number and record["what"] == "kernel"]
+        for extra in (*_gaps(row), *_blocks(row, row_ms), *_labels(schedule, own, _WIDTH_PIXELS / row_ms)):
+            records.append({"strip": False, "row": number, **extra})
+    colours = _by_time(records)
+    panels: list[Panel] = []
+    for number, row in enumerate(rows):
+        domain_ms = (row.start_ms, row.start_ms + row_ms)
+        panels.append(Panel("", lanes(colours, domain_ms), {"row": number, "strip": False}))
+        if execution is not None:
+            panels.append(Panel("", occupancy(domain_ms), {"row": number, "strip": True}))
+    return Figure(
+        name="timeline",
+        title=f"{schedule.network} on {schedule.device}",
+        finding=_facts(schedule, sequential_us, execution),
+        records=tuple(records),
+        panels=tuple(panels),
+        legend=_legend(colours, schedule, execution is not None),
+        stacked=True,
+        panel_pixels=_WIDTH_PIXELS,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """The stages drawn in one row."""
+
+    extents: list[StageExtent]
+
+    @property
+    def start_ms(self) -> float:
+        return self.extents[0].start_us / 1e3
+
+    @property
+    def end_ms(self) -> float:
+        return self.extents[-1].end_us / 1e3
+
+
+def _rows(extents: Sequence[StageExtent], wanted: int) -> list[_Row]:
+    """Stages dealt to about ``wanted`` rows of about equal time, each a whole number of stages."""
+    if not extents:
+        return []
+    start_us, end_us = extents[0].start_us, extents[-1].end_us
+    count = min(_MAXIMUM_ROWS, wanted)
+    target_us = (end_us - start_us) / count
+    rows: list[_Row] = []
+    for extent in extents:
+        middle_us = (extent.start_us + extent.end_us) / 2
+        if not rows or (middle_us - start_us > target_us * len(rows) and len(rows) < count):
+            rows.append(_Row([]))
+        rows[-1].extents.append(extent)
+    return rows
+
+
+def _meet(step: Mapping[str, Cell], row: _Row) -> bool:
+    return number_of(step["end_ms"]) > row.start_ms and number_of(step["start_ms"]) < row.end_ms
+
+
+def _clipped(step: Mapping[str, Cell], row: _Row) -> dict[str, Cell]:
+    return {
+        "start_ms": max(number_of(step["start_ms"]), row.start_ms),
+        "end_ms": min(number_of(step["end_ms"]), row.end_ms),
+    }
+
+
+def _gaps(row: _Row) -> list[dict[str, Cell]]:
+    """What stands between the stages of a row: launches and synchronisation."""
+    return [
+        {"what": "gap", "start_ms": left.end_us / 1e3, "end_ms": right.start_us / 1e3}
+        for left, right in pairwise(row.extents)
+    ]
+
+
+def _blocks(row: _Row, row_ms: float) -> list[dict[str, Cell]]:
+    """Where each block of a row begins, with its name where that has room behind the one before."""
+    found: list[dict[str, Cell]] = []
+    free_ms = -math.inf
+    for block, group in groupby(row.extents, key=lambda extent: extent.block):
+        start_ms = next(iter(group)).start_us / 1e3
+        has_room = start_ms > free_ms
+        found.append({"what": "block", "text": block if has_room else "", "start_ms": start_ms})
+        if has_room:
+            free_ms = start_ms + (text_pixels(block, 10.5) + 8) * row_ms / _WIDTH_PIXELS
+    return found
+
+
+def _labels(schedule: Schedule, kernels: Sequence[Mapping[str, Cell]], pixels_per_ms: float) -> list[dict[str, Cell]]:
+    """The name of each unit once over all its kernels, where it fits there."""
+
+    def group_of(record: Mapping[str, Cell]) -> tuple[int, int, str]:
+        return int(record["stream"] or 0), int(record["stage"] or 0), str(record["unit"])
+
+    found: list[dict[str, Cell]] = []
+    ordered = sorted(kernels, key=lambda record: (int(record["stream"] or 0), number_of(record["start_ms"])))
+    for (stream, stage, unit), group in groupby(ordered, key=group_of):
+        own = list(group)
+        start_ms, end_ms = number_of(own[0]["start_ms"]), number_of(own[-1]["end_ms"])
+        units = schedule.stages[stage].units if own[0]["merged"] else [unit]
+        text, size = _label(units, (end_ms - start_ms) * pixels_per_ms - 4)
+        if text:
+            colour = text_on(kind_colour(str(own[0]["kind"])))
+            found.append(
+                {
+                    "what": "label",
+                    "stream": stream,
+                    "text": text,
+                    "size": size,
+                    "colour": colour,
+                    "start_ms": (start_ms + end_ms) / 2,
+                }
+            )
+    return found
+
+
+def _label(units: Sequence[str], pixels: float) -> tuple[str, float]:
+    """The longest name of the units and the largest font that fit in ``pixels``; nothing where none does.
+
+    The first parts of a name, which mostly repeat the block's, go first.
+    """
+    parts = [unit.replace("/", ".").split(".") for unit in units]
+    candidates = [" + ".join(".".join(names[start:]) for names in parts) for start in (0, -2, -1)]
+    if len(units) > 1:
+        candidates.append(f"{len(units)} merged")
+    return fitting_label(candidates, pixels)
+
+
+def _by_time(records: Sequence[Mapping[str, Cell]]) -> dict[str, str]:
+    """The colour of each kind of op that has a kernel, those that take the most time first."""
+    total_ms: Counter[str] = Counter()
+    for record in records:
+        if record["what"] == "kernel":
+            total_ms[str(record["kind"])] += number_of(record["time_ms"])  # type: ignore[assignment]
+    colours = kind_colours(total_ms)
+    return {kind: colours[kind] for kind in sorted(total_ms, key=lambda kind: (-total_ms[kind], kind))}
+
+
+def _facts(schedule: Schedule, sequential_us: float | None, execution: Execution | None) -> str:
+    told = f"{schedule.latency_us / 1000:.3f} ms"
+    if sequential_us:
+        told += f", speed-up {sequential_us / schedule.latency_us:.2f}x over sequential"
+    if schedule.lower_bound_us and schedule.gap is not None:
+        told += f", lower bound {schedule.lower_bound_us / 1000:.3f} ms (gap {100 * schedule.gap:.1f} %)"
+    if execution is not None:
+        told += f", block by block {execution.latency_us / 1000:.3f} ms"
+    facts = [
+        f"batch {schedule.source.batch}",
+        schedule.precision,
+        f"{schedule.engine} engine",
+        schedule.scheduler,
+        f"{len(schedule.stages)} stages",
+        f"{schedule.streams} stream{'s' if schedule.streams != 1 else ''}",
+    ]
+    return f"{told}   ·   {'  ·  '.join(facts)}"
+
+
+def _legend(colours: Mapping[str, str], schedule: Schedule, has_occupancy: bool) -> tuple[LegendEntry, ...]:
+    """Kinds of one colour share an entry; of many the ones that take least time are left out."""
+    named: dict[str, list[str]] = {}
+    for kind, colour in colours.items():
+        named.setdefault(colour, []).append(kind)
+    shown = list(named.items())[:_MOST_ENTRIES]
+    entries = [LegendEntry(", ".join(same[:2]), colour) for colour, same in shown]
+    if len(shown) < len(named):
+        entries.append(LegendEntry(f"and {len(named) - len(shown)} more", "#ffffff"))
+    if any(stage.strategy is Strategy.MERGE for stage in schedule.stages):
+        entries.append(LegendEntry("merged stage", MERGED, "outline"))
+    entries += [LegendEntry("stage", "#dfe3e7"), LegendEntry("between stages", GAP)]
+    return (*entries, *(occupancy_legend() if has_occupancy else ()))

@@ -1,0 +1,229 @@
+"""When the kernels of a schedule run: a lane for each stream, a bar for each kernel, a band for each stage, and below them how
+full the device is, where that is known: data and layers of every figure that shows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from iossim.base.tables import Cell
+from iossim.execution.execution import Execution, Floats
+from iossim.execution.timeline import Span
+from iossim.hardware.lowering.unit import main_kind
+from iossim.ir.network import Network
+from iossim.report.figures.figure import LegendEntry
+from iossim.report.figures.specifications import layer, need_altair, only, specification
+from iossim.report.stage_extent import StageExtent, stage_extents
+from iossim.schedule.schedule import Schedule
+from iossim.schedule.strategy import Strategy
+
+BUSY, WARPS = "#a79bd0", "#d55e00"
+LANE_PIXELS, _STRIP_PIXELS, LOW_STRIP_PIXELS = 24, 92, 40
+#: Steps of the occupancy that are drawn; between them it is the mean over time.
+_STEPS = 240
+#: A stage that is narrower has no room for its number.
+_NUMBER_PIXELS = 15
+LABELS_PIXELS = 62
+GAP, MERGED = "#c4c4c4", "#10151a"
+#: Sizes of the labels of kernels, the largest first.
+LABEL_PIXELS = (9.5, 8.0, 6.8)
+#: Of a letter to its size, by the mean advance of the font of pictures.
+_LETTER_WIDTH = 0.56
+
+
+def timeline_records(
+    network: Network, schedule: Schedule, spans: Sequence[Span], execution: Execution | None = None
+) -> list[dict[str, Cell]]:
+    """A record for each stage, each kernel, and each step of the occupancy, if ``execution`` is the run of the spans."""
+    extents = stage_extents(schedule, spans)
+    records = [{"strip": False, **record} for record in (*_stages(extents), *_kernels(network, schedule, spans))]
+    return records + [{"strip": True, **record} for record in (occupancy_steps(execution) if execution else ())]
+
+
+def lanes(colours: Mapping[str, str], domain_ms: tuple[float, float] | None = None) -> dict[str, Any]:
+    """Stages and kernels; over the time of ``domain_ms``, or from 0 to the cell ``end_of_both_ms``."""
+    alt = need_altair()
+    x = time_axis(alt, "start_ms", None, domain_ms, labels=domain_ms is not None)
+    y = alt.Y(
+        "stream:O", title="stream", scale=alt.Scale(paddingInner=0.16, paddingOuter=0.16),
+        axis=alt.Axis(minExtent=LABELS_PIXELS, maxExtent=LABELS_PIXELS, grid=False),
+    )  # fmt: skip
+    stages, kernels = only("stage"), only("kernel")
+    tooltip = [
+        alt.Tooltip("stage:Q", title="stage"),
+        alt.Tooltip("unit:N", title="unit or block"),
+        alt.Tooltip("kernel:N", title="kernel"),
+        alt.Tooltip("kind:N", title="kind"),
+        alt.Tooltip("start_ms:Q", title="start, ms", format=".4f"),
+        alt.Tooltip("time_ms:Q", title="time, ms", format=".4f"),
+    ]
+    numbered = "datum.end_of_both_ms" if domain_ms is None else f"{domain_ms[1] - domain_ms[0]!r}"
+    whole = {"y": alt.value(0), "y2": alt.value("height")}
+    layers = [
+        stages.mark_rect(opacity=0.22).encode(
+            x=x, x2="end_ms:Q", **whole, tooltip=tooltip,
+            color=alt.condition("datum.stage % 2", alt.value("#8b939c"), alt.value("#c3c8ce")),
+        ),
+        kernels.mark_bar(**({} if domain_ms is None else {"stroke": "#ffffff", "strokeWidth": 0.5})).encode(
+            x=x, x2="end_ms:Q", y=y, tooltip=tooltip,
+            color=alt.Color("kind:N", sort=list(colours), scale=alt.Scale(domain=list(colours), range=list(colours.values()))),
+        ),
+        stages.transform_filter(f"datum.time_ms / {numbered} * width > {_NUMBER_PIXELS}")
+        .transform_calculate(middle="(datum.start_ms + datum.end_ms) / 2")
+        .mark_text(baseline="bottom", fontSize=9, dy=-2)
+        .encode(x=time_axis(alt, "middle", None, domain_ms, labels=domain_ms is not None), y=alt.value(0), text="stage:Q"),
+    ]  # fmt: skip
+    if domain_ms is None:
+        layers.append(_end(alt))
+    else:
+        merged = kernels.transform_filter("datum.merged")
+        layers += [
+            only("gap").mark_rect(color=GAP).encode(x=x, x2="end_ms:Q", **whole),
+            merged.mark_bar(fillOpacity=0, stroke=MERGED, strokeWidth=1.4).encode(x=x, x2="end_ms:Q", y=y),
+            *label_layers(x, y),
+            only("block")
+            .mark_text(align="left", baseline="bottom", fontSize=10, fontWeight="bold", dy=-13)
+            .encode(x=x, y=alt.value(0), text="text:N"),
+            only("block").mark_rule(color="#333333", strokeWidth=0.8).encode(x=x, **whole),
+        ]
+    return specification(*layers, height={"step": LANE_PIXELS})
+
+
+def occupancy(domain_ms: tuple[float, float] | None = None) -> dict[str, Any]:
+    """The part of the SMs that hold any block, and of the most active warps; time as in :func:`lanes`."""
+    alt = need_altair()
+    x = time_axis(alt, "start_ms", "time (ms)" if domain_ms is None else None, domain_ms, labels=domain_ms is None)
+    axis = alt.Axis(minExtent=LABELS_PIXELS, maxExtent=LABELS_PIXELS, tickCount=3)
+    scale = alt.Scale(domain=[0, 100])
+    tooltip = [
+        alt.Tooltip("start_ms:Q", title="time, ms", format=".4f"),
+        alt.Tooltip("busy_sms_percent:Q", title="busy SMs, %", format=".0f"),
+        alt.Tooltip("active_warps_percent:Q", title="active warps, %", format=".0f"),
+    ]
+    layers = [
+        layer().mark_rect(color=BUSY, stroke=BUSY, strokeWidth=0.6).encode(
+            x=x, x2="end_ms:Q", y=alt.Y("busy_sms_percent:Q", title="% of all", scale=scale, axis=axis),
+            y2=alt.datum(0), tooltip=tooltip,
+        ),
+        layer().mark_line(interpolate="step-after", strokeWidth=1.4, color=WARPS).encode(
+            x=x, y=alt.Y("active_warps_percent:Q", scale=scale)
+        ),
+    ]  # fmt: skip
+    if domain_ms is None:
+        return specification(*layers, _end(alt), height=_STRIP_PIXELS)
+    return specification(*layers, height=LOW_STRIP_PIXELS)
+
+
+def fitting_label(texts: Iterable[str], pixels: float) -> tuple[str, float]:
+    """The first of ``texts`` that fits in ``pixels``, and the largest font in which it does; nothing where none does."""
+    for text in texts:
+        for size in LABEL_PIXELS:
+            if text_pixels(text, size) <= pixels:
+                return text, size
+    return "", LABEL_PIXELS[-1]
+
+
+def text_pixels(text: str, size: float) -> float:
+    """Width of a line of text."""
+    return len(text) * size * _LETTER_WIDTH
+
+
+def label_layers(x: Any, y: Any) -> list[Any]:
+    """The records that are labels, each in its font and colour."""
+    return [
+        only("label").transform_filter(f"datum.size == {size} && datum.colour == '{colour}'")
+        .mark_text(fontSize=size, color=colour)
+        .encode(x=x, y=y, text="text:N")
+        for size in LABEL_PIXELS
+        for colour in ("black", "white")
+    ]  # fmt: skip
+
+
+def occupancy_legend() -> tuple[LegendEntry, ...]:
+    return LegendEntry("busy SMs", BUSY), LegendEntry("active warps", WARPS, "line")
+
+
+def _stages(extents: Sequence[StageExtent]) -> list[dict[str, Cell]]:
+    return [
+        {
+            "what": "stage",
+            "stage": extent.number,
+            "unit": extent.block,
+            "start_ms": extent.start_us / 1e3,
+            "end_ms": extent.end_us / 1e3,
+            "time_ms": (extent.end_us - extent.start_us) / 1e3,
+        }
+        for extent in extents
+    ]
+
+
+def _kernels(network: Network, schedule: Schedule, spans: Sequence[Span]) -> list[dict[str, Cell]]:
+    stages = schedule.stages
+    kinds = {unit.name: main_kind(network, unit) for unit in network.units}
+    records: list[dict[str, Cell]] = []
+    for span in spans:
+        merged = stages[span.stage].strategy is Strategy.MERGE
+        unit = stages[span.stage].units[0] if merged else span.unit
+        records.append(
+            {
+                "what": "kernel",
+                "stage": span.stage,
+                "stream": span.stream,
+                "unit": " + ".join(stages[span.stage].units) if merged else span.unit,
+                "kernel": span.name,
+                "kind": kinds[unit],
+                "start_ms": span.start_us / 1e3,
+                "end_ms": span.end_us / 1e3,
+                "time_ms": (span.end_us - span.start_us) / 1e3,
+            }
+        )
+    return records
+
+
+def occupancy_steps(execution: Execution, **parts: Floats) -> list[dict[str, Cell]]:
+    """Occupancy in steps of equal length, each the mean over its time, as percentages; beside it other ``parts`` of a whole,
+    shape ``[states]``, under their names."""
+    if not execution.latency_us:
+        return []
+    edges = np.linspace(0.0, execution.latency_us, _STEPS + 1)
+    held = execution.sms_by_warps[0]
+    most = int(held.sum()) * (len(held) - 1)
+    occupied = {
+        "busy_sms_percent": execution.occupied_sms,
+        "active_warps_percent": execution.active_warps / max(1, most),
+    }
+    means: dict[str, list[float]] = {}
+    for name, values in (occupied | parts).items():
+        # The integral of the step function at the edges; its differences are the means times the steps' length.
+        sums = np.concatenate([[0.0], np.cumsum(np.diff(execution.time_us) * values)])
+        at_edges = np.interp(edges, execution.time_us, sums)
+        means[name] = (100 * np.diff(at_edges) / np.diff(edges)).tolist()
+    return [
+        {
+            "what": "occupancy",
+            "start_ms": float(start) / 1e3,
+            "end_ms": float(end) / 1e3,
+            **{name: values[step] for name, values in means.items()},
+        }
+        for step, (start, end) in enumerate(pairwise(edges))
+    ]
+
+
+def time_axis(
+    alt: Any, key: str, title: str | None, domain_ms: tuple[float, float] | None, labels: bool = True
+) -> Any:
+    """The horizontal axis."""
+    scale = alt.Scale(nice=False, zero=True) if domain_ms is None else alt.Scale(domain=list(domain_ms), nice=False)
+    ticks = {} if domain_ms is None else {"labelExpr": "datum.label + ' ms'"}
+    return alt.X(
+        f"{key}:Q", title=title, scale=scale, axis=alt.Axis(grid=False, labels=labels, ticks=labels, **ticks)
+    )
+
+
+def _end(alt: Any) -> Any:
+    """Nothing to be seen where the longer of both schedules ends, so that they have the same scale."""
+    return layer().mark_point(opacity=0).encode(x=alt.X("end_of_both_ms:Q"))

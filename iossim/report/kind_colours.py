@@ -1,0 +1,102 @@
+"""The same kind of op always in the same colour, in every picture of every network, study and trace.
+
+A family of kinds (convolutions, products, pooling, ...) has a hue, its kinds have shades of it: told apart where they stand
+beside each other, and known again in the next picture. Convolutions and products, of which most time is, have the colours
+of Okabe and Ito (2008) that differ most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from iossim.calibration.prediction.schedule_interval import BOUNDARIES
+
+#: Kinds without a colour of their own.
+REST = "#999999"
+
+
+@dataclass(frozen=True, slots=True)
+class _Family:
+    """``kinds`` take ``shades`` one after another, from the first again where there are more of them; ``reserved`` is the
+    nearest of the names that chrome://tracing has for colours."""
+
+    shades: tuple[str, ...]
+    reserved: str
+    kinds: tuple[str, ...]
+
+
+_FAMILIES = (
+    _Family(
+        ("#0072b2", "#4b93c9", "#004a77"),
+        "rail_response",
+        ("conv", "conv_backward_data", "conv_backward_filter", "quantized_conv", "conv_transpose", "conv_nhwc"),
+    ),
+    _Family(
+        ("#d55e00", "#ec9a5c", "#943f00"),
+        "rail_animation",
+        ("gemm", "matmul", "quantized_matmul", "integer_matmul", "lstm", "gru", "rnn"),
+    ),
+    _Family(
+        ("#e69f00", "#b57b00", "#f2c866", "#8f6a1f"),
+        "rail_idle",
+        (
+            "max_pool", "average_pool", "global_average_pool", "global_max_pool",
+            "max_pool_backward", "average_pool_backward",
+            "max_pool_nhwc", "average_pool_nhwc", "global_average_pool_nhwc", "global_max_pool_nhwc",
+        ),
+    ),
+    _Family(
+        ("#009e73", "#63c7a9", "#00684b", "#9adbc6"),
+        "rail_load",
+        (
+            "concat", "transpose", "split", "slice", "gather", "gather_elements", "pad", "expand", "tile", "resize",
+            "reshape", "flatten", "depth_to_space", "space_to_depth",
+        ),
+    ),
+    _Family(
+        ("#cc79a7", "#e3aecb", "#9c4a78"),
+        "thread_state_uninterruptible",
+        ("relu", "add", "mul", "unary", "sigmoid", "clip", "prelu", "nary", "where", "cast", "quantize", "dequantize", "dynamic_quantize"),
+    ),
+    _Family(
+        ("#7566c9", "#a99fe0", "#4c3f9c"),
+        "thread_state_runnable",
+        (
+            "softmax", "layer_norm", "reduce", "batch_norm", "group_norm", "instance_norm", "rms_norm", "log_softmax",
+            "local_response_norm", "hardmax", "arg_extreme", "top_k",
+        ),
+    ),
+    _Family(("#6b7280",), "generic_work", (BOUNDARIES,)),
+)  # fmt: skip
+_COLOURS = {
+    kind: family.shades[place % len(family.shades)] for family in _FAMILIES for place, kind in enumerate(family.kinds)
+}
+_RESERVED = {kind: family.reserved for family in _FAMILIES for kind in family.kinds}
+#: Relative luminance below which text on a colour is white (WCAG 2.2: then it has the higher contrast).
+_DARK = 0.179
+
+
+def kind_colour(kind: str) -> str:
+    """The colour of a kind of ops; grey for one that has none of its own."""
+    return _COLOURS.get(kind, REST)
+
+
+def kind_colours(kinds: Iterable[str]) -> dict[str, str]:
+    """The colour of each kind, family by family, whatever the order in which they are given."""
+    wanted = set(kinds)
+    known = [kind for kind in _COLOURS if kind in wanted]
+    return {kind: kind_colour(kind) for kind in (*known, *sorted(wanted - set(known)))}
+
+
+def reserved_colour(kind: str) -> str:
+    """The nearest of the colours that a Chrome trace event may name."""
+    return _RESERVED.get(kind, "grey")
+
+
+def text_on(colour: str) -> str:
+    """Black or white, whichever is read better on a colour (``#rrggbb``)."""
+    parts = (int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5))
+    linear = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    luminance = sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+    return "white" if luminance < _DARK else "black"

@@ -1,0 +1,109 @@
+"""Measured schedules as tables: what was run beside what, how long it took, and how far the prediction was off."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from rich.table import Table
+
+from iossim.base.tables import Cell, Column, records_table
+from iossim.execution.measured_run import MeasuredRow
+from iossim.schedule.schedule import Schedule
+from iossim.schedule.strategy import Strategy
+
+
+def disturbance(rows: Sequence[MeasuredRow]) -> str | None:
+    """What is to be said of rounds that other work on the machine disturbed; None where there were none."""
+    rejected = sum(row.samples.rejected for row in rows)
+    kept = sum(int(row.samples.conditions.get("disturbed_but_kept", 0)) for row in rows)
+    if kept:
+        return f"the machine was busy: {kept} disturbed rounds were kept, since too few were not; {rejected} rejected"
+    return f"{rejected} rounds that other work disturbed were rejected" if rejected else None
+
+
+def measured_table(title: str, rows: Sequence[MeasuredRow]) -> Table:
+    """Medians over rounds, the spread from the 10th to the 90th percentile, and the speed-up over the first row."""
+    records: list[dict[str, Cell]] = [
+        {
+            "schedule": row.name,
+            "median_ms": row.samples.median_us / 1e3,
+            "spread_ms": row.samples.spread_us / 1e3,
+            "speedup_x": row.speedup.value,
+            "interval": f"{row.speedup.low:.2f} to {row.speedup.high:.2f}" if row is not rows[0] else "",
+            "predicted_ms": None if row.predicted_us is None else row.predicted_us / 1e3,
+            "error_percent": row.error_percent,
+        }
+        for row in rows
+    ]
+    columns = [
+        Column("schedule"),
+        Column("median_ms", digits=3),
+        Column("spread_ms", digits=3),
+        Column("speedup_x", "speed-up"),
+        Column("interval", "nine of ten"),
+        Column("predicted_ms", digits=3),
+        Column("error_percent", digits=1),
+    ]
+    return records_table(title, records, columns)
+
+
+@dataclass(frozen=True, slots=True)
+class StageRow:
+    """One stage: what it was predicted to take, and what it took, without boundaries."""
+
+    stage: int
+    units: tuple[tuple[str, ...], ...]
+    strategy: Strategy
+    predicted_us: float
+    measured_us: float
+
+    @property
+    def error_percent(self) -> float | None:
+        """None for a stage that takes no time."""
+        return 100 * (self.predicted_us / self.measured_us - 1) if self.measured_us else None
+
+
+def stage_rows(predicted: Schedule, measured: Schedule) -> list[StageRow]:
+    """Stage by stage, two prices of one schedule."""
+    return [
+        StageRow(
+            number,
+            tuple(tuple(group) for group in stage.groups),
+            stage.strategy,
+            predicted.stages[number].latency_us,
+            stage.latency_us,
+        )
+        for number, stage in enumerate(measured.stages)
+    ]
+
+
+def stage_table(rows: Sequence[StageRow]) -> Table:
+    """A line a stage, a group a line within it."""
+    records: list[Mapping[str, Cell]] = [
+        {
+            "stage": row.stage,
+            "predicted_us": row.predicted_us,
+            "measured_us": row.measured_us,
+            "error_percent": row.error_percent,
+            "groups": "\n".join(
+                (" + " if row.strategy is Strategy.MERGE else " > ").join(group) for group in row.units
+            ),
+        }
+        for row in rows
+    ]
+    columns = [
+        Column("stage"),
+        Column("predicted_us", digits=1),
+        Column("measured_us", digits=1),
+        Column("error_percent", digits=1),
+        Column("groups", "groups (one a line, > in order)", wraps=True),
+    ]
+    return records_table("Stage by stage", records, columns)
+
+
+def median_stage_error_percent(rows: Sequence[StageRow]) -> float | None:
+    """The median absolute error of the prediction over stages that take time; None without any."""
+    errors = [abs(row.error_percent) for row in rows if row.error_percent is not None]
+    return float(np.median(errors)) if errors else None

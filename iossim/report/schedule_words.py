@@ -1,0 +1,135 @@
+"""A schedule as text: its stages as a table, and what it takes, by whose word, and what is proven of it in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.table import Table
+
+from iossim.base.tables import Cell, Column, records_table
+from iossim.schedule.schedule import Schedule, Stage
+from iossim.schedule.strategy import Strategy
+from iossim.search.options import StageSpace
+
+
+def schedule_table(schedule: Schedule) -> Table:
+    """A schedule stage by stage: what runs side by side (a line a group), and what it costs."""
+    rows: list[dict[str, Cell]] = []
+    number = 0
+    for block in schedule.blocks:
+        for index, stage in enumerate(block.stages):
+            rows.append(
+                {
+                    "stage": number,
+                    "block": "" if index else block.name,
+                    "boundary_us": stage.boundary_us,
+                    "latency_us": stage.latency_us,
+                    "groups": "\n".join(_group_line(group, stage.strategy) for group in stage.groups),
+                }
+            )
+            number += 1
+    columns = [
+        Column("stage"),
+        Column("block"),
+        Column("boundary_us", "before", digits=1),
+        Column("latency_us", digits=1),
+        Column("groups", "groups (one a line, > in order)", wraps=True),
+    ]
+    title = (
+        f"{schedule.network} on {schedule.device}, batch {schedule.source.batch}, {schedule.precision}, "
+        f"{schedule.scheduler}: {schedule.latency_us / 1000:.3f} ms"
+    )
+    return records_table(title, rows, columns)
+
+
+def _group_line(group: Sequence[str], strategy: Strategy) -> str:
+    return "merge: " + " + ".join(group) if strategy is Strategy.MERGE else " > ".join(group)
+
+
+def stage_words(stage: Stage, block: str = "") -> str:
+    """``a > b | c``: ``>`` in order, ``|`` side by side; ``merge: a + b``. The name of the block is left out of its units'."""
+    groups = [[unit.removeprefix(f"{block}.") for unit in group] for group in stage.groups]
+    if stage.strategy is Strategy.MERGE:
+        return "merge: " + " + ".join(groups[0])
+    return " | ".join(" > ".join(group) for group in groups)
+
+
+def number_words(numbers: Sequence[int]) -> str:
+    """``3-5`` for ``3, 4, 5``."""
+    if len(numbers) > 2 and numbers[-1] - numbers[0] == len(numbers) - 1:
+        return f"{numbers[0]}-{numbers[-1]}"
+    return ", ".join(map(str, numbers))
+
+
+def summary(found: Schedule) -> str:
+    """A schedule in a few words: latency, stages, how far from the bound, what was noted."""
+    merged = sum(stage.strategy is Strategy.MERGE for stage in found.stages)
+    several = sum(stage.concurrent for stage in found.stages)
+    lines = [
+        f"{found.latency_us / 1e3:.3f} ms in {len(found.stages)} stages: {several} run several groups "
+        f"(at most {found.streams}), {merged} merge convolutions"
+    ]
+    if found.lower_bound_us is not None and found.gap is not None:
+        lines.append(
+            f"no schedule takes less than {found.lower_bound_us / 1e3:.3f} ms: this one is {100 * found.gap:.1f}% above"
+        )
+    if expected := expectation(found):
+        lines.append(f"measured, {expected} are expected (nine times of ten)")
+    lines += _measured_summary(found)
+    if "sequential" in found.ties:
+        lines.append("a tie with sequential: the difference is inside the noise")
+    lines += [f"note: {note}" for note in found.notes]
+    claim = optimality(found)
+    return "\n".join([*lines, claim] if claim else lines)
+
+
+def _measured_summary(found: Schedule) -> list[str]:
+    """What was measured for a schedule, in words."""
+    options = found.options
+    if "measurements" not in options:
+        return []
+    estimated_us = options["estimated_us"]
+    if options["everything_measured"]:
+        end = "every stage there is"
+    elif options["settled"]:
+        end = "until no other schedule was likely to be faster"
+    else:
+        end = f"as far as a budget of {options['budget']} went" if found.complete else "until interrupted"
+    return [
+        f"{options['measurements']:,} stages measured, {end}; {options['estimate']['name']} of "
+        f"{options['estimate']['device']} had said {estimated_us / 1e3:.3f} ms of this schedule "
+        f"({100 * (estimated_us / found.latency_us - 1):+.1f}%)"
+    ]
+
+
+def expectation(found: Schedule) -> str | None:
+    """Where a schedule's measured latency is expected, in words; None where the prices are no prediction."""
+    if found.interval_us is None:
+        return None
+    low_us, high_us = found.interval_us
+    return f"{low_us / 1e3:.3f} to {high_us / 1e3:.3f} ms"
+
+
+def describe(space: StageSpace) -> str:
+    """A space of stages in words."""
+    pruning = [
+        f"groups of at most {space.max_group_size} units" if space.max_group_size else "",
+        f"at most {space.max_groups} groups" if space.max_groups else "",
+    ]
+    return ", ".join([f"{space.definition} stages", *filter(None, pruning)])
+
+
+def optimality(found: Schedule) -> str | None:
+    """What the search that found a schedule proves about it, in words; None for a scheduler that does not search."""
+    if not found.complete:
+        return "interrupted: the best schedule found so far, not proven optimal"
+    if "stages" not in found.options:
+        return None
+    if "measurements" in found.options and not found.options["everything_measured"]:
+        return None
+    if not found.proven:
+        return "not proven optimal: not all was searched, as noted"
+    space = StageSpace(*(found.options[name] for name in ("stages", "max_group_size", "max_groups")))
+    stages = describe(space) if found.options["concurrent"] else "single units and merged ones"
+    among = stages if found.options["merge"] else f"{stages}, without merging"
+    return f"proven optimal at these prices among all schedules of {among}"

@@ -1,0 +1,292 @@
+"""JSON schemas of the files that people write and exchange, for editors and for programs that check them.
+
+They are made from the classes that read the files, so that they say the same. The copies in ``docs/schemas`` are what an
+editor can be pointed at; a test holds them to what is made here. What depends on several fields at once (that facts agree,
+that a schedule fits its network) is for the reader of the file alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from iossim.base.registry import Group
+
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+Schema = dict[str, Any]
+
+
+def schema_names() -> list[str]:
+    """The files that have a schema."""
+    return list(_SCHEMAS)
+
+
+def schema(name: str) -> Schema:
+    """The JSON schema of a file; raises OptionError for an unknown one."""
+    title, make = _GROUP.find(name)
+    return {"$schema": _DIALECT, **make(), "title": title}
+
+
+def _profile() -> Schema:
+    """A file may leave parameters out: what it leaves out has defaults that depend on its facts."""
+    from iossim.hardware.kind import device_kind, device_kinds
+    from iossim.hardware.parameters import DROPPED, RENAMED
+    from iossim.hardware.profile import DeviceProfile
+    from iossim.ir.types import Precision
+
+    made = DeviceProfile.model_json_schema()
+    made["required"] = [name for name in made["required"] if name not in ("parameters", "engine")]
+    for name in ("ModelParameters", "EngineOverheads"):
+        for parameter in made["$defs"][name]["properties"].values():
+            parameter.pop("default")
+    before = {name: {"type": "number", "deprecated": True} for name in sorted((*RENAMED, *DROPPED))}
+    made["$defs"]["ModelParameters"]["properties"].update(before)
+    for name in ("parameters", "engine"):
+        made["properties"][name].pop("default", None)
+    sheet = made["$defs"]["Datasheet"]["properties"]
+    for fact in sheet.values():
+        fact.pop("default", None)
+    capabilities = [name for kind in device_kinds() for name in device_kind(kind).limits if name]
+    sheet["compute_capability"]["properties"] = {"value": {"enum": capabilities}}
+    made["properties"]["kind"]["enum"] = device_kinds()
+    rates = [str(precision) for precision in Precision if precision is not Precision.FP32]
+    sheet["reduced_precision_tflops"]["properties"] = {"value": {"propertyNames": {"enum": rates}}}
+    made["properties"]["provenance"] = {"$ref": "#/$defs/Provenance"}
+    return made
+
+
+def _schedule() -> Schema:
+    """Of stages, or of streams: a version of the format each."""
+    from pydantic import TypeAdapter
+
+    from iossim.schedule.schedule import AnySchedule
+
+    made = TypeAdapter(AnySchedule).json_schema()
+    for kind in ("Schedule", "StreamSchedule"):
+        version = made["$defs"][kind]["properties"]["format_version"]
+        version["const"] = version["default"]
+    return made
+
+
+def _table() -> Schema:
+    from iossim.cost.table import PriceTable
+
+    return PriceTable.model_json_schema()
+
+
+def _measurement() -> Schema:
+    """One line of a measurement set as JSON lines: the header, a measurement, or a stage."""
+    from iossim.ir.types import Precision
+    from iossim.measurements.formats.json_lines import COUNTS
+    from iossim.measurements.kinds.kind import Column, OperatorKind
+    from iossim.measurements.measurement import Header
+    from iossim.measurements.operator_kinds import KINDS
+
+    header = Header.model_json_schema(by_alias=True)
+    definitions = header.pop("$defs", {})
+    header["properties"] |= {count: {"type": "integer", "minimum": 0} for count in COUNTS}
+    header["required"] = sorted({"schema", *header["required"]})
+    operators: Schema = {}
+    # Kinds of the same columns are one definition, called as the first of them.
+    by_columns: dict[tuple[Column, ...], list[OperatorKind]] = {}
+    for kind in KINDS.values():
+        by_columns.setdefault(kind.columns, []).append(kind)
+    for columns, kinds in by_columns.items():
+        spellings = [name for kind in kinds for name in (kind.name, *kind.aliases)]
+        operators[kinds[0].name] = _operator(spellings, columns)
+    known: Schema = {
+        "latency_us": {"type": "number", "exclusiveMinimum": 0},
+        "spread_us": {"type": ["number", "null"], "minimum": 0},
+        "samples": {"type": ["integer", "null"], "minimum": 0},
+        "row": {"type": ["integer", "null"], "minimum": 0},
+        "precision": {"enum": [str(precision) for precision in Precision]},
+    }
+    extent = {"type": "array", "items": {"type": "integer", "minimum": 1}, "minItems": 3, "maxItems": 3}
+    any_operator = {"oneOf": [{"$ref": f"#/$defs/{name}"} for name in operators]}
+    alone = {
+        "algorithm": {"type": "string"},
+        "kernels": {"type": "array", "items": {"type": "string"}},
+        "grid": extent,
+        "block": extent,
+        "is_cold": {"type": "boolean"},
+    }
+    groups = {"type": "array", "minItems": 1, "items": {"type": "array", "minItems": 1, "items": any_operator}}
+    return {
+        "description": " ".join((_measurement.__doc__ or "").split()),
+        "$defs": {
+            **definitions,
+            "header": header,
+            **operators,
+            "measurement": {
+                "type": "object",
+                "properties": known | alone,
+                "required": ["op", "latency_us"],
+                **any_operator,
+            },
+            "stage": {
+                "type": "object",
+                "properties": known | {"stage": groups, "serial_us": {"type": ["number", "null"], "minimum": 0}},
+                "required": ["stage", "latency_us"],
+            },
+        },
+        "anyOf": [{"$ref": f"#/$defs/{name}"} for name in ("header", "measurement", "stage")],
+    }
+
+
+def _scenario() -> Schema:
+    """A model or device may be a name alone. Names that ship are examples: others may be a user's own."""
+    from iossim.execution.engine import Engine
+    from iossim.hardware.load import shipped_names
+    from iossim.ir.types import Precision
+    from iossim.models.catalogue import zoo_models
+    from iossim.search.scheduler import scheduler_names
+    from iossim.study.scenario import Scenario
+
+    made = Scenario.model_json_schema()
+    definitions, fields = made["$defs"], made["properties"]
+    zoo = [model.name for model in zoo_models()]
+    for name, field, shipped in (("Model", "model", zoo), ("Device", "device", shipped_names())):
+        definitions[name]["properties"][field]["examples"] = shipped
+        alone = {"type": "string", "minLength": 1, "examples": shipped}
+        definitions[name] = {"anyOf": [alone, definitions[name]], "title": name}
+    definitions["Rewrite"] = {
+        "anyOf": [{"type": "string", "minLength": 1, "examples": ["none", "default"]}, definitions["Rewrite"]],
+        "title": "Rewrite",
+    }
+    definitions["PointValues"]["properties"]["search"]["anyOf"].reverse()
+    fields["dtypes"]["items"] = {"enum": [str(precision) for precision in Precision]}
+    fields["engines"]["items"] = {"enum": [str(engine) for engine in Engine]}
+    fields["schedulers"]["items"] = {"enum": list(scheduler_names())}
+    return made
+
+
+def _corun() -> Schema:
+    """What ``iossim corun --json`` prints: ``by`` is a kernel's place among ``kernels``, counted from 0."""
+    from iossim.calibration.prediction.corun import Through
+
+    time_us: Schema = {"type": "number", "minimum": 0}
+    return {
+        "description": " ".join((_corun.__doc__ or "").split()),
+        "$defs": {
+            "slowed": _record(
+                by={"type": "integer", "minimum": 0}, through={"enum": [str(each) for each in Through]}, us=time_us
+            ),
+            "kernel": _record(
+                name={"type": "string"},
+                stream={"type": "integer", "minimum": 0},
+                start_us=time_us,
+                end_us=time_us,
+                alone_us=time_us,
+                slowed_by={"type": "array", "items": {"$ref": "#/$defs/slowed"}},
+                inferred={"type": "array", "items": {"type": "string"}},
+            ),
+        },
+        **_record(
+            makespan_us={**time_us, "description": "until the last kernel ends"},
+            alone_us={**time_us, "description": "of the longest stream by itself"},
+            sequential_us={**time_us, "description": "of the streams one after another"},
+            kernels={"type": "array", "items": {"$ref": "#/$defs/kernel"}},
+        ),
+    }
+
+
+def _microbatch() -> Schema:
+    """What ``iossim microbatch --json`` prints: of each kernel its micro-batches, which run one after another."""
+    from iossim.transforms.microbatching.configuration import POLICIES
+    from iossim.transforms.microbatching.network_kernels import BACKWARD_DATA, BACKWARD_FILTER, FORWARD
+
+    size: Schema = {"type": "integer", "minimum": 0}
+    count: Schema = {"type": "integer", "minimum": 1}
+    time_us: Schema = {"type": "number", "minimum": 0}
+    limit: Schema = {"type": ["integer", "null"], "minimum": 0}
+    whole_us: Schema = {
+        "type": ["number", "null"],
+        "minimum": 0,
+        "description": "undivided under the same limits; null where that cannot be",
+    }
+    part = _record(micro_batch=count, count=count, algorithm={"type": "string"})
+    kernel = _record(
+        layer={"type": "string"},
+        **{"pass": {"enum": [FORWARD, BACKWARD_DATA, BACKWARD_FILTER]}},
+        configuration={"type": "array", "items": part, "minItems": 1},
+        time_us=time_us,
+        undivided_us=whole_us,
+        workspace_bytes=size,
+    )
+    return {
+        "description": " ".join((_microbatch.__doc__ or "").split()),
+        **_record(
+            policy={"enum": list(POLICIES)},
+            workspace_limit_bytes={**limit, "description": "of each kernel"},
+            total_workspace_limit_bytes={**limit, "description": "of all kernels"},
+            time_us=time_us,
+            undivided_us=whole_us,
+            lower_bound_us={**time_us, "description": "no choice takes less"},
+            proved={"type": "boolean"},
+            workspace_bytes=size,
+            memory_limit_bytes={**limit, "description": "of activations and workspaces in one arena"},
+            arena_bytes={**limit, "description": "that arena; null without such a limit"},
+            kernels={"type": "array", "items": kernel},
+        ),
+    }
+
+
+def _record(**properties: Schema) -> Schema:
+    """An object with just these properties."""
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def _operator(spellings: list[str], columns: Iterable[Any]) -> Schema:
+    """An operator by its columns: height and width, or one column for both."""
+    properties: Schema = {"op": {"enum": spellings}}
+    required, either = ["op"], []
+    pairs: dict[str, list[str]] = {}
+    for column in columns:
+        size: Schema = {"type": "integer", "minimum": column.smallest}
+        properties[column.name] = {"enum": ["N", "T", "n", "t"]} if column.is_transposition else size
+        if column.square:
+            properties[column.square] = size
+            if column.default is None:
+                pairs.setdefault(column.square, []).append(column.name)
+        elif column.default is None:
+            required.append(column.name)
+    for square, names in pairs.items():
+        either.append({"anyOf": [{"required": [square]}, {"required": names}]})
+    made: Schema = {"type": "object", "properties": properties, "required": required}
+    return made | ({"allOf": either} if either else {})
+
+
+def _rule() -> Schema:
+    """A document of a file of rules, and one of those that ``iossim rules show --json`` prints."""
+    from iossim.transforms.rewriting.rule_file import NAME
+
+    tensor: Schema = {"type": "string", "pattern": r"^[A-Za-z_]\w*$"}
+    texts: Schema = {"type": "array", "items": {"type": "string"}}
+    made = _record(
+        rule={"type": "string", "pattern": f"^{NAME.pattern}$"},
+        origin={"type": "string", "description": "where the rule is from"},
+        source={**texts, "minItems": 1, "description": "ops of the graph: y = conv(x, w, b?, strides=s)"},
+        filled={**texts, "description": "constants that the target brings along: z = filled(shape=(4,), value=0.0)"},
+        target={**texts, "description": "the ops that take their place"},
+        outputs={"type": "object", "propertyNames": tensor, "additionalProperties": tensor, "minProperties": 1},
+        conditions={**texts, "description": "truths of attributes and shapes: w.shape[2:] == v.shape[2:]"},
+    )
+    return made | {"description": " ".join((_rule.__doc__ or "").split()), "required": ["rule", "source", "outputs"]}
+
+
+_SCHEMAS: dict[str, tuple[str, Callable[[], Schema]]] = {
+    "profile": ("A device profile of iossim (YAML)", _profile),
+    "schedule": ("A schedule of iossim (schedule.json)", _schedule),
+    "table": ("A table of stage prices for iossim (JSON)", _table),
+    "scenario": ("A scenario of a study for iossim (YAML)", _scenario),
+    "measurement": ("A line of a measurement set of iossim (JSON lines)", _measurement),
+    "rule": ("A graph substitution for iossim (YAML)", _rule),
+    "corun": ("Kernels side by side, as iossim corun prints them (JSON)", _corun),
+    "microbatch": ("Micro-batches, as iossim microbatch prints them (JSON)", _microbatch),
+}
+_GROUP: Group[tuple[str, Callable[[], Schema]]] = Group("no schema {!r}", lambda: _SCHEMAS, _SCHEMAS.get)

@@ -1,0 +1,125 @@
+"""Two schedules of one point over one scale of time, block by block: their kernels, and how full the device is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+
+import numpy as np
+
+from iossim.base.tables import Cell, Column, number_of
+from iossim.execution.execution import Execution
+from iossim.report.figures.figure import Figure, LegendEntry, Panel
+from iossim.report.figures.timeline import lanes, occupancy, occupancy_legend, timeline_records
+from iossim.report.kind_colours import kind_colours
+from iossim.report.study.chosen_points import ChosenPoint, chosen_points
+from iossim.report.study.commands import figure_command, in_folder
+from iossim.report.study.plot import Plot
+from iossim.study.study_run import StudyRun
+
+_NAME = "timeline"
+
+
+def fits(run: StudyRun) -> bool:
+    return bool(chosen_points(run))
+
+
+def draw(run: StudyRun) -> Figure | None:
+    chosen = chosen_points(run)
+    if not chosen:
+        return None
+    records: list[dict[str, Cell]] = []
+    for point in chosen:
+        records += _point_records(point)
+    colours = kind_colours([str(record["kind"]) for record in records if record["what"] == "kernel"])
+    shown, strip = lanes(colours), occupancy()
+    panels: list[Panel] = []
+    for name in ("sequential", "best"):
+        panels += [
+            Panel(f"{name} schedule: stages and kernels", shown, {"schedule": name, "strip": False}),
+            Panel(f"{name} schedule: occupancy", strip, {"schedule": name, "strip": True}),
+        ]
+    return Figure(
+        name=_NAME,
+        title="Timelines of two schedules",
+        finding=_finding(chosen[0], records),
+        caption=(
+            "A run of the whole schedule on the event-driven simulator: a lane for each stream, a bar for each kernel, a band "
+            "with its number for each stage; gaps are launches and synchronisation. Below, the part of the SMs that hold any "
+            "block, and the active warps as a part of the most that the device can hold. Both schedules have the same scale."
+        ),
+        alt="Kernels over time, by stream and stage, and the occupancy of the SMs below them, of the sequential schedule and of the best.",
+        columns=(
+            *((Column("point"),) if len(chosen) > 1 else ()),
+            Column("schedule"),
+            Column("what"),
+            Column("stage"),
+            Column("stream"),
+            Column("unit"),
+            Column("kernel"),
+            Column("kind"),
+            Column("start_ms", "start", digits=4),
+            Column("end_ms", "end", digits=4),
+            Column("busy_sms_percent", "busy SMs", digits=1),
+            Column("active_warps_percent", "active warps", digits=1),
+        ),
+        records=tuple(records),
+        panels=tuple(panels),
+        command=_command(run, chosen[0]),
+        choices=(Column("point"),) if len(chosen) > 1 else (),
+        legend=(
+            *(LegendEntry(kind, colour) for kind, colour in colours.items()),
+            *occupancy_legend(),
+        ),
+        stacked=True,
+        printed=tuple(record for record in records if record["what"] == "stage"),
+    )
+
+
+def _command(run: StudyRun, point: ChosenPoint) -> str:
+    """What draws the picture, and what makes a trace of one of its runs."""
+    trace = f"iossim simulate {in_folder(run, point.best_file)} --event-driven --out timeline"
+    return f"{figure_command(run, _NAME)}\n{trace}"
+
+
+@lru_cache(maxsize=16)
+def _executions(point: ChosenPoint) -> tuple[Execution, Execution]:
+    from iossim.backends.simulator.events import run_schedule
+
+    sequential, best = (
+        run_schedule(point.network, schedule, point.profile, engine=schedule.engine)
+        for schedule in (point.sequential, point.best)
+    )
+    return sequential, best
+
+
+def _point_records(point: ChosenPoint) -> list[dict[str, Cell]]:
+    executions = _executions(point)
+    end_ms = max(execution.latency_us for execution in executions) / 1e3
+    records: list[dict[str, Cell]] = []
+    for name, schedule, execution in zip(
+        ("sequential", "best"), (point.sequential, point.best), executions, strict=True
+    ):
+        common: dict[str, Cell] = {"point": point.label, "schedule": name, "end_of_both_ms": end_ms}
+        made = timeline_records(point.network, schedule, execution.spans, execution)
+        records += [{**common, **record} for record in made]
+    return records
+
+
+def _finding(point: ChosenPoint, records: Sequence[Mapping[str, Cell]]) -> str:
+    sequential, best = _executions(point)
+    busy = [
+        float(np.mean([number_of(r["busy_sms_percent"]) for r in records if _is_step(r, point.label, name)]))
+        for name in ("sequential", "best")
+    ]
+    return (
+        f"{point.label}: {point.best.scheduler} ends after {best.latency_us / 1e3:.3g} ms, sequential after "
+        f"{sequential.latency_us / 1e3:.3g} ms; on average {busy[1]:.0f} % of the SMs hold work, instead of {busy[0]:.0f} %."
+    )
+
+
+def _is_step(record: Mapping[str, Cell], label: str, name: str) -> bool:
+    return (record["point"], record["schedule"], record["what"]) == (label, name, "occupancy")
+
+
+PLOTS = (Plot(_NAME, 90, fits, draw),)

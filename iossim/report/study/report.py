@@ -1,0 +1,184 @@
+"""The report of a study: one HTML file that needs nothing else, with the answer first, then figures, then all rows."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from iossim._version import __version__
+from iossim.base.errors import OptionError
+from iossim.base.user_files import write_atomically
+from iossim.report.figures.figure import Figure, title_of
+from iossim.report.figures.vega import libraries
+from iossim.report.study.axes import (
+    fixed,
+    fixed_in_words,
+    in_sample_in_words,
+    point_label,
+    points,
+    varying,
+)
+from iossim.report.study.commands import study_command
+from iossim.report.study.page_data import page_data
+from iossim.report.study.plots import figures
+from iossim.report.study.swatch import swatch, verdict
+from iossim.study.study_run import Answer, StudyRun
+
+_FOLDER = "iossim.report.study.page"
+_SCRIPTS = ("columns.js", "table.js", "charts.js", "page.js")
+#: Lines of a list that nobody reads to its end.
+_MOST_FAILURES = 12
+
+
+def write_report(run: StudyRun, path: Path) -> None:
+    """Write the page; the same run gives the same bytes.
+
+    Raises OptionError where altair, vl-convert-python or jinja2 is not installed, or where the scenario names a plot that is
+    not known.
+    """
+    write_atomically(path, report(run))
+
+
+def report(run: StudyRun) -> str:
+    """The page as text; raises as :func:`write_report`."""
+    try:
+        from jinja2 import Environment, StrictUndefined
+    except ImportError:
+        raise OptionError("a report needs jinja2, which is not installed; pip install 'iossim[report]'") from None
+    scripts = libraries()
+    drawn = figures(run)
+    results = run.results
+    scenario = results.scenario
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    page = environment.from_string(_file("page.html.j2"))
+    text: str = page.render(
+        version=__version__,
+        title=scenario.title or scenario.name,
+        name=scenario.name,
+        description=scenario.description,
+        facts=_facts(run),
+        answers=[_answer(answer) for answer in results.answers if not answer.source],
+        published=_published(run),
+        failures=_failures(run),
+        figures=drawn,
+        remarks=_remarks(run, drawn),
+        same=fixed_in_words(results.rows),
+        command=study_command(run),
+        beside=_beside(run),
+        environment=_environment(run.environment),
+        scenario=scenario.model_dump_json(indent=1, exclude_defaults=True),
+        style=_file("page.css"),
+        scripts="\n".join(_file(name) for name in _SCRIPTS),
+        libraries=scripts,
+        data=page_data(run, drawn),
+        swatch=swatch,
+        verdict=verdict,
+    )
+    return text
+
+
+def _file(name: str) -> str:
+    return (resources.files(_FOLDER) / name).read_text(encoding="utf-8")
+
+
+def _facts(run: StudyRun) -> list[dict[str, str]]:
+    """The study in numbers, and what it holds fixed."""
+    rows = run.results.rows
+    failed = sum(row.status == "failed" for row in rows)
+    facts = [
+        ("points", f"{len(points(run)):,}"),
+        ("schedules", f"{len(rows) - failed:,}" + (f" ({failed:,} failed)" if failed else "")),
+    ]
+    for axis in (*varying(rows), "scheduler"):
+        values = list(dict.fromkeys(str(getattr(row, axis)) for row in rows))
+        said = ", ".join(values) if len(", ".join(values)) <= 48 else f"{values[0]} … {values[-1]} ({len(values)})"
+        title = title_of(axis)
+        plural = f"{title}es" if title.endswith("ch") else f"{title}s"
+        facts.append((plural if len(values) > 1 else title, said))
+    facts += [(title_of(axis), str(value)) for axis, value in fixed(rows).items()]
+    return [{"name": name, "value": value} for name, value in facts]
+
+
+def _answer(answer: Answer) -> dict[str, Any]:
+    count = len(answer.rows)
+    return {
+        "question": answer.question,
+        "text": answer.answer,
+        "cases": answer.cases if len(answer.cases) > 1 else [],
+        "columns": list(dict.fromkeys(key for case in answer.cases for key in case)),
+        "holds": answer.holds,
+        "within_noise": answer.within_noise,
+        "rows": json.dumps(answer.rows),
+        "count": "the row behind it" if count == 1 else f"the {count:,} rows behind it",
+    } | ({"rows": ""} if not count else {})
+
+
+def _published(run: StudyRun) -> list[dict[str, Any]]:
+    """What is published with what was found, and what is published alone where no claim is made of it."""
+    found = {(answer.question, answer.source): answer for answer in run.results.answers if answer.source}
+    told = []
+    for published in run.results.scenario.published:
+        answer = found.pop((published.says, published.source), None)
+        answer = answer or found.pop((published.claim or "", published.source), None)
+        known = (
+            _answer(answer) if answer else {"text": "", "holds": None, "within_noise": False, "rows": "", "count": ""}
+        )
+        told.append({**known, "says": published.says, "source": published.source})
+    # Answers whose publication the scenario no longer says.
+    told += [{**_answer(answer), "says": answer.question, "source": answer.source} for answer in found.values()]
+    return told
+
+
+def _failures(run: StudyRun) -> list[dict[str, str]]:
+    """Reasons, each with how many rows it stopped, the most frequent first."""
+    failed = [row for row in run.results.rows if row.status == "failed"]
+    axes = varying(run.results.rows)
+    counts = Counter(row.reason for row in failed)
+    first = {row.reason: f"{point_label(row, axes)}, {row.scheduler}" for row in reversed(failed)}
+    return [
+        {
+            "count": f"{count:,} rows" if count > 1 else "1 row",
+            "reason": reason,
+            "where": f"(first: {first[reason]})" if count > 1 else f"({first[reason]})",
+        }
+        for reason, count in counts.most_common(_MOST_FAILURES)
+    ]
+
+
+def _remarks(run: StudyRun, drawn: Sequence[Figure]) -> list[str]:
+    """What a reader must know of the figures, and what would be looked for and not found."""
+    told = [sentence] if (sentence := in_sample_in_words(run.results.rows)) else []
+    names = {figure.name for figure in drawn}
+    if run.results.scenario.plots is not None or names & {"timeline", "roofline"}:
+        return told
+    if all(row.status == "failed" for row in run.results.rows):
+        return told
+    return [
+        *told,
+        "There are no timelines and no roofline: these need points of a GPU that the simulator prices, with the sequential "
+        "schedule, and their schedules, models and profiles where the study left them.",
+    ]
+
+
+def _beside(run: StudyRun) -> str:
+    kept = ["results.csv and results.json (all rows, all digits)", "schedules/ (every schedule)", "scenario.yaml"]
+    return f"Beside this file: {', '.join(kept)}."
+
+
+def _environment(values: Any, name: str = "") -> list[dict[str, str]]:
+    """Nested values as flat facts."""
+    if isinstance(values, dict):
+        return [fact for key, value in values.items() for fact in _environment(value, f"{name} {key}".strip())]
+    if isinstance(values, list) and any(isinstance(value, dict) for value in values):
+        return [
+            fact
+            for place, value in enumerate(values, 1)
+            for fact in _environment(value, f"{name.rstrip('s')} {place}")
+        ]
+    if isinstance(values, list):
+        values = " ".join(map(str, values))
+    return [{"name": name.replace("_", " "), "value": str(values)}]

@@ -1,0 +1,273 @@
+"""What else a stage of a schedule could have been, and what the whole schedule would cost with it.
+
+All other blocks stay as they are. Within the block two questions are answered exactly, by the search itself:
+
+- the *next best* schedule: the cheapest one that does not hold this stage (the same units, run the same way);
+- the cheapest one in which some unit of a stage of a single group runs beside others, or merged. Units of a single group run
+  one after another, so that cutting them elsewhere changes little: this is what was decided against.
+
+Other ways to run the units of the stage alone, with all other stages as they are, are priced as they stand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from iossim.base.errors import ScheduleError
+from iossim.cost.model import CostModel, Prices, WrappedCostModel
+from iossim.cost.path import START, price_path
+from iossim.ir.network import Network
+from iossim.schedule.batch import StageBatch
+from iossim.schedule.masks import count_groups
+from iossim.schedule.planned_stage import PlannedStage, planned
+from iossim.schedule.problem import ScheduleProblem, bits
+from iossim.schedule.schedule import Schedule, Stage
+from iossim.schedule.strategy import Strategy
+from iossim.search.counting import more_transitions_than
+from iossim.search.ios import solve
+from iossim.search.lattice import build_lattice
+from iossim.search.options import SearchOptions, StageSpace
+
+Plan = tuple[PlannedStage, ...]
+
+
+@dataclass(frozen=True)
+class Space:
+    """The stages that the alternatives of a schedule may be made of: those that its own search could form."""
+
+    stages: StageSpace
+    concurrent: bool = True
+    merge: bool = True
+
+    @staticmethod
+    def of(schedule: Schedule) -> Space:
+        """That of a schedule's search; of a scheduler that does not search, all stages."""
+        options = schedule.options
+        if "stages" not in options:
+            return Space(StageSpace())
+        names = ("stages", "max_group_size", "max_groups")
+        return Space(StageSpace(*(options[name] for name in names)), options["concurrent"], options["merge"])
+
+    def holds(self, problem: ScheduleProblem, stage: PlannedStage) -> bool:
+        """Whether a stage is one of the space, as far as it may run in some order at all."""
+        if stage.strategy is Strategy.MERGE:
+            return self.merge and stage.mask.bit_count() <= self.stages.limits(len(problem))[1]
+        if not self.concurrent:
+            return stage.mask.bit_count() == 1
+        return self.stages.holds(problem, stage.mask)
+
+
+@dataclass(frozen=True, eq=False)
+class BlockContext:
+    """A block of a schedule: its stages, and the two stages around it, of which the boundaries depend.
+
+    ``entry`` is the bit of the stage before (:data:`START` where there is none), ``leaving_us`` the boundary behind the
+    block for each bit of its last stage.
+    """
+
+    problem: ScheduleProblem
+    plan: Plan
+    entry: int
+    leaving_us: tuple[float, float]
+
+    def cost_us(self, plan: Sequence[PlannedStage], cost_model: CostModel) -> float:
+        """What a plan of the block costs, boundaries on both sides included; inf if a stage cannot run."""
+        path = price_path(self.problem, plan, cost_model, self.entry)
+        return path.cost_us() + self.leaving_us[path.leaving]
+
+    def done_before(self, index: int) -> int:
+        """The units of the stages before stage ``index``."""
+        return sum(stage.mask for stage in self.plan[:index])
+
+    def stages_of(self, plan: Sequence[PlannedStage]) -> list[Stage]:
+        """Stages by the names of their units, without prices."""
+        return [stage.named(self.problem) for stage in plan]
+
+
+def block_contexts(schedule: Schedule, network: Network, cost_model: CostModel) -> list[BlockContext]:
+    """The blocks of a schedule that fits the network."""
+    contexts = []
+    for index, block in enumerate(network.blocks):
+        problem = ScheduleProblem.of_block(network, block)
+        plan = planned(problem, schedule.blocks[index])
+        before = [stage for earlier in schedule.blocks[:index] for stage in earlier.stages]
+        after = [stage for later in schedule.blocks[index + 1 :] for stage in later.stages]
+        leaving = (0.0, 0.0)
+        if after:
+            leaving = (
+                cost_model.price_boundary(False, after[0].concurrent),
+                cost_model.price_boundary(True, after[0].concurrent),
+            )
+        contexts.append(BlockContext(problem, plan, int(before[-1].concurrent) if before else START, leaving))
+    return contexts
+
+
+@dataclass(eq=False)
+class _Forbidding(WrappedCostModel):
+    """Prices of ``inner``, except that stages which ``is_forbidden`` cannot run; its bounds hold: that costs no less."""
+
+    is_forbidden: Callable[[StageBatch], NDArray[np.bool_]]
+
+    def price_stages(self, batch: StageBatch) -> Prices:
+        return np.where(self.is_forbidden(batch), np.inf, super().price_stages(batch))
+
+
+@dataclass
+class Alternatives:
+    """Asks a search for the alternatives of the stages of one schedule; equal questions are asked once."""
+
+    cost_model: CostModel
+    space: Space
+    _known: dict[object, Plan | None] = field(default_factory=dict)
+
+    def best(self, context: BlockContext) -> Plan | None:
+        """The cheapest stages of the block; None where the cost model can run none."""
+        return self._solve(context, self.cost_model, "best")
+
+    def next_best(self, context: BlockContext, index: int) -> Plan | None:
+        """The cheapest stages of the block without stage ``index``; None where there are no others."""
+        stage = context.plan[index]
+        names = frozenset(context.problem.unit_names[unit] for unit in bits(stage.mask))
+
+        def is_forbidden(batch: StageBatch) -> NDArray[np.bool_]:
+            # A search may split a block: the names of the units say which stage it is.
+            own = batch.problem.unit_names
+            mask = sum(1 << own.index(name) for name in names) if names <= set(own) else 0
+            found: NDArray[np.bool_] = (batch.masks == np.uint64(mask)) & (batch.strategies == stage.strategy.code)
+            return found
+
+        return self._solve(context, _Forbidding(self.cost_model, is_forbidden), ("without", stage))
+
+    def next_best_beside(self, context: BlockContext, index: int) -> Plan | None:
+        """The cheapest stages of the block in which a unit of stage ``index`` runs beside others or merged; None where none can."""
+        found: list[Plan] = []
+        for unit in bits(context.plan[index].mask):
+            name = context.problem.unit_names[unit]
+
+            def is_forbidden(batch: StageBatch, name: str = name) -> NDArray[np.bool_]:
+                own = batch.problem.unit_names
+                if name not in own:
+                    return np.zeros(len(batch), dtype=np.bool_)
+                return ~batch.merged & _connected_with(batch, own.index(name))
+
+            plan = self._solve(context, _Forbidding(self.cost_model, is_forbidden), ("beside", unit))
+            if plan is not None:
+                found.append(plan)
+        return min(found, key=lambda plan: context.cost_us(plan, self.cost_model), default=None)
+
+    def greedy(self, context: BlockContext, index: int) -> Plan | None:
+        """The same stages up to stage ``index``, then all units that are ready, then the cheapest ones."""
+        problem = context.problem
+        stage = PlannedStage(problem.ready(context.done_before(index)), Strategy.CONCURRENT)
+        if not self.space.holds(problem, stage):
+            return None
+        return self._completed(context, (*context.plan[:index], stage))
+
+    def split(self, context: BlockContext, index: int) -> Plan | None:
+        """The cheapest other stages of the units of stage ``index``; None for a single unit."""
+        stage = context.plan[index]
+        if stage.mask.bit_count() == 1:
+            return None
+        units = bits(stage.mask)
+        before = self._bit(context, index - 1)
+        behind = [self.cost_model.price_boundary(bit, self._bit(context, index + 1) == 1) for bit in (False, True)]
+        leaving = context.leaving_us if index == len(context.plan) - 1 else (behind[0], behind[1])
+        part = BlockContext(
+            context.problem.restrict(units),
+            (PlannedStage((1 << len(units)) - 1, stage.strategy),),
+            before,
+            leaving,
+        )
+        own = self.next_best(part, 0)
+        if own is None:
+            return None
+        spread = tuple(one.spread(units) for one in own)
+        return (*context.plan[:index], *spread, *context.plan[index + 1 :])
+
+    def _bit(self, context: BlockContext, index: int) -> int:
+        if index < 0:
+            return context.entry
+        return int(context.plan[index].is_concurrent(context.problem)) if index < len(context.plan) else 0
+
+    def _completed(self, context: BlockContext, begun: Plan) -> Plan | None:
+        """A plan that begins so, with the cheapest stages of the units that are left."""
+        done = sum(stage.mask for stage in begun)
+        rest = [unit for unit in range(len(context.problem)) if not done >> unit & 1]
+        if not rest:
+            return begun
+        entry = int(begun[-1].is_concurrent(context.problem))
+        part = BlockContext(context.problem.restrict(rest), (), entry, context.leaving_us)
+        own = self.best(part)
+        if own is None:
+            return None
+        return (*begun, *(one.spread(rest) for one in own))
+
+    def _solve(self, context: BlockContext, cost_model: CostModel, question: object) -> Plan | None:
+        key = context.problem.key, context.entry, context.leaving_us, question
+        if key not in self._known:
+            try:
+                solution = solve(
+                    [context.problem],
+                    cost_model,
+                    SearchOptions(self.space.stages),
+                    concurrent=self.space.concurrent,
+                    merge=self.space.merge,
+                    entry=context.entry,
+                    leaving_us=context.leaving_us,
+                )
+                self._known[key] = solution.plans[0]
+            except ScheduleError:
+                self._known[key] = None
+        return self._known[key]
+
+
+def _connected_with(batch: StageBatch, unit: int) -> NDArray[np.bool_]:
+    """Which of the stages hold a unit, and are one group; shape ``[len(batch)]``."""
+    holding = batch.masks >> np.uint64(unit) & np.uint64(1) != 0
+    found: NDArray[np.bool_] = holding & (count_groups(batch.masks, batch.problem.predecessors) == 1)
+    return found
+
+
+def other_ways(context: BlockContext, index: int, space: Space) -> dict[str, Plan]:
+    """Named ways to run the units of stage ``index`` otherwise, or together with a neighbour; all else stays as it is.
+
+    Those that the space does not hold are left out; some may have no price.
+    """
+    stage, problem = context.plan[index], context.problem
+    units = bits(stage.mask)
+    found: dict[str, Plan] = {}
+    if len(units) > 1:
+        found["one by one"] = tuple(PlannedStage(1 << unit, Strategy.CONCURRENT) for unit in units)
+        groups = problem.groups(stage.mask)
+        if stage.strategy is Strategy.CONCURRENT and 1 < len(groups) < len(units):
+            found["its groups one after another"] = tuple(
+                PlannedStage(group, Strategy.CONCURRENT) for group in groups
+            )
+        if stage.strategy is Strategy.MERGE:
+            found["side by side"] = (PlannedStage(stage.mask, Strategy.CONCURRENT),)
+        elif len(classes := {int(problem.merge_class[unit]) for unit in units}) == 1 and -1 not in classes:
+            found["merged"] = (PlannedStage(stage.mask, Strategy.MERGE),)
+    ways = {
+        name: (*context.plan[:index], *own, *context.plan[index + 1 :])
+        for name, own in found.items()
+        if all(space.holds(problem, one) for one in own)
+    }
+    for name, first in (("with the stage before", index - 1), ("with the next stage", index)):
+        if 0 <= first < len(context.plan) - 1:
+            both = PlannedStage(context.plan[first].mask | context.plan[first + 1].mask, Strategy.CONCURRENT)
+            if space.holds(problem, both):
+                ways[name] = (*context.plan[:first], both, *context.plan[first + 2 :])
+    return ways
+
+
+def is_small(problem: ScheduleProblem, space: Space, most: int) -> bool:
+    """Whether a block has at most ``most`` transitions, so that it is solved again and again in no time."""
+    if not space.concurrent:
+        return True
+    problem = space.stages.ordered(problem)
+    lattice = build_lattice(problem, most)
+    return lattice is not None and not more_transitions_than(most, problem, lattice, space.stages)

@@ -1,0 +1,166 @@
+"""From planned stages to a schedule: prices recomputed in stage order, and the lower bound that goes with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import isfinite
+from time import perf_counter
+
+from iossim.base.errors import ScheduleError
+from iossim.cost.model import ChoosesVariants, CostModel
+from iossim.cost.path import START, price_path, total_us
+from iossim.ir.network import Network
+from iossim.schedule.planned_stage import PlannedStage, planned
+from iossim.schedule.problem import ScheduleProblem, bits
+from iossim.schedule.schedule import BlockSchedule, ModelReference, Schedule, Stage
+from iossim.schedule.strategy import Strategy
+from iossim.search.merges import MergedStages, bounds_with_merges, no_merges
+
+
+def price_blocks(
+    problems: Sequence[ScheduleProblem], plans: Sequence[Sequence[PlannedStage]], cost_model: CostModel
+) -> list[BlockSchedule]:
+    """Stages and boundaries of all blocks in execution order, each with its price.
+
+    Raises ScheduleError naming the first stage that the cost model cannot price.
+    """
+    blocks: list[BlockSchedule] = []
+    before = START
+    for problem, plan in zip(problems, plans, strict=True):
+        path = price_path(problem, plan, cost_model, before)
+        stages: list[Stage] = []
+        for stage, price_us, boundary_us in zip(plan, path.prices_us, path.boundaries_us, strict=True):
+            if not isfinite(price_us):
+                raise ScheduleError(_no_price(problem, stage, cost_model))
+            stages.append(stage.named(problem, price_us, boundary_us))
+        before = path.leaving
+        blocks.append(BlockSchedule(name=problem.name, stages=stages))
+    return blocks
+
+
+def _no_price(problem: ScheduleProblem, planned: PlannedStage, cost_model: CostModel) -> str:
+    kind = "merged " if planned.strategy is Strategy.MERGE else ""
+    names = ", ".join(repr(problem.unit_names[unit]) for unit in bits(planned.mask))
+    return (
+        f"cost model {cost_model.identity.name!r} has no price for the {kind}stage of {names}; "
+        "add it, or choose another scheduler or cost model"
+    )
+
+
+def build_schedule(
+    network: Network,
+    problems: Sequence[ScheduleProblem],
+    plans: Sequence[Sequence[PlannedStage]],
+    cost_model: CostModel,
+    scheduler: str,
+    **fields: object,
+) -> Schedule:
+    """A schedule of the network, one plan a block; ``fields`` are further fields of :class:`Schedule`.
+
+    Where a cost model chooses what units run as, the stages say it.
+    """
+    if isinstance(cost_model, ChoosesVariants):
+        choose = cost_model.chosen
+        plans = [[choose(problem, stage) for stage in plan] for problem, plan in zip(problems, plans, strict=True)]
+        cost_model = cost_model.inner
+    blocks = price_blocks(problems, plans, cost_model)
+    identity = cost_model.identity
+    return Schedule(
+        network=network.name,
+        source=ModelReference(
+            model=network.source.model, batch=network.source.batch, options=dict(network.source.options)
+        ),
+        graph_hash=network.graph.hash,
+        device=identity.device,
+        precision=str(network.precision),
+        engine=identity.engine,
+        cost_model=identity.to_json(),
+        scheduler=scheduler,
+        latency_us=total_latency_us(blocks),
+        blocks=blocks,
+        remarks=list(network.remarks),
+        **fields,  # type: ignore[arg-type]
+    )
+
+
+def schedule_unsearched(
+    network: Network,
+    cost_model: CostModel,
+    scheduler: str,
+    stages_of: Callable[[ScheduleProblem], Sequence[PlannedStage]],
+    *,
+    concurrent: bool,
+) -> Schedule:
+    """The schedule whose blocks have the stages that ``stages_of`` says; ``concurrent``: may these run several groups?"""
+    started = perf_counter()
+    problems = [ScheduleProblem.of_block(network, block) for block in network.blocks]
+    return build_schedule(
+        network,
+        problems,
+        [stages_of(problem) for problem in problems],
+        cost_model,
+        scheduler,
+        lower_bound_us=network_lower_bound_us(problems, [no_merges()] * len(problems), cost_model, concurrent),
+        notes=list(network.notes),
+        search_s=perf_counter() - started,
+    )
+
+
+def reprice(schedule: Schedule, network: Network, cost_model: CostModel) -> Schedule:
+    """The same stages priced by another cost model; the schedule must fit the network."""
+    problems = [ScheduleProblem.of_block(network, block) for block in network.blocks]
+    plans = [planned(problem, block) for problem, block in zip(problems, schedule.blocks, strict=True)]
+    return build_schedule(
+        network, problems, plans, cost_model, schedule.scheduler, options=schedule.options, notes=list(schedule.notes)
+    )
+
+
+def total_latency_us(blocks: Sequence[BlockSchedule]) -> float:
+    """Stages and boundaries, added in execution order."""
+    return total_us((stage.boundary_us, stage.latency_us) for block in blocks for stage in block.stages)
+
+
+def network_lower_bound_us(
+    problems: Sequence[ScheduleProblem], merges: Sequence[MergedStages], cost_model: CostModel, concurrent: bool
+) -> float | None:
+    """What any schedule of the blocks costs at least, with the strategies allowed; None where no bounds are known.
+
+    For each block the larger of its critical path and its least total work over the capacity of each resource, and the
+    boundaries around one stage of several groups; or, if that is less, the sum of its units run one by one, without any.
+    """
+    total_us = 0.0
+    known: dict[tuple[str, bool], float | None] = {}
+    for index, (problem, merged) in enumerate(zip(problems, merges, strict=True)):
+        key = problem.key, index == 0
+        if key not in known:
+            known[key] = block_lower_bound_us(problem, merged, cost_model, concurrent, first=index == 0)
+        floor = known[key]
+        if floor is None:
+            return None
+        total_us += floor
+    return total_us
+
+
+def block_lower_bound_us(
+    problem: ScheduleProblem, merges: MergedStages, cost_model: CostModel, concurrent: bool, first: bool
+) -> float | None:
+    """The same of one block; ``first``: does nothing run before it?"""
+    bounds = cost_model.bounds(problem)
+    if bounds is None:
+        return None
+    held = bounds_with_merges(bounds, problem, merges)
+    # The two bounds of R. L. Graham (Bounds on multiprocessing timing anomalies, SIAM J. Appl. Math. 17, 1969): the critical
+    # path, and the least total work of each resource.
+    tail_us: list[float] = [0.0] * len(problem)
+    for unit in range(len(problem) - 1, -1, -1):
+        after_us = max((tail_us[after] for after in bits(int(problem.successors[unit]))), default=0.0)
+        tail_us[unit] = after_us + float(held.serial_us[unit])
+    any_us: float = max([*tail_us, *(sum(work.tolist()) for work in held.work_us.T)])
+    one_us: float = max(sum(held.single_us.tolist()), any_us)
+    if not concurrent:
+        return one_us
+    # A stage of several groups has a boundary before it, unless it is the network's first, and one behind it, unless it
+    # may be the block's last.
+    before_us = 0.0 if first else min(cost_model.price_boundary(left, True) for left in (False, True))
+    behind_us = min(cost_model.price_boundary(True, right) for right in (False, True)) if problem.one_sink else 0.0
+    return min(one_us, any_us + before_us + behind_us)

@@ -1,0 +1,102 @@
+"""What of a block is solved as a whole: all of it, pruned where it has too many transitions, or runs of it where it is too wide for that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from iossim.cost.model import CostModel
+from iossim.schedule.problem import ScheduleProblem
+from iossim.search.counting import FEW_STATES, more_transitions_than
+from iossim.search.lattice import Lattice, build_lattice
+from iossim.search.merges import ALL_SUBSETS, MergedStages, largest_class, no_merges, price_merges
+from iossim.search.options import SearchOptions, StageSpace
+
+#: The pruning of the paper's experiments (section 4.1): r and s.
+PAPER_GROUP_SIZE, PAPER_GROUPS = 3, 8
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A problem that is solved as a whole: a block, or a run of a block that is too wide. ``units`` are the block's."""
+
+    problem: ScheduleProblem
+    lattice: Lattice
+    units: tuple[int, ...]
+    space: StageSpace
+    merges: MergedStages
+
+
+def prepare_block(
+    problem: ScheduleProblem,
+    cost_model: CostModel,
+    options: SearchOptions,
+    *,
+    concurrent: bool,
+    merge: bool,
+    few_states: int | None = None,
+    build: Callable[[ScheduleProblem, int], Lattice | None] = build_lattice,
+) -> tuple[list[Part], list[str]]:
+    """The block as a whole if it can be solved, else pruned, else in runs; and what was done to it, in words.
+
+    A block of up to ``few_states`` states (by default :data:`FEW_STATES`) is not asked how many transitions it has.
+    """
+    limits = options.limits
+    few = FEW_STATES if few_states is None else few_states
+    runs = [tuple(range(len(problem)))]
+    parts: list[Part] = []
+    while runs:
+        units = runs.pop(0)
+        part = options.space.ordered(problem) if len(units) == len(problem) else problem.restrict(units)
+        lattice = build(part, limits.max_states)
+        space = None if lattice is None else _solvable_space(part, lattice, options, concurrent, few)
+        if lattice is None or space is None:
+            runs = [*_halves(problem, units), *runs]
+            continue
+        merges = price_merges(part, cost_model, space.max_groups or len(part)) if merge else no_merges()
+        parts.append(Part(part, lattice, units, space, merges))
+    said: list[str] = []
+    if len(parts) > 1:
+        sizes = ", ".join(str(len(part.units)) for part in parts)
+        said.append(f"too wide to be solved as a whole, split into runs of {sizes} units")
+    pruned = {part.space for part in parts} - {options.space}
+    said += [
+        f"too many transitions to be solved unpruned, pruned to groups of at most {space.max_group_size} units, "
+        f"{space.max_groups} groups"
+        for space in pruned
+    ]
+    if merge and (many := largest_class(problem)) > ALL_SUBSETS:
+        said.append(f"{many} convolutions of one input merge in pairs, in runs and as a whole, in no other sets")
+    return parts, said
+
+
+def _solvable_space(
+    problem: ScheduleProblem, lattice: Lattice, options: SearchOptions, concurrent: bool, few_states: int
+) -> StageSpace | None:
+    """The space itself, or pruned as in the paper, or None if that still has too many transitions."""
+    space, limit = options.space, options.limits.max_transitions
+    if not concurrent or len(lattice) <= few_states:
+        return space
+    pruned = replace(
+        space,
+        max_group_size=min(PAPER_GROUP_SIZE, space.max_group_size or len(problem)),
+        max_groups=min(PAPER_GROUPS, space.max_groups or len(problem)),
+    )
+    for tried in dict.fromkeys((space, pruned)):
+        if not more_transitions_than(limit, problem, lattice, tried):
+            return tried
+    return None
+
+
+def _halves(problem: ScheduleProblem, units: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """Units cut in two, the first half done before the second.
+
+    The cut is between two depths (longest ways from an entry), the nearest to the middle: units of one depth run side
+    by side. Units of one depth are cut in the middle.
+    """
+    depth = problem.depths
+    ordered = sorted(units, key=lambda unit: (depth[unit], unit))
+    middle = len(units) / 2
+    cuts = [cut for cut in range(1, len(ordered)) if depth[ordered[cut - 1]] != depth[ordered[cut]]]
+    cut = min(cuts, key=lambda cut: abs(cut - middle)) if cuts else len(units) // 2
+    return [tuple(sorted(ordered[:cut])), tuple(sorted(ordered[cut:]))]

@@ -1,0 +1,207 @@
+"""The best schedule of one block: dynamic programming over its states, in which few stages need be priced.
+
+The recurrence of Algorithm 1: a state's best schedule is one of its *endings* as last stage, behind the best schedule of the
+units before,
+
+    cost(S) = min over endings T of S: cost(S - T) + boundary + price(T).
+
+States are settled level by level (units done), so that everything before is known. Endings are priced in batches, each
+distinct stage once. With lower bounds from the cost model most need no price: an ending matters only if its source's cost
+and its lower bound stay below the best that is known of the state. That begins as the best with a single unit as last stage,
+and falls as the endings of the least bounds are priced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from iossim.cost.model import CostModel, Prices, StageBounds
+from iossim.cost.path import START
+from iossim.schedule.batch import StageBatch
+from iossim.schedule.hash_table import GrowingTable
+from iossim.schedule.planned_stage import PlannedStage
+from iossim.schedule.problem import Masks, ScheduleProblem
+from iossim.schedule.strategy import Strategy
+from iossim.search.endings import BoundArrays, StateGraph, find_endings
+from iossim.search.lattice import Lattice
+from iossim.search.merges import MergedStages
+from iossim.search.options import StageSpace
+from iossim.search.relaxation import Endings, Labels, leave, pick, relax, relax_known
+
+#: Priced next are the endings of a label whose bounds are the least, within this part of the way up to the best known.
+PART = 0.5
+#: So few endings are priced at once: asking several times takes longer.
+FEW = 2048
+#: What compiled code does at one go takes a tenth of a second or so: only in between an interrupt is heard.
+_PRICED_AT_A_TIME = 1 << 16
+_RELAXED_AT_A_TIME = 20_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class BlockPath:
+    """A schedule of one block and the sum of its stage prices and of the boundaries before its stages."""
+
+    cost_us: float
+    stages: tuple[PlannedStage, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BlockSolution:
+    """The best path for each bit of the last stage (a single group, several groups); None where there is none.
+
+    A path that cannot be part of an optimal schedule of the network, whatever follows the block, may be missing.
+    """
+
+    single: BlockPath | None
+    concurrent: BlockPath | None
+    priced_stages: int
+    complete: bool = True
+
+
+def solve_block(
+    problem: ScheduleProblem,
+    lattice: Lattice,
+    cost_model: CostModel,
+    space: StageSpace,
+    merges: MergedStages,
+    *,
+    concurrent: bool,
+    entry: int,
+    bounds: StageBounds | None,
+    progress: Callable[[int], None] = lambda units: None,
+) -> BlockSolution:
+    """Find the cheapest schedules of a block after a stage of bit ``entry`` (or :data:`START`).
+
+    ``concurrent``: may a stage run several groups? ``bounds``: of the concurrent stages, None to price every stage.
+    ``progress`` is told how many units are done in the states that are looked at. A KeyboardInterrupt ends the search: paths
+    are whole only when all states are settled.
+    """
+    search = _Search(problem, lattice, cost_model, space, merges, concurrent, entry, bounds)
+    search.run(progress)
+    return search.solution()
+
+
+class _Search:
+    """The arrays of one block's search; ``run`` settles all states, level by level."""
+
+    def __init__(
+        self,
+        problem: ScheduleProblem,
+        lattice: Lattice,
+        cost_model: CostModel,
+        space: StageSpace,
+        merges: MergedStages,
+        concurrent: bool,
+        entry: int,
+        bounds: StageBounds | None,
+    ) -> None:
+        count = len(problem)
+        self.problem, self.lattice, self.cost_model = problem, lattice, cost_model
+        self.merges, self.entry = merges, entry
+        self.walk_limits = space.walk_limits(count, concurrent)
+        self.bounded = bounds is not None
+        self.bounds = BoundArrays.of(bounds or StageBounds(np.zeros(count), np.zeros(count), np.zeros((count, 0))))
+        self.graph = StateGraph(
+            lattice.masks, *lattice.down, problem.successors, problem.descendants, problem.ancestors
+        )
+        self.boundary = np.array([[cost_model.price_boundary(bool(i), bool(j)) for j in range(2)] for i in range(2)])
+        self.tolerance = np.maximum(0.0, (self.boundary[::-1] - self.boundary).max(axis=1))
+        self.labels = Labels.of(len(lattice))
+        self.known = GrowingTable()
+        self.endings = Endings.room(1 << 15)
+
+    def run(self, progress: Callable[[int], None]) -> None:
+        bit = 1 if self.entry == 1 else 0
+        self.labels.cost[0, bit] = 0.0
+        # Nothing stands before the first stage of a network.
+        leave(0, 1, np.zeros((2, 2)) if self.entry == START else self.boundary, self.labels)
+        units = np.uint64(1) << np.arange(len(self.problem), dtype=np.uint64)
+        alone = MergedStages(units, self._priced(units))
+        for level in range(1, len(self.problem) + 1):
+            progress(level - 1)
+            begin, end = self.lattice.level_begin[level : level + 2].tolist()
+            self._relax_known(begin, end, self.merges, Strategy.MERGE)
+            self._relax_known(begin, end, alone, Strategy.CONCURRENT)
+            self._settle(begin, end)
+            leave(begin, end, self.boundary, self.labels)
+
+    def solution(self) -> BlockSolution:
+        paths = [self._path(bit) if np.isfinite(self.labels.cost[-1, bit]) else None for bit in range(2)]
+        return BlockSolution(paths[0], paths[1], self.known.used + len(self.merges.masks))
+
+    def _settle(self, begin: int, end: int) -> None:
+        """Find the best endings of the states of a level."""
+        position, filled = begin, 0
+        while position < end:
+            position, filled, full = find_endings(
+                position,
+                end,
+                self.graph,
+                self.bounds,
+                self.labels,
+                self.tolerance,
+                self.bounded,
+                *self.walk_limits,
+                self.endings,
+                filled,
+            )
+            if full and not filled:
+                self.endings = Endings.room(2 * len(self.endings.stage))
+            elif full or position == end:
+                self._relax(filled, begin, end)
+                filled = 0
+
+    def _relax(self, filled: int, begin: int, end: int) -> None:
+        """Price endings of the states of a level as far as they may matter."""
+        if not self.bounded:
+            self._price(self.endings.stage[:filled])
+            relax(self.endings, filled, self.known.table, self.labels)
+            return
+        picked = Endings.room(filled)
+        while filled:
+            filled, found = pick(self.endings, filled, self.labels, self.tolerance, begin, end, PART, FEW, picked)
+            self._price(picked.stage[:found])
+            relax(picked, found, self.known.table, self.labels)
+
+    def _price(self, stages: Masks) -> None:
+        unpriced = stages[self.known.unknown(stages)]
+        for begin in range(0, len(unpriced), _PRICED_AT_A_TIME):
+            masks = unpriced[begin : begin + _PRICED_AT_A_TIME]
+            prices: Prices = self.cost_model.price_stages(StageBatch.concurrent(self.problem, masks))
+            self.known.enter(masks, prices)
+
+    def _priced(self, stages: Masks) -> Prices:
+        """The prices of distinct stages that are not known yet."""
+        prices: Prices = self.cost_model.price_stages(StageBatch.concurrent(self.problem, stages))
+        self.known.reserve(len(stages))
+        self.known.enter(stages, prices)
+        return prices
+
+    def _relax_known(self, begin: int, end: int, stages: MergedStages, strategy: Strategy) -> None:
+        if not len(stages.masks):
+            return
+        at_a_time = max(1, _RELAXED_AT_A_TIME // len(stages.masks))
+        for first in range(begin, end, at_a_time):
+            relax_known(
+                first,
+                min(end, first + at_a_time),
+                *self.lattice.down,
+                stages.masks,
+                stages.prices_us,
+                strategy.code,
+                self.labels,
+            )
+
+    def _path(self, bit: int) -> BlockPath:
+        stages: list[PlannedStage] = []
+        labels, state = self.labels, len(self.lattice) - 1
+        cost_us = float(labels.cost[state, bit])
+        while state > 0:
+            strategy = Strategy.of_code(int(labels.strategy[state, bit]))
+            stages.append(PlannedStage(int(labels.stage[state, bit]), strategy))
+            before = int(labels.parent[state, bit])
+            state, bit = before, int(labels.leaving_bit[before, bit])
+        return BlockPath(cost_us, tuple(reversed(stages)))

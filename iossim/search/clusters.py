@@ -1,0 +1,148 @@
+"""The best schedule of a block whose stages keep clusters of units whole: for blocks with too many stages to try them all.
+
+The states are the order ideals that hold each cluster whole or not at all, and a stage leads from one to a larger one. Where these
+pairs are too many, a stage takes of what is ready only: clusters none of which follows another. The recurrence is that of
+:mod:`~iossim.search.block_search`, forwards; all distinct stages are priced first, in one batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import reduce
+from itertools import combinations
+from math import inf, isfinite
+from operator import or_
+
+import numpy as np
+
+from iossim.cost.model import CostModel
+from iossim.cost.path import START
+from iossim.schedule.batch import StageBatch
+from iossim.schedule.planned_stage import PlannedStage
+from iossim.schedule.problem import ScheduleProblem, bits
+from iossim.schedule.strategy import Strategy
+from iossim.search.block_search import BlockPath, BlockSolution
+from iossim.search.merges import MergedStages
+from iossim.search.options import StageSpace
+
+#: Where more pairs of states are a stage, a stage takes of what is ready only. Where still more are, the block is too wide.
+MOST_TRANSITIONS = 20_000
+#: Of so many states the pairs are counted one with another.
+_FEW_STATES = 2_000
+
+
+def cluster_states(problem: ScheduleProblem) -> tuple[int, ...] | None:
+    """The masks of all states, fewest units first; None where they have more than :data:`MOST_TRANSITIONS` of what is ready."""
+    needs = _needs(problem)
+    found: list[int] = []
+    level, transitions = [0], 0
+    while level:
+        found += level
+        after: set[int] = set()
+        for done in level:
+            ready = _ready(problem, needs, done)
+            transitions += 2 ** len(ready) - 1
+            after.update(done | one for one in ready)
+        if transitions > MOST_TRANSITIONS:
+            return None
+        level = sorted(after)
+    return tuple(sorted(found, key=lambda mask: (mask.bit_count(), mask)))
+
+
+def cluster_transitions(states: tuple[int, ...]) -> int:
+    """How many pairs of states there are of which one holds the other; of more than a few states no less than any that are tried."""
+    if len(states) > _FEW_STATES:
+        return len(states) ** 2
+    masks = np.array(states, dtype=np.uint64)
+    return sum(int(((masks & mask) == mask).sum()) - 1 for mask in masks)
+
+
+def solve_clusters(
+    problem: ScheduleProblem,
+    states: tuple[int, ...],
+    cost_model: CostModel,
+    space: StageSpace,
+    merges: MergedStages,
+    *,
+    concurrent: bool,
+    entry: int,
+) -> BlockSolution:
+    """The cheapest schedules of a block after a stage of bit ``entry`` (or START), of stages of whole clusters.
+
+    ``states`` are :func:`cluster_states`. ``concurrent``: may a stage run several units? Merged stages are those of ``merges``.
+    """
+    steps = list(_steps(problem, states))
+    stages = sorted({states[after] ^ states[before] for before, after in steps})
+    ways = _priced(problem, cost_model, space, merges, stages, concurrent)
+    boundary = [[cost_model.price_boundary(bool(left), bool(right)) for right in range(2)] for left in range(2)]
+    costs = [[inf, inf] for _ in states]
+    costs[0][entry % START] = 0.0
+    # What each state was reached by, for each bit: the state before, its bit, the stage.
+    came: list[list[tuple[int, int, PlannedStage] | None]] = [[None, None] for _ in states]
+    for before, after in steps:
+        for stage, bit, price_us in ways[states[after] ^ states[before]]:
+            for left in range(2):
+                between_us = 0.0 if before == 0 and entry == START else boundary[left][bit]
+                cost_us = costs[before][left] + between_us + price_us
+                if cost_us < costs[after][bit]:
+                    costs[after][bit] = cost_us
+                    came[after][bit] = before, left, stage
+    paths: list[BlockPath | None] = []
+    for last in range(2):
+        found: list[PlannedStage] = []
+        state, bit = len(states) - 1, last
+        while (step := came[state][bit]) is not None:
+            state, bit, stage = step
+            found.append(stage)
+        whole = isfinite(costs[-1][last])
+        paths.append(BlockPath(costs[-1][last], tuple(reversed(found))) if whole else None)
+    return BlockSolution(paths[0], paths[1], sum(map(len, ways.values())))
+
+
+def _needs(problem: ScheduleProblem) -> list[int]:
+    """For each cluster what is done before it."""
+    order = problem.order.tolist()
+    return [reduce(or_, (order[unit] for unit in bits(own)), 0) & ~own for own in problem.clusters]
+
+
+def _ready(problem: ScheduleProblem, needs: list[int], done: int) -> list[int]:
+    return [own for own, need in zip(problem.clusters, needs, strict=True) if not own & done and not need & ~done]
+
+
+def _steps(problem: ScheduleProblem, states: tuple[int, ...]) -> Iterator[tuple[int, int]]:
+    """Pairs of states between which is a stage, by place; the first of a pair in ascending order."""
+    if cluster_transitions(states) <= MOST_TRANSITIONS:
+        masks = np.array(states, dtype=np.uint64)
+        for before, mask in enumerate(masks):
+            for after in np.flatnonzero((masks & mask) == mask).tolist():
+                if after != before:
+                    yield before, after
+        return
+    place, needs = {mask: index for index, mask in enumerate(states)}, _needs(problem)
+    for before, done in enumerate(states):
+        ready = _ready(problem, needs, done)
+        for size in range(1, len(ready) + 1):
+            for chosen in combinations(ready, size):
+                yield before, place[done | sum(chosen)]
+
+
+def _priced(
+    problem: ScheduleProblem,
+    cost_model: CostModel,
+    space: StageSpace,
+    merges: MergedStages,
+    stages: list[int],
+    concurrent: bool,
+) -> dict[int, list[tuple[PlannedStage, int, float]]]:
+    """The ways to run each stage: planned, whether it runs several groups, its price. Of one that cannot run or may not, none."""
+    ways: dict[int, list[tuple[PlannedStage, int, float]]] = {mask: [] for mask in stages}
+    for mask, price_us in zip(merges.masks.tolist(), merges.prices_us.tolist(), strict=True):
+        if mask in ways:
+            ways[mask].append((PlannedStage(mask, Strategy.MERGE), 0, price_us))
+    formed = [mask for mask in stages if (concurrent and space.holds(problem, mask)) or mask.bit_count() == 1]
+    prices = cost_model.price_stages(StageBatch.concurrent(problem, np.array(formed, dtype=np.uint64)))
+    for mask, price_us in zip(formed, prices.tolist(), strict=True):
+        if isfinite(price_us):
+            several = int(len(problem.groups(mask)) > 1)
+            ways[mask].append((PlannedStage(mask, Strategy.CONCURRENT), several, price_us))
+    return ways

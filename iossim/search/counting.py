@@ -1,0 +1,226 @@
+"""How large the search space of a block is: states, transitions, schedules, distinct stages.
+
+A *transition* is a pair (state, stage); a *schedule* is a path of stages from nothing done to all done; concurrent
+execution only, as the thesis counts (table 3.1). The number of schedules overflows 64 bits early, so it is summed in
+four 64-bit limbs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from iossim.base.compiled import jit
+from iossim.base.errors import OptionError
+from iossim.schedule.hash_table import empty_set, grown, insert
+from iossim.schedule.problem import Masks, ScheduleProblem
+from iossim.search.lattice import Lattice, build_lattice
+from iossim.search.options import StageSpace
+from iossim.search.stage_walk import StageWalk, find_stages, stage_walk
+
+#: No block of so few states has too many transitions to be enumerated: they are not counted first.
+FEW_STATES = 20_000
+#: Compiled code counts about so many transitions at a time, a tenth of a second; only in between an interrupt is heard.
+_AT_A_TIME = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class SearchSpace:
+    """Counts of one block. ``states`` leave the empty set out, as the thesis does; ``width`` is its largest antichain."""
+
+    name: str
+    units: int
+    width: int
+    states: int
+    transitions: int
+    schedules: int
+    distinct_stages: int
+
+
+#: More is not counted: it takes minutes.
+MAX_STATES, MAX_TRANSITIONS = 5_000_000, 300_000_000
+
+
+def count_search_space(
+    problem: ScheduleProblem,
+    space: StageSpace,
+    max_states: int = MAX_STATES,
+    max_transitions: int = MAX_TRANSITIONS,
+) -> SearchSpace:
+    """Count one block; raises OptionError if it has more than ``max_states`` states or ``max_transitions`` transitions."""
+    problem = space.ordered(problem)
+    lattice = _countable_lattice(problem, space, max_states, max_transitions)
+    limbs = np.zeros((len(lattice), 4), dtype=np.uint64)
+    limbs[-1, 0] = 1
+    transitions, stages = _count(problem, lattice, space, 2**62, limbs)
+    schedules = sum(int(limb) << (64 * index) for index, limb in enumerate(limbs[0]))
+    return SearchSpace(
+        problem.name, len(problem), width(problem), len(lattice) - 1, transitions, schedules, len(stages)
+    )
+
+
+def distinct_stages(problem: ScheduleProblem, space: StageSpace) -> Masks:
+    """Every set of units that is a stage from some state, uint64 of shape ``[stages]``, ascending.
+
+    Raises OptionError for a block that is too large to be counted.
+    """
+    problem = space.ordered(problem)
+    lattice = _countable_lattice(problem, space, MAX_STATES, MAX_TRANSITIONS)
+    _, stages = _count(problem, lattice, space, 2**62, np.zeros((len(lattice), 4), dtype=np.uint64))
+    return np.sort(stages)
+
+
+def _countable_lattice(problem: ScheduleProblem, space: StageSpace, max_states: int, max_transitions: int) -> Lattice:
+    lattice = build_lattice(problem, max_states)
+    if lattice is None:
+        raise OptionError(
+            f"block {problem.name!r} has more than {max_states:,} states; split it with a smaller `max_block`"
+        )
+    if len(lattice) > FEW_STATES and more_transitions_than(max_transitions, problem, lattice, space):
+        raise OptionError(
+            f"block {problem.name!r} has more than {max_transitions:,} transitions; prune with `max_group_size` and "
+            "`max_groups`, or split it with a smaller `max_block`"
+        )
+    return lattice
+
+
+def width(problem: ScheduleProblem) -> int:
+    """The most units of which none follows another: by Dilworth's theorem, units minus a maximum matching."""
+    from scipy.sparse import csr_matrix
+    from scipy.sparse.csgraph import maximum_bipartite_matching
+
+    count = len(problem)
+    ancestors = problem.ancestors.tolist()
+    before = np.array([[ancestors[v] >> u & 1 for v in range(count)] for u in range(count)], dtype=np.int8)
+    return count - int((maximum_bipartite_matching(csr_matrix(before), perm_type="column") >= 0).sum())
+
+
+def more_transitions_than(limit: int, problem: ScheduleProblem, lattice: Lattice, space: StageSpace) -> bool:
+    """Whether the block has more than ``limit`` transitions; stops counting there."""
+    if not space.single_root and space.limits(len(problem)) == (len(problem), len(problem)):
+        return unpruned_transitions(lattice) > limit
+    transitions, _ = _count(problem, lattice, space, limit, np.zeros((0, 4), dtype=np.uint64))
+    return transitions > limit
+
+
+def unpruned_transitions(lattice: Lattice) -> float:
+    """All transitions where every set of units that may follow a state is a stage, in time linear in the lattice's edges.
+
+    The stages of a state that are grown in ascending order from unit ``u`` on, with ``c`` the state that it leads to, are
+    the set of ``u`` alone and those of ``c`` that begin behind ``u``; level by level, from the last.
+    """
+    total = 0.0
+    behind = np.zeros((1, lattice.child.shape[1]))
+    for level in range(len(lattice.level_begin) - 3, -1, -1):
+        begin, end = lattice.level_begin[level : level + 2]
+        next_behind, behind = behind, np.zeros((end - begin, lattice.child.shape[1]))
+        total += _count_level(lattice.addable, lattice.child, begin, end, next_behind, behind)
+    return total
+
+
+@jit
+def _count_level(
+    addable: Masks,
+    child: NDArray[np.int32],
+    begin: int,
+    end: int,
+    next_behind: NDArray[np.float64],
+    behind: NDArray[np.float64],
+) -> float:
+    """All stages of a level; fills in, for each of its states and each unit, how many begin behind the unit."""
+    total = 0.0
+    for state in range(begin, end):
+        stages = 0.0
+        for unit in range(child.shape[1] - 1, -1, -1):
+            behind[state - begin, unit] = stages
+            if addable[state] >> np.uint64(unit) & np.uint64(1):
+                stages += 1.0 + next_behind[child[state, unit] - end, unit]
+        total += stages
+    return total
+
+
+def _count(
+    problem: ScheduleProblem, lattice: Lattice, space: StageSpace, limit: int, limbs: NDArray[np.uint64]
+) -> tuple[int, Masks]:
+    """Transitions, and the distinct stages in any order; fills ``limbs[i]`` with the number of schedules from state ``i`` to the last.
+
+    Without limbs only transitions are counted, until there are more than ``limit``.
+    """
+    table = empty_set()
+    walk = stage_walk(len(problem))
+    state, depth, transitions, distinct = len(lattice) - 2, 0, 0, 0
+    while state >= 0 and transitions <= limit:
+        if 2 * (distinct + len(walk.stages)) > len(table):
+            table = grown(table)
+        state, depth, found, new = _count_some(
+            state,
+            depth,
+            lattice.addable,
+            lattice.child,
+            problem.predecessors,
+            *space.walk_limits(len(problem)),
+            walk,
+            min(_AT_A_TIME, limit - transitions),
+            limbs,
+            table,
+            distinct,
+        )
+        transitions, distinct = transitions + found, distinct + new
+    return transitions, table[table != 0]
+
+
+@jit
+def _count_some(
+    state: int,
+    depth: int,
+    addable: Masks,
+    child: NDArray[np.int32],
+    predecessors: Masks,
+    max_group_size: int,
+    max_groups: int,
+    single_root: bool,
+    walk: StageWalk,
+    most: int,
+    limbs: NDArray[np.uint64],
+    table: Masks,
+    known: int,
+) -> tuple[int, int, int, int]:
+    """Go on from a state and the depth that its walk has reached until more than ``most`` transitions are found.
+
+    ``table`` holds the ``known`` distinct stages; ends too where it has no room for those of one more walk. Returns state and
+    depth to go on from (state -1 at the end), and the transitions and the new stages that were found.
+    """
+    transitions = 0
+    distinct = known
+    enough = False
+    while state >= 0:
+        while depth >= 0:
+            found, depth = find_stages(
+                state, depth, addable, child, predecessors, max_group_size, max_groups, single_root, walk
+            )
+            transitions += found
+            for index in range(found if len(limbs) else 0):
+                _add(limbs[state], limbs[walk.targets[index]])
+                if insert(walk.stages[index], table):
+                    distinct += 1
+            enough = transitions > most or 2 * (distinct + len(walk.stages)) > len(table)
+            if enough and depth > 0:
+                return state, depth, transitions, distinct - known
+        state -= 1
+        depth = 0
+        if enough:
+            break
+    return state, depth, transitions, distinct - known
+
+
+@jit
+def _add(total: NDArray[np.uint64], term: NDArray[np.uint64]) -> None:
+    """``total += term``, numbers of several 64-bit limbs, lowest first."""
+    carry = np.uint64(0)
+    for limb in range(len(total)):
+        partial = total[limb] + term[limb]
+        wrapped = partial < term[limb]
+        total[limb] = partial + carry
+        carry = np.uint64(1) if wrapped or total[limb] < partial else np.uint64(0)

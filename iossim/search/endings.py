@@ -1,0 +1,232 @@
+"""The endings of a state that may be its best last stage: the compiled inner loop of the search.
+
+An *ending* of a state is a set of units of it that nothing else in it reads: what is left is a state again, its *source*.
+Endings are grown downwards: each further unit is lower than all before, and nothing that is left reads it. So each is met
+once, each group is complete down to the unit added last, and that unit's group is the first that the host issues. The sums of
+:class:`~iossim.cost.model.StageBounds` grow along.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from iossim.base.compiled import jit
+from iossim.cost.model import LateWork, StageBounds
+from iossim.schedule.masks import count_bits, lowest_bit
+from iossim.schedule.problem import Masks
+from iossim.search.relaxation import Endings, Floats, Labels, limit_us
+
+#: About so many endings are looked at before compiled code returns, a tenth of a second: only then an interrupt is heard.
+STEPS_AT_A_TIME = 2_000_000
+
+
+class StateGraph(NamedTuple):
+    """What endings are grown by: the lattice downwards (:class:`~iossim.search.lattice.Lattice`), and who follows whom.
+
+    ``masks``, ``removable`` and ``parent_begin`` (one more) are by state; ``successors``, ``descendants`` and ``ancestors``, by
+    unit, are masks of the problem.
+    """
+
+    masks: Masks
+    removable: Masks
+    parent_begin: NDArray[np.int64]
+    parents: NDArray[np.int32]
+    successors: Masks
+    descendants: Masks
+    ancestors: Masks
+
+
+class BoundArrays(NamedTuple):
+    """:class:`~iossim.cost.model.StageBounds` as compiled code takes them.
+
+    ``of_unit`` has a row a unit and a column for all that is added up: the work of each resource, and late work, then the
+    columns below. ``lead_us``, ``share`` and ``most_groups`` are those of :class:`~iossim.cost.model.LateWork`.
+    """
+
+    of_unit: Floats
+    lead_us: Floats
+    share: Floats
+    most_groups: NDArray[np.int64]
+
+    @staticmethod
+    def of(bounds: StageBounds) -> BoundArrays:
+        units = len(bounds.serial_us)
+        none = np.zeros((units, 0))
+        late = bounds.late or LateWork(np.zeros(units), none, none, np.zeros(0, dtype=np.int64))
+        issue_us = np.zeros(units) if bounds.issue_us is None else bounds.issue_us
+        rows = np.column_stack([bounds.work_us, late.work_us, bounds.single_us, bounds.serial_us, issue_us])
+        return BoundArrays(*map(np.ascontiguousarray, (rows, late.lead_us, late.share, late.most_groups)))
+
+
+#: The last columns of ``BoundArrays.of_unit``.
+_SINGLE, _SERIAL, _ISSUE = -3, -2, -1
+
+
+@jit
+def find_endings(
+    begin: int,
+    end: int,
+    graph: StateGraph,
+    bounds: BoundArrays,
+    labels: Labels,
+    tolerance: Floats,
+    bounded: bool,
+    max_group_size: int,
+    max_groups: int,
+    single_root: bool,
+    endings: Endings,
+    filled: int,
+) -> tuple[int, int, bool]:
+    """Fill ``endings[filled:]`` with those of the states ``begin`` to ``end`` that bounds leave a chance; merged ones apart.
+
+    An ending has one if its source's cost, the boundary between, and its lower bound stay below what makes its label better
+    (:func:`~iossim.search.relaxation.limit_us`); unless ``bounded``, all have. Stops before a state whose endings do not
+    all fit, and behind one with which :data:`STEPS_AT_A_TIME` are done. Returns the state reached, how many endings there are,
+    and whether there is no room for more.
+
+    ``single_root``: a group is one unit (of the state, not only of those that nothing reads) and all that follows it there.
+    """
+    masks, removable, parent_begin, parents, successors, descendants, ancestors = graph
+    of_unit, lead_us, share, most_groups = bounds
+    leaving = labels.leaving
+    least, stages, sources, reached = endings
+    count, columns = of_unit.shape
+    late = len(most_groups)
+    resources = columns + _SINGLE - late
+    single, serial, issue = columns + _SINGLE, columns + _SERIAL, columns + _ISSUE
+    one = np.uint64(1)
+    # By depth of growth: the state left, the stage, what may be added, units that may not (single_root), and sums.
+    at = np.empty(count + 1, dtype=np.int64)
+    stage = np.zeros(count + 1, dtype=np.uint64)
+    choices = np.zeros(count + 1, dtype=np.uint64)
+    barred = np.zeros(count + 1, dtype=np.uint64)
+    sums = np.zeros((count + 1, columns), dtype=np.float64)
+    # The groups at each depth, the last that is issued first, each named after the depth at which it was formed.
+    group_count = np.zeros(count + 1, dtype=np.int64)
+    groups = np.zeros((count + 1, count + 1), dtype=np.int64)
+    members = np.zeros(count + 1, dtype=np.uint64)
+    group_us = np.zeros(count + 1, dtype=np.float64)
+    group_issue_us = np.zeros(count + 1, dtype=np.float64)
+    group_lead_us = np.zeros(count + 1, dtype=np.float64)
+    group_share = np.zeros((count + 1, late), dtype=np.float64)
+    steps = 0
+    for target in range(begin, end):
+        if steps >= STEPS_AT_A_TIME:
+            return target, filled, False
+        mark = filled
+        single_limit_us = limit_us(labels, target, 0, tolerance) if bounded else np.inf
+        several_limit_us = limit_us(labels, target, 1, tolerance) if bounded else np.inf
+        most_us = max(single_limit_us, several_limit_us)
+        depth = 0
+        at[0] = target
+        choices[0] = masks[target] if single_root else removable[target]
+        while depth >= 0:
+            rest = choices[depth]
+            if rest == 0:
+                depth -= 1
+                continue
+            choices[depth] = rest & (rest - one)
+            steps += 1
+            here = depth + 1
+            unit = lowest_bit(rest)
+            bit = one << np.uint64(unit)
+            added = bit
+            state = at[depth]
+            for column in range(columns):
+                sums[here, column] = sums[depth, column] + of_unit[unit, column]
+            for resource in range(late):
+                group_share[here, resource] = share[unit, resource]
+            if single_root:
+                # All that follows the unit in the state goes first.
+                added |= descendants[unit] & masks[target]
+                if count_bits(added) > max_group_size or group_count[depth] >= max_groups:
+                    continue
+                barred[here] = barred[depth] | added | ancestors[unit]
+                followers = added ^ bit
+                while followers:
+                    other = lowest_bit(followers & removable[state])
+                    followers ^= one << np.uint64(other)
+                    state = _without(state, one << np.uint64(other), removable, parent_begin, parents)
+                    barred[here] |= ancestors[other]
+                    for column in range(columns):
+                        sums[here, column] += of_unit[other, column]
+                    for resource in range(late):
+                        group_share[here, resource] = max(group_share[here, resource], share[other, resource])
+            state = _without(state, bit, removable, parent_begin, parents)
+            choices[here] = (masks[target] & ~barred[here] if single_root else removable[state]) & (bit - one)
+            work_least_us = 0.0
+            for resource in range(resources):
+                work_least_us = max(work_least_us, sums[here, resource])
+            if choices[here] == 0 and min(leaving[state, 0], leaving[state, 1]) + work_least_us >= most_us:
+                continue  # as often as not: nothing grows from here, and its groups do not matter
+            # What the new unit feeds joins its group; the others stay, behind it. Of those, and from when they are issued: when
+            # the last of them may end, and when the first of them may ask for late work.
+            near = successors[unit] & stage[depth]
+            joined = added
+            joined_us = sums[here, serial] - sums[depth, serial]
+            joined_issue_us = sums[here, issue] - sums[depth, issue]
+            kept = 0
+            ends_us, asks_us = -np.inf, np.inf
+            for place in range(group_count[depth]):
+                group = groups[depth, place]
+                if near & members[group]:
+                    joined |= members[group]
+                    joined_us += group_us[group]
+                    joined_issue_us += group_issue_us[group]
+                    for resource in range(late):
+                        group_share[here, resource] = max(group_share[here, resource], group_share[group, resource])
+                else:
+                    groups[here, kept] = group
+                    kept += 1
+                    ends_us = max(group_us[group], group_issue_us[group] + ends_us)
+                    asks_us = min(group_lead_us[group], group_issue_us[group] + asks_us)
+            if joined != added and count_bits(joined) > max_group_size:
+                continue
+            groups[here, kept] = here
+            group_count[here] = kept + 1
+            members[here] = joined
+            group_us[here] = joined_us
+            group_issue_us[here] = joined_issue_us
+            group_lead_us[here] = lead_us[unit]
+            at[here] = state
+            stage[here] = masks[target] ^ masks[state]
+            depth = here
+            if kept >= max_groups:
+                continue
+            least_us = max(joined_us, joined_issue_us + ends_us, work_least_us)
+            if kept == 0:
+                reached_us = leaving[state, 0] + max(least_us, sums[here, single])
+                if reached_us >= single_limit_us:
+                    continue
+            else:
+                reached_us = leaving[state, 1] + least_us
+                if reached_us >= several_limit_us:
+                    continue
+                second_us = joined_issue_us + asks_us
+                first_us = min(lead_us[unit], second_us)
+                for resource in range(late):
+                    if kept < most_groups[resource]:
+                        idle_us = first_us + (1.0 - group_share[here, resource]) * (second_us - first_us)
+                        least_us = max(least_us, sums[here, resources + resource] + idle_us)
+                reached_us = leaving[state, 1] + least_us
+                if reached_us >= several_limit_us:
+                    continue
+            if filled == len(stages):
+                return target, mark, True
+            least[filled] = reached_us
+            stages[filled] = stage[here]
+            sources[filled] = state
+            reached[filled] = 2 * target + (1 if kept else 0)
+            filled += 1
+    return end, filled, False
+
+
+@jit(inline="always")
+def _without(
+    state: int, unit_bit: np.uint64, removable: Masks, parent_begin: NDArray[np.int64], parents: NDArray[np.int32]
+) -> int:
+    """The state that is left of another without one of its removable units."""
+    return int(parents[parent_begin[state] + count_bits(removable[state] & (unit_bit - np.uint64(1)))])

@@ -1,0 +1,372 @@
+"""IOS: the optimal stages of every block by dynamic programming (IOS thesis, chapter 3).
+
+Blocks are solved one by one and joined by the one bit that boundaries depend on: whether the last stage of a block, and
+the first of the next, run several groups. Blocks with the same units in the same places are solved once. A block
+with too many transitions is pruned as in the paper's experiments; one that is too wide for that is split; the schedule's
+notes say which. Such a block still is scheduled no worse than greedily, nor ios-both worse than ios-merge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import isfinite
+from time import perf_counter
+
+from iossim.base.errors import ScheduleError
+from iossim.cost.model import CostModel
+from iossim.cost.path import START, price_path
+from iossim.ir.network import Network
+from iossim.schedule.planned_stage import PlannedStage
+from iossim.schedule.problem import ScheduleProblem
+from iossim.schedule.schedule import Schedule
+from iossim.search.assemble import build_schedule, network_lower_bound_us
+from iossim.search.block_parts import Part, prepare_block
+from iossim.search.block_search import BlockSolution, solve_block
+from iossim.search.clusters import cluster_states, solve_clusters
+from iossim.search.free_views import WithoutViews
+from iossim.search.greedy import greedy_stages
+from iossim.search.lattice import Lattice
+from iossim.search.memo import BlockQuestion, SearchMemo
+from iossim.search.merges import MergedStages, largest_class, no_merges, price_merges
+from iossim.search.options import SearchOptions
+from iossim.search.scheduler import Progress, ignore, scheduler
+from iossim.search.sequential import sequential_stages
+
+#: The schedulers: may a stage run several groups, and may it merge convolutions? One that may do neither is ``sequential``.
+STRATEGIES = {"ios-merge": (False, True), "ios-parallel": (True, False), "ios-both": (True, True)}
+
+
+@dataclass(frozen=True, slots=True)
+class _Prefix:
+    """The best way found to have run all blocks so far, ending in a stage of a given bit."""
+
+    cost_us: float
+    plans: tuple[tuple[PlannedStage, ...], ...] = ()
+
+    def followed_by(self, cost_us: float, stages: Iterable[PlannedStage], units: Sequence[int]) -> _Prefix:
+        """With stages of a problem in the last block, whose units those of the problem are, and what all costs then."""
+        spread = [stage.spread(units) for stage in stages]
+        return _Prefix(cost_us, (*self.plans[:-1], (*self.plans[-1], *spread)))
+
+
+def _schedule(
+    name: str,
+    network: Network,
+    cost_model: CostModel,
+    options: SearchOptions,
+    progress: Progress,
+    memo: SearchMemo | None,
+) -> Schedule:
+    started = perf_counter()
+    concurrent, merge = STRATEGIES[name]
+    problems = [ScheduleProblem.of_block(network, block) for block in network.blocks]
+    solution = solve(problems, cost_model, options, concurrent=concurrent, merge=merge, progress=progress, memo=memo)
+    return build_schedule(
+        network,
+        problems,
+        solution.plans,
+        cost_model,
+        name,
+        options=options.to_json() | {"concurrent": concurrent, "merge": merge},
+        lower_bound_us=solution.lower_bound_us,
+        notes=[*network.notes, *solution.notes],
+        complete=solution.complete,
+        proven=solution.complete and not network.notes and not solution.notes,
+        search_s=perf_counter() - started + solution.saved_s,
+    )
+
+
+for _name in STRATEGIES:
+    scheduler(_name)(partial(_schedule, _name))
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """The best stages of each block, what they cost together, and what any schedule costs at least.
+
+    ``lower_bound_us`` is None where the cost model knows no bounds. ``complete`` is False if the search was interrupted:
+    then the stages may cost less than ``cost_us``, since what was improved last was not carried to the end. ``saved_s`` are
+    the seconds that the search would have taken besides, without what an earlier one had found (``memo``).
+    """
+
+    plans: tuple[tuple[PlannedStage, ...], ...]
+    cost_us: float
+    lower_bound_us: float | None
+    priced_stages: int
+    complete: bool
+    notes: tuple[str, ...]
+    saved_s: float = 0.0
+
+
+def solve(
+    problems: Sequence[ScheduleProblem],
+    cost_model: CostModel,
+    options: SearchOptions,
+    *,
+    concurrent: bool,
+    merge: bool,
+    progress: Progress = ignore,
+    entry: int = START,
+    leaving_us: tuple[float, float] = (0.0, 0.0),
+    memo: SearchMemo | None = None,
+) -> Solution:
+    """The cheapest schedule of blocks that run one after another.
+
+    ``concurrent``: may a stage run several groups? ``merge``: may it merge convolutions? Of blocks within a schedule,
+    ``entry`` says whether the stage before them runs several groups (0, 1, or :data:`START`), and ``leaving_us`` what the
+    boundary behind them costs if their last stage runs one group, and if it runs several. ``memo`` holds what earlier
+    searches at these prices found. Raises ScheduleError if the cost model can run no schedule at all.
+    """
+    solver = _Solver(cost_model, options, concurrent, merge, memo)
+    originals = [WithoutViews.of(problem) for problem in problems]
+    problems = [each.problem for each in originals]
+    best: dict[int, _Prefix] = {entry: _Prefix(0.0)}
+    done, total = 0, sum(len(problem) for problem in problems)
+    for problem in problems:
+        try:
+            best = solver.extend(best, problem, _onward(progress, done, total))
+        except KeyboardInterrupt:
+            # From here on nothing is searched, so that there is a whole schedule to show, and soon.
+            solver.complete = False
+            best = solver.extend(best, problem)
+        if not best and not solver.complete:
+            raise KeyboardInterrupt
+        if not best:
+            raise ScheduleError(
+                f"block {problem.name!r} has no schedule that {solver.cost_model.identity.name!r} can price; "
+                "price at least every unit alone"
+            )
+        done += len(problem)
+        progress(done, total)
+    last = min(best, key=lambda bit: best[bit].cost_us + leaving_us[bit])
+    chosen = best[last]
+    try:
+        lower_bound_us = solver.lower_bound_us(problems)
+    except KeyboardInterrupt:
+        # The bound may ask for prices of its own; the schedule stands without.
+        lower_bound_us, solver.complete = None, False
+    return Solution(
+        tuple(each.with_views(stages) for each, stages in zip(originals, chosen.plans, strict=True)),
+        chosen.cost_us + leaving_us[last],
+        lower_bound_us,
+        solver.priced_stages,
+        solver.complete,
+        tuple(solver.notes),
+        solver.saved_s,
+    )
+
+
+def _onward(progress: Progress, done: int, total: int) -> Callable[[int], None]:
+    """Tells how many of all units are done when some of the next block are; never fewer than before."""
+    most = done
+
+    def tell(units: int) -> None:
+        nonlocal most
+        if done + units > most:
+            most = done + units
+            progress(most, total)
+
+    return tell
+
+
+def _shifted(tell: Callable[[int], None], before: int, share: int = 1) -> Callable[[int], None]:
+    """Tells of units that follow ``before`` others, where all are gone through ``share`` times."""
+    return lambda units: tell((before + units) // share)
+
+
+def _nobody(units: int) -> None:
+    """Nobody is told how many units of a block are done."""
+
+
+class _Solver:
+    """Solves blocks, each distinct one once, and joins their solutions.
+
+    Once it is not ``complete`` any more, it searches no more: what is not solved yet runs greedily or unit by unit.
+    """
+
+    def __init__(
+        self, cost_model: CostModel, options: SearchOptions, concurrent: bool, merge: bool, memo: SearchMemo | None
+    ) -> None:
+        self.cost_model, self.options = cost_model, options
+        self.concurrent, self.merge = concurrent, merge
+        self.complete = True
+        self.saved_s = 0.0
+        self.notes: list[str] = []
+        self._memo = memo if memo is not None and memo.cost_model is cost_model else SearchMemo(cost_model)
+        self._parts: dict[str, tuple[list[Part], list[str]]] = {}
+        self._solutions: dict[tuple[str, int], BlockSolution] = {}
+        #: Of ios-both: the search without concurrency, which solves wider blocks as a whole.
+        self._merging = _Solver(cost_model, options, False, True, memo) if concurrent and merge else None
+
+    def extend(
+        self, best: dict[int, _Prefix], problem: ScheduleProblem, tell: Callable[[int], None] = _nobody
+    ) -> dict[int, _Prefix]:
+        """Append a block to the best schedules of all that comes before it; ``tell`` hears how many units are done."""
+        begun = {bit: _Prefix(prefix.cost_us, (*prefix.plans, ())) for bit, prefix in best.items()}
+        if problem.key not in self._parts and not self.complete:
+            return self._extend_plainly(begun, problem, range(len(problem)))
+        if problem.clusters and (reached := self._extend_clusters(begun, problem)):
+            self.notes.append(
+                f"block {problem.name}: too wide to be solved unit by unit, stages keep clusters of units whole"
+            )
+            return reached
+        if problem.key not in self._parts:
+            self._parts[problem.key] = prepare_block(
+                problem,
+                self.cost_model,
+                self.options,
+                concurrent=self.concurrent,
+                merge=self.merge,
+                build=self._lattice,
+            )
+        parts, said = self._parts[problem.key]
+        reached, done = begun, 0
+        for part in parts:
+            reached = self._extend_part(reached, part, _shifted(tell, done))
+            done += len(part.problem)
+        if self.concurrent and [part.space for part in parts] != [self.options.space]:
+            greedily = self._extend_greedily(begun, problem, range(len(problem)))
+            reached = _cheapest(reached, greedily, self._extend_merging(best, problem))
+        self.notes += [f"block {problem.name}: {sentence}" for sentence in said]
+        return reached
+
+    def _extend_greedily(
+        self, best: dict[int, _Prefix], problem: ScheduleProblem, units: Sequence[int]
+    ) -> dict[int, _Prefix]:
+        """Append greedy stages, if the space of stages has them: what is split may have lost them."""
+        stages = greedy_stages(problem)
+        if max(stage.mask.bit_count() for stage in stages) > (self.options.space.max_groups or len(problem)):
+            return {}
+        return self._append(best, problem, units, stages)
+
+    def _extend_plainly(
+        self, best: dict[int, _Prefix], problem: ScheduleProblem, units: Sequence[int]
+    ) -> dict[int, _Prefix]:
+        """Append greedy stages, or all units one by one: what needs no search."""
+        alone = self._append(best, problem, units, sequential_stages(problem))
+        return _cheapest(alone, self._extend_greedily(best, problem, units)) if self.concurrent else alone
+
+    def _append(
+        self,
+        best: dict[int, _Prefix],
+        problem: ScheduleProblem,
+        units: Sequence[int],
+        stages: Sequence[PlannedStage],
+    ) -> dict[int, _Prefix]:
+        """Append concurrent stages of single-unit groups to the last block; ``units`` are the block's."""
+        ways: list[dict[int, _Prefix]] = []
+        for entry, prefix in best.items():
+            path = price_path(problem, stages, self.cost_model, entry)
+            cost_us = path.cost_us(prefix.cost_us)
+            if isfinite(cost_us):
+                ways.append({path.leaving: prefix.followed_by(cost_us, stages, units)})
+        return _cheapest(*ways)
+
+    def _extend_merging(self, best: dict[int, _Prefix], problem: ScheduleProblem) -> dict[int, _Prefix]:
+        """Append a block as ios-merge does."""
+        if self._merging is None:
+            return {}
+        self._merging.complete = self.complete
+        saved_s = self._merging.saved_s
+        reached = self._merging.extend(best, problem)
+        self.complete = self._merging.complete
+        self.saved_s += self._merging.saved_s - saved_s
+        return reached
+
+    @property
+    def priced_stages(self) -> int:
+        """How many distinct stages were priced, over all distinct blocks."""
+        return sum(solution.priced_stages for solution in self._solutions.values())
+
+    def _extend_part(self, best: dict[int, _Prefix], part: Part, tell: Callable[[int], None]) -> dict[int, _Prefix]:
+        ways = []
+        for index, (entry, prefix) in enumerate(best.items()):
+            solution = self._solve(part, entry, _shifted(tell, index * len(part.problem), len(best)))
+            ways.append(_behind(prefix, solution, part.units))
+        plainly = {} if self.complete else self._extend_plainly(best, part.problem, part.units)
+        return _cheapest(*ways, plainly)
+
+    def _extend_clusters(self, best: dict[int, _Prefix], problem: ScheduleProblem) -> dict[int, _Prefix]:
+        """Append a block whose stages keep clusters whole; nothing where these have too many states."""
+        problem = self.options.space.ordered(problem)
+        states = cluster_states(problem)
+        if states is None:
+            return {}
+        merges = price_merges(problem, self.cost_model, len(problem)) if self.merge else no_merges()
+        merged = merges.masks.tobytes(), merges.prices_us.tobytes()
+        ways = []
+        for entry, prefix in best.items():
+            solve = partial(solve_clusters, problem, states, self.cost_model, self.options.space, merges)
+            question = BlockQuestion(problem.key, entry, self.options.space, self.concurrent, False, merged)
+            solution, saved_s = self._memo.solution(question, partial(solve, concurrent=self.concurrent, entry=entry))
+            self.saved_s += saved_s
+            ways.append(_behind(prefix, solution, range(len(problem))))
+        return _cheapest(*ways)
+
+    def _solve(self, part: Part, entry: int, tell: Callable[[int], None]) -> BlockSolution | None:
+        key = (part.problem.key, entry)
+        if key not in self._solutions and self.complete:
+            merges = part.merges.masks.tobytes(), part.merges.prices_us.tobytes()
+            question = BlockQuestion(*key, part.space, self.concurrent, self.options.bounded, merges)
+            self._solutions[key], saved_s = self._memo.solution(question, lambda: self._solve_anew(part, entry, tell))
+            self.saved_s += saved_s
+            self.complete = self._solutions[key].complete
+        return self._solutions.get(key)
+
+    def _solve_anew(self, part: Part, entry: int, tell: Callable[[int], None]) -> BlockSolution:
+        return solve_block(
+            part.problem,
+            part.lattice,
+            self.cost_model,
+            part.space,
+            part.merges,
+            concurrent=self.concurrent,
+            entry=entry,
+            bounds=self.cost_model.bounds(part.problem) if self.options.bounded else None,
+            progress=tell,
+        )
+
+    def _lattice(self, problem: ScheduleProblem, max_states: int) -> Lattice | None:
+        lattice, saved_s = self._memo.lattice(problem, max_states)
+        self.saved_s += saved_s
+        return lattice
+
+    def lower_bound_us(self, problems: Sequence[ScheduleProblem]) -> float | None:
+        """What any schedule of the blocks costs at least, split and pruned or not.
+
+        None after an interrupt where merged stages would have to be priced for it.
+        """
+        if not self.complete and self.merge:
+            unseen = [problem for problem in problems if problem.key not in self._parts]
+            if any(largest_class(problem) > 1 for problem in unseen):
+                return None
+        return network_lower_bound_us(
+            problems, [self._merges_of(problem) for problem in problems], self.cost_model, self.concurrent
+        )
+
+    def _merges_of(self, problem: ScheduleProblem) -> MergedStages:
+        parts, _ = self._parts.get(problem.key, ([], []))
+        if len(parts) == 1 and parts[0].space.max_groups is None:
+            return parts[0].merges
+        return price_merges(problem, self.cost_model, len(problem)) if self.merge else no_merges()
+
+
+def _behind(prefix: _Prefix, solution: BlockSolution | None, units: Sequence[int]) -> dict[int, _Prefix]:
+    """A prefix with the solution of a problem behind it, for each bit of its last stage."""
+    paths = () if solution is None else enumerate((solution.single, solution.concurrent))
+    return {
+        bit: prefix.followed_by(prefix.cost_us + path.cost_us, path.stages, units)
+        for bit, path in paths
+        if path is not None
+    }
+
+
+def _cheapest(*ways: dict[int, _Prefix]) -> dict[int, _Prefix]:
+    """For each bit the cheapest of several ways; of equals the first."""
+    result: dict[int, _Prefix] = {}
+    for bit, prefix in (item for way in ways for item in way.items()):
+        if bit not in result or prefix.cost_us < result[bit].cost_us:
+            result[bit] = prefix
+    return result

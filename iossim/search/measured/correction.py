@@ -1,0 +1,203 @@
+"""What measurements say about the estimates: a ridge regression of logarithms of measured over estimated prices.
+
+The model: log(measured / estimated) = features x weights + error, weights normal around zero and errors normal. How far
+weights of each family may go, and how large the error is, are the values of a small grid under which what was measured
+is most probable (evidence maximisation; C. M. Bishop, Pattern Recognition and Machine Learning, 3.5), so that an
+error without structure is not mistaken for one. The grid is searched anew when measurements have grown by half.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+from numpy.typing import NDArray
+
+from iossim.base.compiled import jit
+from iossim.search.measured.stage_classes import Features
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+#: Standard deviations that weights may have: of dense features, of the times of units, and of their shares.
+DENSE_SPREADS, TIME_SPREADS, SHARE_SPREADS = (0.03, 0.15), (0.003, 0.05, 0.15), (0.003, 0.1, 0.25)
+#: Errors are not taken to be smaller than this, however few residuals say so.
+LEAST_DEVIATION = 0.005
+#: By how many residuals the initial standard deviation counts.
+INITIAL_WEIGHT = 3.0
+#: The grid of hyperparameters is searched anew when there are so many times more measurements.
+SEARCH_GROWTH = 2.0
+#: The weights are fitted anew when there are so many times more.
+FIT_GROWTH = 1.06
+
+
+class Correction:
+    """Learns from measured classes; ``deviation`` is the standard deviation of what it does not explain."""
+
+    def __init__(self, features: Features, deviation: float) -> None:
+        self._features = features
+        self._initial = deviation
+        self.deviation = deviation
+        dense = features.dense.shape[1]
+        self._families = np.repeat([0, 1, 2], [dense, features.units, features.units])
+        size = len(self._families)
+        self._gram = np.zeros((size, size))
+        self._moment = np.zeros(size)
+        self._squares = 0.0
+        self._count = 0
+        self._searched_at = self._fitted_at = 0
+        self._spreads = np.array([DENSE_SPREADS[0], TIME_SPREADS[0], SHARE_SPREADS[0]])
+        self._weights = np.zeros(size)
+
+    def add(self, classes: Sequence[int], residuals: Floats) -> None:
+        """Take in ``residuals``, log(measured / estimated) of some classes, each once; both ``[added]``."""
+        rows = _rows(np.array(classes, dtype=np.int64), *self._arrays, len(self._families))
+        _accumulate(rows, residuals, self._gram, self._moment)
+        self._squares += float((residuals**2).sum())
+        self._count += len(residuals)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether enough was added for another fit to tell more."""
+        return self._count >= FIT_GROWTH * self._fitted_at
+
+    def fit(self) -> None:
+        """Take over what was added."""
+        self._fitted_at = self._count
+        if self._count >= SEARCH_GROWTH * self._searched_at:
+            self._search()
+            self._searched_at = self._count
+        solved = self._solve(self._spreads, self.deviation)
+        self._weights, self.deviation = solved.weights, solved.deviation
+
+    def predict(self) -> Floats:
+        """The expected log(measured / estimated) of every class, shape ``[classes]``."""
+        predicted: Floats = _predict(*self._arrays, self._weights)
+        return predicted
+
+    @property
+    def _arrays(self) -> tuple[Floats, Integers, Integers, Floats, Floats]:
+        one = self._features
+        return one.dense, one.begin, one.unit, one.time, one.share
+
+    def _search(self) -> None:
+        best = -np.inf
+        for spreads in product(DENSE_SPREADS, TIME_SPREADS, SHARE_SPREADS):
+            first = self._solve(np.array(spreads), self.deviation)
+            solved = self._solve(np.array(spreads), first.deviation)
+            if solved.evidence > best:
+                best = solved.evidence
+                self._spreads, self.deviation = np.array(spreads), solved.deviation
+
+    def _solve(self, spreads: Floats, deviation: float) -> _Solved:
+        """The weights if errors have this standard deviation, and the one that is left by them."""
+        spread = spreads[self._families]
+        # In units of each weight's spread, so that the matrix is well conditioned.
+        scaled = self._gram * np.outer(spread, spread) / deviation**2
+        scaled[np.diag_indices_from(scaled)] += 1.0
+        moment = self._moment * spread / deviation**2
+        weights, trace, log_determinant = _solve(scaled, moment)
+        explained = float((moment * weights).sum())
+        evidence = -self._count * np.log(deviation) - 0.5 * (
+            log_determinant + self._squares / deviation**2 - explained
+        )
+        # What is explained, less what shrinking the weights leaves: |y - Xw|^2 = y'y - 2 w'X'y + w'X'Xw.
+        shrunk = float((weights**2).sum())
+        left = max(0.0, self._squares - deviation**2 * (explained + shrunk))
+        freedom = max(1.0, self._count - (len(spread) - trace))
+        variance = (INITIAL_WEIGHT * self._initial**2 + left) / (INITIAL_WEIGHT + freedom)
+        return _Solved(weights * spread, max(LEAST_DEVIATION, float(np.sqrt(variance))), float(evidence))
+
+
+@dataclass(frozen=True, eq=False)
+class _Solved:
+    weights: Floats
+    deviation: float
+    #: The logarithm of the probability of what was measured, but for a constant.
+    evidence: float
+
+
+# Not by LAPACK: its threads take longer to meet than these small systems take to solve, and its rounding depends on them.
+
+
+@jit
+def _accumulate(rows: Floats, residuals: Floats, gram: Floats, moment: Floats) -> None:
+    """``gram += rows' rows``, ``moment += rows' residuals``; rows have few entries."""
+    for index in range(len(rows)):
+        entries = np.flatnonzero(rows[index])
+        for one in entries:
+            moment[one] += rows[index, one] * residuals[index]
+            for other in entries:
+                gram[one, other] += rows[index, one] * rows[index, other]
+
+
+@jit(fastmath={"reassoc", "contract"})
+def _solve(matrix: Floats, right: Floats) -> tuple[Floats, float, float]:
+    """By Cholesky: the solution, the trace of the inverse, and the logarithm of the determinant; ``matrix`` is overwritten."""
+    size = len(matrix)
+    log_determinant = 0.0
+    solution = np.empty(size)
+    for i in range(size):
+        for j in range(i):
+            total = matrix[i, j]
+            for k in range(j):
+                total -= matrix[i, k] * matrix[j, k]
+            matrix[i, j] = total / matrix[j, j]
+        total = matrix[i, i]
+        for k in range(i):
+            total -= matrix[i, k] * matrix[i, k]
+        matrix[i, i] = np.sqrt(total)
+        log_determinant += 2.0 * np.log(matrix[i, i])
+        total = right[i]
+        for k in range(i):
+            total -= matrix[i, k] * solution[k]
+        solution[i] = total / matrix[i, i]
+    for i in range(size - 1, -1, -1):
+        solution[i] /= matrix[i, i]
+        for k in range(i):
+            solution[k] -= matrix[i, k] * solution[i]
+    trace = 0.0
+    column = np.empty(size)
+    for j in range(size):
+        column[j] = 1.0 / matrix[j, j]
+        trace += column[j] * column[j]
+        for i in range(j + 1, size):
+            total = 0.0
+            for k in range(j, i):
+                total -= matrix[i, k] * column[k]
+            column[i] = total / matrix[i, i]
+            trace += column[i] * column[i]
+    return solution, trace, log_determinant
+
+
+@jit
+def _rows(
+    classes: Integers, dense: Floats, begin: Integers, unit: Integers, time: Floats, share: Floats, size: int
+) -> Floats:
+    first = dense.shape[1]
+    units = (size - first) // 2
+    rows = np.zeros((len(classes), size))
+    for index in range(len(classes)):
+        one = classes[index]
+        rows[index, :first] = dense[one]
+        for entry in range(begin[one], begin[one + 1]):
+            rows[index, first + unit[entry]] += time[entry]
+            rows[index, first + units + unit[entry]] += share[entry]
+    return rows
+
+
+@jit
+def _predict(dense: Floats, begin: Integers, unit: Integers, time: Floats, share: Floats, weights: Floats) -> Floats:
+    first = dense.shape[1]
+    units = (len(weights) - first) // 2
+    predicted = np.empty(len(dense))
+    for one in range(len(dense)):
+        total = 0.0
+        for column in range(first):
+            total += dense[one, column] * weights[column]
+        for entry in range(begin[one], begin[one + 1]):
+            total += time[entry] * weights[first + unit[entry]] + share[entry] * weights[first + units + unit[entry]]
+        predicted[one] = total
+    return predicted

@@ -1,0 +1,202 @@
+"""The best path through the states of all blocks, at any prices of stages, planned again and again.
+
+Backwards: ``cost_to_go[b, state]`` is the least cost of what is still to come behind a stage of bit ``b`` (did it run several
+groups?), with the boundary to the next stage. Backwards, since then what comes before a block does not matter: equal blocks
+are swept once, and what follows them counts only by how much dearer it is behind several groups than behind one.
+
+From plan to plan few prices change, and most of these rise, since stages are priced in hope before they are measured.
+Where none fell, a state is looked at again only if its best stage became dearer, or what comes behind that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from iossim.base.compiled import jit
+from iossim.search.measured.transitions import Transitions
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class PathStep:
+    """A stage on a path: which of the sequence of problems, the number of one of its distinct stages, and its bit."""
+
+    position: int
+    stage: int
+    bit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """The cheapest path and what it costs at the prices that it was found with; ``inf`` and no steps if there is none."""
+
+    cost_us: float
+    steps: tuple[PathStep, ...]
+
+
+@dataclass(eq=False)
+class _Sweep:
+    """The best ways through a block at ``prices_us``; arrays of shape ``[2, states]``, by bits.
+
+    ``first_us[b]`` is the least cost from each state to the end if the next stage has bit ``b``, ``choice[b]`` the transition to
+    take then; ``ahead_us[b]`` is what follows a stage of bit ``b`` that led there.
+    """
+
+    space: Transitions
+    prices_us: Floats
+    ahead_us: Floats
+    first_us: Floats
+    choice: Integers
+
+    @staticmethod
+    def of(space: Transitions, prices_us: Floats, boundary: Floats, dearer_us: float) -> _Sweep:
+        """``dearer_us``: by how much what follows the block costs more behind several groups."""
+        shape = 2, space.states
+        sweep = _Sweep(space, prices_us, np.empty(shape), np.empty(shape), np.empty(shape, dtype=np.int64))
+        sweep.ahead_us[:, -1] = 0.0, dearer_us
+        sweep._run(prices_us, boundary, is_first=True)
+        return sweep
+
+    def update(self, prices_us: Floats, boundary: Floats) -> None:
+        """Take over new prices of stages."""
+        if prices_us is not self.prices_us:
+            self._run(prices_us, boundary, is_first=bool((prices_us < self.prices_us).any()))
+
+    def _run(self, prices_us: Floats, boundary: Floats, is_first: bool) -> None:
+        space = self.space
+        rose = prices_us > self.prices_us
+        if is_first or rose.any():
+            _sweep(
+                space.begin,
+                space.target,
+                space.stage,
+                prices_us,
+                boundary,
+                rose,
+                is_first,
+                self.ahead_us,
+                self.first_us,
+                self.choice,
+                np.zeros((2, space.states), dtype=np.bool_),
+            )
+        self.prices_us = prices_us
+
+
+class Planner:
+    """Finds paths through a sequence of problems; ``order[i]`` is the index of the ``i``-th among the distinct ones."""
+
+    def __init__(
+        self, transitions: Sequence[Transitions], order: Sequence[int], boundary: Floats, concurrent: bool
+    ) -> None:
+        self._transitions = transitions
+        self._order = order
+        self._boundary = boundary
+        # Where the last stage has one group in any case, what follows is the same whichever bit it asks for.
+        self._ends_single = [not concurrent or one.problem.one_sink for one in transitions]
+        self._swept: dict[tuple[int, float], _Sweep] = {}
+
+    def anew(self) -> Planner:
+        """The same planner, with nothing remembered."""
+        fresh = copy(self)
+        fresh._swept = {}
+        return fresh
+
+    def best(self, prices_us: Sequence[Floats]) -> Path:
+        """The cheapest path; ``prices_us[p]`` are the prices of the distinct stages of problem ``p``, ``inf`` to bar one.
+
+        The arrays are kept until the next call, and must not be changed meanwhile.
+        """
+        chosen: list[_Sweep] = []
+        used: dict[tuple[int, float], _Sweep] = {}
+        behind_us = np.zeros(2)  # the cost of all that follows a block that ends in a stage of each bit
+        for index in reversed(self._order):
+            if not np.isfinite(behind_us[0]):
+                return Path(np.inf, ())
+            dearer_us = np.inf if self._ends_single[index] else float(behind_us[1] - behind_us[0])
+            key = index, dearer_us
+            if key not in used:
+                known = self._swept.pop(key, None)
+                if known is None:
+                    known = _Sweep.of(self._transitions[index], prices_us[index], self._boundary, dearer_us)
+                else:
+                    known.update(prices_us[index], self._boundary)
+                used[key] = known
+            chosen.append(used[key])
+            first_us = behind_us[0] + used[key].first_us[:, 0]
+            behind_us = (self._boundary + first_us[None, :]).min(axis=1)
+        self._swept = used
+        cost_us = float(first_us.min())
+        if not np.isfinite(cost_us):
+            return Path(np.inf, ())
+        chosen.reverse()
+        return Path(cost_us, tuple(self._walk(chosen)))
+
+    def cost_us(self, steps: Sequence[PathStep], prices_us: Sequence[float]) -> float:
+        """What steps of these prices cost together, with the boundaries between them."""
+        total_us = sum(prices_us)
+        for before, after in pairwise(steps):
+            total_us += float(self._boundary[before.bit, after.bit])
+        return total_us
+
+    def _walk(self, chosen: Sequence[_Sweep]) -> list[PathStep]:
+        steps: list[PathStep] = []
+        for position, sweep in enumerate(chosen):
+            state = 0
+            while state < sweep.space.states - 1:
+                entering_us = sweep.first_us[:, state] + (self._boundary[steps[-1].bit] if steps else 0.0)
+                bit = int(np.argmin(entering_us))
+                transition = int(sweep.choice[bit, state])
+                steps.append(PathStep(position, int(sweep.space.stage[transition]), bit))
+                state = int(sweep.space.target[transition])
+        return steps
+
+
+@jit
+def _sweep(
+    begin: Integers,
+    target: NDArray[np.int32],
+    stage: NDArray[np.int32],
+    prices_us: Floats,
+    boundary: Floats,
+    rose: NDArray[np.bool_],
+    is_first: bool,
+    ahead_us: Floats,
+    first_us: Floats,
+    choice: Integers,
+    changed: NDArray[np.bool_],
+) -> None:
+    """Fill or correct the arrays of :class:`_Sweep` from the last state to the first.
+
+    Unless ``is_first``, no price may have fallen; ``rose`` says of each stage whether its price did. ``changed`` is room to
+    work in, False throughout.
+    """
+    for state in range(ahead_us.shape[1] - 2, -1, -1):
+        looked = False
+        for bit in range(2):
+            at = choice[bit, state]
+            # What has no way to the end, or whose best way costs what it did, stays as it is: all others only rose.
+            if not is_first and (at < 0 or not (rose[stage[at]] or changed[bit, target[at]])):
+                continue
+            looked = True
+            least = np.inf
+            at = -1
+            for index in range(begin[2 * state + bit], begin[2 * state + bit + 1]):
+                cost = prices_us[stage[index]] + ahead_us[bit, target[index]]
+                if cost < least:
+                    least = cost
+                    at = index
+            first_us[bit, state] = least
+            choice[bit, state] = at
+        if looked:
+            for before in range(2):
+                best = min(boundary[before, 0] + first_us[0, state], boundary[before, 1] + first_us[1, state])
+                changed[before, state] = best != ahead_us[before, state]
+                ahead_us[before, state] = best

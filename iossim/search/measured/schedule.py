@@ -1,0 +1,85 @@
+"""A network's schedule by the measured search."""
+
+from __future__ import annotations
+
+from math import log, sqrt
+from time import perf_counter
+
+from iossim.cost.model import CostModel, MeasuringCostModel, PredictsDevice
+from iossim.ir.network import Network
+from iossim.schedule.problem import ScheduleProblem
+from iossim.schedule.schedule import Schedule
+from iossim.search.assemble import build_schedule, price_blocks, total_latency_us
+from iossim.search.ios import STRATEGIES
+from iossim.search.measured.budget import Budget
+from iossim.search.measured.search import DEVIATION, MeasuredProgress, ignore, measured_search
+from iossim.search.options import SearchOptions
+
+#: Nine of ten cases of a normal distribution lie within this many standard deviations: what a band is.
+_NINE_OF_TEN = 1.645
+
+
+def schedule_measured(
+    network: Network,
+    estimate: CostModel,
+    truth: MeasuringCostModel,
+    name: str,
+    options: SearchOptions,
+    budget: Budget,
+    progress: MeasuredProgress = ignore,
+) -> Schedule:
+    """The schedule that the scheduler of IOS called ``name`` finds at measured prices, within a budget.
+
+    Its options say what was measured for it: ``budget``, ``measurements``, ``settled`` (whether the search came to its own end),
+    ``kappa`` (how much hope was followed), ``estimate`` (the identity of the estimating model) and ``estimated_us`` (what that
+    makes of the schedule).
+    """
+    started = perf_counter()
+    concurrent, merge = STRATEGIES[name]
+    problems = [ScheduleProblem.of_block(network, block) for block in network.blocks]
+    found = measured_search(
+        problems,
+        estimate,
+        truth,
+        options,
+        budget,
+        concurrent=concurrent,
+        merge=merge,
+        deviation=expected_deviation(estimate),
+        progress=progress,
+    )
+    estimated_us = total_latency_us(price_blocks(problems, found.plans, estimate))
+    return build_schedule(
+        network,
+        problems,
+        found.plans,
+        truth,
+        name,
+        options=options.space.to_json()
+        | {
+            "concurrent": concurrent,
+            "merge": merge,
+            "budget": str(budget),
+            "measurements": found.measurements,
+            "everything_measured": found.exhaustive,
+            "settled": found.complete,
+            "kappa": found.kappa,
+            "estimate": estimate.identity.to_json(),
+            "estimated_us": estimated_us,
+        },
+        notes=[*network.notes, *found.notes],
+        complete=not found.interrupted,
+        proven=found.exhaustive and not network.notes and not found.notes,
+        search_s=perf_counter() - started,
+    )
+
+
+def expected_deviation(estimate: CostModel) -> float:
+    """The standard deviation of the logarithm of an estimate's error, from the held-out bands of a simulator's profile."""
+    if not isinstance(estimate, PredictsDevice):
+        return DEVIATION
+    bands = [band for several in estimate.profile.provenance.bands.values() for band in several]
+    rows = sum(band.rows for band in bands)
+    if not rows:
+        return DEVIATION
+    return sqrt(sum(band.rows * (log(band.high / band.low) / (2 * _NINE_OF_TEN)) ** 2 for band in bands) / rows)

@@ -1,0 +1,325 @@
+"""The search at measured prices: lazy shortest path over the states of all blocks.
+
+Take the best path under estimates, where what is measured counts as measured; measure the rest of it; correct the estimates
+by what was seen; plan anew; until the best path is measured throughout (C. Dellin, S. Srinivasa, A unifying formalism for
+shortest path problems with expensive edge evaluations, ICAPS 2016). Estimates are optimistic by what the correction leaves open
+(``optimism``), about ``kappa`` standard deviations. Kappa is raised step by step: at 0 the search settles on what looks good, at
+the last of :data:`KAPPAS` nothing is left that is likely to be better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from iossim.base.errors import OptionError, ScheduleError
+from iossim.cost.model import CostModel, MeasuringCostModel
+from iossim.schedule.planned_stage import PlannedStage
+from iossim.schedule.problem import ScheduleProblem
+from iossim.search.measured.budget import Budget
+from iossim.search.measured.correction import Correction
+from iossim.search.measured.measured_costs import MeasuredCosts, StageKey
+from iossim.search.measured.optimism import optimistic_us
+from iossim.search.measured.planner import Path
+from iossim.search.measured.space import MeasuredSpace, build_space
+from iossim.search.options import SearchOptions
+
+Floats = NDArray[np.float64]
+
+#: By how many standard deviations estimates are optimistic, step by step.
+KAPPAS = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0)
+#: The standard deviation of the logarithm of an estimate's error, as long as nothing is known about it.
+DEVIATION = 0.15
+#: Stages of which all measured parts may have been put together to a better path are looked at every so many rounds.
+RECOMBINE_EVERY = 20
+#: So many stages of a path are measured before the next plan: what the first ones cost may turn it elsewhere.
+A_ROUND = 8
+#: Of the budget, for measuring each unit alone.
+UNITS_PART = 0.1
+#: Paths that differ by less than this fraction count as equal: rounding, not scheduling.
+RELATIVE_TOLERANCE = 1e-9
+#: When everything is measured, so many stages are at once.
+ALL_AT_ONCE = 64
+
+
+class MeasuredProgress(Protocol):
+    """Told after each round: measurements made, how many there may be at most (None: as many as it takes), the best measured
+    schedule so far and the least that, optimistically, any may cost; microseconds."""
+
+    def __call__(self, measurements: int, most: int | None, best_us: float, bound_us: float) -> None: ...
+
+
+def ignore(measurements: int, most: int | None, best_us: float, bound_us: float) -> None:
+    """The progress of somebody who does not look."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredSolution:
+    """The best schedule whose stages are all measured: ``plans`` (the stages of each block) and what it costs.
+
+    ``measurements`` counts distinct signatures. ``complete``: the search came to its own end, with all measured that there is
+    (``exhaustive``) or not; else the budget ended it, or an interrupt did (``interrupted``). ``curve`` holds, whenever the best changed, the measurements made by then and the best in us. ``kappa``
+    and ``deviation`` are the optimism that was reached and the standard deviation of what the correction leaves open;
+    ``planner_s`` the seconds that were not spent measuring.
+    """
+
+    plans: tuple[tuple[PlannedStage, ...], ...]
+    cost_us: float
+    measurements: int
+    complete: bool
+    exhaustive: bool
+    interrupted: bool
+    curve: tuple[tuple[int, float], ...]
+    kappa: float
+    deviation: float
+    planner_s: float
+    notes: tuple[str, ...]
+
+
+def measured_search(
+    problems: Sequence[ScheduleProblem],
+    estimate: CostModel,
+    truth: MeasuringCostModel,
+    options: SearchOptions,
+    budget: Budget,
+    *,
+    concurrent: bool,
+    merge: bool,
+    deviation: float = DEVIATION,
+    progress: MeasuredProgress = ignore,
+) -> MeasuredSolution:
+    """The best schedule found of blocks that run one after another, priced by measuring no more than ``budget`` says.
+
+    ``deviation``: the standard deviation of the logarithm of the estimates' error, before anything is measured. A
+    KeyboardInterrupt ends the search with the best so far; before there is one, the first path is measured to its end. If
+    the budget allows it in the end, all that is left is measured too, and the result is the optimum at these prices.
+    Raises OptionError if the budget is too small for the first path, ScheduleError if nothing can be measured at all.
+    """
+    started = perf_counter()
+    space = build_space(problems, estimate, truth, options, concurrent=concurrent, merge=merge)
+    search = _Search(space, truth, budget, deviation, progress, started)
+    search.run()
+    return search.solution()
+
+
+class _Search:
+    def __init__(
+        self,
+        space: MeasuredSpace,
+        truth: MeasuringCostModel,
+        budget: Budget,
+        deviation: float,
+        progress: MeasuredProgress,
+        started: float,
+    ) -> None:
+        self.space, self.budget, self.progress, self.started = space, budget, progress, started
+        self.costs = MeasuredCosts(space, truth)
+        self.estimate_us = space.classes.estimate_us
+        self.usable = np.isfinite(self.estimate_us) & (self.estimate_us > 0)
+        self.correction = Correction(space.classes.features, deviation)
+        self.log_estimate = np.log(np.where(self.usable, self.estimate_us, 1.0))
+        self.corrected = np.zeros(len(self.estimate_us))
+        self.optimistic = self.estimate_us
+        self.optimistic_at: tuple[float, int] | None = None
+        self.fits = 0
+        self.best = Path(np.inf, ())
+        self.bound_us = 0.0
+        self.curve: list[tuple[int, float]] = []
+        self.kappa = 0.0
+        self.measuring_s = 0.0
+        self.begun = perf_counter()
+        self.complete = self.interrupted = False
+
+    def run(self) -> None:
+        """Search until nothing better is likely, the budget is spent, or somebody interrupts."""
+        try:
+            self._measure_first_path()
+            if not self.budget.everything:
+                self._measure_units()
+                self._improve()
+            if self._may_measure_everything():
+                self._measure_everything()
+                self._improve(len(KAPPAS) - 1)
+        except KeyboardInterrupt:
+            self.interrupted, self.complete = True, False
+            if not self.best.steps:
+                self._measure_first_path()
+        self._recombine()
+
+    def _measure_first_path(self) -> None:
+        """Measure the path that is best by the estimates alone, whatever the clock says, so that there is an answer.
+
+        Where a stage of it cannot run after all, the next.
+        """
+        while not self.best.steps:
+            path = self.space.planner.best(self.costs.prices_us(self.estimate_us))
+            if not path.steps:
+                raise ScheduleError(
+                    "no schedule was found whose stages can all be measured; choose another scheduler or backend"
+                )
+            todo = self.costs.unmeasured(path.steps)
+            most = self.budget.measurements
+            if most is not None and most < len(self.costs) + len(todo):
+                raise OptionError(
+                    f"`budget` {self.budget} is too small: a first schedule takes "
+                    f"{len(self.costs) + len(todo)} measurements; give more"
+                )
+            self._measure(todo)
+            self._note(path)
+
+    def _may_measure_everything(self) -> bool:
+        """Whether the budget is for every stage there is, or larger than the search and all that it left out."""
+        if self.budget.everything:
+            return True
+        left = self._left()
+        unknown = int(np.isnan(self.costs.class_us).sum())
+        return self.complete and left is not None and self.budget.seconds is None and unknown <= left
+
+    def _measure_units(self) -> None:
+        """Measure each unit alone, where that is a small part of the budget: its error is in all stages that it is in."""
+        todo = self._one_of_each_class(alone=True)
+        left = self._left()
+        if left is None or len(todo) <= UNITS_PART * left:
+            self._measure(self.costs.without_repeats(todo))
+
+    def _one_of_each_class(self, alone: bool = False) -> list[StageKey]:
+        """A stage of each class of which none is measured; with ``alone`` of stages of one unit."""
+        found: list[StageKey] = []
+        seen = ~np.isnan(self.costs.class_us)
+        for problem, classes in enumerate(self.space.classes.of_stage):
+            of_class, stages = np.unique(classes, return_index=True)
+            new = ~seen[of_class]
+            if alone:
+                new &= np.bitwise_count(self.space.transitions[problem].masks[stages]) == 1
+            found += [(problem, int(stage)) for stage in np.sort(stages[new])]
+            seen[of_class[new]] = True
+        return found
+
+    def _measure_everything(self) -> None:
+        """Measure one stage of each class."""
+        todo = self._one_of_each_class()
+        for begin in range(0, len(todo), ALL_AT_ONCE):
+            self._measure(self.costs.without_repeats(todo[begin : begin + ALL_AT_ONCE]))
+            self._tell(len(self.costs) + max(0, len(todo) - begin - ALL_AT_ONCE))
+
+    def _improve(self, level: int = 0) -> None:
+        """Plan, measure, correct; raise kappa where a path is measured throughout."""
+        rounds = 0
+        while True:
+            self.kappa = KAPPAS[level]
+            path, prices_us = self._plan()
+            todo = self.costs.unmeasured(path.steps)
+            if not todo:
+                if self._note(path) > path.cost_us * (1 + RELATIVE_TOLERANCE):
+                    continue  # a stage costs more than the first of its class did
+                if level + 1 == len(KAPPAS):
+                    self.complete = True
+                    return
+                level += 1
+                continue
+            left = self._left()
+            if left is not None and left < 1:
+                return
+            self._measure(_most_telling(todo, prices_us)[:left])
+            if not self.costs.unmeasured(path.steps):
+                self._note(path)
+            rounds += 1
+            if rounds % RECOMBINE_EVERY == 0:
+                self._recombine()
+            self._tell(self.budget.measurements)
+
+    def _plan(self) -> tuple[Path, list[Floats]]:
+        """The best path at optimistic prices, and these; they change where kappa or the correction do."""
+        if self.optimistic_at != (self.kappa, self.fits):
+            self.optimistic_at = self.kappa, self.fits
+            typical_us = self.best.cost_us / len(self.best.steps)
+            expected_us = np.exp(self.log_estimate + self.corrected)
+            hoped_us = optimistic_us(expected_us, self.correction.deviation, self.kappa, typical_us)
+            self.optimistic = np.where(self.usable, hoped_us, self.estimate_us)
+        prices_us = self.costs.prices_us(self.optimistic)
+        path = self.space.planner.best(prices_us)
+        self.bound_us = path.cost_us
+        return path, prices_us
+
+    def _left(self) -> int | None:
+        """How many more may be measured; None for as many as it takes."""
+        if self.budget.measurements is not None:
+            return self.budget.measurements - len(self.costs)
+        if self.budget.seconds is None or not len(self.costs):
+            return None
+        left_s = self.budget.seconds - (perf_counter() - self.begun)
+        each_s = max(self.measuring_s / len(self.costs), 1e-6)
+        return max(0, int(left_s / each_s))
+
+    def _measure(self, todo: Sequence[StageKey]) -> None:
+        begun = perf_counter()
+        classes = np.array(self.costs.measure(todo), dtype=np.int64)
+        self.measuring_s += perf_counter() - begun
+        prices = self.costs.class_us[classes]
+        told = self.usable[classes] & np.isfinite(prices) & (prices > 0)
+        classes, prices = classes[told], prices[told]
+        if len(classes):
+            self.correction.add(classes.tolist(), np.log(prices) - self.log_estimate[classes])
+            if self.correction.is_due:
+                self.correction.fit()
+                self.corrected = self.correction.predict()
+                self.fits += 1
+
+    def _tell(self, most: int | None) -> None:
+        self.progress(len(self.costs), most, self.best.cost_us, min(self.bound_us, self.best.cost_us))
+
+    def _note(self, path: Path) -> float:
+        """Keep a measured path if it is the best; returns what it costs."""
+        cost_us = self.space.planner.cost_us(path.steps, [self.costs.price(step) for step in path.steps])
+        if cost_us < self.best.cost_us:
+            self.best = Path(cost_us, path.steps)
+            self.curve.append((len(self.costs), cost_us))
+        return cost_us
+
+    def _recombine(self) -> None:
+        """The best path of measured stages alone."""
+        planner = self.space.planner.anew()
+        barred: set[StageKey] = set()
+        while True:
+            prices_us = self.costs.prices_us(np.full(len(self.estimate_us), np.inf))
+            for problem, stage in barred:
+                prices_us[problem][stage] = np.inf
+            path = planner.best(prices_us)
+            if not path.steps:
+                return
+            unknown = self.costs.unmeasured(path.steps)
+            if not unknown and self._note(path) <= path.cost_us * (1 + RELATIVE_TOLERANCE):
+                return
+            barred.update(unknown)
+
+    def solution(self) -> MeasuredSolution:
+        """What was found."""
+        spent_s = perf_counter() - self.started
+        return MeasuredSolution(
+            self.space.plans(self.best.steps),
+            self.best.cost_us,
+            len(self.costs),
+            self.complete,
+            self.complete and not np.isnan(self.costs.class_us).any(),
+            self.interrupted,
+            tuple(self.curve),
+            self.kappa,
+            self.correction.deviation,
+            spent_s - self.measuring_s,
+            self.space.notes,
+        )
+
+
+def _most_telling(todo: Sequence[StageKey], prices_us: Sequence[Floats]) -> list[StageKey]:
+    """The stages to measure now: of each problem in turn the dearest that is left, whose error counts for most."""
+    rank: dict[int, int] = {}
+    ranked: list[tuple[int, StageKey]] = []
+    for problem, stage in sorted(todo, key=lambda key: -prices_us[key[0]][key[1]]):
+        rank[problem] = rank.get(problem, 0) + 1
+        ranked.append((rank[problem], (problem, stage)))
+    return [key for _, key in sorted(ranked, key=lambda pair: pair[0])][:A_ROUND]

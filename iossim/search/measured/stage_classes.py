@@ -1,0 +1,246 @@
+"""Which stages are one measurement, what each is estimated at, and the features that its error may depend on.
+
+A *class* holds the stages of all blocks whose groups are the same sequences of equal units; units are equal if the truth
+takes them for equal alone. One of a class, its representative, stands for all of them where an estimate is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from iossim.base.compiled import jit
+from iossim.cost.model import FREE, CostModel
+from iossim.schedule.batch import StageBatch
+from iossim.schedule.problem import Masks, ScheduleProblem
+from iossim.schedule.stage_hash import stage_hashes, unit_keys
+from iossim.search.measured.transitions import Transitions
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+#: So many units have an error of their own; more would take longer to fit than they tell.
+MOST_UNITS = 150
+#: The dense features of every class, besides one a resource that the estimating model knows bounds of.
+DENSE = ("constant", "several groups", "log groups", "log overlap", "sharing", "merged", "log chain")
+
+
+@dataclass(frozen=True, eq=False)
+class Features:
+    """What the logarithm of a class's error is thought to be linear in.
+
+    ``dense``: ``[classes, len(DENSE) + resources]``. Sparse ones, a row a class from ``begin[c]`` to ``begin[c + 1]``: ``unit`` (the
+    number of a unit class), ``time`` (by which part the price follows the unit's time) and ``share`` (by which part it follows
+    what the unit takes of what groups share).
+    """
+
+    dense: Floats
+    begin: Integers
+    unit: Integers
+    time: Floats
+    share: Floats
+    units: int
+
+
+@dataclass(frozen=True, eq=False)
+class StageClasses:
+    """``of_stage[p][s]`` is the class of stage ``s`` of problem ``p``; ``estimate_us`` (``[classes]``) its estimated price."""
+
+    of_stage: list[Integers]
+    estimate_us: Floats
+    features: Features
+
+    def __len__(self) -> int:
+        return len(self.estimate_us)
+
+
+def number_units(signatures: Sequence[Sequence[Hashable]]) -> tuple[list[Integers], int]:
+    """Numbers for the units of all problems, int64 ``[units]`` each, equal for equal signatures; and how many there are.
+
+    Number 0 is that of units that launch nothing.
+    """
+    numbers: dict[Hashable, int] = {FREE: 0}
+    of_unit = [
+        np.array([numbers.setdefault(signature, len(numbers)) for signature in one], dtype=np.int64)
+        for one in signatures
+    ]
+    return of_unit, len(numbers)
+
+
+def classify(
+    transitions: Sequence[Transitions], unit_numbers: Sequence[Integers], units: int, estimate: CostModel
+) -> StageClasses:
+    """Find the classes of all stages; price and describe one stage of each.
+
+    ``unit_numbers`` and ``units`` are what :func:`number_units` returned: a stage is compared by them
+    (:mod:`iossim.schedule.stage_hash`).
+    """
+    keys = unit_keys(range(units))
+    keys[0] = 0
+    hashes = [
+        stage_hashes(space.batch(), keys[numbers]) for space, numbers in zip(transitions, unit_numbers, strict=True)
+    ]
+    distinct, first, inverse = np.unique(np.concatenate(hashes), return_index=True, return_inverse=True)
+    # Classes in the order in which they are met, so that no hash decides which of two equals comes first.
+    rank = np.empty(len(first), dtype=np.int64)
+    rank[np.argsort(first)] = np.arange(len(first))
+    ends = np.cumsum([len(one) for one in hashes])
+    of_stage = np.split(rank[inverse.reshape(-1)], ends[:-1])
+    first = np.sort(first)
+    estimates: list[Floats] = []
+    dense: list[Floats] = []
+    sparse: list[tuple[Integers, Integers, Floats, Floats]] = []
+    resources = 0
+    for index, (space, numbers) in enumerate(zip(transitions, unit_numbers, strict=True)):
+        start = ends[index] - len(hashes[index])
+        mine = first[(first >= start) & (first < ends[index])] - start
+        batch = space.batch(mine)
+        prices = estimate.price_stages(batch)
+        serial_us, work_us = _unit_times(space.problem, estimate)
+        resources = work_us.shape[1]
+        rows = np.bitwise_count(batch.masks).astype(np.int64)
+        table = np.zeros((len(batch), len(DENSE) + resources))
+        unit, time, share = _describe(
+            batch.masks,
+            batch.strategies,
+            space.problem.predecessors,
+            prices,
+            serial_us,
+            work_us,
+            numbers,
+            int(rows.sum()),
+            table,
+        )
+        estimates.append(prices)
+        dense.append(table)
+        sparse.append((rows, unit, time, share))
+    rows = np.concatenate([one[0] for one in sparse])
+    begin = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(rows)])
+    unit, count = _told_apart(np.concatenate([one[1] for one in sparse]), units)
+    features = Features(
+        np.concatenate(dense),
+        begin,
+        unit,
+        np.concatenate([one[2] for one in sparse]),
+        np.concatenate([one[3] for one in sparse]),
+        count,
+    )
+    estimate_us = np.concatenate(estimates)
+    # Stages of units that launch nothing, whose hash is 0, take no time.
+    estimate_us[rank[distinct == 0]] = 0.0
+    return StageClasses(of_stage, estimate_us, features)
+
+
+def _told_apart(unit: Integers, units: int) -> tuple[Integers, int]:
+    """Numbers of units with the rarest, beyond :data:`MOST_UNITS`, as one; and how many numbers there are."""
+    if units <= MOST_UNITS:
+        return unit, units
+    rank = np.empty(units, dtype=np.int64)
+    rank[np.argsort(-np.bincount(unit, minlength=units), kind="stable")] = np.arange(units)
+    return np.minimum(rank, MOST_UNITS - 1)[unit], MOST_UNITS
+
+
+def _unit_times(problem: ScheduleProblem, estimate: CostModel) -> tuple[Floats, Floats]:
+    """What each unit takes alone, us, and its work on each resource, ``[units, resources]``: none without bounds."""
+    alone = StageBatch.concurrent(problem, np.uint64(1) << np.arange(len(problem), dtype=np.uint64))
+    serial_us = estimate.price_stages(alone)
+    bounds = estimate.bounds(problem)
+    work_us = np.zeros((len(problem), 0)) if bounds is None else bounds.work_us
+    return np.where(np.isfinite(serial_us), serial_us, 0.0), np.ascontiguousarray(work_us)
+
+
+@jit
+def _describe(
+    masks: Masks,
+    strategies: NDArray[np.uint8],
+    predecessors: Masks,
+    prices: Floats,
+    serial_us: Floats,
+    work_us: Floats,
+    numbers: Integers,
+    entries: int,
+    dense: Floats,
+) -> tuple[Integers, Floats, Floats]:
+    """Fill ``dense``; returns the sparse features, an entry a unit of each stage."""
+    one = np.uint64(1)
+    units, resources = work_us.shape
+    unit_out = np.empty(entries, dtype=np.int64)
+    time_out = np.empty(entries)
+    share_out = np.empty(entries)
+    groups = np.zeros(units, dtype=np.uint64)
+    group_us = np.zeros(units)
+    work = np.zeros(resources)
+    place = 0
+    for index in range(len(masks)):
+        mask = masks[index]
+        merged = strategies[index] != 0
+        count = 0
+        members = 0
+        total_us = 0.0
+        work[:] = 0.0
+        for unit in range(units):
+            bit = one << np.uint64(unit)
+            if mask & bit == 0:
+                continue
+            members += 1
+            total_us += serial_us[unit]
+            for resource in range(resources):
+                work[resource] += work_us[unit, resource]
+            joined, joined_us, kept = bit, serial_us[unit], 0
+            for g in range(count):
+                if merged or groups[g] & predecessors[unit]:
+                    joined |= groups[g]
+                    joined_us += group_us[g]
+                else:
+                    groups[kept], group_us[kept] = groups[g], group_us[g]
+                    kept += 1
+            groups[kept], group_us[kept] = joined, joined_us
+            count = kept + 1
+        longest = 0
+        for g in range(count):
+            if group_us[g] > group_us[longest]:
+                longest = g
+        longest_us = group_us[longest]
+        price = prices[index]
+        several = count > 1
+        # The part of the price that is there because groups share the device.
+        sharing = 0.0
+        if several and price > 0.0 and price < np.inf:
+            sharing = min(1.0, max(0.0, (price - longest_us) / price))
+        row = dense[index]
+        row[0] = 1.0
+        if several:
+            row[1] = 1.0
+            row[2] = np.log(float(count))
+            if total_us > 0.0 and price > 0.0 and price < np.inf:
+                row[3] = np.log(total_us / price)
+            row[4] = sharing
+        elif merged:
+            row[5] = 1.0
+            row[2] = np.log(float(members))
+        elif members > 1:
+            row[6] = np.log(float(members))
+        fullest = -1
+        for resource in range(resources):
+            if several and price > 0.0 and price < np.inf:
+                row[7 + resource] = work[resource] / price
+            if fullest < 0 or work[resource] > work[fullest]:
+                fullest = resource
+        for unit in range(units):
+            if mask >> np.uint64(unit) & one == 0:
+                continue
+            unit_out[place] = numbers[unit]
+            part = serial_us[unit] / total_us if total_us > 0.0 else 1.0 / members
+            time_out[place] = part
+            share_out[place] = 0.0
+            if several:
+                in_longest = groups[longest] >> np.uint64(unit) & one
+                own = serial_us[unit] / longest_us if in_longest and longest_us > 0.0 else 0.0
+                time_out[place] = (1.0 - sharing) * own + sharing * part
+                used = work_us[unit, fullest] / work[fullest] if fullest >= 0 and work[fullest] > 0.0 else part
+                share_out[place] = sharing * used
+            place += 1
+    return unit_out, time_out, share_out

@@ -1,0 +1,151 @@
+"""All transitions of a block, enumerated once: a re-plan then is one pass over plain arrays.
+
+A transition leads from a state by a stage to a later state (``lattice``). Transitions are sorted by state, and
+within a state by the stage's bit: first stages of one group (merged ones last), then stages of several groups.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from iossim.base.compiled import jit
+from iossim.schedule.batch import StageBatch
+from iossim.schedule.hash_table import find_slot
+from iossim.schedule.masks import lowest_bit
+from iossim.schedule.problem import Masks, ScheduleProblem
+from iossim.schedule.strategy import Strategy
+from iossim.search.lattice import Lattice
+from iossim.search.options import StageSpace
+from iossim.search.stage_walk import StageWalk, find_stages, stage_walk
+
+
+@dataclass(frozen=True, eq=False)
+class Transitions:
+    """The transitions of one problem, and its distinct stages.
+
+    ``begin[2 * state + bit]`` (int64, shape ``[2 * states + 1]``) is where the transitions of a state and a bit begin;
+    ``target`` (int32) is the state that one leads to, ``stage`` (int32) its stage. ``masks`` and ``strategies`` are those of the
+    distinct stages, in the order in which they are met.
+    """
+
+    problem: ScheduleProblem
+    begin: NDArray[np.int64]
+    target: NDArray[np.int32]
+    stage: NDArray[np.int32]
+    masks: Masks
+    strategies: NDArray[np.uint8]
+
+    @property
+    def states(self) -> int:
+        return len(self.begin) // 2
+
+    def batch(self, stages: NDArray[np.int64] | slice = slice(None)) -> StageBatch:
+        """Some of the distinct stages."""
+        return StageBatch(self.problem, self.masks[stages], self.strategies[stages])
+
+
+def enumerate_transitions(
+    problem: ScheduleProblem, lattice: Lattice, space: StageSpace, merges: Masks, concurrent: bool, limit: int
+) -> Transitions | None:
+    """All transitions in a space of stages, or None if there are more than ``limit``.
+
+    ``merges``: the sets of units that may merge. ``concurrent``: may a stage run several groups?
+    """
+    limits = space.walk_limits(len(problem), concurrent)
+    arguments = (lattice.addable, lattice.child, problem.predecessors, *limits, stage_walk(len(problem)), merges)
+    begin = np.zeros(2 * len(lattice) + 1, dtype=np.int64)
+    nothing = np.empty(0, dtype=np.int32)
+    total: int = _enumerate(*arguments, limit, begin, nothing, nothing, np.empty(0, dtype=np.uint64), nothing)
+    if total > limit:
+        return None
+    target, stage = np.empty(total, dtype=np.int32), np.empty(total, dtype=np.int32)
+    size = 1 << 12
+    while True:
+        keys, numbers = np.zeros(size, dtype=np.uint64), np.empty(size, dtype=np.int32)
+        found = _enumerate(*arguments, limit, begin, target, stage, keys, numbers)
+        if found >= 0:
+            break
+        size *= 4
+    masks = np.empty(found + len(merges), dtype=np.uint64)
+    used = keys != 0
+    masks[numbers[used]] = keys[used]
+    masks[found:] = merges
+    strategies = np.full(len(masks), Strategy.CONCURRENT.code, dtype=np.uint8)
+    strategies[found:] = Strategy.MERGE.code
+    # Merged stages were numbered from the end: how many others there are was not known.
+    stage[stage < 0] += np.int32(len(masks))
+    return Transitions(problem, begin, target, stage, masks, strategies)
+
+
+@jit
+def _enumerate(
+    addable: Masks,
+    child: NDArray[np.int32],
+    predecessors: Masks,
+    max_group_size: int,
+    max_groups: int,
+    single_root: bool,
+    walk: StageWalk,
+    merges: Masks,
+    limit: int,
+    begin: NDArray[np.int64],
+    target: NDArray[np.int32],
+    stage_number: NDArray[np.int32],
+    keys: Masks,
+    numbers: NDArray[np.int32],
+) -> int:
+    """Count the transitions into ``begin`` (without ``keys``), or write them down.
+
+    Counting returns how many there are, or a number above ``limit``. Writing returns how many distinct stages there are but
+    for merged ones; -1 if their table (``keys`` and ``numbers``) is more than half full.
+    """
+    counting = len(keys) == 0
+    place = np.zeros(2, dtype=np.int64)
+    distinct = 0
+    transitions = 0
+    for state in range(len(addable)):
+        if counting:
+            place[:] = 0
+        else:
+            place[0], place[1] = begin[2 * state], begin[2 * state + 1]
+        depth = 0
+        while depth >= 0:
+            found, depth = find_stages(
+                state, depth, addable, child, predecessors, max_group_size, max_groups, single_root, walk
+            )
+            for index in range(found):
+                bit = 1 if walk.group_counts[index] > 1 else 0
+                if not counting:
+                    mask = walk.stages[index]
+                    slot = find_slot(mask, keys)
+                    if keys[slot] == 0:
+                        if 2 * distinct >= len(keys):
+                            return -1
+                        keys[slot] = mask
+                        numbers[slot] = distinct
+                        distinct += 1
+                    target[place[bit]] = walk.targets[index]
+                    stage_number[place[bit]] = numbers[slot]
+                place[bit] += 1
+        for index in range(len(merges)):
+            if merges[index] & ~addable[state]:
+                continue
+            if not counting:
+                end = np.int64(state)
+                rest = merges[index]
+                while rest:
+                    end = np.int64(child[end, lowest_bit(rest)])
+                    rest &= rest - np.uint64(1)
+                target[place[0]] = end
+                stage_number[place[0]] = index - len(merges)
+            place[0] += 1
+        if counting:
+            begin[2 * state + 1] = transitions + place[0]
+            transitions += int(place[0] + place[1])
+            begin[2 * state + 2] = transitions
+            if transitions > limit:
+                return transitions
+    return transitions if counting else distinct

@@ -1,0 +1,105 @@
+"""What a search may form: the space of stages, and the pruning of the thesis."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, get_args
+
+from iossim.base.errors import OptionError, did_you_mean
+from iossim.schedule.problem import ScheduleProblem, bits
+
+StageDefinition = Literal["general", "paper"]
+
+
+@dataclass(frozen=True, slots=True)
+class StageSpace:
+    """The stages that a search may form.
+
+    ``general``: any ending of the state, its groups being the connected components, as Algorithm 1 says. ``paper``:
+    every group is one root together with all its descendants in the state, as the published table counts; so each
+    connected component has one root. The general space holds every stage of the paper's.
+
+    ``max_group_size`` (r) and ``max_groups`` (s) prune as in section 3.4; None does not prune.
+    """
+
+    definition: StageDefinition = "general"
+    max_group_size: int | None = None
+    max_groups: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.definition not in get_args(StageDefinition):
+            raise OptionError(
+                f"`stages` {self.definition!r} is not a definition of stages; "
+                f"{did_you_mean(self.definition, get_args(StageDefinition))}"
+            )
+        for name, value in (("max_group_size", self.max_group_size), ("max_groups", self.max_groups)):
+            if value is not None and (not isinstance(value, int) or value < 1):
+                raise OptionError(f"`{name}` {value!r} leaves no stage to form; give 1 or more, or leave it out")
+
+    @property
+    def single_root(self) -> bool:
+        return self.definition == "paper"
+
+    def ordered(self, problem: ScheduleProblem) -> ScheduleProblem:
+        """The problem as it is searched: interchangeable units in any order where a group is all that follows one root."""
+        return replace(problem, not_before=None) if self.single_root and problem.not_before is not None else problem
+
+    def limits(self, units: int) -> tuple[int, int]:
+        """r and s in a problem of that many units: all of them where nothing, or nothing less, is asked for."""
+        return min(self.max_group_size or units, units), min(self.max_groups or units, units)
+
+    def holds(self, problem: ScheduleProblem, mask: int) -> bool:
+        """Whether a concurrent stage of these units is one of the space, as far as it may run in some order at all."""
+        groups = problem.groups(mask)
+        most_units, most_groups = self.limits(len(problem))
+        if len(groups) > most_groups or any(group.bit_count() > most_units for group in groups):
+            return False
+        predecessors = problem.predecessors.tolist()
+        roots = (sum(not predecessors[unit] & group for unit in bits(group)) for group in groups)
+        return not self.single_root or all(count == 1 for count in roots)
+
+    def walk_limits(self, units: int, concurrent: bool = True) -> tuple[int, int, bool]:
+        """r, s and whether a group has one root, in a problem of that many units.
+
+        Unless ``concurrent``, a stage is a single unit.
+        """
+        return (*self.limits(units), self.single_root) if concurrent else (1, 1, True)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "stages": self.definition,
+            "max_group_size": self.max_group_size,
+            "max_groups": self.max_groups,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class SearchLimits:
+    """How wide a block may be before it is split (states) or pruned (transitions) to be solved at all."""
+
+    max_states: int = 400_000
+    max_transitions: int = 60_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class SearchOptions:
+    """Options of every scheduler; each takes what concerns it."""
+
+    space: StageSpace = field(default_factory=StageSpace)
+    limits: SearchLimits = field(default_factory=SearchLimits)
+    #: Use lower bounds to leave out what cannot be in an optimal schedule; False relaxes every transition.
+    bounded: bool = True
+    #: The workspace, in bytes, of all kernels that run at the same time together; None limits nothing.
+    workspace_limit_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        limit = self.workspace_limit_bytes
+        if limit is not None and limit < 0:
+            raise OptionError(
+                f"`workspace_limit` {limit} is less than nothing; give 0 or more bytes, or leave it out"
+            )
+
+    def to_json(self) -> dict[str, Any]:
+        """What a schedule says of them: the stages, and a limit where there is one."""
+        limit = {} if self.workspace_limit_bytes is None else {"workspace_limit_bytes": self.workspace_limit_bytes}
+        return self.space.to_json() | limit

@@ -1,0 +1,196 @@
+"""The labels of the search, and how a priced ending lowers the cost of one.
+
+A *label* is a state and one bit: does its last stage run several groups? The bit decides what stands before the next stage.
+``cost[i, b]`` is the least cost of a path to state ``i`` whose last stage has bit ``b``. Of paths that cost the same, the one
+whose last stage begins at the earlier state is kept.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from iossim.base.compiled import jit
+from iossim.schedule.hash_table import FloatTable, find_slot
+from iossim.schedule.masks import count_bits
+from iossim.schedule.problem import Masks
+
+Floats = NDArray[np.float64]
+
+
+class Labels(NamedTuple):
+    """What is known of each label; all arrays have shape ``[states, 2]``, costs are in us.
+
+    ``leaving[i, b]`` is the least cost of standing before a stage of bit ``b``, boundary included, and ``leaving_bit`` the bit of
+    the label that this is from. ``parent`` is the state that the best path comes from (the label is the one that leaves it for
+    the stage's bit), ``stage`` (a mask) and ``strategy`` the last stage.
+    """
+
+    cost: Floats
+    leaving: Floats
+    leaving_bit: NDArray[np.int8]
+    parent: NDArray[np.int32]
+    stage: Masks
+    strategy: NDArray[np.uint8]
+
+    @staticmethod
+    def of(states: int) -> Labels:
+        shape = states, 2
+        return Labels(
+            cost=np.full(shape, np.inf),
+            leaving=np.full(shape, np.inf),
+            leaving_bit=np.zeros(shape, dtype=np.int8),
+            parent=np.full(shape, -1, dtype=np.int32),
+            stage=np.zeros(shape, dtype=np.uint64),
+            strategy=np.zeros(shape, dtype=np.uint8),
+        )
+
+
+class Endings(NamedTuple):
+    """Endings of states, not priced yet; all arrays have the same length.
+
+    ``least_us`` is what the path costs at least, ``source`` (a state) where the last stage begins, ``label`` where it ends: twice
+    the state, and the bit.
+    """
+
+    least_us: Floats
+    stage: Masks
+    source: NDArray[np.int32]
+    label: NDArray[np.int32]
+
+    @staticmethod
+    def room(size: int) -> Endings:
+        return Endings(
+            np.empty(size),
+            np.empty(size, dtype=np.uint64),
+            np.empty(size, dtype=np.int32),
+            np.empty(size, dtype=np.int32),
+        )
+
+
+@jit(inline="always")
+def limit_us(labels: Labels, state: int, bit: int, tolerance: Floats) -> float:
+    """What a path to a label must cost less than to matter: than the best, or the best to the other bit by ``tolerance[bit]``.
+
+    That is the most by which the other bit may be dearer behind the state, whatever follows.
+    """
+    return float(min(labels.cost[state, bit], labels.cost[state, 1 - bit] + tolerance[bit]))
+
+
+@jit
+def leave(begin: int, end: int, boundary: Floats, labels: Labels) -> None:
+    """The costs of leaving the states ``begin`` to ``end``; ``boundary[i, j]`` stands between stages of the bits ``i`` and ``j``."""
+    for state in range(begin, end):
+        for bit in range(2):
+            one = labels.cost[state, 0] + boundary[0, bit]
+            many = labels.cost[state, 1] + boundary[1, bit]
+            labels.leaving[state, bit] = min(one, many)
+            labels.leaving_bit[state, bit] = 0 if one <= many else 1
+
+
+@jit
+def pick(
+    endings: Endings,
+    filled: int,
+    labels: Labels,
+    tolerance: Floats,
+    begin: int,
+    end: int,
+    part: float,
+    few: int,
+    picked: Endings,
+) -> tuple[int, int]:
+    """Move the endings that are to be priced next to ``picked``; drop those that have no chance any more.
+
+    Of each label of the states ``begin`` to ``end`` these are the endings whose bound is the least, or above it by no more than
+    ``part`` of what it may be; all, where no more than ``few`` are left. Returns how many are left, and how many are picked.
+    """
+    least_us = np.full(2 * (end - begin), np.inf)
+    left = 0
+    for index in range(filled):
+        label = endings.label[index]
+        if endings.least_us[index] < limit_us(labels, label >> 1, label & 1, tolerance):
+            _move(endings, index, endings, left)
+            left += 1
+            place = label - 2 * begin
+            least_us[place] = min(least_us[place], endings.least_us[index])
+    if left <= few:
+        for index in range(left):
+            _move(endings, index, picked, index)
+        return 0, left
+    filled, left, found = left, 0, 0
+    for index in range(filled):
+        label = endings.label[index]
+        least = least_us[label - 2 * begin]
+        highest = least + part * (limit_us(labels, label >> 1, label & 1, tolerance) - least)
+        if endings.least_us[index] <= highest:
+            _move(endings, index, picked, found)
+            found += 1
+        else:
+            _move(endings, index, endings, left)
+            left += 1
+    return left, found
+
+
+@jit(inline="always")
+def _move(source: Endings, index: int, target: Endings, place: int) -> None:
+    target.least_us[place] = source.least_us[index]
+    target.stage[place] = source.stage[index]
+    target.source[place] = source.source[index]
+    target.label[place] = source.label[index]
+
+
+@jit
+def relax(endings: Endings, filled: int, table: FloatTable, labels: Labels) -> None:
+    """Lower the costs of the labels to which an ending, now priced, gives a better path."""
+    for index in range(filled):
+        source, label = endings.source[index], endings.label[index]
+        state, bit = label >> 1, label & 1
+        price_us = table.values[find_slot(endings.stage[index], table.keys)]
+        _relax(source, endings.stage[index], 0, state, bit, labels.leaving[source, bit] + price_us, labels)
+
+
+@jit
+def relax_known(
+    begin: int,
+    end: int,
+    removable: Masks,
+    parent_begin: NDArray[np.int64],
+    parents: NDArray[np.int32],
+    stages: Masks,
+    prices_us: Floats,
+    strategy: int,
+    labels: Labels,
+) -> None:
+    """Relax every stage of one group that the states ``begin`` to ``end`` may end with, of a few whose prices are known.
+
+    No unit of such a stage reads another, so all must be removable. ``stages`` and ``prices_us`` have shape ``[stages]``; the
+    lattice's arrays are those of :class:`~iossim.search.lattice.Lattice`.
+    """
+    for state in range(begin, end):
+        for index in range(len(stages)):
+            if stages[index] & ~removable[state]:
+                continue
+            source = int(state)
+            rest = stages[index]
+            while rest:
+                unit_bit = rest & (~rest + np.uint64(1))
+                rest ^= unit_bit
+                before = count_bits(removable[source] & (unit_bit - np.uint64(1)))
+                source = int(parents[parent_begin[source] + before])
+            reached_us = labels.leaving[source, 0] + prices_us[index]
+            _relax(source, stages[index], strategy, state, 0, reached_us, labels)
+
+
+@jit(inline="always")
+def _relax(
+    source: int, stage: np.uint64, strategy: int, state: int, bit: int, reached_us: float, labels: Labels
+) -> None:
+    cost_us = labels.cost[state, bit]
+    if reached_us < cost_us or (reached_us == cost_us and source < labels.parent[state, bit]):
+        labels.cost[state, bit] = reached_us
+        labels.parent[state, bit] = source
+        labels.stage[state, bit] = stage
+        labels.strategy[state, bit] = strategy

@@ -1,0 +1,97 @@
+"""What a scheduler is, and which there are: a module of this package that registers a function under a name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from iossim.base.registry import Group, modules
+from iossim.cost.model import CostModel
+from iossim.cost.workspace_limit import workspace_limited
+from iossim.ir.network import Network
+from iossim.schedule.schedule import Schedule
+from iossim.search.memo import SearchMemo
+from iossim.search.options import SearchOptions
+
+
+class Progress(Protocol):
+    """Told as a search goes on: how many units are scheduled, and how many there are."""
+
+    def __call__(self, done: int, total: int) -> None: ...
+
+
+#: Starts the progress of a piece of work under a label.
+StartProgress = Callable[[str], Progress]
+
+
+def ignore(done: int, total: int) -> None:
+    """The progress of somebody who does not look."""
+
+
+def silent(label: str) -> Progress:
+    """Starts progress that nobody looks at."""
+    return ignore
+
+
+class Scheduler(Protocol):
+    """Schedules a network on a cost model; ``memo`` holds what earlier searches at its prices found."""
+
+    def __call__(
+        self,
+        network: Network,
+        cost_model: CostModel,
+        options: SearchOptions,
+        progress: Progress,
+        memo: SearchMemo | None,
+    ) -> Schedule: ...
+
+
+_SCHEDULERS: dict[str, Scheduler] = {}
+
+
+def scheduler(name: str) -> Callable[[Scheduler], Scheduler]:
+    """Register a scheduler under ``name``."""
+
+    def register(function: Scheduler) -> Scheduler:
+        _SCHEDULERS[name] = function
+        return function
+
+    return register
+
+
+def scheduler_names() -> tuple[str, ...]:
+    """All schedulers, the plain ones first."""
+    modules("iossim.search")
+    plain = ("sequential", "greedy")
+    return (
+        *(name for name in plain if name in _SCHEDULERS),
+        *(n for n in sorted(_SCHEDULERS, key=_order) if n not in plain),
+    )
+
+
+SCHEDULERS: Group[Scheduler] = Group("`scheduler` {!r} is not known", scheduler_names, _SCHEDULERS.get)
+
+
+def schedule(
+    network: Network,
+    cost_model: CostModel,
+    name: str,
+    options: SearchOptions | None = None,
+    progress: Progress = ignore,
+    memo: SearchMemo | None = None,
+) -> Schedule:
+    """Schedule a network; raises OptionError for an unknown scheduler.
+
+    Searches one after another at the same prices share a ``memo``; the schedules are the same without.
+    """
+    modules("iossim.search")
+    options = options or SearchOptions()
+    if options.workspace_limit_bytes is not None:
+        cost_model = workspace_limited(cost_model, network, options.workspace_limit_bytes)
+    return SCHEDULERS.find(name)(network, cost_model, options, progress, memo)
+
+
+def _order(name: str) -> tuple[int, str]:
+    # ios-merge, ios-parallel, ios-both: from the fewest strategies to the most, as figure 4.1 of the thesis.
+    known = ("ios-merge", "ios-parallel", "ios-both")
+    return (known.index(name) if name in known else len(known), name)

@@ -1,0 +1,108 @@
+"""What can be asked of a schedule by those who depend on it: is it valid, free of races, fast enough, no slower than before?
+
+Each check returns a :class:`Check`, which says in words what was found; ``iossim check`` prints them, and
+:mod:`iossim.testing` asserts them. A mistake in what is given (a schedule of another network, say) is an error as everywhere.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from iossim.base.errors import OptionError, ScheduleError
+from iossim.cost.model import CostModel
+from iossim.execution.engine import Engine
+from iossim.execution.happens_before import check_happens_before
+from iossim.execution.lower import lower_schedule
+from iossim.execution.memory import with_memory
+from iossim.execution.plan import Plan
+from iossim.ir.network import Network
+from iossim.schedule.fit import fit
+from iossim.schedule.schedule import Schedule
+from iossim.search.assemble import reprice
+
+#: Sums of the same prices in another order may differ by this much.
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One check by name: does it hold, and what was found, in words."""
+
+    name: str
+    holds: bool
+    found: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: {'holds' if self.holds else 'does not hold'}, {self.found}"
+
+
+def check_limits(limit_ms: float | None = None, tolerance: float = 0.0) -> None:
+    """Raise OptionError for what is no time, or no part: before long work, not after."""
+    if limit_ms is not None and not (limit_ms > 0 and math.isfinite(limit_ms)):
+        raise OptionError(f"`max_latency_ms` {limit_ms:g} is no time; give milliseconds, more than 0")
+    if not 0 <= tolerance < math.inf:
+        raise OptionError(f"`tolerance` {tolerance:g} is no part; give 0.02 for two per cent")
+
+
+def valid(schedule: Schedule, network: Network) -> Check:
+    """Whether the schedule runs each unit of the network once, and behind what it reads."""
+    try:
+        fit(schedule, network)
+    except ScheduleError as error:
+        return Check("valid", False, str(error))
+    return Check("valid", True, f"{len(schedule.stages)} stages run each of {len(network.units)} units once")
+
+
+def race_free(plan: Plan) -> Check:
+    """Whether a plan computes the same however its queues interleave; its memory is planned where it is not yet."""
+    try:
+        check_happens_before(with_memory(plan))
+    except ScheduleError as error:
+        return Check("free of races", False, str(error))
+    return Check("free of races", True, f"all accesses of {len(plan.commands)} commands are ordered")
+
+
+def runs_without_races(schedule: Schedule, network: Network, engine: str = Engine.PAPER) -> Check:
+    """:func:`race_free` of the plan that real backends run; raises ScheduleError for a schedule that does not fit."""
+    return race_free(lower_schedule(schedule, network, Engine.named(engine), in_place=True))
+
+
+def latency_at_most(schedule: Schedule, limit_ms: float) -> Check:
+    """Whether the schedule takes no longer than ``limit_ms``; raises OptionError for what is no time."""
+    check_limits(limit_ms)
+    found_ms = schedule.latency_us / 1e3
+    return Check(
+        "latency", found_ms <= limit_ms * (1 + _ROUNDING), f"{found_ms:.3f} ms, at most {limit_ms:g} ms allowed"
+    )
+
+
+def no_slower_than(
+    schedule: Schedule, baseline: Schedule, network: Network, prices: CostModel, tolerance: float = 0.0
+) -> Check:
+    """Whether the schedule takes no longer than ``baseline``, by more than ``tolerance`` (0.02: two per cent).
+
+    A baseline of the same graph is priced again, as the schedule was. One of another graph (the model has changed) counts
+    with the latency that was saved: raises OptionError if it was priced by something else, ScheduleError if it is of the
+    same graph in other units.
+    """
+    check_limits(tolerance=tolerance)
+    if baseline.graph_hash == network.graph.hash:
+        fit(baseline, network)
+        before_us, how = reprice(baseline, network, prices).latency_us, "priced again"
+    elif baseline.cost_model == schedule.cost_model and baseline.precision == schedule.precision:
+        of_another = f", of {baseline.network!r}" if baseline.network != network.name else ""
+        before_us, how = baseline.latency_us, f"as it was saved{of_another}"
+    else:
+        raise OptionError(
+            f"the baseline of {baseline.network!r} is of another graph, and was priced by {_words(baseline)}, not by "
+            f"{_words(schedule)}: the two cannot be compared; save one with optimize and the same options"
+        )
+    allowed = f" and {tolerance:.1%}" if tolerance else ""
+    found = f"{schedule.latency_us / 1e3:.3f} ms, the baseline's {before_us / 1e3:.3f} ms ({how}){allowed} allowed"
+    return Check("no slower than before", schedule.latency_us <= before_us * (1 + tolerance + _ROUNDING), found)
+
+
+def _words(schedule: Schedule) -> str:
+    """What priced it; a cost model may say the precision itself."""
+    return " ".join(filter(None, dict.fromkeys([*schedule.cost_model.values(), schedule.precision])))

@@ -1,0 +1,329 @@
+"""Schedulers side by side on one network and device: each one's latency, what it is worth, and what bounds it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from rich.table import Table
+
+from iossim.base.errors import OptionError, did_you_mean
+from iossim.base.tables import Cell, Column, plain_text, records_table
+from iossim.calibration.prediction.published import comparable_published_us
+from iossim.ir.network import Network
+from iossim.measurements.published_figures import SEQUENTIAL, is_pinned
+from iossim.schedule.schedule import Schedule
+from iossim.transforms.rewriting.saved_rewriting import applied_rules
+from iossim.transforms.transform import Outcome
+
+#: Behind a scheduler whose schedule differs from the best by less than the noise.
+TIE = "≈"
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonRow:
+    """A scheduler's latency, what it is worth, and what bounds it; ``published_us`` is a measured figure, if known."""
+
+    scheduler: str
+    latency_us: float
+    speedup: float
+    stages: int
+    streams: int
+    search_s: float
+    lower_bound_us: float | None = None
+    published_us: float | None = None
+    #: Where nine of ten measurements are expected, from and to.
+    interval_us: tuple[float, float] | None = None
+    #: Schedulers whose schedules differ from this one by less than the noise.
+    ties: tuple[str, ...] = ()
+    #: What a fit without the network's published figures says; None where they took no part in the fit.
+    left_out_us: float | None = None
+
+    @staticmethod
+    def of_schedule(
+        schedule: Schedule,
+        sequential_us: float,
+        published_us: float | None = None,
+        left_out_us: float | None = None,
+    ) -> ComparisonRow:
+        """``sequential_us`` is the latency of running the units one by one, which speed-ups are against."""
+        return ComparisonRow(
+            schedule.scheduler,
+            schedule.latency_us,
+            schedule.speedup(sequential_us),
+            len(schedule.stages),
+            schedule.streams,
+            schedule.search_s,
+            schedule.lower_bound_us,
+            published_us,
+            None if schedule.interval_us is None else (schedule.interval_us[0], schedule.interval_us[1]),
+            tuple(schedule.ties),
+            left_out_us,
+        )
+
+    @property
+    def gap_percent(self) -> float | None:
+        """How far the latency is above the lower bound; None without a bound."""
+        return 100 * (self.latency_us / self.lower_bound_us - 1) if self.lower_bound_us else None
+
+    @property
+    def error_percent(self) -> float | None:
+        """How far the latency is from the published one, with its sign; None where none is known."""
+        return 100 * (self.latency_us / self.published_us - 1) if self.published_us else None
+
+    @property
+    def left_out_percent(self) -> float | None:
+        """How far from the published latency a fit is that saw no figure of the network."""
+        known = self.published_us and self.left_out_us
+        return 100 * (self.left_out_us / self.published_us - 1) if known else None  # type: ignore[operator]
+
+
+def fastest(items: Sequence[T], latency: Callable[[T], float]) -> T | None:
+    """The item of the least latency; of equals the last, which searched the larger space; None of none."""
+    least = min(map(latency, items), default=0.0)
+    return next((item for item in reversed(items) if latency(item) <= least * (1 + 1e-9)), None)
+
+
+def best_row(rows: Sequence[ComparisonRow]) -> ComparisonRow | None:
+    """The fastest row, as :func:`fastest` has it."""
+    return fastest(rows, lambda row: row.latency_us)
+
+
+def ties_with(best: ComparisonRow | None, row: ComparisonRow) -> bool:
+    """Whether a row differs from the best one, and by less than the noise."""
+    return best is not None and row is not best and row.scheduler in best.ties
+
+
+@dataclass(frozen=True, eq=False)
+class ChangedSchedule:
+    """A schedule of a network that a transform made of the one that is compared.
+
+    ``transform`` is its name; ``how`` says in a word or two how the network was changed.
+    """
+
+    transform: str
+    how: str
+    network: Network
+    schedule: Schedule
+
+    @property
+    def label(self) -> str:
+        """What tables and pictures call it."""
+        return f"{self.schedule.scheduler}, {self.how}"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Schedules of one network on one device, each by another scheduler, in the order asked for.
+
+    Where transforms changed the network, too, ``outcomes`` says what each did, and ``changed`` are the schedules of the results.
+
+    ``complete`` is False if the comparison was interrupted: some schedulers may be missing, and the last one's schedule
+    may be the best that it had found so far. Where the device was fitted to published figures of the network,
+    ``left_out_us`` is by scheduler what a fit without them says; the sequential latency is then in-sample (:meth:`is_in_sample`).
+    """
+
+    network: Network
+    device: str
+    engine: str
+    cost_model: dict[str, str]
+    schedules: tuple[Schedule, ...]
+    complete: bool = True
+    left_out_us: Mapping[str, float] = field(default_factory=dict)
+    outcomes: tuple[Outcome, ...] = ()
+    changed: tuple[ChangedSchedule, ...] = ()
+
+    def __repr__(self) -> str:
+        best = f"best {self.best_label}, {self.best.latency_us / 1e3:.3f} ms" if self.schedules else "nothing"
+        return f"<Comparison {self.title}: {best} of {len(self.schedules)} schedulers>"
+
+    def __str__(self) -> str:
+        """The table of the command line, without colour."""
+        lines = [self.title]
+        if self.schedules:
+            lines.append(plain_text(comparison_table("", self.rows)))
+            lines += [f"{TIE} a tie with the best: the difference is inside the noise"] * bool(self.best.ties)
+        return "\n".join(lines)
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """What a notebook shows."""
+        printer.text(str(self))
+
+    def __getitem__(self, scheduler: str) -> Schedule:
+        for found in self.schedules:
+            if found.scheduler == scheduler:
+                return found
+        named = (found.scheduler for found in self.schedules)
+        raise OptionError(f"the comparison has no schedule by {scheduler!r}; {did_you_mean(scheduler, named)}")
+
+    @property
+    def batch(self) -> int:
+        return self.network.source.batch
+
+    @property
+    def title(self) -> str:
+        """What was compared: network, device, and all that latencies depend on besides."""
+        return (
+            f"{self.network.name} on {self.device}, batch {self.batch}, {self.network.precision}, {self.engine} engine, "
+            f"priced by {self.cost_model['name']}"
+        )
+
+    @property
+    def rows(self) -> list[ComparisonRow]:
+        """The schedules with their speed-ups and published latencies, as tables and pictures show them; those of changed networks last."""
+        as_given = [
+            ComparisonRow.of_schedule(
+                found, self.baseline_us, self.published_us(found.scheduler), self.left_out_us.get(found.scheduler)
+            )
+            for found in self.schedules
+        ]
+        changed = (
+            replace(ComparisonRow.of_schedule(each.schedule, self.baseline_us), scheduler=each.label)
+            for each in self.changed
+        )
+        return [*as_given, *changed]
+
+    @property
+    def baseline(self) -> Schedule:
+        """What speed-ups are against: the sequential schedule, or the slowest where it was not asked for."""
+        slowest = max(self.schedules, key=lambda found: found.latency_us)
+        return next((found for found in self.schedules if found.scheduler == "sequential"), slowest)
+
+    @property
+    def baseline_us(self) -> float:
+        return self.baseline.latency_us
+
+    @property
+    def best(self) -> Schedule:
+        """The fastest; of equals the last, which searched the larger space, but one of the network as it was given."""
+        best = fastest(self.schedules, lambda found: found.latency_us)
+        assert best is not None, "nothing was compared"
+        changed = self.best_changed
+        return best if changed is None else changed.schedule
+
+    @property
+    def best_changed(self) -> ChangedSchedule | None:
+        """The fastest of the changed networks, where it is faster than all of the network as it was given."""
+        least_us = min(found.latency_us for found in self.schedules)
+        best = fastest(self.changed, lambda each: each.schedule.latency_us)
+        return best if best is not None and best.schedule.latency_us < least_us * (1 - 1e-9) else None
+
+    @property
+    def best_network(self) -> Network:
+        """The network of the best schedule."""
+        return self.network if self.best_changed is None else self.best_changed.network
+
+    @property
+    def best_label(self) -> str:
+        """What tables call the best schedule."""
+        return self.best.scheduler if self.best_changed is None else self.best_changed.label
+
+    def published_us(self, scheduler: str) -> float | None:
+        """The measured latency that is published for this point, where one is known; random prices predict none."""
+        return comparable_published_us(self[scheduler], self.network.source.model)
+
+    def is_in_sample(self, scheduler: str) -> bool:
+        """Whether the published figure of a scheduler took part in the fit of the prices, or a number of the simulator is pinned on it."""
+        fitted = scheduler == SEQUENTIAL and scheduler in self.left_out_us
+        return fitted or (
+            self.published_us(scheduler) is not None and is_pinned(self.network.source.model, scheduler)
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The comparison as JSON values; latencies in us."""
+        return {
+            "model": self.network.name,
+            "device": self.device,
+            "batch": self.batch,
+            "dtype": str(self.network.precision),
+            "engine": self.engine,
+            "cost_model": self.cost_model,
+            "complete": self.complete,
+            "schedules": [
+                {
+                    "scheduler": found.scheduler,
+                    "latency_us": found.latency_us,
+                    "interval_us": found.interval_us,
+                    "ties": found.ties,
+                    "speedup": found.speedup(self.baseline_us),
+                    "stages": len(found.stages),
+                    "streams": found.streams,
+                    "search_s": found.search_s,
+                    "lower_bound_us": found.lower_bound_us,
+                    "published_us": self.published_us(found.scheduler),
+                    "in_sample": self.is_in_sample(found.scheduler),
+                    "left_out_us": self.left_out_us.get(found.scheduler),
+                    "complete": found.complete,
+                    "proven": found.proven,
+                    "notes": found.notes,
+                    "remarks": found.remarks,
+                }
+                for found in self.schedules
+            ],
+            **dict.fromkeys(("rewriting", "micro_batches")),
+            **{outcome.name: self._outcome_json(outcome) for outcome in self.outcomes},
+        }
+
+    def _outcome_json(self, outcome: Outcome) -> dict[str, Any]:
+        return {
+            **outcome.to_json(),
+            "schedules": [
+                {
+                    "way": each.how,
+                    "scheduler": each.schedule.scheduler,
+                    "latency_us": each.schedule.latency_us,
+                    "interval_us": each.schedule.interval_us,
+                    "speedup": each.schedule.speedup(self.baseline_us),
+                    "stages": len(each.schedule.stages),
+                    "streams": each.schedule.streams,
+                    "search_s": each.schedule.search_s,
+                    "lower_bound_us": each.schedule.lower_bound_us,
+                    "rules": applied_rules(each.network),
+                    "complete": each.schedule.complete,
+                    "proven": each.schedule.proven,
+                    "notes": each.schedule.notes,
+                    "remarks": each.schedule.remarks,
+                }
+                for each in self.changed
+                if each.transform == outcome.name
+            ],
+        }
+
+
+def comparison_table(title: str, rows: Sequence[ComparisonRow]) -> Table:
+    """Schedulers side by side; ties with the best are marked. Bounds and published figures appear where one is known: the
+    error of a sequential figure may be in-sample; beside all stands then that of a fit without the network."""
+    best = best_row(rows)
+    columns = [
+        Column("scheduler"),
+        Column("latency_ms", digits=3),
+        Column("speedup_x", "gain"),
+        Column("stages"),
+        Column("streams"),
+        Column("search_s"),
+        Column("bound_ms", digits=3),
+        Column("gap_percent", digits=1),
+        Column("published_ms", "pub-\nlished"),
+        Column("error_percent", digits=1),
+        Column("left_out_percent", "left\nout", digits=1),
+    ]
+    return records_table(title, [_comparison_record(row, best) for row in rows], columns)
+
+
+def _comparison_record(row: ComparisonRow, best: ComparisonRow | None) -> dict[str, Cell]:
+    return {
+        "scheduler": f"{row.scheduler} {TIE}" if ties_with(best, row) else row.scheduler,
+        "latency_ms": row.latency_us / 1000,
+        "speedup_x": row.speedup,
+        "stages": row.stages,
+        "streams": row.streams,
+        "search_s": row.search_s,
+        "bound_ms": None if row.lower_bound_us is None else row.lower_bound_us / 1000,
+        "gap_percent": row.gap_percent,
+        "published_ms": None if row.published_us is None else row.published_us / 1000,
+        "error_percent": row.error_percent,
+        "left_out_percent": row.left_out_percent,
+    }

@@ -1,0 +1,381 @@
+"""Why each stage of a schedule is as it is: what holds it up, what else it could have been, and what that would cost.
+
+What holds a stage up is the simulator's to say (:mod:`iossim.backends.simulator.stage_facts`); what else it could have been,
+the search's (:mod:`iossim.search.alternatives`), at whatever prices the schedule is explained by. Prices that predict
+no device have no noise, and a schedule whose prices are not at hand is told without alternatives: ``unknown`` says what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import fsum, isfinite
+from typing import Any
+
+from iossim.base.errors import OptionError
+from iossim.calibration.prediction.schedule_interval import ScheduleErrors, schedule_errors
+from iossim.cost.model import CostModel, ExplainsStages, MeasuredBy, MeasuringCostModel
+from iossim.cost.path import START
+from iossim.cost.stage_facts import Limit, StageFacts
+from iossim.ir.network import Network
+from iossim.schedule.planned_stage import PlannedStage
+from iossim.schedule.schedule import BlockSchedule, Schedule, Stage
+from iossim.schedule.strategy import Strategy
+from iossim.search.alternatives import (
+    Alternatives,
+    BlockContext,
+    Plan,
+    Space,
+    block_contexts,
+    is_small,
+    other_ways,
+)
+from iossim.search.assemble import price_blocks
+from iossim.search.scheduler import Progress, ignore
+
+#: Blocks of up to this many transitions are solved anew for each of their stages when all stages are explained ...
+FEW_TRANSITIONS = 60_000
+#: ... and of up to this many once.
+MANY_TRANSITIONS = 400_000
+#: Costs that differ by less than this part of a schedule are equal: rounding.
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Stages that could stand in the place of others.
+
+    ``instead`` are the numbers of the schedule's stages that would go, ``stages`` those that would come, ``more_us`` what the
+    whole schedule would take longer. ``tie`` says whether that is inside the noise, None where the noise is not known.
+    """
+
+    way: str
+    instead: tuple[int, ...]
+    stages: tuple[Stage, ...]
+    more_us: float
+    tie: bool | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "way": self.way,
+            "instead_of_stages": list(self.instead),
+            "stages": [{"strategy": stage.strategy, "groups": stage.groups} for stage in self.stages],
+            "more_us": self.more_us,
+            "tie": self.tie,
+        }
+
+
+@dataclass(frozen=True)
+class StageExplanation:
+    """One stage. ``share`` is its part of the schedule's latency, its boundary included.
+
+    ``next_best`` is the cheapest schedule without the stage, ``own`` the cheapest in which its units run otherwise and all
+    other stages are as they are; of a stage of one group, ``beside`` is the cheapest in which one of its units runs beside
+    others. ``exact`` is False where the block was too wide to be solved for each of its stages: then ``next_best`` and
+    ``beside`` are not known. ``ways`` are others by name, the cheapest first.
+    """
+
+    number: int
+    block: str
+    stage: Stage
+    share: float
+    facts: StageFacts | None = None
+    saves_us: float | None = None
+    next_best: Choice | None = None
+    own: Choice | None = None
+    beside: Choice | None = None
+    ways: tuple[Choice, ...] = ()
+    exact: bool = True
+
+    @property
+    def cost_us(self) -> float:
+        return self.stage.latency_us + self.stage.boundary_us
+
+    def to_json(self) -> dict[str, Any]:
+        document: dict[str, Any] = {
+            "stage": self.number,
+            "block": self.block,
+            "strategy": self.stage.strategy,
+            "groups": self.stage.groups,
+            "latency_us": self.stage.latency_us,
+            "boundary_us": self.stage.boundary_us,
+            "share": self.share,
+            "saves_us": self.saves_us,
+            "next_best": self.next_best.to_json() if self.next_best else None,
+            "own_units_otherwise": self.own.to_json() if self.own else None,
+            "beside": self.beside.to_json() if self.beside else None,
+            "ways": [way.to_json() for way in self.ways],
+            "exact": self.exact,
+        }
+        if self.facts is not None:
+            document |= _facts_json(self.facts)
+        return document
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A schedule, stage by stage. ``limits_us`` divides its latency, boundaries as ``synchronisation``.
+
+    ``could_save_us`` is what the cheapest stages of each block would save, one block at a time; None where not all blocks
+    could be solved.
+    """
+
+    schedule: Schedule
+    stages: tuple[StageExplanation, ...]
+    sequential_us: float | None
+    limits_us: Mapping[str, float]
+    could_save_us: float | None
+    unknown: tuple[str, ...]
+
+    @property
+    def by_importance(self) -> list[StageExplanation]:
+        """The stages that take longest first."""
+        return sorted(self.stages, key=lambda one: (-one.cost_us, one.number))
+
+    def to_json(self) -> dict[str, Any]:
+        found = self.schedule
+        return {
+            "network": found.network,
+            "device": found.device,
+            "batch": found.source.batch,
+            "dtype": found.precision,
+            "engine": found.engine,
+            "cost_model": found.cost_model,
+            "scheduler": found.scheduler,
+            "latency_us": found.latency_us,
+            "sequential_us": self.sequential_us,
+            "could_save_us": self.could_save_us,
+            "limits_us": dict(self.limits_us),
+            "unknown": list(self.unknown),
+            "stages": [stage.to_json() for stage in self.stages],
+        }
+
+
+def explain(
+    schedule: Schedule,
+    network: Network,
+    prices: CostModel | None,
+    stages: Sequence[int] | None = None,
+    progress: Progress = ignore,
+) -> Explanation:
+    """Explain a schedule that fits the network and was priced by ``prices``; None where those are not at hand.
+
+    ``stages`` are the numbers of those to explain, in full: by default all, each in short. Raises OptionError for a number
+    that no stage has, and for a cost model that would have to measure.
+    """
+    count = len(schedule.stages)
+    for number in stages or ():
+        if not 0 <= number < count:
+            raise OptionError(f"`stage` {number}: the schedule has stages 0 to {count - 1}; give one of them")
+    if isinstance(prices, MeasuringCostModel) and prices.measured_by is MeasuredBy.DEVICE:
+        raise OptionError(
+            f"`cost_model` {prices.identity.name!r} would have to measure what a stage could have been; give replay:STORE, "
+            "which knows what was measured, or `device` for the simulator"
+        )
+    unknown = [] if isinstance(prices, ExplainsStages) else ["what holds a stage up: that is the simulator's to say"]
+    if prices is None:
+        unknown.append("what else a stage could have cost: the schedule's prices are not at hand")
+        told = [
+            StageExplanation(number, block, stage, _share(stage, schedule))
+            for number, (block, stage) in enumerate(_numbered(schedule))
+            if stages is None or number in stages
+        ]
+        return Explanation(schedule, tuple(told), None, {}, None, tuple(unknown))
+    return _Explainer(schedule, network, prices, stages is not None).explain(stages, unknown, progress)
+
+
+def _numbered(schedule: Schedule) -> list[tuple[str, Stage]]:
+    return [(block.name, stage) for block in schedule.blocks for stage in block.stages]
+
+
+def _share(stage: Stage, schedule: Schedule) -> float:
+    return (stage.latency_us + stage.boundary_us) / schedule.latency_us if schedule.latency_us else 0.0
+
+
+class _Explainer:
+    """Asks for the facts and alternatives of the stages of one schedule."""
+
+    def __init__(self, schedule: Schedule, network: Network, prices: CostModel, in_full: bool) -> None:
+        self.schedule, self.network, self.prices, self.in_full = schedule, network, prices, in_full
+        self.space = Space.of(schedule)
+        self.ask = Alternatives(prices, self.space)
+        self.errors: ScheduleErrors | None = schedule_errors(network, prices)
+
+    def explain(self, stages: Sequence[int] | None, unknown: Sequence[str], progress: Progress) -> Explanation:
+        contexts = block_contexts(self.schedule, self.network, self.prices)
+        told: list[StageExplanation] = []
+        saved: list[float | None] = []
+        first = 0
+        for done, (context, block) in enumerate(zip(contexts, self.schedule.blocks, strict=True), 1):
+            numbers = range(first, first + len(block.stages))
+            chosen = [number for number in numbers if stages is None or number in stages]
+            exact = bool(chosen) and (self.in_full or is_small(context.problem, self.space, FEW_TRANSITIONS))
+            told += [self._stage(context, block, number, first, exact) for number in chosen]
+            if stages is None:
+                once = exact or is_small(context.problem, self.space, MANY_TRANSITIONS)
+                saved.append(self._saved_us(context) if once else None)
+            first += len(block.stages)
+            progress(done, len(contexts))
+        sequential_us = _sequential_us(contexts, self.prices)
+        limits = self._limits(told) if stages is None else {}
+        known = [us for us in saved if us is not None]
+        could_save_us = fsum(known) if stages is None and len(known) == len(saved) else None
+        return Explanation(self.schedule, tuple(told), sequential_us, limits, could_save_us, tuple(unknown))
+
+    def _stage(
+        self, context: BlockContext, block: BlockSchedule, number: int, first: int, exact: bool
+    ) -> StageExplanation:
+        index = number - first
+        stage = block.stages[index]
+
+        def choice(way: str, plan: Plan | None) -> Choice | None:
+            return self._choice(way, context, block, plan, first)
+
+        plans = dict(other_ways(context, index, self.space))
+        if self.in_full and (greedy := self.ask.greedy(context, index)) is not None:
+            plans["greedily, then at best"] = greedy
+        ways = [one for one in (choice(way, plan) for way, plan in plans.items()) if one is not None]
+        next_best = beside = None
+        if exact:
+            next_best = choice("next best", self.ask.next_best(context, index))
+            if len(stage.groups) == 1 and stage.strategy is Strategy.CONCURRENT and self.space.concurrent:
+                beside = choice("beside others", self.ask.next_best_beside(context, index))
+        one_by_one = next((way for way in ways if way.way == "one by one"), None)
+        return StageExplanation(
+            number,
+            block.name,
+            stage,
+            _share(stage, self.schedule),
+            self._facts(stage),
+            one_by_one.more_us if one_by_one else 0.0 if len(stage.units) == 1 else None,
+            next_best,
+            choice("its own units otherwise", self.ask.split(context, index)),
+            beside,
+            tuple(sorted(ways, key=lambda one: one.more_us)),
+            exact,
+        )
+
+    def _choice(
+        self, way: str, context: BlockContext, block: BlockSchedule, plan: Plan | None, first: int
+    ) -> Choice | None:
+        """A plan of the block as what it changes; None for the plan itself, and for one without a price."""
+        if plan is None:
+            return None
+        was, now = set(context.plan), set(plan)
+        if was == now:
+            return None
+        cost_us = context.cost_us(plan, self.prices)
+        if not isfinite(cost_us):
+            return None
+        more_us = cost_us - context.cost_us(context.plan, self.prices)
+        if abs(more_us) <= _ROUNDING * self.schedule.latency_us:
+            more_us = 0.0
+        instead = tuple(first + index for index, stage in enumerate(context.plan) if stage not in now)
+        stages = tuple(context.stages_of([stage for stage in plan if stage not in was]))
+        tie = self._tie(context, block, plan, stages, instead, first, more_us)
+        return Choice(way, instead, stages, more_us, tie)
+
+    def _tie(
+        self,
+        context: BlockContext,
+        block: BlockSchedule,
+        plan: Plan,
+        stages: Sequence[Stage],
+        instead: Sequence[int],
+        first: int,
+        more_us: float,
+    ) -> bool | None:
+        """Whether what changes, timed by itself, differs by less than the noise."""
+        if self.errors is None:
+            return None
+        gone = [block.stages[number - first] for number in instead]
+        come = [stage for stage in self._priced(context, plan) if _key(stage) in {_key(one) for one in stages}]
+        # What the boundaries of the stages that stay change by goes with those that change.
+        left_us = _cost_us(gone) + more_us - _cost_us(come)
+        side = come if left_us > 0 else gone
+        side[-1] = side[-1].model_copy(update={"boundary_us": side[-1].boundary_us + abs(left_us)})
+        return self.errors.is_tie(_only(self.schedule, gone), _only(self.schedule, come))
+
+    def _priced(self, context: BlockContext, plan: Plan) -> list[Stage]:
+        """A plan's stages with their prices and the boundaries before them."""
+        (priced,) = price_blocks([context.problem], [plan], self.prices)
+        if context.entry == START:
+            return priced.stages
+        head = priced.stages[0]
+        boundary_us = self.prices.price_boundary(bool(context.entry), head.concurrent)
+        return [head.model_copy(update={"boundary_us": boundary_us}), *priced.stages[1:]]
+
+    def _facts(self, stage: Stage) -> StageFacts | None:
+        if not isinstance(self.prices, ExplainsStages):
+            return None
+        return self.prices.stage_facts(self.network, stage)
+
+    def _saved_us(self, context: BlockContext) -> float | None:
+        best = self.ask.best(context)
+        if best is None:
+            return None
+        saved_us = context.cost_us(context.plan, self.prices) - context.cost_us(best, self.prices)
+        return saved_us if saved_us > _ROUNDING * self.schedule.latency_us else 0.0
+
+    def _limits(self, told: Sequence[StageExplanation]) -> dict[str, float]:
+        """What holds the whole schedule up; nothing where the simulator does not say."""
+        if any(one.facts is None for one in told):
+            return {}
+        limits = {
+            str(limit): fsum(one.facts.limits_us.get(limit, 0.0) for one in told if one.facts) for limit in Limit
+        }
+        limits["synchronisation"] = fsum(one.stage.boundary_us for one in told)
+        return {name: us for name, us in limits.items() if us > 0}
+
+
+def _key(stage: Stage) -> tuple[str, frozenset[str]]:
+    return stage.strategy, frozenset(stage.units)
+
+
+def _only(schedule: Schedule, stages: Sequence[Stage]) -> Schedule:
+    """Some stages of a schedule as one of their own."""
+    block = BlockSchedule(name="stages", stages=list(stages))
+    return schedule.model_copy(update={"blocks": [block], "latency_us": _cost_us(stages)})
+
+
+def _cost_us(stages: Sequence[Stage]) -> float:
+    return fsum(stage.latency_us + stage.boundary_us for stage in stages)
+
+
+def _sequential_us(contexts: Sequence[BlockContext], prices: CostModel) -> float | None:
+    """All units one by one; None where one of them has no price."""
+    total_us = 0.0
+    for position, context in enumerate(contexts):
+        single = [PlannedStage(1 << unit, Strategy.CONCURRENT) for unit in range(len(context.problem))]
+        alone = BlockContext(context.problem, (), START if position == 0 else 0, (0.0, 0.0))
+        total_us += alone.cost_us(single, prices)
+    return total_us if isfinite(total_us) else None
+
+
+def _facts_json(facts: StageFacts) -> dict[str, Any]:
+    return {
+        "bound": str(facts.bound) if facts.bound else None,
+        "limits_us": {str(limit): us for limit, us in facts.limits_us.items()},
+        "longest_group_us": facts.chain_us,
+        **({"sms": list(facts.sms)} if facts.sms else {}),
+        "host_us": facts.host_us,
+        "occupancy": facts.occupancy,
+        "arithmetic_of_peak": facts.arithmetic,
+        "dram_of_peak": facts.dram,
+        "kernels": [
+            {
+                "name": kernel.name,
+                "unit": kernel.unit,
+                "stream": kernel.stream,
+                "start_us": kernel.start_us,
+                "end_us": kernel.end_us,
+                "alone_us": kernel.alone_us,
+                "blocks": kernel.blocks,
+                "resident_blocks_per_sm": kernel.resident_blocks_per_sm,
+                "waves": kernel.waves,
+                "occupancy": kernel.occupancy,
+                "limits_us": {str(limit): us for limit, us in kernel.limits_us.items()},
+            }
+            for kernel in facts.kernels
+        ],
+    }

@@ -1,0 +1,111 @@
+"""What each substitution of a rewritten network did, and was worth, at the prices of its schedule.
+
+The steps are taken again, one after another, and the network is priced after each as the schedule's own scheduler would. A step
+that costs is there since it makes room for a later one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from dataclasses import dataclass
+from typing import Any
+
+from iossim.cost.model import CostModel, MeasuredBy, MeasuringCostModel
+from iossim.ir.graph import Graph, Node
+from iossim.models.load import load_source
+from iossim.schedule.schedule import Schedule
+from iossim.search.alternatives import Space
+from iossim.search.ios import STRATEGIES
+from iossim.search.options import SearchOptions
+from iossim.transforms.replay import split_source
+from iossim.transforms.rewriting.application import applications
+from iossim.transforms.rewriting.graph_costs import GraphCost, OptimalSchedule, SumOfOperators
+from iossim.transforms.rewriting.rewritten import rewritten_network
+from iossim.transforms.rewriting.saved_rewriting import OPTION, rules_and_steps
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some ops of a graph, in its order."""
+
+    graph: Graph
+    nodes: tuple[Node, ...]
+
+    def line(self, node: Node) -> str:
+        """``y: conv(x, fp32[8x4x3x3]) -> fp32[1x8x6x6]``; constants are told by their types."""
+        types, constants = self.graph.types, self.graph.constants
+        read = ", ".join(str(types[value]) if value in constants else value for value in node.inputs)
+        made = ", ".join(str(types[value]) for value in node.outputs)
+        return f"{node.name}: {node.op.kind}({read}) -> {made}"
+
+
+@dataclass(frozen=True)
+class ExplainedStep:
+    """A rule that was applied: ``before`` and ``after`` are the ops that it changed.
+
+    ``before_us`` and ``after_us`` are what the whole network takes; None where no prices are at hand.
+    """
+
+    rule: str
+    origin: str
+    before: Part
+    after: Part
+    before_us: float | None
+    after_us: float | None
+
+    @property
+    def saves_us(self) -> float | None:
+        """Negative for a step that costs."""
+        return None if self.before_us is None or self.after_us is None else self.before_us - self.after_us
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "rule": self.rule,
+            "origin": self.origin,
+            "before": [self.before.line(node) for node in self.before.nodes],
+            "after": [self.after.line(node) for node in self.after.nodes],
+            "before_us": self.before_us,
+            "after_us": self.after_us,
+        }
+
+
+def explain_rewriting(
+    schedule: Schedule, prices: CostModel | None, model: str | None = None
+) -> tuple[ExplainedStep, ...]:
+    """The substitutions that led to a schedule's network, in order; none where it was not rewritten.
+
+    ``prices`` are those that it is explained by; None, or one that would have to measure, tells no cost. ``model`` is where the model is
+    now, if its file has moved. Raises ReplayError for steps that cannot be taken.
+    """
+    source, texts = split_source(schedule.source.to_source(model))
+    if OPTION not in texts:
+        return ()
+    network = load_source(source)
+    rules, steps = rules_and_steps(texts[OPTION])
+    named = {rule.name: rule for rule in rules}
+    cost = _cost(schedule, prices)
+    graph, cost_us = network.graph, None if cost is None else cost.us(network)
+    told = []
+    for applied in applications(graph, steps, named):
+        after_us = None if cost is None else cost.us(rewritten_network(network, applied.graph))
+        rule = named[applied.step.rule]
+        before = _part(graph, {*applied.step.nodes, *applied.gone, *applied.made})
+        told.append(
+            ExplainedStep(rule.name, rule.origin, before, _part(applied.graph, applied.made), cost_us, after_us)
+        )
+        graph, cost_us = applied.graph, after_us
+    return tuple(told)
+
+
+def _part(graph: Graph, names: Set[str]) -> Part:
+    return Part(graph, tuple(node for node in graph.nodes if node.name in names))
+
+
+def _cost(schedule: Schedule, prices: CostModel | None) -> GraphCost | None:
+    """What the network was rewritten for: the schedule of a scheduler that searches, or the sum of operators."""
+    if prices is None or (isinstance(prices, MeasuringCostModel) and prices.measured_by is not MeasuredBy.STORE):
+        return None
+    if schedule.scheduler not in STRATEGIES:
+        return SumOfOperators(prices)
+    concurrent, merge = STRATEGIES[schedule.scheduler]
+    return OptimalSchedule(prices, SearchOptions(Space.of(schedule).stages), concurrent, merge)

@@ -1,0 +1,179 @@
+"""Schedules and baselines of one network, run beside each other: the measured counterpart of a comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+
+from iossim.base.errors import OptionError, did_you_mean
+from iossim.cost.create import create_cost_model
+from iossim.cost.measured.cost_model import MeasuredCostModel
+from iossim.cost.measured.store import MeasurementStore
+from iossim.cost.random import RandomCostModel
+from iossim.execution.backend import Backend, Samples, Timing
+from iossim.execution.engine import Engine
+from iossim.execution.measured_run import MeasuredRow, measure_schedules, ratio_of
+from iossim.hardware.load import device as load_device
+from iossim.hardware.load import device_names
+from iossim.ir.network import Network
+from iossim.schedule.schedule import Schedule
+from iossim.search.assemble import reprice
+from iossim.search.measured.budget import Budget
+from iossim.search.options import SearchOptions
+from iossim.search.scheduler import Progress, ignore, schedule
+from iossim.tasks.comparison import ComparisonRow
+from iossim.tasks.task import Task
+
+#: Schedulers whose stages depend on no price.
+PLAIN = ("sequential", "greedy")
+#: Who has baselines, and the module that measures them; its name alone stands for all that it has.
+BASELINES = {
+    "torch": "iossim.backends.torch_cuda.baselines",
+    "onnxruntime": "iossim.backends.onnxruntime_cpu.baselines",
+}
+
+
+def plain_schedule(network: Network, name: str) -> Schedule:
+    """The schedule of a scheduler that looks at no price; the prices in it mean nothing."""
+    return schedule(network, RandomCostModel(), name)
+
+
+def split_names(text: str, option: str, plain: Sequence[str] = PLAIN) -> tuple[list[str], list[str]]:
+    """``sequential,torch`` as schedulers (of ``plain``) and baselines; raises OptionError naming the unknown one."""
+    names = list(dict.fromkeys(filter(None, text.split(","))))
+    for name in names:
+        owner = name.partition("-")[0]
+        if name in plain or name in BASELINES:
+            continue
+        if owner not in BASELINES:
+            raise OptionError(f"{option} {name!r} is not known; {did_you_mean(name, [*plain, *BASELINES])}")
+        known = import_module(BASELINES[owner]).BASELINES
+        if name not in known:
+            raise OptionError(f"{option} {name!r} is not known; {did_you_mean(name, known)}")
+    return [name for name in names if name in plain], [name for name in names if name not in plain]
+
+
+def measure_beside(
+    network: Network,
+    schedules: Mapping[str, Schedule],
+    baselines: Sequence[str],
+    backend: Backend,
+    timing: Timing,
+    predicted_us: Mapping[str, float],
+    progress: Callable[[str], Progress],
+) -> list[MeasuredRow]:
+    """A row for each schedule, in interleaved rounds, then one for each baseline; speed-ups are over the first schedule.
+
+    ``torch`` among the baselines stands for all of PyTorch's that run where the backend does, likewise ``onnxruntime``.
+    Raises BackendError for one that cannot run here.
+    """
+    bar = progress(backend.context.backend)
+    taken = measure_schedules(network, list(schedules.values()), backend, timing, bar)
+    samples: dict[str, Samples] = dict(zip(schedules, taken, strict=True))
+    place = "cpu" if backend.context.device == "cpu" else "cuda"
+    for owner, names in _by_owner(baselines, place).items():
+        samples |= import_module(BASELINES[owner]).measure_baselines(network, names, timing, place, progress(owner))
+    first = next(iter(samples.values()))
+    return [
+        MeasuredRow(name, found, ratio_of(first, found, timing.seed), predicted_us.get(name))
+        for name, found in samples.items()
+    ]
+
+
+def predictions(network: Network, schedules: Mapping[str, Schedule], device: str, engine: str) -> dict[str, float]:
+    """What the simulator of a device says of each schedule, values in place as backends keep them; microseconds."""
+    prices = create_cost_model("simulator:in-place", load_device(device), network.precision, Engine.named(engine))
+    return {name: reprice(found, network, prices).latency_us for name, found in schedules.items()}
+
+
+@dataclass(frozen=True, eq=False)
+class MeasuredNetwork:
+    """A network measured under several schedules, beside baselines."""
+
+    network: Network
+    schedules: Mapping[str, Schedule]
+    rows: tuple[MeasuredRow, ...]
+
+    @property
+    def complete(self) -> bool:
+        """Whether no search was interrupted: a schedule may then be the best so far."""
+        return all(found.complete for found in self.schedules.values())
+
+
+def measure_network(
+    network: Network,
+    schedulers: Sequence[str],
+    baselines: Sequence[str],
+    backend: Backend,
+    timing: Timing,
+    *,
+    budget: Budget,
+    device: str | None = None,
+    options: SearchOptions | None = None,
+    store: Path | None = None,
+    progress: Callable[[str], Progress] = lambda label: ignore,
+) -> MeasuredNetwork:
+    """Find the schedules of a network on a backend, then time them and the baselines.
+
+    Schedulers of IOS search at measured prices within ``budget`` (see :meth:`Budget.parse`), from the simulator's estimates
+    for ``device``, by default the one that is measured; predictions are those of the same simulator. Raises OptionError
+    where that has no profile.
+    """
+    found: dict[str, Schedule] = {}
+    with MeasurementStore(store) as kept:
+        prices = MeasuredCostModel(backend, kept, timing)
+        for name in schedulers:
+            if name in PLAIN:
+                found[name] = plain_schedule(network, name)
+                continue
+            bar = progress(f"{network.name} {name}")
+            task = Task(network, prices, name, options or SearchOptions(), budget=budget, device=device)
+            found[name] = task.search(bar, lambda done, most, best_us, bound_us, bar=bar: bar(done, most or done))
+    estimate = device or _known_device(backend.context.device)
+    predicted = predictions(network, found, estimate, backend.context.engine) if estimate else {}
+    rows = measure_beside(network, found, baselines, backend, timing, predicted, progress)
+    return MeasuredNetwork(network, found, tuple(rows))
+
+
+def comparison_rows(measured: MeasuredNetwork) -> list[ComparisonRow]:
+    """The runs as what pictures of comparisons show: medians, whiskers from the 10th to the 90th percentile, and ties.
+
+    A run is a tie with the fastest if their speed-ups' intervals overlap.
+    """
+    fastest = max(measured.rows, key=lambda row: row.speedup.value)
+    ties = tuple(row.name for row in measured.rows if row is not fastest and row.speedup.high >= fastest.speedup.low)
+    rows = []
+    for row in measured.rows:
+        schedule = measured.schedules.get(row.name)
+        low, high = np.percentile(row.samples.times_us, (10, 90)).tolist()
+        rows.append(
+            ComparisonRow(
+                row.name,
+                row.samples.median_us,
+                row.speedup.value,
+                len(schedule.stages) if schedule else 0,
+                schedule.streams if schedule else 1,
+                schedule.search_s if schedule else 0.0,
+                interval_us=(low, high),
+                ties=ties if row is fastest else (),
+            )
+        )
+    return rows
+
+
+def _known_device(name: str) -> str | None:
+    return name if name in device_names() else None
+
+
+def _by_owner(baselines: Sequence[str], place: str) -> dict[str, list[str]]:
+    """Baselines by who has them; a bare owner stands for all of its."""
+    found: dict[str, list[str]] = {}
+    for name in baselines:
+        owner = name.partition("-")[0]
+        names = import_module(BASELINES[owner]).baseline_names(place) if name == owner else [name]
+        found.setdefault(owner, []).extend(one for one in names if one not in found.get(owner, []))
+    return found

@@ -1,0 +1,319 @@
+"""Two schedules of one network, stage by stage: which units run elsewhere, and what that is worth.
+
+Both are paths through the same lattice of states. Where they pass the same state, nothing before has to do with what comes
+after: the schedules fall into *passages* between the states that they share, and only passages differ. Units go by their
+names, so that schedules for two devices or batch sizes can be compared; each keeps the prices that it was saved with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from math import fsum
+from typing import Any
+
+from iossim.base.errors import ScheduleError
+from iossim.calibration.prediction.schedule_interval import schedule_errors
+from iossim.cost.create import create_cost_model
+from iossim.cost.model import CostModel
+from iossim.execution.engine import Engine
+from iossim.hardware.load import device as load_device
+from iossim.ir.network import Network
+from iossim.schedule.schedule import Schedule, Stage
+from iossim.schedule.strategy import Strategy
+from iossim.search.assemble import reprice
+from iossim.transforms.replay import network_of
+
+
+class Change(StrEnum):
+    """What became of the stages of a passage, from the first schedule to the second."""
+
+    SAME = "same"
+    MERGED = "merged"  #: several convolutions are one
+    UNMERGED = "unmerged"
+    SPLIT = "split"
+    JOINED = "joined"
+    REARRANGED = "rearranged"
+
+
+@dataclass(frozen=True)
+class Passage:
+    """The stages of both schedules between two states that both pass; ``first`` and ``second`` begin with stage numbers.
+
+    ``moved`` are the units that are in no stage which has its counterpart in the other schedule; of a rearranged passage
+    only.
+    """
+
+    block: str
+    change: Change
+    first: tuple[int, ...]
+    second: tuple[int, ...]
+    first_us: float
+    second_us: float
+    moved: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class CrossPrices:
+    """Both schedules at the prices of each: what was made for the one, run where the other belongs.
+
+    ``first_at_second_us`` is the first schedule where the second one was priced; ``ties`` say whether it and the second one
+    differ by less than the noise there, likewise the second where the first was priced.
+    """
+
+    first_at_second_us: float
+    second_at_first_us: float
+    tie_at_first: bool | None
+    tie_at_second: bool | None
+
+
+@dataclass(frozen=True)
+class ScheduleDiff:
+    """What differs between two schedules of one network.
+
+    ``tie`` says whether their difference is inside the noise, where both have the same prices and these predict a device.
+    ``cross`` is there where they have not, and both were simulated. ``unknown`` says what cannot be told.
+    """
+
+    first: Schedule
+    second: Schedule
+    passages: tuple[Passage, ...]
+    same_prices: bool
+    tie: bool | None
+    cross: CrossPrices | None
+    unknown: tuple[str, ...]
+
+    @property
+    def changed(self) -> list[Passage]:
+        return [passage for passage in self.passages if passage.change is not Change.SAME]
+
+    @property
+    def decided_otherwise(self) -> tuple[int, int]:
+        """How many stages of each schedule the other does not have."""
+        return sum(len(passage.first) for passage in self.changed), sum(
+            len(passage.second) for passage in self.changed
+        )
+
+    @property
+    def regrets(self) -> tuple[float, float] | None:
+        """What each schedule loses where the other one belongs, over that one's latency, as a fraction: negative where it is
+        better there. None where that cannot be told."""
+        if self.same_prices:
+            lost = self.first.latency_us / self.second.latency_us - 1.0 if self.second.latency_us else 0.0
+            return lost, 1.0 / (1.0 + lost) - 1.0
+        if self.cross is None:
+            return None
+        return (
+            self.cross.first_at_second_us / self.second.latency_us - 1.0,
+            self.cross.second_at_first_us / self.first.latency_us - 1.0,
+        )
+
+    @property
+    def moved(self) -> list[str]:
+        """The units of rearranged passages that run in other company."""
+        return [unit for passage in self.passages for unit in passage.moved]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "first": _schedule_json(self.first),
+            "second": _schedule_json(self.second),
+            "same_prices": self.same_prices,
+            "tie": self.tie,
+            "cross": None
+            if self.cross is None
+            else {
+                "first_at_second_us": self.cross.first_at_second_us,
+                "second_at_first_us": self.cross.second_at_first_us,
+                "tie_at_first": self.cross.tie_at_first,
+                "tie_at_second": self.cross.tie_at_second,
+            },
+            "unknown": list(self.unknown),
+            "decided_otherwise": list(self.decided_otherwise),
+            "regrets": None if self.regrets is None else list(self.regrets),
+            "changed_passages": len(self.changed),
+            "moved_units": self.moved,
+            "passages": [
+                {
+                    "block": passage.block,
+                    "change": str(passage.change),
+                    "first_stages": list(passage.first),
+                    "second_stages": list(passage.second),
+                    "first_us": passage.first_us,
+                    "second_us": passage.second_us,
+                    "moved": list(passage.moved),
+                }
+                for passage in self.passages
+            ],
+        }
+
+
+def diff(first: Schedule, second: Schedule, model: str | None = None) -> ScheduleDiff:
+    """Compare two schedules of one network; ``model`` is where it is now, if its file has moved.
+
+    Raises ScheduleError if they hold different units, and what loading raises where the noise needs the network.
+    """
+    passages = _passages(first, second)
+    same_prices = first.cost_model == second.cost_model and first.graph_hash == second.graph_hash
+    tie: bool | None = None
+    cross: CrossPrices | None = None
+    unknown: list[str] = []
+    simulated = all(one.cost_model.get("name", "").startswith("simulator") for one in (first, second))
+    if not simulated:
+        unknown.append("the noise: that is known of simulated prices alone")
+    elif same_prices:
+        tie = _ties(first, second, model)
+    else:
+        cross = _cross(first, second, model)
+    if not same_prices and not simulated:
+        unknown.append("what each would take at the other's prices")
+    return ScheduleDiff(first, second, passages, same_prices, tie, cross, tuple(unknown))
+
+
+def _passages(first: Schedule, second: Schedule) -> tuple[Passage, ...]:
+    own, other = first.stages, second.stages
+    _same_units(own, other)
+    blocks = [block.name for block in first.blocks for _ in block.stages]
+    found: list[Passage] = []
+    left = right = 0
+    while left < len(own):
+        from_left, from_right = left, right
+        left, right = left + 1, right + 1
+        done, others = set(own[from_left].units), set(other[from_right].units)
+        while done != others:
+            # Whichever has done less goes on; of equal numbers the first.
+            if len(done) <= len(others):
+                done.update(own[left].units)
+                left += 1
+            else:
+                others.update(other[right].units)
+                right += 1
+        found.append(_passage(blocks[from_left], own, other, range(from_left, left), range(from_right, right)))
+    return tuple(found)
+
+
+def _passage(block: str, own: Sequence[Stage], other: Sequence[Stage], left: range, right: range) -> Passage:
+    was, now = [own[index] for index in left], [other[index] for index in right]
+    merged_before = any(stage.strategy is Strategy.MERGE for stage in was)
+    merged_now = any(stage.strategy is Strategy.MERGE for stage in now)
+    moved: tuple[str, ...] = ()
+    if len(was) == len(now) == 1 and was[0].strategy == now[0].strategy:
+        change = Change.SAME
+    elif len(now) == 1 and merged_now:
+        change = Change.MERGED
+    elif len(was) == 1 and merged_before:
+        change = Change.UNMERGED
+    elif len(was) == 1:
+        change = Change.SPLIT
+    elif len(now) == 1:
+        change = Change.JOINED
+    else:
+        change = Change.REARRANGED
+        moved = _moved(was, now)
+    return Passage(block, change, tuple(left), tuple(right), _cost_us(was), _cost_us(now), moved)
+
+
+def _cost_us(stages: Sequence[Stage]) -> float:
+    return fsum(stage.latency_us + stage.boundary_us for stage in stages)
+
+
+def _moved(was: Sequence[Stage], now: Sequence[Stage]) -> tuple[str, ...]:
+    """The units outside the stages that correspond: pairs in the same order, with the most units in common."""
+    common = [[len(set(one.units) & set(other.units)) for other in now] for one in was]
+    best = [[0] * (len(now) + 1) for _ in range(len(was) + 1)]
+    for i in reversed(range(len(was))):
+        for j in reversed(range(len(now))):
+            best[i][j] = max(common[i][j] + best[i + 1][j + 1], best[i + 1][j], best[i][j + 1])
+    stays: set[str] = set()
+    i = j = 0
+    while i < len(was) and j < len(now):
+        if best[i][j] == common[i][j] + best[i + 1][j + 1]:
+            stays |= set(was[i].units) & set(now[j].units)
+            i, j = i + 1, j + 1
+        elif best[i][j] == best[i + 1][j]:
+            i += 1
+        else:
+            j += 1
+    return tuple(unit for stage in was for unit in stage.units if unit not in stays)
+
+
+def _same_units(own: Sequence[Stage], other: Sequence[Stage]) -> None:
+    ours = {unit for stage in own for unit in stage.units}
+    theirs = {unit for stage in other for unit in stage.units}
+    if ours != theirs:
+        unit = min(ours ^ theirs)
+        where = "first" if unit in ours else "second"
+        raise ScheduleError(
+            f"the schedules are not of one network: unit {unit!r} is in the {where} one alone; give two schedules of the "
+            "same model and units"
+        )
+
+
+def _ties(first: Schedule, second: Schedule, model: str | None) -> bool | None:
+    network = network_of(first, model)
+    errors = schedule_errors(network, _prices(first, network))
+    return None if errors is None else errors.is_tie(first, second)
+
+
+def _cross(first: Schedule, second: Schedule, model: str | None) -> CrossPrices:
+    here, tie_here = _there(second, first, model)
+    there, tie_there = _there(first, second, model)
+    return CrossPrices(there, here, tie_here, tie_there)
+
+
+def _there(moved: Schedule, at: Schedule, model: str | None) -> tuple[float, bool | None]:
+    """The stages of one schedule at the prices of another, and whether they are a tie with that one's own there."""
+    network = network_of(at, model)
+    prices = _prices(at, network)
+    priced = reprice(_in_blocks(moved, at), network, prices)
+    errors = schedule_errors(network, prices)
+    return priced.latency_us, None if errors is None else errors.is_tie(at, priced)
+
+
+def _in_blocks(moved: Schedule, at: Schedule) -> Schedule:
+    """The stages of a schedule in the blocks of another; raises ScheduleError where a stage is in two."""
+    sizes = [sum(len(stage.units) for stage in block.stages) for block in at.blocks]
+    stages = iter(moved.stages)
+    blocks = []
+    for block, size in zip(at.blocks, sizes, strict=True):
+        own: list[Stage] = []
+        while sum(len(stage.units) for stage in own) < size:
+            own.append(next(stages))
+        expected = {unit for stage in block.stages for unit in stage.units}
+        if {unit for stage in own for unit in stage.units} != expected:
+            raise ScheduleError(
+                f"the schedules cut the network into other blocks: block {block.name!r} of one is none of the other; schedule "
+                "both with the same `max_block`"
+            )
+        blocks.append(block.model_copy(update={"stages": own}))
+    return moved.model_copy(update={"blocks": blocks})
+
+
+def _prices(schedule: Schedule, network: Network) -> CostModel:
+    """The simulator that priced a schedule."""
+    version = schedule.cost_model.get("version", "")
+    spec = "simulator:in-place" if version.endswith("+in-place") else "simulator"
+    engine = Engine.named(schedule.engine or Engine.PAPER)
+    return create_cost_model(spec, load_device(schedule.device), network.precision, engine)
+
+
+def _schedule_json(schedule: Schedule) -> dict[str, Any]:
+    return {
+        "network": schedule.network,
+        "device": schedule.device,
+        "batch": schedule.source.batch,
+        "dtype": schedule.precision,
+        "engine": schedule.engine,
+        "cost_model": schedule.cost_model,
+        "scheduler": schedule.scheduler,
+        "latency_us": schedule.latency_us,
+        "stages": [
+            {
+                "strategy": stage.strategy,
+                "groups": stage.groups,
+                "latency_us": stage.latency_us,
+                "boundary_us": stage.boundary_us,
+            }
+            for stage in schedule.stages
+        ],
+    }

@@ -1,0 +1,1 @@
+"""What changes a network for its schedule: graph substitutions, and batches in parts."""

@@ -1,0 +1,97 @@
+"""What of a network can be divided along the batch, and as what: ops that compute each image by itself, and sums over images."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from iossim.base.errors import GraphError
+from iossim.ir.graph import Graph, Node
+from iossim.ir.network import Block, Network, Unit
+from iossim.ir.op import Op
+from iossim.ir.ops.reshape import Reshape
+from iossim.ir.types import TensorType
+from iossim.schedule.problem import MAX_UNITS
+
+
+def batch_of(network: Network) -> int | None:
+    """The images that each input of the network has in front; None where they differ, or there are none."""
+    sizes = {network.graph.types[name].shape[:1] for name in network.graph.inputs}
+    return next(iter(sizes))[0] if len(sizes) == 1 and all(sizes) else None
+
+
+def divisible(network: Network, block: Block, parts: int) -> bool:
+    """Whether a block computes each image by itself, and so may be divided into ``parts``, and whether they are a problem's size."""
+    batch = batch_of(network)
+    if batch is None or parts < 1 or batch % parts or parts * len(block.units) >= MAX_UNITS:
+        return False
+    return all(unit_part(network, network.units[unit], batch, parts) is not None for unit in block.units)
+
+
+@dataclass(frozen=True)
+class UnitPart:
+    """A unit of a range of the batch: an op for each of its own. ``sums``: what it makes is a sum over images, so that parts add up."""
+
+    ops: tuple[Op, ...]
+    sums: bool
+
+
+def unit_part(network: Network, unit: Unit, batch: int, parts: int) -> UnitPart | None:
+    """How a unit is divided; None where its images depend on each other otherwise than by a sum that only changes shape thereafter."""
+    ops: list[Op] = []
+    sums: set[str] = set()
+    for node in network.unit_nodes(unit):
+        summed = sums.issuperset(node.inputs)
+        if summed and isinstance(node.op, Reshape):
+            op: Op | None = node.op
+        elif sums.isdisjoint(node.inputs):
+            op = part_of(network.graph, node, batch, parts)
+            summed = op is None and adds_up(network.graph, node, batch, parts)
+            op = node.op if summed else op
+        else:
+            op = None
+        if op is None:
+            return None
+        if summed:
+            sums.update(node.outputs)
+        ops.append(op)
+    if sums and (len(unit.outputs) > 1 or not sums.issuperset(unit.outputs)):
+        return None
+    return UnitPart(tuple(ops), bool(sums))
+
+
+def adds_up(graph: Graph, node: Node, batch: int, parts: int) -> bool:
+    """Whether what an op makes of the ranges of a batch adds up to what it makes of all, as the gradient of a weight does."""
+    types = [graph.types[name] for name in node.inputs]
+    if not node.op.sums_images or len(types) > 2 or not graph.constants.keys().isdisjoint(node.inputs):
+        return False
+    if any(of.shape[:1] != (batch,) for of in types):
+        return False
+    return node.op.infer([_part(of, parts) for of in types]) == tuple(graph.types[name] for name in node.outputs)
+
+
+def part_of(graph: Graph, node: Node, batch: int, parts: int) -> Op | None:
+    """The op that computes a range of the batch as the node computes the whole; None where images depend on each other.
+
+    Every value that it reads besides weights, and every one that it makes, has the batch in front; of one part they must have
+    the same shapes but for that.
+    """
+    varying = [name for name in node.inputs if name not in graph.constants]
+    ranks = {len(graph.types[name].shape) for name in varying}
+    values = [graph.types[name] for name in (*varying, *node.outputs)]
+    if not varying or 0 in ranks or (len(ranks) > 1) or any(of.shape[:1] != (batch,) for of in values):
+        return None
+    if node.op.mixes_images(node.inputs[0] not in graph.constants):
+        return None
+    read = [graph.types[name] if name in graph.constants else _part(graph.types[name], parts) for name in node.inputs]
+    expected = tuple(_part(graph.types[name], parts) for name in node.outputs)
+    for op in (node.op, node.op.making(expected[0].shape)):
+        try:
+            if op is not None and op.infer(read) == expected:
+                return op
+        except GraphError:
+            pass
+    return None
+
+
+def _part(of_type: TensorType, parts: int) -> TensorType:
+    return replace(of_type, shape=(of_type.shape[0] // parts, *of_type.shape[1:]))

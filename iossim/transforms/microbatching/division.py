@@ -1,0 +1,214 @@
+"""Workspace division (WD): one configuration for each kernel, all their workspaces together under one limit.
+
+A multiple-choice knapsack problem (Kellerer, Pferschy and Pisinger, *Knapsack Problems*, 2004, chapter 11): of each kernel's front
+exactly one configuration, the least sum of times, the sum of workspaces within the limit. Its linear relaxation is solved by
+greed over the convex hulls of the fronts (Dyer, 1984; Zemel, 1984): from the least workspaces on, the step that saves most time
+for a byte comes next, until one no longer fits. That step's rate is the best Lagrange multiplier, and the relaxation a lower
+bound; what fits besides makes the greedy solution, an upper bound. A configuration whose reduced cost is more than what lies between
+the two is in no better solution. What is left is a small 0-1 program, which HiGHS solves.
+
+Kernels of equal fronts are interchangeable: the program says how many of them have each configuration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import fsum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from iossim.base.errors import OptionError
+from iossim.base.integer_program import solve_integer_program
+from iossim.transforms.microbatching.configuration import Configuration
+
+#: Two times that differ by less, relatively, are the same: sums of floats.
+SAME = 1e-9
+#: HiGHS keeps rows to a millionth: of coefficients of up to so much, less than a byte.
+_LARGEST = 1e6
+#: How long HiGHS may take. Most programs end within a second; some have near-optimal divisions without number.
+SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Division:
+    """The configuration of each kernel.
+
+    No division takes less than ``lower_bound_us``; where it is ``proved``, this one is the best. ``greedy_us`` and
+    ``relaxed_us`` are what the greedy solution takes, and the linear relaxation (the best Lagrangian bound).
+    """
+
+    chosen: Mapping[str, Configuration]
+    lower_bound_us: float
+    greedy_us: float
+    relaxed_us: float
+
+    @property
+    def time_us(self) -> float:
+        return fsum(one.time_us for one in self.chosen.values())
+
+    @property
+    def workspace_bytes(self) -> int:
+        return sum(one.workspace_bytes for one in self.chosen.values())
+
+    @property
+    def gap(self) -> float:
+        """How much of its time a better division could save at most."""
+        return max(0.0, 1.0 - self.lower_bound_us / self.time_us) if self.chosen else 0.0
+
+    @property
+    def proved(self) -> bool:
+        return self.gap <= SAME
+
+
+def divide(fronts: Mapping[str, Sequence[Configuration]], limit_bytes: int, seconds: float = SECONDS) -> Division:
+    """The best division, or after ``seconds`` the best found, with the bound that it stopped at.
+
+    ``fronts``: of each kernel the configurations that no other beats, the fastest first. Raises OptionError, with the least that
+    would do, where the limit is less.
+    """
+    least = sum(front[-1].workspace_bytes for front in fronts.values())
+    if least > limit_bytes:
+        raise OptionError(
+            f"`total_workspace` {limit_bytes}B: the {len(fronts)} kernels need {least} bytes at least; give {least}B or more"
+        )
+    alike: dict[tuple[Configuration, ...], list[str]] = {}
+    for kernel, front in fronts.items():
+        alike.setdefault(tuple(front), []).append(kernel)
+    classes, members = list(alike), list(alike.values())
+    counts = [len(kernels) for kernels in members]
+    greedy = _greedily(classes, counts, limit_bytes)
+    taken, bound_us = greedy.taken, greedy.relaxed_us
+    if greedy.time_us - bound_us > SAME * greedy.time_us:
+        exact = _program(classes, counts, limit_bytes, greedy, seconds)
+        if exact is not None:
+            taken, bound_us = exact
+    chosen: dict[str, Configuration] = {}
+    for front, kernels, numbers in zip(classes, members, taken, strict=True):
+        expanded = [place for place, number in enumerate(numbers) for _ in range(number)]
+        chosen.update({kernel: front[place] for kernel, place in zip(kernels, expanded, strict=True)})
+    ordered = {kernel: chosen[kernel] for kernel in fronts}
+    time_us = fsum(one.time_us for one in ordered.values())
+    return Division(ordered, min(bound_us, time_us), greedy.time_us, min(greedy.relaxed_us, time_us))
+
+
+@dataclass(frozen=True)
+class _Greedy:
+    """``taken[c][i]``: how many kernels of class ``c`` have configuration ``i``; ``rate`` is the multiplier, us a byte."""
+
+    taken: list[list[int]]
+    time_us: float
+    relaxed_us: float
+    rate: float
+
+
+def _greedily(classes: Sequence[Sequence[Configuration]], counts: Sequence[int], limit_bytes: int) -> _Greedy:
+    """The linear relaxation, and what of it is whole, with what still fits besides."""
+    taken = [[0] * len(front) for front in classes]
+    for numbers, count in zip(taken, counts, strict=True):
+        numbers[-1] = count
+    left = limit_bytes - sum(front[-1].workspace_bytes * count for front, count in zip(classes, counts, strict=True))
+    time_us = fsum(front[-1].time_us * count for front, count in zip(classes, counts, strict=True))
+    steps = [
+        (
+            -(front[low].time_us - front[high].time_us) / (front[high].workspace_bytes - front[low].workspace_bytes),
+            place,
+            low,
+            high,
+        )
+        for place, front in enumerate(classes)
+        for low, high in _hull(front)
+    ]
+    relaxed_us, rate, is_full = time_us, 0.0, False
+    for slope, place, low, high in sorted(steps, key=lambda step: (step[0], step[1], -step[2])):
+        front = classes[place]
+        more = front[high].workspace_bytes - front[low].workspace_bytes
+        saved_us = front[low].time_us - front[high].time_us
+        whole = min(counts[place], left // more)
+        if not is_full:
+            if whole < counts[place]:
+                is_full, rate = True, -slope
+                relaxed_us -= whole * saved_us + (left - whole * more) / more * saved_us
+            else:
+                relaxed_us -= whole * saved_us
+        movable = min(taken[place][low], left // more)
+        taken[place][low] -= movable
+        taken[place][high] += movable
+        left -= movable * more
+    time_us = fsum(
+        number * one.time_us
+        for front, numbers in zip(classes, taken, strict=True)
+        for one, number in zip(front, numbers, strict=True)
+    )
+    return _Greedy(taken, time_us, relaxed_us, rate)
+
+
+def _hull(front: Sequence[Configuration]) -> list[tuple[int, int]]:
+    """The steps of the lower convex hull of time over workspace, from the least workspace on: pairs of places in the front."""
+    hull: list[int] = []
+    for place in range(len(front) - 1, -1, -1):
+        while len(hull) > 1 and _rate(front, hull[-2], hull[-1]) <= _rate(front, hull[-1], place):
+            hull.pop()
+        hull.append(place)
+    return list(pairwise(hull))
+
+
+def _rate(front: Sequence[Configuration], low: int, high: int) -> float:
+    """Time saved for each byte more."""
+    more = front[high].workspace_bytes - front[low].workspace_bytes
+    return (front[low].time_us - front[high].time_us) / more
+
+
+def _program(
+    classes: Sequence[Sequence[Configuration]],
+    counts: Sequence[int],
+    limit_bytes: int,
+    greedy: _Greedy,
+    seconds: float,
+) -> tuple[list[list[int]], float] | None:
+    """The best numbers and a lower bound, by HiGHS; None where it found nothing in time."""
+    from scipy.optimize import Bounds, LinearConstraint
+    from scipy.sparse import csr_array
+
+    slack_us = greedy.time_us - greedy.relaxed_us
+    kept: list[tuple[int, int]] = []
+    for place, front in enumerate(classes):
+        costs = np.array([one.time_us + greedy.rate * one.workspace_bytes for one in front])
+        reduced = costs - costs.min()
+        kept += [(place, index) for index in np.flatnonzero(reduced <= slack_us * (1 + 1e-6) + SAME).tolist()]
+    configurations = [classes[place][index] for place, index in kept]
+    times = np.array([one.time_us for one in configurations])
+    workspaces = np.array([one.workspace_bytes for one in configurations], dtype=np.float64)
+    columns = np.arange(len(kept))
+    rows = np.array([place for place, _ in kept])
+    one_each = csr_array((np.ones(len(kept)), (rows, columns)), shape=(len(classes), len(kept)))
+    scale = max(1.0, float(workspaces.max()) / _LARGEST)
+    upper = np.array([counts[place] for place, _ in kept], dtype=np.float64)
+    result = solve_integer_program(
+        times,
+        integrality=np.ones(len(kept)),
+        bounds=Bounds(0.0, upper),
+        constraints=[
+            LinearConstraint(one_each, counts, counts),
+            LinearConstraint(csr_array(workspaces[None, :] / scale), -np.inf, limit_bytes / scale),
+        ],
+        options={"mip_rel_gap": 0.0, "time_limit": seconds},
+    )
+    bound_us = max(greedy.relaxed_us, result.mip_dual_bound if result.mip_dual_bound is not None else -np.inf)
+    if result.x is None:
+        return greedy.taken, bound_us
+    numbers: NDArray[np.int64] = np.rint(result.x).astype(np.int64)
+    used = sum(
+        int(number) * one.workspace_bytes for number, one in zip(numbers.tolist(), configurations, strict=True)
+    )
+    time_us = fsum(number * one.time_us for number, one in zip(numbers.tolist(), configurations, strict=True))
+    if (
+        used > limit_bytes or time_us > greedy.time_us
+    ):  # the solver's tolerance let a byte slip, or it was stopped early
+        return greedy.taken, bound_us
+    taken = [[0] * len(front) for front in classes]
+    for (place, index), number in zip(kept, numbers.tolist(), strict=True):
+        taken[place][index] = number
+    return taken, bound_us

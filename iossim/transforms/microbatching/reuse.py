@@ -1,0 +1,106 @@
+"""Workspace reuse (WR): the fastest configuration of a kernel under a limit of its own, and all that no other beats.
+
+A configuration's time is the sum over its micro-batches, its workspace the most that one of them needs. So under a limit
+only the rows within it count, and of each size only the fastest:
+
+    T[b] = min over s of  fastest[s] + T[b - s],    T[0] = 0
+
+(u-cuDNN, section 3.2). The undominated configurations are those of all limits: between two workspaces that occur nothing changes,
+so the recursion runs once, over a vector of limits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from iossim.base.errors import OptionError
+from iossim.transforms.microbatching.configuration import BenchmarkRow, Configuration, micro_batch_sizes
+
+#: Limits for which the recursion runs at a time.
+_LIMITS_AT_ONCE = 512
+
+
+def front(rows: Iterable[BenchmarkRow], batch: int, policy: str = "all") -> tuple[Configuration, ...]:
+    """The configurations of a batch that no other beats in both time and workspace, the fastest first; none if no rows add up.
+
+    Of equals the one of the fewest micro-batches counts.
+    """
+    sizes = set(micro_batch_sizes(policy, batch))
+    useful = _undominated(row for row in rows if row.batch in sizes)
+    limits = sorted({row.workspace_bytes for row in useful})
+    found: list[Configuration] = []
+    for first in range(0, len(limits), _LIMITS_AT_ONCE):
+        found += _fastest_under(useful, batch, limits[first : first + _LIMITS_AT_ONCE])
+    best: list[Configuration] = []
+    for one in sorted(found, key=lambda one: (one.time_us, one.workspace_bytes, one.micro_batches, str(one))):
+        if not best or one.workspace_bytes < best[-1].workspace_bytes:
+            best.append(one)
+    return tuple(best)
+
+
+def within(configurations: Sequence[Configuration], limit_bytes: int, batch: int, kernel: str) -> Configuration:
+    """The fastest of a front that fits a limit; OptionError, naming the kernel and what would do, where none does."""
+    if not configurations:
+        raise OptionError(
+            f"{kernel}: no micro-batches with rows add up to a batch of {batch}; add rows, or take another `policy`"
+        )
+    for one in configurations:
+        if one.workspace_bytes <= limit_bytes:
+            return one
+    least = configurations[-1].workspace_bytes
+    raise OptionError(f"`workspace` {limit_bytes}B: {kernel} needs {least} bytes at least; give {least}B or more")
+
+
+def _undominated(rows: Iterable[BenchmarkRow]) -> list[BenchmarkRow]:
+    """Of each batch size the rows that no other beats in both time and workspace, the fastest first."""
+    kept: list[BenchmarkRow] = []
+    for row in sorted(rows, key=lambda row: (row.batch, row.time_us, row.workspace_bytes, row.algorithm)):
+        if not kept or kept[-1].batch != row.batch or row.workspace_bytes < kept[-1].workspace_bytes:
+            kept.append(row)
+    return kept
+
+
+def _fastest_under(rows: Sequence[BenchmarkRow], batch: int, limits: Sequence[int]) -> list[Configuration]:
+    """The fastest configuration under each limit, each once; rows as :func:`_undominated` orders them."""
+    caps = np.array(limits, dtype=np.int64)
+    sizes = sorted({row.batch for row in rows})
+    row_of = np.full((len(sizes), len(caps)), -1, dtype=np.int64)
+    for number, row in reversed(list(enumerate(rows))):  # the fastest last, over the slower ones
+        row_of[sizes.index(row.batch), caps >= row.workspace_bytes] = number
+    times = np.array([*(row.time_us for row in rows), np.inf])[row_of]  # [sizes, limits]; -1 is the last: inf
+    total = np.full((batch + 1, len(caps)), np.inf)
+    parts = np.zeros((batch + 1, len(caps)), dtype=np.int64)
+    first = np.full((batch + 1, len(caps)), -1, dtype=np.int64)
+    total[0] = 0.0
+    for images in range(1, batch + 1):
+        fitting = [place for place, size in enumerate(sizes) if size <= images]
+        before = [images - sizes[place] for place in fitting]
+        if not fitting:
+            continue
+        choices = times[fitting] + total[before]
+        counts = parts[before]
+        least = choices.min(axis=0)
+        chosen = _fewest(np.where(choices == least, counts, batch + 1))
+        columns = np.arange(len(caps))
+        total[images], parts[images] = least, counts[chosen, columns] + 1
+        first[images] = np.where(np.isfinite(least), np.array(fitting)[chosen], -1)
+    found: dict[str, Configuration] = {}
+    for column in np.flatnonzero(np.isfinite(total[batch])).tolist():
+        taken: list[BenchmarkRow] = []
+        left = batch
+        while left:
+            row = rows[row_of[first[left, column], column]]
+            taken.append(row)
+            left -= row.batch
+        one = Configuration.of(taken)
+        found.setdefault(f"{one} {one.workspace_bytes}", one)
+    return list(found.values())
+
+
+def _fewest(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The last place of the least number of each column: of equals the largest micro-batch."""
+    places: NDArray[np.int64] = len(counts) - 1 - np.argmin(counts[::-1], axis=0)
+    return places

@@ -1,0 +1,303 @@
+"""Cost-based backtracking search over substitutions (Z. Jia et al., Optimizing DNN computation with relaxed graph substitutions,
+MLSys 2019, algorithm 1).
+
+Graphs wait in a queue, the cheapest first. One is taken, every rule is applied at every place, and what costs at most ``alpha``
+times the best is queued in turn, so that a substitution that costs at first may pay later. One that costs more than that by itself is
+looked a step further: is it joined with a neighbour there, and is that within alpha, then both steps are taken as one. Graphs of equal
+:attr:`~iossim.ir.graph.Graph.hash` are looked at once. Of equal costs the lesser hash goes first, so that the search is the same in every process.
+
+Matching is incremental: what matches away from the place that changed still matches, and only rules that touch it are
+matched again.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from math import inf, isfinite
+from time import perf_counter
+from typing import Protocol
+
+from iossim.base.errors import OptionError
+from iossim.ir.graph import Graph
+from iossim.ir.network import Network
+from iossim.transforms.rewriting.application import Step, apply
+from iossim.transforms.rewriting.graph_costs import GraphCost
+from iossim.transforms.rewriting.matching import Match, find_matches
+from iossim.transforms.rewriting.rewritten import rewritten_network
+from iossim.transforms.rewriting.rule import Rule
+
+#: Graphs up to so many times the best are searched on (MetaFlow's; TASO's code has 1.0).
+ALPHA = 1.05
+#: A step that costs more than alpha allows is looked so many steps further.
+AHEAD = 1
+#: Costs that differ by less than this fraction count as equal: rounding, not graphs.
+RELATIVE_TOLERANCE = 1e-9
+_REMEDY = "give a number of graphs (200), seconds (30s), or all"
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteBudget:
+    """At most so many graphs are searched on, for so many seconds; None for no limit."""
+
+    graphs: int | None = None
+    seconds: float | None = None
+
+    @staticmethod
+    def parse(text: str) -> RewriteBudget:
+        """``200``, ``30s`` or ``all``; raises OptionError for anything else."""
+        if text == "all":
+            return RewriteBudget()
+        try:
+            value = float(text.removesuffix("s")) if text.endswith("s") else int(text)
+        except ValueError:
+            raise OptionError(f"`rewrite_budget` {text!r} is no budget; {_REMEDY}") from None
+        if not 0 < value < inf:
+            raise OptionError(f"`rewrite_budget` {text!r} leaves nothing to search; {_REMEDY}")
+        return RewriteBudget(seconds=value) if text.endswith("s") else RewriteBudget(graphs=int(value))
+
+    def __str__(self) -> str:
+        if self.seconds is not None:
+            return f"{self.seconds:g}s"
+        return "all" if self.graphs is None else str(self.graphs)
+
+
+@dataclass(frozen=True, slots=True)
+class Meter:
+    """Tells when a budget is spent; its seconds begin with it."""
+
+    budget: RewriteBudget
+    started: float = field(default_factory=perf_counter)
+
+    def is_spent(self, graphs: int, part: float = 1.0) -> bool:
+        """Whether ``part`` of the budget is, once so many graphs were searched on."""
+        most, seconds = self.budget.graphs, self.budget.seconds
+        if most is not None and graphs >= part * most:
+            return True
+        return seconds is not None and perf_counter() - self.started >= part * seconds
+
+
+class RewriteProgress(Protocol):
+    """Told as the search goes on: graphs that were seen, and the cost of the best of them in us."""
+
+    def __call__(self, seen: int, best_us: float) -> None: ...
+
+
+def ignore(seen: int, best_us: float) -> None:
+    """The progress of somebody who does not look."""
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A network, the steps that lead to it from the one that the search began with, and its cost in us, or what it is at most."""
+
+    network: Network
+    steps: tuple[Step, ...]
+    cost_us: float
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """The best network of a search. ``seen`` counts distinct graphs, ``expanded`` those to which all rules were applied.
+
+    ``complete``: nothing is left within alpha; else the budget ended the search, or an interrupt did (``interrupted``).
+    ``matched``: does any rule match the original at all?
+    """
+
+    best: Candidate
+    before_us: float
+    seen: int
+    expanded: int
+    complete: bool
+    interrupted: bool
+    matched: bool
+
+
+def check_alpha(alpha: float) -> None:
+    """Raise OptionError for what is no alpha; ``inf`` searches all there is."""
+    if not alpha >= 1:
+        raise OptionError(f"`alpha` {alpha:g} is not possible: give 1 or more")
+
+
+@dataclass(eq=False)
+class _Node:
+    """A graph of the search. ``parent`` is what it was made of, until its own matches are known."""
+
+    candidate: Candidate
+    parent: _Node | None = None
+    focus: frozenset[str] | None = None
+    _matches: tuple[Match, ...] | None = field(default=None, repr=False)
+
+    @property
+    def graph(self) -> Graph:
+        return self.candidate.network.graph
+
+    def matches(self, rules: Sequence[Rule]) -> tuple[Match, ...]:
+        """In the order of the rules. Those that do not touch what changed are the parent's."""
+        if self._matches is None:
+            before = None if self.parent is None else self.parent._matches
+            if self.parent is None or before is None:
+                self._matches = tuple(match for rule in rules for match in find_matches(self.graph, rule))
+            else:
+                near = touched(self.parent.graph, self.graph)
+                there = {node.name for node in self.graph.nodes} - near
+                kept: dict[str, list[Match]] = {}
+                for match in before:
+                    if there.issuperset(match.nodes):
+                        kept.setdefault(match.rule.name, []).append(match)
+                self._matches = tuple(
+                    match
+                    for rule in rules
+                    for match in (*kept.get(rule.name, ()), *find_matches(self.graph, rule, near))
+                )
+            self.parent = None
+        return self._matches
+
+    def focused(self, rules: Sequence[Rule]) -> Iterator[Match]:
+        """The matches that hold a node of the focus; all, where there is none."""
+        for match in self.matches(rules):
+            if self.focus is None or not self.focus.isdisjoint(match.nodes):
+                yield match
+
+
+def touched(before: Graph, after: Graph) -> frozenset[str]:
+    """The nodes of ``after`` near which anything may match otherwise than before, by name.
+
+    These are the nodes that are new or read something else, those whose outputs are read otherwise, and those that read a value that is
+    made otherwise.
+    """
+    known = {node.name: node for node in before.nodes}
+    near: set[str] = set()
+    for node in after.nodes:
+        old = known.get(node.name)
+        if old is not node and old != node:
+            near.add(node.name)
+            near.update(reader.name for value in node.outputs for reader in after.consumers[value])
+            continue
+        for value in node.outputs:
+            readers = {reader.name for reader in before.consumers[value]}
+            if readers != {reader.name for reader in after.consumers[value]}:
+                near.add(node.name)
+        if any((value in before.constants) != (value in after.constants) for value in node.inputs):
+            near.add(node.name)
+    return frozenset(near)
+
+
+class Search:
+    """A search in steps: each applies all rules to the cheapest graph that waits.
+
+    It begins with ``network`` and the ``seeds``, each with the steps to it. With a ``focus`` rules apply where they match one of these
+    nodes, by name, or what was made of them. A step that costs too much is looked ``ahead`` steps further. ``best`` is never worse than what it begins with; ``seen`` counts distinct graphs,
+    ``expanded`` those to which all rules were applied; ``matched``: did any rule match? Raises OptionError for an impossible alpha.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        rules: Sequence[Rule],
+        cost: GraphCost,
+        *,
+        alpha: float = ALPHA,
+        seeds: Iterable[Candidate] = (),
+        focus: frozenset[str] | None = None,
+        ahead: int = AHEAD,
+    ) -> None:
+        check_alpha(alpha)
+        self.network = network
+        self.before_us = cost.us(network)
+        self.best = Candidate(network, (), self.before_us)
+        self.expanded = 0
+        self.matched = False
+        self._rules, self._cost, self._alpha, self._ahead = rules, cost, alpha, ahead
+        self._joining = [rule for rule in rules if len(rule.source) > 1]
+        #: By hash, how many steps further each was looked.
+        self._seen: dict[str, int] = {}
+        self._queue: list[tuple[float, str, _Node]] = []
+        begun = (Candidate(seed.network, seed.steps, cost.us(seed.network)) for seed in seeds)
+        for candidate in (self.best, *begun):
+            if candidate.network.graph.hash not in self._seen:
+                self._seen[candidate.network.graph.hash] = self._ahead
+                self._wait(_Node(candidate, focus=focus))
+
+    @property
+    def seen(self) -> int:
+        return len(self._seen)
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing is left that costs at most alpha times the best."""
+        return not self._queue or self._queue[0][0] > self._alpha * self.best.cost_us
+
+    def expand(self) -> None:
+        """Apply all rules to the cheapest graph that waits."""
+        _, _, node = heapq.heappop(self._queue)
+        self.expanded += 1
+        self._cost.us(node.candidate.network)  # so that what is made of it is bounded by its cost
+        for match in node.focused(self._rules):
+            self.matched = True
+            for made in self._made(node, match, self._ahead):
+                self._wait(made)
+
+    def _wait(self, node: _Node) -> None:
+        """Queue a node, by what it costs at most; of one that may be the best, it is known exactly."""
+        if cheaper(self.best, node.candidate) is not self.best:
+            exact_us = self._cost.us(node.candidate.network)
+            node.candidate = self.best = replace(node.candidate, cost_us=exact_us)
+        heapq.heappush(self._queue, (node.candidate.cost_us, node.graph.hash, node))
+
+    def _made(self, node: _Node, match: Match, ahead: int) -> Iterator[_Node]:
+        """The graph that a match makes of another, if it is new, and costs at most alpha times the best.
+
+        Where it costs more, those made of it that do not, by rules of several ops at what the step made.
+        """
+        application = apply(node.graph, match)
+        if application is None or self._seen.get(application.graph.hash, -1) >= ahead:
+            return
+        self._seen[application.graph.hash] = ahead
+        network = rewritten_network(self.network, application.graph)
+        most_us = self._alpha * self.best.cost_us
+        cost_us = self._cost.at_least_us(network)
+        if cost_us <= most_us:
+            cost_us = self._cost.near_us(network, node.candidate.network)
+        candidate = Candidate(network, (*node.candidate.steps, application.step), cost_us)
+        made = _Node(candidate, node, None if node.focus is None else node.focus | application.made)
+        if isfinite(cost_us) and cost_us <= most_us:
+            self._seen[application.graph.hash] = self._ahead
+            yield made
+        elif ahead:
+            for rule in self._joining:
+                for further in find_matches(application.graph, rule, application.made):
+                    yield from self._made(made, further, ahead - 1)
+
+
+def search(
+    network: Network,
+    rules: Sequence[Rule],
+    cost: GraphCost,
+    *,
+    alpha: float = ALPHA,
+    budget: RewriteBudget | None = None,
+    seeds: Iterable[Candidate] = (),
+    progress: RewriteProgress = ignore,
+) -> Found:
+    """The cheapest network that the rules make of this one, as far as alpha and the budget reach: see :class:`Search`.
+
+    KeyboardInterrupt ends the search with the best so far.
+    """
+    meter = Meter(budget or RewriteBudget())
+    work = Search(network, rules, cost, alpha=alpha, seeds=seeds)
+    interrupted = False
+    try:
+        while not work.complete and not meter.is_spent(work.expanded):
+            work.expand()
+            progress(work.seen, work.best.cost_us)
+    except KeyboardInterrupt:
+        interrupted = True
+    complete = work.complete and not interrupted
+    return Found(work.best, work.before_us, work.seen, work.expanded, complete, interrupted, work.matched)
+
+
+def cheaper(best: Candidate, other: Candidate) -> Candidate:
+    """Of equals the first."""
+    return other if other.cost_us < best.cost_us * (1 - RELATIVE_TOLERANCE) else best

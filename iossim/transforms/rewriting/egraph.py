@@ -1,0 +1,213 @@
+"""An e-graph: many graphs that compute the same in one, each shared part once (Y. Yang et al., Equality saturation for tensor graph
+superoptimization, MLSys 2021: TENSAT).
+
+A *class* is a set of values that are equal; an *e-node* is an op that reads classes and makes classes. Two e-nodes with the same op
+and inputs are one (hash-consing), so that values found equal make what is computed of them equal too (congruence). An op
+of several outputs makes a class for each, where TENSAT has one class of a tuple and projections of it.
+
+What reads constants alone is a constant, folded when it is loaded, and no e-node. Concatenations of constants along one axis are flattened, so that
+weights that were joined in other steps are one. To matching an e-graph looks as a graph in which a value may have several makers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from iossim.base.errors import GraphError
+from iossim.ir.constants import Constant, FilledConstant, IdentityConstant
+from iossim.ir.graph import Graph, Node, inferred_types
+from iossim.ir.op import Op
+from iossim.ir.ops.concat import Concat
+from iossim.ir.types import TensorType
+from iossim.models.passes.constant_folding import FoldedConstant
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where an e-node comes from.
+
+    ``node`` is the node of the model that it is named after; ``roots`` are the e-nodes of the graph whose results it replaces; ``made_of``
+    are the e-nodes of the match that it was made by, none for those of the graph.
+    """
+
+    node: str
+    roots: frozenset[str]
+    made_of: tuple[str, ...] = ()
+
+
+class EGraph:
+    """Begins with one graph. :meth:`rebuild` has to be called after changes, before anything is read but types and :meth:`find`."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.types: dict[str, TensorType] = {}
+        self.constants: dict[str, Constant] = {}
+        self.nodes: tuple[Node, ...] = ()
+        self.position: dict[str, int] = {}
+        self.of_kind: dict[str, tuple[Node, ...]] = {}
+        self.consumers: dict[str, tuple[Node, ...]] = {}
+        self.origins: dict[str, Origin] = {}
+        self._makers: dict[str, tuple[Node, ...]] = {}
+        self._leader: dict[str, str] = {}
+        self._number: dict[str, int] = {}
+        self._known: dict[tuple[str, tuple[str, ...]], Node] = {}
+        #: Of a constant the class; the constants are kept, so that no other takes the identity of one.
+        self._class_of_constant: dict[object, tuple[str, Constant]] = {}
+        self.inputs: dict[str, str] = {name: self._new_class(graph.types[name]) for name in graph.inputs}
+        self._inputs = set(self.inputs.values())
+        #: The class of each value of the graph when it was added; :meth:`find` tells which that is now.
+        self.class_of: dict[str, str] = self.add_graph(graph)
+        self.rebuild()
+
+    def find(self, value: str) -> str:
+        """The class that a class has become part of."""
+        while (leader := self._leader[value]) != value:
+            self._leader[value] = self._leader[leader]
+            value = leader
+        return value
+
+    def makers(self, value: str) -> tuple[Node, ...]:
+        return self._makers.get(value, ())
+
+    def is_given(self, value: str) -> bool:
+        """Whether a class needs no op: an input of the graph, or a constant."""
+        return value in self.constants or value in self._inputs
+
+    def add_graph(self, graph: Graph) -> dict[str, str]:
+        """The classes of a graph's values; it has the inputs of the first."""
+        classes = dict(self.inputs)
+        classes |= {name: self.add_constant(constant) for name, constant in graph.constants.items()}
+        for node in graph.nodes:
+            made = self.add(node.op, [classes[value] for value in node.inputs], Origin(node.name, frozenset()))
+            classes |= zip(node.outputs, made, strict=True)
+        return classes
+
+    def nodes_of(self, graph: Graph) -> list[str] | None:
+        """The e-nodes that a graph is made of; None if one of its nodes is not there."""
+        classes = {name: self.find(value) for name, value in self.inputs.items()}
+        classes |= {name: self.find(self.add_constant(constant)) for name, constant in graph.constants.items()}
+        found = []
+        for node in graph.nodes:
+            known = self._known.get((node.op.signature, tuple(classes[value] for value in node.inputs)))
+            if known is None:
+                return None
+            classes |= {name: self.find(value) for name, value in zip(node.outputs, known.outputs, strict=True)}
+            found.append(known.name)
+        return found
+
+    def add(self, op: Op, inputs: Sequence[str], origin: Origin) -> tuple[str, ...]:
+        """The classes that an op makes of others; raises GraphError where it does not take them."""
+        read = tuple(map(self.find, inputs))
+        known = self._known.get((op.signature, read))
+        if known is not None:
+            return tuple(map(self.find, known.outputs))
+        base = origin.node.partition("~")[0]  # the node of the model
+        name = f"{base}#{len(self.origins)}"
+        types = op.infer([self.types[value] for value in read])
+        outputs = tuple(map(self._new_class, types))
+        node = Node(name, op, read, outputs)
+        inferred_types(node, self.types)
+        if all(value in self.constants for value in read):
+            constants = tuple(self.constants[value] for value in read)
+            for place, value in enumerate(outputs):
+                self._set_constant(value, FoldedConstant(types[place], op, constants, place))
+        self.origins[name] = Origin(base, origin.roots or frozenset({name}), origin.made_of)
+        self._known[op.signature, read] = node
+        return outputs
+
+    def add_constant(self, constant: Constant) -> str:
+        """The class of a constant. Those that are folded are told apart by what they are folded of, others by identity, fills by value."""
+        by_value = isinstance(constant, FilledConstant | IdentityConstant)
+        key: object = constant if by_value else id(constant)
+        if key in self._class_of_constant:
+            return self.find(self._class_of_constant[key][0])
+        if isinstance(constant, FoldedConstant):
+            flat = _flattened(constant)
+            read = [self.add_constant(each) for each in flat.inputs]
+            value = self.add(flat.op, read, Origin("constant", frozenset()))[flat.position]
+        else:
+            value = self._new_class(constant.type)
+            self._set_constant(value, constant)
+        self._class_of_constant[key] = (value, constant)
+        return value
+
+    def union(self, some: str, other: str) -> bool:
+        """Make two classes one; False where they are already. Raises GraphError for different types."""
+        first, second = self.find(some), self.find(other)
+        if first == second:
+            return False
+        if self.types[first] != self.types[second]:
+            raise GraphError(f"{self.types[first]} and {self.types[second]} are not equal")
+        # What needs no op leads, and so do older ones.
+        leader, follower = sorted((first, second), key=lambda each: (not self.is_given(each), self._number[each]))
+        self._leader[follower] = leader
+        return True
+
+    def rebuild(self) -> frozenset[str]:
+        """Restore congruence; returns the e-nodes that are new, or make or read other classes than before, by name."""
+        changed = True
+        while changed:
+            changed = False
+            known: dict[tuple[str, tuple[str, ...]], Node] = {}
+            for node in self._known.values():
+                inputs, outputs = (tuple(map(self.find, values)) for values in (node.inputs, node.outputs))
+                first = known.setdefault((node.op.signature, inputs), node)
+                if first is node:
+                    if (inputs, outputs) != (node.inputs, node.outputs):
+                        known[node.op.signature, inputs] = Node(node.name, node.op, inputs, outputs)
+                    continue
+                for one, other in zip(first.outputs, outputs, strict=True):
+                    changed |= self.union(one, other)
+            changed |= any(self.find(value) != value for node in known.values() for value in node.outputs)
+            self._known = known
+        return self._index()
+
+    def _index(self) -> frozenset[str]:
+        before = {node.name: node for node in self.nodes}
+        self._inputs = set(map(self.find, self.inputs.values()))
+        self.nodes = tuple(node for node in self._known.values() if self._is_of_use(node))
+        self.position = {node.name: place for place, node in enumerate(self.nodes)}
+        of_kind: dict[str, list[Node]] = {}
+        makers: dict[str, list[Node]] = {}
+        consumers: dict[str, list[Node]] = {value: [] for value, leader in self._leader.items() if value == leader}
+        for node in self.nodes:
+            of_kind.setdefault(node.op.kind, []).append(node)
+            for value in dict.fromkeys(node.outputs):
+                makers.setdefault(value, []).append(node)
+            for value in dict.fromkeys(node.inputs):
+                consumers[value].append(node)
+        self.of_kind, self._makers, self.consumers = _frozen(of_kind), _frozen(makers), _frozen(consumers)
+        return frozenset(node.name for node in self.nodes if before.get(node.name) != node)
+
+    def _is_of_use(self, node: Node) -> bool:
+        """Not what makes constants alone, nor what reads its own result: no graph that has no cycle has that."""
+        return not all(value in self.constants for value in node.outputs) and set(node.outputs).isdisjoint(
+            node.inputs
+        )
+
+    def _new_class(self, value_type: TensorType) -> str:
+        name = f"class {len(self._leader)}"
+        self._number[name] = len(self._leader)
+        self._leader[name] = name
+        self.types[name] = value_type
+        return name
+
+    def _set_constant(self, value: str, constant: Constant) -> None:
+        self.constants[value] = constant
+        self._class_of_constant[id(constant)] = (value, constant)
+
+
+def _flattened(constant: FoldedConstant) -> FoldedConstant:
+    """A concatenation of concatenations along the same axis as one."""
+    if not isinstance(constant.op, Concat):
+        return constant
+    inputs: list[Constant] = []
+    for each in constant.inputs:
+        flat = _flattened(each) if isinstance(each, FoldedConstant) else each
+        inner = isinstance(flat, FoldedConstant) and flat.op == constant.op
+        inputs.extend(flat.inputs if isinstance(flat, FoldedConstant) and inner else (flat,))
+    return FoldedConstant(constant.type, constant.op, tuple(inputs), 0)
+
+
+def _frozen(lists: Mapping[str, list[Node]]) -> dict[str, tuple[Node, ...]]:
+    return {name: tuple(nodes) for name, nodes in lists.items()}

@@ -1,0 +1,311 @@
+"""Expressions over attributes and shapes: what a rule says of them, in Python's syntax.
+
+``strides``, ``x.shape[1] // groups``, ``(0, 0, *pads)``, ``w.shape[2:] == v.shape[2:]`` and ``is_constant(w)`` are expressions. Numbers are
+integers or floats; shapes and most attributes are tuples of integers. ``//`` and ``%`` are Python's.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from iossim.base.errors import IossimError
+
+
+class ExpressionError(IossimError):
+    """An expression that cannot be read, or has no value where it was asked for."""
+
+
+class Expression:
+    """Base of all expressions: immutable, equal if written alike; ``str`` gives the text that reads back to it."""
+
+    def children(self) -> Iterator[Expression]:
+        for each in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, each.name)
+            if isinstance(value, Expression):
+                yield value
+            elif isinstance(value, tuple):
+                yield from (item for item in value if isinstance(item, Expression))
+
+    def walk(self) -> Iterator[Expression]:
+        """This expression and all inside it."""
+        yield self
+        for child in self.children():
+            yield from child.walk()
+
+
+@dataclass(frozen=True, slots=True)
+class Literal(Expression):
+    """A number, a truth or a text."""
+
+    value: int | float | bool | str
+
+    def __str__(self) -> str:
+        return repr(self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Variable(Expression):
+    """An attribute variable: bound where it stands alone as an attribute of a source op."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Shape(Expression):
+    """The shape of a tensor of the rule, a tuple of integers."""
+
+    tensor: str
+
+    def __str__(self) -> str:
+        return f"{self.tensor}.shape"
+
+
+@dataclass(frozen=True, slots=True)
+class IsConstant(Expression):
+    """Whether a tensor of the rule is known before the network runs (a weight, or computed of weights alone)."""
+
+    tensor: str
+
+    def __str__(self) -> str:
+        return f"is_constant({self.tensor})"
+
+
+@dataclass(frozen=True, slots=True)
+class Length(Expression):
+    """How many items a tuple has: of a shape, the rank."""
+
+    of: Expression
+
+    def __str__(self) -> str:
+        return f"len({self.of})"
+
+
+@dataclass(frozen=True, slots=True)
+class Item(Expression):
+    """One item of a tuple; a negative index counts from its end."""
+
+    of: Expression
+    index: Expression
+
+    def __str__(self) -> str:
+        return f"{_atom(self.of)}[{self.index}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Part(Expression):
+    """Items ``[start:stop]`` of a tuple, None where open."""
+
+    of: Expression
+    start: int | None
+    stop: int | None
+
+    def __str__(self) -> str:
+        start, stop = ("" if bound is None else bound for bound in (self.start, self.stop))
+        return f"{_atom(self.of)}[{start}:{stop}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Spread(Expression):
+    """The items of a tuple, inside another."""
+
+    of: Expression
+
+    def __str__(self) -> str:
+        return f"*{_atom(self.of)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Sequence(Expression):
+    """A tuple of its items."""
+
+    items: tuple[Expression, ...]
+
+    def __str__(self) -> str:
+        return f"({', '.join(map(str, self.items))}{',' if len(self.items) == 1 else ''})"
+
+
+@dataclass(frozen=True, slots=True)
+class Arithmetic(Expression):
+    """``+``, ``-``, ``*``, ``//`` or ``%`` of two numbers."""
+
+    sign: str
+    left: Expression
+    right: Expression
+
+    def __str__(self) -> str:
+        return f"{_atom(self.left)} {self.sign} {_atom(self.right)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison(Expression):
+    """``==``, ``!=``, ``<``, ``<=``, ``>`` or ``>=``: a truth. Tuples may be equal or not."""
+
+    sign: str
+    left: Expression
+    right: Expression
+
+    def __str__(self) -> str:
+        return f"{_atom(self.left)} {self.sign} {_atom(self.right)}"
+
+
+@dataclass(frozen=True, slots=True)
+class AnyOf(Expression):
+    """Whether one of the conditions holds."""
+
+    conditions: tuple[Expression, ...]
+
+    def __str__(self) -> str:
+        return " or ".join(map(_atom, self.conditions))
+
+
+_ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "//": operator.floordiv,
+    "%": operator.mod,
+}
+_COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+_SIGNS: dict[type[ast.AST], str] = {
+    ast.Add: "+",
+    ast.Sub: "-",
+    ast.Mult: "*",
+    ast.FloorDiv: "//",
+    ast.Mod: "%",
+    ast.Eq: "==",
+    ast.NotEq: "!=",
+    ast.Lt: "<",
+    ast.LtE: "<=",
+    ast.Gt: ">",
+    ast.GtE: ">=",
+}
+
+
+def parse_expression(text: str | int | float | bool | list[Any]) -> Expression:
+    """The expression that a text spells, or a plain value or list of a file is; raises ExpressionError naming the part.
+
+    >>> str(parse_expression("x.shape[1]//groups"))
+    'x.shape[1] // groups'
+    """
+    if isinstance(text, list):
+        return Sequence(tuple(parse_expression(item) for item in text))
+    if not isinstance(text, str):
+        return Literal(text)
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise ExpressionError(f"{text!r} is no expression; write as in Python, `x.shape[1] // groups`") from None
+    return _read(tree, text)
+
+
+def _read(tree: ast.expr, text: str) -> Expression:
+    match tree:
+        case ast.Constant(value=bool() | int() | float() | str() as value):
+            return Literal(value)
+        case ast.Name(id=name):
+            return Variable(name)
+        case ast.Attribute(value=ast.Name(id=name), attr="shape"):
+            return Shape(name)
+        case ast.Call(func=ast.Name(id="is_constant"), args=[ast.Name(id=name)], keywords=[]):
+            return IsConstant(name)
+        case ast.Call(func=ast.Name(id="len"), args=[of], keywords=[]):
+            return Length(_read(of, text))
+        case ast.Subscript(value=of, slice=ast.Slice(lower=lower, upper=upper, step=None)):
+            return Part(_read(of, text), _bound(lower, text), _bound(upper, text))
+        case ast.Subscript(value=of, slice=index):
+            return Item(_read(of, text), _read(index, text))
+        case ast.Tuple(elts=items) | ast.List(elts=items):
+            return Sequence(tuple(_read(item, text) for item in items))
+        case ast.Starred(value=of):
+            return Spread(_read(of, text))
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)):
+            return Literal(-value)
+        case ast.BinOp(left=left, op=sign, right=right) if type(sign) in _SIGNS:
+            return Arithmetic(_SIGNS[type(sign)], _read(left, text), _read(right, text))
+        case ast.Compare(left=left, ops=[sign], comparators=[right]) if type(sign) in _SIGNS:
+            return Comparison(_SIGNS[type(sign)], _read(left, text), _read(right, text))
+        case ast.BoolOp(op=ast.Or(), values=values):
+            return AnyOf(tuple(_read(value, text) for value in values))
+    raise ExpressionError(
+        f"{text!r} has {ast.unparse(tree)!r}, which expressions of rules have not; use numbers, attribute variables, "
+        "`x.shape`, tuples, `+ - * // %`, comparisons and `is_constant(x)`"
+    )
+
+
+def _bound(tree: ast.expr | None, text: str) -> int | None:
+    if tree is None:
+        return None
+    found = _read(tree, text)
+    if isinstance(found, Literal) and type(found.value) is int:
+        return found.value
+    raise ExpressionError(f"{text!r} cuts a tuple at {found}; give an integer")
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """What names stand for in one place: attribute variables, shapes of tensors, and which tensors are constants."""
+
+    attributes: Mapping[str, Any]
+    shapes: Mapping[str, tuple[int, ...]]
+    constants: frozenset[str] = frozenset()
+
+
+def evaluate(expression: Expression, binding: Binding) -> Any:
+    """The value of an expression; raises ExpressionError where a name is not bound, or an index or divisor has no value."""
+    try:
+        return _evaluate(expression, binding)
+    except (KeyError, IndexError, ZeroDivisionError, TypeError) as error:
+        reason = f"{error.args[0]!r} is not bound" if isinstance(error, KeyError) else str(error)
+        raise ExpressionError(f"{expression} has no value: {reason}") from None
+
+
+def _evaluate(expression: Expression, binding: Binding) -> Any:
+    match expression:
+        case Literal(value):
+            return value
+        case Variable(name):
+            return binding.attributes[name]
+        case Shape(tensor):
+            return binding.shapes[tensor]
+        case IsConstant(tensor):
+            return tensor in binding.constants
+        case Length(of):
+            return len(_evaluate(of, binding))
+        case Item(of, index):
+            return _evaluate(of, binding)[_evaluate(index, binding)]
+        case Part(of, start, stop):
+            return _evaluate(of, binding)[start:stop]
+        case Sequence(items):
+            found: list[Any] = []
+            for item in items:
+                if isinstance(item, Spread):
+                    found.extend(_evaluate(item.of, binding))
+                else:
+                    found.append(_evaluate(item, binding))
+            return tuple(found)
+        case Arithmetic(sign, left, right):
+            return _ARITHMETIC[sign](_evaluate(left, binding), _evaluate(right, binding))
+        case Comparison(sign, left, right):
+            return _COMPARISONS[sign](_evaluate(left, binding), _evaluate(right, binding))
+        case AnyOf(conditions):
+            return any(_evaluate(condition, binding) for condition in conditions)
+    raise TypeError(f"{type(expression).__name__} stands outside a tuple")
+
+
+def _atom(expression: Expression) -> str:
+    text = str(expression)
+    return f"({text})" if isinstance(expression, Arithmetic | Comparison | AnyOf) else text

@@ -1,0 +1,239 @@
+"""What a graph costs: its operators one by one, its critical path, or its optimal schedule.
+
+The searches over graphs (:mod:`iossim.transforms.rewriting.backtracking`) compare networks by one of these, at the prices of any cost
+model. Graphs of one search differ in a few units, so that what is known of units and blocks is kept: an object here belongs to one cost
+model, and prices each distinct unit, and solves each distinct block, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
+from typing import Protocol
+
+import numpy as np
+
+from iossim.base.errors import ScheduleError
+from iossim.cost.model import CostModel
+from iossim.cost.path import START, price_path
+from iossim.ir.network import Block, Network
+from iossim.schedule.batch import StageBatch
+from iossim.schedule.planned_stage import PlannedStage
+from iossim.schedule.problem import MAX_UNITS, ScheduleProblem, bits
+from iossim.schedule.strategy import Strategy
+from iossim.search.assemble import block_lower_bound_us
+from iossim.search.ios import Solution, solve
+from iossim.search.memo import SearchMemo
+from iossim.search.merges import no_merges, price_merges
+from iossim.search.options import SearchOptions
+
+#: A schedule that took more prices to find than this is not found anew for each graph that differs by a step.
+MANY = 3_000
+
+
+class GraphCost(Protocol):
+    """Microseconds of a network; ``inf`` for one that cannot run."""
+
+    def us(self, network: Network) -> float: ...
+
+    def at_least_us(self, network: Network) -> float:
+        """Never more than :meth:`us`, and cheaper to tell where that is dear."""
+        ...
+
+    def near_us(self, network: Network, like: Network) -> float:
+        """:meth:`us`; or, where that is dear and known of ``like``, from which the network differs little, about as much and never less."""
+        ...
+
+
+@dataclass(eq=False)
+class UnitPrices:
+    """What each unit takes as a stage of its own; units of equal signatures are priced once."""
+
+    cost_model: CostModel
+    _known_us: dict[str, float] = field(default_factory=dict, repr=False)
+
+    def of(self, network: Network) -> list[float]:
+        """Microseconds of each unit of the network. All new ones are asked for together."""
+        new = {
+            signature: unit for unit, signature in enumerate(network.signatures) if signature not in self._known_us
+        }
+        for units in _runs(sorted(new.values()), MAX_UNITS):
+            problem = ScheduleProblem.of_block(network, Block("units", units))
+            alone = np.left_shift(np.uint64(1), np.arange(len(units), dtype=np.uint64))
+            prices = self.cost_model.price_stages(StageBatch.concurrent(problem, alone))
+            self._known_us |= zip(problem.signatures, prices.tolist(), strict=True)
+        return [self._known_us[signature] for signature in network.signatures]
+
+
+@dataclass(eq=False)
+class SumOfOperators:
+    """The units one after another: what MetaFlow and TASO minimise, and what the ``sequential`` schedule takes."""
+
+    cost_model: CostModel
+    units: UnitPrices = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.units = UnitPrices(self.cost_model)
+
+    def us(self, network: Network) -> float:
+        between_us = self.cost_model.price_boundary(False, False) * (len(network.units) - 1)
+        return float(sum(self.units.of(network))) + between_us
+
+    def at_least_us(self, network: Network) -> float:
+        return self.us(network)
+
+    def near_us(self, network: Network, like: Network) -> float:
+        return self.us(network)
+
+
+@dataclass(eq=False)
+class CriticalPath:
+    """The longest way through the units: what a device would take that runs anything beside anything for nothing."""
+
+    cost_model: CostModel
+    units: UnitPrices = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.units = UnitPrices(self.cost_model)
+
+    def us(self, network: Network) -> float:
+        done_us: list[float] = []
+        for before, unit_us in zip(network.predecessors, self.units.of(network), strict=True):
+            done_us.append(max((done_us[unit] for unit in before), default=0.0) + unit_us)
+        return max(done_us)
+
+    def at_least_us(self, network: Network) -> float:
+        return self.us(network)
+
+    def near_us(self, network: Network, like: Network) -> float:
+        return self.us(network)
+
+
+@dataclass(eq=False)
+class OptimalSchedule:
+    """The network's schedule by IOS, by default ``ios-both``. Blocks that were in an earlier network are not solved again.
+
+    A schedule whose blocks were pruned or split, since they are too large to be solved as a whole, counts as it is.
+    """
+
+    cost_model: CostModel
+    options: SearchOptions = field(default_factory=SearchOptions)
+    concurrent: bool = True
+    merge: bool = True
+    _memo: SearchMemo = field(init=False, repr=False)
+    #: The stages of networks that are solved, by hash of the graph.
+    _known: dict[str, Transferred] = field(default_factory=dict, repr=False)
+    _bounds: dict[tuple[str, bool], float] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        self._memo = SearchMemo(self.cost_model)
+
+    def us(self, network: Network) -> float:
+        try:
+            problems = _problems(network)
+            found = solve(
+                problems,
+                self.cost_model,
+                self.options,
+                concurrent=self.concurrent,
+                merge=self.merge,
+                memo=self._memo,
+            )
+        except ScheduleError:
+            return inf  # a unit that the cost model has no price for
+        if not found.complete:
+            raise KeyboardInterrupt
+        self._known[network.graph.hash] = Transferred.of(network, problems, found)
+        return found.cost_us
+
+    def near_us(self, network: Network, like: Network) -> float:
+        """What the stages of ``like`` take, transferred, where it took more than :data:`MANY` prices to find them."""
+        known = self._known.get(like.graph.hash)
+        if known is None or known.prices <= MANY:
+            return self.us(network)
+        total_us, leaving = 0.0, START
+        for problem in _problems(network):
+            stages = known.stages(problem, network)
+            if not all(self._forms(problem, stage) for stage in stages):
+                return self.us(network)
+            path = price_path(problem, stages, self.cost_model, leaving)
+            total_us, leaving = path.cost_us(total_us), path.leaving
+        return total_us
+
+    def _forms(self, problem: ScheduleProblem, stage: PlannedStage) -> bool:
+        if stage.strategy is Strategy.MERGE or stage.mask.bit_count() == 1:
+            return True
+        return self.concurrent and self.options.space.holds(problem, stage.mask)
+
+    def at_least_us(self, network: Network) -> float:
+        """The bounds of its blocks (critical path; least work over capacity); 0 where the cost model knows none."""
+        return sum(
+            self._block_at_least_us(problem, first=not index) for index, problem in enumerate(_problems(network))
+        )
+
+    def _block_at_least_us(self, problem: ScheduleProblem, first: bool) -> float:
+        key = problem.key, first
+        if key not in self._bounds:
+            most = self.options.space.max_groups or len(problem)
+            merges = price_merges(problem, self.cost_model, most) if self.merge else no_merges()
+            found = block_lower_bound_us(problem, merges, self.cost_model, self.concurrent, first)
+            self._bounds[key] = found or 0.0
+        return self._bounds[key]
+
+
+@dataclass(frozen=True, eq=False)
+class Transferred:
+    """In which stage of a network's schedule each value is made, to run much the same stages of another network.
+
+    ``stage_of``: by value. ``merged`` are the values that merged stages make, by stage. ``prices``: how many it took to find them.
+    """
+
+    stage_of: Mapping[str, int]
+    merged: Mapping[int, frozenset[str]]
+    prices: int
+
+    @staticmethod
+    def of(network: Network, problems: Sequence[ScheduleProblem], found: Solution) -> Transferred:
+        stage_of: dict[str, int] = {}
+        merged: dict[int, frozenset[str]] = {}
+        planned = [(problem, stage) for problem, plan in zip(problems, found.plans, strict=True) for stage in plan]
+        for number, (problem, stage) in enumerate(planned, 1):
+            made = [value for unit in bits(stage.mask) for value in network.units[problem.units[unit]].outputs]
+            stage_of.update(dict.fromkeys(made, number))
+            if stage.strategy is Strategy.MERGE:
+                merged[number] = frozenset(made)
+        return Transferred(stage_of, merged, found.priced_stages)
+
+    def stages(self, problem: ScheduleProblem, network: Network) -> list[PlannedStage]:
+        """Stages of a block of the other network: a unit runs when what it makes was made, or with the first that reads what is new;
+        and not before what it reads."""
+        outputs = [network.units[unit].outputs for unit in problem.units]
+        wanted: list[int | None] = [
+            max((self.stage_of[value] for value in own if value in self.stage_of), default=None) for own in outputs
+        ]
+        for unit in reversed(range(len(problem))):
+            if wanted[unit] is None:
+                after = (wanted[reader] for reader in bits(int(problem.successors[unit])))
+                wanted[unit] = min((each for each in after if each is not None), default=None)
+        members: dict[int, int] = {}
+        number: list[int] = []
+        for unit, own in enumerate(wanted):
+            before = max((number[each] for each in bits(int(problem.predecessors[unit]))), default=0)
+            number.append(max(before, own or 0))
+            members[number[unit]] = members.get(number[unit], 0) | 1 << unit
+        planned = []
+        for stage, mask in sorted(members.items()):
+            made = frozenset(value for unit in bits(mask) for value in outputs[unit])
+            strategy = Strategy.MERGE if self.merged.get(stage) == made else Strategy.CONCURRENT
+            planned.append(PlannedStage(mask, strategy))
+        return planned
+
+
+def _problems(network: Network) -> list[ScheduleProblem]:
+    return [ScheduleProblem.of_block(network, block) for block in network.blocks]
+
+
+def _runs(units: Sequence[int], most: int) -> Iterator[tuple[int, ...]]:
+    for begin in range(0, len(units), most):
+        yield tuple(units[begin : begin + most])

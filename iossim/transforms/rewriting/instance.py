@@ -1,0 +1,209 @@
+"""A rule at concrete shapes: both its sides as graphs of the same inputs, with outputs in the same order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from iossim.base.errors import GraphError
+from iossim.ir.constants import ArrayConstant
+from iossim.ir.graph import Graph, Node
+from iossim.ir.types import DType, TensorType
+from iossim.transforms.rewriting.expression import Binding, Expression, IsConstant, Shape
+from iossim.transforms.rewriting.make import (
+    NotMadeError,
+    Zeros,
+    filled_array,
+    holds,
+    left_out_shape,
+    make_op,
+    operands,
+)
+from iossim.transforms.rewriting.rule import PatternOp, Rule
+
+#: What an input of a rule is in one instance: the shape of a tensor, None where it is left out, the shapes of a ``*rest``.
+InputShape = tuple[int, ...] | None | tuple[tuple[int, ...], ...]
+InputType = TensorType | None | tuple[TensorType, ...]
+
+
+class ConditionFailsError(NotMadeError):
+    """Shapes and attributes that a condition of the rule excludes."""
+
+
+@dataclass(frozen=True)
+class Instance:
+    """``source`` and ``target`` compute, in the order of the rule's ``outputs``, what the rule says is equal.
+
+    A ``*rest`` of tensors is the inputs ``rest.0``, ``rest.1``, ... of the graphs.
+    """
+
+    attributes: Mapping[str, Any]
+    types: Mapping[str, InputType]
+    source: Graph
+    target: Graph
+
+
+def instantiate(
+    rule: Rule, attributes: Mapping[str, Any], shapes: Mapping[str, InputShape], dtype: DType = DType.FLOAT64
+) -> Instance | None:
+    """A rule with its attribute variables and the shapes of its inputs given; None where a side cannot take these, where the
+    sides have other shapes, or where a condition fails.
+    """
+    try:
+        placed = place(rule, attributes, shapes, dtype)
+        return Instance(placed.attributes, placed.types, placed.source, placed.target())
+    except NotMadeError:
+        return None
+
+
+@dataclass(frozen=True)
+class Placed:
+    """The source of a rule at concrete shapes, where the conditions on it hold. ``binding`` has the shapes of all its tensors."""
+
+    rule: Rule
+    attributes: Mapping[str, Any]
+    types: Mapping[str, InputType]
+    source: Graph
+    binding: Binding
+    dtype: DType
+
+    def target(self) -> Graph:
+        """The other side. Raises ConditionFailsError where a condition on what it makes fails, and NotMadeError, which says why,
+        where it cannot take the shapes or would make others than the source.
+        """
+        side = Side(self.rule, self.types, self.binding, self.dtype)
+        for name, filled in self.rule.filled:
+            side.add_constant(name, filled_array(filled, side.binding))
+        graph = side.graph(self.rule.target, [name for _, name in self.rule.outputs])
+        if not holds(self.rule.conditions, side.binding):
+            raise ConditionFailsError("a condition of the rule does not hold")
+        for (source, target), made, by in zip(self.rule.outputs, self.source.outputs, graph.outputs, strict=True):
+            if self.source.types[made] != graph.types[by]:
+                raise NotMadeError(
+                    f"{source} is {list(self.source.types[made].shape)}, but {target}, which replaces it, is "
+                    f"{list(graph.types[by].shape)}"
+                )
+        return graph
+
+
+def place(
+    rule: Rule, attributes: Mapping[str, Any], shapes: Mapping[str, InputShape], dtype: DType = DType.FLOAT64
+) -> Placed:
+    """The source at these shapes. Raises ConditionFailsError where a condition on it fails, NotMadeError where it cannot take them.
+
+    All tensors are taken for constants: whether they are known before the network runs says nothing of their values.
+    """
+    types = {name: _type(shapes[name], name in rule.rests, dtype) for name in rule.inputs}
+    constants = frozenset((*rule.inputs, *rule.made_by_source))
+    side = Side(rule, types, Binding(attributes, {}, constants), dtype)
+    graph = side.graph(rule.source, [name for name, _ in rule.outputs])
+    conditions = [each for each in rule.conditions if _tensors(each) <= set(side.shapes)]
+    if not holds(conditions, side.binding):
+        raise ConditionFailsError("a condition of the rule does not hold")
+    return Placed(rule, dict(attributes), types, graph, side.binding, dtype)
+
+
+class Side:
+    """One side of a rule as it becomes a graph, op by op. ``binding`` has the shapes of what is there already."""
+
+    def __init__(self, rule: Rule, types: Mapping[str, InputType], known: Binding, dtype: DType) -> None:
+        self._rule, self._dtype = rule, dtype
+        self.shapes = dict(known.shapes)
+        self.binding = Binding(known.attributes, self.shapes, known.constants)
+        self._values: dict[str, str | tuple[str, ...] | None] = {}
+        self._inputs: dict[str, TensorType] = {}
+        self._types: dict[str, TensorType] = {}
+        self._constants: dict[str, ArrayConstant] = {}
+        self._nodes: list[Node] = []
+        for name, value in types.items():
+            self.add_input(name, value)
+
+    def add_input(self, name: str, value: InputType) -> None:
+        if value is None:
+            self._values[name] = None
+            return
+        if isinstance(value, tuple):
+            added = {f"{name}.{index}": each for index, each in enumerate(value)}
+            self._values[name] = tuple(added)
+        else:
+            added = {name: value}
+            self._values[name] = name
+            self.shapes[name] = value.shape
+        self._inputs |= added
+        self._types |= added
+
+    def add_constant(self, name: str, array: np.ndarray[Any, np.dtype[np.float64]]) -> None:
+        constant = ArrayConstant(array.astype(self._dtype.numpy))
+        self._constants[name] = constant
+        self._values[name], self._types[name], self.shapes[name] = name, constant.type, constant.type.shape
+
+    def graph(self, ops: Iterable[PatternOp], outputs: Iterable[str]) -> Graph:
+        """The ops of a pattern as a graph; raises NotMadeError where one does not take what it reads."""
+        try:
+            for op in ops:
+                self.add(op)
+            made = [self._values[name] for name in outputs]
+            if not all(isinstance(name, str) for name in made):
+                raise NotMadeError("an output is left out")
+            return Graph.create(self._inputs, made, self._nodes, self._constants)  # type: ignore[arg-type]
+        except NotMadeError:
+            raise
+        except GraphError as error:
+            raise NotMadeError(str(error)) from None
+
+    def add(self, pattern: PatternOp) -> None:
+        """Add an op whose operands are there; raises GraphError where it does not take them."""
+        reads = operands(pattern, self._values)
+        if reads is None:
+            self._values |= dict.fromkeys(pattern.outputs)
+            return
+        op = make_op(pattern, self.binding)
+        inputs = tuple(self._zeros(each.tensor) if isinstance(each, Zeros) else each for each in reads)
+        try:
+            made = op.infer([self._types[name] for name in inputs])
+        except (TypeError, ValueError, IndexError) as error:  # a number where it wants a tuple, or a tuple too short
+            raise NotMadeError(f"{pattern}: its attributes are of the wrong kind: {error}") from None
+        if len(made) != len(pattern.outputs):
+            raise NotMadeError(f"{pattern} makes {len(made)} outputs")
+        for name, value in zip(pattern.outputs, made, strict=True):
+            if min(value.shape, default=1) < 1:
+                raise NotMadeError(f"{pattern} would make an empty tensor")
+            self._values[name], self._types[name], self.shapes[name] = name, value, value.shape
+        self._nodes.append(Node(pattern.outputs[0], op, inputs, pattern.outputs))
+        for name in self._rule.optional:
+            if name not in self.shapes and name in self._values:
+                self._remember_left_out(name)
+
+    def _remember_left_out(self, name: str) -> None:
+        """Once its reader is made, the shape of what was left out is known to expressions."""
+        try:
+            self.shapes[name] = left_out_shape(self._rule, name, self.shapes)
+        except KeyError:
+            return
+
+    def _zeros(self, tensor: str) -> str:
+        if tensor not in self._constants:
+            if tensor not in self.shapes:
+                raise NotMadeError(f"{tensor} is left out, and nothing says the shape of the zeros it stands for")
+            name = tensor
+            self._constants[name] = ArrayConstant(np.zeros(self.shapes[tensor], self._dtype.numpy))
+            self._types[name] = self._constants[name].type
+        return tensor
+
+
+def _type(shape: InputShape, is_rest: bool, dtype: DType) -> InputType:
+    if shape is None:
+        return None
+    if is_rest:
+        return tuple(TensorType(each, dtype) for each in shape if isinstance(each, tuple))
+    return TensorType(tuple(size for size in shape if isinstance(size, int)), dtype)
+
+
+@cache
+def _tensors(expression: Expression) -> frozenset[str]:
+    """The tensors whose shapes an expression reads."""
+    return frozenset(part.tensor for part in expression.walk() if isinstance(part, Shape | IsConstant))

@@ -1,0 +1,375 @@
+"""Where a rule applies: its source found in a graph.
+
+A match gives each op of the source a node of its own, each tensor a value and each attribute variable a value, so that all agree
+and the conditions on them hold. What is inside a match may be read outside it too: applying the rule then leaves it there.
+
+The search goes from one op of the source to the next along tensors that are bound already, so that there is mostly one node to
+try; the first op tries the nodes of its kind. With ``touched``, each op in turn is the first, on the touched nodes alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, dataclass, fields
+from functools import lru_cache
+from itertools import combinations, pairwise, permutations
+from typing import Any, Protocol
+
+from iossim.ir.constants import Constant
+from iossim.ir.graph import Node
+from iossim.ir.op import op_class
+from iossim.ir.types import TensorType
+from iossim.transforms.rewriting.expression import (
+    Binding,
+    Expression,
+    ExpressionError,
+    IsConstant,
+    Literal,
+    Shape,
+    Variable,
+    evaluate,
+)
+from iossim.transforms.rewriting.make import holds, left_out_shape
+from iossim.transforms.rewriting.rule import PatternOp, Rule, is_optional, is_rest, tensor_of
+
+#: What a tensor of a rule is in a graph: a value, None where it is left out, the values of a ``*rest``.
+Value = str | None | tuple[str, ...]
+
+#: Kinds whose operands may come in any order.
+COMMUTATIVE = frozenset({"add", "mul"})
+
+
+class Matchable(Protocol):
+    """What matching reads: a :class:`~iossim.ir.graph.Graph`, or an e-graph, in which a value may be made by several nodes."""
+
+    @property
+    def nodes(self) -> tuple[Node, ...]: ...
+
+    @property
+    def types(self) -> Mapping[str, TensorType]: ...
+
+    @property
+    def constants(self) -> Mapping[str, Constant]: ...
+
+    @property
+    def position(self) -> Mapping[str, int]: ...
+
+    @property
+    def of_kind(self) -> Mapping[str, tuple[Node, ...]]: ...
+
+    @property
+    def consumers(self) -> Mapping[str, tuple[Node, ...]]: ...
+
+    def makers(self, value: str) -> tuple[Node, ...]: ...
+
+
+@dataclass(frozen=True)
+class Match:
+    """A place where a rule applies: ``nodes`` names the node of each source op, in order; ``tensors`` and ``attributes`` say what
+    the inputs and tensors of the source and its attribute variables stand for there."""
+
+    rule: Rule
+    nodes: tuple[str, ...]
+    tensors: Mapping[str, Value]
+    attributes: Mapping[str, Any]
+
+
+def find_matches(graph: Matchable, rule: Rule, touched: frozenset[str] | None = None) -> tuple[Match, ...]:
+    """All places where the source of a rule is found and its conditions on it hold, in the order of the nodes.
+
+    With ``touched``, only those that contain one of these nodes. Of places with the same nodes and the same result one is
+    listed. A condition on a tensor of the target is left for the application.
+    """
+    plan = _plan(rule)
+    position = graph.position
+    if not plan.kinds <= graph.of_kind.keys():
+        return ()
+    found: dict[tuple[object, ...], _Partial] = {}
+    if touched is None:
+        starts = [(plan.orders[0], node) for node in graph.of_kind[rule.source[0].kind]]
+    else:
+        nodes = [graph.nodes[position[name]] for name in touched if name in position]
+        starts = [
+            (order, node) for order in plan.orders for node in nodes if node.op.kind == rule.source[order[0]].kind
+        ]
+    for order, node in starts:
+        for partial in _extended(graph, plan, _Partial({}, {}, {}), order, node):
+            found.setdefault(partial.key(rule), partial)
+    matches = []
+    for partial in found.values():
+        match = Match(rule, tuple(node.name for node in partial.ordered()), partial.tensors, partial.attributes)
+        if _holds(graph, plan, match, partial.ordered()):
+            matches.append(match)
+    matches.sort(
+        key=lambda match: (
+            [position[name] for name in match.nodes],
+            [str(match.tensors[name]) for name in rule.inputs],
+        )
+    )
+    return _each_once(graph, matches)
+
+
+@dataclass(frozen=True, slots=True)
+class _PlannedOp:
+    """A source op, read once: attributes that are numbers, that bind variables, and that must have a value."""
+
+    pattern: PatternOp
+    fixed: tuple[tuple[str, Any], ...]
+    bound: tuple[tuple[str, str], ...]
+    computed: tuple[tuple[str, Expression], ...]
+    operands: tuple[str, ...]
+    maker: tuple[int, ...]  # for each operand the source op that makes it, or -1
+
+
+@dataclass(frozen=True)
+class _Plan:
+    ops: tuple[_PlannedOp, ...]
+    #: For each op an order of all that begins with it, each along tensors of those before where that is possible.
+    orders: tuple[tuple[int, ...], ...]
+    conditions: tuple[Expression, ...]
+    kinds: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Partial:
+    """What is bound so far. Dictionaries are never changed."""
+
+    nodes: dict[int, Node]
+    tensors: dict[str, Value]
+    attributes: dict[str, Any]
+
+    def ordered(self) -> list[Node]:
+        return [self.nodes[index] for index in range(len(self.nodes))]
+
+    def key(self, rule: Rule) -> tuple[object, ...]:
+        return (*(node.name for node in self.ordered()), *(self.tensors[name] for name in rule.inputs))
+
+
+@lru_cache(maxsize=4096)
+def _plan(rule: Rule) -> _Plan:
+    made_by = {output: index for index, op in enumerate(rule.source) for output in op.outputs}
+    ops = tuple(_planned(op, made_by) for op in rule.source)
+    known = {*rule.inputs, *rule.made_by_source}
+    conditions = tuple(each for each in rule.conditions if _tensors_of(each) <= known)
+    orders = tuple(_order(rule, first) for first in range(len(ops)))
+    return _Plan(ops, orders, conditions, frozenset(op.kind for op in rule.source))
+
+
+def _planned(op: PatternOp, made_by: Mapping[str, int]) -> _PlannedOp:
+    given = dict(op.attributes)
+    fixed, bound, computed = [], [], []
+    for field in fields(op_class(op.kind)):
+        value = given.get(field.name)
+        if isinstance(value, Variable):
+            bound.append((field.name, value.name))
+        elif isinstance(value, Literal):
+            fixed.append((field.name, value.value))
+        elif value is not None:
+            computed.append((field.name, value))
+        elif field.default is not MISSING:
+            fixed.append((field.name, field.default))
+    operands = tuple(tensor_of(each) for each in op.inputs)
+    return _PlannedOp(
+        op, tuple(fixed), tuple(bound), tuple(computed), operands, tuple(made_by.get(name, -1) for name in operands)
+    )
+
+
+def _order(rule: Rule, first: int) -> tuple[int, ...]:
+    """All source ops from ``first`` on: next always one that makes or reads what is bound, of those the earliest."""
+    tensors = [{*op.outputs, *map(tensor_of, op.inputs)} for op in rule.source]
+    order, known = [first], set(tensors[first])
+    while len(order) < len(tensors):
+        rest = [index for index in range(len(tensors)) if index not in order]
+        following = next((index for index in rest if not known.isdisjoint(tensors[index])), rest[0])
+        order.append(following)
+        known |= tensors[following]
+    return tuple(order)
+
+
+def _tensors_of(expression: Expression) -> set[str]:
+    return {part.tensor for part in expression.walk() if isinstance(part, Shape | IsConstant)}
+
+
+def _extended(
+    graph: Matchable, plan: _Plan, partial: _Partial, order: tuple[int, ...], node: Node
+) -> Iterator[_Partial]:
+    """All ways to go on from ``partial`` with ``node`` for the first op of ``order``."""
+    index = order[0]
+    for bound in _bound(graph, plan, partial, index, node):
+        if len(order) == 1:
+            yield bound
+            continue
+        for following in _candidates(graph, plan, bound, order[1]):
+            yield from _extended(graph, plan, bound, order[1:], following)
+
+
+def _candidates(graph: Matchable, plan: _Plan, partial: _Partial, index: int) -> tuple[Node, ...]:
+    """The nodes that an op may be, as far as the tensors that are bound tell; each once, in order."""
+    op = plan.ops[index]
+    for output in op.pattern.outputs:
+        value = partial.tensors.get(output)
+        if isinstance(value, str):
+            return graph.makers(value)
+    fewest: tuple[Node, ...] | None = None
+    for name in op.operands:
+        value = partial.tensors.get(name)
+        for each in (value,) if isinstance(value, str) else value or ():
+            readers = graph.consumers[each]
+            if fewest is None or len(readers) < len(fewest):
+                fewest = readers
+    return graph.of_kind.get(op.pattern.kind, ()) if fewest is None else fewest
+
+
+def _bound(graph: Matchable, plan: _Plan, partial: _Partial, index: int, node: Node) -> Iterator[_Partial]:
+    """``partial`` with one more op, in each way that its operands may be assigned."""
+    op = plan.ops[index]
+    if node.op.kind != op.pattern.kind or len(node.outputs) != len(op.pattern.outputs):
+        return
+    if any(node is other for other in partial.nodes.values()):
+        return
+    if any(getattr(node.op, name) != value for name, value in op.fixed):
+        return
+    attributes = partial.attributes
+    for name, variable in op.bound:
+        value = getattr(node.op, name)
+        if variable not in attributes:
+            attributes = {**attributes, variable: value}
+        elif attributes[variable] != value:
+            return
+    outputs: dict[str, Value] = dict(zip(op.pattern.outputs, node.outputs, strict=True))
+    if any(partial.tensors.get(name, value) != value for name, value in outputs.items()):
+        return
+    for operands in _assignments(op.pattern, node.inputs):
+        tensors = {**partial.tensors, **outputs}
+        fits = True
+        for name, value, maker in zip(op.operands, operands, op.maker, strict=True):
+            known = tensors.setdefault(name, value)
+            fits = known == value and (maker < 0 or _may_make(graph, plan, maker, name, value))
+            if not fits:
+                break
+        if fits:
+            yield _Partial({**partial.nodes, index: node}, tensors, attributes)
+
+
+def _may_make(graph: Matchable, plan: _Plan, maker: int, name: str, value: Value) -> bool:
+    """Whether a value is the right output of a node of the right kind, for a tensor that the source makes."""
+    pattern = plan.ops[maker].pattern
+    place = pattern.outputs.index(name)
+    return isinstance(value, str) and any(
+        node.op.kind == pattern.kind and place < len(node.outputs) and node.outputs[place] == value
+        for node in graph.makers(value)
+    )
+
+
+def _assignments(pattern: PatternOp, values: tuple[str, ...]) -> Iterator[tuple[Value, ...]]:
+    """Every way in which the operands of a pattern may stand for the inputs of a node."""
+    operands = pattern.inputs
+    rests = sum(map(is_rest, operands))
+    orders = [values]
+    if pattern.kind in COMMUTATIVE:
+        # What goes to a rest keeps its order.
+        chosen = permutations(range(len(values)), min(len(operands) - rests, len(values)))
+        places = [(*some, *(place for place in range(len(values)) if place not in some)) for some in chosen]
+        orders = list(dict.fromkeys(tuple(values[place] for place in each) for each in places))
+    if rests:
+        cut_last = pattern.kind in COMMUTATIVE
+        for order in orders:
+            for lengths in _lengths(len(values) - len(operands) + rests, rests):
+                yield _cut(order, operands, lengths, cut_last)
+        return
+    lacking = len(operands) - len(values)
+    if lacking == 0 or (lacking > 0 and all(map(is_optional, operands[len(values) :]))):
+        for order in orders:
+            yield (*order, *[None] * lacking)
+
+
+def _cut(
+    values: tuple[str, ...], operands: tuple[str, ...], lengths: tuple[int, ...], rests_last: bool
+) -> tuple[Value, ...]:
+    """What each operand stands for if the rests among them have these lengths; their values may stand behind all others."""
+    found: list[Value] = [None] * len(operands)
+    begin, remaining = 0, iter(lengths)
+    places = range(len(operands))
+    for place in sorted(places, key=lambda place: is_rest(operands[place])) if rests_last else places:
+        rest = is_rest(operands[place])
+        end = begin + (next(remaining) if rest else 1)
+        found[place] = values[begin:end] if rest else values[begin]
+        begin = end
+    return tuple(found)
+
+
+def _lengths(total: int, parts: int) -> Iterator[tuple[int, ...]]:
+    """All ways to write ``total`` as a sum of ``parts`` numbers in order, none negative."""
+    for bars in combinations(range(total + parts - 1), parts - 1) if total >= 0 else ():
+        ends = (-1, *bars, total + parts - 1)
+        yield tuple(after - before - 1 for before, after in pairwise(ends))
+
+
+def binding_of(graph: Matchable, match: Match) -> Binding:
+    """What names in expressions of the rule stand for at a place, as far as its source goes."""
+    shapes = {name: graph.types[value].shape for name, value in match.tensors.items() if isinstance(value, str)}
+    constants = set()
+    for name, value in match.tensors.items():
+        if value is None:
+            constants.add(name)
+            shapes[name] = left_out_shape(match.rule, name, shapes)
+        elif all(each in graph.constants for each in ((value,) if isinstance(value, str) else value)):
+            constants.add(name)
+    return Binding(match.attributes, shapes, frozenset(constants))
+
+
+def _holds(graph: Matchable, plan: _Plan, match: Match, nodes: list[Node]) -> bool:
+    """Whether attributes that are computed have the value that the nodes have, and the conditions on the source hold."""
+    if not plan.conditions and not any(op.computed for op in plan.ops):
+        return True
+    binding = binding_of(graph, match)
+    try:
+        for op, node in zip(plan.ops, nodes, strict=True):
+            if any(getattr(node.op, name) != evaluate(value, binding) for name, value in op.computed):
+                return False
+    except ExpressionError:
+        return False
+    return holds(plan.conditions, binding)
+
+
+def _each_once(graph: Matchable, matches: list[Match]) -> tuple[Match, ...]:
+    """The first of the matches with the same nodes whose results are the same."""
+    alike: dict[frozenset[str], list[Match]] = {}
+    for match in matches:
+        alike.setdefault(frozenset(match.nodes), []).append(match)
+    repeated: set[int] = set()
+    for group in alike.values():
+        seen: set[object] = set()
+        for match in group if len(group) > 1 else ():
+            result = _result(graph, match)
+            if result in seen:
+                repeated.add(id(match))
+            seen.add(result)
+    return tuple(match for match in matches if id(match) not in repeated)
+
+
+def _result(graph: Matchable, match: Match) -> object:
+    """What a match would make of each value that it replaces, as nested tuples: equal ones are the same computation."""
+    rule = match.rule
+    binding = binding_of(graph, match)
+    made: dict[str, object] = {name: value for name, value in match.tensors.items() if name in rule.inputs}
+    made |= {
+        name: ("filled", str(filled.identity), filled.value, _value(filled.shape, binding, match))
+        for name, filled in rule.filled
+    }
+    for op in rule.target:
+        read = [made[name] for name in map(tensor_of, op.inputs)]
+        if op.kind in COMMUTATIVE:
+            read.sort(key=str)
+        attributes = tuple((name, _value(value, binding, match)) for name, value in op.attributes)
+        whole = (op.kind, attributes, *read)
+        made |= {name: (place, whole) for place, name in enumerate(op.outputs)}
+    return tuple(sorted(((match.tensors[source], made[target]) for source, target in rule.outputs), key=str))
+
+
+def _value(expression: Expression, binding: Binding, match: Match) -> object:
+    """The value of an expression; of one that reads a tensor of the target, something that no other match has."""
+    try:
+        return evaluate(expression, binding)
+    except ExpressionError:
+        return (str(expression), match.nodes, tuple(map(str, match.tensors.values())))

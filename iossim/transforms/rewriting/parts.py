@@ -1,0 +1,258 @@
+"""The search of a large network in parts, one after another (MetaFlow, section 5: flow-based graph split).
+
+A part is searched as a network of its own. What is found there is done again in the whole, and in every part that looks the same.
+Then the seams: at places that a cut broke, two neighbouring parts are searched together, from these places on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from iossim.ir.graph import Graph, Node
+from iossim.ir.network import Network
+from iossim.models.passes.single_block import units_alone
+from iossim.transforms.rewriting.application import ReplayError, Step, apply, match_of
+from iossim.transforms.rewriting.backtracking import (
+    AHEAD,
+    ALPHA,
+    Candidate,
+    Found,
+    Meter,
+    RewriteBudget,
+    RewriteProgress,
+    Search,
+    cheaper,
+    check_alpha,
+    ignore,
+)
+from iossim.transforms.rewriting.graph_costs import GraphCost
+from iossim.transforms.rewriting.matching import find_matches
+from iossim.transforms.rewriting.rewritten import rewritten_network
+from iossim.transforms.rewriting.rule import Rule
+from iossim.transforms.rewriting.splitting import MOST_OPS, split
+
+#: What proposes graphs of a part, for the search of it to begin with.
+Proposes = Callable[[Network], Found]
+#: Of the budget, for the parts; the rest, and what they leave, is for the seams.
+_PARTS_SHARE = 0.9
+
+
+def search_in_parts(
+    network: Network,
+    rules: Sequence[Rule],
+    cost: GraphCost,
+    *,
+    alpha: float = ALPHA,
+    budget: RewriteBudget | None = None,
+    guides: Sequence[GraphCost] = (),
+    proposes: Proposes | None = None,
+    blocks_whole: bool = False,
+    most_ops: int = MOST_OPS,
+    progress: RewriteProgress = ignore,
+) -> Found:
+    """As :func:`~iossim.transforms.rewriting.backtracking.search`, in parts of up to ``most_ops`` ops; never worse than the network as it is.
+
+    The parts share the budget. Each is first searched under the costs of ``guides``; what is best there is a seed of the search under
+    ``cost``, and so is what is proposed for it. ``blocks_whole`` cuts between blocks alone, since the schedule of a part of a block says little of the whole.
+    """
+    check_alpha(alpha)
+    begun = Candidate(network, (), cost.us(network))
+    work = _PartSearch(
+        network, rules, cost, guides, proposes, alpha, Meter(budget or RewriteBudget()), progress, begun
+    )
+    try:
+        work.run(blocks_whole, most_ops)
+    except KeyboardInterrupt:
+        work.interrupted, work.complete = True, False
+    return Found(work.best, begun.cost_us, work.seen, work.expanded, work.complete, work.interrupted, work.matched)
+
+
+@dataclass(eq=False)
+class _PartSearch:
+    original: Network
+    rules: Sequence[Rule]
+    cost: GraphCost
+    guides: Sequence[GraphCost]
+    proposes: Proposes | None
+    alpha: float
+    meter: Meter
+    progress: RewriteProgress
+    best: Candidate
+    seen: int = 1
+    expanded: int = 0
+    complete: bool = True
+    interrupted: bool = False
+    matched: bool = False
+    #: The searches of parts, by what these look like.
+    _known: dict[str, Search] = field(default_factory=dict)
+
+    def run(self, blocks_whole: bool, most_ops: int) -> None:
+        network = self.original
+        places = self._places(network.graph)
+        self.matched = bool(places)
+        if not places:
+            return
+        alone = [(unit,) for unit in range(len(network.units))]
+        together = [block.units for block in network.blocks] if blocks_whole else alone
+        parts = [units_alone(network, units, network.name) for units in split(network, together, places, most_ops)]
+        self._search(parts, _PARTS_SHARE if len(parts) > 1 else 1.0)
+        part_of: dict[str, int] = {}
+        for index, part in enumerate(parts):
+            part_of |= dict.fromkeys([node.name for node in part.graph.nodes], index)
+            part_of |= dict.fromkeys(self._keep(part), index)
+        for seam in range(len(parts) - 1):
+            self._join(seam, part_of)
+        self.complete = not self.interrupted and all(work.complete for work in self._known.values())
+
+    def _places(self, graph: Graph) -> list[tuple[str, ...]]:
+        return [match.nodes for rule in self.rules for match in find_matches(graph, rule)]
+
+    def _search(self, parts: Sequence[Network], share: float, focus: frozenset[str] | None = None) -> None:
+        """Search parts in turn, a graph of each, until ``share`` of the budget is spent; those that look alike once."""
+        distinct = {looks: part for part in parts if (looks := _looks(part, focus)) not in self._known}
+        seeds: dict[str, list[Candidate]] = {looks: [] for looks in distinct}
+        if self.proposes is not None and focus is None:
+            for looks, part in distinct.items():
+                seeds[looks] += self._proposed(part, self.proposes)
+        for number, cost in enumerate((*self.guides, self.cost), 1):
+            # Guides are cheap to ask; what they find further on are seeds.
+            ahead = 0 if self.guides and cost is self.cost else AHEAD
+            searches = {
+                looks: Search(part, self.rules, cost, alpha=self.alpha, seeds=seeds[looks], focus=focus, ahead=ahead)
+                for looks, part in distinct.items()
+            }
+            for looks, work in searches.items():
+                seeds[looks].append(work.best)
+            self._advance(list(searches.values()), share * number / (len(self.guides) + 1))
+            for looks, work in searches.items():
+                seeds[looks].append(work.best)
+        self._known |= searches
+
+    def _proposed(self, part: Network, proposes: Proposes) -> list[Candidate]:
+        if self.interrupted:
+            return []
+        found = proposes(part)
+        self.seen += found.seen - 1
+        self.interrupted = found.interrupted
+        return [found.best]
+
+    def _advance(self, searches: Sequence[Search], share: float) -> None:
+        going = deque(searches)
+        before = sum(work.seen for work in searches)
+        try:
+            while going and not self.interrupted and not self.meter.is_spent(self.expanded, share):
+                work = going.popleft()
+                if not work.complete:
+                    work.expand()
+                    self.expanded += 1
+                    going.append(work)
+                self.progress(self.seen + sum(work.seen for work in searches) - before, self.best.cost_us)
+        except KeyboardInterrupt:
+            self.interrupted = True
+        self.seen += sum(work.seen for work in searches) - before
+
+    def _keep(self, part: Network, focus: frozenset[str] | None = None) -> list[str]:
+        """Do in the best network so far what was found for a part, if it costs less then, as parts may that do not together.
+
+        Returns the names of the nodes that the part is made of then.
+        """
+        try:
+            whole, steps, names = _followed(self._known[_looks(part, focus)], part.graph, self.best, self.rules)
+        except ReplayError:
+            return []  # names that the part does not see led elsewhere
+        if steps != self.best.steps:
+            network = rewritten_network(self.original, whole)
+            self.best = cheaper(self.best, Candidate(network, steps, self.cost.us(network)))
+            self.progress(self.seen, self.best.cost_us)
+        return names
+
+    def _join(self, seam: int, part_of: dict[str, int]) -> None:
+        """Search two neighbouring parts together, from the places on that hold nodes of both."""
+        network = self.best.network
+        index_of: list[int] = []
+        for unit, reads in zip(network.units, network.predecessors, strict=True):
+            own = [part_of.get(node.name, 0) for node in network.unit_nodes(unit)]
+            index_of.append(max([*own, *(index_of[before] for before in reads)]))
+        units = [unit for unit, index in enumerate(index_of) if index in (seam, seam + 1)]
+        if not units:
+            return
+        part = units_alone(network, units, network.name)
+        across = [place for place in self._places(part.graph) if len({part_of.get(name, 0) for name in place}) > 1]
+        if not across:
+            return
+        focus = frozenset(name for place in across for name in place)
+        self._search([part], 1.0, focus)
+        before = {node.name: node for node in part.graph.nodes}
+        names = set(self._keep(part, focus))
+        # What is new may hold ops of both parts, so that it belongs to the later one.
+        changed = (node.name for node in self.best.network.graph.nodes if before.get(node.name) != node)
+        part_of |= dict.fromkeys(names.intersection(changed), seam + 1)
+
+
+def _looks(network: Network, focus: frozenset[str] | None) -> str:
+    """Equal for networks that are the same but for names and weights, node by node in order."""
+    graph = network.graph
+    numbers = {value: number for number, value in enumerate(_values(graph))}
+    lines = [f"{graph.types[value]} {value in graph.constants}" for value in numbers]
+    lines += [
+        f"{node.op.signature} {[numbers[value] for value in (*node.inputs, *node.outputs)]} "
+        f"{focus is None or node.name in focus}"
+        for node in graph.nodes
+    ]
+    lines += [f"{[unit.nodes for unit in network.units]} {[block.units for block in network.blocks]}"]
+    lines += [f"{[numbers[value] for value in (*graph.inputs, *graph.outputs)]}"]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def _values(graph: Graph) -> list[str]:
+    """All values, in the order in which the nodes name them."""
+    named = (value for node in graph.nodes for value in (*node.inputs, *node.outputs))
+    return list(dict.fromkeys((*graph.inputs, *named)))
+
+
+def _followed(
+    known: Search, part: Graph, best: Candidate, rules: Sequence[Rule]
+) -> tuple[Graph, tuple[Step, ...], list[str]]:
+    """The steps found for a part taken in the whole, where ``part`` looks as it did; raises ReplayError where that cannot be.
+
+    Both are rewritten side by side, so that what is new in one is known by its name in the other. Returns the whole, the steps to it, and
+    the names of the part's nodes in it.
+    """
+    whole, steps = best.network.graph, best.steps
+    named = {rule.name: rule for rule in rules}
+    graph = known.network.graph
+    nodes = {mine.name: its.name for mine, its in zip(graph.nodes, part.nodes, strict=True)}
+    values: dict[str, str] = dict(zip(_values(graph), _values(part), strict=True))
+    for step in known.best.steps:
+        rule = named[step.rule]
+        inputs = tuple(
+            tuple(values[each] for each in value) if isinstance(value, tuple) else value and values[value]
+            for value in step.inputs
+        )
+        there = replace(step, nodes=tuple(nodes[name] for name in step.nodes), inputs=inputs)
+        mine, its = match_of(graph, step, rule), match_of(whole, there, rule)
+        made = None if mine is None else apply(graph, mine)
+        made_there = None if its is None else apply(whole, its)
+        if made is None or made_there is None:
+            raise ReplayError(f"the rule {rule.name!r} does not apply at {', '.join(there.nodes)}")
+        nodes |= zip(_added(graph, made.graph), _added(whole, made_there.graph), strict=True)
+        for node in _changed(graph, made.graph):
+            # Where an input takes the place of an output, a part that returns it renames its maker, and the whole those who read it.
+            its_node = made_there.graph.nodes[made_there.graph.position[nodes[node.name]]]
+            values |= zip((*node.outputs, *node.inputs), (*its_node.outputs, *its_node.inputs), strict=True)
+        graph, whole, steps = made.graph, made_there.graph, (*steps, made_there.step)
+    return whole, steps, [nodes[node.name] for node in graph.nodes]
+
+
+def _added(before: Graph, after: Graph) -> Iterator[str]:
+    """The names of the nodes that are new, in order."""
+    return (node.name for node in after.nodes if node.name not in before.position)
+
+
+def _changed(before: Graph, after: Graph) -> Iterator[Node]:
+    """The nodes that are new, or read something else, in order."""
+    known = {node.name: node for node in before.nodes}
+    return (node for node in after.nodes if known.get(node.name) != node)

@@ -1,0 +1,91 @@
+"""A network of a rewritten graph: its units and blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+from iossim.ir.graph import Graph
+from iossim.ir.network import Block, Network, Unit, make_unit
+from iossim.models.passes.blocks import cut_blocks
+from iossim.models.passes.unit_fusion import UnitPolicy, unit_policy
+from iossim.schedule.problem import MAX_UNITS
+
+#: Those of the papers' figures first: where several make the units of a network, its author followed these.
+_POLICIES = ("conv-relu", "relu-sepconv", "fused", "none")
+
+
+def rewritten_network(original: Network, graph: Graph) -> Network:
+    """The network of a graph that rewriting made of ``original``'s.
+
+    Units of the original whose ops are all as they were stay as they are; the other ops are fused by the unit policy that makes
+    the most of the original's units. Blocks are cut anew, none with more units than the original was loaded with at most.
+    """
+    if graph is original.graph:
+        return original
+    kept = _untouched(original, graph)
+    policy = policy_like(original)
+    units = (*kept, *_fused(graph, kept, policy))
+    units = tuple(sorted(units, key=lambda unit: unit.nodes[-1]))
+    whole = Block("all", tuple(range(len(units))))
+    max_block = int(dict(original.source.options).get("max_block", MAX_UNITS))
+    return cut_blocks(replace(original, graph=graph, units=units, blocks=(whole,), notes=()), max_block)
+
+
+def _untouched(original: Network, graph: Graph) -> list[Unit]:
+    """The units whose ops are all there, and drain into their last op alone: then no units wait for each other in a circle."""
+    position = graph.position
+    kept = []
+    for unit in original.units:
+        nodes = original.unit_nodes(unit)
+        if all(node.name in position and graph.nodes[position[node.name]] == node for node in nodes):
+            same = make_unit(graph, unit.name, unit.kind, [position[node.name] for node in nodes])
+            last = graph.nodes[same.nodes[-1]]
+            if len(nodes) == 1 or set(same.outputs) <= set(last.outputs):
+                kept.append(same)
+    return kept
+
+
+@lru_cache(maxsize=16)
+def policy_like(network: Network) -> UnitPolicy:
+    """The policy that fuses most of the network's ops as the network has them; of equal ones the first."""
+    own = {unit.nodes for unit in network.units}
+
+    def alike(name: str) -> int:
+        units = {unit.nodes for unit in unit_policy(name)(network.graph)}
+        return sum(len(nodes) for nodes in own & units)
+
+    return unit_policy(max(_POLICIES, key=alike))
+
+
+def _fused(graph: Graph, kept: Sequence[Unit], policy: UnitPolicy) -> list[Unit]:
+    """The ops outside the units that are kept, fused by a policy that sees nothing else."""
+    taken = {node for unit in kept for node in unit.nodes}
+    nodes = [node for index, node in enumerate(graph.nodes) if index not in taken]
+    made = {value for node in nodes for value in node.outputs}
+    read = dict.fromkeys(value for node in nodes for value in node.inputs)
+    names = {node.name for node in nodes}
+    rest = Graph.create(
+        {value: graph.types[value] for value in read if value not in made and value not in graph.constants},
+        [
+            value
+            for node in nodes
+            for value in node.outputs
+            if value in graph.returned or any(reader.name not in names for reader in graph.consumers[value])
+        ],
+        nodes,
+        {value: graph.constants[value] for value in read if value in graph.constants},
+    )
+    used = {unit.name for unit in kept}
+    units = []
+    for unit in policy(rest):
+        name, number = unit.name, 1
+        while name in used:
+            number += 1
+            name = f"{unit.name}_{number}"
+        used.add(name)
+        units.append(
+            make_unit(graph, name, unit.kind, [graph.position[rest.nodes[node].name] for node in unit.nodes])
+        )
+    return units

@@ -1,0 +1,343 @@
+"""Equality saturation: all rules applied to all places at once, nothing taken away, and the cheapest graph taken out at the end (Y. Yang
+et al., Equality saturation for tensor graph superoptimization, MLSys 2021: TENSAT).
+
+The order of substitutions does not matter, and none has to pay at first. What it minimises has to be a sum over ops, so that the
+schedule is no such cost; the graph found under the sum is a seed for the search by schedules.
+
+Rules of several roots (two convolutions of one input) match as any other, their ops joined by what they share. Their
+results would join with their own operands again without end; TENSAT limits the rounds in which they apply. Here two ops of a
+match that do not read each other must not replace results of the same op, since no graph has both, and rounds and e-nodes are limited for all rules.
+
+An e-graph keeps no steps. They are found again by a search of graphs, guided by how far the ops of each are from those of the graph
+that was taken out; only what has steps is returned as found, since only that can be replayed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import inf
+from time import perf_counter
+
+from iossim.base.errors import GraphError
+from iossim.ir.network import Network
+from iossim.transforms.rewriting.backtracking import (
+    RELATIVE_TOLERANCE,
+    Candidate,
+    Found,
+    RewriteProgress,
+    Search,
+    cheaper,
+    ignore,
+)
+from iossim.transforms.rewriting.egraph import EGraph, Origin
+from iossim.transforms.rewriting.extraction import extract_cheapest, extract_greedily, extracted_graph
+from iossim.transforms.rewriting.graph_costs import SumOfOperators
+from iossim.transforms.rewriting.matching import Match, find_matches
+from iossim.transforms.rewriting.operator_prices import operator_prices
+from iossim.transforms.rewriting.replacement import Target
+from iossim.transforms.rewriting.rewritten import policy_like, rewritten_network
+from iossim.transforms.rewriting.rule import Rule, tensor_of
+
+
+@dataclass(frozen=True, slots=True)
+class SaturationLimits:
+    """``nodes``: e-nodes after which no more are made. ``branches``: of the solver. ``graphs``: expanded to find the steps at one place
+    again. ``seconds``: after which no other e-graph is begun, nor the solver goes on."""
+
+    nodes: int = 2000
+    rounds: int = 8
+    branches: int = 1000
+    graphs: int = 200
+    seconds: float = inf
+
+
+@dataclass(frozen=True, eq=False)
+class Saturated:
+    """What saturation found.
+
+    ``found.best`` has its steps; ``extracted`` is the best graph that was taken out, at its cost in us as a network. ``derived`` tells whether
+    they are the same. ``estimated_us`` and ``at_least_us`` are the cost of the extraction and its bound by the prices of pairs
+    (:mod:`iossim.transforms.rewriting.extraction`), in the last e-graph if there were several; ``nodes`` are its e-nodes. ``saturated``: no rule
+    makes anything new in it.
+    """
+
+    found: Found
+    extracted: Network
+    extracted_us: float
+    derived: bool
+    estimated_us: float
+    at_least_us: float
+    nodes: int
+    rounds: int
+    saturated: bool
+
+    @property
+    def gap(self) -> float:
+        """How much of the estimate the solver could not rule out; 0 where it is the least."""
+        return max(0.0, 1 - self.at_least_us / self.estimated_us) if self.estimated_us > 0 else 0.0
+
+
+def saturate(
+    network: Network,
+    rules: Sequence[Rule],
+    cost: SumOfOperators,
+    limits: SaturationLimits | None = None,
+    progress: RewriteProgress = ignore,
+) -> Saturated:
+    """The cheapest network that the rules make of this one, as far as the limits reach; never worse than it is.
+
+    Where a limit ended it, it begins again with what was found, as long as that is cheaper than before. KeyboardInterrupt ends it with
+    what the last e-graph gave that it was done with.
+    """
+    limits = limits or SaturationLimits()
+    started = perf_counter()
+    begun = Candidate(network, (), cost.us(network))
+    nothing = Found(begun, begun.cost_us, 1, 0, False, False, False)
+    result = Saturated(nothing, network, begun.cost_us, True, begun.cost_us, 0.0, 0, 0, False)
+    while not result.saturated:
+        best = result.found.best
+        left = limits.seconds - (perf_counter() - started)
+        if left <= 0:
+            break
+        try:
+            again = _saturated_once(network, best, rules, cost, replace(limits, seconds=left), progress)
+        except KeyboardInterrupt:
+            return replace(result, found=replace(result.found, complete=False, interrupted=True))
+        result = _continued(result, again)
+        if cheaper(best, result.found.best) is best:
+            break
+    return result
+
+
+def _continued(before: Saturated, again: Saturated) -> Saturated:
+    """What two e-graphs gave, of which the second began with what the first one found."""
+    found = replace(
+        again.found,
+        before_us=before.found.before_us,
+        seen=before.found.seen + again.found.seen - 1,
+        expanded=before.found.expanded + again.found.expanded,
+        complete=again.found.complete and not before.rounds,
+        matched=before.found.matched or again.found.matched,
+    )
+    kept = before if before.extracted_us < again.extracted_us else again
+    return replace(
+        again,
+        found=found,
+        extracted=kept.extracted,
+        extracted_us=kept.extracted_us,
+        derived=found.best.cost_us <= kept.extracted_us * (1 + RELATIVE_TOLERANCE),
+        rounds=before.rounds + again.rounds,
+    )
+
+
+def _saturated_once(
+    original: Network,
+    begun: Candidate,
+    rules: Sequence[Rule],
+    cost: SumOfOperators,
+    limits: SaturationLimits,
+    progress: RewriteProgress,
+) -> Saturated:
+    """One e-graph, of what was found before; steps are from the original."""
+    graph = begun.network.graph
+    egraph = EGraph(graph)
+    rounds, saturated, matched = grow(egraph, rules, limits, lambda: progress(1, begun.cost_us))
+    outputs = [egraph.find(egraph.class_of[name]) for name in graph.outputs]
+    prices = operator_prices(egraph, begun.network, cost, policy_like(original))
+    greedy = extract_greedily(egraph, outputs, prices)
+    cheapest = extract_cheapest(egraph, outputs, prices, limits.branches, limits.seconds)
+    extracted, makers = begun, None
+    for extraction in (cheapest, greedy):
+        if extraction is not None:
+            made = rewritten_network(original, extracted_graph(graph, egraph, extraction.makers))
+            candidate = Candidate(made, (), cost.us(made))
+            if cheaper(extracted, candidate) is candidate:
+                extracted, makers = candidate, extraction.makers
+    best, seen, expanded = begun, 1, 0
+    if makers is not None:
+        chosen = frozenset(node.name for node in makers.values())
+        near, seen, expanded = _derived(
+            begun.network, rules, _Distance(egraph, _levels(egraph, chosen)), limits, progress
+        )
+        made = rewritten_network(original, near.network.graph)
+        best = cheaper(begun, Candidate(made, (*begun.steps, *near.steps), cost.us(made)))
+    derived = best.cost_us <= extracted.cost_us * (1 + RELATIVE_TOLERANCE)
+    estimate = cheapest or greedy
+    return Saturated(
+        Found(best, begun.cost_us, seen, expanded, saturated and derived, False, matched),
+        extracted.network,
+        extracted.cost_us,
+        derived,
+        estimate.cost_us,
+        estimate.at_least_us,
+        len(egraph.nodes),
+        rounds,
+        saturated,
+    )
+
+
+def grow(
+    egraph: EGraph, rules: Sequence[Rule], limits: SaturationLimits, tell: Callable[[], None] = lambda: None
+) -> tuple[int, bool, bool]:
+    """Apply rules in rounds. Returns the rounds, whether nothing is left to apply, and whether any rule matched; ``tell`` is
+    called before each round.
+
+    Once there are as many e-nodes as the limit, only rules go on whose target has fewer ops than their source, up to twice as many.
+    """
+    shrinking = [rule for rule in rules if len(rule.target) < len(rule.source)]
+    touched: frozenset[str] | None = None
+    matched = full = False
+    for number in range(limits.rounds):
+        tell()
+        tried = shrinking if full else rules
+        matches = [match for rule in tried for match in find_matches(egraph, rule, touched)]
+        matched = matched or bool(matches)
+        for match, target in list(_targets(egraph, matches)):
+            size = len(egraph.origins)
+            full = full or size >= limits.nodes
+            if size < limits.nodes or (match.rule in shrinking and size < 2 * limits.nodes):
+                _add(egraph, match, target)
+        touched = egraph.rebuild()
+        if not touched:
+            return number + 1, not full, matched
+    return limits.rounds, False, matched
+
+
+def _targets(egraph: EGraph, matches: Iterable[Match]) -> Iterator[tuple[Match, Target]]:
+    """What matches would be replaced by, for those that can be and that a graph may have."""
+    for match in matches:
+        if _may_join(egraph, match):
+            try:
+                yield match, Target(egraph, match)
+            except GraphError:
+                continue
+
+
+def _add(egraph: EGraph, match: Match, target: Target) -> None:
+    """The target of a match, beside what it replaces."""
+    rule = match.rule
+    roots = frozenset(root for index in _roots(rule) for root in egraph.origins[match.nodes[index]].roots)
+    classes = {name: egraph.add_constant(constant) for name, constant in target.constants.items()}
+    pairs = [(str(match.tensors[source]), target.value(by)) for source, by in rule.outputs]
+    if any(target.type(new) != egraph.types[old] for old, new in pairs):
+        return
+    for node in target.nodes:
+        named = egraph.origins[node.name.partition("~")[0]].node
+        read = [classes.get(value, value) for value in node.inputs]
+        try:
+            made = egraph.add(node.op, read, Origin(named, roots, match.nodes))
+        except GraphError:
+            return
+        classes |= zip(node.outputs, made, strict=True)
+    for old, new in pairs:
+        egraph.union(old, classes.get(new, new))
+
+
+def _may_join(egraph: EGraph, match: Match) -> bool:
+    """Whether ops of the match that do not read each other replace results of different ops."""
+    roots = [egraph.origins[name].roots for name in match.nodes]
+    return all(roots[one].isdisjoint(roots[other]) for one, other in _apart(match.rule))
+
+
+@lru_cache(maxsize=4096)
+def _apart(rule: Rule) -> tuple[tuple[int, int], ...]:
+    """The pairs of source ops of which neither is computed from the other."""
+    made_by = {output: index for index, op in enumerate(rule.source) for output in op.outputs}
+    before: list[set[int]] = []
+    for op in rule.source:
+        read = {made_by[name] for name in map(tensor_of, op.inputs) if name in made_by}
+        before.append(read.union(*(before[index] for index in read)))
+    return tuple((one, other) for other in range(len(before)) for one in range(other) if one not in before[other])
+
+
+@lru_cache(maxsize=4096)
+def _roots(rule: Rule) -> tuple[int, ...]:
+    """The source ops whose results are replaced."""
+    replaced = {source for source, _ in rule.outputs}
+    return tuple(index for index, op in enumerate(rule.source) if not replaced.isdisjoint(op.outputs))
+
+
+def _derived(
+    network: Network, rules: Sequence[Rule], distance: _Distance, limits: SaturationLimits, progress: RewriteProgress
+) -> tuple[Candidate, int, int]:
+    """The nearest network that was found, with its steps; graphs seen and expanded.
+
+    Ops that hang together and are not chosen are replaced one such place after another, since steps at one say nothing of the others.
+    """
+    near = Candidate(network, (), distance.us(network))
+    seen, expanded = 1, 0
+    for place in _places(network, distance):
+        there = frozenset(place)
+        goal = near.cost_us - sum(place.values())
+        work = Search(near.network, rules, distance, alpha=inf, focus=there)
+        while work.best.cost_us > goal and not work.complete and work.expanded < limits.graphs:
+            work.expand()
+            expanded += 1
+            progress(seen + work.seen, near.cost_us)
+        seen += work.seen - 1
+        near = replace(work.best, steps=(*near.steps, *work.best.steps))
+    return near, seen, expanded
+
+
+def _places(network: Network, distance: _Distance) -> list[dict[str, float]]:
+    """The nodes that are not chosen, each with how far it is, in groups that hang together."""
+    graph = network.graph
+    far = {name: level for name, level in distance.of_nodes(network).items() if level > 0}
+    places: list[dict[str, float]] = []
+    waiting = dict(far)
+    while waiting:
+        pending = [next(iter(waiting))]
+        place: dict[str, float] = {}
+        while pending:
+            name = pending.pop()
+            if name in waiting:
+                place[name] = waiting.pop(name)
+                node = graph.nodes[graph.position[name]]
+                pending += [graph.producer[value].name for value in node.inputs if value in graph.producer]
+                pending += [reader.name for value in node.outputs for reader in graph.consumers[value]]
+        places.append(place)
+    return places
+
+
+def _levels(egraph: EGraph, chosen: frozenset[str]) -> dict[str, int]:
+    """How many applications of rules are between each e-node and the chosen ones, for those that lead there."""
+    levels = dict.fromkeys(sorted(chosen), 0)
+    pending = sorted(chosen)
+    for name in pending:
+        for source in egraph.origins[name].made_of:
+            if source not in levels:
+                levels[source] = levels[name] + 1
+                pending.append(source)
+    return levels
+
+
+@dataclass(frozen=True, eq=False)
+class _Distance:
+    """No cost, but what guides the search for steps: how far the ops of a network are from the chosen; infinite with one that is not
+    in the e-graph."""
+
+    egraph: EGraph
+    levels: dict[str, int]
+
+    def us(self, network: Network) -> float:
+        nodes = self.of_nodes(network)
+        return sum(nodes.values()) if nodes else inf
+
+    def of_nodes(self, network: Network) -> dict[str, float]:
+        """Of each node; empty if one is not there."""
+        nodes = self.egraph.nodes_of(network.graph)
+        if nodes is None:
+            return {}
+        far = 1 + max(self.levels.values())
+        return {
+            node.name: float(self.levels.get(name, far))
+            for node, name in zip(network.graph.nodes, nodes, strict=True)
+        }
+
+    def at_least_us(self, network: Network) -> float:
+        return self.us(network)
+
+    def near_us(self, network: Network, like: Network) -> float:
+        return self.us(network)

@@ -1,0 +1,221 @@
+"""A network rewritten for a scheduler: the substitutions after which its schedule is the fastest that the search finds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, get_args
+
+from iossim.base.errors import OptionError, did_you_mean
+from iossim.cost.model import CostModel, MeasuredBy, MeasuringCostModel
+from iossim.cost.workspace_limit import workspace_limited
+from iossim.ir.network import Network
+from iossim.schedule.schedule import Schedule
+from iossim.search.ios import STRATEGIES
+from iossim.search.options import SearchOptions
+from iossim.search.scheduler import StartProgress
+from iossim.transforms.rewriting.application import Step
+from iossim.transforms.rewriting.backtracking import ALPHA, Found, RewriteBudget
+from iossim.transforms.rewriting.graph_costs import OptimalSchedule, SumOfOperators
+from iossim.transforms.rewriting.joint import RewriteSearch, search_jointly, search_operators
+from iossim.transforms.rewriting.rule import Rule
+from iossim.transforms.rewriting.saved_rewriting import with_rewriting
+from iossim.transforms.rewriting.trusted import trusted
+
+#: How many graphs are searched on unless a budget says otherwise.
+DEFAULT_BUDGET = RewriteBudget(graphs=200)
+#: What tables call the network that each search finds.
+_LABELS: Mapping[RewriteSearch, str] = {
+    "backtracking": "rewritten",
+    "saturation": "saturated",
+    "joint": "jointly",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class RewrittenFirst:
+    """A network of the least sum of operators that ``search`` found, and its latency by the scheduler."""
+
+    search: RewriteSearch
+    network: Network
+    latency_us: float
+
+
+@dataclass(frozen=True, eq=False)
+class Rewriting:
+    """``network`` is the rewritten one, and says how in its source; or the original, where none was found to be faster.
+
+    ``before_us`` and ``after_us``: by the scheduler that it was rewritten for. ``search`` is how; where it was jointly with the schedule,
+    ``first`` are the networks that are rewritten for the least sum of operators and scheduled then. ``seen`` counts graphs of all
+    searches, ``left_out`` rules that were not used since they are not proved.
+    """
+
+    network: Network
+    steps: tuple[Step, ...]
+    scheduler: str
+    before_us: float
+    after_us: float
+    search: RewriteSearch
+    seen: int
+    complete: bool
+    interrupted: bool
+    matched: bool
+    left_out: int = 0
+    first: tuple[RewrittenFirst, ...] = ()
+
+    name = "rewriting"
+
+    @property
+    def alternatives(self) -> Mapping[str, Network]:
+        """The networks that each search found, by what tables call them."""
+        return {_LABELS[each.search]: each.network for each in self.first} | {_LABELS[self.search]: self.network}
+
+    def sentence(self) -> str:
+        """What came of it, in words."""
+        if not self.left_out:
+            return self._found()
+        rules = "1 rule is" if self.left_out == 1 else f"{self.left_out} rules are"
+        return f"{self._found()}; {rules} left out for want of a proof (see 'iossim rules verify')"
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "scheduler": self.scheduler,
+            "search": self.search,
+            "seen": self.seen,
+            "complete": self.complete,
+            "matched": self.matched,
+            "left_out": self.left_out,
+            "sentence": self.sentence(),
+        }
+
+    def remarked(self, schedule: Schedule) -> Schedule:
+        """The schedule of the network, with a remark that says what rewriting did."""
+        said = self.sentence()
+        return schedule.model_copy(update={"remarks": [*schedule.remarks, f"{said[0].upper()}{said[1:]}."]})
+
+    def _found(self) -> str:
+        if not self.matched and not self.interrupted:
+            return "no rule matches: the graph is as it was"
+        ended = "" if self.complete else ", not all that are within alpha"
+        looked = f"{self.seen:,} graphs seen{ended}"
+        if not self.steps:
+            return f"rewriting finds nothing faster: the graph is as it was; {looked}"
+        gain = f"{self.before_us / 1e3:.3f} ms -> {self.after_us / 1e3:.3f} ms by {self.scheduler}"
+        first_us = ", ".join(f"{each.latency_us / 1e3:.3f} ms by {each.search}" for each in self.first)
+        first = f"; rewritten first and scheduled then, {first_us}" if self.first else ""
+        return f"{rewritten_by(len(self.steps))}, {gain}{first}; {looked}"
+
+
+def rewritten_by(steps: int) -> str:
+    """How many steps a network is rewritten by, in words."""
+    return "rewritten by 1 substitution" if steps == 1 else f"rewritten by {steps} substitutions"
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """Search the network that a scheduler makes the most of; never slower by it than the network is.
+
+    For ``sequential`` that is the one with the least sum of operators, for the schedulers of IOS it is searched together with the
+    schedule, both under the limit on workspace of the search's options. Another ``search`` than ``joint`` is for the least sum
+    of operators whatever the scheduler, so that what an IOS scheduler makes of its result may be slower than before, as it is in
+    the papers that rewrite first.
+
+    Graphs that cost up to ``alpha`` times the best are searched on, within ``budget``. Rules are used that are proved, with
+    ``unproved`` all that are not refuted. Raises OptionError for an unknown search and an impossible alpha.
+    """
+
+    rules: tuple[Rule, ...]
+    search: RewriteSearch = "joint"
+    alpha: float = ALPHA
+    budget: RewriteBudget = DEFAULT_BUDGET
+    unproved: bool = False
+
+    def __post_init__(self) -> None:
+        if self.search not in get_args(RewriteSearch):
+            raise OptionError(
+                f"`rewrite_search` {self.search!r} is not known; {did_you_mean(self.search, get_args(RewriteSearch))}"
+            )
+
+    def check(self, prices: CostModel, scheduler: str) -> None:
+        """Raise OptionError for a scheduler that gives graphs no cost, and for a cost model that measures."""
+        if scheduler != "sequential" and scheduler not in STRATEGIES:
+            known = ", ".join(("sequential", *STRATEGIES))
+            raise OptionError(f"`rewrite` knows no cost of graphs for `scheduler` {scheduler}; give one of {known}")
+        if isinstance(prices, MeasuringCostModel) and prices.measured_by is not MeasuredBy.STORE:
+            raise OptionError(
+                f"`rewrite` asks for the prices of thousands of graphs, and `cost_model` {prices.identity.name} measures; "
+                "give simulator"
+            )
+
+    def apply(
+        self, network: Network, prices: CostModel, scheduler: str, options: SearchOptions, progress: StartProgress
+    ) -> Rewriting:
+        """The rewritten network. KeyboardInterrupt ends the search with the best so far."""
+        self.check(prices, scheduler)
+        bar = progress("rewriting (graphs)")
+
+        def tell(seen: int, best_us: float) -> None:
+            bar(seen, seen)
+
+        if options.workspace_limit_bytes is not None:
+            prices = workspace_limited(prices, network, options.workspace_limit_bytes)
+            options = replace(options, workspace_limit_bytes=None)
+        used, without_proof = trusted(self.rules, self.unproved)
+        if scheduler == "sequential" or self.search != "joint":
+            found = search_operators(
+                network,
+                used,
+                SumOfOperators(prices),
+                self.search,
+                alpha=self.alpha,
+                budget=self.budget,
+                progress=tell,
+            )
+            if scheduler != "sequential":
+                cost = _schedules(prices, options, scheduler)
+                best = replace(found.best, cost_us=cost.us(found.best.network))
+                found = replace(found, best=best, before_us=cost.us(network))
+            return _rewriting(found, used, scheduler, self.search, len(without_proof))
+        every = search_jointly(
+            network,
+            used,
+            prices,
+            cost=_schedules(prices, options, scheduler),
+            alpha=self.alpha,
+            budget=self.budget,
+            progress=tell,
+        )
+        ways: tuple[tuple[RewriteSearch, Found, float], ...] = (
+            ("backtracking", every.summed, every.summed_us),
+            ("saturation", every.saturated, every.saturated_us),
+        )
+        first = tuple(
+            RewrittenFirst(name, with_rewriting(each.best.network, each.best.steps, used), latency_us)
+            for name, each, latency_us in ways
+        )
+        found_jointly = _rewriting(every.joint, used, scheduler, self.search, len(without_proof))
+        return replace(found_jointly, seen=every.seen, first=first)
+
+
+def _schedules(prices: CostModel, options: SearchOptions, scheduler: str) -> OptimalSchedule:
+    concurrent, merge = STRATEGIES[scheduler]
+    return OptimalSchedule(prices, options, concurrent, merge)
+
+
+def _rewriting(
+    found: Found, rules: Sequence[Rule], scheduler: str, search: RewriteSearch, left_out: int
+) -> Rewriting:
+    best = found.best
+    return Rewriting(
+        with_rewriting(best.network, best.steps, rules),
+        best.steps,
+        scheduler,
+        found.before_us,
+        best.cost_us,
+        search,
+        found.seen,
+        found.complete,
+        found.interrupted,
+        found.matched,
+        left_out,
+    )

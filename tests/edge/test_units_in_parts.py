@@ -1,0 +1,140 @@
+"""Branches side by side on parts of the units: how units are dealt, what a plan of lanes computes, and what it may not do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+from edge_devices import made
+from hypothesis import given
+from hypothesis import strategies as st
+from random_networks import random_inputs, random_network
+
+from iossim.backends.numpy_reference.evaluate import evaluate_graph
+from iossim.base.errors import PlanError
+from iossim.edge.capacity import check
+from iossim.edge.optimize import plan
+from iossim.edge.parts import PartsCostModel, dealt
+from iossim.edge.plan import Lane, Plan, one_by_one
+from iossim.edge.side_by_side import in_parts
+from iossim.edge.simulator.events import simulate
+from iossim.edge.simulator.execute import run
+from iossim.ir.builder import GraphBuilder
+from iossim.ir.network import Network
+from iossim.schedule.batch import StageBatch
+from iossim.schedule.problem import ScheduleProblem
+from iossim.search.scheduler import schedule
+
+
+@given(st.lists(st.lists(st.floats(0, 100), min_size=6, max_size=6), min_size=2, max_size=4))
+def test_no_other_deal_has_a_shorter_longest_group(times: list[list[float]]) -> None:
+    curves = np.minimum.accumulate(np.array(times), axis=1)
+    levels = dealt(curves, len(curves))
+    assert levels.sum() == curves.shape[1]
+    assert levels.min() >= 1
+
+    def longest(chosen: tuple[int, ...]) -> float:
+        return max(float(curve[level - 1]) for curve, level in zip(curves, chosen, strict=True))
+
+    everything = product(range(1, curves.shape[1] + 1), repeat=len(curves))
+    assert longest(tuple(levels)) == min(longest(each) for each in everything if sum(each) <= curves.shape[1])
+
+
+def branches(size: int = 16) -> Network:
+    """Two convolutions with few output channels on one map: neither can use eight units well by itself."""
+    b = GraphBuilder("branches")
+    x = b.input("x", (1, 32, size, size))
+    with b.unit("left", "Conv"):
+        left = b.conv(x, 4, 3, padding=1)
+    with b.unit("right", "Conv"):
+        right = b.conv(x, 4, 3, padding=1)
+    with b.unit("behind", "Conv"):
+        behind = b.conv(left, 4, 1)
+    return b.network([behind, right])
+
+
+def lanes_of(network: Network, **device: int) -> Plan:
+    """``left`` and ``behind`` beside ``right``."""
+    own = made(**device)
+    stages = ((Lane((0, 2), 0, 5), Lane((1,), 5, 3)),)
+    return plan(network, own, stages=stages)
+
+
+@pytest.mark.parametrize("shared", [4 << 20, 30_000])
+def test_lanes_compute_what_the_network_does(shared: int) -> None:
+    network = branches()
+    found = lanes_of(network, shared__bytes=shared)
+    check(found)
+    inputs = random_inputs(network)
+    for name, array in evaluate_graph(network.graph, inputs).items():
+        np.testing.assert_allclose(run(found, inputs)[name], array, rtol=1e-4, atol=1e-5)
+    timed = simulate(found)
+    assert timed.steps[0][0] == timed.steps[1][0] == 0.0
+    assert timed.steps[2][0] == timed.steps[0][1]
+    assert {unit for span in timed.spans if span.step == 1 for unit in span.units} <= {5, 6, 7}
+
+
+def test_what_lanes_may_not_do_is_found() -> None:
+    found = lanes_of(branches())
+    shared_units = replace(found, stages=((Lane((0, 2), 0, 6), Lane((1,), 5, 3)),))
+    with pytest.raises(PlanError, match="'right' runs on units that others have"):
+        check(shared_units)
+    too_early = replace(found, stages=((Lane((0,), 0, 4), Lane((2,), 4, 2), Lane((1,), 6, 2)),))
+    with pytest.raises(PlanError, match=r"'behind' reads .* before it is made"):
+        check(too_early)
+    sliced = lanes_of(branches(), shared__bytes=30_000)
+    clashing = [
+        replace(
+            step,
+            slices=tuple(
+                replace(part, inputs=tuple(replace(each, address=0) for each in part.inputs)) for part in step.slices
+            ),
+        )
+        for step in sliced.steps
+    ]
+    with pytest.raises(PlanError, match="overlap"):
+        check(replace(sliced, steps=tuple(clashing)))
+
+
+@given(st.integers(0, 1000))
+def test_bounds_hold_and_a_group_alone_takes_all_units(seed: int) -> None:
+    network = random_network(seed, blocks=1)
+    model = PartsCostModel(plan(network, made(cache_bytes=256)), "priority")
+    problem = ScheduleProblem.of_block(network, network.blocks[0])
+    masks = np.arange(1, min(256, 1 << len(problem)), dtype=np.uint64)
+    prices, bounds = model.price_stages(StageBatch.concurrent(problem, masks)), model.bounds(problem)
+    assert bounds is not None
+    held = (masks[:, None] >> np.arange(len(problem), dtype=np.uint64) & np.uint64(1)).astype(float)
+    assert (prices >= (held @ bounds.work_us).max(axis=1) * (1 - 1e-9)).all()
+    alone = held.sum(axis=1) == 1
+    assert prices[alone] == pytest.approx(held[alone] @ bounds.single_us)
+
+
+def test_the_search_finds_branches_that_had_better_run_side_by_side() -> None:
+    network, device = branches(), made()
+    whole = plan(network, device)
+    timed = simulate(whole)
+    found = in_parts(whole, timed, "priority")
+    check(found.plan)
+    assert found.total_us <= timed.total_us
+    assert found.proposed >= len(found.rows)
+    by_search = schedule(network, PartsCostModel(whole, "priority"), "ios-parallel")
+    alone = schedule(network, PartsCostModel(whole, "priority"), "sequential")
+    assert by_search.latency_us <= alone.latency_us
+    assert whole.stages == one_by_one(range(3), 8)
+    assert sorted(step for stage in found.plan.stages for lane in stage for step in lane.steps) == [0, 1, 2]
+    inputs = random_inputs(network)
+    for name, array in evaluate_graph(network.graph, inputs).items():
+        np.testing.assert_allclose(run(found.plan, inputs)[name], array, rtol=1e-4, atol=1e-5)
+
+
+@given(st.integers(0, 500))
+def test_parts_are_never_slower_and_fit(seed: int) -> None:
+    network = random_network(seed, blocks=2)
+    whole = plan(network, made(units=5))
+    timed = simulate(whole)
+    found = in_parts(whole, timed, "priority")
+    check(found.plan)
+    assert found.total_us <= timed.total_us

@@ -1,0 +1,191 @@
+"""Grids and work of convolution kernels: tile arithmetic against launch records and by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from iossim.hardware.compute_capability import Architecture
+from iossim.hardware.lowering.gpu import TARGET
+from iossim.hardware.lowering.kernel import Candidate, Libraries, WorkClass
+from iossim.hardware.lowering.step import Operand, Step
+from iossim.ir.ops.conv import Conv
+from iossim.ir.types import DType, Precision, TensorType
+from iossim.measurements.operator_kinds import read_record
+
+
+def candidates(
+    batch: int,
+    channels: int,
+    filters: int,
+    size: int,
+    kernel: int = 3,
+    stride: int = 1,
+    groups: int = 1,
+    precision: Precision = Precision.FP32,
+) -> dict[str, Candidate]:
+    pad = kernel // 2
+    op = Conv((stride, stride), (pad,) * 4, (1, 1), groups)
+    x = TensorType((batch, channels, size, size), precision.storage)
+    weight = TensorType((filters, channels // groups, kernel, kernel), precision.storage)
+    (y,) = op.infer([x, weight])
+    step = Step(op, (Operand(x), Operand(weight, True)), (y,), op.flops([x, weight], [y]), precision)
+    return {candidate.algorithm: candidate for candidate in TARGET.families["conv"](step)}
+
+
+@pytest.mark.parametrize(
+    ("batch", "channels", "filters", "size", "tile", "grid"),
+    [  # grids as cuDNN's launch records on V100 have them
+        (20, 16, 1912, 11, "128x64", 19 * 30),
+        (22, 8, 1607, 60, "128x32", 619 * 51),
+        (29, 43, 1081, 5, "128x128", 6 * 9),
+    ],
+)
+def test_implicit_gemm_grid(batch: int, channels: int, filters: int, size: int, tile: str, grid: int) -> None:
+    offsets, kernel = candidates(batch, channels, filters, size)[f"implicit_gemm_{tile}"].kernels
+    assert (offsets.work_class, offsets.blocks) == (WorkClass.INDEX, 1)
+    assert kernel.blocks == grid
+    inner = math.ceil(channels * 9 / 8) * 8
+    rows, columns = map(int, tile.split("x"))
+    assert kernel.flops == grid * rows * columns * inner * 2
+
+
+@pytest.mark.parametrize(
+    ("batch", "channels", "filters", "size", "grid"), [(7, 97, 206, 9, 49 * 2), (57, 937, 4, 56, 57 * 7 * 4)]
+)
+def test_fused_winograd_grid(batch: int, channels: int, filters: int, size: int, grid: int) -> None:
+    generate, fused = candidates(batch, channels, filters, size)["winograd_fused_1x4x8"].kernels
+    assert fused.blocks == grid
+    # The generated tiles, 16 values a filter and channel, are what the second kernel reads.
+    assert generate.weight_bytes == filters * channels * 9 * 4
+    assert generate.bytes_written == fused.weight_bytes == filters * channels * 16 * 4
+
+
+def test_boxes_of_fused_winograd_by_generation() -> None:
+    found = candidates(8, 64, 64, 14)
+    boxes = {name: found[name].architectures for name in found if name.startswith("winograd_fused")}
+    assert [name for name, where in boxes.items() if where is None] == ["winograd_fused_1x4x8"]
+    older = [where for where in boxes.values() if where is not None]
+    assert older
+    assert all(Architecture.PASCAL in where and Architecture.VOLTA not in where for where in older)
+    # 7x7 tiles an image, 8 images: boxes of 4x4x2 tiles leave less over than boxes of 1x4x8.
+    assert found["winograd_fused_1x4x8"].kernels[1].blocks == 8 * 2 * 1 * 2
+    assert found["winograd_fused_4x4x2"].kernels[1].blocks == 2 * 2 * 4 * 2
+
+
+def test_non_fused_winograd_grid_and_workspace() -> None:
+    found = candidates(38, 893, 326, 5)["winograd_nonfused_64x64"]
+    assert [kernel.name for kernel in found.kernels] == [
+        "winograd_transform_data", "winograd_transform_filter", "winograd_gemm_64x64", "winograd_transform_output",
+    ]  # fmt: skip
+    assert found.kernels[2].blocks == 3 * 6 * 36
+    tiles = 48 * 2 * 2  # images are padded to a multiple of 16
+    assert found.workspace_bytes == 36 * 4 * (tiles * 893 + 326 * 893 + tiles * 326)
+
+
+@pytest.mark.parametrize("kernel", [1, 3])
+def test_a_table_of_offsets_or_none(kernel: int) -> None:
+    found = candidates(1, 64, 64, 17, kernel=kernel)
+    assert {
+        name: [one.work_class for one in candidate.kernels]
+        for name, candidate in found.items()
+        if name.startswith("implicit")
+    } == {
+        "implicit_gemm_128x128": [WorkClass.INDEX, WorkClass.IMPLICIT_PRECOMP_GEMM],
+        "implicit_gemm_128x64": [WorkClass.INDEX, WorkClass.IMPLICIT_PRECOMP_GEMM],
+        "implicit_gemm_128x32": [WorkClass.INDEX, WorkClass.IMPLICIT_PRECOMP_GEMM],
+        "implicit_convolve_32x32": [WorkClass.IMPLICIT_GEMM],
+        "implicit_convolve_64x256": [WorkClass.IMPLICIT_GEMM],
+    }
+    assert found["implicit_convolve_32x32"].kernels[0].blocks == 10 * 2  # 289 pixels by 64 filters
+    assert found["implicit_convolve_64x256"].kernels[0].blocks == 5 * 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "algorithms"),
+    [
+        ({}, {"winograd", "fft", "implicit"}),
+        ({"kernel": 5}, {"winograd", "fft", "implicit"}),
+        ({"kernel": 7}, {"fft", "implicit"}),
+        ({"kernel": 1}, {"implicit"}),
+        ({"stride": 2}, {"implicit"}),
+        ({"groups": 4}, {"implicit", "grouped"}),
+        ({"groups": 64}, {"depthwise", "grouped"}),
+        ({"precision": Precision.FP16}, {"implicit"}),
+        ({"precision": Precision.TF32}, {"winograd", "fft", "implicit"}),
+    ],
+)
+def test_which_algorithms_apply(arguments: dict[str, int], algorithms: set[str]) -> None:
+    found = candidates(1, 64, 64, 17, **arguments)  # type: ignore[arg-type]
+    assert {name.split("_")[0] for name in found} == algorithms
+
+
+def test_winograd_multiplies_less_and_grouping_divides_the_work() -> None:
+    dense = candidates(8, 128, 128, 32)
+    direct = min(c.kernels[-1].flops for name, c in dense.items() if name.startswith("implicit"))
+    assert dense["winograd_fused_1x4x8"].kernels[1].flops == pytest.approx(direct / 2.25, rel=0.01)
+    grouped = candidates(8, 128, 128, 32, groups=2)
+    assert grouped["implicit_gemm_128x64"].kernels[1].flops * 2 == dense["implicit_gemm_128x64"].kernels[1].flops
+
+
+def test_a_strided_pointwise_convolution_reads_a_part_of_its_input() -> None:
+    _, kernel = candidates(1, 64, 64, 16, kernel=1, stride=2)["implicit_gemm_128x64"].kernels
+    assert kernel.activation_bytes == 64 * 8 * 8 * DType.FLOAT32.bytes
+    _, window = candidates(1, 64, 64, 16, kernel=3, stride=2)["implicit_gemm_128x64"].kernels
+    assert window.activation_bytes == 64 * 16 * 16 * DType.FLOAT32.bytes
+
+
+@pytest.mark.parametrize(("channels", "groups", "filters"), [(64, 64, 64), (64, 64, 128), (96, 3, 96)])
+def test_a_group_is_a_slice_of_the_grid(channels: int, groups: int, filters: int) -> None:
+    (kernel,) = candidates(2, channels, filters, 21, kernel=5, groups=groups)["grouped_convolve_32x32"].kernels
+    inner = math.ceil(channels // groups * 25 / 8) * 8
+    assert kernel.blocks == math.ceil(2 * 21 * 21 / 32) * math.ceil(filters / groups / 32) * groups
+    # Filters that a group does not have are computed all the same.
+    assert kernel.flops == kernel.blocks * 32 * 32 * inner * 2
+
+
+def test_each_age_of_libraries_has_its_kernels() -> None:
+    for groups in (1, 4, 64):
+        found = candidates(1, 64, 64, 17, groups=groups).values()
+        for libraries in Libraries:
+            assert any(one.is_in(libraries) for one in found)
+    names = {libraries: _names(libraries, groups=64) for libraries in Libraries}
+    of_today = {Libraries.CUDNN_8: {"depthwise"}, Libraries.CURRENT: {"depthwise"}}
+    assert names == {Libraries.CUDNN_7: {"grouped_convolve_32x32"}} | of_today
+    assert _names(Libraries.CUDNN_7, groups=4) == {"grouped_convolve_32x32"}
+
+
+def _names(libraries: Libraries, groups: int) -> set[str]:
+    return {name for name, one in candidates(1, 64, 64, 17, groups=groups).items() if one.is_in(libraries)}
+
+
+def test_a_block_of_a_depthwise_kernel_reads_the_rows_that_its_windows_reach() -> None:
+    def halo(size: int, kernel: int = 3, stride: int = 1) -> float:
+        (one,) = candidates(1, 64, 64, size, kernel=kernel, stride=stride, groups=64)["depthwise"].kernels
+        return (one.l2_bytes - one.weight_bytes - one.bytes_written) / one.activation_bytes
+
+    assert halo(256) == pytest.approx(3.0)  # a row of outputs a block
+    assert halo(64) == pytest.approx(6 / 4)  # four rows
+    assert halo(64, kernel=7) == pytest.approx(10 / 4)
+    assert halo(64, stride=2) == pytest.approx(17 / 16)  # eight rows of 32
+    assert halo(256, kernel=1) == 1.0
+
+
+def test_indexing_and_strides_cost_a_depthwise_kernel_as_taps_do() -> None:
+    def taps(kernel: int, stride: int = 1) -> float:
+        (one,) = candidates(1, 64, 64, 32, kernel=kernel, stride=stride, groups=64)["depthwise"].kernels
+        return one.flops / (2 * one.bytes_written / 4)
+
+    assert [taps(1), taps(3), taps(5), taps(3, stride=2)] == [15, 23, 39, 32]
+
+
+def test_loops_that_are_not_compiled_for_their_window_cost_a_depthwise_kernel_more() -> None:
+    def taps(height: int, width: int) -> float:
+        record = {"op": "conv", "batch": 1, "in_channels": 8, "out_channels": 8, "groups": 8, "in_size": 32}
+        sizes = {"kernel_h": height, "kernel_w": width, "stride": 1, "padding": 0}
+        step = read_record(record | sizes).step()
+        (one,) = next(each.kernels for each in TARGET.families["conv"](step) if each.algorithm == "depthwise")
+        return one.flops / (2 * one.bytes_written / 4)
+
+    assert [taps(3, 3), taps(3, 5), taps(3, 1), taps(7, 7)] == [23, 14 + 15 + 5, 14 + 3 + 5, 14 + 49 + 11]

@@ -1,0 +1,96 @@
+"""Ops outside convolutional networks: every kind has a price on every kind of device, and counts what it moves."""
+
+from __future__ import annotations
+
+import pytest
+
+from iossim.api import cost_model, optimize
+from iossim.hardware.load import device
+from iossim.hardware.lowering.unit import lower_unit
+from iossim.ir.constants import SeededConstant
+from iossim.ir.graph import Graph, Node
+from iossim.ir.network import Network
+from iossim.ir.op import Op
+from iossim.ir.ops.cast import Cast
+from iossim.ir.ops.conv_transpose import ConvTranspose
+from iossim.ir.ops.cumsum import CumSum
+from iossim.ir.ops.depth_space import DepthToSpace
+from iossim.ir.ops.expand import Expand
+from iossim.ir.ops.gather import Gather, GatherND
+from iossim.ir.ops.nary import Nary
+from iossim.ir.ops.normalization import LayerNorm
+from iossim.ir.ops.order import TopK
+from iossim.ir.ops.pad import Pad
+from iossim.ir.ops.quantized_products import IntegerMatMul, QuantizedConv
+from iossim.ir.ops.recurrent import Lstm
+from iossim.ir.ops.reduce import Reduce
+from iossim.ir.ops.resize import Resize
+from iossim.ir.ops.unary import Unary
+from iossim.ir.types import DType, TensorType
+from iossim.models.partition import network_of
+
+V100 = device("v100-sxm2")
+
+IMAGE = TensorType((1, 8, 32, 32))
+BYTES = TensorType((1, 8, 32, 32), DType.UINT8)
+ONE, ONE_BYTE = TensorType(()), TensorType((), DType.UINT8)
+
+#: An op, its inputs, and how many of the first are no weights.
+OPS: list[tuple[Op, list[TensorType], int]] = [
+    (Unary("gelu"), [IMAGE], 1),
+    (Nary("sub"), [IMAGE, IMAGE], 2),
+    (Cast("fp16"), [IMAGE], 1),
+    (Reduce("mean", (2, 3)), [IMAGE], 1),
+    (LayerNorm(3), [IMAGE, TensorType((32,))], 1),
+    (TopK(3), [IMAGE], 1),
+    (Pad((0, 0, 1, 1, 0, 0, 1, 1)), [IMAGE], 1),
+    (Expand((4, 8, 32, 32)), [IMAGE], 1),
+    (DepthToSpace(2), [IMAGE], 1),
+    (Resize((1.0, 1.0, 2.0, 2.0), (), "linear"), [IMAGE], 1),
+    (Gather(0), [TensorType((1000, 64)), TensorType((1, 16), DType.INT64)], 2),
+    (GatherND(1), [TensorType((4, 16, 64)), TensorType((4, 2, 1), DType.INT64)], 2),
+    (CumSum(1), [TensorType((4, 128), DType.INT64)], 1),
+    (ConvTranspose((2, 2), (1, 1, 1, 1)), [IMAGE, TensorType((8, 16, 4, 4))], 1),
+    (Lstm(64), [TensorType((10, 4, 32)), TensorType((1, 256, 32)), TensorType((1, 256, 64))], 1),
+    (
+        QuantizedConv((1, 1), (1, 1, 1, 1)),
+        [BYTES, ONE, ONE_BYTE, TensorType((16, 8, 3, 3), DType.INT8), ONE, TensorType((), DType.INT8), ONE, ONE_BYTE],
+        1,
+    ),
+    (IntegerMatMul(), [TensorType((64, 32), DType.UINT8), TensorType((32, 64), DType.INT8)], 1),
+]
+
+
+def network(op: Op, types: list[TensorType], data: int) -> Network:
+    names = [f"x{index}" for index in range(len(types))]
+    outputs = tuple(f"y{index}" for index in range(len(op.infer(types))))
+    constants = {name: SeededConstant(value, name) for name, value in zip(names[data:], types[data:], strict=True)}
+    inputs = dict(zip(names[:data], types[:data], strict=True))
+    return network_of(Graph.create(inputs, outputs, [Node("op", op, tuple(names), outputs)], constants), "one_op")
+
+
+@pytest.mark.parametrize("device", ["v100-sxm2", "t4", "a100-sxm-40gb"])
+def test_every_kind_has_a_price(device: str) -> None:
+    prices = cost_model("simulator", device)
+    for op, types, data in OPS:
+        found = optimize(network(op, types, data), None, scheduler="sequential", cost_model=prices)
+        assert 0.1 < found.latency_us < 1e5, (op.kind, found.latency_us)
+
+
+def test_a_table_is_read_where_it_is_indexed() -> None:
+    op, types, data = next(entry for entry in OPS if isinstance(entry[0], Gather))
+    (candidates,) = lower_unit(*_only_unit(network(op, types, 2)), V100)
+    gathered = 16 * 64 * 4
+    assert candidates[0].kernels[0].activation_bytes == gathered + 16 * 8
+    table = network(op, types[:1] + types[1:], data)
+    assert table.graph.work(table.graph.nodes[0]).bytes == 2 * gathered + 16 * 8
+
+
+def test_a_recurrent_layer_is_a_product_and_two_kernels_for_each_step() -> None:
+    op, types, data = next(entry for entry in OPS if isinstance(entry[0], Lstm))
+    (candidates,) = lower_unit(*_only_unit(network(op, types, data)), V100)
+    assert {len(candidate.kernels) for candidate in candidates if candidate.algorithm.startswith("recurrent")} == {21}
+
+
+def _only_unit(found: Network) -> tuple[Network, object]:
+    return found, found.units[0]

@@ -1,0 +1,120 @@
+"""Products on tensor cores: tiles, splits, and which architectures have which."""
+
+from __future__ import annotations
+
+import pytest
+
+from iossim.hardware.compute_capability import LIMITS, TENSOR_CORES, Architecture
+from iossim.hardware.lowering.gpu import TARGET
+from iossim.hardware.lowering.gpu.matrix_product import Product
+from iossim.hardware.lowering.gpu.tensor_core_product import (
+    GENERATIONS,
+    TILE_REUSE,
+    tensor_products,
+    without_tensor_cores,
+)
+from iossim.hardware.lowering.kernel import Candidate, WorkClass
+from iossim.hardware.lowering.occupancy import resident_blocks
+from iossim.ir.types import Precision
+from iossim.measurements.operator_kinds import read_record
+
+S884, SM80, SM90 = GENERATIONS
+
+
+def product(rows: int, columns: int, inner: int, count: int = 1) -> Product:
+    return Product(
+        rows,
+        columns,
+        inner,
+        2 * inner * columns * count,
+        2 * inner * rows * count,
+        2 * rows * columns * count,
+        2,
+        Precision.FP16,
+        count,
+    )
+
+
+def candidates(precision: Precision, architecture: Architecture, **sizes: int) -> list[Candidate]:
+    operator = read_record({"op": "linear", "batch": 1, **sizes}, precision)
+    step = operator.step()
+    return [one for one in TARGET.families[step.op.kind](step) if one.runs_on(architecture)]
+
+
+def test_the_padded_product_of_each_tile_is_counted() -> None:
+    (kernel,) = next(tensor_products(product(300, 100, 70), SM80))
+    assert (kernel.tile, kernel.blocks) == ("tensor_256x128", 2)
+    # Three steps of 32 halves.
+    assert kernel.steps == 3
+    assert kernel.flops == 2 * 2 * 256 * 128 * 96
+    assert kernel.shared_bytes_per_block == (256 + 128) * 64 * 4
+
+
+def test_a_split_walks_its_part_and_writes_fp32_sums() -> None:
+    whole, split = (
+        next(kernels for kernels in tensor_products(product(64, 64, 4096), SM80) if kernels[0].name == name)
+        for name in ("sm80_64x64", "sm80_64x64_split4")
+    )
+    assert [kernel.name for kernel in split] == ["sm80_64x64_split4", "split_reduction"]
+    assert split[0].steps * 4 == whole[0].steps
+    assert split[0].bytes_written == split[1].activation_bytes == 4 * 64 * 64 * 4
+    assert split[1].bytes_written == whole[0].bytes_written
+
+
+def test_what_fills_the_device_is_not_split() -> None:
+    assert all(len(kernels) == 1 for kernels in tensor_products(product(32_768, 8192, 8192), SM80))
+
+
+@pytest.mark.parametrize(
+    ("capability", "generation"),
+    [("7.0", S884), ("7.5", S884), ("8.0", SM80), ("8.6", SM80), ("8.9", SM80), ("9.0", SM90), ("10.0", SM90)],
+)
+def test_most_tiles_fit_an_sm(capability: str, generation: object) -> None:
+    for kernels in tensor_products(product(4096, 4096, 4096), generation, splits=(1,)):  # type: ignore[arg-type]
+        (kernel,) = kernels
+        resident = resident_blocks(
+            LIMITS[capability],
+            kernel.threads_per_block,
+            kernel.registers_per_thread,
+            kernel.shared_bytes_per_block,
+        )
+        assert resident <= 8
+        assert resident >= 1, kernel.name
+
+
+def test_an_odd_inner_dimension_is_slower() -> None:
+    (odd,), (even,) = (next(tensor_products(product(512, 512, inner), SM80)) for inner in (1023, 1024))
+    assert odd.slowdown > even.slowdown == 1.0
+    assert (odd.blocks, odd.steps) == (even.blocks, even.steps)
+
+
+@pytest.mark.parametrize(
+    ("precision", "architecture", "has"),
+    [
+        (Precision.FP16, Architecture.PASCAL, False),
+        (Precision.FP16, Architecture.VOLTA, True),
+        (Precision.INT8, Architecture.VOLTA, False),
+        (Precision.TF32, Architecture.TURING, False),
+        (Precision.TF32, Architecture.ADA, True),
+        (Precision.FP32, Architecture.HOPPER, False),
+    ],
+)
+def test_a_device_multiplies_on_the_units_that_it_has(
+    precision: Precision, architecture: Architecture, has: bool
+) -> None:
+    found = candidates(precision, architecture, m=256, n=512, k=512)
+    classes = {one.kernels[0].work_class for one in found}
+    assert classes == ({WorkClass.TENSOR} if has else {WorkClass.GEMM})
+    assert (architecture in TENSOR_CORES.get(precision, ())) is has
+
+
+def test_architectures_without_tensor_cores_are_what_is_left() -> None:
+    assert without_tensor_cores(Precision.FP32, None) is None
+    left = without_tensor_cores(Precision.FP16, None)
+    assert left is not None
+    assert Architecture.PASCAL in left
+    assert not left & TENSOR_CORES[Precision.FP16]
+
+
+def test_larger_tiles_use_what_they_load_more_often() -> None:
+    assert TILE_REUSE["tensor_256x128"] > TILE_REUSE["tensor_128x128"] == 64.0 > TILE_REUSE["tensor_64x64"]

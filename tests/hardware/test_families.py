@@ -1,0 +1,139 @@
+"""A family's name takes its most common board and says which; facts that no device has are refused wherever they come from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from command_line import printed, printed_json, refused
+
+from iossim import api
+from iossim.base.errors import DeviceError
+from iossim.base.notices import note_once
+from iossim.cli.main import main
+from iossim.hardware.load import aliases, device, device_names, shipped_names
+from iossim.hardware.plausibility import impossible
+from iossim.hardware.write import profile_yaml
+from iossim.ir.types import Precision
+from iossim.models.load import load
+
+
+@pytest.mark.parametrize(
+    ("family", "board"),
+    [
+        ("v100", "v100-sxm2"),
+        ("V100", "v100-sxm2"),
+        ("a100", "a100-sxm-40gb"),
+        ("h100", "h100-sxm"),
+        ("3090", "rtx-3090"),
+        ("orin", "jetson-orin"),
+        ("p100+sms=50", "p100-pcie-16gb+sm_count=50"),
+    ],
+)
+def test_a_family_is_its_most_common_board(family: str, board: str, caplog: pytest.LogCaptureFixture) -> None:
+    note_once.cache_clear()
+    assert device(family).name == board
+    (record,) = caplog.records
+    name = family.partition("+")[0]
+    assert record.getMessage().startswith(f"note: {name!r} is taken as {board.partition('+')[0]}; ")
+
+
+def test_no_family_is_two_boards_nor_a_board() -> None:
+    names = [alias for each in aliases().values() for alias in each]
+    assert len(names) == len(set(names)) > 8
+    assert all(name == name.lower() for name in names)
+    assert not set(names) & set(device_names())
+
+
+def test_the_list_and_results_say_which(capsys: pytest.CaptureFixture[str]) -> None:
+    listed = {row["name"]: row["also"] for row in printed_json(capsys, "devices list --json")}
+    assert listed["v100-sxm2"] == ["v100"]
+    assert listed.items() >= aliases().items()
+    (line,) = [line for line in printed(capsys, "devices list").splitlines() if line.startswith("rtx-4090")]
+    assert line.split()[1] == "4090"
+    assert printed_json(capsys, "compare ios_sample -d v100 --json")["device"] == "v100-sxm2"
+
+
+def test_what_is_written_is_read_back() -> None:
+    assert "aliases: [v100]" in profile_yaml(device("v100-sxm2"))
+    assert "aliases" not in profile_yaml(device("t4"))
+
+
+@pytest.mark.parametrize("name", shipped_names())
+def test_what_ships_can_be_and_so_can_ten_times_as_much(name: str) -> None:
+    assert impossible(device(name)) == []
+    assert impossible(device(f"{name}+sms={10 * device(name).sm_count},dram_gbps=20000")) == []
+
+
+SLIPS = [
+    ("boost_clock_ghz: {value: 1.59,", "boost_clock_ghz: {value: 1590.0,", "boost_clock_ghz is 1590 GHz", "MHz?"),
+    ("dram_bytes: {value: 17179869184,", "dram_bytes: {value: 16,", "dram_bytes is", "GiB?"),
+    ("l2_bytes: {value: 4194304,", "l2_bytes: {value: 4,", "l2_bytes is", "MiB?"),
+    ("dram_bandwidth_gbps: {value: 320.0,", "dram_bandwidth_gbps: {value: 0.32,", "dram_bandwidth_gbps", "TB/s?"),
+]
+
+
+@pytest.mark.parametrize(("right", "wrong", "fact", "unit"), SLIPS, ids=[slip[2] for slip in SLIPS])
+@pytest.mark.parametrize(
+    "command", ["compare ios_sample -d {file}", "devices show {file}", "predict ops.csv -d {file}"]
+)
+def test_a_slip_of_unit_is_refused_by_every_command(
+    command: str, right: str, wrong: str, fact: str, unit: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = profile_yaml(device("t4"))
+    assert right in text
+    file = tmp_path / "mine.yaml"
+    file.write_text(text.replace(right, wrong))
+    line = refused(capsys, command.format(file=file))
+    assert line.startswith(f"error: device profile {file}: {fact}")
+    assert unit in line
+
+
+def test_validate_still_says_all_that_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(profile_yaml(device("t4")).replace("{value: 1.59,", "{value: 1590.0,"))
+    with pytest.raises(DeviceError):
+        device(str(file))
+    assert main(["devices", "validate", str(file)]) == 2
+    told = capsys.readouterr().out
+    assert "is the clock in MHz?" in told
+    assert "boost_clock_ghz is 1590 GHz" in told
+
+
+@pytest.mark.parametrize("name", shipped_names())
+def test_a_device_refuses_the_precisions_that_it_lacks_and_lists_those_that_it_takes(name: str) -> None:
+    profile = device(name)
+    capability = float(profile.datasheet.compute_capability.value)
+    lacks = {Precision.BF16, Precision.TF32} if capability < 8.0 else set()
+    lacks |= {Precision.INT8} if capability < 6.1 else set()
+    has = ", ".join(precision for precision in Precision if precision not in lacks)
+    for precision in Precision:
+        if precision in lacks:
+            with pytest.raises(DeviceError, match=f"has no {precision}; it has {has}$"):
+                profile.require(precision)
+        else:
+            profile.require(precision)
+
+
+def test_fp16_that_is_computed_in_fp32_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    network = load("ios_sample", dtype="fp16")
+    for name, told in (("p4", True), ("k80", True), ("p100-sxm2", False), ("v100-sxm2", False)):
+        note_once.cache_clear()
+        assert api.optimize(network, name).latency_us > 0
+        assert ("keep tensors in fp16 and compute in fp32" in caplog.text) is told
+        caplog.clear()
+
+
+def test_products_of_8_bit_integers_run_four_at_a_time_without_tensor_cores() -> None:
+    """On a V100: by ``__dp4a``; they are faster than those of fp32 then."""
+    profile = device("v100-sxm2")
+    assert profile.reduced_precision_tflops(Precision.INT8) == pytest.approx(62.7, rel=0.01)
+    found = {
+        dtype: api.optimize(load("squeezenet", dtype=dtype), "v100-sxm2").latency_us for dtype in ("fp32", "int8")
+    }
+    assert found["int8"] < 0.8 * found["fp32"]
+
+
+def test_predict_refuses_it_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "ops.csv").write_text("op,rows,cols\nadd,64,64\n", encoding="utf-8")
+    assert "has no bf16" in refused(capsys, f"predict {tmp_path / 'ops.csv'} -d t4 --dtype bf16")

@@ -1,0 +1,188 @@
+"""Device profiles: the shipped ones are right, a bad one is one clear line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from iossim.base.errors import DeviceError
+from iossim.hardware.compute_capability import Architecture
+from iossim.hardware.kinds.gpu import PARAMETERS
+from iossim.hardware.load import device, shipped_names
+from iossim.ir.types import Precision
+
+SHIPPED = {
+    "k80", "p4", "p100-pcie-16gb", "v100-sxm2", "v100-pcie-32gb", "t4", "rtx-2080-ti", "a100-sxm-40gb",
+    "a100-pcie-40gb", "a100-pcie-80gb", "h100-sxm", "h200-sxm", "rtx-3090", "rtx-4090", "l4", "l40s", "jetson-orin",
+}  # fmt: skip
+
+FACTS = """
+name: mine
+title: A device of mine
+sources: {web: somewhere}
+datasheet:
+  compute_capability: {value: "7.5", source: web}
+  sm_count: {value: 30, source: web}
+  fp32_lanes_per_sm: {value: 64, source: web}
+  boost_clock_ghz: {value: 1.5, source: web}
+  dram_bandwidth_gbps: {value: 300, source: web}
+  dram_bytes: {value: 6442450944, source: web}
+  l2_bytes: {value: 3145728, source: web}
+  board_power_w: {value: 160, source: web}
+  fp32_tflops: {value: 5.8, source: web}
+"""
+
+
+def test_the_named_devices_ship() -> None:
+    assert set(shipped_names()) >= SHIPPED
+
+
+@pytest.mark.parametrize("name", shipped_names())
+def test_a_shipped_profile_is_plausible(name: str) -> None:
+    profile = device(name)
+    assert profile.name == name
+    assert profile.fp32_tflops == pytest.approx(profile.datasheet.fp32_tflops.value, rel=0.02)
+    assert 150 <= profile.dram_bandwidth_gbps <= 5000
+    assert 2**20 <= profile.datasheet.l2_bytes.value <= 2**27
+    assert profile.datasheet.dram_bytes.value > 7e9
+    for precision in Precision:
+        tflops = profile.reduced_precision_tflops(precision)
+        # The tf32 rate of GeForce boards with GA10x chips is that of fp32.
+        assert tflops is None or tflops > 0.99 * profile.fp32_tflops
+
+
+@pytest.mark.parametrize(
+    ("name", "precision", "flops_per_sm_and_clock"),
+    [
+        ("v100-sxm2", Precision.FP16, 1024),
+        ("t4", Precision.FP16, 1024),
+        ("t4", Precision.INT8, 2048),
+        ("a100-sxm-40gb", Precision.TF32, 1024),
+        ("a100-sxm-40gb", Precision.BF16, 2048),
+    ],
+)
+def test_tensor_core_rates_follow_from_the_units(
+    name: str, precision: Precision, flops_per_sm_and_clock: int
+) -> None:
+    profile = device(name)
+    expected = profile.sm_count * flops_per_sm_and_clock * profile.boost_clock_ghz / 1e3
+    assert profile.reduced_precision_tflops(precision) == pytest.approx(expected, rel=0.02)
+
+
+def write(tmp_path: Path, text: str) -> str:
+    path = tmp_path / "mine.yaml"
+    path.write_text(text)
+    return str(path)
+
+
+def test_datasheet_facts_alone_are_a_device(tmp_path: Path) -> None:
+    profile = device(write(tmp_path, FACTS))
+    assert profile.architecture is Architecture.TURING
+    assert profile.provenance.kind == "transferred"
+    assert profile.provenance.bands
+    # What no kernel can tell is as the one device has it whose schedules were measured, or as the architecture has it.
+    assert profile.parameters.interference == device("v100-sxm2").parameters.interference
+    assert profile.parameters.depthwise_efficiency == PARAMETERS[Architecture.TURING].depthwise_efficiency
+
+
+def test_a_file_that_says_where_its_parameters_come_from_gets_no_others(tmp_path: Path) -> None:
+    profile = device(write(tmp_path, FACTS + "provenance: {kind: hand-set, note: mine}\n"))
+    assert profile.parameters == PARAMETERS[Architecture.TURING]
+
+
+def test_a_parameter_of_its_own_leaves_the_other_defaults(tmp_path: Path) -> None:
+    profile = device(write(tmp_path, FACTS + "parameters: {interference: 0.5}\nengine: {fork_us: 9}\n"))
+    assert (profile.parameters.interference, profile.engine.fork_us) == (0.5, 9.0)
+    default = device(write(tmp_path, FACTS)).parameters
+    assert profile.parameters == default.model_copy(update={"interference": 0.5})
+
+
+def test_a_file_may_call_a_parameter_what_it_was_called_before(tmp_path: Path) -> None:
+    profile = device(write(tmp_path, FACTS + "parameters: {crowding: 0.5}\n"))
+    assert profile.parameters.interference == 0.5
+
+
+def test_a_file_may_hold_what_the_model_has_no_longer(tmp_path: Path) -> None:
+    told = "parameters: {window_memory_factor: 0.5, interference: 0.5}\n" + (
+        "provenance: {kind: fitted, note: before, unidentified: [window_memory_factor, interference], "
+        "spread: {window_memory_factor: 0.1}, resamples: {interference: [0.4], window_memory_factor: [0.2]}, "
+        "left_out: {other: {window_memory_factor: 0.3, interference: 0.6}}}\n"
+    )
+    profile = device(write(tmp_path, FACTS + told))
+    provenance = profile.provenance
+    assert (provenance.unidentified, provenance.spread) == (["interference"], {})
+    assert provenance.resamples == {"interference": [0.4]}
+    assert provenance.left_out == {"other": {"interference": 0.6}}
+
+
+def test_an_unknown_shipped_names_the_nearest() -> None:
+    with pytest.raises(DeviceError, match="unknown device 'v100-sxm'; did you mean 'v100-sxm2'"):
+        device("v100-sxm")
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"datasheet": {"sm_count": None}}, "datasheet.sm_count"),
+        ({"datasheet": {"sm_count": {"value": "many", "source": "web"}}}, "datasheet.sm_count.value"),
+        ({"datasheet": {"sm_count": {"value": -3, "source": "web"}}}, "datasheet.sm_count"),
+        ({"datasheet": {"sm_count": {"value": 10**400, "source": "web"}}}, "datasheet.sm_count"),
+        ({"datasheet": {"dram_bandwidth_gbps": {"value": 1e-300, "source": "web"}}}, "datasheet.dram_bandwidth_gbps"),
+        ({"datasheet": {"sm_count": {"value": 30}}}, "datasheet.sm_count.source"),
+        ({"parameters": {"kernel_gap_us": 1e308}}, "parameters.kernel_gap_us"),
+        ({"datasheet": {"sm_count": {"value": 30, "source": "nowhere"}}}, "sm_count: source 'nowhere'"),
+        ({"datasheet": {"boost_clock_ghz": {"value": float("nan"), "source": "web"}}}, "datasheet.boost_clock_ghz"),
+        (
+            {"datasheet": {"compute_capability": {"value": "1.3", "source": "web"}}},
+            "unknown compute capability '1.3'",
+        ),
+        ({"datasheet": {"compute_capability": 7.5}}, "datasheet.compute_capability"),
+        ({"datasheet": {"cores": {"value": 1, "source": "web"}}}, "datasheet.cores"),
+        ({"datasheet": 7}, "datasheet"),
+        ({"parameters": {"gemm_efficiency": 1.2}}, "parameters.gemm_efficiency"),
+        ({"parameters": {"speed": 1}}, "parameters.speed"),
+        ({"parameters": [1]}, "parameters"),
+        ({"engine": {"fork_us": "slow"}}, "engine.fork_us"),
+        ({"colour": "green"}, "colour"),
+    ],
+)
+def test_a_bad_field_is_named_in_one_line(tmp_path: Path, change: dict[str, object], field: str) -> None:
+    data = yaml.safe_load(FACTS)
+    for key, value in change.items():
+        if isinstance(value, dict) and isinstance(data.get(key), dict):
+            data[key].update(value)
+            data[key] = {name: inner for name, inner in data[key].items() if inner is not None}
+        else:
+            data[key] = value
+    path = write(tmp_path, yaml.safe_dump(data))
+    with pytest.raises(DeviceError) as caught:
+        device(path)
+    message = str(caught.value)
+    assert path in message
+    assert field in message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize("text", ["", "- a\n- b\n", "name: [", "!!python/object/apply:os.getcwd []"])
+def test_what_is_no_profile_is_one_line(tmp_path: Path, text: str) -> None:
+    with pytest.raises(DeviceError) as caught:
+        device(write(tmp_path, text))
+    assert "mine.yaml" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(DeviceError, match="cannot read device profile"):
+        device(str(tmp_path / "absent.yaml"))
+
+
+def test_a_file_says_its_kind_or_is_of_a_gpu(tmp_path: Path) -> None:
+    told = device(write(tmp_path, "kind: gpu\n" + FACTS))
+    assert told == device(write(tmp_path, FACTS))
+    assert "kind" not in told.model_dump()  # so that what is keyed by a profile is as it was before kinds were told
+    with pytest.raises(DeviceError, match="unknown kind 'abacus'; known: cpu, gpu"):
+        device(write(tmp_path, "kind: abacus\n" + FACTS))
+    with pytest.raises(DeviceError, match=r"unknown compute capability '7\.5' of a CPU"):
+        device(write(tmp_path, "kind: cpu\n" + FACTS))

@@ -1,0 +1,163 @@
+"""Profiles of the user's folder are found by name beside those that ship; a template is one to fill in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from command_line import printed, printed_json, refused
+
+from iossim.base.errors import DeviceError
+from iossim.base.notices import warn_once
+from iossim.cli.main import main
+from iossim.hardware.load import device, device_names, origin, own_names, shipped_names, user_folder
+from iossim.hardware.template import write_template
+from iossim.hardware.write import profile_yaml
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The user's folder of devices."""
+    monkeypatch.setenv("IOSSIM_DATA_DIR", str(tmp_path / "data"))
+    warn_once.cache_clear()
+    (tmp_path / "data" / "devices").mkdir(parents=True)
+    return tmp_path / "data" / "devices"
+
+
+def save(folder: Path, name: str, called: str | None = None) -> Path:
+    text = profile_yaml(device("t4").model_copy(update={"name": called or name}))
+    path = folder / f"{name}.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_a_profile_in_the_folder_is_found_by_name(folder: Path) -> None:
+    assert device_names() == shipped_names()
+    path = save(folder, "my-t4")
+    assert user_folder() == folder
+    assert device_names() == [*shipped_names(), "my-t4"]
+    assert device("my-t4").sm_count == device("t4").sm_count
+    assert (origin("my-t4"), origin("t4")) == (str(path), "shipped")
+    with pytest.raises(DeviceError, match="did you mean 'my-t4'"):
+        device("my-t5")
+
+
+def test_a_name_that_ships_stays_what_it_is(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (folder / "t4.yaml").write_text("nonsense")
+    assert device_names() == shipped_names()
+    assert device("t4").name == "t4"
+    (record,) = caplog.records
+    assert "t4.yaml is not used: 't4' is a device that ships" in record.message
+
+
+def test_a_profile_with_another_name_inside_is_refused(folder: Path) -> None:
+    save(folder, "mine", called="yours")
+    with pytest.raises(DeviceError, match=r"mine.yaml is found as 'mine' and has the name 'yours'"):
+        device("mine")
+
+
+def test_the_list_says_where_each_is_from_and_warns_of_broken_ones(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = save(folder, "my-t4")
+    (folder / "broken.yaml").write_text("name: [")
+    capsys.readouterr()
+    rows = {row["name"]: row["from"] for row in printed_json(capsys, "devices list --json")}
+    assert rows["my-t4"] == str(path)
+    assert rows["t4"] == "shipped"
+    assert "broken" not in rows
+    assert "my-t4: " in printed(capsys, "devices show my-t4")
+    assert "broken.yaml, line 1: is not YAML" in refused(capsys, "devices show broken")
+
+
+def test_a_template_is_a_profile_once_it_is_filled_in(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "wrote mine.yaml" in printed(capsys, "devices new mine")
+    # By the name that was given, too: the file that is here is checked, and what is to be filled in told.
+    assert main(["devices", "validate", "mine"]) == 2
+    assert "mine.yaml:\n  device profile mine.yaml is not valid" in capsys.readouterr().out
+    assert "for the file that is here give mine.yaml" in refused(capsys, "compare ios_sample -d mine")
+    text = Path("mine.yaml").read_text()
+    assert "FILL_IN" in text
+    assert "mine.yaml is there already" in refused(capsys, "devices new mine")
+    assert Path("mine.yaml").read_text() == text
+
+    assert main_fails(capsys, "devices validate mine.yaml")
+    for name, fact in device("t4").model_dump()["datasheet"].items():
+        if fact is not None:
+            text = text.replace(f"  {name}: {{value: FILL_IN,", f"  {name}: {{value: {fact['value']},")
+    text = text.replace('"FILL_IN"', '"7.5"')
+    Path("mine.yaml").write_text(text)
+    output = main_fails(capsys, "devices validate mine.yaml")
+    assert "title is still 'FILL_IN'" in output
+    Path("mine.yaml").write_text(
+        text.replace("title: FILL_IN", "title: T").replace("datasheet: FILL_IN", "datasheet: D")
+    )
+    assert printed(capsys, "devices validate mine.yaml t4") == "mine.yaml: plausible\nt4: plausible\n"
+    assert device("mine.yaml").fp32_tflops == device("t4").fp32_tflops
+
+
+def main_fails(capsys: pytest.CaptureFixture[str], line: str) -> str:
+    """What a check that finds something wrong prints; the summary is the one line on standard error."""
+    capsys.readouterr()
+    assert main(line.split()) == 2
+    output = capsys.readouterr()
+    assert output.err.startswith("error: 1 of 1 profiles cannot be right")
+    assert output.err.count("\n") == 1
+    return output.out
+
+
+def test_validate_says_each_problem(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "slow.yaml"
+    data = yaml.safe_load(profile_yaml(device("t4")))
+    data["datasheet"]["l2_bytes"]["value"] = 4096
+    path.write_text(yaml.safe_dump(data))
+    assert "was it given in KiB?" in main_fails(capsys, f"devices validate {path}")
+    assert printed_json(capsys, "devices validate --json t4 l4") == [
+        {"profile": name, "problems": []} for name in ("t4", "l4")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "words"),
+    [
+        ("t4", "new.yaml", "is that of a device that iossim has"),
+        ("cpu", "new.yaml", "is that of a device that iossim has"),
+        ("a b", "new.yaml", "use letters"),
+        ("mine", "new.txt", "must end in .yaml"),
+        ("mine", "nowhere/new.yaml", "no such folder"),
+    ],
+)
+def test_a_template_that_cannot_be_is_one_line(
+    folder: Path, tmp_path: Path, name: str, file: str, words: str
+) -> None:
+    with pytest.raises(DeviceError, match=words):
+        write_template(name, tmp_path / file, folder)
+    assert not (tmp_path / file).exists()
+    assert "cpu" in own_names()
+
+
+def test_the_folder_is_made_for_its_first_profile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("IOSSIM_DATA_DIR", str(tmp_path / "data"))
+    path = tmp_path / "data" / "devices" / "mine.yaml"
+    assert not path.parent.exists()
+    assert f"wrote {path}" in printed(capsys, ["devices", "new", "mine", "--out", str(path)])
+    assert "'datasheet." in refused(capsys, "devices show mine")
+    assert "no such folder" in refused(
+        capsys, ["devices", "new", "mine", "--out", str(tmp_path / "other" / "m.yaml")]
+    )
+    (tmp_path / "file").touch()
+    with pytest.raises(DeviceError, match="cannot make the folder"):
+        write_template("mine", tmp_path / "file" / "devices" / "m.yaml", tmp_path / "file" / "devices")
+
+
+def test_facts_that_disagree_are_named_without_a_field_of_their_own(folder: Path) -> None:
+    path = save(folder, "mine")
+    path.write_text(path.read_text().replace("source: datasheet}", "source: brochure}", 1))
+    with pytest.raises(DeviceError, match=r"mine.yaml is not valid: datasheet\.\w+: source 'brochure' is not among"):
+        device("mine")

@@ -1,0 +1,336 @@
+"""Passes keep what a graph computes: on random graphs, and case by case where they must hold back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from iossim.backends.numpy_reference.evaluate import evaluate_graph
+from iossim.base.errors import GraphError
+from iossim.ir.builder import GraphBuilder
+from iossim.ir.constants import ArrayConstant, Constant, SeededConstant
+from iossim.ir.graph import Graph, Node
+from iossim.ir.op import Array, Op
+from iossim.ir.ops.add import Add
+from iossim.ir.ops.batch_norm import BatchNorm
+from iossim.ir.ops.concat import Concat
+from iossim.ir.ops.conv import Conv
+from iossim.ir.ops.expand import Expand
+from iossim.ir.ops.identity import Identity
+from iossim.ir.ops.mul import Mul
+from iossim.ir.ops.relu import Relu
+from iossim.ir.ops.reshape import Reshape
+from iossim.ir.ops.slice import Slice
+from iossim.ir.ops.split import Split
+from iossim.ir.ops.transpose import Transpose
+from iossim.ir.types import DType, Precision, TensorType
+from iossim.models.passes.batch_norm_folding import BatchNormFolding
+from iossim.models.passes.common_subexpressions import CommonSubexpressionElimination
+from iossim.models.passes.constant_folding import ConstantFolding
+from iossim.models.passes.dead_op_elimination import DeadOpElimination
+from iossim.models.passes.graph_pass import GraphPass
+from iossim.models.passes.identity_elimination import IdentityElimination
+from iossim.models.passes.pipeline import canonicalise
+from iossim.models.passes.retype import Retype, retype
+
+SHAPE = (2, 4, 5, 5)
+X = {"x": TensorType(SHAPE)}
+
+
+@dataclass(frozen=True)
+class Untouchable(Constant):
+    """A weight that must not be loaded."""
+
+    type: TensorType
+
+    def load(self) -> Array:
+        raise AssertionError("loaded too early")
+
+
+def constant(name: str, *shape: int) -> SeededConstant:
+    return SeededConstant(TensorType(shape), name)
+
+
+def positive(name: str, *shape: int) -> ArrayConstant:
+    return ArrayConstant(np.abs(constant(name, *shape).load()) + np.float32(0.5))
+
+
+def graph_of(
+    nodes: Sequence[tuple[str, Op, str]], constants: Mapping[str, Constant], outputs: str = "y", inputs=X
+) -> Graph:
+    """A graph from (output, op, inputs), each op named like its first output."""
+    made = [Node(out.split()[0], op, tuple(read.split()), tuple(out.split())) for out, op, read in nodes]
+    return Graph.create(inputs, outputs.split(), made, constants)
+
+
+NORM = {
+    "scale": positive("scale", 4),
+    "shift": constant("shift", 4),
+    "mean": constant("mean", 4),
+    "variance": positive("variance", 4),
+}
+CONV = {"w": constant("w", 4, 4, 3, 3), "b": constant("b", 4)}
+PADDED = Conv((1, 1), (1, 1, 1, 1))
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> Graph:
+    """Random chains and diamonds of everything that passes touch; all values have one shape."""
+    constants: dict[str, Constant] = {
+        **NORM,
+        **CONV,
+        "per_channel": constant("per_channel", 4, 1, 1),
+        "one": positive("one", 1),
+        "per_row": constant("per_row", 5, 1),
+    }
+    values = ["x"]
+    nodes: list[Node] = []
+    for index in range(draw(st.integers(1, 12))):
+        x, y = draw(st.sampled_from(values[-3:])), draw(st.sampled_from(values))
+        side = draw(st.sampled_from(["per_channel", "one", "per_row"]))
+        op, inputs = draw(
+            st.sampled_from(
+                [
+                    (PADDED, (x, "w", "b")),
+                    (PADDED, (x, "w")),
+                    (PADDED, (x, "made_weight", "b")),
+                    (BatchNorm(), (x, "scale", "shift", "mean", "variance")),
+                    (Mul(), (x, side)),
+                    (Mul(), (side, x)),
+                    (Add(), (x, side)),
+                    (Add(), (x, y)),
+                    (Identity(), (x,)),
+                    (Relu(), (x,)),
+                    (Concat(1), (x,)),
+                    (Reshape(SHAPE), (x,)),
+                    (Expand(SHAPE), (x,)),
+                    (Transpose((0, 1, 3, 2)), (x,)),
+                    (Slice((-1,), (-6,), (3,), (-1,)), (x,)),
+                    (Slice((0,), (9,), (2,), (1,)), (x,)),
+                ]
+            )
+        )
+        nodes.append(Node(f"op{index}", op, inputs, (f"v{index}",)))
+        values.append(f"v{index}")
+    nodes.append(Node("weights", Mul(), ("w", "one"), ("made_weight",)))
+    others = draw(st.lists(st.sampled_from([*values, "made_weight"]), max_size=2, unique=True))
+    outputs = dict.fromkeys([values[-1], *others])
+    return Graph.create(X, outputs, nodes, constants)
+
+
+def outputs_of(graph: Graph) -> dict[str, Array]:
+    x = np.random.default_rng(3).standard_normal(SHAPE).astype(graph.types["x"].dtype.numpy)
+    return evaluate_graph(graph, {"x": x})
+
+
+def assert_equal(graph: Graph, other: Graph, tolerance: float) -> None:
+    before, after = outputs_of(graph), outputs_of(other)
+    assert list(before) == list(after)
+    for name, array in before.items():
+        assert array.dtype == after[name].dtype
+        scale = np.max(np.abs(array))
+        np.testing.assert_allclose(after[name], array, rtol=0, atol=tolerance * scale)
+
+
+EXACT = [ConstantFolding(), DeadOpElimination(), IdentityElimination(), CommonSubexpressionElimination()]
+
+
+@settings(max_examples=30, deadline=None)
+@given(graphs())
+@pytest.mark.parametrize("each", EXACT, ids=lambda one: type(one).__name__)
+def test_exact_passes_keep_outputs_to_the_last_bit(each: GraphPass, graph: Graph):
+    assert_equal(graph, each.apply(graph), 0)
+
+
+@settings(max_examples=40, deadline=None)
+@given(graphs())
+def test_batch_norm_folding_keeps_outputs(graph: Graph):
+    assert_equal(graph, BatchNormFolding().apply(graph), 2e-5)
+
+
+@settings(max_examples=40, deadline=None)
+@given(graphs())
+def test_canonicalise_keeps_outputs_and_is_a_fixed_point(graph: Graph):
+    canonical = canonicalise(graph)
+    assert_equal(graph, canonical, 2e-5)
+    assert canonicalise(canonical) is canonical
+
+
+def test_constants_fold_through_ops_of_several_outputs_and_are_not_loaded():
+    weights = {"w": Untouchable(TensorType((8, 4, 3, 3))), "b": Untouchable(TensorType((4,)))}
+    nodes = [
+        ("w1 w2", Split(0, (4, 4)), "w"),
+        ("sum", Add(), "w1 w2"),
+        ("y", PADDED, "x sum b"),
+    ]
+    graph = ConstantFolding().apply(graph_of(nodes, weights))
+    assert [node.name for node in graph.nodes] == ["y"]
+    assert graph.constants["sum"].type == TensorType((4, 4, 3, 3))
+
+
+def test_batch_norm_folds_into_a_convolution_without_loading_weights():
+    constants = {name: Untouchable(value.type) for name, value in {**CONV, **NORM}.items()}
+    nodes = [("a", PADDED, "x w b"), ("y", BatchNorm(), "a scale shift mean variance")]
+    (node,) = BatchNormFolding().apply(graph_of(nodes, constants)).nodes
+    assert (node.name, node.outputs, node.op) == ("a", ("y",), PADDED)
+
+
+def test_a_norm_a_product_and_a_sum_fold_into_one_convolution():
+    per_channel = constant("c", 1, 4, 1, 1)
+    nodes = [
+        ("a", PADDED, "x w"),
+        ("b1", BatchNorm(), "a scale shift mean variance"),
+        ("c1", Mul(), "b1 c"),
+        ("y", Add(), "c c1"),
+    ]
+    graph = graph_of(nodes, {**CONV, **NORM, "c": per_channel})
+    folded = BatchNormFolding().apply(graph)
+    assert [node.op.kind for node in folded.nodes] == ["conv"]
+    assert_equal(graph, folded, 1e-5)
+
+
+def test_convolutions_that_share_a_weight_keep_their_own():
+    nodes = [
+        ("a", PADDED, "x w"),
+        ("b1", PADDED, "x w"),
+        ("c", BatchNorm(), "a scale shift mean variance"),
+        ("y", Add(), "b1 c"),
+    ]
+    graph = graph_of(nodes, {**CONV, **NORM})
+    folded = BatchNormFolding().apply(graph)
+    assert len(folded.nodes) == 3
+    assert_equal(graph, folded, 1e-5)
+
+
+NORMED = ("n", BatchNorm(), "a scale shift mean variance")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "outputs"),
+    [
+        ([("a", PADDED, "x w"), NORMED, ("y", Add(), "a n")], "y"),  # the convolution has another reader
+        ([("a", PADDED, "x w"), NORMED, ("y", Relu(), "n")], "y a"),  # it is an output of the graph
+        ([("a", Relu(), "x"), NORMED, ("y", Relu(), "n")], "y"),  # there is no convolution
+        ([("a", PADDED, "x x_weight"), NORMED, ("y", Relu(), "n")], "y"),  # its weight is computed at run time
+        ([("a", PADDED, "x w"), ("n", BatchNorm(), "a v shift mean variance"), ("y", Relu(), "n")], "y"),  # its scale
+        ([("a", PADDED, "x w"), ("n", Mul(), "a a"), ("y", Relu(), "n")], "y"),  # no scale, but a square
+        ([("a", PADDED, "x w"), ("n", Mul(), "a per_row"), ("y", Relu(), "n")], "y"),  # not one number a channel
+        ([("a", PADDED, "x w"), ("n", Add(), "a wide"), ("y", Relu(), "n")], "y"),  # broadcasts the convolution
+    ],
+)
+def test_batch_norm_stays_where_folding_would_change_something(nodes, outputs):
+    inputs = {**X, "x_weight": TensorType((4, 4, 3, 3)), "v": TensorType((4,))}
+    constants = {**CONV, **NORM, "per_row": constant("r", 5, 1), "wide": constant("wide", 3, 1, 4, 1, 1)}
+    graph = graph_of(nodes, constants, outputs, inputs)
+    assert BatchNormFolding().apply(graph) is graph
+
+
+@pytest.mark.parametrize(
+    ("nodes", "outputs", "kept"),
+    [
+        ([("a", Identity(), "x"), ("y", Relu(), "a")], "y", ["relu"]),
+        ([("a", Relu(), "x"), ("y", Identity(), "a")], "y", ["relu"]),  # relu takes the name y over
+        ([("a", Relu(), "x"), ("y", Identity(), "a"), ("z", Relu(), "a")], "y z", ["relu", "relu"]),
+        ([("a", Relu(), "x"), ("y", Identity(), "a"), ("z", Identity(), "a")], "y z", ["relu", "identity"]),
+        ([("a", Relu(), "x"), ("y", Identity(), "a")], "a y", ["relu", "identity"]),
+        ([("y", Identity(), "x")], "y", ["identity"]),
+        ([("y", Identity(), "w")], "y", ["identity"]),
+        ([("a", Identity(), "x"), ("b1", Identity(), "a"), ("y", Relu(), "b1")], "y", ["relu"]),
+        ([("a", Transpose((0, 1, 2, 3)), "x"), ("y", Relu(), "a")], "y", ["relu"]),
+        ([("a", Transpose((0, 1, 3, 2)), "x"), ("y", Relu(), "a")], "y", ["transpose", "relu"]),
+        ([("a", Reshape((2, 100)), "x"), ("y", Relu(), "a")], "y", ["reshape", "relu"]),
+    ],
+)
+def test_identities_go_and_outputs_keep_their_names(nodes, outputs, kept):
+    graph = graph_of(nodes, CONV, outputs)
+    after = IdentityElimination().apply(graph)
+    assert [node.op.kind for node in after.nodes] == kept
+    assert after.outputs == graph.outputs
+    assert_equal(graph, after, 0)
+
+
+def test_a_transpose_of_axes_of_one_element_moves_nothing():
+    inputs = {"x": TensorType((1, 6, 1, 4))}
+    nodes = [("a", Transpose((1, 2, 0, 3)), "x"), ("y", Transpose((3, 1, 2, 0)), "a")]
+    after = IdentityElimination().apply(graph_of(nodes, {}, inputs=inputs))
+    assert [node.op for node in after.nodes] == [Reshape((6, 1, 1, 4)), Transpose((3, 1, 2, 0))]
+
+
+def test_what_is_computed_twice_is_computed_once():
+    constants = {
+        **CONV,
+        "filled": ArrayConstant(CONV["w"].load()),
+        "scalar": positive("scalar", 1),
+        "same": ArrayConstant(positive("scalar", 1).load()),
+        "other": constant("other", 1),
+        "large": Untouchable(TensorType((4, 4, 300, 300))),
+        "larger": Untouchable(TensorType((4, 4, 300, 300))),
+        "alone": Untouchable(TensorType((2, 4, 5, 5))),
+    }
+    nodes = [
+        ("n0", PADDED, "x w b"),
+        ("n1", PADDED, "x w b"),
+        ("n2", PADDED, "x filled b"),  # weights of layers that hold the same, as fills do
+        ("n3", Mul(), "n0 scalar"),
+        ("n4", Mul(), "n1 same"),
+        ("n5", Mul(), "n0 other"),
+        ("n6", Add(), "x alone"),
+        ("e", Identity(), "large"),
+        ("f", Identity(), "larger"),
+        ("y", Add(), "n3 n4 n5 n2 n6"),
+        ("z", Mul(), "n0 scalar"),
+    ]
+    graph = graph_of(nodes, constants, "y z e f")
+    after = CommonSubexpressionElimination().apply(graph)
+    assert [(node.name, node.inputs) for node in after.nodes if node.op.kind != "identity"] == [
+        ("n0", ("x", "w", "b")),
+        ("n2", ("x", "filled", "b")),
+        ("n3", ("n0", "scalar")),
+        ("n5", ("n0", "other")),
+        ("n6", ("x", "alone")),
+        ("y", ("n3", "n3", "n5", "n2", "n6")),
+        ("z", ("n0", "scalar")),  # an output keeps its name
+    ]
+
+
+def test_an_input_may_be_called_what_the_type_of_a_constant_is():
+    b = GraphBuilder("g")
+    x, constant, other = b.input("x", (1, 4)), b.constant("c", (1, 4)), b.input("fp32[1x4]", (1, 4))
+    assert other == str(b.types[constant])
+    graph = b.graph([b.add(Add(), b.add(Add(), x, constant), b.add(Add(), x, other))])
+    assert CommonSubexpressionElimination().apply(graph) is graph
+
+
+def test_dead_ops_go():
+    nodes = [("a", Relu(), "x"), ("dead", Relu(), "a"), ("deader", Add(), "dead a"), ("y", Relu(), "a")]
+    assert [node.name for node in DeadOpElimination().apply(graph_of(nodes, {})).nodes] == ["a", "y"]
+
+
+@pytest.mark.parametrize("dtype", [DType.FLOAT16, DType.BFLOAT16])
+def test_retyped_graphs_compute_the_same_up_to_rounding(dtype):
+    graph = graph_of([("a", PADDED, "x w b"), ("y", Relu(), "a")], CONV)
+    half = Retype(dtype).apply(graph)
+    assert {value.dtype for value in half.types.values()} == {dtype}
+    expected, made = outputs_of(graph)["y"], outputs_of(half)["y"]
+    assert made.dtype == dtype.numpy
+    np.testing.assert_allclose(made.astype(np.float32), expected, atol=0.05 * np.abs(expected).max())
+
+
+def test_int8_is_for_pricing_only():
+    graph = graph_of([("y", PADDED, "x w b")], CONV)
+    narrow = retype(graph, Precision.INT8)
+    assert graph.work(graph.nodes[0]).bytes == 4 * narrow.work(narrow.nodes[0]).bytes
+    with pytest.raises(GraphError, match="can be scheduled and priced, not executed"):
+        narrow.constants["w"].load()
+
+
+def test_retype_leaves_integers_and_graphs_that_fit_alone():
+    inputs = {**X, "i": TensorType((3,), DType.INT64)}
+    graph = graph_of([("y", Relu(), "x"), ("j", Identity(), "i")], {}, "y j", inputs)
+    assert retype(graph, Precision.TF32) is graph
+    assert retype(graph, Precision.FP16).types["j"].dtype is DType.INT64

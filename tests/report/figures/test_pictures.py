@@ -1,0 +1,236 @@
+"""The figures of a schedule and of a comparison: all kernels drawn, labels only where they fit, the same bytes each time."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_timelines import fake_execution, fake_timeline
+from random_networks import random_network, random_schedule, sequential_schedule
+
+from iossim.base.errors import OptionError
+from iossim.hardware.lowering.unit import main_kind
+from iossim.ir.network import Network
+from iossim.models.load import load
+from iossim.report.figures.active_warps import active_warps_figure
+from iossim.report.figures.comparison import comparison_figure
+from iossim.report.figures.figure import Figure, Panel
+from iossim.report.figures.pictures import picture_files, whole_specification
+from iossim.report.figures.schedule_timeline import timeline_figure
+from iossim.report.kind_colours import kind_colour, kind_colours, text_on
+from iossim.report.scheduler_colours import scheduler_marks
+from iossim.schedule.schedule import Schedule
+from iossim.tasks.comparison import ComparisonRow
+
+pytest.importorskip("altair")
+pytest.importorskip("vl_convert")
+
+
+@pytest.fixture
+def network() -> Network:
+    return random_network(5, blocks=12, units=9)
+
+
+@pytest.fixture
+def schedule(network: Network) -> Schedule:
+    return random_schedule(network, 2)
+
+
+def drawn(figure: Figure, panel: Panel, what: str) -> list[Mapping[str, Any]]:
+    return [record for record in figure.records_of(panel, {}) if record["what"] == what]
+
+
+def domain(panel: Panel) -> tuple[float, float]:
+    """Where the time of a panel begins and ends."""
+    first, *_ = panel.spec["layer"]
+    low, high = first["encoding"]["x"]["scale"]["domain"]
+    return low, high
+
+
+def test_a_bar_for_each_kernel_over_several_rows(network: Network, schedule: Schedule) -> None:
+    spans = fake_timeline(network, schedule, kernels=2)
+    figure = timeline_figure(network, schedule, spans)
+    assert len(figure.panels) > 1
+    bars = []
+    for panel in figure.panels:
+        left, right = domain(panel)
+        own = [(kernel["start_ms"], kernel["time_ms"]) for kernel in drawn(figure, panel, "kernel")]
+        assert all(left <= start and start + time <= right for start, time in own)
+        bars += own
+    expected = [(span.start_us / 1e3, (span.end_us - span.start_us) / 1e3) for span in spans]
+    np.testing.assert_allclose(sorted(bars), sorted(expected))
+    assert len({round(right - left, 9) for left, right in map(domain, figure.panels)}) == 1
+
+
+def test_rows_have_the_lanes_that_they_use(network: Network, schedule: Schedule) -> None:
+    """No row keeps lanes for streams that run elsewhere: an axis of names has those of its own data."""
+    figure = timeline_figure(network, schedule, fake_timeline(network, schedule, kernels=2))
+    lanes = [{kernel["stream"] for kernel in drawn(figure, panel, "kernel")} for panel in figure.panels]
+    assert len(set(map(len, lanes))) > 1
+
+
+def test_a_kind_of_op_has_one_colour_in_all_networks_and_pictures() -> None:
+    kinds = {node.op.kind for zoo in ("squeezenet", "resnet18", "nasnet_a") for node in load(zoo).graph.nodes}
+    for some in (kinds, {"conv", "concat"}, {"concat", "unheard_of", "conv"}):
+        assert kind_colours(some)["conv"] == kind_colour("conv")
+        assert kind_colours(some).get("concat", kind_colour("concat")) == kind_colour("concat")
+    assert list(kind_colours(["concat", "conv"])) == list(kind_colours(["conv", "concat"]))
+    # Those of the zoo, of which most pictures are, differ from one another.
+    assert len({kind_colour(kind) for kind in kinds}) == len(kinds)
+    for zoo in ("squeezenet", "ios_sample"):
+        network = load(zoo)
+        schedule = sequential_schedule(network)
+        figure = timeline_figure(network, schedule, fake_timeline(network, schedule))
+        used = {record["kind"] for record in figure.records if record["what"] == "kernel"}
+        assert used == {main_kind(network, unit) for unit in network.units}
+        legend = {entry.label: entry.colour for entry in figure.legend}
+        assert all(legend[kind] == kind_colour(kind) for kind in legend if kind in kinds)
+        assert "conv" in legend
+
+
+def test_text_on_a_colour_is_black_or_white() -> None:
+    assert [text_on(colour) for colour in ("#ffffff", "#000000", "#0072b2", "#f2c866")] == [
+        "black",
+        "white",
+        "white",
+        "black",
+    ]
+
+
+def test_labels_stay_inside_their_bars(network: Network, schedule: Schedule) -> None:
+    """Their width is estimated by the letter, of the font that pictures are drawn with."""
+    figure = timeline_figure(network, schedule, fake_timeline(network, schedule))
+    labels = 0
+    for panel in figure.panels:
+        left, right = domain(panel)
+        pixels_per_ms = figure.panel_pixels / (right - left)
+        kernels = drawn(figure, panel, "kernel")
+        for label in drawn(figure, panel, "label"):
+            half_ms = 0.5 * len(label["text"]) * label["size"] * 0.56 / pixels_per_ms
+            ends = (label["start_ms"] - half_ms, label["start_ms"] + half_ms)
+            own = [kernel for kernel in kernels if kernel["stream"] == label["stream"]]
+            assert any(kernel["start_ms"] <= ends[0] and ends[1] <= kernel["end_ms"] for kernel in own)
+            labels += 1
+    assert labels > 10
+
+
+def test_the_title_names_network_device_latency_and_speed_up(network: Network, schedule: Schedule) -> None:
+    priced = schedule.model_copy(update={"latency_us": 2000.0, "lower_bound_us": 1600.0})
+    figure = timeline_figure(network, priced, fake_timeline(network, schedule), sequential_us=3000.0)
+    title = whole_specification(figure, {}, titled=True)["title"]
+    assert title["text"] == "random5 on test-device"
+    (said,) = title["subtitle"]
+    assert said.startswith("2.000 ms, speed-up 1.50x over sequential, lower bound 1.600 ms (gap 25.0 %)")
+    assert "batch 1  ·  fp32  ·  paper engine  ·  random" in said
+
+
+def test_a_timeline_of_one_stage_and_one_of_nothing(network: Network, tmp_path: Path) -> None:
+    schedule = sequential_schedule(network)
+    for spans in (fake_timeline(network, schedule)[:1], []):
+        figure = timeline_figure(network, schedule, spans)
+        for name, write in picture_files([figure], "svg", titled=True).items():
+            write(tmp_path / name)
+
+
+def test_the_same_figure_gives_the_same_file(tmp_path: Path, network: Network, schedule: Schedule) -> None:
+    for folder in "ab":
+        (tmp_path / folder).mkdir()
+        figure = timeline_figure(network, schedule, fake_timeline(network, schedule))
+        for name, write in picture_files([figure], "svg", "png", titled=True).items():
+            write(tmp_path / folder / name)
+    for name, magic in (("timeline.svg", b"<svg"), ("timeline.png", b"\x89PNG")):
+        first, second = ((tmp_path / folder / name).read_bytes() for folder in "ab")
+        assert first.startswith(magic)
+        assert first == second
+    assert len(list((tmp_path / "a").iterdir())) == 2
+
+
+@pytest.mark.parametrize(("module", "package"), [("altair", "altair"), ("vl_convert", "vl-convert-python")])
+def test_without_what_draws(
+    module: str, package: str, network: Network, schedule: Schedule, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = builtins.__import__
+
+    def refuse(name: str, *rest: Any, **others: Any) -> Any:
+        if name.startswith(module):
+            raise ImportError(name)
+        return real(name, *rest, **others)
+
+    monkeypatch.setattr(builtins, "__import__", refuse)
+    with pytest.raises(OptionError, match=rf"needs {package}, .* pip install 'iossim\[report\]'"):
+        picture_files([timeline_figure(network, schedule, fake_timeline(network, schedule))], "svg")
+
+
+def test_the_comparison_draws_every_scheduler_bound_and_published_figure() -> None:
+    rows = [
+        ComparisonRow("sequential", 6000.0, 1.0, 10, 1, 0.0, 3000.0, 7000.0),
+        ComparisonRow("ios-both", 4000.0, 1.5, 5, 3, 0.1, 3500.0, ties=("ios-parallel",)),
+        ComparisonRow("ios-parallel", 4050.0, 1.48, 5, 3, 0.1, 3500.0, ties=("ios-both",)),
+    ]
+    figure = comparison_figure("title", {"one": rows, "two": rows[:1]})
+    one, two = (figure.records_of(panel, {}) for panel in figure.panels)
+    assert [record["latency_ms"] for record in one] == [6.0, 4.0, 4.05]
+    assert [record["text"] for record in one] == ["6.000 ms  1.00x", "4.000 ms  1.50x", "4.050 ms  1.48x ≈"]
+    assert [record["best"] for record in one] == [False, True, False]
+    assert [record["published_ms"] for record in one] == [7.0, None, None]
+    assert [record["bound_ms"] for record in one] == [3.0, 3.5, 3.5]
+    assert len(two) == 1
+    # The same colours as in a study's report.
+    bars, *_ = figure.panels[0].spec["layer"]
+    marks = scheduler_marks([row.scheduler for row in rows])
+    assert bars["encoding"]["color"]["scale"]["range"] == [colour for colour, _ in marks.values()]
+    assert [entry.label for entry in figure.legend] == ["lower bound", "published measurement"]
+    assert figure.finding.endswith("bold: the best, ≈ a tie with it")
+
+
+def test_the_occupancy_stands_below_the_lanes_of_every_row(network: Network, schedule: Schedule) -> None:
+    spans = fake_timeline(network, schedule)
+    plain, figure = (timeline_figure(network, schedule, spans, execution=e) for e in (None, fake_execution(spans)))
+    assert len(figure.panels) == 2 * len(plain.panels)
+    for lanes, strip in zip(figure.panels[::2], figure.panels[1::2], strict=True):
+        left, right = domain(lanes)
+        assert domain(strip) == (left, right)
+        assert drawn(figure, lanes, "kernel")
+        steps = figure.records_of(strip, {})
+        assert steps
+        assert {step["what"] for step in steps} == {"occupancy"}
+        assert all(left <= step["start_ms"] < step["end_ms"] <= right for step in steps)  # type: ignore[operator]
+    assert "block by block" in figure.finding
+    assert "block by block" not in plain.finding
+
+
+def test_active_warps_of_two_runs_on_one_scale(network: Network, schedule: Schedule) -> None:
+    slow = fake_execution(fake_timeline(network, sequential_schedule(network)))
+    fast = fake_execution(fake_timeline(network, schedule))
+    figure = active_warps_figure("small on test-device", {"sequential": slow, "ios": fast})
+    first, second = figure.panels
+    assert domain(first) == domain(second)
+    assert first.spec["layer"][0]["encoding"]["y"]["scale"] == second.spec["layer"][0]["encoding"]["y"]["scale"]
+    assert domain(first)[1] > slow.latency_us / 1e3
+    ratio = fast.mean_active_warps / slow.mean_active_warps
+    assert first.title.startswith(f"sequential: {slow.latency_us / 1000:.3f} ms")
+    assert second.title.endswith(f"{ratio:.2f}x")
+    for panel, run in zip(figure.panels, (slow, fast), strict=True):
+        own = figure.records_of(panel, {})
+        assert [record["warps"] for record in own] == [*run.active_warps.tolist(), 0]
+        np.testing.assert_allclose([record["time_ms"] for record in own], run.time_us / 1e3)  # type: ignore[arg-type]
+    assert active_warps_figure("nothing", {}).panels == ()
+
+
+def test_specifications_are_vega_lite(network: Network, schedule: Schedule) -> None:
+    import altair
+
+    spans = fake_timeline(network, schedule)
+    run = fake_execution(spans)
+    row = ComparisonRow("ios-both", 4000.0, 1.5, 5, 3, 0.1, 3500.0, 4100.0, (3600.0, 4400.0))
+    for figure in (
+        timeline_figure(network, schedule, spans, execution=run),
+        active_warps_figure("runs", {"ios": run}),
+        comparison_figure("title", {"one": [row]}),
+    ):
+        for panel in figure.panels:
+            altair.LayerChart.from_dict(dict(panel.spec))

@@ -1,0 +1,345 @@
+"""The figures of a report as data: which there are, what they draw, that no row is lost, and that colours can be told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made_studies import SCHEDULERS, made_run, made_scenario, searches
+
+from iossim.base.errors import OptionError
+from iossim.report.figures import heat_map
+from iossim.report.figures.figure import Figure
+from iossim.report.figures.specifications import log_ticks
+from iossim.report.figures.theme import HALO, PALETTE, dark, light, paper
+from iossim.report.scheduler_colours import scheduler_marks
+from iossim.report.study.axes import layout
+from iossim.report.study.plots import figures, plots
+from iossim.study.scenario import PLOTS, Device, Model, Rewrite
+from iossim.study.study_run import BlockTime, StudyRun
+
+pytest.importorskip("altair")
+
+HERE = Path("run")
+
+
+def devices(count: int) -> list[Device]:
+    return [Device(device=f"gpu-{number}") for number in range(count)]
+
+
+def alphas() -> list[Rewrite]:
+    """The network as given, and rewritten at two values of alpha."""
+    return [Rewrite(rules="none"), *(Rewrite(rules="default", alpha=at, label=f"alpha {at}") for at in (1.0, 1.1))]
+
+
+def figure(run: StudyRun, name: str) -> Figure:
+    return next(each for each in figures(run, [name]))
+
+
+def encodings(spec: Any) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Mark, channel and encoding of all layers."""
+    for layer in spec["layer"]:
+        mark = layer["mark"]["type"]
+        for channel, encoding in layer.get("encoding", {}).items():
+            if isinstance(encoding, dict):
+                yield mark, channel, encoding
+
+
+def fields(spec: Any) -> set[str]:
+    return {encoding["field"] for _, _, encoding in encodings(spec) if "field" in encoding}
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, ["speedup", "latency", "blocks", "kinds"]),
+        ({"batch_sizes": [1, 8, 32]}, ["speedup", "batch", "blocks", "kinds"]),
+        ({"batch_sizes": [1, 8, 32], "schedulers": ["ios-both"]}, ["batch", "blocks", "kinds"]),
+        ({"devices": devices(8)}, ["overview", "speedup", "latency", "blocks", "kinds"]),
+        ({"devices": devices(3), "batch_sizes": [1, 8]}, ["speedup", "latency", "blocks", "kinds"]),
+        (
+            {"batch_sizes": [1, 16, 32], "cross_evaluate": ["batch"]},
+            ["speedup", "batch", "batch_specialisation", "blocks", "kinds"],
+        ),
+        ({"devices": devices(2), "cross_evaluate": ["device"]}, ["speedup", "latency", "device_specialisation", "blocks", "kinds"]),
+        ({"searches": searches()}, ["speedup", "latency", "pruning", "blocks", "kinds"]),
+        ({"plots": ["kinds", "speedup"]}, ["kinds", "speedup"]),
+    ],
+)  # fmt: skip
+def test_the_axes_choose_the_figures(changes: dict[str, Any], expected: list[str]) -> None:
+    found = [figure.name for figure in figures(made_run(HERE, made_scenario(**changes)))]
+    # These need schedules that are there.
+    assert [name for name in found if name not in ("timeline", "roofline")] == expected
+
+
+def test_an_unknown_plot_is_told() -> None:
+    with pytest.raises(OptionError, match=r"plot 'speedups' is not known; did you mean 'speedup'\?"):
+        figures(made_run(HERE), ["speedups"])
+
+
+@pytest.mark.parametrize("name", ["speedup", "latency", "batch", "kinds", "blocks", "overview", "pruning"])
+def test_no_row_is_lost(name: str) -> None:
+    scenario = made_scenario(devices=devices(3), batch_sizes=[1, 8, 32], searches=searches())
+    run = made_run(HERE, scenario)
+    drawn = figure(run, name)
+    rows = run.results.rows
+    expected = {
+        "kinds": 3 * len(rows),
+        "blocks": 4 * len(rows),
+        "overview": len({row.point for row in rows}),
+        "pruning": sum(row.scheduler == "ios-both" for row in rows),
+    }
+    assert len(drawn.records) == expected.get(name, len(rows))
+    # Every record is in a panel of some slice: of one, except where panels draw different columns of the same.
+    seen = sum(len(drawn.records_of(panel, chosen)) for chosen in drawn.slices() for panel in drawn.panels)
+    pictures = {"batch": 2, "pruning": 3}.get(name, 1)
+    assert seen == pictures * len(drawn.records)
+
+
+@pytest.mark.parametrize("name", sorted(plots()))
+def test_every_quantity_has_a_title_with_its_unit(name: str, tmp_path: Path) -> None:
+    scenario = made_scenario(
+        models=[Model(model="squeezenet")], devices=[Device(device="v100-sxm2"), Device(device="t4")], batch_sizes=[1, 8, 32],
+        searches=searches()[:2], cross_evaluate=["device", "batch"], rewrites=alphas(),
+    )  # fmt: skip
+    measured = {"active_warps": 900.0, "peak_memory_mib": 80.0, "micro_batch_gain": 1.5, "largest_gain": 2.0}
+    run = made_run(tmp_path, scenario, **measured)
+    units = (
+        "(ms)",
+        "(×)",
+        "(s)",
+        "(samples/s)",
+        "(MiB)",
+        "(%)",
+        "warps",
+        "log scale",
+        "(GFLOP/s)",
+        "batch size",
+        "s: most",
+    )
+    for drawn in figures(run, [name]):
+        assert drawn.finding
+        assert drawn.caption
+        assert drawn.alt
+        assert f"--plot {name} --figures svg" in drawn.command
+        for panel in drawn.panels:
+            titles = {
+                encoding["title"]
+                for _, channel, encoding in encodings(panel.spec)
+                if channel in ("x", "y", "color") and encoding.get("type") == "quantitative" and encoding.get("title")
+            }
+            assert titles, (name, panel.title)
+            assert all(any(unit in title for unit in units) for title in titles), titles
+            assert panel.spec["width"] == "container"
+            assert panel.spec["data"] == {"name": "rows"}
+
+
+@pytest.mark.parametrize("name", sorted(set(plots()) - {"timeline", "roofline"}))
+def test_what_a_specification_reads_is_in_every_record(name: str) -> None:
+    scenario = made_scenario(
+        devices=devices(2),
+        batch_sizes=[1, 32],
+        searches=searches(),
+        cross_evaluate=["device", "batch"],
+        rewrites=alphas(),
+    )
+    measured = {"active_warps": 900.0, "peak_memory_mib": 80.0, "micro_batch_gain": 1.5, "largest_gain": 2.0}
+    run = made_run(HERE, scenario, **measured, rules={"merge-convs": 3, "drop-relu": 1})
+    drawn = figure(run, name)
+    for panel in drawn.panels:
+        # What a transformation of the specification computes is in no record.
+        missing = fields(panel.spec) - set(drawn.records[0]) - {"room"}
+        assert not missing
+    assert {choice.key for choice in drawn.choices} <= set(drawn.records[0])
+    assert {column.key for column in drawn.columns} <= {key for record in drawn.records for key in record} | {
+        "published_ms"
+    }
+
+
+def test_alpha_is_drawn_against_the_network_as_given() -> None:
+    run = made_run(HERE, made_scenario(rewrites=alphas(), schedulers=["sequential"]))
+    latency_ms = {(row.model, row.rewrite): row.latency_ms for row in run.results.rows}
+    drawn = figure(run, "alpha")
+    assert [record["alpha"] for record in drawn.records] == [1.0, 1.0, 1.1, 1.1]
+    for record in drawn.records:
+        model = str(record["model"])
+        own_ms, given_ms = latency_ms[model, f"alpha {record['alpha']}"], latency_ms[model, "as given"]
+        assert own_ms
+        assert given_ms
+        assert record["of_given_percent"] == pytest.approx(100 * own_ms / given_ms)
+    assert "alpha" in [each.name for each in figures(run)]
+    without = made_run(HERE, made_scenario(rewrites=alphas()[1:]))
+    assert figures(without, ["alpha"]) == []
+
+
+def test_bars_have_the_values_of_the_rows_whiskers_and_ties() -> None:
+    run = made_run(HERE, made_scenario(batch_sizes=[32]), failed=1)
+    drawn = figure(run, "latency")
+    for row, record in zip(run.results.rows, drawn.records, strict=True):
+        assert record["latency_ms"] == row.latency_ms
+        assert (record["low_ms"], record["high_ms"]) == (row.low_ms, row.high_ms)
+        assert str(record["text"]).endswith("≈") == (row.scheduler == "greedy" and row.point == 0)
+    failed = drawn.records[-1]
+    assert failed["text"] == "failed"
+    assert "too large for it" in str(failed["note"])
+    (panel,) = drawn.panels
+    marks = [layer["mark"]["type"] for layer in panel.spec["layer"]]
+    assert marks[0] == "bar"
+    assert {"rule", "text"} <= set(marks)
+    ends = {encoding.get("field") for mark, channel, encoding in encodings(panel.spec) if mark == "rule"}
+    assert {"low_ms", "high_ms"} <= ends
+
+
+def test_no_line_strikes_a_label_through() -> None:
+    """Labels are drawn over the lines, each over its own shadow in the colour of the page."""
+    drawn = figure(made_run(HERE, made_scenario(constraints=["latency_ms <= 5"])), "latency")
+    marks = [layer["mark"] for layer in drawn.panels[0].spec["layer"]]
+    last_line = max(place for place, mark in enumerate(marks) if mark["type"] in ("rule", "tick", "bar"))
+    texts = [place for place, mark in enumerate(marks) if mark["type"] == "text"]
+    assert min(texts) > last_line
+    assert [marks[place].get("style") for place in texts] == [HALO, None]
+    for theme, page in ((light(), "#ffffff"), (dark(), "#15181d"), (paper(), "#ffffff")):
+        assert theme["style"][HALO]["stroke"] == page
+
+
+def test_what_sums_of_floats_differ_by_is_not_saved() -> None:
+    run = made_run(HERE, made_scenario(models=[Model(model="resnet18")], schedulers=["sequential", "ios-both"]))
+    blocks = [BlockTime(name=f"block{n}", latency_us=100.0, stages=1) for n in range(3)]
+    nearly = [block.model_copy(update={"latency_us": block.latency_us * (1 - 2e-15)}) for block in blocks]
+    rows = [
+        row.model_copy(update={"blocks": blocks if row.scheduler == "sequential" else nearly})
+        for row in run.results.rows
+    ]
+    found = figure(replace(run, results=run.results.model_copy(update={"rows": rows})), "blocks").finding
+    assert found == "resnet18: no block is faster than sequential."
+
+
+def test_what_is_asked_for_is_a_line() -> None:
+    drawn = figure(made_run(HERE, made_scenario(constraints=["latency_ms <= 5", "latency_ms <= 4.5"])), "latency")
+    lines = [encoding["datum"] for mark, _, encoding in encodings(drawn.panels[0].spec) if "datum" in encoding]
+    assert lines == [4.5]
+    assert "asked for: at most 4.5 ms" in [entry.label for entry in drawn.legend]
+
+
+def test_the_diagonal_of_a_matrix_is_of_the_rows() -> None:
+    run = made_run(HERE, made_scenario(batch_sizes=[1, 16, 32], cross_evaluate=["batch"]))
+    drawn = figure(run, "batch_specialisation")
+    assert len(drawn.records) == 2 * 3 * 3 * len(SCHEDULERS)
+    own = [record for record in drawn.records if record["own"]]
+    assert len(own) == len(run.results.rows)
+    assert all(record["slower_percent"] == 0 for record in own)
+    others = [record for record in drawn.records if not record["own"]]
+    assert all(record["slower_percent"] == pytest.approx(7) for record in others)
+    assert {str(record["text"]).endswith("≈") for record in others} == {True, False}
+    assert "In 6 of 6 settings the ios-both schedule made for it is the fastest" in drawn.finding
+    assert "the worst mismatch costs 7 %" in drawn.finding
+
+
+def test_texts_of_a_heat_map_can_be_read_on_every_colour() -> None:
+    low, high = (_rgb(colour) for colour in heat_map.COLOURS)
+    for step in range(101):
+        part = step / 100
+        colour = tuple(a + part * (b - a) for a, b in zip(low, high, strict=True))
+        text = heat_map.TEXTS[part > heat_map.TURN]
+        assert _contrast(colour, _rgb(text)) >= 4.5, part
+
+
+def test_colours_of_schedulers_stay_and_can_be_seen_on_both_pages() -> None:
+    all_marks = scheduler_marks(["sequential", "greedy", "ios-merge", "ios-parallel", "ios-both", "mine", "theirs"])
+    assert len(set(all_marks.values())) == 7
+    assert len({shape for _, shape in all_marks.values()}) == 7
+    assert scheduler_marks(["ios-both"])["ios-both"] == all_marks["ios-both"]
+    assert scheduler_marks(["theirs", "mine"])["mine"] == all_marks["mine"]
+    for colour, _ in all_marks.values():
+        for page in ("#ffffff", "#15181d"):
+            assert _contrast(_rgb(colour), _rgb(page)) >= 3
+    assert PALETTE[0] == all_marks["ios-both"][0]
+
+
+@pytest.mark.parametrize(("theme", "page"), [(light(), "#ffffff"), (dark(), "#15181d"), (paper(), "#ffffff")])
+def test_words_of_figures_can_be_read_on_their_page(theme: dict[str, Any], page: str) -> None:
+    colours = [
+        theme["axis"]["labelColor"],
+        theme["axis"]["titleColor"],
+        theme["text"]["color"],
+        theme["title"]["color"],
+    ]
+    assert all(_contrast(_rgb(colour), _rgb(page)) >= 4.5 for colour in colours)
+
+
+def test_axes_become_groups_panels_and_choices() -> None:
+    def dealt(**changes: Any) -> tuple[str, str | None, list[str]]:
+        found = layout(made_run(HERE, made_scenario(**changes)).results.rows)
+        return found.group, found.panel, [choice.key for choice in found.choices]
+
+    assert dealt(models=[Model(model="squeezenet")]) == ("model", None, [])
+    assert dealt() == ("model", None, [])
+    assert dealt(devices=devices(5)) == ("device", "model", [])
+    assert dealt(devices=devices(5), batch_sizes=[1, 8, 32]) == ("device", "model", ["batch"])
+    # What no screen has room for is chosen.
+    assert dealt(devices=devices(40)) == ("model", None, ["device"])
+
+
+def test_points_that_make_no_grid_stand_under_one_another() -> None:
+    whole = made_run(HERE, made_scenario(devices=devices(2)))
+    rows = [row for row in whole.results.rows if row.point in (0, 3)]
+    run = StudyRun(HERE, whole.results.model_copy(update={"rows": rows}), {}, {})
+    assert layout(rows).group == "point_label"
+    drawn = figure(run, "speedup")
+    assert {record["group"] for record in drawn.records} == {"inception_v3, gpu-0", "squeezenet, gpu-1"}
+
+
+def test_a_study_of_which_all_failed_has_no_figures() -> None:
+    run = made_run(HERE, status="failed", reason="no", latency_ms=None, speedup=None, blocks=[], time_by_kind_us={})
+    assert figures(run) == []
+
+
+def test_ticks_of_a_logarithmic_axis() -> None:
+    assert log_ticks([0.2, 7.0]) == [0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50]
+    assert log_ticks([1, 20_000]) == [1, 10, 100, 1000, 10_000, 100_000]
+    assert log_ticks([0.0]) == []
+
+
+def test_figures_are_the_same_each_time() -> None:
+    scenario = made_scenario(batch_sizes=[1, 8, 32], cross_evaluate=["batch"], searches=searches()[:2])
+    once, again = (
+        [
+            (f.finding, f.records, [json.dumps(dict(p.spec)) for p in f.panels])
+            for f in figures(made_run(HERE, scenario))
+        ]
+        for _ in range(2)
+    )
+    assert once == again
+
+
+def _rgb(colour: str) -> tuple[float, ...]:
+    return tuple(int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5))
+
+
+def _contrast(first: tuple[float, ...], second: tuple[float, ...]) -> float:
+    """WCAG 2.2's contrast ratio of two sRGB colours."""
+
+    def luminance(rgb: tuple[float, ...]) -> float:
+        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in rgb]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    light_one, dark_one = sorted((luminance(first), luminance(second)), reverse=True)
+    return (light_one + 0.05) / (dark_one + 0.05)
+
+
+def test_a_scenario_may_ask_for_every_plot_there_is() -> None:
+    assert set(plots()) == set(PLOTS)
+
+
+def test_specifications_are_vega_lite() -> None:
+    import altair
+
+    drawn = figures(made_run(HERE), ["speedup", "latency", "batch", "blocks", "kinds"])
+    assert drawn
+    for each in drawn:
+        for panel in each.panels:
+            altair.LayerChart.from_dict(dict(panel.spec))

@@ -1,0 +1,160 @@
+"""Tables at the width of a terminal, without colour."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from io import StringIO
+
+import pytest
+from random_networks import make_schedule, make_stage
+from rich.console import Console
+from rich.table import Table
+
+from iossim.base.tables import Column, records_table, spelled
+from iossim.ir.builder import GraphBuilder
+from iossim.report.schedule_words import schedule_table
+from iossim.schedule.schedule import BlockSchedule
+from iossim.tasks.comparison import TIE, ComparisonRow, comparison_table
+
+
+def lines(table: Table, width: int = 80) -> list[str]:
+    stream = StringIO()
+    Console(file=stream, width=width, color_system=None).print(table)
+    return [line.rstrip() for line in stream.getvalue().splitlines()]
+
+
+ROWS = [
+    ComparisonRow("sequential", 6470.1, 1.0, 119, 1, 0.012, 3900.0, 6700.0),
+    ComparisonRow("greedy", 5470.1, 1.18, 40, 6, 0.013, 3900.0),
+    ComparisonRow("ios-merge", 6170.1, 1.05, 110, 1, 0.512, 4100.0),
+    ComparisonRow("ios-parallel", 4270.1, 1.515, 39, 6, 1.213, 3900.0),
+    ComparisonRow("ios-both", 4203.4, 1.54, 38, 6, 1.3, 3850.0, 4100.0),
+]
+
+
+def test_the_comparison_of_five_schedulers_at_80_columns() -> None:
+    assert lines(comparison_table("inception_v3 on v100-sxm2", ROWS)) == [
+        "inception_v3 on v100-sxm2",
+        "                                                             pub-",
+        "             latency gain                search bound  gap lished error",
+        "scheduler         ms    x stages streams      s    ms    %     ms     %",
+        "─" * 71,
+        "sequential     6.470 1.00    119       1   0.01 3.900 65.9   6.70  -3.4",
+        "greedy         5.470 1.18     40       6   0.01 3.900 40.3      -     -",
+        "ios-merge      6.170 1.05    110       1   0.51 4.100 50.5      -     -",
+        "ios-parallel   4.270 1.51     39       6   1.21 3.900  9.5      -     -",
+        "ios-both       4.203 1.54     38       6   1.30 3.850  9.2   4.10   2.5",
+    ]
+
+
+def test_errors_stand_beside_those_that_leave_the_network_out() -> None:
+    told = {"published_us": 4110.0, "left_out_us": 3700.0}
+    rows = [replace(ROWS[3], ties=("ios-both",), **told), replace(ROWS[4], ties=("ios-parallel",), **told)]
+    assert lines(comparison_table("", rows)) == [
+        "                                                              pub-        left",
+        "               latency gain                search bound gap lished error   out",
+        "scheduler           ms    x stages streams      s    ms   %     ms     %     %",
+        "─" * 78,
+        "ios-parallel ≈   4.270 1.51     39       6   1.21 3.900 9.5   4.11   3.9 -10.0",
+        "ios-both         4.203 1.54     38       6   1.30 3.850 9.2   4.11   2.3 -10.0",
+    ]
+
+
+def test_ties_with_the_best_are_marked() -> None:
+    rows = [
+        ComparisonRow("slow", 3.0, 1.0, 2, 1, 0.1, ties=("unrelated",)),
+        ComparisonRow("near", 1.02, 2.9, 2, 1, 0.1, ties=("best",)),
+        ComparisonRow("best", 1.0, 3.0, 2, 1, 0.1, ties=("near",)),
+    ]
+    first = [line.split()[:2] for line in lines(comparison_table("", rows))[-3:]]
+    assert [words[0] for words in first] == ["slow", "near", "best"]
+    assert [words[1] == TIE for words in first] == [False, True, False]
+
+
+def test_columns_without_a_figure_are_left_out() -> None:
+    rows = [ComparisonRow("sequential", 6470.1, 1.0, 119, 1, 0.012)]
+    assert lines(comparison_table("", rows))[:2] == [
+        "           latency gain                search",
+        "scheduler       ms    x stages streams      s",
+    ]
+
+
+def test_gap_and_error_are_relative_to_bound_and_published_figure() -> None:
+    row = ROWS[-1]
+    assert row.gap_percent == pytest.approx(100 * (4203.4 - 3850) / 3850)
+    assert row.error_percent == pytest.approx(100 * (4203.4 - 4100) / 4100)
+    assert (ROWS[1].error_percent, ComparisonRow("a", 1, 1, 1, 1, 1).gap_percent) == (None, None)
+
+
+def test_a_schedule_stage_by_stage() -> None:
+    b = GraphBuilder("small")
+    x = b.input("x", (1, 1, 4, 4))
+    with b.block("main"):
+        for name in "abcd":
+            b.conv(x, 1, name=name)
+    network = b.network(list("abcd"))
+    stages = [make_stage([["a"], ["b"]], latency_us=12.25), make_stage([["c", "d"]], "merge", 1234.5)]
+    schedule = make_schedule(network, [BlockSchedule(name="main", stages=stages)])
+    assert [schedule.streams, len(schedule.stages)] == [2, 2]
+    assert lines(schedule_table(schedule)) == [
+        "small on test-device, batch 1, fp32, random: 1.247 ms",
+        "            before latency",
+        "stage block     us      us groups (one a line, > in order)",
+        "─" * 58,
+        "    0 main     0.0    12.2 a",
+        "                           b",
+        "    1          0.0 1,234.5 merge: c + d",
+    ]
+
+
+def test_long_groups_wrap_and_numbers_stay_whole() -> None:
+    b = GraphBuilder("wide")
+    x = b.input("x", (1, 1, 1, 1))
+    names = [f"a_rather_long_name_{index}" for index in range(9)]
+    with b.block("main"):
+        for name in names:
+            x = b.conv(x, 1, name=name)
+    network = b.network([x])
+    schedule = make_schedule(network, [BlockSchedule(name="main", stages=[make_stage([names])])])
+    printed = lines(schedule_table(schedule))
+    assert max(map(len, printed)) <= 80
+    text = " ".join(" ".join(printed).split())
+    assert all(name in text for name in names)
+
+
+def test_numbers_are_right_aligned_and_words_left() -> None:
+    table = records_table(
+        "devices", [{"name": "p4", "sms": 20, "clock_ghz": 1.1}, {"name": "v100-sxm2", "sms": 80, "clock_ghz": None}]
+    )
+    assert lines(table) == [
+        "devices",
+        "              clock",
+        "name      sms   GHz",
+        "─" * 19,
+        "p4         20  1.10",
+        "v100-sxm2  80     -",
+    ]
+
+
+def test_chosen_columns_in_their_order() -> None:
+    rows = [{"a": 1, "b": 2.25, "c": None}]
+    assert lines(records_table("", rows, [Column("b", "first", 1), Column("a"), Column("c")])) == [
+        "first a",
+        "─" * 7,
+        "  2.2 1",
+    ]
+
+
+def test_markup_in_a_name_is_printed_as_it_is() -> None:
+    assert lines(records_table("[bold]t", [{"name": "[red]a[/red]"}]))[-1] == "[red]a[/red]"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "-"), (True, "yes"), (False, "no"), (1170663, "1,170,663"), (91973 * 10**18, "9.197e+22"),
+        (0.5, "0.50"), (1234.5, "1,234.50"), (7e12, "7.000e+12"), ("word", "word"),
+    ],
+)  # fmt: skip
+def test_cells(value: str | float | None, text: str) -> None:
+    assert spelled(value) == text

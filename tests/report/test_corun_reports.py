@@ -1,0 +1,104 @@
+"""What kernels side by side took as text, as CSV, and as a trace."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import replace
+
+import pytest
+from fake_coruns import LONG_NAME, fake_corun
+from trace_format import check_trace, counters
+
+from iossim.base.tables import plain_text
+from iossim.report.corun_trace import corun_trace
+from iossim.report.corun_words import (
+    corun_csv,
+    corun_table,
+    inferred_words,
+    lanes,
+    lost_words,
+    makespan_words,
+    short_name,
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [
+        ("gemm", "gemm"),
+        ("copy a (4 MiB)", "copy a (4 MiB)"),
+        ("conv a: winograd_fused_1x4x8", "conv a: winograd_fused_1x4x8"),
+        (LONG_NAME, "elementwise_kernel"),
+        ("ampere_sgemm_128x64_tn", "ampere_sgemm_128x64_tn"),
+        ("void cutlass::Kernel<cutlass_80_tensorop>(Params)", "cutlass_80_tensorop"),
+        ("void", "void"),
+    ],
+)
+def test_short_names(name: str, short: str) -> None:
+    assert short_name(name) == short
+
+
+def test_lanes() -> None:
+    assert lanes(fake_corun()).splitlines() == [
+        "stream 7 [ 0 gemm ================] |",
+        "stream 9 .............[ 2 copy ===========================================]",
+        "         0" + " " * 57 + "100.0 us",
+    ]
+
+
+def test_the_table_says_who_slowed_whom() -> None:
+    lines = plain_text(corun_table(fake_corun())).splitlines()
+    assert [" ".join(line.split()) for line in lines[3:]][-4:] == [
+        "0 7 gemm 0.0 40.0 30.0 1.33 2: DRAM 10.0",
+        "1 7 elementwise_kernel 41.0 43.0 2.0 1.00",
+        "2 9 copy 20.0 100.0 50.0 2.00 0: DRAM 29.5, slots 20.0",
+        "1: L2 0.5",
+    ]
+
+
+def test_of_many_rows_those_that_lost_most_are_shown() -> None:
+    table = corun_table(fake_corun(), most=1)
+    assert table.row_count == 1
+    assert "copy" in plain_text(table)
+    assert corun_table(fake_corun(), most=3).row_count == 3
+
+
+def test_sentences() -> None:
+    run = fake_corun()
+    assert makespan_words(run) == (
+        "100.0 us side by side; 2.00x the 50.0 us of the longest stream by itself; 1.22x the 82.0 us of one stream after "
+        "another"
+    )
+    assert lost_words(run) == "lost, summed over kernels: DRAM 39.5 us, slots 20.0 us, L2 0.5 us"
+    assert inferred_words(run) == ["32 registers a thread (rows 1-2)", "no shared memory (row 2)"]
+
+
+def test_what_differs_in_numbers_alone_is_said_once() -> None:
+    run = fake_corun()
+    said = ("touches 5 bytes", "touches 1.5e+09 bytes", "fp32 pipe assumed")
+    rows = tuple(replace(row, inferred=(phrase,)) for row, phrase in zip(run.kernels, said, strict=True))
+    told = inferred_words(replace(run, kernels=rows))
+    assert told == ["touches ... bytes (rows 0-1)", "fp32 pipe assumed (row 2)"]
+
+
+def test_csv() -> None:
+    rows = list(csv.DictReader(io.StringIO(corun_csv(fake_corun()))))
+    assert [row["name"] for row in rows] == ["gemm", LONG_NAME, "copy"]
+    assert rows[2]["slowed_by"] == "0 slots 20;0 DRAM 29.5;1 L2 0.5"
+    assert float(rows[2]["times_alone"]) == 2.0
+    assert float(rows[2]["ready_us"]) == 0.0
+
+
+def test_the_trace_has_a_track_a_stream_and_counters() -> None:
+    text = corun_trace(fake_corun(), "title")
+    tracks = check_trace(text)
+    assert list(tracks) == ["stream 7", "stream 9"]
+    assert [(event["name"], event["ts"], event["dur"]) for event in tracks["stream 7"]] == [
+        ("gemm", 0, 40),
+        (LONG_NAME, 41, 2),
+    ]
+    (event,) = tracks["stream 9"]
+    assert event["args"]["waited_us"] == 20
+    assert event["args"]["slowed_by"][0] == {"kernel": "gemm", "row": 0, "through": "slots", "us": 20}
+    assert counters(text)["active warps"]

@@ -1,0 +1,179 @@
+"""What else a stage could have been: against brute force with the stage forbidden, and by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from brute_force import ScrambledTable, cheapest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from iossim.cost.model import CostModelIdentity, Prices
+from iossim.cost.path import START
+from iossim.models.seeded_network import seeded_network
+from iossim.schedule.batch import StageBatch
+from iossim.schedule.planned_stage import PlannedStage
+from iossim.schedule.problem import ScheduleProblem, bits
+from iossim.schedule.strategy import Strategy
+from iossim.search.alternatives import (
+    Alternatives,
+    BlockContext,
+    Plan,
+    Space,
+    block_contexts,
+    is_small,
+    other_ways,
+)
+from iossim.search.ios import solve
+from iossim.search.options import SearchOptions, StageSpace
+from iossim.search.scheduler import schedule
+
+
+@dataclass(frozen=True)
+class Forbidding(ScrambledTable):
+    """Another table, without the stages that are forbidden: units, strategy and number of groups say which."""
+
+    is_forbidden: Callable[[int, Strategy, int], bool] = lambda mask, strategy, groups: False
+    of: ScrambledTable | None = None
+
+    @property
+    def identity(self) -> CostModelIdentity:
+        return CostModelIdentity("forbidding")
+
+    def price_stages(self, batch: StageBatch) -> Prices:
+        assert self.of is not None
+        prices = self.of.price_stages(batch)
+        for index, (mask, strategy) in enumerate(batch.stages()):
+            if self.is_forbidden(mask, strategy, len(batch.problem.groups(mask))):
+                prices[index] = np.inf
+        return prices
+
+
+@st.composite
+def blocks(draw: st.DrawFn) -> ScheduleProblem:
+    """A small block in which some units merge."""
+    count = draw(st.integers(1, 6))
+    reads = [draw(st.sets(st.integers(0, unit - 1), max_size=2)) if unit else set() for unit in range(count)]
+    classes: dict[tuple[int, ...], int] = {}
+    merge_class = [
+        classes.setdefault(tuple(sorted(read)), len(classes)) if draw(st.booleans()) else -1 for read in reads
+    ]
+    edges = [(before, unit) for unit in range(count) for before in sorted(reads[unit])]
+    return ScheduleProblem.of_edges(count, edges, merge_class, name=str(draw(st.integers(0, 99))))
+
+
+spaces = st.builds(
+    Space,
+    st.builds(
+        StageSpace,
+        st.sampled_from(["general", "paper"]),
+        st.sampled_from([None, 1, 2]),
+        st.sampled_from([None, 1, 2]),
+    ),
+    st.booleans(),
+    st.booleans(),
+)
+
+
+def optimal(problem: ScheduleProblem, prices: ScrambledTable, space: Space) -> BlockContext:
+    options = SearchOptions(space.stages)
+    solution = solve([problem], prices, options, concurrent=space.concurrent, merge=space.merge)
+    return BlockContext(problem, solution.plans[0], START, (0.0, 0.0))
+
+
+@settings(max_examples=20)
+@given(blocks(), spaces, st.integers(0, 99))
+def test_the_next_best_equals_brute_force(problem: ScheduleProblem, space: Space, seed: int) -> None:
+    prices = ScrambledTable(seed)
+    context = optimal(problem, prices, space)
+    best_us = context.cost_us(context.plan, prices)
+    ask = Alternatives(prices, space)
+    for index, stage in enumerate(context.plan):
+
+        def is_it(mask: int, strategy: Strategy, groups: int, stage: PlannedStage = stage) -> bool:
+            return (mask, strategy) == (stage.mask, stage.strategy)
+
+        without = Forbidding(0, prices.boundaries_us, is_it, prices)
+        expected_us = cheapest(problem, without, space.stages, space.concurrent, space.merge)
+        found = ask.next_best(context, index)
+        if found is None:
+            assert expected_us == np.inf
+            continue
+        assert stage not in found
+        assert context.cost_us(found, prices) == pytest.approx(expected_us, rel=1e-9)
+        assert expected_us >= best_us * (1 - 1e-9)
+
+
+@settings(max_examples=30)
+@given(blocks(), st.integers(0, 99))
+def test_the_best_that_runs_beside_others_equals_brute_force(problem: ScheduleProblem, seed: int) -> None:
+    prices, space = ScrambledTable(seed), Space(StageSpace())
+    context = optimal(problem, prices, space)
+    ask = Alternatives(prices, space)
+    for index, stage in enumerate(context.plan):
+        if stage.strategy is Strategy.MERGE or stage.is_concurrent(context.problem):
+            continue
+        expected_us = np.inf
+        for unit in bits(stage.mask):
+
+            def is_alone(mask: int, strategy: Strategy, groups: int, unit: int = unit) -> bool:
+                return strategy is Strategy.CONCURRENT and groups == 1 and bool(mask >> unit & 1)
+
+            without = Forbidding(0, prices.boundaries_us, is_alone, prices)
+            expected_us = min(expected_us, cheapest(problem, without, space.stages, True, True))
+        found = ask.next_best_beside(context, index)
+        cost_us = np.inf if found is None else context.cost_us(found, prices)
+        assert cost_us == pytest.approx(expected_us, rel=1e-9)
+
+
+@settings(max_examples=30)
+@given(blocks(), spaces, st.integers(0, 99))
+def test_every_way_is_a_schedule_of_the_space_and_none_is_cheaper(
+    problem: ScheduleProblem, space: Space, seed: int
+) -> None:
+    prices = ScrambledTable(seed)
+    context = optimal(problem, prices, space)
+    best_us = context.cost_us(context.plan, prices)
+    ask = Alternatives(prices, space)
+    for index in range(len(context.plan)):
+        plans: dict[str, Plan | None] = dict(other_ways(context, index, space))
+        plans |= {"greedy": ask.greedy(context, index), "split": ask.split(context, index)}
+        for way, plan in plans.items():
+            if plan is None:
+                continue
+            assert sum(stage.mask for stage in plan) == problem.full, way
+            done = 0
+            for stage in plan:
+                assert space.holds(problem, stage), way
+                assert all(int(problem.predecessors[unit]) & ~(done | stage.mask) == 0 for unit in bits(stage.mask))
+                done |= stage.mask
+            assert context.cost_us(plan, prices) >= best_us * (1 - 1e-9), way
+
+
+def test_the_blocks_of_a_schedule_cost_what_it_costs() -> None:
+    network = seeded_network(5, units=7, blocks=3)
+    prices = ScrambledTable(3)
+    found = schedule(network, prices, "ios-both")
+    contexts = block_contexts(found, network, prices)
+    assert contexts[0].entry == START
+    behind_us = sum(
+        prices.price_boundary(left.stages[-1].concurrent, right.stages[0].concurrent)
+        for left, right in zip(found.blocks, found.blocks[1:], strict=False)
+    )
+    # A boundary between two blocks belongs to both of them.
+    total_us = sum(context.cost_us(context.plan, prices) for context in contexts)
+    assert total_us == pytest.approx(found.latency_us + behind_us)
+    for context, block in zip(contexts, found.blocks, strict=True):
+        assert [stage.groups for stage in context.stages_of(context.plan)] == [stage.groups for stage in block.stages]
+
+
+def test_small_blocks_are_known_by_their_transitions() -> None:
+    # Three independent units: 27 ordered pairs of a state and a stage behind it, less the eight empty stages.
+    problem = ScheduleProblem.of_edges(3, [])
+    space = Space(StageSpace())
+    assert is_small(problem, space, 19)
+    assert not is_small(problem, space, 18)
+    assert is_small(problem, Space(StageSpace(), concurrent=False), 1)

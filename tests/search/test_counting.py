@@ -1,0 +1,237 @@
+"""Counts of the search space: against brute force, and against the figures that are known for the paper's networks."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import pytest
+from brute_force import stages_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import iossim
+from iossim.base.errors import OptionError
+from iossim.ir.network import Network
+from iossim.schedule.problem import ScheduleProblem
+from iossim.schedule.strategy import Strategy
+from iossim.search import counting
+from iossim.search.counting import SearchSpace, count_search_space, distinct_stages, more_transitions_than, width
+from iossim.search.lattice import build_lattice
+from iossim.search.options import StageSpace
+
+
+@st.composite
+def small_problems(draw: st.DrawFn) -> ScheduleProblem:
+    count = draw(st.integers(1, 7))
+    edges = [(u, v) for v in range(count) for u in range(v) if draw(st.integers(0, 3)) == 0]
+    return ScheduleProblem.of_edges(count, edges)
+
+
+spaces = st.builds(
+    StageSpace, st.sampled_from(["general", "paper"]), st.sampled_from([None, 1, 2]), st.sampled_from([None, 1, 2])
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(small_problems(), spaces)
+def test_counts_equal_brute_force(problem: ScheduleProblem, space: StageSpace) -> None:
+    edges = {(u, v) for v in range(len(problem)) for u in range(v) if int(problem.predecessors[v]) >> u & 1}
+    # Pruning hides no state: the lattice holds all of them.
+    full = frozenset(range(len(problem)))
+    states, todo = set(), [full]
+    while todo:
+        state = todo.pop()
+        if state and state not in states:
+            states.add(state)
+            todo += [state - stage for stage, _, _ in stages(state, edges, StageSpace())]
+    transitions = [(state, stage) for state in states for stage, _, _ in stages(state, edges, space)]
+
+    @cache
+    def schedules(state: frozenset[int]) -> int:
+        return sum(schedules(state - stage) for stage, _, _ in stages(state, edges, space)) if state else 1
+
+    counted = count_search_space(problem, space)
+    assert counted.states == len(states)
+    assert counted.transitions == len(transitions)
+    distinct = {sum(1 << unit for unit in stage) for _, stage in transitions}
+    assert counted.distinct_stages == len(distinct)
+    assert distinct_stages(problem, space).tolist() == sorted(distinct)
+    assert counted.schedules == schedules(full)
+    antichains = [
+        chosen
+        for chosen in range(1, 1 << len(problem))
+        if not any(chosen >> v & 1 and int(problem.ancestors[v]) & chosen for v in range(len(problem)))
+    ]
+    assert counted.width == max(chosen.bit_count() for chosen in antichains)
+
+
+def stages(
+    state: frozenset[int], edges: set[tuple[int, int]], space: StageSpace
+) -> list[tuple[frozenset[int], Strategy, bool]]:
+    return list(stages_of(state, edges, [-1] * 64, space, True, False))
+
+
+def test_schedules_are_counted_beyond_64_bits() -> None:
+    """A chain of n units has 2^(n-1) schedules; side by side with itself, far more than 2^64."""
+    chain = ScheduleProblem.of_edges(64, [(u, u + 1) for u in range(63)])
+    assert count_search_space(chain, StageSpace()).schedules == 2**63
+    edges = [(u, u + 1) for u in range(63) if u != 31]
+    assert count_search_space(ScheduleProblem.of_edges(64, edges), StageSpace()).schedules > 2**64
+
+
+def test_independent_units_are_counted_in_closed_form() -> None:
+    """Each unit is done, in the stage, or to come; a schedule is an ordered partition (A000670). More than a walk hands over."""
+    counted = count_search_space(ScheduleProblem.of_edges(10, []), StageSpace())
+    assert counted.transitions == 3**10 - 2**10
+    assert counted.distinct_stages == 2**10 - 1
+    assert counted.schedules == 102_247_563
+
+
+def test_counting_stops_at_a_limit() -> None:
+    problem = ScheduleProblem.of_edges(6, [])
+    lattice = build_lattice(problem, 1000)
+    assert lattice is not None
+    exact = count_search_space(problem, StageSpace()).transitions
+    assert more_transitions_than(exact - 1, problem, lattice, StageSpace())
+    assert not more_transitions_than(exact, problem, lattice, StageSpace())
+    assert build_lattice(problem, 10) is None
+
+
+@settings(max_examples=30, deadline=None)
+@given(small_problems(), spaces, st.integers(0, 5))
+def test_counting_little_by_little_is_counting_at_one_go(
+    problem: ScheduleProblem, space: StageSpace, at_a_time: int
+) -> None:
+    """Compiled code returns after so many transitions, wherever its walk is, and goes on from there."""
+    at_one_go = count_search_space(problem, space)
+    lattice = build_lattice(problem, 1000)
+    assert lattice is not None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(counting, "_AT_A_TIME", at_a_time)
+        assert count_search_space(problem, space) == at_one_go
+        assert not more_transitions_than(at_one_go.transitions, problem, lattice, space)
+        assert more_transitions_than(at_one_go.transitions - 1, problem, lattice, space)
+
+
+@pytest.mark.parametrize("space", [StageSpace(max_group_size=3), StageSpace("paper")], ids=["pruned", "paper"])
+def test_a_long_count_returns_to_python_in_between(space: StageSpace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interrupt is not heard within compiled code."""
+    calls = []
+    some = counting._count_some
+    monkeypatch.setattr(counting, "_count_some", lambda *given: calls.append(1) or some(*given))
+    problem = ScheduleProblem.of_edges(14, [])
+    lattice = build_lattice(problem, 20_000)
+    assert lattice is not None
+    assert not more_transitions_than(3**14, problem, lattice, space)
+    assert len(calls) >= (3**14 - 2**14) // (counting._AT_A_TIME + 3**7)
+
+
+def test_a_block_too_large_to_count_is_an_error_with_a_remedy() -> None:
+    problem = ScheduleProblem.of_edges(18, [], name="wide")
+    with pytest.raises(
+        OptionError, match="block 'wide' has more than 1,000 states; split it with a smaller `max_block`"
+    ):
+        count_search_space(problem, StageSpace(), max_states=1000)
+    with pytest.raises(OptionError, match="has more than 3,000,000 transitions; prune with `max_group_size`"):
+        count_search_space(problem, StageSpace(), max_transitions=3_000_000)
+
+
+# What is known of the paper's networks. Counts of blocks: n, width, states, then by definition transitions, schedules
+# (rounded as published) and distinct stages.
+PAPER = {
+    ("squeezenet", "fire2"): (6, 3, 12, 51, "131", 29),
+    ("inception_v3", "stem"): (7, 1, 7, 28, "64", 28),
+    ("inception_v3", "mixed_5b"): (9, 4, 72, 1_017, "59892", 232),
+    ("inception_v3", "mixed_6a"): (6, 3, 16, 80, "232", 33),
+    ("inception_v3", "mixed_6b"): (12, 4, 144, 3_648, "4598400", 907),
+    ("inception_v3", "mixed_7a"): (8, 3, 30, 248, "3344", 95),
+    ("inception_v3", "mixed_7b"): (11, 6, 180, 4_871, "3757392", 842),
+    ("inception_v3", "mixed_7c"): (11, 6, 180, 4_871, "3757392", 842),
+    ("nasnet_a", "cell_stem_0"): (18, 7, 1_287, 110_763, "1.840e12", 12_785),
+    ("nasnet_a", "cell_stem_1"): (21, 7, 1_387, 133_814, "8.319e13", 19_436),
+    ("nasnet_a", "cell_0"): (18, 8, 2_200, 307_841, "7.151e12", 31_867),
+    ("nasnet_a", "cell_6"): (18, 8, 2_200, 307_841, "7.151e12", 31_867),
+    ("nasnet_a", "cell_12"): (18, 8, 2_200, 307_841, "7.151e12", 31_867),
+    ("nasnet_a", "cell_1"): (16, 8, 2_071, 258_676, "4.145e11", 18_215),
+    ("nasnet_a", "reduction_cell_0"): (19, 7, 1_312, 118_081, "5.894e12", 14_946),
+    ("randwire", "stage2"): (17, 6, 235, 5_807, "5.993e9", 1_374),
+    ("randwire", "stage3"): (33, 8, 4_276, 762_079, "2.473e23", 135_010),
+    ("randwire", "stage4"): (33, 8, 5_420, 1_170_663, "9.1973e22", 154_400),
+    ("randwire", "stage5"): (33, 7, 4_799, 921_106, "2.634e24", 204_340),
+}
+GENERAL = {
+    ("squeezenet", "fire2"): (60, "152"),
+    ("inception_v3", "mixed_7b"): (5_040, "4.41e6"),
+    ("nasnet_a", "cell_0"): (335_331, "8.84e12"),
+    ("randwire", "stage4"): (3_560_808, "1.185e23"),
+    ("randwire", "stage3"): (2_980_514, None),
+    ("randwire", "stage5"): (4_121_123, None),
+}
+# Whole networks: states, transitions and distinct stages of the general definition, then of the paper's pruned to r=3, s=8.
+TOTALS = {
+    "squeezenet": (78, 328, 228, 260, 168),
+    "inception_v3": (1_206, 28_829, 7_252, 25_022, 5_319),
+    "nasnet_a": (42_966, 5_626_796, 546_270, 4_494_507, 240_330),
+    "randwire": (14_734, 10_675_850, 4_509_032, 1_781_101, 212_775),
+}
+
+
+@pytest.fixture(scope="module", params=sorted(TOTALS))
+def network(request: pytest.FixtureRequest) -> Network:
+    """The paper's networks; RandWire's graphs are reference data."""
+    if request.param != "randwire":
+        return iossim.load(request.param)
+    shared: Path = request.getfixturevalue("shared")
+    return iossim.load("randwire", graphs=shared / "data" / "randwire")
+
+
+def test_the_published_counts(network: Network) -> None:
+    space = StageSpace("paper")
+    for (name, block), (units, antichain, states, transitions, schedules, distinct) in PAPER.items():
+        if name == network.name:
+            counted = count(network, block, space)
+            assert (counted.units, counted.width, counted.states) == (units, antichain, states), block
+            assert (counted.transitions, counted.distinct_stages) == (transitions, distinct), block
+            assert rounded(counted.schedules, schedules) == schedules, block
+
+
+def test_the_general_counts(network: Network) -> None:
+    for (name, block), (transitions, schedules) in GENERAL.items():
+        if name == network.name:
+            counted = count(network, block, StageSpace())
+            assert counted.transitions == transitions, block
+            assert schedules is None or rounded(counted.schedules, schedules) == schedules, block
+
+
+def test_the_totals(network: Network) -> None:
+    states, general, general_distinct, pruned, pruned_distinct = TOTALS[network.name]
+    problems = [ScheduleProblem.of_block(network, block) for block in network.blocks]
+    for space, transitions, distinct in (
+        (StageSpace(), general, general_distinct),
+        (StageSpace("paper", 3, 8), pruned, pruned_distinct),
+    ):
+        counted = [count_search_space(problem, space) for problem in problems]
+        assert sum(one.states for one in counted) == states
+        assert sum(one.transitions for one in counted) == transitions
+        assert sum(one.distinct_stages for one in counted) == distinct
+
+
+def test_width_of_chain_and_antichain() -> None:
+    assert width(ScheduleProblem.of_edges(5, [(0, 1), (1, 2), (2, 3), (3, 4)])) == 1
+    assert width(ScheduleProblem.of_edges(5, [])) == 5
+
+
+def count(network: Network, block_name: str, space: StageSpace) -> SearchSpace:
+    (block,) = [block for block in network.blocks if block.name == block_name]
+    return count_search_space(ScheduleProblem.of_block(network, block), space)
+
+
+def rounded(number: int, like: str) -> str:
+    """The number as precisely as ``like`` is written."""
+    if "e" not in like:
+        return str(number)
+    mantissa, _ = like.split("e")
+    digits = len(mantissa.split(".")[1])
+    text = f"{number:.{digits}e}"
+    return text.replace("e+", "e").replace("e0", "e")

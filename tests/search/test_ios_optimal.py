@@ -1,0 +1,268 @@
+"""The search against brute force over all schedules, and the bounded search against the plain one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from brute_force import ScrambledTable, cheapest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from iossim.cost.model import CostModel, Prices, StageBounds
+from iossim.cost.random import RandomCostModel
+from iossim.schedule.batch import StageBatch
+from iossim.schedule.problem import ScheduleProblem
+from iossim.schedule.strategy import Strategy
+from iossim.search.assemble import price_blocks, total_latency_us
+from iossim.search.greedy import greedy_stages
+from iossim.search.ios import Solution, solve
+from iossim.search.options import SearchLimits, SearchOptions, StageSpace
+
+
+@st.composite
+def problems(draw: st.DrawFn, most: int = 8) -> ScheduleProblem:
+    """A random block; units of one merge class read exactly the same units."""
+    count = draw(st.integers(1, most))
+    reads = [draw(st.sets(st.integers(0, unit - 1), max_size=3)) if unit else set() for unit in range(count)]
+    classes: dict[tuple[int, ...], int] = {}
+    merge_class = []
+    for unit in range(count):
+        if draw(st.booleans()):
+            merge_class.append(classes.setdefault(tuple(sorted(reads[unit])), len(classes)))
+        else:
+            merge_class.append(-1)
+    edges = [(before, unit) for unit in range(count) for before in sorted(reads[unit])]
+    return ScheduleProblem.of_edges(count, edges, merge_class, name=str(draw(st.integers(0, 999))))
+
+
+spaces = st.builds(
+    StageSpace,
+    st.sampled_from(["general", "paper"]),
+    st.sampled_from([None, 1, 2, 3]),
+    st.sampled_from([None, 1, 2, 3, 8]),
+)
+boundaries = st.tuples(*(st.sampled_from([0.0, 3.0, 11.0]) for _ in range(4)))
+
+
+@settings(max_examples=40, deadline=None)
+@given(problems(7), spaces, st.integers(0, 99), boundaries, st.booleans(), st.booleans())
+def test_plain_search_equals_brute_force(
+    problem: ScheduleProblem,
+    space: StageSpace,
+    seed: int,
+    boundaries_us: tuple[float, float, float, float],
+    concurrent: bool,
+    merge: bool,
+) -> None:
+    cost_model = ScrambledTable(seed, boundaries_us)
+    solution = solve([problem], cost_model, SearchOptions(space), concurrent=concurrent, merge=merge)
+    assert solution.cost_us == pytest.approx(cheapest(problem, cost_model, space, concurrent, merge), rel=1e-12)
+    assert recomputed(problem, cost_model, solution) == pytest.approx(solution.cost_us, rel=1e-12)
+
+
+@settings(max_examples=30, deadline=None)
+@given(problems(8), spaces, st.integers(0, 99), st.booleans(), st.booleans())
+def test_plain_search_equals_brute_force_at_eight_units(
+    problem: ScheduleProblem, space: StageSpace, seed: int, concurrent: bool, merge: bool
+) -> None:
+    cost_model = ScrambledTable(seed)
+    solution = solve([problem], cost_model, SearchOptions(space), concurrent=concurrent, merge=merge)
+    assert solution.cost_us == pytest.approx(cheapest(problem, cost_model, space, concurrent, merge), rel=1e-12)
+
+
+@settings(max_examples=30, deadline=None)
+@given(problems(7), spaces, st.integers(0, 99), st.booleans(), st.booleans())
+def test_bounded_search_equals_brute_force(
+    problem: ScheduleProblem, space: StageSpace, seed: int, concurrent: bool, merge: bool
+) -> None:
+    cost_model = RandomCostModel(seed=seed)
+    solution = solve([problem], cost_model, SearchOptions(space), concurrent=concurrent, merge=merge)
+    assert solution.cost_us == pytest.approx(cheapest(problem, cost_model, space, concurrent, merge), rel=1e-9)  # type: ignore[arg-type]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(problems(14), min_size=1, max_size=4), spaces, st.integers(0, 99), st.floats(0, 1), st.floats(0, 30))
+def test_bounded_search_equals_plain_over_several_blocks(
+    blocks: list[ScheduleProblem], space: StageSpace, seed: int, spread: float, barrier_us: float
+) -> None:
+    cost_model = RandomCostModel(seed=seed, spread=spread, barrier_us=barrier_us)
+    bounded = solve(blocks, cost_model, SearchOptions(space), concurrent=True, merge=True)
+    plain = solve(blocks, cost_model, SearchOptions(space, bounded=False), concurrent=True, merge=True)
+    costs = [total_latency_us(price_blocks(blocks, found.plans, cost_model)) for found in (bounded, plain)]
+    assert costs[0] == pytest.approx(costs[1], rel=1e-9)
+    assert bounded.priced_stages <= plain.priced_stages
+    assert bounded.lower_bound_us is not None
+    assert bounded.lower_bound_us <= costs[0] * (1 + 1e-12)
+
+
+@settings(max_examples=20, deadline=None)
+@given(problems(7), problems(7), st.integers(0, 99), boundaries)
+def test_the_boundary_bit_is_carried_from_block_to_block(
+    first: ScheduleProblem,
+    second: ScheduleProblem,
+    seed: int,
+    boundaries_us: tuple[float, float, float, float],
+) -> None:
+    """Two blocks are as good as the best pair of schedules of theirs, whatever stands between the two."""
+    cost_model = ScrambledTable(seed, boundaries_us)
+    together = solve([first, second], cost_model, SearchOptions(), concurrent=True, merge=True)
+    latency = total_latency_us(price_blocks([first, second], together.plans, cost_model))
+    assert latency == pytest.approx(together.cost_us, rel=1e-12)
+    apart = [solve([block], cost_model, SearchOptions(), concurrent=True, merge=True) for block in (first, second)]
+    joined = total_latency_us(price_blocks([first, second], [one.plans[0] for one in apart], cost_model))
+    assert together.cost_us <= joined * (1 + 1e-12)
+    assert together.cost_us >= sum(one.cost_us for one in apart) * (1 - 1e-12)
+
+
+def test_more_strategies_and_larger_spaces_are_never_worse() -> None:
+    generator = np.random.default_rng(5)
+    for seed in range(10):
+        problem = layered(generator, layers=4, width=4)
+        cost_model = RandomCostModel(seed=seed)
+
+        def cost(
+            space: StageSpace, concurrent: bool, merge: bool, problem: ScheduleProblem = problem,
+            cost_model: CostModel = cost_model,
+        ) -> float:  # fmt: skip
+            return solve([problem], cost_model, SearchOptions(space), concurrent=concurrent, merge=merge).cost_us
+
+        both = cost(StageSpace(), True, True)
+        assert both <= cost(StageSpace(), True, False)
+        assert both <= cost(StageSpace(), False, True)
+        assert both <= cost(StageSpace("paper"), True, True)
+        assert cost(StageSpace("paper"), True, True) <= cost(StageSpace("paper", 3, 8), True, True)
+        assert cost(StageSpace("general", 2), True, True) <= cost(StageSpace("general", 1), True, True)
+
+
+def test_a_block_with_too_many_states_is_split_and_says_so() -> None:
+    problem = ScheduleProblem.of_edges(40, [])
+    options = SearchOptions(limits=SearchLimits(max_states=1 << 11))
+    solution = solve([problem], RandomCostModel(), options, concurrent=True, merge=True)
+    assert sorted(unit for stage in solution.plans[0] for unit in units_of(stage.mask)) == list(range(40))
+    assert any("split into runs of" in note for note in solution.notes)
+    assert solution.lower_bound_us is not None
+    assert solution.lower_bound_us <= solution.cost_us
+    # What its parts cost is what the block costs.
+    assert recomputed(problem, RandomCostModel(), solution) == pytest.approx(solution.cost_us, rel=1e-12)
+
+
+def test_a_block_with_too_many_transitions_is_pruned_and_says_so() -> None:
+    """Five chains of seven have 60 million transitions, 12 million with groups of at most three units."""
+    problem = ScheduleProblem.of_edges(35, [(u, u + 1) for u in range(34) if u % 7 != 6])
+    options = SearchOptions(limits=SearchLimits(max_transitions=20_000_000))
+    solution = solve([problem], RandomCostModel(), options, concurrent=True, merge=False)
+    assert solution.notes == (
+        "block problem: too many transitions to be solved unpruned, pruned to groups of at most 3 units, 8 groups",
+    )
+    groups = [group for stage in solution.plans[0] for group in problem.groups(stage.mask)]
+    assert max(group.bit_count() for group in groups) <= 3
+
+
+@pytest.mark.parametrize(
+    ("chains", "limits"),
+    [(9, SearchLimits(max_states=1_000)), pytest.param(15, SearchLimits(), marks=pytest.mark.slow)],
+)
+def test_a_split_block_is_not_scheduled_worse_than_greedily(chains: int, limits: SearchLimits) -> None:
+    """Many chains of four: too wide to be solved, and cut between depths, as greedy stages are."""
+    problem = ScheduleProblem.of_edges(4 * chains, [(u, u + 1) for u in range(4 * chains - 1) if u % 4 != 3])
+    cost_model = RandomCostModel(seed=2)
+    solution = solve([problem], cost_model, SearchOptions(limits=limits), concurrent=True, merge=False)
+    assert any(f"split into runs of {chains}, {chains}, {chains}, {chains} units" in note for note in solution.notes)
+    greedy = total_latency_us(price_blocks([problem], [greedy_stages(problem)], cost_model))
+    assert solution.cost_us <= greedy
+
+
+def test_many_convolutions_of_one_input_are_said_not_to_merge_in_all_sets() -> None:
+    few, many = (ScheduleProblem.of_edges(count, [], [0] * count) for count in (10, 11))
+    notes = [solve([p], RandomCostModel(), SearchOptions(), concurrent=True, merge=True).notes for p in (few, many)]
+    assert notes[0] == ()
+    assert "11 convolutions of one input merge in pairs, in runs and as a whole" in notes[1][0]
+    assert not solve([many], RandomCostModel(), SearchOptions(), concurrent=True, merge=False).notes
+
+
+def test_an_interrupted_search_returns_the_best_schedule_so_far() -> None:
+    generator = np.random.default_rng(7)
+    blocks = [layered(generator, layers=5, width=4), layered(generator, layers=4, width=4)]
+
+    class Impatient(RandomCostModel):
+        asked = 0
+
+        def price_stages(self, batch):  # type: ignore[no-untyped-def]
+            type(self).asked += 1
+            if type(self).asked == 12:
+                raise KeyboardInterrupt
+            return super().price_stages(batch)
+
+    solution = solve(blocks, Impatient(), SearchOptions(), concurrent=True, merge=False)
+    assert not solution.complete
+    for block, plan in zip(blocks, solution.plans, strict=True):
+        assert sorted(unit for stage in plan for unit in units_of(stage.mask)) == list(range(len(block)))
+    best = solve(blocks, RandomCostModel(), SearchOptions(), concurrent=True, merge=False)
+    assert best.complete
+    assert best.cost_us <= solution.cost_us
+
+
+def test_a_search_interrupted_while_it_prices_its_bound_keeps_its_schedule() -> None:
+    """With few groups the bound, which holds for any number of them, asks for prices that the search did not."""
+    problem = ScheduleProblem.of_edges(5, [], [0] * 5)
+
+    class Impatient(RandomCostModel):
+        def price_stages(self, batch: StageBatch) -> Prices:
+            if any(mask.bit_count() > 2 for mask in batch.masks.tolist()):
+                raise KeyboardInterrupt
+            return super().price_stages(batch)
+
+    options = SearchOptions(StageSpace(max_groups=2))
+    solution = solve([problem], Impatient(), options, concurrent=True, merge=True)
+    best = solve([problem], RandomCostModel(), options, concurrent=True, merge=True)
+    assert (solution.complete, solution.lower_bound_us) == (False, None)
+    assert solution.plans == best.plans
+
+
+def test_an_interrupted_block_is_noted_once() -> None:
+    class Impatient(RandomCostModel):
+        asked = 0
+
+        def bounds(self, problem: ScheduleProblem) -> StageBounds:
+            type(self).asked += 1
+            if type(self).asked == 2:
+                raise KeyboardInterrupt
+            return super().bounds(problem)
+
+    options = SearchOptions(limits=SearchLimits(max_states=1 << 9))
+    problem = ScheduleProblem.of_edges(20, [])
+    solution = solve([problem], Impatient(), options, concurrent=True, merge=False)
+    assert not solution.complete
+    assert len(solution.notes) == 1
+
+
+def test_equal_blocks_are_solved_once() -> None:
+    generator = np.random.default_rng(3)
+    block = layered(generator, layers=4, width=3)
+    once = solve([block, block], RandomCostModel(), SearchOptions(), concurrent=True, merge=False)
+    many = solve([block] * 6, RandomCostModel(), SearchOptions(), concurrent=True, merge=False)
+    assert once.priced_stages == many.priced_stages
+
+
+def layered(generator: np.random.Generator, layers: int, width: int) -> ScheduleProblem:
+    """A block of layers, each unit reading one or two of the layer before, with an exit that reads the last layer."""
+    edges = []
+    for layer in range(1, layers):
+        for unit in range(width):
+            for before in generator.choice(width, size=generator.integers(1, 3), replace=False):
+                edges.append(((layer - 1) * width + int(before), layer * width + unit))
+    last = layers * width
+    edges += [(last - 1 - unit, last) for unit in range(width)]
+    merge_class = [0 if unit < width - 1 else -1 for unit in range(last)] + [-1]
+    merge_class[width:] = [-1] * (last + 1 - width)
+    return ScheduleProblem.of_edges(last + 1, edges, merge_class, name=f"layered {generator.integers(1 << 30)}")
+
+
+def units_of(mask: int) -> list[int]:
+    return [unit for unit in range(mask.bit_length()) if mask >> unit & 1]
+
+
+def recomputed(problem: ScheduleProblem, cost_model: CostModel, solution: Solution) -> float:
+    for stage in solution.plans[0]:
+        assert stage.strategy in Strategy
+    return total_latency_us(price_blocks([problem], solution.plans, cost_model))

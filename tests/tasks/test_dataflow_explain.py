@@ -1,0 +1,86 @@
+"""What bounds operators on edge devices, held to devices that lack the one thing or the other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from edge_devices import made
+
+from iossim import api
+from iossim.base.errors import OptionError
+from iossim.edge.explain import PAIRS, explain_dataflow
+from iossim.edge.plan import Variant
+from iossim.edge.simulator.events import simulate
+from iossim.ir.builder import GraphBuilder
+from iossim.ir.network import Network
+from iossim.ir.ops.conv import Conv
+from iossim.ir.ops.relu import Relu
+from iossim.report.dataflow_explanation import explanation_lines, explanation_overview
+
+
+def two_convs(channels: int = 64, size: int = 16) -> Network:
+    b = GraphBuilder("two")
+    x = b.input("x", (1, channels, size, size))
+    for name in ("first", "second"):
+        with b.unit(name, "Conv-Relu"):
+            x = b.add(Relu(), b.add(Conv((1, 1)), x, b.constant(f"{name}.w", (channels, channels, 1, 1))))
+    return b.network([x])
+
+
+@pytest.mark.parametrize(
+    ("device", "bound"),
+    [
+        ({"multiply_adds_per_cycle__fp32": 0.01}, "arithmetic"),
+        ({"cache_bytes": 0, "shared__line_bytes": 1024}, "waiting for lines"),
+        ({"port_gbps": 0.01, "cache_bytes": 10**9}, "ports of units"),
+        ({"shared__bandwidth_gbps": 0.05, "cache_bytes": 10**9}, "shared memory"),
+        ({"external__bandwidth_gbps": 0.001}, "external memory"),
+        ({"dma__setup_us": 80.0}, "DMA"),
+    ],
+)
+def test_what_a_device_lacks_bounds(device: dict[str, float], bound: str) -> None:
+    explained = explain_dataflow(api.dataflow(two_convs(), made(**device)))
+    first = explained.operators[0]
+    assert first.bound == bound
+    assert first.saves_us[bound] > 0.8 * first.time_us
+    assert bound in explanation_overview(explained)[1]
+    assert f"bound by {bound}" in explanation_lines(first)[2]
+
+
+def test_what_it_says_is_what_the_simulator_says() -> None:
+    found = api.dataflow("ios_sample", "c6678")
+    explained = explain_dataflow(found)
+    assert sum(one.share for one in explained.operators) == pytest.approx(1)
+    faster = found.device.changed({"port_gbps": 20e6, "multiply_adds_per_cycle.fp32": 8e6})
+    again = simulate(replace(found.plans[Variant.FULL], device=faster))
+    saved_us = found.total_us(Variant.FULL) - again.total_us
+    assert explained.saves_us["arithmetic and ports"] == pytest.approx(saved_us)
+    for one in explained.operators:
+        for pair, parts in PAIRS.items():
+            assert one.saves_us[pair] >= max(one.saves_us[part] for part in parts) - 0.01 * one.time_us
+        assert all(-0.01 * one.time_us <= us <= one.time_us for us in one.saves_us.values())
+
+
+def test_linking_and_other_splits_are_told() -> None:
+    found = api.dataflow("mobilenet_v1", "c6678")
+    rows = {row.operator: row for row in found.operators}
+    explained = {one.operator: one for one in explain_dataflow(found, ["conv1"]).operators}
+    reader, writer = explained["conv2.pointwise"], explained["conv2.depthwise"]
+    assert reader.reads_linked == ("conv2.depthwise",)
+    assert reader.linking_us == rows["conv2.pointwise"].horizontal_us - rows["conv2.pointwise"].full_us > 0
+    assert writer.linked is not None
+    assert writer.linked.readers == ("conv2.pointwise",)
+    assert writer.linked.bytes < writer.linked.unlinked_bytes
+    # Only what is searched has the best of all grids behind each axis by itself.
+    splits = {name: [other.partition for other in explained[name].others] for name in ("conv1", "conv2.pointwise")}
+    assert splits["conv2.pointwise"] == ["outC 8", "inH 8", "inW 8"]
+    best = explained["conv1"].others[-1]
+    assert best.priced_us <= min(other.priced_us for other in explained["conv1"].others)
+    searched = api.dataflow("mobilenet_v1", "c6678", policy="exhaustive").operators[0]
+    assert best.partition == searched.partition
+    text = "\n".join(explanation_lines(reader))
+    assert "in 2 slices" in text
+    assert "reads in sequence what conv2.depthwise wrote for it" in text
+    with pytest.raises(OptionError, match="'conv99' is none of the network"):
+        explain_dataflow(found, ["conv99"])

@@ -1,0 +1,131 @@
+"""Two schedules of one network: what was merged, split, joined and moved, and what that is worth."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_networks import random_schedule
+
+import iossim
+from iossim.base.errors import ScheduleError
+from iossim.models.seeded_network import seeded_network
+from iossim.schedule.schedule import BlockSchedule, Schedule, Stage
+from iossim.tasks.schedule_diff import Change, diff
+
+
+def made(*stages: str, merged: tuple[str, ...] = ()) -> Schedule:
+    """A schedule of stages such as ``ab|c``, each letter a unit; those in ``merged`` merge."""
+    parts = [
+        Stage(
+            strategy="merge" if stage in merged else "concurrent",
+            groups=[list(group) for group in stage.split("|")],
+            latency_us=10.0 + index,
+        )
+        for index, stage in enumerate(stages)
+    ]
+    return Schedule(
+        network="made",
+        source={"model": "made", "batch": 1},  # type: ignore[arg-type]
+        graph_hash="0",
+        device="table",
+        precision="fp32",
+        engine="",
+        cost_model={"name": "table"},
+        scheduler="made",
+        latency_us=sum(part.latency_us for part in parts),
+        blocks=[BlockSchedule(name="all", stages=parts)],
+    )
+
+
+def changes(first: Schedule, second: Schedule) -> list[tuple[str, tuple[int, ...], tuple[int, ...]]]:
+    return [(str(each.change), each.first, each.second) for each in diff(first, second).passages]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        (made("a", "bc"), made("a", "bc"), [("same", (0,), (0,)), ("same", (1,), (1,))]),
+        (made("a|b", "c"), made("a", "b", "c"), [("split", (0,), (0, 1)), ("same", (1,), (2,))]),
+        (made("a", "b", "c"), made("a", "b|c"), [("same", (0,), (0,)), ("joined", (1, 2), (1,))]),
+        (made("a|b", "c"), made("ab", "c", merged=("ab",)), [("merged", (0,), (0,)), ("same", (1,), (1,))]),
+        (made("a", "b"), made("ab", merged=("ab",)), [("merged", (0, 1), (0,))]),
+        (made("ab", merged=("ab",)), made("a", "b"), [("unmerged", (0,), (0, 1))]),
+        (made("a|b", "c|d"), made("a|c", "b|d"), [("rearranged", (0, 1), (0, 1))]),
+    ],
+)
+def test_changes(
+    first: Schedule, second: Schedule, expected: list[tuple[str, tuple[int, ...], tuple[int, ...]]]
+) -> None:
+    assert changes(first, second) == expected
+
+
+def test_who_moved() -> None:
+    # Of a|b|c, d the first stage keeps a and b, and c goes to the second.
+    assert diff(made("a|b|c", "d"), made("a|b", "c|d")).moved == ["c"]
+    assert diff(made("a", "b", "c"), made("c", "a", "b")).moved == ["c"]
+
+
+def test_of_tables_the_difference_is_told_without_noise() -> None:
+    found = diff(made("a", "b"), made("a|b"))
+    assert found.same_prices
+    assert found.tie is None
+    assert found.cross is None
+    assert found.unknown == ("the noise: that is known of simulated prices alone",)
+    (passage,) = found.passages
+    assert (passage.first_us, passage.second_us) == (21, 10)
+
+
+def test_other_units() -> None:
+    with pytest.raises(
+        ScheduleError, match=r"unit 'c' is in the second one alone; give two schedules of the same model"
+    ):
+        diff(made("a", "b"), made("a", "b", "c"))
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 999), st.integers(0, 99), st.integers(0, 99))
+def test_passages_hold_every_stage_of_both_once(seed: int, first_seed: int, second_seed: int) -> None:
+    network = seeded_network(seed)
+    first = random_schedule(network, first_seed).model_copy(update={"cost_model": {"name": "random"}})
+    second = random_schedule(network, second_seed).model_copy(update={"cost_model": {"name": "random"}})
+    found = diff(first, second)
+    assert [number for each in found.passages for number in each.first] == list(range(len(first.stages)))
+    assert [number for each in found.passages for number in each.second] == list(range(len(second.stages)))
+    for each in found.passages:
+        ours = {unit for number in each.first for unit in first.stages[number].units}
+        assert ours == {unit for number in each.second for unit in second.stages[number].units}
+        assert set(each.moved) <= ours
+    assert sum(each.first_us for each in found.passages) == pytest.approx(first.latency_us)
+    back = diff(second, first)
+    assert [each.second for each in back.passages] == [each.first for each in found.passages]
+    assert not [each for each in diff(first, first).passages if each.change is not Change.SAME]
+
+
+def test_on_one_device_the_noise_decides() -> None:
+    network = iossim.load("ios_sample")
+    best = iossim.optimize(network, "v100-sxm2")
+    one_by_one = iossim.optimize(network, "v100-sxm2", scheduler="sequential")
+    assert diff(best, best).tie is True
+    assert (diff(best, best).decided_otherwise, diff(best, best).regrets) == ((0, 0), (0.0, 0.0))
+    found = diff(best, one_by_one)
+    assert found.tie is False
+    assert found.decided_otherwise == (len(best.stages) - 1, len(one_by_one.stages) - 1)
+    assert found.regrets == pytest.approx(
+        (best.latency_us / one_by_one.latency_us - 1, one_by_one.latency_us / best.latency_us - 1)
+    )
+
+
+def test_where_prices_differ_each_runs_where_the_other_belongs() -> None:
+    one = iossim.optimize("ios_sample", "v100-sxm2")
+    other = iossim.optimize(iossim.load("ios_sample", batch=32), "t4", scheduler="greedy")
+    found = diff(one, other)
+    assert not found.same_prices
+    assert found.cross is not None
+    # The first one is optimal where it was made; at its own place nothing is faster.
+    assert found.cross.second_at_first_us >= one.latency_us * (1 - 1e-9)
+    again = iossim.simulate(one.model_copy(update={"graph_hash": other.graph_hash, "source": other.source}), "t4")
+    assert found.cross.first_at_second_us == pytest.approx(again.latency_us)
+    assert found.regrets is not None
+    assert found.regrets[0] == pytest.approx(again.latency_us / other.latency_us - 1)
+    assert found.regrets[1] >= -1e-9

@@ -1,0 +1,169 @@
+"""TASO's protobuf file: each operator as ours, and one clear error for whatever is none."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from iossim.transforms.rewriting.published import read_published
+from iossim.transforms.rewriting.rule import RuleError
+from iossim.transforms.rewriting.rule_file import read_rules, write_rules
+
+CONV, RELU, CONCAT, SPLIT, EWADD, MATMUL = 3, 8, 12, 13, 16, 18
+#: Parameters of a 3x3 convolution with padding that keeps the size: without an activation, and with a relu.
+PLAIN = {4: 3, 5: 3, 6: 1, 7: 1, 8: 0, 9: 0}
+WITH_RELU = {**PLAIN, 9: 2}
+Operator = tuple[int, Sequence[tuple[int, int]], dict[int, int]]
+
+
+def varint(value: int) -> bytes:
+    value &= (1 << 64) - 1
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*out, value])
+
+
+def numbers(*values: int) -> bytes:
+    return b"".join(varint(place << 3) + varint(value) for place, value in enumerate(values, start=1))
+
+
+def message(number: int, data: bytes) -> bytes:
+    return varint(number << 3 | 2) + varint(len(data)) + data
+
+
+def operator(kind: int, inputs: Sequence[tuple[int, int]], parameters: dict[int, int]) -> bytes:
+    data = varint(8) + varint(kind)
+    data += b"".join(message(2, numbers(*place)) for place in inputs)
+    return data + b"".join(message(3, numbers(*item)) for item in parameters.items())
+
+
+def encoded(source: list[Operator], target: list[Operator], *mapped: tuple[int, int, int, int]) -> bytes:
+    data = b"".join(message(1, operator(*each)) for each in source)
+    data += b"".join(message(2, operator(*each)) for each in target)
+    return message(1, data + b"".join(message(3, numbers(*each)) for each in mapped))
+
+
+def concat(*inputs: tuple[int, int], axis: int, rank: int = 4) -> Operator:
+    return CONCAT, inputs, {1: len(inputs), 11: axis, 10: rank}
+
+
+MERGE = encoded(
+    [(CONV, [(-7, 0), (-10, 0)], PLAIN), (RELU, [(0, 0)], {}), (CONV, [(-7, 0), (-11, 0)], WITH_RELU)],
+    [concat((-10, 0), (-11, 0), axis=0), (CONV, [(-7, 0), (0, 0)], WITH_RELU), (SPLIT, [(1, 0)], {2: 2, 11: 1})],
+    (1, 2, 0, 0),
+    (2, 2, 0, 1),
+)
+PRODUCTS = encoded(
+    [(MATMUL, [(-1, 0), (-4, 0)], {9: 0}), (MATMUL, [(-2, 0), (-4, 0)], {9: 0})],
+    [
+        concat((-1, 0), (-2, 0), axis=0, rank=2),
+        (MATMUL, [(0, 0), (-4, 0)], {9: 0}),
+        (SPLIT, [(1, 0)], {2: 2, 11: 0}),
+    ],
+    (0, 2, 0, 0),
+    (1, 2, 0, 1),
+)
+
+
+def test_a_merge_of_convolutions() -> None:
+    (rule,) = read_published(MERGE, "mine.pb")
+    assert str(rule).splitlines() == [
+        "taso-000:",
+        "  s0 = conv(x7, w10, strides=(1, 1), pads=(1, 1, 1, 1), groups=g0)",
+        "  s1 = relu(s0)",
+        "  s2_linear = conv(x7, w11, strides=(1, 1), pads=(1, 1, 1, 1), groups=g1)",
+        "  s2 = relu(s2_linear)",
+        "=>",
+        "  t0 = concat(w10, w11, axis=0)",
+        "  t1_linear = conv(x7, t0, strides=(1, 1), pads=(1, 1, 1, 1), groups=x7.shape[1] // t0.shape[1])",
+        "  t1 = relu(t1_linear)",
+        "  t2_0, t2_1 = split(t1, axis=1, sizes=(w10.shape[0], w11.shape[0]))",
+        "  s1 -> t2_0",
+        "  s2 -> t2_1",
+        "  if w10.shape[2:] == (3, 3)",
+        "  if w11.shape[2:] == (3, 3)",
+    ]
+    assert rule.origin == "TASO's published rules, number 0 from 0"
+
+
+def test_products_are_of_matrices() -> None:
+    _, rule = read_published(MERGE + PRODUCTS, "mine.pb")
+    assert rule.name == "taso-001"
+    assert str(rule.target[-1]) == "t2_0, t2_1 = split(t1, axis=0, sizes=(x1.shape[0], x2.shape[0]))"
+    assert [str(each) for each in rule.conditions] == [f"len({name}.shape) == 2" for name in ("x1", "x4", "x2")]
+
+
+def test_a_split_of_a_source_binds_its_sizes() -> None:
+    source: list[Operator] = [(SPLIT, [(-7, 0)], {2: 2, 11: 1}), concat((0, 0), (0, 1), axis=1)]
+    (rule,) = read_published(encoded(source, [], (1, -7, 0, 0)), "mine.pb")
+    assert str(rule.source[0]) == "s0_0, s0_1 = split(x7, axis=1, sizes=sizes)"
+    assert rule.outputs == (("s1", "x7"),)
+
+
+RELU_OF_RELU: list[Operator] = [(RELU, [(-1, 0)], {}), (RELU, [(0, 0)], {})]
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"", "rules mine.pb: holds no rule; give a rule set of TASO's (.pb), or a .yaml file"),
+        (MERGE[:-1], "or damaged: it ends 1 bytes too early"),
+        (MERGE + b"\x80", "or damaged in its rule 1: it ends inside a number"),
+        (b"\xff" * 11, "a number has more than 64 bits"),
+        (b"\x0b", "wire type 3"),
+        (b"\x08\x01", "a number stands where a message should"),
+        (b"rule: mine\nsource:\n", "is no rule set of TASO's, or damaged"),
+        (encoded([(7, [(-1, 0)], {})], RELU_OF_RELU, (0, 0, 0, 0)), "operator s0 is of type 7, which no published rule has"),
+        (encoded([(RELU, [(1, 0)], {})], RELU_OF_RELU, (0, 0, 0, 0)), "output 0 of operator 1 is read, which nothing before"),
+        (encoded(RELU_OF_RELU, RELU_OF_RELU, (0, 0, 0, 1)), "output 1 of operator 0 is read"),
+        (encoded(RELU_OF_RELU, RELU_OF_RELU), "rule 'taso-000': maps no outputs"),
+        (encoded([(RELU, [(-1, 0)], {9: 1})], [], (0, -1, 0, 0)), "operator s0 has the activation 1"),
+        (encoded([concat((-1, 0), axis=0)], [], (0, -1, 0, 0)), "operator s0 has 1 inputs and 1 outputs"),
+        (encoded([(SPLIT, [(-1, 0)], {2: 1 << 40, 11: 0})], [], (0, -1, 0, 0)), "has 1 inputs and 1099511627776 outputs"),
+        (encoded([(CONCAT, [(-1, 0), (-2, 0)], {10: 4})], [], (0, -1, 0, 0)), "an operator of type 12 lacks its parameter 11"),
+        (encoded([(CONV, [(-1, 0), (-2, 0)], {**PLAIN, 6: 2})], [], (0, -1, 0, 0)), "has kernel (3, 3), strides (2, 1) and"),
+        (encoded(RELU_OF_RELU, [(SPLIT, [(-1, 0)], {2: 2, 11: 0})], (0, 0, 0, 0)), "a split of x1 along axis 0 undoes no"),
+        (message(1, message(1, b"")), "an operator has no type"),
+        (message(1, message(1, varint(8) + varint(8) + message(2, varint(8) + varint(1)))), "a message lacks its field 2"),
+    ],
+)  # fmt: skip
+def test_what_is_no_rule_set_is_one_line(data: bytes, words: str) -> None:
+    with pytest.raises(RuleError) as caught:
+        read_published(data, "mine.pb")
+    said = str(caught.value)
+    assert said.startswith("rules mine.pb: ")
+    assert words in said
+
+
+def test_damage_is_always_an_error_of_the_file_or_another_rule() -> None:
+    draw = random.Random(5)
+    said: list[str] = []
+    for _ in range(400):
+        data = bytearray(MERGE + PRODUCTS)
+        for _ in range(draw.randrange(1, 4)):
+            data[draw.randrange(len(data))] = draw.randrange(256)
+        try:
+            rules = read_published(bytes(data[: draw.randrange(len(data) + 1)]), "mine.pb")
+        except RuleError as error:
+            said.append(str(error))
+        else:
+            assert read_rules(write_rules(rules), "mine") == rules
+    assert len(said) > 300
+    assert all(each.startswith("rules mine.pb: ") for each in said)
+
+
+def test_every_rule_of_the_published_set(shared: Path) -> None:
+    data = (shared / "data" / "substitutions" / "taso_graph_subst.pb").read_bytes()
+    rules = read_published(data, "taso")
+    assert len(rules) == len({rule.hash for rule in rules}) == 133
+    kinds = Counter(kind for rule in rules for kind in {op.kind for op in rule.source + rule.target})
+    assert kinds.keys() == {"add", "concat", "conv", "matmul", "mul", "relu", "split"}
+    assert kinds["conv"] == 40
+    assert all(len(rule.outputs) in (1, 2) and rule.target for rule in rules)
+    assert read_rules(write_rules(rules), "taso") == rules

@@ -1,0 +1,133 @@
+"""Files of rules: what they say is read, written and read again; what is wrong is one line with line, rule and field."""
+
+from __future__ import annotations
+
+import pytest
+
+from iossim.transforms.rewriting.expression import Literal, Sequence, Variable
+from iossim.transforms.rewriting.rule import Filled, PatternOp, Rule, RuleError
+from iossim.transforms.rewriting.rule_file import read_rules, rule_fields, write_rules
+
+MERGE = """
+rule: merge
+origin: >-
+  two lines
+  become one
+source:
+  - y1 = conv(x, w1, b1?, strides=s, groups=1)
+  - y2 = conv(x, w2, b2?, strides=s, groups=1)
+  - z = concat(*before, y1, y2, *after, axis=1)
+filled:
+  - zeros = filled(shape=(w1.shape[0], 2), value=-0.5)
+  - unit = filled(shape=(4, 4), identity=True)
+target:
+  - w = concat(w1, w2, axis=0)
+  - b = concat(b1?, b2?, axis=0)
+  - y = conv(x, w, b?, strides=(s[0], s[1]), groups=1)
+  - z1 = concat(*before, y, *after, axis=1)
+outputs: {z: z1}
+conditions:
+  - w1.shape[2:] == w2.shape[2:]
+  - s == (1, 1) or is_constant(w1)
+"""
+NOTHING = """
+rule: nothing
+source:
+  - y = identity(x)
+outputs: {y: x}
+"""
+
+
+def test_what_a_file_says() -> None:
+    merge, nothing = read_rules(f"# two rules\n---{MERGE}---{NOTHING}---\n", "mine")
+    assert merge.name == "merge"
+    assert merge.origin == "two lines become one"
+    assert merge.source[0] == PatternOp(
+        "conv", ("x", "w1", "b1?"), ("y1",), (("strides", Variable("s")), ("groups", Literal(1)))
+    )
+    assert merge.source[2].inputs == ("*before", "y1", "y2", "*after")
+    assert merge.optional == {"b1", "b2"}
+    assert merge.rests == {"before", "after"}
+    assert merge.outputs == (("z", "z1"),)
+    assert list(map(str, merge.conditions)) == ["w1.shape[2:] == w2.shape[2:]", "(s == (1, 1)) or is_constant(w1)"]
+    unit = Filled(Sequence((Literal(4), Literal(4))), identity=True)
+    assert dict(merge.filled)["unit"] == unit
+    assert dict(merge.filled)["zeros"].value == -0.5
+    assert nothing == Rule("nothing", (PatternOp("identity", ("x",), ("y",)),), (), (("y", "x"),))
+
+
+def test_what_is_written_reads_back_to_the_same() -> None:
+    rules = read_rules(f"{MERGE}---{NOTHING}", "mine")
+    assert read_rules(write_rules(rules), "mine") == rules
+    assert list(rule_fields(rules[1])) == ["rule", "source", "outputs"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("rule: merge", "rule: m/e", "rule 'm/e': rule: is no name"),
+        ("rule: merge", "name: merge", "name: a rule has no such field"),
+        ("y2 = conv(x", "y2 = konv(x", "rule 'merge': source op y2 = konv(x, w2, b2?, strides=s, groups=1): unknown op"),
+        ("y2 = conv(x", "y2 conv(x", "rule 'merge': source[1]: 'y2 conv(x, w2"),
+        ("y2 = conv(x", "y2 = conv((x", "bracket or quote that is not closed"),
+        ("y2 = conv(x", "y2 = conv('x", "bracket or quote that is not closed"),
+        ("y2 = conv(x", "y2 = conv(3", "source[1]: 'y2 = conv(3, w2, b2?, strides=s, groups=1)' has '3'; write tensors"),
+        ("y2 = conv(x", "y2 = conv(strides=s, x", "has 'x'; write tensors"),
+        ("b2?, strides=s", "b2?, strides=s, strides=s", "gives 'strides' twice"),
+        ("b2?, strides=s", "b2?, stride=s", "conv has no attribute 'stride'; did you mean 'strides'"),
+        ("b2?, strides=s", "b2?, strides=s.t", "which expressions of rules have not"),
+        ("y2 = conv(x", "y2 = conv(z", "'z' is made later; give the ops in order"),
+        ("y2 = conv(x", "y1 = conv(x", "'y1' is made twice"),
+        ("unit = filled(", "w1 = filled(", "rule 'merge': filled 'w1' has the name of another"),
+        ("unit = filled(", "unit = full(", "filled[1]: 'unit = full(shape=(4, 4), identity=True)' is not"),
+        ("identity=True", "identity=1", "identity True or False"),
+        ("identity=True", "identity=True, value=1", "is not 'name = filled("),
+        ("identity=True", "axis=1", "has 'axis'; known: "),
+        ("value=-0.5", "value=s", "filled[0]: 's' is no plain value"),
+        ("(w1.shape[0], 2)", "(q.shape[0], 2)", "shape of filled 'zeros' (q.shape[0], 2) reads the tensor 'q'"),
+        ("y = conv(x", "y = conv(q", "rule 'merge': target op y = conv(q, w, b?, strides=(s[0], s[1]), groups=1): nothing"),
+        ("{z: z1}", "{z: z2}", "rule 'merge': output 'z' is replaced by 'z2', which its target has not; did you mean"),
+        ("{z: z1}", "{q: z1}", "output 'q' is made by no op of its source"),
+        ("{z: z1}", "{z: 1}", "outputs.z: 1 is no tensor"),
+        ("{z: z1}", "[z]", "outputs: is not a mapping"),
+        ("{z: z1}", "{}", "maps no outputs"),
+        ("w2.shape[2:]", "w3.shape[2:]", "condition w1.shape[2:] == w3.shape[2:] reads the tensor 'w3', which it has not"),
+        ("s == (1, 1)", "t == (1, 1)", "condition (t == (1, 1)) or is_constant(w1) reads the attribute 't', which no op of its source binds; known: s"),
+        ("s == (1, 1)", "s === 1", "conditions[1]: 's === 1 or is_constant(w1)' is no expression"),
+        ("  - s == (1, 1) or is_constant(w1)", "  - 7", "conditions[1]: 7 is not text"),
+        ("conditions:", "conditions: all", "conditions: is not a list; write each item in a line of its own"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_one_line_with_its_place(old: str, new: str, words: str) -> None:
+    text = f"---{NOTHING}---{MERGE}"
+    line = text[: text.index(old)].count("\n") + 1
+    with pytest.raises(RuleError) as caught:
+        read_rules(text.replace(old, new), "mine.yaml")
+    said = str(caught.value)
+    assert said.startswith(f"rules mine.yaml, line {line}: ")
+    assert words in said
+    assert "\n" not in said
+
+
+def test_two_rules_of_one_name() -> None:
+    with pytest.raises(RuleError, match="line 7: rule 'nothing': rule: line 2 has the same name; give it another"):
+        read_rules(f"---{NOTHING}---{NOTHING}", "mine")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "rules mine: holds no rule; begin with 'rule: NAME'"),
+        ("---\n---\n", "rules mine: holds no rule; begin with 'rule: NAME'"),
+        ("rule: a\nsource: [y = relu(x)\n", "rules mine, line 3: is not YAML: "),
+        ("---\n- a\n", "rules mine, line 2: is not a mapping of fields; begin with 'rule: NAME'"),
+        ("rule: a\noutputs: {y: x}\n", "rules mine, line 1: rule 'a': its source has no op; give at least one"),
+        ("rule: a\nrule: b\n", "rules mine, line 2: rule: is given twice, first in line 1; leave one out"),
+        ("rule: a\norigin: 3\n", "rules mine, line 2: rule 'a': origin: is not text; put it into quotes"),
+        ("rule: a\nsource: y = relu(x)\n", "rules mine, line 2: rule 'a': source: is not a list; "),
+    ],
+)
+def test_what_is_no_rule(text: str, said: str) -> None:
+    with pytest.raises(RuleError) as caught:
+        read_rules(text, "mine")
+    assert str(caught.value).startswith(said)

@@ -1,0 +1,253 @@
+"""Equality saturation: it finds what exhaustive search finds, what it takes out computes the same, and has its steps."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import iossim
+from iossim import api
+from iossim.backends.numpy_reference.evaluate import evaluate_graph
+from iossim.cost.random import RandomCostModel
+from iossim.ir.builder import GraphBuilder
+from iossim.ir.network import ModelSource, Network
+from iossim.ir.ops.relu import Relu
+from iossim.ir.ops.sigmoid import Sigmoid
+from iossim.ir.types import Precision
+from iossim.models.layers import conv_relu, join
+from iossim.models.passes.single_block import single_block
+from iossim.models.passes.unit_fusion import with_units
+from iossim.models.seeded_network import seeded_network
+from iossim.transforms.rewriting import joint
+from iossim.transforms.rewriting.application import apply, replay
+from iossim.transforms.rewriting.backtracking import RewriteBudget, search
+from iossim.transforms.rewriting.egraph import EGraph
+from iossim.transforms.rewriting.extraction import extract_cheapest, extract_greedily, extracted_graph
+from iossim.transforms.rewriting.graph_costs import SumOfOperators
+from iossim.transforms.rewriting.joint import search_jointly, search_operators
+from iossim.transforms.rewriting.matching import find_matches
+from iossim.transforms.rewriting.operator_prices import operator_prices
+from iossim.transforms.rewriting.rewritten import rewritten_network
+from iossim.transforms.rewriting.rule_file import read_rules
+from iossim.transforms.rewriting.rule_sets import rule_set
+from iossim.transforms.rewriting.saturation import SaturationLimits, grow, saturate
+
+ALL = (*rule_set("metaflow"), *rule_set("simplify"))
+NAMED = {rule.name: rule for rule in ALL}
+FEW = tuple(
+    NAMED[name] for name in ("merge-convolutions", "relus-of-split-into-2", "enlarge-1x1-to-3x3", "relu-of-relu")
+)
+FIRE = tuple(
+    NAMED[name] for name in ("enlarge-1x1-to-3x3", "merge-convolutions", "concat-of-split-into-2", "concat-of-one")
+)
+SMALL = SaturationLimits(nodes=300, rounds=4, graphs=60)
+
+
+def cheapest_of_all(network: Network, cost: SumOfOperators) -> float:
+    """The least cost of all graphs that the few rules make."""
+    waiting, seen, best_us = [network.graph], {network.graph.hash}, cost.us(network)
+    while waiting:
+        graph = waiting.pop()
+        for rule in FEW:
+            for match in find_matches(graph, rule):
+                made = apply(graph, match)
+                if made is not None and made.graph.hash not in seen:
+                    seen.add(made.graph.hash)
+                    waiting.append(made.graph)
+                    best_us = min(best_us, cost.us(rewritten_network(network, made.graph)))
+    return best_us
+
+
+def fire() -> Network:
+    """A fire module of SqueezeNet, made small: two convolutions of one input, joined."""
+    b = GraphBuilder("fire", Precision.FP32, 0)
+    x = conv_relu(b, "squeeze", b.input("image", (1, 8, 14, 14)), 4, 1)
+    branches = [conv_relu(b, f"expand{kernel}", x, 8, kernel, padding=kernel // 2) for kernel in (1, 3)]
+    return b.network([join(b, "concat", branches)], ModelSource("fire"))
+
+
+@pytest.mark.parametrize("units", ["none", "conv-relu"])
+@pytest.mark.parametrize(("seed", "size"), [(2, 5), (4, 5), (7, 4)])
+def test_it_finds_what_exhaustive_search_finds(seed: int, size: int, units: str) -> None:
+    network = with_units(seeded_network(seed, size, blocks=1), units)
+    cost = SumOfOperators(RandomCostModel(seed=seed))
+    found = saturate(network, FEW, cost, SaturationLimits(graphs=60))
+    assert found.saturated
+    assert found.gap == pytest.approx(0, abs=1e-6)
+    least_us = cheapest_of_all(network, cost)
+    assert found.found.best.cost_us == pytest.approx(least_us)
+    if found.derived:
+        assert found.extracted_us == pytest.approx(least_us)
+    else:  # an op in two merged ones at once, which takes the place of neither in a graph that is rewritten step by step
+        assert found.extracted_us < least_us
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_it_takes_out_computes_the_same_and_is_replayed(seed: int) -> None:
+    network = seeded_network(seed, units=5, blocks=1)
+    cost = SumOfOperators(RandomCostModel(seed))
+    result = saturate(network, ALL, cost, SMALL)
+    best = result.found.best
+    assert result.extracted_us == cost.us(result.extracted) <= result.found.before_us
+    assert best.cost_us == cost.us(best.network) <= result.found.before_us
+    assert replay(network.graph, best.steps, NAMED).hash == best.network.graph.hash
+    image = {"image": np.random.default_rng(seed).standard_normal((1, 8, 14, 14)).astype(np.float32)}
+    expected = evaluate_graph(network.graph, image)
+    for graph in (result.extracted.graph, best.network.graph):
+        made = evaluate_graph(graph, image)
+        for name, value in expected.items():
+            np.testing.assert_allclose(made[name], value, rtol=1e-4, atol=1e-4)
+
+
+def test_a_fire_module_is_one_convolution() -> None:
+    """Of two kernels of one size, joined as they are split: what only several steps that cost at first lead to."""
+    cost = SumOfOperators(RandomCostModel(seed=1))
+    network = with_units(fire(), "none")
+    result = saturate(network, ALL, cost, SMALL)
+    kinds = [node.op.kind for node in result.extracted.graph.nodes]
+    assert sorted(kinds) == ["conv", "conv", "relu", "relu"]
+    assert result.derived
+    assert {step.rule for step in result.found.best.steps} >= {"enlarge-1x1-to-3x3", "merge-convolutions"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "block"), [("squeezenet", "fire2"), ("inception_v3", "mixed_5c")])
+def test_it_is_no_worse_than_backtracking(name: str, block: str) -> None:
+    network = single_block(iossim.load(name), block)
+    cost = SumOfOperators(api.cost_model("simulator", "v100-sxm2"))
+    result = saturate(network, ALL, cost)
+    best_us = search(network, ALL, cost, budget=RewriteBudget(graphs=60)).best.cost_us
+    assert result.found.best.cost_us <= best_us * (1 + 1e-9)
+    assert result.estimated_us == pytest.approx(result.extracted_us)
+    assert result.gap == pytest.approx(0, abs=1e-6)
+
+
+def test_it_is_the_same_again() -> None:
+    network = seeded_network(3, units=5, blocks=1)
+    one, other = (saturate(network, ALL, SumOfOperators(RandomCostModel(3)), SMALL) for _ in range(2))
+    assert one.extracted.graph.to_json() == other.extracted.graph.to_json()
+    assert one.found.best.steps == other.found.best.steps
+
+
+def test_nothing_matches() -> None:
+    network = seeded_network(1, units=4, blocks=1)
+    result = saturate(network, [NAMED["relu-of-relu"]], SumOfOperators(RandomCostModel()))
+    assert result.extracted is network
+    assert (result.found.matched, result.saturated, result.found.best.steps) == (False, True, ())
+
+
+def test_limits_end_it() -> None:
+    network = seeded_network(1, units=6, blocks=2)
+    cost = SumOfOperators(RandomCostModel(seed=2))
+    for limits in (SaturationLimits(nodes=40, graphs=5), SaturationLimits(rounds=1, graphs=5)):
+        result = saturate(network, ALL, cost, limits)
+        assert not result.saturated
+        assert not result.found.complete
+        assert result.found.best.cost_us <= result.found.before_us
+
+
+def test_an_interrupt_leaves_what_was_found() -> None:
+    network = seeded_network(7, units=4, blocks=1)
+
+    def interrupt(seen: int, best_us: float) -> None:
+        raise KeyboardInterrupt
+
+    result = saturate(network, FEW, SumOfOperators(RandomCostModel(seed=7)), SMALL, progress=interrupt)
+    assert result.found.interrupted
+    assert result.found.best.network is network
+
+
+def test_it_begins_again_where_a_limit_ended_it() -> None:
+    """One round at a time is no e-graph of all there is, but goes on with what was found as long as that pays."""
+    network = with_units(fire(), "none")
+    cost = SumOfOperators(RandomCostModel(seed=1))
+    rules = [rule for rule in ALL if not rule.name.startswith("enlarge-3x3")]
+    result = saturate(network, rules, cost, SaturationLimits(rounds=3, graphs=60))
+    assert result.rounds > 3
+    assert not result.found.complete
+    assert result.found.best.cost_us < result.found.before_us
+    assert replay(network.graph, result.found.best.steps, NAMED).hash == result.found.best.network.graph.hash
+
+
+def test_what_it_finds_is_a_seed_of_the_joint_search() -> None:
+    """Nor is what it finds worse than what backtracking does that may not go up."""
+    network, prices = with_units(fire(), "none"), RandomCostModel(seed=1)
+    found = search_jointly(network, FIRE, prices, alpha=1.0, budget=RewriteBudget(graphs=4))
+    assert found.saturated.best.cost_us <= found.summed.best.cost_us < found.summed.before_us
+    assert found.joint.best.cost_us <= min(found.saturated_us, found.summed_us)
+    assert replay(network.graph, found.joint.best.steps, NAMED).hash == found.joint.best.network.graph.hash
+
+
+def test_parts_are_saturated_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(joint, "WHOLE_OPS", 1)
+    monkeypatch.setattr(joint, "MOST_OPS", 1)
+    network = seeded_network(2, units=4, blocks=2)
+    cost = SumOfOperators(RandomCostModel(seed=2))
+    found = search_operators(network, FEW, cost, "saturation")
+    assert found.best.cost_us == cost.us(found.best.network) < found.before_us
+    assert replay(network.graph, found.best.steps, NAMED).hash == found.best.network.graph.hash
+    both = search_operators(network, FEW, cost, "joint")
+    assert both.best.cost_us <= found.best.cost_us
+
+
+def test_seconds_that_are_spent_end_it() -> None:
+    network = seeded_network(2, units=4, blocks=2)
+    cost = SumOfOperators(RandomCostModel(seed=2))
+    found = search_operators(network, FEW, cost, "saturation", budget=RewriteBudget(seconds=1e-9))
+    assert found.best.network.graph.hash == network.graph.hash
+    assert not found.complete
+
+
+CIRCLE = """\
+rule: there
+source:
+  - y = sigmoid(x)
+target:
+  - z = relu(x)
+outputs: {y: z}
+---
+rule: and-back
+source:
+  - y = relu(x)
+  - z = sigmoid(y)
+outputs: {z: x}
+"""
+
+
+def test_no_class_is_made_of_itself() -> None:
+    """Rules that are wrong on purpose, so that two classes are each made of the other, for less than what they are made of."""
+    b = GraphBuilder("circle", Precision.FP32, 0)
+    x = conv_relu(b, "conv", b.input("image", (1, 4, 6, 6)), 4, 1)
+    twice = b.add(Sigmoid(), b.add(Sigmoid(), x))
+    network = with_units(b.network([twice], ModelSource("circle")), "none")
+    cost = SumOfOperators(RandomCostModel(seed=2))
+    egraph = EGraph(network.graph)
+    grow(egraph, read_rules(CIRCLE, "here"), SaturationLimits())
+    (output,) = (egraph.find(egraph.class_of[name]) for name in network.graph.outputs)
+    assert {node.op.kind for node in egraph.makers(output)} == {"relu", "sigmoid"}
+    prices = operator_prices(egraph, network, cost)
+    us = {kind: [prices.alone_us[node.name] for node in nodes] for kind, nodes in egraph.of_kind.items()}
+    assert us["conv"][0] > min(us["relu"])
+    cheapest = extract_cheapest(egraph, [output], prices, branches=100)
+    assert cheapest is not None
+    for found in (cheapest, extract_greedily(egraph, [output], prices)):
+        graph = extracted_graph(network.graph, egraph, found.makers)
+        assert [node.op.kind for node in graph.nodes][:2] == ["conv", "relu"]
+        assert found.cost_us == pytest.approx(cost.us(rewritten_network(network, graph)))
+        assert found.cost_us >= cheapest.at_least_us
+
+
+def test_what_is_equal_makes_equal() -> None:
+    b = GraphBuilder("equal", Precision.FP32, 0)
+    x = b.input("image", (1, 4, 6, 6))
+    values = [b.add(Sigmoid(), b.add(op, x)) for op in (Relu(), Sigmoid())]
+    egraph = EGraph(b.graph(values))
+    one, other = (egraph.class_of[value] for value in values)
+    assert egraph.find(one) != egraph.find(other)
+    (relu,), sigmoids = egraph.of_kind["relu"], egraph.of_kind["sigmoid"]
+    inner = next(node for node in sigmoids if node.inputs == relu.inputs)
+    egraph.union(relu.outputs[0], inner.outputs[0])
+    assert egraph.rebuild()
+    assert egraph.find(one) == egraph.find(other)
+    assert len(egraph.nodes) == 3
+    assert not egraph.rebuild()
