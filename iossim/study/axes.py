@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from iossim.study.axis_values import Dataflow, Device, Model, Rewrite, Search, Workspace
+from iossim.study.axis_values import Dataflow, Device, MicroBatches, Model, Rewrite, Search, Workspace
 
 #: The value of a row on an axis: a label, or a batch size.
 Label = str | int
@@ -61,6 +61,7 @@ AXES: dict[str, Axis] = {
         Axis("cost_model", "cost_models", str, "priced by {}", 8, 8, "simulator", of_edge_devices=False),
         Axis("search", "searches", Search | str, "with search {}", 7, 2, Search(), of_edge_devices=False),
         Axis("rewrite", "rewrites", Rewrite, "with rewrite {}", 4, 3, Rewrite(rules="none"), of_edge_devices=False),
+        Axis("micro_batch", "micro_batches", MicroBatches, "with micro-batches {}", 11, 11, 1, of_edge_devices=False),
         Axis("workspace", "workspace", Workspace, "under {}", 5, 4, Workspace(), of_edge_devices=False),
         Axis("dataflow", "dataflow", Dataflow | str, "with dataflow {}", 6, 5, Dataflow(policy="none"), only_of_edge_devices=True),
     )

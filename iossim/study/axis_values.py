@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import PurePath
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -118,6 +118,10 @@ class Rewrite(Value):
     @property
     def rewrites(self) -> bool:
         return self.rules != "none"
+
+
+#: Into how many micro-batches each block is divided that can be; ``auto`` chooses for each block, 1 leaves the batch whole.
+MicroBatches = Annotated[int, Field(ge=1)] | Literal["auto"]
 
 
 class Workspace(Value):

@@ -19,12 +19,14 @@ from iossim.search.options import SearchOptions
 from iossim.study.lru_cache import LruCache
 from iossim.study.points import Point, device_of, network_of
 from iossim.tasks.task import Task
+from iossim.transforms.microbatching.micro_batched import MicroBatch
 from iossim.transforms.microbatching.micro_batches import Benchmarks, benchmarks
 from iossim.transforms.replay import replayed, split_source
 from iossim.transforms.rewriting.backtracking import RewriteBudget
 from iossim.transforms.rewriting.rule_sets import rules_named
 from iossim.transforms.rewriting.saved_rewriting import applied_rules
 from iossim.transforms.rewriting.scheduled import Rewrite
+from iossim.transforms.transform import Transform
 
 _MIB = 1 << 20
 
@@ -91,7 +93,7 @@ class EvaluationContext:
         """The measured latency that is published for this point, where one is known."""
         point = self.point
         is_whole = point.model.block is None and not point.model.shapes and not point.device.set
-        is_whole = is_whole and not point.rewrite.rewrites
+        is_whole = is_whole and not point.rewrite.rewrites and point.micro_batch == 1
         if not is_whole or self.errors is None:
             return None
         found_us = comparable_published_us(schedule, point.model.model, point.search.space)
@@ -109,7 +111,7 @@ def _load(point: Point) -> EvaluationContext:
     network = _given(point)
     spec = f"random:{point.seed}" if point.cost_model == "random" else point.cost_model
     prices = create_cost_model(spec, profile, network.precision, Engine.named(point.engine))
-    if point.rewrite.rewrites:
+    if point.rewrite.rewrites or point.micro_batch != 1:
         network = _changed(point, network, prices)
     return EvaluationContext(point, network, profile, prices, schedule_errors(network, prices))
 
@@ -130,10 +132,13 @@ def _changed(point: Point, network: Network, prices: CostModel) -> Network:
     """The network as the point's transforms change it; raises KeyboardInterrupt where that was interrupted."""
     asked = point.rewrite
     options = SearchOptions(point.search.space, workspace_limit_bytes=point.workspace.limit_bytes)
-    rewriting = Rewrite(
-        rules_named(asked.rules), asked.search, asked.alpha, RewriteBudget(graphs=asked.graphs), asked.unproved
-    )
-    changed = Task(network, prices, asked.scheduler, options, (rewriting,)).change()
+    transforms: list[Transform] = []
+    if asked.rewrites:
+        budget = RewriteBudget(graphs=asked.graphs)
+        transforms.append(Rewrite(rules_named(asked.rules), asked.search, asked.alpha, budget, asked.unproved))
+    if point.micro_batch != 1:
+        transforms.append(MicroBatch(point.micro_batch))
+    changed = Task(network, prices, asked.scheduler, options, tuple(transforms)).change()
     if changed.interrupted:
         raise KeyboardInterrupt
     return changed.network

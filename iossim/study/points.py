@@ -23,7 +23,7 @@ from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
 from iossim.models.load import load
 from iossim.study.axes import AXES, Label, label_of
-from iossim.study.axis_values import Dataflow, Device, Model, Rewrite, Search, Workspace
+from iossim.study.axis_values import Dataflow, Device, MicroBatches, Model, Rewrite, Search, Workspace
 from iossim.study.scenario import PointValues, Scenario
 from iossim.transforms.rewriting.rule_sets import rules_named
 from iossim.transforms.rewriting.trusted import trusted
@@ -46,6 +46,7 @@ class Point:
     cost_model: str
     search: Search
     rewrite: Rewrite
+    micro_batch: MicroBatches
     workspace: Workspace
     dataflow: Dataflow
     #: The seed of random weights, graphs and cost models.
@@ -215,6 +216,7 @@ class _Fingerprints:
             search.model_dump(mode="json", exclude={"label"}),
             self._rules(rewrite.rules, rewrite.unproved) if rewrite.rewrites else None,
             rewrite.model_dump(mode="json", exclude={"label", "rules", "unproved"}) if rewrite.rewrites else None,
+            *([] if point.micro_batch == 1 else [{"micro_batch": point.micro_batch}]),
             point.workspace.model_dump(mode="json", exclude={"label"}),
             point.dataflow.model_dump(mode="json", exclude={"label"}),
         ]

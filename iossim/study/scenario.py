@@ -14,7 +14,7 @@ from iossim.base.values import Value
 from iossim.edge.plan import Variant
 from iossim.search.scheduler import scheduler_names
 from iossim.study.axes import AXES
-from iossim.study.axis_values import Dataflow, Device, Model, Rewrite, Search, Workspace
+from iossim.study.axis_values import Dataflow, Device, MicroBatches, Model, Rewrite, Search, Workspace
 from iossim.study.question import LIST, MAPPING, Question
 
 #: The plots that a report may be asked for; the modules of ``iossim.report.study.plots`` draw them.
@@ -83,6 +83,7 @@ class Scenario(Value):
     cost_models: list[str] = _listed("cost_model")
     searches: list[Search] = _listed("search")
     rewrites: list[Rewrite] = _listed("rewrite")
+    micro_batches: list[MicroBatches] = _listed("micro_batch")
     workspace: list[Workspace] = _listed("workspace")
     #: Edge devices need one, and no others have any.
     dataflow: list[Dataflow] = _listed("dataflow")

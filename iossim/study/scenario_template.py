@@ -43,6 +43,7 @@ searches:
 # dtypes: [fp32, fp16]
 # engines: [paper, graph]             # streams with syncs between stages; one CUDA graph; partition: a graph on divided SMs
 # rewrites: [none, default]           # the graph as given; rewritten by rules (iossim rules list) for its schedule
+# micro_batches: [1, auto]            # the batch whole; each block in as many micro-batches as make the schedule fastest
 # workspace: [none, 64MiB]            # of all kernels that run at the same time, besides their tensors
 # dataflow: [priority, exhaustive]    # of edge devices (c6678, zcu102), which need it; {{devices: 4, sync: ring}}: several of them
 # combine: zip                        # the first value of each list, the second of each ...; or list 'points'

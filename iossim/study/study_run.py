@@ -52,6 +52,7 @@ class Row(Value):
     search: str
     #: The defaults are for runs from before there were these axes: networks as given, no limit, no edge devices.
     rewrite: str = "as given"
+    micro_batch: int | str = 1
     workspace: str = "any workspace"
     dataflow: str = "no dataflow"
     scheduler: str
