@@ -14,13 +14,13 @@ from typing import Any
 from iossim.base.errors import GraphError, OptionError, ScheduleError
 from iossim.cost.model import CostModel, MeasuredBy, MeasuringCostModel
 from iossim.cost.workspace_limit import workspace_limited
-from iossim.ir.network import Block, ModelSource, Network
+from iossim.ir.network import Block, Network
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import Schedule
 from iossim.search.free_views import WithoutViews
 from iossim.search.memo import SearchMemo
 from iossim.search.options import SearchOptions
-from iossim.search.scheduler import schedule
+from iossim.search.scheduler import StartProgress, schedule
 from iossim.transforms.microbatching.divided_blocks import (
     JOINED,
     divide_blocks,
@@ -91,6 +91,23 @@ class MicroBatched:
     seen: int = 0
     wide: tuple[str, ...] = ()
 
+    name = "micro_batches"
+    #: The search raises KeyboardInterrupt where it is interrupted.
+    interrupted = False
+
+    @property
+    def alternatives(self) -> Mapping[str, Network]:
+        return {"in micro-batches": self.network} if self.parts else {}
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "blocks": dict(self.parts),
+            "before_us": self.before_us,
+            "after_us": self.after_us,
+            "seen": self.seen,
+            "sentence": self.sentence(),
+        }
+
     def sentence(self) -> str:
         """What came of it, in words."""
         tried = f"; {self.seen} ways tried" if self.seen else ""
@@ -105,8 +122,8 @@ class MicroBatched:
         listed = ", ".join(f"{name} in {count}" for name, count in self.parts.items())
         return f"Micro-batches: {listed}{gain}{tried}{wide}."
 
-    def told(self, found: Schedule) -> Schedule:
-        """The schedule of the network, with what came of it as a remark, and the units that are divided among its options."""
+    def remarked(self, found: Schedule) -> Schedule:
+        """The schedule of the network, with a remark that says what dividing did, and the divided units among its options."""
         return found.model_copy(
             update={
                 "remarks": [*found.remarks, self.sentence()],
@@ -115,53 +132,61 @@ class MicroBatched:
         )
 
 
-def micro_batched(
-    network: Network,
-    cost_model: CostModel,
-    policy: str | int,
-    *,
-    scheduler: str = "ios-both",
-    options: SearchOptions | None = None,
-    progress: Callable[[int], None] = lambda seen: None,
-) -> MicroBatched:
+@dataclass(frozen=True)
+class MicroBatch:
     """The network in micro-batches: ``policy`` says into how many each block is divided that can be, or ``auto``.
 
     ``auto`` takes for each block the number (1, 2 or 4) with which the whole schedule is the fastest, block after block until none
-    gains, from each of several beginnings; never slower by the scheduler than undivided. Under a limit on workspace (``options``) all
-    are scheduled under it. Raises OptionError for a policy that is not known, a batch that has no so many equal parts, a
-    network of which no block can be divided, and ``auto`` with a cost model that measures.
+    gains, from each of several beginnings; never slower by the scheduler than undivided. Under a limit on workspace all are
+    scheduled under it. Raises OptionError for a policy that is not known.
     """
-    wanted = _policy(policy)
-    batch = batch_of(network)
-    if batch is None:
-        raise OptionError(
-            f"`micro_batch`: the inputs of {network.name!r} have no batch in common; leave it out, or load one that has"
-        )
-    if wanted is not None:
-        limited = options is not None and options.workspace_limit_bytes is not None
-        return _told_how(network, wanted, batch, JOINED_LIMITED if limited else JOINED)
-    if isinstance(cost_model, MeasuringCostModel) and cost_model.measured_by is not MeasuredBy.STORE:
-        raise OptionError(
-            f"`micro_batch` auto schedules a network in many ways, and `cost_model` {cost_model.identity.name} measures; "
-            "give simulator, or say how many"
-        )
-    options = options or SearchOptions()
-    if options.workspace_limit_bytes is not None:
-        cost_model = workspace_limited(cost_model, network, options.workspace_limit_bytes)
+
+    policy: str | int
+
+    def __post_init__(self) -> None:
+        is_number = isinstance(self.policy, int) or self.policy.isdecimal()
+        if self.policy != AUTO and not (is_number and int(self.policy) >= 1):
+            raise OptionError(
+                f"`micro_batch` {self.policy!r} is not known; give {AUTO}, or how many micro-batches, as 2"
+            )
+
+    @property
+    def count(self) -> int | None:
+        """How many micro-batches; None for ``auto``."""
+        return None if self.policy == AUTO else int(self.policy)
+
+    def check(self, prices: CostModel, scheduler: str) -> None:
+        """Raise OptionError for ``auto`` with a cost model that measures."""
+        measures = isinstance(prices, MeasuringCostModel) and prices.measured_by is not MeasuredBy.STORE
+        if measures and self.count is None:
+            raise OptionError(
+                f"`micro_batch` auto schedules a network in many ways, and `cost_model` {prices.identity.name} measures; "
+                "give simulator, or say how many"
+            )
+
+    def apply(
+        self, network: Network, prices: CostModel, scheduler: str, options: SearchOptions, progress: StartProgress
+    ) -> MicroBatched:
+        """The divided network; raises OptionError for a batch that has no so many equal parts, and where no block can be divided."""
+        batch = batch_of(network)
+        if batch is None:
+            raise OptionError(
+                f"`micro_batch`: the inputs of {network.name!r} have no batch in common; leave it out, or load one that has"
+            )
+        limit = options.workspace_limit_bytes
+        if self.count is not None:
+            return _told_how(network, self.count, batch, JOINED if limit is None else JOINED_LIMITED)
+        self.check(prices, scheduler)
+        bar = progress("micro-batches (ways)")
+
+        def tell(seen: int) -> None:
+            bar(seen, seen)
+
+        if limit is None:
+            return _Search(network, prices, options, tell, MOST_TRANSITIONS, JOINED).best(scheduler)
+        limited = workspace_limited(prices, network, limit)
         options = replace(options, workspace_limit_bytes=None)
-        return _Search(network, cost_model, options, progress, MOST_LIMITED_TRANSITIONS, JOINED_LIMITED).best(
-            scheduler
-        )
-    return _Search(network, cost_model, options, progress, MOST_TRANSITIONS, JOINED).best(scheduler)
-
-
-def _policy(policy: str | int) -> int | None:
-    """How many micro-batches; None for ``auto``."""
-    if policy == AUTO:
-        return None
-    if (isinstance(policy, int) or policy.isdecimal()) and int(policy) >= 1:
-        return int(policy)
-    raise OptionError(f"`micro_batch` {policy!r} is not known; give {AUTO}, or how many micro-batches, as 2")
+        return _Search(network, limited, options, tell, MOST_LIMITED_TRANSITIONS, JOINED_LIMITED).best(scheduler)
 
 
 def _told_how(network: Network, count: int, batch: int, joined: int) -> MicroBatched:
@@ -304,19 +329,12 @@ def with_micro_batches(network: Network, division: Division) -> Network:
     return replace(division.of(network), source=replace(network.source, options=(*network.source.options, option)))
 
 
-def split_source(source: ModelSource) -> tuple[ModelSource, Division]:
-    """Where the network came from before it was divided, and how it is; no parts where it was not.
-
-    Raises ScheduleError for a text that says no parts.
-    """
-    options = dict(source.options)
-    text = options.pop(OPTION, None)
-    if text is None:
-        return source, Division()
+def divided_again(network: Network, text: str) -> Network:
+    """The network divided as the text of its source says; raises ScheduleError for a text that says no parts."""
     try:
         division = Division.of_json(json.loads(text))
     except (ValueError, TypeError, KeyError, AttributeError):
         raise ScheduleError(
             f"option {OPTION!r} of the schedule's source names no micro-batches of blocks or units; write it anew"
         ) from None
-    return replace(source, options=tuple(options.items())), division
+    return with_micro_batches(network, division)

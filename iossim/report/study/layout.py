@@ -1,77 +1,63 @@
-"""How the axes of a study become parts of a figure: groups of bars, panels beside each other, and choices of the reader."""
+"""How the axes of a study become parts of a figure: groups of bars, panels, and choices of the reader."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 from iossim.base.tables import Cell, Column
-from iossim.report.figures.figure import title_of
-from iossim.study.scenario import AXES, OF_OTHERS, USUAL
+from iossim.report.figures.figure import Panel, title_of
+from iossim.study.axes import AXES, name_of
+from iossim.study.row_comparison import axis_value
 from iossim.study.study_run import Row, StudyRun
 from iossim.tasks.comparison import fastest
 
-#: Of more values a reader chooses one, rather than to see all beside each other.
+#: An axis of more values is one that a reader chooses from, rather than to see all beside each other.
 MOST_GROUPS, MOST_PANELS = 16, 4
-#: Axes that make the best groups first.
-_PREFERENCE = (
-    "model",
-    "device",
-    "dtype",
-    "engine",
-    "rewrite",
-    "workspace",
-    "dataflow",
-    "search",
-    "cost_model",
-    "batch",
-)
 #: Stands for all axes together, where they do not make a grid.
 POINT = "point_label"
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The axis (or ``point_label``) along which a figure's groups stand, that of its panels, and those to choose from."""
+    """The axis (or ``point_label``) of a figure's groups, that of its panels, and those to choose from."""
 
     group: str
     panel: str | None
     choices: tuple[Column, ...]
 
 
-def value_of(row: Row, axis: str) -> Cell:
-    """The label of a row's value on an axis; a batch size stays a number."""
-    value: Cell = getattr(row, axis)
-    return value
-
-
 def values_of(rows: Sequence[Row], axis: str) -> list[Cell]:
     """The distinct values on an axis in the order in which they come, which is the scenario's."""
-    return list(dict.fromkeys(value_of(row, axis) for row in rows))
+    return list(dict.fromkeys(axis_value(row, axis) for row in rows))
 
 
 def varying(rows: Sequence[Row]) -> list[str]:
-    """The axes that have several values."""
+    """The axes of points that have several values."""
     return [axis for axis in AXES if len(values_of(rows, axis)) > 1]
 
 
 def fixed(rows: Sequence[Row]) -> dict[str, Cell]:
     """The axes that have one value, and that value."""
     found = {axis: values[0] for axis in AXES if len(values := values_of(rows, axis)) == 1}
-    if any(row.dataflow != USUAL["dataflow"] for row in rows):
-        return {axis: value for axis, value in found.items() if axis not in OF_OTHERS}
-    return {axis: value for axis, value in found.items() if axis != "dataflow"}
+    is_edge = any(row.dataflow != AXES["dataflow"].usual for row in rows)
+    return {
+        axis: value
+        for axis, value in found.items()
+        if (AXES[axis].of_edge_devices if is_edge else not AXES[axis].only_of_edge_devices)
+    }
 
 
 def fixed_in_words(rows: Sequence[Row]) -> str:
     """What all rows have in common, in a sentence; nothing where they have nothing, or there are none."""
     told = ", ".join(f"{title_of(axis)} {value}" for axis, value in fixed(rows).items())
-    return f"Of all rows: {told}." if told else ""
+    return f"All rows have {told}." if told else ""
 
 
 def in_sample_in_words(rows: Sequence[Row]) -> str:
-    """Which models' latencies are no predictions of what is published of them; nothing where no published figure was fitted."""
+    """The models whose published figures were fitted, so that their latencies are no predictions, in a sentence."""
     models = dict.fromkeys(row.model for row in rows if row.in_sample)
     if not models:
         return ""
@@ -83,18 +69,18 @@ def in_sample_in_words(rows: Sequence[Row]) -> str:
 
 def coordinates(row: Row, axes: Sequence[str]) -> dict[str, Cell]:
     """A row's values on some axes, as cells of a record."""
-    return {axis: value_of(row, axis) for axis in axes}
+    return {axis: axis_value(row, axis) for axis in axes}
 
 
 def point_label(row: Row, axes: Sequence[str]) -> str:
     """A point in a few words: its values on the axes that vary, or its model where none does."""
     shown = [axis for axis in axes if axis in AXES] or ["model"]
-    return ", ".join(f"batch {row.batch}" if axis == "batch" else str(value_of(row, axis)) for axis in shown)
+    return ", ".join(name_of(axis, axis_value(row, axis)) for axis in shown)
 
 
 def layout(rows: Sequence[Row], without: Sequence[str] = ()) -> Layout:
     """Deal the varying axes, but those that a figure draws itself, to groups, panels and choices."""
-    axes = [axis for axis in _PREFERENCE if axis in varying(rows) and axis not in without]
+    axes = _by_preference(rows, without)
     if not axes:
         return Layout("model", None, ())
     sizes = {axis: len(values_of(rows, axis)) for axis in axes}
@@ -108,18 +94,29 @@ def layout(rows: Sequence[Row], without: Sequence[str] = ()) -> Layout:
     return Layout(group, panel, tuple(Column(axis, title_of(axis)) for axis in rest if axis != panel))
 
 
+def _by_preference(rows: Sequence[Row], without: Sequence[str]) -> list[str]:
+    """The axes that vary, those that make the best groups first."""
+    axes = [axis for axis in varying(rows) if axis not in without]
+    return sorted(axes, key=lambda axis: AXES[axis].group_rank)
+
+
 def panels_and_choices(rows: Sequence[Row], without: Sequence[str]) -> tuple[str | None, tuple[Column, ...]]:
     """As :func:`layout`, for figures whose every panel is one whole picture: no groups."""
-    axes = [axis for axis in _PREFERENCE if axis in varying(rows) and axis not in without]
+    axes = _by_preference(rows, without)
     panel = next((axis for axis in axes if len(values_of(rows, axis)) <= MOST_PANELS), None)
     return panel, tuple(Column(axis, title_of(axis)) for axis in axes if axis != panel)
 
 
 def panel_title(axis: str | None, value: Cell) -> str:
     """What stands above a panel."""
+    return "" if axis is None else name_of(axis, value)
+
+
+def panels(rows: Sequence[Row], axis: str | None, spec: Mapping[str, Any]) -> tuple[Panel, ...]:
+    """A panel for each value of an axis, or a single one; all are drawn alike."""
     if axis is None:
-        return ""
-    return f"batch {value}" if axis == "batch" else str(value)
+        return (Panel("", spec, {}),)
+    return tuple(Panel(panel_title(axis, value), spec, {axis: value}) for value in values_of(rows, axis))
 
 
 def points(run: StudyRun) -> dict[int, list[Row]]:

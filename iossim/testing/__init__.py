@@ -17,6 +17,10 @@ Fixtures (all begin with ``iossim_``):
 
 Assertions, to be imported: :func:`assert_schedule_valid`, :func:`assert_latency_at_most`, :func:`assert_no_slower_than`,
 :func:`assert_plan_race_free`. They say what they found where they fail.
+
+Conformance: whoever adds a cost model, a scheduler, a backend or a device subclasses one class of
+:mod:`iossim.testing.cost_models`, :mod:`~iossim.testing.schedulers`, :mod:`~iossim.testing.backends` or
+:mod:`~iossim.testing.devices`, and pytest holds it to its contract. Those of iossim are held to it by the same classes.
 """
 
 from __future__ import annotations
