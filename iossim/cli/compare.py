@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import cache
 from typing import TYPE_CHECKING
 
 import typer
@@ -12,7 +11,7 @@ from iossim.cli import options
 from iossim.cli.exit_codes import ExitCode
 from iossim.cli.flags import with_flags
 from iossim.cli.interrupt import interruptible
-from iossim.cli.option_groups import ModelOptions, PricingOptions, RewriteOptions, takes_options
+from iossim.cli.option_groups import ModelOptions, PricingOptions, TransformOptions, takes_options
 from iossim.cli.outputs import ScheduleOutputs, Writer, pictures, plain_console, print_notes, text_file, write_files
 from iossim.cli.progress import progress_bars
 
@@ -32,11 +31,11 @@ def compare(
     device: options.Device = None,
     reading: ModelOptions,
     pricing: PricingOptions,
-    rewrites: RewriteOptions,
+    transforms: TransformOptions,
     outputs: ScheduleOutputs,
     as_json: options.Json = False,
 ) -> None:
-    """Schedule a model by every scheduler and print them side by side; with --rewrite the rewritten model, too."""
+    """Schedule a model by every scheduler and print them side by side; with --rewrite or --micro-batch the changed model, too."""
     from iossim import api
     from iossim.tasks.other_engine import under_other_engine
 
@@ -45,7 +44,6 @@ def compare(
     prices = pricing.prices(network, device)
     outputs.check(prices)
     with progress_bars(quiet=as_json) as progress, interruptible():
-        bar = cache(progress)
         comparison = api.compare(
             network,
             None,
@@ -53,12 +51,7 @@ def compare(
             cost_model=prices,
             options=search,
             progress=progress,
-            rewrite=rewrites.rewrite,
-            rewrite_search=rewrites.rewrite_search,  # type: ignore[arg-type]
-            alpha=rewrites.alpha,
-            rewrite_budget=rewrites.rewrite_budget,
-            unproved=rewrites.unproved,
-            rewriting=lambda seen, best_us: bar("rewriting (graphs)")(seen, seen),
+            **vars(transforms),
         )
         best, its_network = comparison.best, comparison.best_network
         there = under_other_engine(its_network, best, prices, search) if comparison.complete else None
@@ -91,8 +84,9 @@ def _print(comparison: Comparison) -> None:
             console.print("LOO: the error of a fit without any figure of this network (leave one out)", style="dim")
     notes = (note for found in comparison.schedules for note in (*found.notes, *found.remarks))
     print_notes(console, dict.fromkeys(notes))
-    if comparison.rewriting is not None:
-        console.print(f"Rewriting: {comparison.rewriting.sentence()}")
+    for outcome in comparison.outcomes:
+        said = outcome.sentence()
+        console.print(f"{said[0].upper()}{said[1:]}")
     best, baseline = comparison.best, comparison.baseline
     if best.ties:
         console.print(f"{TIE} tied with the best: the difference is within the noise")
@@ -107,7 +101,7 @@ def _print(comparison: Comparison) -> None:
     if not comparison.complete:
         console.print("Interrupted: the search is incomplete; the last row is the best schedule so far")
     elif claim := optimality(best):
-        console.print(claim if comparison.best_rewritten is None else f"{claim}, for the rewritten graph")
+        console.print(claim if comparison.best_changed is None else f"{claim}, for the changed network")
 
 
 def _files(comparison: Comparison, told: str, prices: CostModel, outputs: ScheduleOutputs) -> dict[str, Writer]:

@@ -23,7 +23,7 @@ from iossim.ir.network import Network
 from iossim.schedule.schedule import Schedule, Stage
 from iossim.schedule.strategy import Strategy
 from iossim.search.assemble import reprice
-from iossim.tasks.saved_schedule import network_of
+from iossim.transforms.replay import network_of
 
 
 class Change(StrEnum):

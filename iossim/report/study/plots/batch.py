@@ -19,7 +19,8 @@ from iossim.report.figures.specifications import (
     specification,
 )
 from iossim.report.figures.theme import PUBLISHED
-from iossim.report.study.axes import (
+from iossim.report.study.bars import WHISKERS
+from iossim.report.study.layout import (
     axis_columns,
     best_of,
     coordinates,
@@ -30,8 +31,6 @@ from iossim.report.study.axes import (
     values_of,
     varying,
 )
-from iossim.report.study.bars import WHISKERS
-from iossim.report.study.commands import figure_command
 from iossim.report.study.plot import Plot
 from iossim.study.study_run import Row, StudyRun
 
@@ -88,7 +87,6 @@ def draw(run: StudyRun) -> Figure | None:
         ),
         records=records,
         panels=tuple(panels),
-        command=figure_command(run, _NAME),
         choices=choices,
         legend=(
             *scheduler_legend(schedulers, lines=True),

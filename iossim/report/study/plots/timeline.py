@@ -13,8 +13,7 @@ from iossim.report.figures.figure import Figure, LegendEntry, Panel
 from iossim.report.figures.timeline import lanes, occupancy, occupancy_legend, timeline_records
 from iossim.report.kind_colours import kind_colours
 from iossim.report.study.chosen_points import ChosenPoint, chosen_points
-from iossim.report.study.commands import figure_command, in_folder
-from iossim.report.study.plot import Plot
+from iossim.report.study.plot import Plot, figure_command, in_folder
 from iossim.study.study_run import StudyRun
 
 _NAME = "timeline"
