@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from math import isinf
-from typing import TYPE_CHECKING, Annotated
+from time import perf_counter
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -142,7 +143,9 @@ def optimize(
         console.print(table)
         console.print(words, soft_wrap=True)
     if out is not None:
+        started = perf_counter()
         write_files(out, _files(found, title, wants_plot(plot)))
+        typer.echo(f"writing them took {perf_counter() - started:.1f} s", err=True)
 
 
 @takes_options
@@ -277,14 +280,14 @@ def _files(found: Dataflow | Distributed, title: str, draws: bool) -> Mapping[st
     if isinstance(found, Distributed):
         files = {f"plan{index}.json": _plan_file(each) for index, each in enumerate(found.plans)}
         steps = {"steps": distribution_to_json(found.distribution)}
-        files["distribution.json"] = text_file(json.dumps(found.to_json() | steps) + "\n")
+        files["distribution.json"] = text_file(_compact(found.to_json() | steps))
         if draws:
             from iossim.report.figures.distribution import distribution_figure
 
             files |= pictures(distribution_figure(found, title))
         return files
     files = {
-        "plan.json": text_file(json.dumps(saved_plan(found)) + "\n"),
+        "plan.json": text_file(_compact(saved_plan(found))),
         "dataflow.json": text_file(json.dumps(found.to_json(), indent=1) + "\n"),
         "trace.json": text_file(dataflow_trace(found, title)),
     }
@@ -299,4 +302,9 @@ def _files(found: Dataflow | Distributed, title: str, draws: bool) -> Mapping[st
 def _plan_file(plan: EdgePlan) -> Writer:
     from iossim.edge.plan_json import plan_to_json
 
-    return text_file(json.dumps(plan_to_json(plan)) + "\n")
+    return text_file(_compact(plan_to_json(plan)))
+
+
+def _compact(document: Any) -> str:
+    """JSON without blanks: plans of thousands of units have tens of MB."""
+    return json.dumps(document, separators=(",", ":")) + "\n"

@@ -1,4 +1,7 @@
-"""A plan as JSON: where everything lies, and for each unit every transfer with bytes and addresses."""
+"""A plan as JSON: where everything lies, and for each unit every transfer with bytes and addresses.
+
+A transfer says what it moves (``moved_bytes``) where that is not the size of what it brings.
+"""
 
 from __future__ import annotations
 
@@ -129,6 +132,7 @@ def _transfer(each: Transfer) -> dict[str, Any]:
         "memory": str(each.memory),
         "address": each.address,
         "bytes": each.size,
-        "moved_bytes": each.bytes,
     }
+    if each.bytes != each.size:
+        told["moved_bytes"] = each.bytes
     return told if each.memory is MemoryKind.PRIVATE or each.streamed else told | {"waits": True}

@@ -22,7 +22,10 @@ ONE: dict[str, Any] = {
     "models": ["ios_sample"],
     "devices": ["c6678", {"device": "c6678", "set": {"units": 4}}],
     "dataflow": ["priority"],
-    "questions": ["highest speedup for each device", "latency_ms of full <= latency_ms of horizontal"],
+    "questions": [
+        {"metric": "speedup", "for_each": ["device"]},
+        {"metric": "latency_ms", "of": "full", "at_most": "horizontal"},
+    ],
 }
 SEVERAL: dict[str, Any] = {
     "name": "together",
@@ -98,7 +101,7 @@ def test_what_fits_no_way_is_a_row_with_its_reason(tmp_path: Path) -> None:
         ("devices: [c6678]\ndataflow: [priority]\nmeasures: [peak_memory]", "field measures"),
         ("devices: [c6678]\ndataflow: [priority, {policy: priority}]", "is there twice"),
         ("devices: [{device: c6678, set: {sms: 3}}]\ndataflow: [priority]", "'sms' is no number of device c6678"),
-        ("devices: [t4]\nquestions: [lowest shared_mib]", "shared_mib is known of edge devices alone"),
+        ("devices: [t4]\nquestions: [{metric: shared_mib}]", "shared_mib is known of edge devices alone"),
     ],
 )
 def test_what_is_wrong_is_one_line(lines: str, reason: str) -> None:
