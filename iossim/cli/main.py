@@ -41,8 +41,8 @@ def build_app(commands: str = "iossim.cli", purpose: str = _PURPOSE) -> typer.Ty
         add_completion=False,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,  # plain help: it fits 80 columns, and prints brackets as they are
-        epilog="Exit codes: 0 done; 1 what check was asked does not hold; 2 a mistake in the input; 3 interrupted, the best "
-        "schedule so far was printed; 130 interrupted without one.",
+        epilog="Exit codes: 0 done; 1 a check failed; 2 invalid input; 3 interrupted, the best schedule so far was "
+        "printed; 130 interrupted without one.",
         context_settings={"help_option_names": ["-h", "--help"]},
     )
 

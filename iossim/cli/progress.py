@@ -1,6 +1,6 @@
-"""Progress bars on standard error: one for each piece of work, gone when all is done; nothing where nobody looks.
+"""Progress bars on standard error, one for each piece of work, gone when all is done; none without a terminal.
 
-While a command shows no bar of its own, one that pulses tells that it is at work, until it prints its first words.
+While a command shows no bar of its own, one that pulses shows that it is at work, until it prints its first words.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def measuring_bar(quiet: bool) -> Iterator[MeasuredProgress]:
 
 @contextmanager
 def _bars(quiet: bool, behind: str, before: str = "", tells_rest: bool = False) -> Iterator[Bars | None]:
-    """Bars with words before and behind them; None where nobody looks."""
+    """Bars with words before and behind them; None where standard error is no terminal."""
     if quiet or not sys.stderr.isatty():
         yield None
         return
