@@ -1,4 +1,4 @@
-"""What every section of ``gpu_report.py`` has: its task, how much is measured, and with what backends, networks and device."""
+"""What every section of ``gpu_report.py`` has: its task, how much it measures, its backends, networks and device."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpu_report import append
+from gpu_report_records import REPORT, append
 
 if TYPE_CHECKING:
     from iossim.execution.backend import Backend
     from iossim.ir.network import Network
 
 ENGINES = ("graph", "paper")
+#: Of the time of searches and profiles what each engine gets: the graph engine is what schedules are found for.
+ENGINE_PART = {"graph": 0.75, "paper": 0.25}
 #: Backends in the order of preference, with a GPU and without one.
 BACKENDS, DRY_BACKENDS = ("cupy_cudnn", "torch_cuda"), ("onnxruntime_cpu", "numpy_reference")
 #: The backend that chooses algorithms, which takes long: its choices are kept for all sections.
@@ -38,10 +40,14 @@ class Settings:
     stages: int
     #: Measured stages of a search at most; else its seconds count.
     search_measurements: int | None
+    #: Of single costs of the device and the host.
+    cost_rounds: int
 
 
-FULL = Settings(rounds=50, stage_rounds=12, target_us=600.0, pairs=40, stages=40, search_measurements=None)
-TINY = Settings(rounds=3, stage_rounds=2, target_us=200.0, pairs=2, stages=2, search_measurements=30)
+FULL = Settings(
+    rounds=50, stage_rounds=12, target_us=600.0, pairs=40, stages=40, search_measurements=None, cost_rounds=15
+)
+TINY = Settings(rounds=3, stage_rounds=2, target_us=200.0, pairs=2, stages=2, search_measurements=30, cost_rounds=2)
 
 
 @dataclass
@@ -53,7 +59,7 @@ class Item:
 
 @dataclass
 class Job:
-    """A section's task: where results go, until when it may work, and with what; then what failed of it, and what is left."""
+    """A section's task: where results go, until when it works, and with what; then what failed, and what is left."""
 
     section: str
     out: Path
@@ -79,7 +85,7 @@ class Job:
         return self.end_s - time.monotonic()
 
     def record(self, kind: str, **fields: Any) -> None:
-        append(self.out / "report.jsonl", {"record": kind, **fields})
+        append(self.out / REPORT, {"record": kind, **fields})
 
     @contextmanager
     def told(self, item: str) -> Iterator[Item]:

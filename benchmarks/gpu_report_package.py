@@ -1,4 +1,4 @@
-"""The checkout as an installed wheel would have it, in a folder of links, with the wheels that a machine without network lacks.
+"""The checkout as a wheel would install it, in a folder of links, and the wheels that an offline machine lacks.
 
 Links, not copies: nothing is built, and the checkout may be read-only. Needs the standard library only.
 """
@@ -14,7 +14,7 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from importlib.metadata import distributions
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 #: What the tests of the backends import besides.
@@ -24,8 +24,10 @@ TESTS_NEED = ("pytest",)
 def prepare(out: Path, work: Path, wheels: Path | None) -> dict[str, str]:
     """The environment for sections: iossim of this checkout and the wheels importable.
 
-    iossim is linked in ``out``, anew each time: compiled code is kept under the path of its source, so that the next command
-    with the same folder need not compile it again. Raises RuntimeError if pip cannot install the wheels, and naming all at once that iossim needs and that is not there.
+    iossim is linked in ``out``, anew each time: compiled code is kept under the path of its source, so that the next
+    command with the same folder need not compile it again. Raises RuntimeError if pip cannot install the wheels, and
+    naming all at once that iossim needs and that is not there; what is there in another version than is needed is
+    only printed.
     """
     site = out / ".site"
     if site.exists():
@@ -36,14 +38,16 @@ def prepare(out: Path, work: Path, wheels: Path | None) -> dict[str, str]:
         places.append(str(work / "wheels"))
     given = os.environ.get("PYTHONPATH", "")
     places += filter(None, given.split(os.pathsep))
-    if absent := missing_distributions(_project()["dependencies"], places):
-        names = " ".join(absent)
+    lacks = missing_distributions(_project()["dependencies"], places)
+    if any(not lack.installed for lack in lacks):
         raise RuntimeError(
-            f"iossim needs {', '.join(absent)}, not installed here{'' if wheels is None else f' nor in {wheels}'}; where there "
-            f"is a network: pip download --no-deps --only-binary=:all: --python-version {sys.version_info.major}."
-            f"{sys.version_info.minor} --platform manylinux_2_28_x86_64 --platform manylinux2014_x86_64 -d DIR {names}; "
-            "then --wheels DIR"
+            f"iossim needs {', '.join(map(str, lacks))}, not installed here"
+            f"{'' if wheels is None else f' nor in {wheels}'}; where there is a network: pip download --no-deps "
+            f"--only-binary=:all: --python-version {sys.version_info.major}.{sys.version_info.minor} "
+            f"--platform manylinux_2_28_x86_64 --platform manylinux2014_x86_64 -d DIR {' '.join(lack.pip_argument for lack in lacks)}; then --wheels DIR"
         )
+    if lacks:  # it may work all the same
+        print(f"note: iossim needs {', '.join(map(str, lacks))}; carry wheels of it", flush=True)
     own = {"PYTHONPATH": os.pathsep.join(places)}
     if not os.access(Path.home(), os.W_OK):
         own["CUPY_CACHE_DIR"] = str(work / "cupy")
@@ -52,12 +56,16 @@ def prepare(out: Path, work: Path, wheels: Path | None) -> dict[str, str]:
         "CUDA_DEVICE_MAX_CONNECTIONS": "32",
         # Each section is a process of its own, and where the checkout is read-only each would compile all anew.
         "PYTHONPYCACHEPREFIX": str(work / "pycache"),
+        # PyTorch's compiler would begin anew in each command: its caches are in a folder for temporary files
+        # otherwise.
+        "TORCHINDUCTOR_CACHE_DIR": str(out / "caches" / "inductor"),
+        "TRITON_CACHE_DIR": str(out / "caches" / "triton"),
     }
     return {**defaults, **os.environ, **own}
 
 
 def linked_package(site: Path) -> Path:
-    """A folder that holds what an installed wheel would: the packages of pyproject.toml's ``package-dir``, and metadata."""
+    """A folder with what a wheel would install: the packages of pyproject.toml's ``package-dir``, and metadata."""
     folders: dict[str, str] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"][
         "setuptools"
     ]["package-dir"]
@@ -87,31 +95,89 @@ def linked_package(site: Path) -> Path:
     return site
 
 
-def missing_distributions(requirements: Sequence[str], places: Sequence[str]) -> list[str]:
-    """The names of those that are not installed, and of what those that are need, among ``places`` and Python's own path.
+class Lack(NamedTuple):
+    """A distribution that is required: in which versions, and the one that is there; empty where none is."""
 
-    Versions are not looked at, nor what is needed only under some condition.
+    name: str
+    versions: str
+    installed: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name}{self.versions} ({self.installed} is installed)" if self.installed else self.name
+
+    @property
+    def pip_argument(self) -> str:
+        return f"'{self.name}{self.versions}'" if self.installed else self.name
+
+
+def missing_distributions(requirements: Sequence[str], places: Sequence[str]) -> list[Lack]:
+    """Those that are not installed, or in another version than is required, and likewise of what they need in turn.
+
+    They are looked for among ``places`` and on Python's own path; what is needed only under some condition is left
+    out.
     """
-    known = {_normal(found.metadata["Name"] or ""): found for found in distributions(path=[*places, *sys.path])}
-    left, seen, missing = [_normal(name) for name in _names(requirements)], set[str](), []
+    # The first of a name is the one that is imported.
+    found_all = reversed(list(distributions(path=[*places, *sys.path])))
+    known = {_normal(found.metadata["Name"] or ""): found for found in found_all}
+    left, seen, missing = list(_required(requirements)), set[tuple[str, str]](), dict[str, Lack]()
     while left:
-        name = left.pop()
-        if name in seen:
+        asked = left.pop()
+        if asked in seen:
             continue
-        seen.add(name)
-        if name in known:
-            left += [_normal(needed) for needed in _names(known[name].requires or [])]
-        else:
-            missing.append(name)
-    return sorted(missing)
+        seen.add(asked)
+        name, versions = asked
+        if name not in known:
+            missing[name] = Lack(name, versions)
+            continue
+        if not allows(versions, known[name].version):
+            missing[name] = Lack(name, versions, known[name].version)
+        left += _required(known[name].requires or [])
+    return [missing[name] for name in sorted(missing)]
 
 
-def gpu_lacks(environment: dict[str, str]) -> list[str]:
-    """What the cuDNN backend needs and is not there; of its two extras (one a version of CUDA) what the better one lacks."""
+def allows(versions: str, version: str) -> bool:
+    """Whether a version is among ``>=1.24.1,<1.29``; by the numbers of a release alone, as far as both have them."""
+    own = _numbers(version)
+    for part in filter(None, versions.split(",")):
+        found = re.fullmatch(r"(===|==|!=|~=|>=|<=|>|<)(.+?)(\.\*)?", part)
+        if found is None:
+            continue
+        sign, bound, wild = found[1], _numbers(found[2]), found[3]
+        length = len(bound) if wild else max(len(own), len(bound))
+        mine, other = _padded(own, length), _padded(bound, length)
+        series = len(bound) - 1  # of ~=: all numbers but the last are as they are
+        fits = {
+            "==": mine == other,
+            "===": mine == other,
+            "!=": mine != other,
+            ">=": mine >= other,
+            "<=": mine <= other,
+            ">": mine > other,
+            "<": mine < other,
+            "~=": mine >= other and mine[:series] == other[:series],
+        }
+        if not fits[sign]:
+            return False
+    return True
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """``1.28.0rc1+cu13`` as (1, 28, 0)."""
+    found = re.match(r"\s*v?(?:\d+!)?(\d+(?:\.\d+)*)", version)
+    return tuple(map(int, found[1].split("."))) if found else ()
+
+
+def _padded(numbers: tuple[int, ...], length: int) -> tuple[int, ...]:
+    return (*numbers, *[0] * (length - len(numbers)))[:length]
+
+
+def gpu_lacks(environment: dict[str, str]) -> list[Lack]:
+    """What the cuDNN backend lacks; of its two extras (one a version of CUDA) what the nearer one lacks."""
     places = environment["PYTHONPATH"].split(os.pathsep)
     extras: dict[str, list[str]] = _project()["optional-dependencies"]
     lists = [[line.partition(";")[0] for line in extras[name]] for name in ("gpu", "gpu-cuda12")]
-    return min((missing_distributions(wanted, places) for wanted in lists), key=len)
+    lacks = (missing_distributions(wanted, places) for wanted in lists)
+    return min(lacks, key=lambda found: (sum(not lack.installed for lack in found), len(found)))
 
 
 def _install(wheels: Path, target: Path) -> None:
@@ -131,13 +197,13 @@ def _project() -> dict[str, Any]:
     return found
 
 
-def _names(requirements: Sequence[str]) -> Iterator[str]:
-    """The names of what is required without a condition."""
+def _required(requirements: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """The names of what is required without a condition, with the versions: ``("numpy", ">=1.26")``."""
     for line in requirements:
         requirement, _, marker = line.partition(";")
-        found = re.match(r"\s*([A-Za-z0-9._-]+)", requirement)
+        found = re.match(r"\s*([A-Za-z0-9._-]+)\s*(?:\[[^]]*\])?\s*\(?([^()]*)\)?", requirement)
         if found and not marker.strip():
-            yield found.group(1)
+            yield _normal(found[1]), "".join(found[2].split())
 
 
 def _normal(name: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from gpu_report_job import ENGINES, Job, load_network
+from gpu_report_job import ENGINE_PART, ENGINES, Job, load_network
 
 if TYPE_CHECKING:
     from iossim.cost.measured.cost_model import MeasuredCostModel
@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 def section_profile(job: Job) -> None:
     """Every network warm by engine, then cold by engine, small networks first; then a measurement set of each.
 
-    Warm, a stage is repeated back to back, so that its weights stay in the L2 cache; cold, the cache is flushed before each
-    run. A network whose weights exceed that cache runs between the two.
+    The graph engine gets three quarters of the time that is left to both.
+
+    Warm, a stage is repeated back to back, so that its weights stay in the L2 cache; cold, the cache is flushed
+    before each run. A network whose weights exceed that cache runs between the two.
     """
     from iossim.cost.measured.store import MeasurementStore
 
@@ -28,7 +30,7 @@ def section_profile(job: Job) -> None:
     with MeasurementStore(job.out / "measurements.sqlite") as store:
         for number, (cold, engine, model) in enumerate(passes):
             item = f"profile of {model}, {engine} engine, {'cold' if cold else 'warm'}"
-            share_s = job.left_s / (len(passes) - number)
+            share_s = job.left_s * ENGINE_PART[engine] / sum(ENGINE_PART[each] for _, each, _ in passes[number:])
             if share_s <= 0:
                 job.leave(item)
                 continue

@@ -1,7 +1,8 @@
 """A plugin of pytest for ``gpu_report.py``: each test's result as a line of JSON as it ends, and large networks last.
 
-So that a time-out, or a crash of the process, costs the test that was running and no other's result.
-``pytest -p gpu_report_pytest --report-file FILE``.
+A time-out, or a crash of the process, costs the test that was running and no other's result. The next run over the
+same file leaves out what has passed, and begins with what has not run yet: a test that failed or never ended comes
+last. ``pytest -p gpu_report_pytest --report-file FILE``.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from gpu_report import MODELS, append
+from gpu_report_plan import MODELS
+from gpu_report_records import BEGUN, append, newest_tests, read_records
 
 #: What tests fail with where no later one can pass.
 LOST = "DeviceLostError"
@@ -23,9 +25,18 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Results(config.getoption("--report-file")), "gpu_report_results")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """By the largest network that a test names, else in the order that they have."""
-    items.sort(key=lambda item: max((1 + MODELS.index(model) for model in MODELS if model in item.name), default=0))
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What has not run yet, by the largest network that a test names, else in the order that they have."""
+    before = newest_tests(read_records(config.getoption("--report-file")))
+    passed = [item for item in items if before.get(item.nodeid, {}).get("outcome") == "passed"]
+    items[:] = [item for item in items if item not in passed]
+    items.sort(key=lambda item: (item.nodeid in before, _size(item)))
+    if passed:
+        config.hook.pytest_deselected(items=passed)
+
+
+def _size(item: pytest.Item) -> int:
+    return max((1 + MODELS.index(model) for model in MODELS if model in item.name), default=0)
 
 
 class Results:
@@ -39,8 +50,9 @@ class Results:
     def pytest_sessionstart(self, session: pytest.Session) -> None:
         self._session = session
 
-    def pytest_runtest_logstart(self) -> None:
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
         self._outcome, self._said, self._seconds = "passed", "", 0.0
+        self._write(nodeid, BEGUN, "", 0.0)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._seconds += report.duration

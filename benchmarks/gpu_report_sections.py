@@ -1,8 +1,8 @@
 """The sections of ``gpu_report.py``: each run in a process of its own, with iossim and the wheels importable.
 
-A section works until its time is over, keeps every result at once, and returns 0 only if all of it is done: ``PARTIAL`` where
-items failed, which are records with their error, or are left to do. Any other exception ends the section, and only it; so
-does an error that the device stays in.
+A section works until its time is over, keeps every result at once, and returns 0 only if all of it is done:
+``PARTIAL`` where items failed, which are records with their error, or are left to do. Any other exception ends the
+section, and only it; so does an error that the device stays in.
 """
 
 from __future__ import annotations
@@ -14,11 +14,14 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from gpu_report import FAILED, PARTIAL
+from gpu_report_baselines import section_baselines, section_compile
+from gpu_report_costs import section_costs
+from gpu_report_first import section_first
 from gpu_report_job import ENGINES, Job, estimate_device, one_line
-from gpu_report_machine import section_device, section_tests
-from gpu_report_networks import section_baselines, section_compile, section_network
+from gpu_report_networks import section_graph, section_network, section_warm_up
+from gpu_report_process import FAILED, PARTIAL
 from gpu_report_profile import section_profile
+from gpu_report_tests import section_tests
 
 #: Of a section's time: what is kept for its end.
 RESERVE_S = 3.0
@@ -30,10 +33,13 @@ def run(args: argparse.Namespace) -> int:
     kind, _, model = args.section.partition("/")
     job = Job(args.section, args.out, end_s, tuple(args.models), args.backend, args.device, args.dry_run)
     sections: dict[str, Callable[[], None]] = {
-        "device": lambda: section_device(job),
-        "tests": lambda: section_tests(job),
-        "baselines": lambda: section_baselines(job),
+        "first": lambda: section_first(job),
+        "costs": lambda: section_costs(job),
+        "graph": lambda: section_graph(job, model),
         "profile": lambda: section_profile(job),
+        "baselines": lambda: section_baselines(job),
+        "tests": lambda: section_tests(job),
+        "warm-up": lambda: section_warm_up(job),
         "networks": lambda: section_network(job, model),
         "compile": lambda: section_compile(job, model),
         "prediction": lambda: section_prediction(job),

@@ -18,9 +18,9 @@ import typer
 import iossim
 from iossim import api
 from iossim.cost.workspace_limit import workspace_limited
-from iossim.search.scheduler import schedule
+from iossim.search.scheduler import schedule, silent
+from iossim.transforms.microbatching.blocks_in_micro_batches import JOINED_LIMITED, MicroBatch
 from iossim.transforms.microbatching.divided_blocks import JOINED, divide_blocks
-from iossim.transforms.microbatching.micro_batched import JOINED_LIMITED, micro_batched
 from iossim.transforms.microbatching.scheduled_first import scheduled_first
 
 app = typer.Typer(add_completion=False)
@@ -43,13 +43,13 @@ def joint(
         for size in limit:
             options = api.search_options(workspace_limit=None if size == "none" else size)
             started = process_time()
-            together = micro_batched(network, given, "auto", options=options)
+            together = MicroBatch("auto").apply(network, given, "ios-both", options, silent)
             seconds = process_time() - started
             limited = options.workspace_limit_bytes
             prices = given if limited is None else workspace_limited(given, network, limited)
             options = replace(options, workspace_limit_bytes=None)
             found = schedule(network, prices, "ios-both", options)
-            first = micro_batched(network, prices, "auto", scheduler="sequential", options=options)
+            first = MicroBatch("auto").apply(network, prices, "sequential", options, silent)
             divided = divide_blocks(network, first.parts, JOINED if limited is None else JOINED_LIMITED)
             divided_us = schedule(divided, prices, "ios-both", options).latency_us
             scheduled_us = scheduled_first(network, prices, found).latency_us

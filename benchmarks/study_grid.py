@@ -20,8 +20,9 @@ from time import perf_counter
 from typing import Any
 
 from iossim.report.study import write_report
+from iossim.study.axis_values import Device, Model, Search
 from iossim.study.run_directory import PARQUET, REPORT, RESULTS, SCHEDULES, TABLE
-from iossim.study.scenario import Device, Model, Scenario, Search
+from iossim.study.scenario import Scenario
 from iossim.study.sweep import run_study
 
 MODELS = ("squeezenet", "inception_v3", "nasnet_a", "randwire")

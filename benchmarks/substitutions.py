@@ -39,6 +39,8 @@ from iossim.ir.graph import Graph
 from iossim.ir.network import Network
 from iossim.ir.op import Array
 from iossim.models.onnx.write import write_onnx
+from iossim.search.options import SearchOptions
+from iossim.search.scheduler import silent
 from iossim.transforms.rewriting.application import apply
 from iossim.transforms.rewriting.backtracking import ALPHA, RELATIVE_TOLERANCE, Found, RewriteBudget, search
 from iossim.transforms.rewriting.graph_costs import SumOfOperators
@@ -47,7 +49,7 @@ from iossim.transforms.rewriting.rewritten import rewritten_network
 from iossim.transforms.rewriting.rule import Rule
 from iossim.transforms.rewriting.rule_sets import rules_named
 from iossim.transforms.rewriting.saturation import SaturationLimits, saturate
-from iossim.transforms.rewriting.scheduled import rewrite
+from iossim.transforms.rewriting.scheduled import Rewrite
 from iossim.transforms.rewriting.trusted import trusted
 
 #: Each makes a convolution of another's input beside it, and of that again.
@@ -77,7 +79,8 @@ def of_searches(
     operators = SumOfOperators(prices)
     for name in SEARCHES:
         started = process_time()
-        found = rewrite(network, prices, rules, search=name, budget=RewriteBudget.parse(budget))  # type: ignore[arg-type]
+        transform = Rewrite(tuple(rules), name, budget=RewriteBudget.parse(budget))  # type: ignore[arg-type]
+        found = transform.apply(network, prices, "ios-both", SearchOptions(), silent)
         row = {
             "network": network.name,
             "search": name,

@@ -42,8 +42,9 @@ def cuda_devices() -> int:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    # The double of CUDA (tests/benchmarks/cuda_double) runs them without one.
-    has_device = "CUDA_DOUBLE" in os.environ or cuda_devices()
+    # The double of CUDA (tests/benchmarks/cuda_double) runs those of the cuDNN backend without one; PyTorch has no double.
+    doubled = "CUDA_DOUBLE" in os.environ and item.get_closest_marker("torch") is None
+    has_device = doubled or cuda_devices()
     if item.get_closest_marker("gpu") is not None and not has_device:
         pytest.skip("no CUDA device")
 
@@ -74,7 +75,7 @@ def shared() -> Path:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What takes longest, minutes, comes first: no worker is left alone with it at the end."""
-    items.sort(key=lambda item: item.path.name != "test_readme_tables.py")
+    items.sort(key=lambda item: item.path.name != "test_quoted_figures.py")
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -152,7 +152,7 @@ def test_a_set_of_rules(installed: None, capsys: pytest.CaptureFixture[str]) -> 
         ),
         (
             "devices show broken-gpu",
-            "of plugin 'broken-gpu' of iossim-example 1.2 (iossim.hardware) is not valid: field",
+            "of plugin 'broken-gpu' of iossim-example 1.2 (iossim.devices) is not valid: field",
         ),
         (
             "optimize ios_sample --cost-model broken-backend",

@@ -15,7 +15,7 @@ import numpy as np
 from iossim.backends.cupy_cudnn import element_kernels
 from iossim.backends.cupy_cudnn.algorithms import Algorithms, Planning
 from iossim.backends.cupy_cudnn.candidate_timing import CandidateTiming, randomise
-from iossim.backends.cupy_cudnn.cudnn_library import begins_here, check_front_end, make_findable, the_only
+from iossim.backends.cupy_cudnn.cudnn_library import begins_here, check_version, make_findable, the_only, version_text
 from iossim.backends.cupy_cudnn.driver import ConvolutionLibrary, Driver
 from iossim.backends.cupy_cudnn.engines import PaperRun, Run, ready_to_run
 from iossim.backends.cupy_cudnn.issue import Lane, issue_kernel
@@ -91,6 +91,8 @@ def missing() -> str:
         devices = _devices()
     except ImportError as error:
         return f"CuPy cannot be imported ({first_line(error)}); {INSTALL}"
+    except BackendError as error:
+        return f"{error}, with {INSTALL}"
     if not devices:
         return "no NVIDIA GPU with a driver is visible; install its driver, or check CUDA_VISIBLE_DEVICES"
     compiler = _compiler_missing()
@@ -105,8 +107,8 @@ def missing() -> str:
         make_findable()
         import cudnn
 
-        check_front_end(str(cudnn.__version__))
-        cudnn.backend_version()
+        check_version("nvidia-cudnn-frontend", str(cudnn.__version__))
+        check_version("nvidia-cudnn", version_text(int(cudnn.backend_version())))
         the_only()
     except BackendError as error:
         return str(error)
@@ -144,7 +146,8 @@ class CupyCudnnBackend:
             options.plans,
             KeptChoices(options.choices, where) if options.choices else None,
         )
-        self._machine = Machine(driver, library, self._algorithms, self._lane)
+        #: What plans are prepared on: the driver, cuDNN, its choices, and the lanes.
+        self.machine = Machine(driver, library, self._algorithms, self._lane)
         self._stopwatch: Stopwatch | None = None
         self._context = Context(
             "cupy_cudnn",
@@ -194,7 +197,7 @@ class CupyCudnnBackend:
         check_graph(plan, network)
         check_inputs(inputs, {name: plan.buffers[name].type for name in plan.inputs})
         with self._told():
-            prepared = PreparedPlan(self._machine, network, self._weights_of(network), plan)
+            prepared = PreparedPlan(self.machine, network, self._weights_of(network), plan)
             if self._engine is Engine.GRAPH:
                 self._call_by_call(prepared)
             run = self._ready(prepared)
@@ -267,7 +270,7 @@ class CupyCudnnBackend:
     def _made_ready(self, network: Network, plan: Plan, seed: int) -> tuple[Run, dict[str, Array]]:
         """A plan ready to run on inputs made of noise, and its outputs call by call; of these its memory holds nothing."""
         check_graph(plan, network)
-        prepared = PreparedPlan(self._machine, network, self._weights_of(network), plan)
+        prepared = PreparedPlan(self.machine, network, self._weights_of(network), plan)
         self._make_inputs(prepared, seed)
         self._call_by_call(prepared)
         expected = self._outputs(prepared)
@@ -355,8 +358,10 @@ def _fitting(plans: Sequence[Plan], limit_bytes: float) -> list[list[Plan]]:
 
 
 def _devices() -> int:
-    from iossim.backends.cupy_cudnn.cupy_driver import device_count
+    """How many there are; raises BackendError for a CuPy that is too old to tell."""
+    from iossim.backends.cupy_cudnn.cupy_driver import device_count, version
 
+    check_version("cupy", version())
     return device_count()
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -102,12 +103,8 @@ class CandidateTiming:
         times: dict[How, list[float]] = {how: [] for how in hows}
         for _ in range(rounds):
             for how in generator.sample(hows, len(hows)):
-                graph = graphs[how]
-
-                def before(graph: Graph = graph) -> None:
-                    self._driver.launch_graph(graph, self._lane.stream)
-
-                taken = self._timer.take(graph, before, lead)
+                launch = partial(self._driver.launch_graph, graphs[how], self._lane.stream)
+                taken = self._timer.take(launch, launch, lead)
                 times[how].append(taken.time_us / COPIES)
                 self._clock.worked()
         return times

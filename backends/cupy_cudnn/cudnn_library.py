@@ -1,13 +1,13 @@
 """Which cuDNN this process uses: there may be one of PyTorch's, one of a wheel, one of the system.
 
-The front end takes what ``LD_LIBRARY_PATH`` names, else what is installed in Python's own folder of packages, else what the
-loader finds. Packages elsewhere (a folder on ``PYTHONPATH``, one environment on top of another) it does not see: for those
-the library is loaded here first, and then found by its name.
+The front end takes what ``LD_LIBRARY_PATH`` names, else what is installed in Python's own folder of packages, else
+what the loader finds. Packages elsewhere (a folder on ``PYTHONPATH``, one environment on top of another) it does not
+see: for those the library is loaded here first, and then found by its name.
 
-cuDNN is a family of libraries that load each other by name, and refuse to work where their versions differ, even in the
-last digit. Two copies of one version get along, two versions do not, whatever part of the process each serves. cuBLASLt it
-loads by name as well, and where the loader does not find that, cuDNN ends the process: so it is loaded first from the package
-that holds it, and whether cuDNN begins at all is tried in a process of its own.
+cuDNN is a family of libraries that load each other by name, and refuse to work where their versions differ, even in
+the last digit. Two copies of one version get along, two versions do not, whatever part of the process each serves.
+cuBLASLt it loads by name as well, and where the loader does not find that, cuDNN ends the process: so it is loaded
+first from the package that holds it, and whether cuDNN begins at all is tried in a process of its own.
 """
 
 from __future__ import annotations
@@ -30,8 +30,13 @@ from iossim.execution.backend import BackendError
 NAME = "libcudnn.so.9"
 #: Of CUDA 13 and 12: cuDNN asks for the one that it was built with.
 CUBLAS_NAMES = ("libcublasLt.so.13", "libcublasLt.so.12")
-#: Front ends before this one ignore ``LD_LIBRARY_PATH``, and load another cuDNN than it names.
-LEAST_FRONT_END = (1, 24, 1)
+#: The versions of the extra ``gpu-cuda12``, the wider of the two: from the first on, and before the second. Front
+#: ends before the one named here ignore ``LD_LIBRARY_PATH``, and load another cuDNN than it names.
+VERSIONS = {
+    "cupy": ("13.6", ""),
+    "nvidia-cudnn": ("9.10", ""),
+    "nvidia-cudnn-frontend": ("1.24.1", "1.29"),
+}
 _SPELLING = re.compile(r"libcudnn\.so(\.\d+)*")
 _MAPS = Path("/proc/self/maps")
 
@@ -75,13 +80,16 @@ def begins_here() -> str:
     return said[0]
 
 
-def check_front_end(version: str) -> None:
-    """Raises BackendError for a front end that may take another cuDNN than it is told to."""
-    if tuple(int(part) for part in re.findall(r"\d+", version)[:3]) < LEAST_FRONT_END:
-        least = ".".join(map(str, LEAST_FRONT_END))
-        raise BackendError(
-            f"nvidia-cudnn-frontend {version} ignores LD_LIBRARY_PATH; pip install 'nvidia-cudnn-frontend>={least}'"
-        )
+def check_version(library: str, version: str) -> None:
+    """Raises BackendError for a version of a library that the backend is not written for."""
+    least, before = VERSIONS[library]
+    if _numbers(version) < _numbers(least) or (before and _numbers(version) >= _numbers(before)):
+        wanted = f">={least}{f',<{before}' if before else ''}"
+        raise BackendError(f"{library} {version} is installed, and {wanted} is needed; install that")
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
 
 
 def the_only() -> Copy | None:

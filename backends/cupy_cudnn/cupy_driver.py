@@ -151,6 +151,11 @@ def _keep_kernels_somewhere() -> None:
         os.environ["CUPY_CACHE_IN_MEMORY"] = "1"
 
 
+def version() -> str:
+    """That of CuPy."""
+    return str(cupy.__version__)
+
+
 def device_count() -> int:
     """How many devices are visible; 0 where there is no driver."""
     try:

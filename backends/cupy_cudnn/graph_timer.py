@@ -1,8 +1,8 @@
-"""How long the device takes for a captured graph, by events around its launch.
+"""How long the device takes for a captured graph, or for calls one by one, by events around them.
 
 The launch is issued behind a kernel that waits (the *spin*), so that the host has issued all of it before the device
-begins, and does not count. Whether it had is checked: the spin cannot have ended before it was launched and had taken its
-time, and by then the host must be through. A time taken otherwise is taken again, behind a longer spin.
+begins, and does not count. Whether it had is checked: the spin cannot have ended before it was launched and had taken
+its time, and by then the host must be through. A time taken otherwise is taken again, behind a longer spin.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from iossim.backends.cupy_cudnn.driver import Driver, Graph, Stream
+from iossim.backends.cupy_cudnn.driver import Driver, Stream
 from iossim.backends.cupy_cudnn.service_kernels import SPIN
 from iossim.backends.cupy_cudnn.working_clock import cycles
 
@@ -54,30 +54,30 @@ class Taken(NamedTuple):
 
 
 class GraphTimer:
-    """Times graphs on one stream."""
+    """Times what is issued to one stream."""
 
     def __init__(self, driver: Driver, main: Stream) -> None:
         self._driver, self._main = driver, main
         self._spin = driver.kernel(SPIN, "spin")
         self._waiting, self._start, self._end = (driver.event(timing=True) for _ in range(3))
 
-    def take(self, graph: Graph, before: Callable[[], None], lead: Lead) -> Taken:
-        """One time of a graph; ``before`` issues what runs just before it, untimed."""
+    def take(self, issue: Callable[[], None], before: Callable[[], None], lead: Lead) -> Taken:
+        """One time of what ``issue`` issues; ``before`` issues what runs just before it, untimed."""
         thrown_away = 0
         while True:
-            time_us, ahead = self._once(graph, before, lead)
+            time_us, ahead = self._once(issue, before, lead)
             if ahead or thrown_away == ATTEMPTS - 1:
                 return Taken(time_us, thrown_away, ahead)
             thrown_away += 1
 
-    def _once(self, graph: Graph, before: Callable[[], None], lead: Lead) -> tuple[float, bool]:
+    def _once(self, issue: Callable[[], None], before: Callable[[], None], lead: Lead) -> tuple[float, bool]:
         driver, main = self._driver, self._main
         before()
         begin_us = driver.host_us()  # the device comes to the next event after this, never before
         driver.record(self._waiting, main)
         driver.launch(self._spin, 1, 1, (cycles(driver, lead.spin_us),), main)
         driver.record(self._start, main)
-        driver.launch_graph(graph, main)
+        issue()
         driver.record(self._end, main)
         issue_us = driver.host_us() - begin_us
         driver.synchronize()

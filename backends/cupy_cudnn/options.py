@@ -19,10 +19,11 @@ class CudnnOptions:
     """``tf32`` and ``nondeterministic`` allow plans that multiply in TF32, or give other bits from run to run;
     ``runtime_compiled`` allows those that cuDNN compiles when it builds them, seconds each and anew in each process.
 
-    ``workspace_limit_bytes`` bounds the workspace of a plan of cuDNN; ``plans`` is how many of cuDNN's own ranking are timed
-    for a convolution, different engines first, fused with its epilogue and apart from it. ``choices`` names a file in which the choices are kept, and
-    from which they are read again; it is no part of what measurements are kept under. ``clocks`` says how the user has set the device's
-    clocks (``free`` unless said); it changes nothing but is part of what measurements are kept under.
+    ``workspace_limit_bytes`` bounds the workspace of a plan of cuDNN; ``plans`` is how many of cuDNN's own ranking
+    are timed for a convolution, different engines first, fused with its epilogue and apart from it. ``choices`` names
+    a file in which the choices are kept, and from which they are read again; it is no part of what measurements are
+    kept under. ``clocks`` says how the user has set the device's clocks (``free`` unless said); it changes nothing
+    but is part of what measurements are kept under.
     """
 
     tf32: bool = False

@@ -1,19 +1,20 @@
 """How plans are timed on the GPU.
 
-The device is brought to its working clock first. Rounds are interleaved: in each, every plan runs once, in a random order,
-so that drift of clocks and temperature meets all alike. Around each round a *sentinel* is timed, a kernel of fixed
-arithmetic, whose time follows the clock alone: a round between two sentinels of which one is off the usual was disturbed,
-is left out, and taken again.
+The device is brought to its working clock first. Rounds are interleaved: in each, every plan runs once, in a random
+order, so that drift of clocks and temperature meets all alike. Around each round a *sentinel* is timed, a kernel of
+fixed arithmetic, whose time follows the clock alone: a round between two sentinels of which one is off the usual was
+disturbed, is left out, and taken again.
 
-A plan of one graph is timed by two events around its launch, behind a kernel that waits until the host has issued all of it
-(:mod:`.graph_timer`), so that the host does not count; it ends when its last kernel does. Any other plan is timed by the
-host's clock, from its first call until the host has waited for the last.
+A plan of one graph is timed by two events around its launch, behind a kernel that waits until the host has issued all
+of it (:mod:`.graph_timer`), so that the host does not count; it ends when its last kernel does. Any other plan is
+timed by the host's clock, from its first call until the host has waited for the last.
 
-*Warm*: the plan ran once just before, untimed: what fits the L2 cache is there. *Cold*: a buffer of several times the L2 was
-read just before, untimed, so that nothing of the plan's is there: neither weights nor inputs. In a network that runs as a
-whole, weights are mostly gone from the cache, and a stage's inputs were written just now: its time lies between the two.
-A flush treats every plan alike, whatever its size and engine; copies of the weights that take turns would not empty the
-cache for small plans. A cold time holds what a launch costs on the device, since it is of one run.
+*Warm*: the plan ran once just before, untimed: what fits the L2 cache is there. *Cold*: a buffer of several times the
+L2 was read just before, untimed, so that nothing of the plan's is there: neither weights nor inputs. In a network
+that runs as a whole, weights are mostly gone from the cache, and a stage's inputs were written just now: its time
+lies between the two. A flush treats every plan alike, whatever its size and engine; copies of the weights that take
+turns would not empty the cache for small plans. A cold time is of one run, and holds what starting a graph costs:
+what an empty graph takes behind the same flush stands beside it, among the conditions.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import median_low
+from typing import TypeGuard
 
 import numpy as np
 
@@ -30,16 +32,19 @@ from iossim.backends.cupy_cudnn.conditions import Conditions, first_and_last
 from iossim.backends.cupy_cudnn.driver import Driver, Stream
 from iossim.backends.cupy_cudnn.engines import GraphRun, Run
 from iossim.backends.cupy_cudnn.graph_timer import GraphTimer, Lead
+from iossim.backends.cupy_cudnn.issue import captured
 from iossim.backends.cupy_cudnn.kernel_call import BLOCK_THREADS
 from iossim.backends.cupy_cudnn.service_kernels import FLUSH, SENTINEL, SPIN
 from iossim.backends.cupy_cudnn.views import ELEMENT_BYTES
 from iossim.backends.cupy_cudnn.working_clock import LEAD_IN_US, WorkingClock, cycles
-from iossim.execution.backend import Samples, Timing
+from iossim.execution.backend import EMPTY_GRAPH, Samples, Timing
 
 #: What a flush reads, in sizes of the L2: more than it, since the cache does not drop what is oldest first.
 FLUSHED = 4
 SENTINEL_STEPS = 10_000
 SENTINEL_BLOCKS = 256
+#: Times of an empty graph that its median is of.
+EMPTY_ROUNDS = 5
 #: How far a sentinel may be from the median of all.
 USUAL = 0.05
 #: Rounds that are taken at most, for each that is wanted.
@@ -82,6 +87,7 @@ class Stopwatch:
         taken: list[_Round] = []
         before = self._conditions.read()
         self._clock.ensure()
+        start = {EMPTY_GRAPH: self._empty_graph_us()} if timing.cold and all(map(_is_one_graph, runs)) else {}
         self._sentinel_us()  # loads it
         last_us = self._sentinel_us()
         number = 0
@@ -108,6 +114,7 @@ class Stopwatch:
             "sentinel_least_us": min(sentinels),
             "sentinel_most_us": max(sentinels),
             "l2": "cold" if timing.cold else "warm",
+            **start,
         }
         return [
             Samples(
@@ -121,10 +128,9 @@ class Stopwatch:
     def _time_us(self, run: Run, cold: bool, lead: Lead) -> tuple[float, int, bool]:
         """One time of a run; how many were thrown away before it; whether the host was through in time."""
         driver = self._driver
-        if isinstance(run, GraphRun) and len(run.graphs) == 1:
-            (graph,) = run.graphs
-            before = self._empty_cache if cold else partial(driver.launch_graph, graph, self._main)
-            found = self._timer.take(graph, before, lead)
+        if _is_one_graph(run):
+            launch = partial(driver.launch_graph, run.graphs[0], self._main)
+            found = self._timer.take(launch, self._empty_cache if cold else launch, lead)
             self._clock.worked()
             return found
         if cold:
@@ -138,6 +144,13 @@ class Stopwatch:
         self._clock.worked()
         lead.add(taken_us)
         return taken_us, 0, True
+
+    def _empty_graph_us(self) -> float:
+        """What a graph without a node takes behind a flush."""
+        self._driver.synchronize()
+        launch = partial(self._driver.launch_graph, captured(self._driver, self._main, []), self._main)
+        lead = Lead()
+        return median_low([self._timer.take(launch, self._empty_cache, lead).time_us for _ in range(EMPTY_ROUNDS)])
 
     def _empty_cache(self) -> None:
         blocks = -(-self._flush_elements // BLOCK_THREADS)
@@ -153,6 +166,10 @@ class Stopwatch:
         driver.record(self._end, main)
         driver.synchronize()
         return driver.elapsed_us(self._start, self._end)
+
+
+def _is_one_graph(run: Run) -> TypeGuard[GraphRun]:
+    return isinstance(run, GraphRun) and len(run.graphs) == 1
 
 
 def _undisturbed(taken: Sequence[_Round]) -> list[_Round]:

@@ -40,8 +40,9 @@ def missing() -> str:
 
     if not torch.cuda.is_available():
         build = f"torch {torch.__version__}"
-        reason = "is built without CUDA" if torch.version.cuda is None else "finds no CUDA device or driver"
-        return f"{build} {reason}; install a CUDA build of torch on a machine with an NVIDIA GPU"
+        if torch.version.cuda is None:
+            return f"{build} is built without CUDA; install a CUDA build of torch on a machine with an NVIDIA GPU"
+        return f"{build} is built with CUDA, but finds no GPU or driver; check that nvidia-smi lists a GPU"
     return ""
 
 

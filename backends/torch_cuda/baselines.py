@@ -1,8 +1,10 @@
 """What a user of PyTorch gets without iossim: outputs, and named baselines of a whole network on one stream.
 
-Compiled is ``torch.compile`` with Inductor's default options; captured is one CUDA graph of all that the module issues,
-replayed, which takes the host out of the time. Each is the same module, at the same inputs, with the same arithmetic.
-torch is imported when something is asked for: without it that is a BackendError.
+Compiled is ``torch.compile`` with Inductor's default options; captured is one CUDA graph of all that the module
+issues, replayed, which takes the host out of the time. Max-autotune is compiled by Inductor's own search, with
+weights and inputs in the layout that tensor cores like best (channels last), and captured. Each is the same module,
+at the same inputs, with the same arithmetic. torch is imported when something is asked for: without it that is a
+BackendError.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ class Baseline:
 
     compiled: bool
     captured: bool
+    autotuned: bool = False
 
 
 BASELINES = {
@@ -32,6 +35,7 @@ BASELINES = {
     "torch-cuda-graph": Baseline(False, True),
     "torch-compile": Baseline(True, False),
     "torch-compile-cuda-graph": Baseline(True, True),
+    "torch-max-autotune": Baseline(True, True, autotuned=True),
 }
 
 
@@ -71,16 +75,16 @@ def measure_baselines(
 ) -> dict[str, Samples]:
     """Prepare each baseline, then time all in interleaved rounds; by default every one that runs on the device.
 
-    What is captured is timed by events and ends with its last kernel; all else by the host's clock, until it has waited.
-    ``conditions`` of each say how many seconds its preparation took (``prepare_s``: compiling, cuDNN's search, capture).
-    Raises OptionError for an unknown name, BackendError for one that the device cannot run, for an op that torch does
-    not cover, and where compiling fails.
+    What is captured is timed by events and ends with its last kernel; all else by the host's clock, until it has
+    waited. ``conditions`` of each say how many seconds its preparation took (``prepare_s``: compiling, cuDNN's
+    search, capture). Raises OptionError for an unknown name, BackendError for one that the device cannot run, for an
+    op that torch does not cover, and where compiling fails.
     """
     place = usable_device(device)
     import torch
 
     from iossim.backends.torch_cuda.module import input_tensors, torch_module
-    from iossim.backends.torch_cuda.preparation import prepared
+    from iossim.backends.torch_cuda.preparation import channels_last, prepared
     from iossim.backends.torch_cuda.tensors import arithmetic
     from iossim.backends.torch_cuda.timing import Run, time_rounds
 
@@ -99,13 +103,17 @@ def measure_baselines(
     runs: dict[str, Run] = {}
     prepare_s: dict[str, float] = {}
     with arithmetic(network.precision):
-        compiled: Callable[..., object] = module
+        compiled: Callable[..., object] | None = None
         for name in chosen:
             baseline = BASELINES[name]
             start_s = time.perf_counter()
-            if baseline.compiled and compiled is module:
-                compiled = torch.compile(module, fullgraph=True, dynamic=False)
-            runs[name] = prepared(name, compiled if baseline.compiled else module, inputs, baseline.captured)
+            body, given = module, inputs
+            if baseline.autotuned:
+                body, given = channels_last(torch_module(graph, place), inputs)
+                body = torch.compile(body, fullgraph=True, dynamic=False, mode="max-autotune-no-cudagraphs")
+            elif baseline.compiled:
+                body = compiled = compiled or torch.compile(module, fullgraph=True, dynamic=False)
+            runs[name] = prepared(name, body, given, baseline.captured)
             prepare_s[name] = time.perf_counter() - start_s
         samples = time_rounds(list(runs.values()), timing, place, progress)
     return {

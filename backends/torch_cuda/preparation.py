@@ -28,6 +28,15 @@ def prepared(name: str, module: Callable[..., object], inputs: Sequence[torch.Te
         raise BackendError(f"{name} cannot run here: {first_line(error)}; leave it out") from error
 
 
+def channels_last(
+    module: torch.nn.Module, inputs: Sequence[torch.Tensor]
+) -> tuple[Callable[..., object], list[torch.Tensor]]:
+    """The module and inputs for it, with images and filters laid out channel by channel innermost."""
+    layout = torch.channels_last
+    images = [tensor.contiguous(memory_format=layout) if tensor.dim() == 4 else tensor for tensor in inputs]
+    return module.to(memory_format=layout), images
+
+
 def _captured(run: Callable[[], object]) -> Callable[[], object]:
     """A replay of one CUDA graph of all that ``run`` issues."""
     side = torch.cuda.Stream()

@@ -40,7 +40,10 @@ Inputs = Annotated[
     ),
 ]
 RulesOut = Annotated[
-    Path | None, typer.Option("--out", metavar="FILE", help="Write the rules to a .yaml file that the others read.")
+    Path | None,
+    typer.Option(
+        "--out", metavar="FILE", help="The .yaml file to write the rules to; by default generated_rules.yaml."
+    ),
 ]
 Against = Annotated[
     str | None,
@@ -76,6 +79,7 @@ def generate_rules(
     if seed < 0 or not 1 <= size <= _LARGEST:
         name, value, wanted = ("--seed", seed, "0 or more") if seed < 0 else ("--size", size, f"1 to {_LARGEST}")
         raise OptionError(f"{name} {value} is out of range; give {wanted}")
+    out = Path("generated_rules.yaml") if out is None and not as_json else out
     if out is not None:
         if out.suffix not in (".yaml", ".yml") or out.is_dir():
             raise OptionError(f"--out {out} is no file of rules; give a name that ends in .yaml")
@@ -100,16 +104,13 @@ def generate_rules(
 
     rows: list[dict[str, Any]] = [{"left after": label, "count": counts[name]} for name, label in _STAGES.items()]
     memory = "" if memory_gb is None else f", {memory_gb:.2f} GB"
-    title = f"Rules of up to {size} ops, in {seconds:.1f} s ({cpu_seconds:.1f} of CPU{memory})"
+    title = f"Rules of up to {size} ops, found in {seconds:.1f} s ({cpu_seconds:.1f} s of CPU time{memory})"
     plain_console().print(records_table(title, rows, [Column("left after"), Column("count")]))
     if covered is not None:
         for line in _told(f"Of {against}", covered):
             typer.echo(line)
     if written is not None:
         typer.echo(f"wrote {written}; verify them: iossim rules verify {written}")
-    elif out is None:
-        for rule in found.rules:
-            typer.echo(f"\n{rule}")
     else:
         typer.echo(f"no rules, so {out} was not written; give more ops or inputs, or a larger --size")
 

@@ -27,7 +27,7 @@ def concurrency_tables(found: ConcurrencyEvaluation) -> Iterator[tuple[str, Tabl
         together = found.all_pairs
         sets = [*found.pairs, *([together] if together else [])]
         columns = [
-            Column("model"),
+            Column("model", shortens=True),
             Column("median", digits=1),
             Column("mean", digits=1),
             Column("p90", "90th\nperc.", digits=1),
@@ -62,19 +62,23 @@ def concurrency_tables(found: ConcurrencyEvaluation) -> Iterator[tuple[str, Tabl
             for one in found.placements
         ]
         columns = [
-            Column("kernel"),
+            Column("kernel", shortens=True),
             Column("blocks"),
             *(
                 Column(name, title, digits=1)
                 for name, title in (
-                    ("foretold", "simu-\nlated"),
+                    ("foretold", "simulated"),
                     ("in_turn", "clusters\nin turn"),
                     ("by_number", "by\nnumber"),
                     ("chance", "chance"),
                 )
             ),
         ]
-        yield "blocks on the SM foretold, %", records_table("", rows, columns), ("by number: SM after SM",)
+        yield (
+            "blocks whose SM is predicted correctly, %",
+            records_table("", rows, columns),
+            ("by number: SM after SM",),
+        )
 
 
 def _pair_rows(pair: PairErrors) -> Iterator[dict[str, Cell]]:
@@ -90,9 +94,9 @@ def _pair_rows(pair: PairErrors) -> Iterator[dict[str, Cell]]:
 
 def _pair_lines(pair: PairErrors) -> Iterator[str]:
     if pair.fitted:
-        yield f"{pair.data_set}: {pair.fitted} {pair.value:g}, fitted; without the set it is untold"
+        yield f"{pair.data_set}: {pair.fitted} {pair.value:g}, fitted; without this data set nothing determines it"
     if pair.within is not None:
-        yield f"{pair.data_set}: {100 * pair.within:.0f}% of slowdowns in intervals of nine in ten, {pair.width:.2f}x wide"
+        yield f"{pair.data_set}: {100 * pair.within:.0f}% of slowdowns within their 90% interval, {pair.width:.2f}x wide"
 
 
 def _cells(errors: RatioErrors, prefix: str = "") -> Mapping[str, Cell]:
@@ -118,12 +122,12 @@ def _mechanisms(found: ConcurrencyEvaluation) -> Table:
             }
         )
     columns = [
-        Column("mechanism"),
+        Column("mechanism", shortens=True),
         Column("right"),
         Column("of"),
         Column("worst", "worst\n%", digits=1),
-        Column("measured", "mea-\nsured"),
-        Column("simulated", "simu-\nlated"),
+        Column("measured", "measured"),
+        Column("simulated", "simulated"),
     ]
     return records_table("", rows, columns)
 

@@ -90,7 +90,7 @@ def networks_figure(evaluation: NetworkEvaluation) -> Figure:
         finding="bars: predicted by a fit without the network, and how far that is from the published latency",
         records=tuple(records),
         panels=tuple(panels),
-        legend=bar_legend(records, "where nine of ten measurements are expected"),
+        legend=bar_legend(records, "90% interval of measurements"),
         stacked=True,
         panel_pixels=640,
     )

@@ -17,7 +17,7 @@ def sm_share_tables(found: ShareEvaluation) -> Iterator[tuple[str, Table, str]]:
             {"kernel": one.kernel, "rows": one.rows, "sm": one.sm_part, **_percents(one.in_sample, one.left_out)}
             for one in found.curves
         ]
-        columns = [Column("kernel"), Column("rows"), Column("sm", "SM-\nbound"), *_ERRORS]
+        columns = [Column("kernel", shortens=True), Column("rows"), Column("sm", "SM-bound"), *_ERRORS]
         yield (
             "kernels by the number of SMs: mean errors, %",
             records_table("", rows, columns),
@@ -36,7 +36,7 @@ def sm_share_tables(found: ShareEvaluation) -> Iterator[tuple[str, Table, str]]:
             for one in found.reaches
         ]
         columns = [
-            Column("device"),
+            Column("device", shortens=True),
             Column("rows"),
             Column("reach", "fitted\nreach"),
             Column("error", digits=1),
@@ -61,12 +61,12 @@ def sm_share_tables(found: ShareEvaluation) -> Iterator[tuple[str, Table, str]]:
             for one in found.networks
         ]
         columns = [
-            Column("network"),
+            Column("network", shortens=True),
             Column("rows"),
             Column("copies_us", "copies\nan image", digits=0),
             Column("price", "price\nalone", digits=1),
             *_ERRORS,
-            Column("slowdown", "slow-\ndown", digits=1),
+            Column("slowdown", "slowdown", digits=1),
         ]
         yield (
             "networks by share of the SMs: mean errors, %",
@@ -82,7 +82,7 @@ def sm_share_tables(found: ShareEvaluation) -> Iterator[tuple[str, Table, str]]:
         )
 
 
-_ERRORS = (Column("in_sample", "in-\nsample", digits=1), Column("left_out", "left\nout", digits=1))
+_ERRORS = (Column("in_sample", "in-sample", digits=1), Column("left_out", "left out", digits=1))
 
 
 def _percents(in_sample: float, left_out: float) -> dict[str, Cell]:

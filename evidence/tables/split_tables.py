@@ -15,7 +15,7 @@ from iossim.base.tables import Cell, Column, records_table
 from iossim.calibration.prediction.accuracy import coverage, width
 from iossim.calibration.prediction.bands import key_of
 from iossim.calibration.validation.operators import OperatorEvaluation
-from iossim.report.accuracy_tables import FEWEST_SHOWN, few_rows, mean, percent, shown, unwrapped
+from iossim.report.accuracy_tables import FEWEST_SHOWN, few_rows, mean, percent, shown
 
 _TITLES = {"in_distribution": "in", "out_of_distribution": "out"}
 
@@ -23,8 +23,8 @@ _TITLES = {"in_distribution": "in", "out_of_distribution": "out"}
 def size_table(rows: Sequence[SplitRows]) -> Table:
     """A line for each kind of each data set; errors in percent."""
     columns = [
-        Column("op"),
-        Column("rows", "lar-\ngest"),
+        Column("op", shortens=True),
+        Column("rows", "rows"),
         Column("inside", "mean\ninside", digits=1),
         Column("largest", "mean\nlargest", digits=1),
         Column("bias", digits=1),
@@ -58,13 +58,13 @@ def size_table(rows: Sequence[SplitRows]) -> Table:
                     "wide": row.width,
                 }
             )
-    return unwrapped(records_table("", lines, columns))
+    return records_table("", lines, columns)
 
 
 def device_table(rows: Sequence[SplitRows]) -> Table:
     """A line for each kind and data set of each device left out; errors in percent."""
     columns = [
-        Column("op"),
+        Column("op", shortens=True),
         Column("rows"),
         Column("mean", digits=1),
         Column("median", digits=1),
@@ -104,13 +104,13 @@ def device_table(rows: Sequence[SplitRows]) -> Table:
                 }
             lines.append(line)
         lines += few_rows((len(row), row.predicted_us / row.measured_us - 1) for row in own)
-    return unwrapped(records_table("", lines, columns))
+    return records_table("", lines, columns)
 
 
 def device_summary_table(rows: Sequence[SplitRows], samples: int) -> Table:
     """Of each kind that samples were drawn of, mean and worst error over data sets of devices left out; in percent."""
     columns = [
-        Column("op"),
+        Column("op", shortens=True),
         Column("sets"),
         Column("zero-shot", "mean", digits=1),
         Column("zero-shot worst", "worst", digits=1),
@@ -128,13 +128,13 @@ def device_summary_table(rows: Sequence[SplitRows], samples: int) -> Table:
             errors = [_error(row) or 0.0 for row in own if (row.device, row.data_set, key) in judged]
             line |= {"sets": len(errors), part: fmean(errors), f"{part} worst": max(errors)}
         lines.append(line)
-    return unwrapped(records_table("", lines, columns))
+    return records_table("", lines, columns)
 
 
 def family_table(rows: Sequence[SplitRows]) -> Table:
     """A line for each kind of each data set whose family was left out; errors in percent."""
     columns = [
-        Column("op"),
+        Column("op", shortens=True),
         Column("left out", wraps=True),
         Column("rows"),
         Column("mean", digits=1),
@@ -156,12 +156,12 @@ def family_table(rows: Sequence[SplitRows]) -> Table:
             }
             for row in enough
         ]
-    return unwrapped(records_table("", lines, columns))
+    return records_table("", lines, columns)
 
 
 def published_table(families: Sequence[FamilyErrors]) -> Table:
     """Families of operators beside a roofline and what is published of another model; errors in percent."""
-    columns = [Column("family"), Column("setting"), Column("devices"), Column("ours", digits=1)]
+    columns = [Column("family", shortens=True), Column("setting"), Column("devices"), Column("ours", digits=1)]
     columns += [Column("roofline", digits=1), Column("published", PUBLISHED_MODEL, digits=1), Column("better")]
     lines: list[dict[str, Cell]] = [
         {
@@ -175,13 +175,13 @@ def published_table(families: Sequence[FamilyErrors]) -> Table:
         }
         for each in families
     ]
-    return unwrapped(records_table("", lines, columns))
+    return records_table("", lines, columns)
 
 
 def coverage_table(operators: Sequence[OperatorEvaluation], rows: Sequence[SplitRows]) -> Table:
     """Of each kind, over all devices, the measured times in the stated interval by split, %, and its median high over low."""
     parts = {"hash": "hash", "largest": "largest", "zero-shot": "device", "sampled": "sampled"}
-    columns = [Column("op")]
+    columns = [Column("op", shortens=True)]
     for part, title in parts.items():
         columns += [Column(part, f"{title}\nwithin", digits=0), Column(f"{part} wide", "wide", digits=2)]
     judged: list[tuple[str, str, OperatorEvaluation | SplitRows]] = [
@@ -202,7 +202,7 @@ def coverage_table(operators: Sequence[OperatorEvaluation], rows: Sequence[Split
                 line |= {part: percent(coverage(low, high, measured)), f"{part} wide": width(low, high)}
                 count += 1
         lines += [line] if count else []
-    return unwrapped(records_table("", lines, columns))
+    return records_table("", lines, columns)
 
 
 def _error(row: SplitRows) -> float | None:

@@ -1,4 +1,4 @@
-"""Sizes of memory as people write them: ``64MiB``."""
+"""Sizes of memory as people write and read them: ``64MiB``."""
 
 from __future__ import annotations
 
@@ -20,3 +20,9 @@ def size_bytes(text: str, name: str) -> int:
     if size != int(size):
         raise OptionError(f"`{name}` {text!r} is no whole number of bytes; say {round(size)}B")
     return int(size)
+
+
+def size_text(size: int) -> str:
+    """The size in the largest unit of which it has one or more: ``100 B``, ``48.9 MiB``."""
+    unit = next((unit for unit in reversed(_UNITS) if size >= _UNITS[unit]), "B")
+    return f"{size / _UNITS[unit]:,.{0 if unit == 'B' else 1}f} {unit}"

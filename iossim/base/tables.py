@@ -1,13 +1,19 @@
-"""Tables for the terminal: numbers to the right, units in the headers, legible at 80 columns and without colour."""
+"""Tables for the terminal: numbers to the right, units in the headers, legible at 80 columns and without colour.
+
+Where a table is wider than the terminal, names lose their beginning first (an ellipsis stands for it), then long
+texts go on in the next line. Numbers stay whole.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
+from typing import Any
 
 from rich import box
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -17,6 +23,8 @@ Cell = str | int | float | bool | None
 ABSENT = "-"
 #: No table is wider as text.
 _PLAIN_LETTERS = 200
+#: A column of names that are shortened keeps this many letters, one of texts that wrap fewer.
+_LEAST_LETTERS, _LEAST_WRAPPED = 12, 7
 #: The last part of a column's name, where it is a unit, goes to the second line of the header.
 _UNITS = {
     "us": "us",
@@ -40,13 +48,15 @@ _UNITS = {
 class Column:
     """A column of a table: ``key`` names the cell of each row, and by its ending the unit.
 
-    ``digits`` are the decimals of floats; ``wraps`` lets long text go on in the next line.
+    ``digits`` are the decimals of floats; ``wraps`` lets long text go on in the next line; ``shortens`` lets names
+    lose their beginning, so that a row stays a line.
     """
 
     key: str
     title: str = ""
     digits: int = 2
     wraps: bool = False
+    shortens: bool = False
 
     @property
     def header(self) -> str:
@@ -63,7 +73,7 @@ def records_table(title: str, rows: Sequence[Mapping[str, Cell]], columns: Seque
     A column is aligned to the right if all it holds are numbers. A column that holds nothing is left out. A record
     without a column's key has an empty cell there, one with None a dash.
     """
-    table = Table(
+    table = _Records(
         title=Text(title) if title else None,
         title_justify="left",
         title_style="bold",
@@ -75,20 +85,75 @@ def records_table(title: str, rows: Sequence[Mapping[str, Cell]], columns: Seque
     )
     chosen = columns or [Column(key) for key in (rows[0] if rows else {})]
     kept = [column for column in chosen if not rows or any(row.get(column.key) is not None for row in rows)]
-    for column in kept:
-        words = any(isinstance(row.get(column.key), str) for row in rows)
+    cells = [[spelled(row[each.key], each.digits) if each.key in row else "" for each in kept] for row in rows]
+    for index, column in enumerate(kept):
+        lines = [line for text in (column.header, *(row[index] for row in cells)) for line in text.split("\n")]
         table.add_column(
             Text(column.header),
-            justify="left" if words else "right",
+            justify="left" if any(isinstance(row.get(column.key), str) for row in rows) else "right",
             overflow="fold",
-            no_wrap=words and not column.wraps,
             vertical="top",
         )
-    for row in rows:
-        table.add_row(
-            *(Text(spelled(row[column.key], column.digits) if column.key in row else "") for column in kept)
-        )
+        table.gives_way.append(_GivesWay(max(map(len, lines)), column.wraps, column.shortens))
+    for row in cells:
+        table.add_row(*(_Name(text) if each.shortens else Text(text) for each, text in zip(kept, row, strict=True)))
     return table
+
+
+@dataclass(frozen=True, slots=True)
+class _GivesWay:
+    """How wide a column is where there is room, and how it gives way where there is none."""
+
+    letters: int
+    wraps: bool
+    shortens: bool
+
+    @property
+    def least(self) -> int:
+        if self.shortens:
+            return min(self.letters, _LEAST_LETTERS)
+        return min(self.letters, _LEAST_WRAPPED) if self.wraps else self.letters
+
+
+class _Records(Table):
+    """A table that fits the console that prints it."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.gives_way: list[_GivesWay] = []
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        widths = [each.letters for each in self.gives_way]
+        room = options.max_width - len(widths) + 1
+        while sum(widths) > room:
+            longest = max(
+                (index for index, each in enumerate(self.gives_way) if each.shortens and widths[index] > each.least),
+                key=widths.__getitem__,
+                default=None,
+            )
+            if longest is None:
+                break
+            widths[longest] -= 1
+        # In a terminal that is too narrow for the numbers themselves they fold, so that none loses a digit.
+        fits = sum(each.least for each in self.gives_way) <= room
+        for column, each, width in zip(self.columns, self.gives_way, widths, strict=True):
+            column.width = width if each.shortens and fits else None
+            column.no_wrap = fits and not each.wraps
+        return super().__rich_console__(console, options)
+
+
+@dataclass(frozen=True, slots=True)
+class _Name:
+    """A name on one line; where there is no room for all of it, its end is shown."""
+
+    text: str
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        return Measurement(min(len(self.text), _LEAST_LETTERS), len(self.text))
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        width = options.max_width
+        yield Text(self.text if len(self.text) <= width else f"…{self.text[len(self.text) - width + 1 :]}")
 
 
 def number_of(cell: Cell) -> float:

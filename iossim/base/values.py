@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from pydantic import BaseModel, ConfigDict, ValidationError
+
+if TYPE_CHECKING:
+    from pydantic._internal._model_construction import ModelMetaclass
+else:
+    ModelMetaclass = type(BaseModel)
 
 
 def _function(member: object) -> object:
@@ -12,7 +19,14 @@ def _function(member: object) -> object:
 _DEPRECATED = {name for name, member in vars(BaseModel).items() if hasattr(_function(member), "__deprecated__")}
 
 
-class Value(BaseModel):
+class _Class(ModelMetaclass):
+    """The class of values, which completes without the names that pydantic keeps from its first version, too."""
+
+    def __dir__(self) -> list[str]:
+        return sorted(set(super().__dir__()) - _DEPRECATED)
+
+
+class Value(BaseModel, metaclass=_Class):
     """An immutable value of a file: no field missing, none too many, none of another type, no number
     that is not finite.
     """

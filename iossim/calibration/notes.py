@@ -44,7 +44,8 @@ def few_rows(recordings: Sequence[Recording]) -> list[str]:
         for key, rows in sorted(Counter(one.keys_where(one.seen)).items()):
             if rows < FEW_ROWS:
                 notes.append(
-                    f"{one.measured.name}: only {rows} rows of {key} to fit: they decide little, and say little of errors"
+                    f"{one.measured.name}: only {rows} rows of {key} to fit: too few to determine parameters, or "
+                    "their errors"
                 )
     total = sum(int(one.seen.sum()) for one in recordings)
     precisions = {row.operator.precision for one in recordings for row in one.measured.measurements}

@@ -1,9 +1,10 @@
 """From the measurement store to a measurement set: what ``calibrate`` reads, of what a backend measured.
 
-A unit of one operator is a measurement of that operator, merged units one of the stacked convolution; what runs several
-operators is a stage. Latencies are of one copy among many in a row, with the host ahead, gaps included; those that were
-taken cold are of a single call, and include what the host adds. A stage of several groups includes what stands
-around it between stages of one group, as ``stage_price`` has it: its fork and join (graph), or two synchronises (paper).
+A unit of one operator is a measurement of that operator, merged units one of the stacked convolution; what runs
+several operators is a stage. Latencies are of one copy among many in a row, with the host ahead, gaps included; those
+that were taken cold are of a single call, and include what the host adds, unless they are of a graph. A stage of
+several groups includes what stands around it between stages of one group, as ``stage_price`` has it: its fork and
+join (graph), or two synchronises (paper).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 
 from iossim._version import __version__
 from iossim.cost.measured.record import Kind, MeasurementRecord, boundary_us
+from iossim.execution.backend import EMPTY_GRAPH
 from iossim.execution.engine import Engine
 from iossim.ir.types import Precision
 from iossim.measurements.kinds.kind import RecordError
@@ -67,7 +69,7 @@ def _header(records: Sequence[MeasurementRecord], is_cold: bool) -> Header:
         libraries=dict(context.libraries) | driver,
         host=", ".join(hosts),
         precision=Precision(context.precision),
-        includes_host_overhead=is_cold,
+        includes_host_overhead=is_cold and not all(EMPTY_GRAPH in record.samples.conditions for record in records),
         date=max(record.date for record in records)[:10],
         source=f"iossim {__version__}, backend {context.backend}, {context.engine} engine{settings}",
     )

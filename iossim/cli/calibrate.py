@@ -216,13 +216,13 @@ def _print(found: FittedProfiles) -> None:
     console = plain_console()
     provenance = found.profile.provenance
     if provenance.held_out:
-        console.print(error_table("Held-out shapes: errors of the time on the device", provenance.held_out))
+        console.print(error_table("Errors of device time on held-out shapes", provenance.held_out))
     if provenance.cross_validated:
         console.print()
-        console.print(error_table("The other shapes, cross-validated", provenance.cross_validated))
+        console.print(error_table("Errors on the other shapes, cross-validated", provenance.cross_validated))
     console.print()
     console.print(parameter_table("Parameters", _rows(found)))
     for borrowed in provenance.borrowed:
         names = ", ".join(borrowed.parameters)
-        print_notes(console, [f"taken over from {borrowed.device}: {names}"])
+        print_notes(console, [f"parameters taken from {borrowed.device}: {names}"])
     print_notes(console, found.kernels.notes)

@@ -65,7 +65,7 @@ def check(
             engine=pricing.engine,
             cost_model=prices,
             options=search,
-            progress=progress(scheduler),
+            progress=progress,
         )
     made = [checks.valid(found, network), checks.runs_without_races(found, network, pricing.engine)]
     if max_latency_ms is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import cache
 from typing import TYPE_CHECKING
 
 import typer
@@ -12,7 +11,7 @@ from iossim.cli import options
 from iossim.cli.exit_codes import ExitCode
 from iossim.cli.flags import with_flags
 from iossim.cli.interrupt import interruptible
-from iossim.cli.option_groups import ModelOptions, PricingOptions, RewriteOptions, takes_options
+from iossim.cli.option_groups import ModelOptions, PricingOptions, TransformOptions, takes_options
 from iossim.cli.outputs import ScheduleOutputs, Writer, pictures, plain_console, print_notes, text_file, write_files
 from iossim.cli.progress import progress_bars
 
@@ -32,11 +31,11 @@ def compare(
     device: options.Device = None,
     reading: ModelOptions,
     pricing: PricingOptions,
-    rewrites: RewriteOptions,
+    transforms: TransformOptions,
     outputs: ScheduleOutputs,
     as_json: options.Json = False,
 ) -> None:
-    """Schedule a model by every scheduler and print them side by side; with --rewrite the rewritten model, too."""
+    """Schedule a model by every scheduler and print them side by side; with --rewrite or --micro-batch the changed model, too."""
     from iossim import api
     from iossim.tasks.other_engine import under_other_engine
 
@@ -45,7 +44,6 @@ def compare(
     prices = pricing.prices(network, device)
     outputs.check(prices)
     with progress_bars(quiet=as_json) as progress, interruptible():
-        bar = cache(progress)
         comparison = api.compare(
             network,
             None,
@@ -53,12 +51,7 @@ def compare(
             cost_model=prices,
             options=search,
             progress=progress,
-            rewrite=rewrites.rewrite,
-            rewrite_search=rewrites.rewrite_search,  # type: ignore[arg-type]
-            alpha=rewrites.alpha,
-            rewrite_budget=rewrites.rewrite_budget,
-            unproved=rewrites.unproved,
-            rewriting=lambda seen, best_us: bar("rewriting (graphs)")(seen, seen),
+            **vars(transforms),
         )
         best, its_network = comparison.best, comparison.best_network
         there = under_other_engine(its_network, best, prices, search) if comparison.complete else None
@@ -85,30 +78,30 @@ def _print(comparison: Comparison) -> None:
     console.print(comparison_table("", comparison.rows))
     seen = [found.scheduler for found in comparison.schedules if comparison.is_in_sample(found.scheduler)]
     if seen:
-        said = f"errors: in-sample of {' and '.join(seen)}, whose figure the parameters were fitted to; no fit saw the others"
-        if comparison.left_out_us:
-            said += "; left out, by a fit without any figure of this network"
+        said = f"error: simulated against published; only the figure of {' and '.join(seen)} was fitted to"
         console.print(said, style="dim")
+        if comparison.left_out_us:
+            console.print("LOO: the error of a fit without any figure of this network (leave one out)", style="dim")
     notes = (note for found in comparison.schedules for note in (*found.notes, *found.remarks))
     print_notes(console, dict.fromkeys(notes))
-    if comparison.rewriting is not None:
-        console.print(f"rewriting: {comparison.rewriting.sentence()}")
+    for outcome in comparison.outcomes:
+        said = outcome.sentence()
+        console.print(f"{said[0].upper()}{said[1:]}")
     best, baseline = comparison.best, comparison.baseline
     if best.ties:
-        console.print(f"{TIE} a tie with the best: the difference is inside the noise")
+        console.print(f"{TIE} tied with the best: the difference is within the noise")
     if best.latency_us < baseline.latency_us * (1 - 1e-9):
-        expected = expectation(best)
-        speedup = f"{baseline.latency_us / best.latency_us:.2f}x the speed of {baseline.scheduler}"
-        tie = ", a tie" if baseline.scheduler in best.ties else ""
-        console.print(f"best: {comparison.best_label}, {best.latency_us / 1e3:.3f} ms, {speedup}{tie}")
-        if expected:
-            console.print(f"measured, {expected} are expected of it (nine times of ten)")
+        speedup = f"speed-up {baseline.latency_us / best.latency_us:.2f}x over {baseline.scheduler}"
+        tie = ", within the noise" if baseline.scheduler in best.ties else ""
+        console.print(f"Best: {comparison.best_label}, {best.latency_us / 1e3:.3f} ms, {speedup}{tie}")
+        if expected := expectation(best):
+            console.print(expected)
     else:
-        console.print(f"best: none is faster than {baseline.scheduler}")
+        console.print(f"Best: no scheduler is faster than {baseline.scheduler}")
     if not comparison.complete:
-        console.print("interrupted: not all was searched, and the last line holds the best so far")
+        console.print("Interrupted: the search is incomplete; the last row is the best schedule so far")
     elif claim := optimality(best):
-        console.print(claim if comparison.best_rewritten is None else f"{claim} of the rewritten graph")
+        console.print(claim if comparison.best_changed is None else f"{claim}, for the changed network")
 
 
 def _files(comparison: Comparison, told: str, prices: CostModel, outputs: ScheduleOutputs) -> dict[str, Writer]:

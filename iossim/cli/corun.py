@@ -100,7 +100,7 @@ def corun(
         console.print(lanes(run), soft_wrap=True)
         count, cut = len(run.kernels), []
         if count > _ROWS_SHOWN and not whole:
-            cut = [f"the {_ROWS_SHOWN} of {count} kernels that lost most time are shown (--all shows each)"]
+            cut = [f"the {_ROWS_SHOWN} of {count} kernels that lost most time are shown (--all shows all)"]
         for line in filter(None, (makespan_words(run), lost_words(run))):
             console.print(line)
         print_notes(console, [*cut, *table.notes, *inferred_words(run)])

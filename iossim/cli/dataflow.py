@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from math import isinf
-from typing import TYPE_CHECKING, Annotated
+from time import perf_counter
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,7 +20,7 @@ from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
     from iossim.edge.distributed import Distributed
-    from iossim.edge.plan import Plan
+    from iossim.edge.plan import EdgePlan
     from iossim.edge.planned import Dataflow
     from iossim.edge.runs import DataflowRun
     from iossim.ir.network import Network
@@ -128,8 +129,7 @@ def optimize(
     if parts and devices != 1:
         raise OptionError("`parts` are of one device's units; leave `devices` out")
     if devices == 1:
-        with progress_bars(quiet=as_json, unit="", tells_rest=True) as start, interruptible():
-            found = api.dataflow(network, name, policy=policy, parts=parts, progress=start)
+        found = _planned(network, name, policy, parts, quiet=as_json)
         title, table, words = _title(network, found.device.name), dataflow_table(found), dataflow_words(found)
     else:
         found = api.distribute(network, name, devices, link=link, sync=sync, mix=mix, policy=policy)
@@ -143,7 +143,9 @@ def optimize(
         console.print(table)
         console.print(words, soft_wrap=True)
     if out is not None:
+        started = perf_counter()
         write_files(out, _files(found, title, wants_plot(plot)))
+        typer.echo(f"writing them took {perf_counter() - started:.1f} s", err=True)
 
 
 @takes_options
@@ -159,10 +161,9 @@ def explain(
     as_json: options.Json = False,
 ) -> None:
     """Explain a network's plan on one edge device, the operators that take longest first; so does 'iossim explain out/plan.json'."""
-    from iossim import api
     from iossim.models.load import load
 
-    found = api.dataflow(load(model, batch=batch, dtype=dtype), _needed(device), policy=policy)
+    found = _planned(load(model, batch=batch, dtype=dtype), _needed(device), policy, quiet=as_json)
     tell_explained(found, operator or [], all_operators, as_json)
 
 
@@ -221,7 +222,7 @@ def run(
         raise OptionError("`processes` says how many `devices` there are; leave one of them out")
     network = load(model, batch=batch, dtype=dtype)
     if processes is None and devices == 1:
-        done = run_plan(api.dataflow(network, name, policy=policy).plans[Variant.FULL], seed)
+        done = run_plan(_planned(network, name, policy, quiet=as_json).plans[Variant.FULL], seed)
     else:
         found = api.distribute(
             network, name, devices if processes is None else processes, link=link, sync=sync, mix=mix, policy=policy
@@ -233,6 +234,14 @@ def run(
         plain_console().print(_run_words(done), soft_wrap=True)
     if not done.holds:
         raise typer.Exit(ExitCode.DOES_NOT_HOLD)
+
+
+def _planned(network: Network, device: str, policy: str, parts: bool = False, *, quiet: bool) -> Dataflow:
+    """A network's plans on one device, with the progress of the search, which an interrupt ends with what it has."""
+    from iossim import api
+
+    with progress_bars(quiet=quiet, unit="", tells_rest=True) as start, interruptible():
+        return api.dataflow(network, device, policy=policy, parts=parts, progress=start)
 
 
 def _needed(device: str | None) -> str:
@@ -271,14 +280,14 @@ def _files(found: Dataflow | Distributed, title: str, draws: bool) -> Mapping[st
     if isinstance(found, Distributed):
         files = {f"plan{index}.json": _plan_file(each) for index, each in enumerate(found.plans)}
         steps = {"steps": distribution_to_json(found.distribution)}
-        files["distribution.json"] = text_file(json.dumps(found.to_json() | steps) + "\n")
+        files["distribution.json"] = text_file(_compact(found.to_json() | steps))
         if draws:
             from iossim.report.figures.distribution import distribution_figure
 
             files |= pictures(distribution_figure(found, title))
         return files
     files = {
-        "plan.json": text_file(json.dumps(saved_plan(found)) + "\n"),
+        "plan.json": text_file(_compact(saved_plan(found))),
         "dataflow.json": text_file(json.dumps(found.to_json(), indent=1) + "\n"),
         "trace.json": text_file(dataflow_trace(found, title)),
     }
@@ -290,7 +299,12 @@ def _files(found: Dataflow | Distributed, title: str, draws: bool) -> Mapping[st
     return files
 
 
-def _plan_file(plan: Plan) -> Writer:
+def _plan_file(plan: EdgePlan) -> Writer:
     from iossim.edge.plan_json import plan_to_json
 
-    return text_file(json.dumps(plan_to_json(plan)) + "\n")
+    return text_file(_compact(plan_to_json(plan)))
+
+
+def _compact(document: Any) -> str:
+    """JSON without blanks: plans of thousands of units have tens of MB."""
+    return json.dumps(document, separators=(",", ":")) + "\n"

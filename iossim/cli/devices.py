@@ -1,4 +1,4 @@
-"""``iossim devices``: the devices that are known, what is known of one, new ones from datasheet facts, and can they be."""
+"""``iossim devices``: the devices that are known, what is known of one, and new ones from datasheet facts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def register(app: typer.Typer) -> None:
     group.command("show", help="What is known of a device, and from where.")(show_device)
     group.command("derive", help="Describe a GPU that is not at hand, from datasheet facts.")(derive)
     group.command("new", help="Write a commented profile to fill in.")(new_device)
-    group.command("validate", help="Say what cannot be right in profiles.")(validate_devices)
+    group.command("validate", help="Check profiles: find facts that cannot be right.")(validate_devices)
     app.add_typer(group, name="devices")
 
 
@@ -87,7 +87,11 @@ def list_devices(as_json: options.Json = False) -> None:
 
     # A path may be long; what a device is called is read whole.
     shown = [{**row, "also": ", ".join(row["also"])} for row in rows]
-    columns = [Column(key, wraps=key == "from", digits=1 if key == "dram_gbps" else 2) for key in rows[0]]
+    titles = {"architecture": "arch."}
+    columns = [
+        Column(key, titles.get(key, ""), wraps=key in ("also", "from"), digits=1 if key == "dram_gbps" else 2)
+        for key in rows[0]
+    ]
     plain_console().print(records_table("Devices", shown, columns))
 
 
@@ -152,4 +156,6 @@ def validate_devices(profiles: Profiles, as_json: options.Json = False) -> None:
             for problem in problems:
                 typer.echo(f"  {problem}")
     if wrong := [name for name, problems in found.items() if problems]:
-        raise DeviceError(f"{len(wrong)} of {len(found)} profiles cannot be right: {', '.join(wrong)}; correct them")
+        raise DeviceError(
+            f"{len(wrong)} of {len(found)} profiles failed validation: {', '.join(wrong)}; correct them"
+        )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+import textwrap
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -165,12 +166,12 @@ def _print(found: dict[str, Any]) -> None:
             f"GPU: {gpu['name']}, compute capability {gpu['compute_capability']}, driver {gpu['driver_version']}"
         )
     if not found["gpus"]:
-        typer.echo("GPU: nvidia-smi finds none")
-    known = f"{seen['profiles']} devices have a profile"
-    own_profile = (
-        "too" if seen["cpu_profile"] else "not yet: 'iossim profile MODEL --backend onnxruntime_cpu' describes it"
-    )
-    typer.echo(f"{known}, this machine's CPU ('cpu') {own_profile}")
+        typer.echo("GPU: none (nvidia-smi finds no NVIDIA GPU)")
+    typer.echo(f"Device profiles: {seen['profiles']} (see 'iossim devices list')")
+    if not seen["cpu_profile"]:
+        typer.echo(
+            "This machine's CPU has no profile yet; 'iossim profile MODEL --backend onnxruntime_cpu' makes one"
+        )
     typer.echo("\nBackends")
     for row in found["backends"]:
         typer.echo(f"  {row['name']:<16} {'usable' if row['usable'] else row['missing']}")
@@ -187,7 +188,8 @@ def _print(found: dict[str, Any]) -> None:
             typer.echo(f"  {row['name']:<16} {row['group']}, of {row['package']}")
     versions = [f"{name} {version}" for name, version in found["libraries"].items() if version is not None]
     if versions:
-        typer.echo(f"\nLibraries: {', '.join(versions)}")
+        typer.echo("\nLibraries")
+        typer.echo(textwrap.fill(", ".join(versions), 80, initial_indent="  ", subsequent_indent="  "))
     typer.echo("\nFolders")
     for name, folder in found["folders"].items():
         typer.echo(f"  {name:<18} {folder['path']}{'' if folder['exists'] else ' (not there yet)'}")

@@ -38,7 +38,7 @@ OwnPrices = Annotated[
 def register(app: typer.Typer) -> None:
     app.command(
         "explain",
-        help="Say why each stage of a saved schedule is as it is: what holds it up, what it saves, and what the next best "
+        help="Say why each stage of a saved schedule is as it is: what limits it, what it saves, and what the next best "
         "choice would have cost.",
     )(explain)
 
@@ -116,7 +116,10 @@ def explain(
             typer.echo(line)
     if len(shown) < len(ordered):
         rest = sum(one.share for one in ordered[len(shown) :])
-        typer.echo(f"\n{len(ordered) - len(shown)} more stages take {rest:.1%} (--all; --stage N for more about one)")
+        typer.echo(
+            f"\n{len(ordered) - len(shown)} more stages take {rest:.1%} "
+            "(--all shows them; --stage N tells more about one)"
+        )
     if any(one.own or one.next_best for one in shown):
         typer.echo(LEGEND)
 

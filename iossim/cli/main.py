@@ -20,6 +20,7 @@ from iossim.cli.exit_codes import ExitCode
 from iossim.cli.flags import with_flags
 from iossim.cli.interrupt import StopNow, hears_interrupts
 from iossim.cli.options import DEFAULT_REWRITE, help_without_command
+from iossim.cli.progress import tells_of_work
 
 #: The base of the errors of typer's own parser: unknown options, missing arguments, values of the wrong type.
 _ParserError: type[Exception] = typer.BadParameter.__mro__[2]
@@ -40,8 +41,8 @@ def build_app(commands: str = "iossim.cli", purpose: str = _PURPOSE) -> typer.Ty
         add_completion=False,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,  # plain help: it fits 80 columns, and prints brackets as they are
-        epilog="Exit codes: 0 done; 1 what check was asked does not hold; 2 a mistake in the input; 3 interrupted, the best "
-        "schedule so far was printed; 130 interrupted without one.",
+        epilog="Exit codes: 0 done; 1 a check failed; 2 invalid input; 3 interrupted, the best schedule so far was "
+        "printed; 130 interrupted without one.",
         context_settings={"help_option_names": ["-h", "--help"]},
     )
 
@@ -101,7 +102,8 @@ def main(
 def _run(arguments: Sequence[str] | None, command: Any, name: str) -> int:
     try:
         given = None if arguments is None else list(arguments)
-        result = command(args=given, prog_name=name, standalone_mode=False)
+        with tells_of_work():
+            result = command(args=given, prog_name=name, standalone_mode=False)
     except IossimError as error:
         return _fail(with_flags(str(error)))
     except _ParserError as error:

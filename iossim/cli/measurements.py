@@ -112,7 +112,7 @@ def list_measurements(
             records_table(
                 "",
                 [{name: row[name] for name in shown} for row in rows],
-                [Column(name, wraps=name == "measured") for name in shown],
+                [Column(name, shortens=name == "measured") for name in shown],
             )
         )
     elif rows:

@@ -23,7 +23,7 @@ from iossim.cli.outputs import (
 from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
-    from iossim.transforms.microbatching.micro_batching import MicroBatching
+    from iossim.transforms.microbatching.kernels_under_limits import MicroBatching
 
 Model = Annotated[
     str | None, typer.Argument(metavar="[MODEL]", help="A model, as for 'iossim optimize'; or none, and --table.")
@@ -88,6 +88,7 @@ def microbatch(
     from iossim.base.user_files import check_writable
     from iossim.models.load import load
     from iossim.report.micro_batch_words import micro_batch_table, total_words
+    from iossim.transforms.microbatching.convolutions_in_micro_batches import runnable_schedule
 
     if (model is None) == (table is None):
         raise OptionError(
@@ -98,15 +99,28 @@ def microbatch(
     limit = None if workspace is None else size_bytes(workspace, "workspace")
     total = None if total_workspace is None else size_bytes(total_workspace, "total_workspace")
     memory = None if memory_limit is None else size_bytes(memory_limit, "memory_limit")
-    if table is not None and memory is not None:
-        raise OptionError("a table tells of no activations; leave --memory-limit out, or give a MODEL")
     if table is not None:
+        given = {
+            "--device": device is not None,
+            "--dtype": dtype is not None,
+            "--store": store is not None,
+            "--memory-limit": memory is not None,
+            "--engine": engine != "paper",
+            "--cost-model": cost_model != "simulator",
+            "--pass": direction != "forward",
+        }
+        if needless := [name for name, is_given in given.items() if is_given]:
+            raise OptionError(
+                f"a table holds the times of its kernels, and nothing else counts; leave {needless[0]} out, or give a MODEL"
+            )
         found = api.microbatch_table(table, batch=batch, policy=policy, workspace=limit, total_workspace=total)
         title = f"{table.name}, policy {policy}"
     else:
         if device is None and cost_model == "simulator":
             raise OptionError("microbatch needs a device; give --device NAME ('iossim devices list' tells them)")
-        network = load(model, batch=batch, dtype=dtype)
+        # With the gradients as ops of its own where the schedule is written; their kernels are known without.
+        training = out is not None and direction == "training"
+        network = load(model, batch=batch, dtype=dtype, training=training)
         prices = api.cost_model(cost_model, device, network.precision, engine, store)
         with progress_bars(quiet=as_json, unit="kernels") as bars:
             found = api.microbatch(
@@ -131,11 +145,14 @@ def microbatch(
         console.print(micro_batch_table(found))
         console.print(total_words(found), soft_wrap=True)
     if out is not None:
-        write_files(out, _files(found, title, wants_plot(plot)))
+        files = _files(found, title, wants_plot(plot))
+        if model is not None:
+            files["schedule.json"] = runnable_schedule(found, network, prices).save
+        write_files(out, files)
 
 
 def _files(found: MicroBatching, title: str, draws: bool) -> dict[str, Writer]:
-    files = {"microbatch.json": text_file(json.dumps(found.to_json(), indent=1) + "\n")}
+    files: dict[str, Writer] = {"microbatch.json": text_file(json.dumps(found.to_json(), indent=1) + "\n")}
     if draws:
         from iossim.report.figures.micro_batches import front_figure, workspace_figure
 

@@ -96,8 +96,8 @@ def show_model(
     typer.echo(f"{network.name}: {facts['ops']} ops, {facts['units']} units in {facts['blocks']} blocks")
     typer.echo(f"{_count(facts['macs'])} multiply-adds, {_count(facts['parameters'])} parameters")
     typer.echo(
-        f"weights {found.weight_bytes / 2**20:.1f} MiB, activations at least {found.activation_bytes / 2**20:.1f} MiB "
-        "one unit after another"
+        f"weights {found.weight_bytes / 2**20:.1f} MiB; activations at least {found.activation_bytes / 2**20:.1f} MiB, run "
+        "sequentially"
     )
     typer.echo(_worth(found))
     for role in ("inputs", "outputs"):
@@ -112,20 +112,20 @@ def show_model(
     typer.echo(f"units: {_listed(Counter(unit.kind for unit in network.units), _ROWS_SHOWN)}")
     shown = _largest(rows)
     _show("", [row.record(_KINDS_SHOWN) for row in shown], False)
-    typer.echo(f"these are the {len(shown)} largest of {len(rows):,} rows; --all shows every one, and all kinds")
+    typer.echo(f"these are the {len(shown)} largest of {len(rows):,} rows; --all shows all of them, with all kinds")
 
 
 def _worth(found: Summary) -> str:
     """Whether there is anything to run side by side, in a sentence."""
     if found.width < 2:
-        return "a chain: no two units are independent, so that there is nothing to run side by side"
+        return "a chain: no two units are independent, so nothing can run concurrently"
     share = 1 - 1 / found.parallelism
     words = f"up to {found.width} units of a block are independent"
     if share < _LITTLE:
-        return f"{words}, but hardly any arithmetic is off the costliest path: there are only launches to win"
+        return f"{words}, but nearly all arithmetic is on the critical path: only launches can be saved"
     return (
-        f"{words}; {share:.0%} of the arithmetic is off the costliest path, so that side by side is at most "
-        f"{found.parallelism:.2f} times as fast if time goes with arithmetic"
+        f"{words}; {share:.0%} of the arithmetic is off the critical path, so concurrency alone gives at most "
+        f"{found.parallelism:.2f}x where time is proportional to arithmetic"
     )
 
 
@@ -210,5 +210,7 @@ def _show(title: str, rows: list[dict[str, str]] | list[dict[str, object]], as_j
         return
     from iossim.base.tables import Column, records_table
 
-    columns = [Column(key, wraps=key in ("block", "description", "kinds", "title")) for key in rows[0]]
+    columns = [
+        Column(key, wraps=key in ("description", "kinds", "title"), shortens=key == "block") for key in rows[0]
+    ]
     plain_console().print(records_table(title, rows, columns))  # type: ignore[arg-type]

@@ -118,14 +118,15 @@ class PricingOptions(OptionGroup):
 
 
 @dataclass(frozen=True)
-class RewriteOptions(OptionGroup):
-    """By what rules the graph is rewritten, and how far that is searched."""
+class TransformOptions(OptionGroup):
+    """What changes the network for its schedule: the options of :func:`iossim.api.task` of these names."""
 
     rewrite: options.Rewrite = None
     rewrite_search: options.RewriteSearch = "joint"
     alpha: options.Alpha = 1.05
     rewrite_budget: options.RewriteBudget = "200"
     unproved: options.Unproved = False
+    micro_batch: options.MicroBatch = None
 
 
 @dataclass(frozen=True)

@@ -93,7 +93,7 @@ Engine = Annotated[
         "--engine",
         metavar="NAME",
         help="paper: streams with syncs between stages; graph: one CUDA graph; partition: that, each group of a stage on SMs "
-        "of its own.",
+        "of its own (simulated only).",
     ),
 ]
 CostModelName = Annotated[

@@ -132,8 +132,18 @@ def write_files(folder: Path, files: Mapping[str, Writer]) -> None:
     tell_written(write_all(folder, files))
 
 
+#: More files than these are told by their folder.
+_FILES_NAMED = 6
+
+
 def tell_written(paths: Iterable[Path]) -> None:
-    typer.echo(f"wrote {', '.join(map(str, paths))}", err=True)
+    """Say on standard error which files were written; of many in one folder how many there are."""
+    written = list(paths)
+    folders = {path.parent for path in written}
+    if len(written) > _FILES_NAMED and len(folders) == 1:
+        typer.echo(f"wrote {len(written)} files to {folders.pop()}", err=True)
+    else:
+        typer.echo(f"wrote {', '.join(map(str, written))}", err=True)
 
 
 def print_json(document: Any) -> None:

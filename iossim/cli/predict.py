@@ -79,7 +79,7 @@ def predict(
     """Add gpu_time_us, low_us, high_us, algorithm and kernels to a table of operators, or list those of a model.
 
     gpu_time_us is the steady device time of one call among many, without the host's overhead; low_us to high_us is
-    where nine of ten measurements are expected. A column of the table that has one of these names goes on as input_NAME.
+    the 90% interval of measurements. A column of the table that has one of these names goes on as input_NAME.
     The ops of a model are those of the graph that is scheduled (constants and batch norms folded, identities and dead ops
     gone), by the names that its file has for them; with --units they are fused into schedule units.
     """
@@ -153,12 +153,10 @@ def _show(table: NetworkTable, whole: bool) -> None:
     if len(rows) > _ROWS_READ and not whole:
         rows.sort(key=lambda row: -row.prediction.gpu_time_us)  # of equals, the first in the model
         rows, others = rows[:_ROWS_SHOWN], rows[_ROWS_SHOWN:]
-        title += f", the {_ROWS_SHOWN} that take longest"
+        title += f", the {_ROWS_SHOWN} slowest (--all lists all)"
         others_us = sum(row.prediction.gpu_time_us for row in others)
         others_share = sum(row.share for row in others)
-        rest = [
-            {"name": f"{len(others)} more (--all)", "gpu_time_us": others_us, "share_percent": 100 * others_share}
-        ]
+        rest = [{"name": f"{len(others)} more", "gpu_time_us": others_us, "share_percent": 100 * others_share}]
     shown: list[dict[str, Cell]] = [
         {
             "name": row.name,
@@ -180,10 +178,10 @@ def _show(table: NetworkTable, whole: bool) -> None:
         "high_us": interval.high_us,
         "share_percent": 100.0,
     }
-    long = ("name", "kind", "output_shape", "algorithm")
-    columns = [Column(key, digits=1, wraps=key in long) for key in shown[0]] if shown else []
+    long = ("name", "output_shape", "algorithm")
+    columns = [Column(key, digits=1, shortens=key in long) for key in shown[0]] if shown else []
     console = plain_console()
     console.print(records_table(title, [*shown, *rest, total], columns))
     names = [row.name for row in table.rows if row.remark]
-    notes = [f"Priced as memory traffic are: {', '.join(names)}."] if names else []
+    notes = [f"Priced by their memory traffic alone: {', '.join(names)}."] if names else []
     print_notes(console, [*network.remarks, *notes])

@@ -1,17 +1,101 @@
-"""Progress bars on standard error: one for each piece of work, gone when all is done; nothing where nobody looks."""
+"""Progress bars on standard error, one for each piece of work, gone when all is done; none without a terminal.
+
+While a command shows no bar of its own, one that pulses shows that it is at work, until it prints its first words.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from threading import RLock, Timer
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars
 
     from iossim.search.measured.search import MeasuredProgress
     from iossim.search.scheduler import Progress
+
+#: How long a command shows nothing before a bar tells that it is at work.
+SILENCE_S = 1.0
+
+
+@contextmanager
+def tells_of_work() -> Iterator[None]:
+    """Show a bar that pulses whenever nothing was shown for a second, until something is printed to standard output."""
+    if sys.stdout is None or not sys.stderr.isatty():
+        yield
+        return
+    work, printed_to = _Work(), sys.stdout
+    _at_work.append(work)
+    sys.stdout = _FirstWrite(printed_to, work.end)
+    work.wait()
+    try:
+        yield
+    finally:
+        work.end()
+        sys.stdout = printed_to
+        _at_work.remove(work)
+
+
+class _Work:
+    """What a command does while it shows no bar of its own. A timer's thread shows the bar, so that both take a lock."""
+
+    def __init__(self) -> None:
+        self._lock = RLock()
+        self._timer: Timer | None = None
+        self._bars: Bars | None = None
+        self._ended = False
+
+    def wait(self) -> None:
+        """Show the bar when a second has passed."""
+        with self._lock:
+            if not self._ended:
+                self._timer = Timer(SILENCE_S, self._show)
+                self._timer.daemon = True
+                self._timer.start()
+
+    def pause(self) -> None:
+        """Show nothing until there is something to wait for again."""
+        with self._lock:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+            if self._bars is not None:
+                self._bars.stop()
+                self._bars = None
+
+    def end(self) -> None:
+        with self._lock:
+            self._ended = True
+            self.pause()
+
+    def _show(self) -> None:
+        with self._lock:
+            if self._timer is not None and self._bars is None:  # it was not paused meanwhile, nor paused and resumed
+                self._bars = _new_bars("working", counted=False)
+                self._bars.add_task("", total=None)
+                self._bars.start()
+
+
+class _FirstWrite:
+    """Standard output that tells of what is written first, before it is."""
+
+    def __init__(self, stream: Any, tell: Callable[[], None]) -> None:
+        self._stream, self._tell = stream, tell
+
+    def write(self, text: str) -> int:
+        self._tell()
+        written: int = self._stream.write(text)
+        return written
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+#: The commands that run: one, or one that another runs.
+_at_work: list[_Work] = []
 
 
 @contextmanager
@@ -45,10 +129,19 @@ def measuring_bar(quiet: bool) -> Iterator[MeasuredProgress]:
 
 @contextmanager
 def _bars(quiet: bool, behind: str, before: str = "", tells_rest: bool = False) -> Iterator[Bars | None]:
-    """Bars with words before and behind them; None where nobody looks."""
+    """Bars with words before and behind them; None where standard error is no terminal."""
     if quiet or not sys.stderr.isatty():
         yield None
         return
+    for work in _at_work:
+        work.pause()
+    with _new_bars(before, behind=behind, tells_rest=tells_rest) as bars:
+        yield bars
+    for work in _at_work:
+        work.wait()
+
+
+def _new_bars(before: str, behind: str = "", counted: bool = True, tells_rest: bool = False) -> Bars:
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -60,8 +153,7 @@ def _bars(quiet: bool, behind: str, before: str = "", tells_rest: bool = False) 
         TimeRemainingColumn,
     )
 
-    columns = [BarColumn(), MofNCompleteColumn(), TextColumn(behind), TimeElapsedColumn()]
-    columns = [*([SpinnerColumn(), TextColumn(before)] if before else []), *columns]
+    columns = [SpinnerColumn(), TextColumn(before)] if before else []
+    columns += [BarColumn(), *([MofNCompleteColumn(), TextColumn(behind)] if counted else []), TimeElapsedColumn()]
     columns += [TextColumn("left"), TimeRemainingColumn()] if tells_rest else []
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
-        yield bars
+    return Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=counted)

@@ -36,7 +36,8 @@ def verify_rules(
 ) -> None:
     """The verdict on each rule: proved from axioms, refuted by a counterexample, or unknown, each with its reason.
 
-    Conditions are those that a rule lacks: it is proved where they hold. Verdicts are kept until rule, axioms or prover change.
+    Conditions are those that a rule lacks: it is proved where they hold. Verdicts are kept until rule, axioms or
+    prover change; the seconds that JSON tells are those of the run that found the verdict.
     """
     from iossim.base.cores import usable_cores
     from iossim.base.user_files import check_file, write_atomically
@@ -64,11 +65,13 @@ def verify_rules(
         Column("index"),
         Column("name"),
         Column("verdict"),
-        Column("conditions", "if besides", wraps=True),
+        Column("conditions", "provided that", wraps=True),
         Column("reason", wraps=True),
-        Column("seconds", "seconds", digits=1),
     ]
-    shown = [{**row, "conditions": " and ".join(row["conditions"]), "reason": row["reason"]} for row in rows]
+    shown = [
+        {**row, "conditions": " and ".join(row["conditions"]) or None, "reason": row["reason"] or None}
+        for row in rows
+    ]
     plain_console().print(records_table(f"Rules of {rules}", shown, columns))
     verdicts = [row["verdict"] for row in rows]
     counts = [f"{verdicts.count(verdict)} {verdict}" for verdict in ("proved", "refuted", "unknown")]

@@ -72,7 +72,7 @@ def run(
     from iossim.base.user_files import check_file, write_atomically
     from iossim.execution.backend import backend_from
     from iossim.execution.engine import Engine
-    from iossim.execution.measured_run import output_error, plan_for
+    from iossim.execution.measured_run import for_backend, output_error, plan_for
     from iossim.execution.memory import memory_lower_bound_bytes
     from iossim.execution.plan_json import plan_to_json
     from iossim.ir.types import Precision
@@ -88,6 +88,8 @@ def run(
     chosen = Engine.named(engine or saved.engine or Engine.PAPER)
     defaults = {"device": device} if device and backend.partition(":")[0] == "simulator" else {}
     runner = backend_from(backend, Precision.named(saved.precision), chosen, **defaults)
+    saved, foreign = for_backend(saved, network, runner)
+    remarks = [*network.remarks, *([foreign] if foreign else [])]
     schedules = {name: plain_schedule(network, name) for name in plain}
     schedules[saved.scheduler if saved.scheduler not in schedules else f"{saved.scheduler} (saved)"] = saved
     with progress_bars(quiet=as_json, unit="rounds") as start:
@@ -110,10 +112,10 @@ def run(
     }
     if as_json:
         document = _to_json(saved, runner, rows, by_stage, error, memory)
-        print_json({**document, "remarks": network.remarks})
+        print_json({**document, "remarks": remarks})
         return
     _print(saved, runner, rows, by_stage, error, memory)
-    for remark in network.remarks:
+    for remark in remarks:
         typer.echo(f"note: {remark}")
 
 
@@ -168,6 +170,7 @@ def _print(
     error: float | None,
     memory: dict[str, int],
 ) -> None:
+    from iossim.base.memory_size import size_text
     from iossim.report.measured_runs import disturbance, measured_table, median_stage_error_percent, stage_table
 
     console = plain_console()
@@ -181,16 +184,13 @@ def _print(
         console.print()
         console.print(stage_table(by_stage))
         if (median := median_stage_error_percent(by_stage)) is not None:
-            console.print(f"median error of the predicted stages: {median:.1f}%")
+            console.print(f"Median error of the predicted stage times: {median:.1f}%")
     if error is not None:
         said = (
             "are not finite, and NumPy's are"
             if isinf(error)
             else f"differ from NumPy's by {error:.1e} of the largest value"
         )
-        console.print(f"outputs {said}")
-    mib = {name: size / 2**20 for name, size in memory.items()}
-    console.print(
-        f"activations take {mib['arena_bytes']:.2f} MiB (no plan less than {mib['lower_bound_bytes']:.2f}; "
-        f"without sharing {mib['unshared_bytes']:.2f})",
-    )
+        console.print(f"Outputs {said}")
+    arena, least, unshared = map(size_text, memory.values())
+    console.print(f"Activations take {arena} (lower bound {least}; without sharing memory {unshared})")

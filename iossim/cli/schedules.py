@@ -83,8 +83,8 @@ def import_schedule(
             fitted = isinstance(prices, DeviceCostModel) and is_in_sample(
                 prices.profile, network.name, priced.scheduler
             )
-            kind = ", in-sample: the device was fitted to this figure" if fitted else ""
-            console.print(f"published {where}: {published_us / 1e3:.2f} ms; this is {error:+.1%}{kind}")
+            kind = " (in-sample: the device profile was fitted to this figure)" if fitted else ""
+            console.print(f"Published {where}: {published_us / 1e3:.2f} ms; error {error:+.1%}{kind}")
     if outputs.out is not None:
         write_files(outputs.out, outputs.files(network, priced, prices))
 

@@ -92,14 +92,14 @@ def _print(saved: Schedule, priced: Schedule, execution: Execution | None) -> No
     console.print(schedule_table(priced))
     ratio = priced.latency_us / saved.latency_us if saved.latency_us else 1.0
     console.print(
-        f"{priced.latency_us / 1e3:.3f} ms on {priced.device}, {saved.latency_us / 1e3:.3f} ms on {saved.device} "
-        f"where it was found ({ratio:.2f}x)",
+        f"{priced.latency_us / 1e3:.3f} ms on {priced.device}; {saved.latency_us / 1e3:.3f} ms on {saved.device}, which it was "
+        f"found for ({ratio:.2f}x)",
     )
     if execution is not None:
         off = f" ({execution.latency_us / priced.latency_us - 1:+.1%})" if priced.latency_us else ""
         console.print(
-            f"block by block: {execution.latency_us / 1e3:.3f} ms{off}; on average "
-            f"{execution.mean_active_warps:,.0f} active warps; in use: issue {execution.mean_issue:.0%}, "
+            f"Event-driven simulator: {execution.latency_us / 1e3:.3f} ms{off}. Mean active warps: "
+            f"{execution.mean_active_warps:,.0f}. Mean utilisation: issue {execution.mean_issue:.0%}, "
             f"L2 {execution.mean_l2:.0%}, DRAM {execution.mean_dram:.0%}, power {execution.mean_power:.0%}",
         )
 

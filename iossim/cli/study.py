@@ -86,9 +86,11 @@ def _axes_in_words(scenario: Scenario) -> Iterator[str]:
 
 
 def _sentences(scenario: Scenario) -> Iterator[str]:
+    from iossim.study.question_words import in_words
+
     for title, texts in (
-        ("asks", scenario.questions),
-        ("constraints", scenario.constraints),
+        ("asks", list(map(in_words, scenario.questions))),
+        ("constraints", list(map(in_words, scenario.constraints))),
         ("prices schedules across", scenario.cross_evaluate),
         ("measures besides", scenario.measures),
         ("published", [f"{each.says} ({each.source})" for each in scenario.published]),

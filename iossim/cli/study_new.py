@@ -22,7 +22,11 @@ BatchSizes = Annotated[str | None, typer.Option("--batch-sizes", metavar="1,8", 
 Schedulers = Annotated[str | None, typer.Option("--schedulers", metavar="A,B", help="What makes the schedules.")]
 Questions = Annotated[
     list[str] | None,
-    typer.Option("--question", metavar="TEXT", help="As 'smallest device with latency_ms <= 5'; may be repeated."),
+    typer.Option(
+        "--question",
+        metavar="MAPPING",
+        help="As a scenario has it: '{best: scheduler, for_each: [model]}'; may be repeated.",
+    ),
 ]
 NewFile = Annotated[
     Path | None, typer.Option("--out", "-o", metavar="FILE", help="The file to write; by default NAME.yaml here.")
@@ -61,7 +65,7 @@ def new_study(
         devices=_split(asked(devices, "Devices (see 'iossim devices list'), with commas between", "v100-sxm2,t4")),
         batch_sizes=_numbers(asked(batch_sizes, "Batch sizes", "1,8,32")),
         schedulers=_split(asked(schedulers, "Schedulers", "sequential,ios-both")),
-        questions=question or [asked(None, "Question", "fastest scheduler for each model and device")],
+        questions=question or [asked(None, "Question", "{best: scheduler, for_each: [model, device]}")],
     )
     scenario = write_new_scenario(wishes, path, schema("scenario"), replace=force)
     typer.echo(

@@ -74,4 +74,7 @@ def _write_pictures(folder: Path, drawn: list[Figure], kind: PictureFormat) -> N
     write_files(folder, files)
     cut = [figure.name for figure in drawn if sum(1 for _ in figure.slices()) > MOST_SLICES]
     if cut:
-        typer.echo(f"of {', '.join(cut)} the first {MOST_SLICES} choices alone; the report saves others", err=True)
+        typer.echo(
+            f"of {', '.join(cut)} only the first {MOST_SLICES} choices are drawn; the page of the report has all of them",
+            err=True,
+        )

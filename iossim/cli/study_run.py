@@ -146,8 +146,8 @@ def _summary(found: StudyRun) -> dict[str, object]:
 def _print(found: StudyRun) -> None:
     """The answers, then the rows, then what was written."""
     from iossim.base.tables import Column, records_table
-    from iossim.report.study.axes import fixed_in_words, in_sample_in_words
-    from iossim.study.scenario import AXES
+    from iossim.report.study.layout import fixed_in_words, in_sample_in_words
+    from iossim.study.axes import AXES
 
     results = found.results
     console = plain_console()

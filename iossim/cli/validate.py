@@ -41,7 +41,7 @@ Data = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    app.command("validate", help="Judge predictions by measurements of your own.")(validate)
+    app.command("validate", help="Compare predictions with your own measurements.")(validate)
 
 
 def validate(

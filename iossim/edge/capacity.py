@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, zip_longest
+from typing import NamedTuple
 
 from iossim.base.errors import PlanError
-from iossim.edge.placement import Where
-from iossim.edge.plan import Plan, Slice, Step, Work, unit_work
+from iossim.edge.placement import MemoryKind
+from iossim.edge.plan import EdgePlan, OperatorStep, OutputSlice, Work, unit_work
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,29 +17,26 @@ class Held:
     """A run of bytes of a memory that is in use."""
 
     what: str
-    memory: Where
+    memory: MemoryKind
     address: int
     bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Use:
+class Use(NamedTuple):
     """Bytes in use during a slice of a step; ``private_bytes`` of the unit that holds most.
 
     ``external_bytes`` are feature maps, and parameters of the running operator that no memory on the chip holds whole.
     """
 
-    step: int
-    slice: int
     private_bytes: int
     shared_bytes: int
     external_bytes: int
 
 
-def held(plan: Plan, index: int, part: Slice) -> list[Held]:
+def held(plan: EdgePlan, index: int, part: OutputSlice) -> list[Held]:
     """What lies in the shared and in the external memory while a slice of a step runs."""
     types = plan.network.graph.types
-    found = [Held(name, Where.EXTERNAL, address, types[name].bytes) for name, address in plan.parameters.items()]
+    found = [Held(name, MemoryKind.EXTERNAL, address, types[name].bytes) for name, address in plan.parameters.items()]
     found += [
         Held(each.value, each.memory, each.address, each.bytes)
         for each in plan.buffers.values()
@@ -47,11 +45,11 @@ def held(plan: Plan, index: int, part: Slice) -> list[Held]:
     return found + _for_a_while(plan, index, part)
 
 
-def check(plan: Plan) -> None:
+def check(plan: EdgePlan) -> None:
     """Raise PlanError where a memory would hold too much, or two things at one place, at any instant."""
     sizes = {
-        Where.SHARED: plan.device.shared.bytes.value,
-        Where.EXTERNAL: plan.device.external.bytes.value,
+        MemoryKind.SHARED: plan.device.shared.bytes.value,
+        MemoryKind.EXTERNAL: plan.device.external.bytes.value,
     }
     known: set[object] = set()
     for stage in range(len(plan.stages)):
@@ -60,15 +58,20 @@ def check(plan: Plan) -> None:
         for part in step.slices:
             things = held(plan, index, part)
             for memory, size in sizes.items():
-                _apart(step, memory, sorted((each for each in things if each.memory is memory), key=_address), size)
-            same = (step.operator.signature, part.partition)  # a partition says for how many units
+                _apart(
+                    step,
+                    memory,
+                    sorted((each for each in things if each.memory is memory), key=lambda each: each.address),
+                    size,
+                )
+            same = (step.operator.signature, step.is_cut, part.partition)  # a partition says for how many units
             if same not in known:
                 known.add(same)
                 for works in _distinct_works(plan, step, part):
                     _private(plan, step, works)
 
 
-def _side_by_side(plan: Plan, stage: int) -> None:
+def _side_by_side(plan: EdgePlan, stage: int) -> None:
     """Of lanes beside each other: units of their own, what they read made before, and what is staged for each by itself."""
     lanes = sorted(plan.stages[stage], key=lambda lane: lane.first_unit)
     end = 0
@@ -97,22 +100,18 @@ def _side_by_side(plan: Plan, stage: int) -> None:
         reach[owner] = max(reach.get(owner, 0), until)
 
 
-def _for_a_while(plan: Plan, index: int, part: Slice) -> list[Held]:
+def _for_a_while(plan: EdgePlan, index: int, part: OutputSlice) -> list[Held]:
     """What a slice of a step has in the shared memory while it runs."""
     operator, types = plan.steps[index].operator, plan.network.graph.types
     staged = (*part.inputs, *([part.output] if part.output else []))
-    found = [Held(f"{each.value} (staged)", Where.SHARED, each.address, each.bytes) for each in staged]
+    found = [Held(f"{each.value} (staged)", MemoryKind.SHARED, each.address, each.bytes) for each in staged]
     if part.parameters_at is not None:
         size = sum(types[name].bytes for name in operator.parameters)
-        found.append(Held(f"parameters of {operator.name}", Where.SHARED, part.parameters_at, size))
+        found.append(Held(f"parameters of {operator.name}", MemoryKind.SHARED, part.parameters_at, size))
     return found
 
 
-def _address(one: Held) -> int:
-    return one.address
-
-
-def _apart(step: Step, memory: Where, things: Sequence[Held], size: int) -> None:
+def _apart(step: OperatorStep, memory: MemoryKind, things: Sequence[Held], size: int) -> None:
     for one, other in pairwise(things):
         if one.address + one.bytes > other.address:
             raise PlanError(
@@ -124,7 +123,7 @@ def _apart(step: Step, memory: Where, things: Sequence[Held], size: int) -> None
         )
 
 
-def _distinct_works(plan: Plan, step: Step, part: Slice) -> Iterator[Sequence[Work]]:
+def _distinct_works(plan: EdgePlan, step: OperatorStep, part: OutputSlice) -> Iterator[Sequence[Work]]:
     """The work of units until every shape of box is in one: boxes of the same shape hold equally many parameters."""
     seen: set[object] = set()
     quantum = step.operator.channel_quantum or 1
@@ -136,42 +135,35 @@ def _distinct_works(plan: Plan, step: Step, part: Slice) -> Iterator[Sequence[Wo
             yield unit_work(plan, step, part, unit)
 
 
-def _private(plan: Plan, step: Step, works: Sequence[Work]) -> None:
-    """Each chunk by itself, and beside the next one, which comes meanwhile."""
+def _private(plan: EdgePlan, step: OperatorStep, works: Sequence[Work]) -> None:
+    """A unit's private memory holds the parameters of each chunk, and beside them those of the next that come meanwhile."""
     size = plan.device.private_bytes.value
-    for one, other in zip(works, (*works[1:], None), strict=True):
-        meanwhile = other if other is not None and other.ahead else None
-        spans = sorted(
-            (each.private_address, each.private_bytes)
-            for each in (one, meanwhile)
-            if each is not None and each.by_dma
+    for one, other in zip_longest(works, works[1:]):
+        held = (
+            [one] if other is None or not other.ahead else sorted((one, other), key=lambda each: each.private_address)
         )
-        if any(start + length > size for start, length in spans):
+        if any(each.private_address + each.private_bytes > size for each in held):
             raise PlanError(
                 f"operator {step.operator.name!r}: parameters exceed the {size:,} bytes of a private memory"
             )
-        if len(spans) == 2 and spans[0][0] + spans[0][1] > spans[1][0]:
+        if len(held) == 2 and held[0].private_address + held[0].private_bytes > held[1].private_address:
             raise PlanError(f"operator {step.operator.name!r}: two chunks overlap in a private memory")
 
 
-def uses(plan: Plan) -> list[Use]:
-    """What is in use, slice by slice."""
-    found = []
-    for index, step in enumerate(plan.steps):
-        for place, part in enumerate(step.slices):
-            things = held(plan, index, part)
-            works = unit_work(plan, step, part, 0)
-            parameters = sum(plan.network.graph.types[name].bytes for name in step.operator.parameters)
-            largest = max((work.chunk.parameter_bytes for work in works), default=0)
-            is_outside = part.parameters_at is None and largest > plan.device.private_bytes.value
-            maps = sum(each.bytes for each in things if each.memory is Where.EXTERNAL and each.what in plan.buffers)
-            found.append(
-                Use(
-                    index,
-                    place,
-                    max((work.private_bytes for work in works), default=0),
-                    sum(each.bytes for each in things if each.memory is Where.SHARED),
-                    maps + (parameters if is_outside else 0),
-                )
-            )
-    return found
+def uses(plan: EdgePlan, index: int) -> list[Use]:
+    """What is in use during each slice of a step."""
+    return [_use(plan, index, part) for part in plan.steps[index].slices]
+
+
+def _use(plan: EdgePlan, index: int, part: OutputSlice) -> Use:
+    step, things = plan.steps[index], held(plan, index, part)
+    works = unit_work(plan, step, part, 0)
+    largest = max((work.chunk.parameter_bytes for work in works), default=0)
+    is_outside = part.parameters_at is None and largest > plan.device.private_bytes.value
+    parameters = step.operator.parameters if is_outside else ()
+    maps = sum(each.bytes for each in things if each.memory is MemoryKind.EXTERNAL and each.what in plan.buffers)
+    return Use(
+        max((work.private_bytes for work in works), default=0),
+        sum(each.bytes for each in things if each.memory is MemoryKind.SHARED),
+        maps + sum(plan.network.graph.types[name].bytes for name in parameters),
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -14,18 +14,16 @@ from iossim.edge.distribution import (
     NOTHING,
     Boxes,
     Distribution,
-    Exchange,
     Price,
     Pricer,
     distribute,
-    hidden_us,
+    waited_us,
 )
 from iossim.edge.operators import Operator
-from iossim.edge.optimize import Share, SplitSearch, plan
-from iossim.edge.plan import Plan, Slice, Step, Variant, unit_work
+from iossim.edge.optimize import DeviceShare, SplitSearch, plan
+from iossim.edge.plan import EdgePlan, OperatorStep, OutputSlice, Variant, unit_work
 from iossim.edge.pricing import slice_us
 from iossim.edge.simulator.events import simulate
-from iossim.edge.simulator.messages import collective_us
 from iossim.edge.splitting import Partition
 from iossim.execution.box import Box
 from iossim.hardware.edge import EdgeDevice, Link
@@ -51,7 +49,7 @@ class _Timed:
     """A distribution event by event; ``gather_us`` is waited for at the end."""
 
     distribution: Distribution
-    plans: tuple[Plan, ...]
+    plans: tuple[EdgePlan, ...]
     rows: tuple[DistributedRow, ...]
     gather_us: float
 
@@ -66,7 +64,7 @@ class Distributed:
     ``by_mode_us`` has the latency of each mode that was tried by itself."""
 
     distribution: Distribution
-    plans: tuple[Plan, ...]
+    plans: tuple[EdgePlan, ...]
     device: EdgeDevice
     link: str
     sync: str
@@ -149,7 +147,7 @@ def distributed(
     timed = {}
     for each, found in candidates.items():
         if found not in known:
-            known[found] = _timed(found, device, joined, policy)
+            known[found] = _timed(found, device, policy)
         timed[each] = known[found]
     best = min(timed.values(), key=lambda one: one.latency_us)
     by_mode_us = {each: one.latency_us for each, one in timed.items() if each != "mix"}
@@ -184,15 +182,15 @@ def link_of(device: EdgeDevice, name: str | None) -> tuple[str, Link]:
 def _pricer(network: Network, device: EdgeDevice, devices: int, policy: str) -> Pricer:
     """What the slowest device takes for its box, in closed form: where each holds its part of every feature map, and no more."""
     held = {value: 1 / devices for unit in network.units for value in unit.outputs}
-    placed = plan(network, device, Variant.FULL, policy, Share(held=held))
+    placed = plan(network, device, Variant.FULL, policy, DeviceShare(held=held))
     search, units = SplitSearch(policy), device.units.value
 
-    def box_price(operator: Operator, step: Step, space: Box) -> Price:
+    def box_price(operator: Operator, step: OperatorStep, space: Box) -> Price:
         def price_us(partition: Partition) -> float:
-            return slice_us(placed, step, Slice(partition))
+            return slice_us(placed, step, OutputSlice(partition))
 
         partition = search.split(placed, operator, space, units, price_us)
-        return Price(price_us(partition), max(1, len(unit_work(placed, step, Slice(partition), 0))))
+        return Price(price_us(partition), max(1, len(unit_work(placed, step, OutputSlice(partition), 0))))
 
     def price(operator: Operator, boxes: Boxes) -> Price:
         step = placed.steps[operator.index]
@@ -203,19 +201,14 @@ def _pricer(network: Network, device: EdgeDevice, devices: int, policy: str) -> 
     return price
 
 
-def _timed(found: Distribution, device: EdgeDevice, link: Link, policy: str) -> _Timed:
+def _timed(found: Distribution, device: EdgeDevice, policy: str) -> _Timed:
     shares = [found.share(each) for each in range(found.devices)]
     plans = [plan(found.network, device, Variant.FULL, policy, each) for each in shares]
     times = [simulate(each).steps for each in plans]
     types = found.network.graph.types
-
-    def sent_us(exchanges: Sequence[Exchange]) -> float:
-        return sum(max(collective_us(one.collective, types[one.value].dtype.bytes, link)) for one in exchanges)
-
     rows: list[DistributedRow] = []
     made, before = NOTHING
     for index, step in enumerate(found.steps):
-        exchange_us = sent_us(step.exchanges)
         price = step.price._replace(us=max(steps[index][1] - steps[index][0] for steps in times))
         rows.append(
             DistributedRow(
@@ -223,11 +216,10 @@ def _timed(found: Distribution, device: EdgeDevice, link: Link, policy: str) -> 
                 step.operator.kind,
                 str(step.mode),
                 sum(one.collective.elements * types[one.value].dtype.bytes for one in step.exchanges),
-                exchange_us,
-                max(0.0, exchange_us - hidden_us(step.exchanges, made, before)),
+                step.exchange_us,
+                waited_us(step.exchanges, made, before),
                 price.us,
             )
         )
         made, before = step.operator.outputs, price
-    gather_us = max(0.0, sent_us(found.gathers) - hidden_us(found.gathers, made, before))
-    return _Timed(found, tuple(plans), tuple(rows), gather_us)
+    return _Timed(found, tuple(plans), tuple(rows), waited_us(found.gathers, made, before))

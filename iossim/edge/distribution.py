@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from iossim.edge.collectives import Collective, Synchronisation
 from iossim.edge.operators import Operator, operators
-from iossim.edge.optimize import Share
+from iossim.edge.optimize import DeviceShare
 from iossim.execution.box import Box
 from iossim.hardware.edge import Link
 from iossim.ir.network import Network
@@ -96,18 +96,12 @@ class DistributedStep:
 NOTHING: tuple[tuple[str, ...], Price] = ((), Price(0.0))
 
 
-def hidden_us(exchanges: Sequence[Exchange], made: Sequence[str], before: Price) -> float:
-    """How much of the exchanges before an operator the one before it can cover, which made the values ``made``.
-
-    Of what was made earlier all that it computes; of its own outputs what it computes behind that which is sent.
-    """
-    share = max((each.share_sent for each in exchanges if each.value in made), default=None)
-    return before.us if share is None else before.us * (1 - share) / before.passes
-
-
 def waited_us(exchanges: Sequence[Exchange], made: Sequence[str], before: Price) -> float:
-    """What of the exchanges before an operator it waits for."""
-    return max(0.0, sum(each.us for each in exchanges) - hidden_us(exchanges, made, before)) if exchanges else 0.0
+    """How long an operator waits for the exchanges before it. The operator before it, which made the values ``made``, covers
+    a part: all that it computes where older values are sent, and else what it computes behind the part that is sent."""
+    share = max((each.share_sent for each in exchanges if each.value in made), default=None)
+    covered_us = before.us if share is None else before.us * (1 - share) / before.passes
+    return max(0.0, sum(each.us for each in exchanges) - covered_us)
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,7 +137,7 @@ class Distribution:
         """Operator after operator: what it reads is sent as soon as it is made, then all devices compute."""
         return self.compute_us + sum(self.waited_us)
 
-    def share(self, device: int) -> Share:
+    def share(self, device: int) -> DeviceShare:
         """What one of the devices does and holds: of a value, the most that it ever has."""
         graph = self.network.graph
         held: dict[str, float] = {}
@@ -153,7 +147,7 @@ class Distribution:
             for value, box in boxes.items():
                 part = math.prod(box.shape) / math.prod(graph.types[value].shape)
                 held[value] = min(1.0, max(held.get(value, 0.0), part))
-        return Share({step.operator.index: step.boxes[device] for step in self.steps}, held)
+        return DeviceShare({step.operator.index: step.boxes[device] for step in self.steps}, held)
 
     @property
     def sent_bytes(self) -> int:
@@ -363,7 +357,7 @@ class _Search:
         goes_round = wanted == whole or collective == self.way.all_gather(held.parts)
         after = whole if goes_round else tuple(map(_together, held.boxes, wanted))
         item_bytes = self.network.graph.types[held.value].dtype.bytes
-        us = collective.rounds_us(item_bytes, self.link.latency_us.value, self.link.bandwidth_gbps.value * 1e3)
+        us = collective.us(item_bytes, self.link)
         return Exchange(held.value, collective, after, us, collective.share_sent(held.parts))
 
 

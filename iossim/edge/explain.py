@@ -11,9 +11,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from iossim.base.errors import OptionError, did_you_mean
-from iossim.edge.linking import Link
+from iossim.edge.linking import LinkedMap
 from iossim.edge.optimize import SplitSearch
-from iossim.edge.plan import Plan, Slice, Step, Variant, unit_work
+from iossim.edge.plan import EdgePlan, OperatorStep, OutputSlice, Variant, unit_work
 from iossim.edge.planned import Dataflow
 from iossim.edge.pricing import slice_us
 from iossim.edge.simulator.events import simulate
@@ -189,43 +189,43 @@ def _own_us(times_us: tuple[float, float]) -> float:
     return end_us - start_us
 
 
-def _values(step: Step) -> tuple[str, ...]:
+def _values(step: OperatorStep) -> tuple[str, ...]:
     return (*step.operator.inputs, *step.operator.outputs)
 
 
-def _places(plan: Plan) -> Callable[[str], object]:
+def _places(plan: EdgePlan) -> Callable[[str], object]:
     return lambda value: (plan.buffers[value].memory, plan.buffers[value].layout)
 
 
-def _linked(links: Mapping[str, Link], step: Step, form: str) -> Linked | None:
+def _linked(links: Mapping[str, LinkedMap], step: OperatorStep, form: str) -> Linked | None:
     link = next((links[value] for value in step.operator.outputs if value in links), None)
     return None if link is None else Linked(form, link.readers, link.bytes, link.unlinked_bytes)
 
 
-def _writers(plan: Plan, links: Mapping[str, Link], step: Step) -> tuple[str, ...]:
+def _writers(plan: EdgePlan, links: Mapping[str, LinkedMap], step: OperatorStep) -> tuple[str, ...]:
     """The operators that write what this one reads in another order than they make it, for it among others."""
     makers = {value: unit.name for unit in plan.network.units for value in unit.outputs}
     return tuple(makers[value] for value in step.operator.inputs if value in links)
 
 
-def _splits(plan: Plan, step: Step, is_searched: bool) -> tuple[float, tuple[OtherSplit, ...]]:
+def _splits(plan: EdgePlan, step: OperatorStep, is_searched: bool) -> tuple[float, tuple[OtherSplit, ...]]:
     """What a step's own split is priced at, and each axis by itself, and the best of all grids if that is searched."""
     own_us = sum(slice_us(plan, step, part) for part in step.slices)
     operator, units = step.operator, plan.device.units.value
     if step.whole or not operator.axes:
         return own_us, ()
 
-    def priced_us(split: Callable[[Slice], Partition]) -> float:
+    def priced_us(split: Callable[[OutputSlice], Partition]) -> float:
         return sum(slice_us(plan, step, replace(part, partition=split(part))) for part in step.slices)
 
-    def along(axis: int) -> Callable[[Slice], Partition]:
-        def split(part: Slice) -> Partition:
+    def along(axis: int) -> Callable[[OutputSlice], Partition]:
+        def split(part: OutputSlice) -> Partition:
             space: Box = part.partition.space
             return Grid(space, units, (axis,), (min(units, space.shape[axis]),))
 
         return split
 
-    def best(part: Slice) -> Partition:
+    def best(part: OutputSlice) -> Partition:
         return SplitSearch("exhaustive").split(
             plan,
             operator,

@@ -144,7 +144,7 @@ def wanted(order: Order, shape: tuple[int, ...], item_bytes: int, cache_bytes: i
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class LinkedMap:
     """An edge whose value is written as its reader reads it. ``bytes`` that its readers move with it, and without."""
 
     value: str

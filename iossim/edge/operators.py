@@ -53,7 +53,7 @@ class Demand:
 
 
 @dataclass(frozen=True)
-class Part:
+class ParameterPart:
     """Of the parameters of a convolution or matrix product: input channels and, of windows, rows and columns.
 
     Products with a part are partial sums of the output.
@@ -213,7 +213,7 @@ def _trace(operator: Operator, box: Box) -> Demand | None:
     return Demand(box, tuple(ordered), tuple(reads), parameters, multiply_adds, other)
 
 
-def with_part(operator: Operator, demand: Demand, part: Part) -> Demand:
+def with_part(operator: Operator, demand: Demand, part: ParameterPart) -> Demand:
     """The same box from a part of the parameters: a partial sum. What is behind the anchor is no part of it."""
     anchor = operator.anchor
     assert anchor is not None
@@ -249,7 +249,7 @@ def part_sizes(whole: Piece) -> tuple[int, int, int]:
     return read.shape[0 if isinstance(op, Gemm) and op.trans_a else -1], 1, 1
 
 
-def partial_piece(whole: Piece, part: Part, x: TensorType) -> Piece:
+def partial_piece(whole: Piece, part: ParameterPart, x: TensorType) -> Piece:
     """The product of a piece with a part of its parameters, without its bias."""
     op, (read, weight, *_) = whole.op, whole.inputs
     (first, channels), (row, rows), (column, columns) = part.channels, part.rows, part.columns

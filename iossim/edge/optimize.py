@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import ceil, prod
 from operator import itemgetter
 
 from iossim.base.errors import DeviceError, OptionError, did_you_mean
-from iossim.edge.linking import AS_MADE, Layout, Link, visit, wanted
+from iossim.edge.linking import AS_MADE, Layout, LinkedMap, visit, wanted
 from iossim.edge.operators import Operator, Read, operators
-from iossim.edge.placement import ALIGNMENT, Buffer, Where, aligned, largest_gap, place
-from iossim.edge.plan import Plan, Slice, Staged, Stages, Step, Variant, layout_bytes, one_by_one, unit_work
+from iossim.edge.placement import ALIGNMENT, MemoryKind, PlacedMap, aligned, largest_gap, place
+from iossim.edge.plan import (
+    EdgePlan,
+    OperatorStep,
+    OutputSlice,
+    Staged,
+    Stages,
+    Variant,
+    layout_bytes,
+    one_by_one,
+    unit_work,
+)
 from iossim.edge.pricing import slice_us, step_load
 from iossim.edge.splitting import Even, Grid, Partition, check_fits, grids, part_counts
 from iossim.execution.box import Box
@@ -21,41 +31,14 @@ from iossim.ir.network import Network
 from iossim.search.scheduler import Progress, ignore
 
 PriceUs = Callable[[Partition], float]
-#: Chooses among the partitions of a box of an operator's output over so many units. What each would take is a function;
-#: before it stands what the box's arithmetic takes one unit, us.
-Policy = Callable[[Operator, Box, int, float, PriceUs], Partition]
+#: How operators are split: as Xenos does (output channels, then rows, then columns, then what is left), or by search.
+POLICIES = ("priority", "exhaustive")
 
 #: Splits of an operator that the exhaustive policy prices at most, those with the smallest largest share first.
-MOST_TRIED = 2_000
+MOST_TRIED = 500
 
 
-def _priority(operator: Operator, space: Box, units: int, arithmetic_us: float, price_us: PriceUs) -> Partition:
-    """Xenos's: outC, then inH, then inW, then what is left."""
-    return Even(space, units, operator.axes)
-
-
-def _exhaustive(operator: Operator, space: Box, units: int, arithmetic_us: float, price_us: PriceUs) -> Partition:
-    """The cheapest of every grid and of what the priority gives. Operators do not wait for each other's choice, since a
-    barrier is between them: the best of each is the best of all, as dynamic programming over them would find.
-
-    A unit computes at least its share of the arithmetic, which grows with its elements. Grids are priced in the order of
-    the largest share, until that alone takes as long as the best split, or :data:`MOST_TRIED` were priced.
-    """
-    best: Partition = _priority(operator, space, units, arithmetic_us, price_us)
-    best_us, whole = price_us(best), prod(space.shape)
-    ordered = sorted(((grid.size(0)[0], grid) for grid in grids(space, units, operator.axes)), key=itemgetter(0))
-    for elements, grid in ordered[: MOST_TRIED - 1]:
-        if arithmetic_us * elements / whole >= best_us:
-            break
-        if (grid_us := price_us(grid)) < best_us:
-            best, best_us = grid, grid_us
-    return best
-
-
-POLICIES: Mapping[str, Policy] = {"priority": _priority, "exhaustive": _exhaustive}
-
-
-def arithmetic_us(found: Plan, operator: Operator, space: Box) -> float:
+def arithmetic_us(found: EdgePlan, operator: Operator, space: Box) -> float:
     """What the arithmetic of a box takes one unit; 0 of an operator that cannot be split."""
     demand = operator.demand(space)
     if demand is None:
@@ -65,10 +48,10 @@ def arithmetic_us(found: Plan, operator: Operator, space: Box) -> float:
 
 @dataclass
 class SplitSearch:
-    """Splits operators by a policy. An interrupt ends the search: its operator gets the best split so far, those behind it
-    the priority's.
+    """Splits the operators of a network on a device by a policy, for one plan or several: what is known is not searched again.
 
-    ``progress`` is told of each operator, of ``total`` in all plans that the search is for.
+    An interrupt ends the search: its operator gets the best split so far, those behind it the priority's. ``progress`` is
+    told of each operator, of ``total`` in all plans that the search is for.
     """
 
     policy: str = "priority"
@@ -76,25 +59,38 @@ class SplitSearch:
     total: int = 0
     done: int = 0
     was_interrupted: bool = False
+    #: The splits found, by all that their price depends on.
+    known: dict[object, Partition] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.policy not in POLICIES:
             raise OptionError(f"unknown policy {self.policy!r}; {did_you_mean(self.policy, POLICIES)}")
 
-    def split(self, found: Plan, operator: Operator, space: Box, units: int, price_us: PriceUs) -> Partition:
-        """How a box of an operator is split over so many units of a plan's device."""
-        tried: dict[Partition, float] = {}
+    def split(self, found: EdgePlan, operator: Operator, space: Box, units: int, price_us: PriceUs) -> Partition:
+        """How a box of an operator is split over so many units of a plan's device.
 
-        def priced_us(partition: Partition) -> float:
-            tried[partition] = price_us(partition)
-            return tried[partition]
-
+        The exhaustive policy takes the cheapest of every grid and of what the priority gives. A barrier is between
+        operators, so that the best split of each is the best of all. A unit computes at least its share of the arithmetic,
+        which grows with its elements. Grids are priced in the order of the largest share, until that alone takes as long
+        as the best split, or :data:`MOST_TRIED` splits were priced.
+        """
+        best: Partition = Even(space, units, operator.axes)
+        if self.policy == "priority" or self.was_interrupted:
+            return best
+        each_us = arithmetic_us(found, operator, space) / prod(space.shape)
         try:
-            if not self.was_interrupted:
-                return POLICIES[self.policy](operator, space, units, arithmetic_us(found, operator, space), priced_us)
+            best_us = price_us(best)
+            ordered = sorted(
+                ((grid.elements(0), grid) for grid in grids(space, units, operator.axes)), key=itemgetter(0)
+            )
+            for elements, grid in ordered[: MOST_TRIED - 1]:
+                if each_us * elements >= best_us:
+                    break
+                if (grid_us := price_us(grid)) < best_us:
+                    best, best_us = grid, grid_us
         except KeyboardInterrupt:
             self.was_interrupted = True
-        return min(tried, key=tried.__getitem__, default=Even(space, units, operator.axes))
+        return best
 
     def tell(self) -> None:
         """Another operator is done."""
@@ -103,7 +99,7 @@ class SplitSearch:
 
 
 @dataclass(frozen=True, eq=False)
-class Share:
+class DeviceShare:
     """What one of several devices does: ``spaces``, the box that it computes of each operator by index (all of it where there is
     none), and ``held``, the part of each feature map's elements that it holds (all)."""
 
@@ -114,7 +110,7 @@ class Share:
         return self.spaces.get(operator.index, Box.whole(operator.output.shape))
 
 
-ALL = Share()
+ALL = DeviceShare()
 
 
 def plan(
@@ -122,9 +118,9 @@ def plan(
     device: EdgeDevice,
     variant: Variant = Variant.FULL,
     policy: str | SplitSearch = "priority",
-    share: Share = ALL,
+    share: DeviceShare = ALL,
     stages: Stages | None = None,
-) -> Plan:
+) -> EdgePlan:
     """The plan of a network on a device, or of a device's share of it; ``stages`` are by default one operator after another.
 
     Raises DeviceError where an operator fits no way, and where the device lacks the network's precision.
@@ -133,13 +129,13 @@ def plan(
     device.multiply_adds_per_us(network.precision)
     if stages is None:
         stages = one_by_one(range(len(network.units)), device.units.value)
-    found = _with_steps(_placed(network, device, variant, {}, share, stages), search, share)
-    if variant is Variant.FULL:
-        layouts = dict(_linked(found))
-        linked = _placed(network, device, variant, layouts, share, stages)
-        found = _with_steps(linked, search, share)
-        found = replace(found, links=tuple(_links(found)))
-    return found
+    placed = _placed(network, device, variant, {}, share, stages)
+    if variant is not Variant.FULL:
+        return _with_steps(placed, search, share)
+    # Links are chosen for operators that are all split: how vanilla's reads unlinked maps says nothing of linked ones.
+    layouts = dict(_linked(_with_steps(placed, search, share, leaves_whole=False)))
+    found = _with_steps(_placed(network, device, variant, layouts, share, stages), search, share)
+    return replace(found, links=tuple(_links(found)))
 
 
 def _placed(
@@ -147,9 +143,9 @@ def _placed(
     device: EdgeDevice,
     variant: Variant,
     layouts: Mapping[str, Layout],
-    share: Share,
+    share: DeviceShare,
     stages: Stages,
-) -> Plan:
+) -> EdgePlan:
     """A plan without steps: the addresses of parameters and feature maps."""
     graph, address = network.graph, 0
     parameters: dict[str, int] = {}
@@ -175,18 +171,19 @@ def _placed(
     ]
     buffers = place(lives, device.shared.bytes.value, address)
     end = max(
-        (each.address + each.bytes for each in buffers.values() if each.memory is Where.EXTERNAL), default=address
+        (each.address + each.bytes for each in buffers.values() if each.memory is MemoryKind.EXTERNAL),
+        default=address,
     )
     if end > device.external.bytes.value:
         raise DeviceError(
             f"network {network.name!r} needs {end:,} bytes of external memory; {device.name} has "
             f"{device.external.bytes.value:,}"
         )
-    return Plan(network, device, network.precision, variant, (), stages, buffers, parameters)
+    return EdgePlan(network, device, network.precision, variant, (), stages, buffers, parameters)
 
 
-def _with_steps(placed: Plan, search: SplitSearch, share: Share) -> Plan:
-    known: dict[object, Partition] = {}
+def _with_steps(placed: EdgePlan, search: SplitSearch, share: DeviceShare, leaves_whole: bool = True) -> EdgePlan:
+    """Every operator split, or with ``leaves_whole`` as vanilla has it where that takes less."""
     if placed.variant is not Variant.VANILLA:
         for operator in operators(placed.network):
             check_fits(operator, placed.device.private_bytes.value)
@@ -196,75 +193,69 @@ def _with_steps(placed: Plan, search: SplitSearch, share: Share) -> Plan:
         space = share.space(operator)
         step = _unsplit(placed, operator, space)
         if placed.variant is not Variant.VANILLA and not step.whole:
-            split = Step(operator, tuple(_slices(placed, operator, space)))
-            split = replace(split, slices=_partitioned(placed, split, split.slices, search, units, known))
-            # Vanilla's way is a candidate as well, where the step has that many units.
-            is_worse = step_load(placed, split).us > step_load(placed, step).us
-            step = step if is_worse and units >= placed.device.unpartitioned_units.value else split
+            sliced = OperatorStep(operator, tuple(_slices(placed, operator, space)))
+            split = _partitioned(placed, sliced, search, units)
+            can_stay = leaves_whole and units >= placed.device.unpartitioned_units.value
+            if not can_stay or step_load(placed, split).us <= step_load(placed, step).us:
+                step = split
             search.tell()
         steps.append(step)
     return replace(placed, steps=tuple(steps))
 
 
-def _unsplit(placed: Plan, operator: Operator, space: Box) -> Step:
+def _unsplit(placed: EdgePlan, operator: Operator, space: Box) -> OperatorStep:
     """An operator as nobody split it: on as many units as the toolchain uses by itself, its parameters where they lie."""
     units = placed.device.unpartitioned_units.value
     partition = Even(space, 1, ()) if operator.unknown else Even(space, units, operator.axes)
-    part = Slice(partition, parameters_at=_shared_parameters(placed, operator))
-    return Step(
+    part = OutputSlice(partition, parameters_at=_shared_parameters(placed, operator))
+    return OperatorStep(
         operator, (part,), operator.unknown, is_cut=placed.variant is not Variant.VANILLA and bool(operator.unknown)
     )
 
 
-def on_units(found: Plan, step: Step, units: int, policy: str) -> Step:
+def on_units(found: EdgePlan, step: OperatorStep, units: int, policy: str) -> OperatorStep:
     """A step of a plan as it would be on so many units, its slices and memories as they are."""
     if not step.is_cut:
         (part,) = step.slices
         most = min(units, found.device.unpartitioned_units.value)
         return replace(step, slices=(replace(part, partition=Even(part.partition.space, most, step.operator.axes)),))
-    return replace(step, slices=_partitioned(found, step, step.slices, SplitSearch(policy), units, {}))
+    return _partitioned(found, step, SplitSearch(policy), units)
 
 
-def _partitioned(
-    placed: Plan, step: Step, parts: Iterable[Slice], search: SplitSearch, units: int, known: dict[object, Partition]
-) -> tuple[Slice, ...]:
-    return tuple(replace(part, partition=_partition(placed, step, part, search, units, known)) for part in parts)
+def _partitioned(placed: EdgePlan, step: OperatorStep, search: SplitSearch, units: int) -> OperatorStep:
+    """The step with each of its slices split over so many units."""
+    return replace(
+        step,
+        slices=tuple(replace(part, partition=_partition(placed, step, part, search, units)) for part in step.slices),
+    )
 
 
-def _partition(
-    placed: Plan, step: Step, part: Slice, search: SplitSearch, units: int, known: dict[object, Partition]
-) -> Partition:
+def _partition(placed: EdgePlan, step: OperatorStep, part: OutputSlice, search: SplitSearch, units: int) -> Partition:
     operator, space = step.operator, part.partition.space
     if step.whole:
         return Even(space, 1, ())
     places = [placed.buffers[name] for name in (*operator.inputs, *operator.outputs)]
-    key = (
-        operator.signature,
-        space,
-        units,
-        tuple((each.memory, each.layout) for each in places),
-        tuple(each.value for each in part.inputs) and len(part.inputs),
-        part.output is None,
-    )
-    if key not in known:
-        known[key] = search.split(
+    kinds = tuple((each.memory, each.layout) for each in places)
+    key = (operator.signature, space, units, kinds, len(part.inputs), part.output is None)
+    if key not in search.known:
+        search.known[key] = search.split(
             placed,
             operator,
             space,
             units,
             lambda partition: slice_us(placed, step, replace(part, partition=partition)),
         )
-    return known[key]
+    return search.known[key]
 
 
-def _slices(placed: Plan, operator: Operator, space: Box) -> Iterator[Slice]:
+def _slices(placed: EdgePlan, operator: Operator, space: Box) -> Iterator[OutputSlice]:
     """The slices of a box of an operator whose feature maps lie outside: as few as fit what is left of the shared memory."""
     whole = Even(space, 1, ())
     outside = [
-        name for name in (*operator.inputs, *operator.outputs) if placed.buffers[name].memory is Where.EXTERNAL
+        name for name in (*operator.inputs, *operator.outputs) if placed.buffers[name].memory is MemoryKind.EXTERNAL
     ]
     if not outside or not operator.axes:
-        yield Slice(whole)
+        yield OutputSlice(whole)
         return
     start, room = _room(placed, operator.index)
     axis = operator.axes[min(1, len(operator.axes) - 1)]
@@ -285,27 +276,31 @@ def _slices(placed: Plan, operator: Operator, space: Box) -> Iterator[Slice]:
                 staged = _staged(placed, operator, box, start) or []
                 inputs = tuple(each for each in staged if each.value in operator.inputs)
                 output = next((each for each in staged if each.value in operator.outputs), None)
-                yield Slice(Even(box, 1, ()), inputs, output)
+                yield OutputSlice(Even(box, 1, ()), inputs, output)
             return
-    yield Slice(whole)  # not even a row fits: units reach outside themselves
+    yield OutputSlice(whole)  # not even a row fits: units reach outside themselves
 
 
 def _even_part(space: Box, axis: int, count: int, index: int) -> Box:
     return Grid(space, count, (axis,), (count,)).boxes(index)[0]
 
 
-def _shared_parameters(placed: Plan, operator: Operator) -> int | None:
+def _shared_parameters(placed: EdgePlan, operator: Operator) -> int | None:
     """Where the parameters of an operator stand that no unit holds; None where one does, or where there is no room."""
     size = sum(placed.network.graph.types[name].bytes for name in operator.parameters)
+    if size <= placed.device.private_bytes.value:
+        return None
     start, room = _room(placed, operator.index)
-    return start if placed.device.private_bytes.value < size <= room else None
+    return start if size <= room else None
 
 
-def _room(placed: Plan, index: int) -> tuple[int, int]:
+def _room(placed: EdgePlan, index: int) -> tuple[int, int]:
     """Of the largest free run of the shared memory while a step's stage runs, the part of its lane: as much as of the units."""
     stage, lane = placed.places[index]
     beside = [
-        each for each in placed.buffers.values() if each.memory is Where.SHARED and each.first <= stage <= each.last
+        each
+        for each in placed.buffers.values()
+        if each.memory is MemoryKind.SHARED and each.first <= stage <= each.last
     ]
     start, room = largest_gap(beside, placed.device.shared.bytes.value)
     units = sum(each.units for each in placed.stages[stage])
@@ -315,7 +310,7 @@ def _room(placed: Plan, index: int) -> tuple[int, int]:
     return start + first, (room if lane.first_unit + lane.units == units else end) - first
 
 
-def _staged(placed: Plan, operator: Operator, box: Box, address: int) -> list[Staged] | None:
+def _staged(placed: EdgePlan, operator: Operator, box: Box, address: int) -> list[Staged] | None:
     demand = operator.demand(box)
     if demand is None:
         return None
@@ -326,7 +321,7 @@ def _staged(placed: Plan, operator: Operator, box: Box, address: int) -> list[St
     found = []
     for value, part in boxes.items():
         buffer = placed.buffers[value]
-        if buffer.memory is Where.EXTERNAL:
+        if buffer.memory is MemoryKind.EXTERNAL:
             copies = _copies(placed, buffer, part)
             size = round(operator.bytes_of(value, part) * copies)
             found.append(Staged(value, part, address, size))
@@ -334,7 +329,7 @@ def _staged(placed: Plan, operator: Operator, box: Box, address: int) -> list[St
     return found
 
 
-def _copies(placed: Plan, buffer: Buffer, part: Box) -> float:
+def _copies(placed: EdgePlan, buffer: PlacedMap, part: Box) -> float:
     """How often its layout holds each element of a box, on the average."""
     if buffer.layout.bands is None:
         return 1.0
@@ -345,7 +340,7 @@ def _copies(placed: Plan, buffer: Buffer, part: Box) -> float:
     return rows / part.shape[2]
 
 
-def _linked(found: Plan) -> Iterator[tuple[str, Layout]]:
+def _linked(found: EdgePlan) -> Iterator[tuple[str, Layout]]:
     """The layout of each feature map that moves least: as it is made, or as one of its readers would have it."""
     for value, costs in _costs(found):
         best = min(costs, key=lambda layout: (costs[layout], layout.is_linked))
@@ -353,7 +348,7 @@ def _linked(found: Plan) -> Iterator[tuple[str, Layout]]:
             yield value, best
 
 
-def _links(found: Plan) -> Iterator[Link]:
+def _links(found: EdgePlan) -> Iterator[LinkedMap]:
     readers: dict[str, list[str]] = {}
     for unit in found.network.units:
         for value in unit.inputs:
@@ -361,22 +356,22 @@ def _links(found: Plan) -> Iterator[Link]:
     for value, costs in _costs(found):
         layout = found.buffers[value].layout
         if layout.is_linked and layout in costs:
-            yield Link(value, layout, tuple(readers[value]), costs[layout], costs[AS_MADE])
+            yield LinkedMap(value, layout, tuple(readers[value]), costs[layout], costs[AS_MADE])
 
 
-def _costs(found: Plan) -> Iterator[tuple[str, dict[Layout, int]]]:
+def _costs(found: EdgePlan) -> Iterator[tuple[str, dict[Layout, int]]]:
     """For each feature map that an operator makes: the bytes that a reader's busiest unit moves, and the share of writing."""
     device, types = found.device, found.network.graph.types
-    reads: dict[str, list[tuple[Read, Where]]] = {}
+    reads: dict[str, list[tuple[Read, MemoryKind]]] = {}
     for step in found.steps:
         for part in step.slices if not step.whole else ():
             staged = {each.value for each in part.inputs}
             for work in unit_work(found, step, part, 0):
                 for read in work.chunk.demand.reads:
-                    where = Where.SHARED if read.value in staged else found.buffers[read.value].memory
+                    where = MemoryKind.SHARED if read.value in staged else found.buffers[read.value].memory
                     reads.setdefault(read.value, []).append((read, where))
     cache = device.cache_bytes.value
-    lines = {Where.SHARED: device.shared.line_bytes.value, Where.EXTERNAL: device.external.line_bytes.value}
+    lines = {MemoryKind.SHARED: device.shared.line_bytes.value, MemoryKind.EXTERNAL: device.external.line_bytes.value}
     makers = {value: index for index, unit in enumerate(found.network.units) for value in unit.outputs}
     for value, maker in makers.items():
         kind, buffer = types[value], found.buffers[value]
@@ -386,7 +381,7 @@ def _costs(found: Plan) -> Iterator[tuple[str, dict[Layout, int]]]:
         if len(layouts) == 1:
             continue
         # What lies outside is written and brought by DMA, which all units share.
-        sharing = found.places[maker][1].units if buffer.memory is Where.SHARED else 1
+        sharing = found.places[maker][1].units if buffer.memory is MemoryKind.SHARED else 1
         yield (
             value,
             {

@@ -18,7 +18,7 @@ from iossim.base.compiled import jit
 from iossim.base.errors import DeviceError
 from iossim.cost.model import CostModelIdentity, Prices, StageBounds
 from iossim.edge.optimize import on_units
-from iossim.edge.plan import Lane, Plan, Stages, one_by_one
+from iossim.edge.plan import EdgePlan, Lane, Stages, one_by_one
 from iossim.edge.pricing import step_load
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.masks import find_groups, lowest_bit
@@ -39,7 +39,7 @@ class PartsCostModel:
     every operator anyway.
     """
 
-    whole: Plan
+    whole: EdgePlan
     policy: str
 
     @property

@@ -9,7 +9,7 @@ from enum import StrEnum
 from iossim.edge.linking import AS_MADE, Layout
 
 
-class Where(StrEnum):
+class MemoryKind(StrEnum):
     """The memories of an edge device."""
 
     PRIVATE = "private"
@@ -18,11 +18,11 @@ class Where(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Buffer:
+class PlacedMap:
     """A feature map in memory, from stage ``first`` (that makes it; -1 for an input) through ``last`` (that reads it)."""
 
     value: str
-    memory: Where
+    memory: MemoryKind
     address: int
     bytes: int
     first: int
@@ -40,23 +40,23 @@ def aligned(size: int) -> int:
 
 def place(
     lives: Iterable[tuple[str, int, int, int, Layout]], shared_bytes: int, external_from: int
-) -> dict[str, Buffer]:
+) -> dict[str, PlacedMap]:
     """A buffer for each ``(value, bytes, first, last, layout)``: in the lowest gap of the shared memory, in order of making."""
-    found: dict[str, Buffer] = {}
-    shared: list[Buffer] = []
-    external: list[Buffer] = []
+    found: dict[str, PlacedMap] = {}
+    shared: list[PlacedMap] = []
+    external: list[PlacedMap] = []
     for value, size, first, last, layout in lives:
-        for memory, taken, room in ((Where.SHARED, shared, shared_bytes), (Where.EXTERNAL, external, None)):
+        for memory, taken, room in ((MemoryKind.SHARED, shared, shared_bytes), (MemoryKind.EXTERNAL, external, None)):
             beside = [each for each in taken if each.first <= last and first <= each.last]
-            address = lowest_gap(beside, size, 0 if memory is Where.SHARED else external_from)
+            address = lowest_gap(beside, size, 0 if memory is MemoryKind.SHARED else external_from)
             if room is None or address + size <= room:
-                found[value] = Buffer(value, memory, address, size, first, last, layout)
+                found[value] = PlacedMap(value, memory, address, size, first, last, layout)
                 taken.append(found[value])
                 break
     return found
 
 
-def lowest_gap(taken: Sequence[Buffer], size: int, start: int = 0) -> int:
+def lowest_gap(taken: Sequence[PlacedMap], size: int, start: int = 0) -> int:
     """The lowest address from which on ``size`` bytes are free."""
     for each in sorted(taken, key=lambda one: one.address):
         if each.address - start >= size:
@@ -65,7 +65,7 @@ def lowest_gap(taken: Sequence[Buffer], size: int, start: int = 0) -> int:
     return start
 
 
-def largest_gap(taken: Sequence[Buffer], end: int) -> tuple[int, int]:
+def largest_gap(taken: Sequence[PlacedMap], end: int) -> tuple[int, int]:
     """Where the largest free run of the shared memory begins, and its bytes."""
     best, start = (0, 0), 0
     for each in sorted(taken, key=lambda one: one.address):

@@ -1,6 +1,6 @@
 """A plan: where everything lies, and what each unit loads, computes and stores, stage by stage, with a barrier after each.
 
-A stage is one operator on all units, or lanes of operators side by side, each on a part of the units. A plan is compact: a :class:`Step` holds how an operator is split, and :func:`unit_work` says for one unit what that comes to,
+A stage is one operator on all units, or lanes of operators side by side, each on a part of the units. A plan is compact: a :class:`OperatorStep` holds how an operator is split, and :func:`unit_work` says for one unit what that comes to,
 transfer by transfer with bytes and addresses. The simulator times it, NumPy runs it, and both see the same.
 """
 
@@ -12,9 +12,9 @@ from enum import StrEnum
 from functools import cached_property
 
 from iossim.edge.access import AS_IT_LIES
-from iossim.edge.linking import AS_MADE, Layout, Link, visit
+from iossim.edge.linking import AS_MADE, Layout, LinkedMap, visit
 from iossim.edge.operators import Demand, Operator, Read
-from iossim.edge.placement import Buffer, Where, aligned
+from iossim.edge.placement import MemoryKind, PlacedMap, aligned
 from iossim.edge.splitting import Chunk, Partition, chunks, within_groups
 from iossim.execution.box import Box
 from iossim.hardware.edge import EdgeDevice
@@ -41,7 +41,7 @@ class Staged:
 
 
 @dataclass(frozen=True)
-class Slice:
+class OutputSlice:
     """A part of an operator's output: first DMA brings ``inputs``, then units work, then DMA takes the ``output`` away.
 
     ``parameters_at``: where all parameters stand in the shared memory meanwhile, of an operator that nobody split and whose
@@ -55,12 +55,12 @@ class Slice:
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
+class OperatorStep:
     """An operator. ``whole``: why it runs whole on one unit, where it does so in every variant. ``is_cut``: whether its
     parameters are cut until they fit a unit's private memory; as nobody split it, they are read where they lie."""
 
     operator: Operator
-    slices: tuple[Slice, ...]
+    slices: tuple[OutputSlice, ...]
     whole: str = ""
     is_cut: bool = True
 
@@ -84,18 +84,18 @@ def one_by_one(steps: Iterable[int], units: int) -> Stages:
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class EdgePlan:
     """``parameters`` are addresses in the external memory."""
 
     network: Network
     device: EdgeDevice
     precision: Precision
     variant: Variant
-    steps: tuple[Step, ...]
+    steps: tuple[OperatorStep, ...]
     stages: Stages
-    buffers: Mapping[str, Buffer]
+    buffers: Mapping[str, PlacedMap]
     parameters: Mapping[str, int]
-    links: tuple[Link, ...] = ()
+    links: tuple[LinkedMap, ...] = ()
 
     @cached_property
     def places(self) -> Mapping[int, tuple[int, Lane]]:
@@ -116,7 +116,7 @@ class Transfer:
     """Bytes that move between a unit and a memory from an address on; ``bytes`` counts whole lines, ``size`` what is wanted."""
 
     what: str
-    memory: Where
+    memory: MemoryKind
     address: int
     size: int
     bytes: int
@@ -125,8 +125,12 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a unit does with one chunk: parameters come (by DMA to ``private_address``, or read where they lie), then it
-    reads, computes for ``compute_us`` and writes. ``ahead``: they come while the chunk before is worked on."""
+    """What a unit does with one chunk: it gets the parameters, reads, computes for ``compute_us`` and writes.
+
+    Parameters that fit lie in the unit's own private memory, at ``private_address``: DMA brings them (``by_dma``; ``ahead``
+    of time, while the unit works on the chunk before, where both fit), or the unit reads them when it needs them. Of
+    parameters that do not fit, which are read where they lie, ``private_bytes`` are 0.
+    """
 
     chunk: Chunk
     private_address: int
@@ -139,15 +143,30 @@ class Work:
     compute_us: float
 
 
-def unit_work(plan: Plan, step: Step, part: Slice, unit: int) -> tuple[Work, ...]:
+def unit_work(plan: EdgePlan, step: OperatorStep, part: OutputSlice, unit: int) -> tuple[Work, ...]:
     """What one unit does for a slice of a step, chunk by chunk."""
     found: list[Work] = []
     operator, private = step.operator, plan.device.private_bytes.value
+    rate = plan.device.multiply_adds_per_us(plan.precision)
     for box in within_groups(operator, part.partition.boxes(unit)):
         for chunk in _chunks(step, box, private):
-            size = min(chunk.parameter_bytes, private)
-            address, ahead = _beside(found[-1] if found else None, size, private)
-            found.append(_work(plan, step, part, chunk, address, size, ahead))
+            demand, fits = chunk.demand, chunk.parameter_bytes <= private
+            size, by_dma = chunk.parameter_bytes if fits else 0, step.is_cut and fits
+            address, ahead = _beside(found[-1] if found else None, size, private) if by_dma else (0, False)
+            found.append(
+                Work(
+                    chunk,
+                    address,
+                    size,
+                    tuple(_parameters(plan, operator, part, chunk, by_dma)),
+                    by_dma,
+                    ahead,
+                    tuple(_reads(plan, part, demand)),
+                    tuple(_writes(plan, step, part, chunk)),
+                    # What is no multiply-add takes as long as one.
+                    (demand.multiply_adds + demand.other_flops) / rate,
+                )
+            )
     return tuple(found)
 
 
@@ -159,7 +178,7 @@ def _beside(before: Work | None, size: int, private: int) -> tuple[int, bool]:
     return (end, True) if end + size <= private else (0, False)
 
 
-def _chunks(step: Step, box: Box, private: int) -> tuple[Chunk, ...]:
+def _chunks(step: OperatorStep, box: Box, private: int) -> tuple[Chunk, ...]:
     operator = step.operator
     if operator.unknown or not step.is_cut:
         demand = operator.demand(box) or whole_demand(operator)
@@ -181,25 +200,9 @@ def whole_demand(operator: Operator) -> Demand:
     return Demand(Box.whole(operator.output.shape), (), reads, parameters, products, other)
 
 
-def _work(plan: Plan, step: Step, part: Slice, chunk: Chunk, address: int, size: int, ahead: bool) -> Work:
-    device, operator, demand = plan.device, step.operator, chunk.demand
-    rate = device.multiply_adds_per_us(plan.precision)
-    by_dma = step.is_cut and chunk.parameter_bytes <= device.private_bytes.value
-    return Work(
-        chunk,
-        address,
-        size,
-        tuple(_parameters(plan, operator, part, chunk, by_dma)),
-        by_dma,
-        ahead,
-        tuple(_reads(plan, part, demand)),
-        tuple(_writes(plan, step, part, chunk)),
-        # What is no multiply-add takes as long as one.
-        (demand.multiply_adds + demand.other_flops) / rate,
-    )
-
-
-def _parameters(plan: Plan, operator: Operator, part: Slice, chunk: Chunk, by_dma: bool) -> Iterator[Transfer]:
+def _parameters(
+    plan: EdgePlan, operator: Operator, part: OutputSlice, chunk: Chunk, by_dma: bool
+) -> Iterator[Transfer]:
     """Parameters that do not stay in the private memory come again for each row of the output."""
     again, at = 1, part.parameters_at
     if not by_dma and chunk.parameter_bytes > plan.device.private_bytes.value:
@@ -207,20 +210,22 @@ def _parameters(plan: Plan, operator: Operator, part: Slice, chunk: Chunk, by_dm
         again = box.shape[-2] if len(box.shape) > 1 else 1
     for name, box in chunk.demand.parameters.items():
         size = operator.bytes_of(name, box)
-        yield Transfer(name, Where.EXTERNAL, plan.parameters[name], size, size if at is not None else size * again)
+        yield Transfer(
+            name, MemoryKind.EXTERNAL, plan.parameters[name], size, size if at is not None else size * again
+        )
         if at is not None:
-            yield Transfer(name, Where.SHARED, at, size, size * again)
+            yield Transfer(name, MemoryKind.SHARED, at, size, size * again)
             at += size
 
 
-def _reads(plan: Plan, part: Slice, demand: Demand) -> Iterator[Transfer]:
+def _reads(plan: EdgePlan, part: OutputSlice, demand: Demand) -> Iterator[Transfer]:
     types, device = plan.network.graph.types, plan.device
     staged = {each.value: each for each in part.inputs}
     for read in demand.reads:
         buffer = plan.buffers[read.value]
         item = types[read.value].dtype.bytes
-        memory = Where.SHARED if read.value in staged else buffer.memory
-        line = (device.shared if memory is Where.SHARED else device.external).line_bytes.value
+        memory = MemoryKind.SHARED if read.value in staged else buffer.memory
+        line = (device.shared if memory is MemoryKind.SHARED else device.external).line_bytes.value
         seen = visit(
             read.box, read.order, buffer.layout, types[read.value].shape, item, line, device.cache_bytes.value
         )
@@ -231,14 +236,14 @@ def _reads(plan: Plan, part: Slice, demand: Demand) -> Iterator[Transfer]:
         yield Transfer(read.value, memory, address, size, seen.bytes, seen.streamed)
 
 
-def _writes(plan: Plan, step: Step, part: Slice, chunk: Chunk) -> Iterator[Transfer]:
+def _writes(plan: EdgePlan, step: OperatorStep, part: OutputSlice, chunk: Chunk) -> Iterator[Transfer]:
     """The output, or a partial sum of it, which all but the first read back too; written once into each band that has it."""
     for value in step.operator.outputs:
         box = (
             chunk.demand.box if len(step.operator.outputs) == 1 else Box.whole(plan.network.graph.types[value].shape)
         )
         buffer, size = plan.buffers[value], step.operator.bytes_of(value, box)
-        memory = Where.SHARED if part.output is not None else buffer.memory
+        memory = MemoryKind.SHARED if part.output is not None else buffer.memory
         address = part.output.address if part.output is not None else buffer.address
         moved = size
         if chunk.last:

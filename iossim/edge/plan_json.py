@@ -1,18 +1,21 @@
-"""A plan as JSON: where everything lies, and for each unit every transfer with bytes and addresses."""
+"""A plan as JSON: where everything lies, and for each unit every transfer with bytes and addresses.
+
+A transfer says what it moves (``moved_bytes``) where that is not the size of what it brings.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 from iossim.edge.distribution import Distribution, Exchange
-from iossim.edge.placement import Where
-from iossim.edge.plan import Plan, Slice, Staged, Step, Transfer, Work, unit_work
+from iossim.edge.placement import MemoryKind
+from iossim.edge.plan import EdgePlan, OperatorStep, OutputSlice, Staged, Transfer, Work, unit_work
 from iossim.execution.box import Box
 
 VERSION = 2
 
 
-def plan_to_json(plan: Plan) -> dict[str, Any]:
+def plan_to_json(plan: EdgePlan) -> dict[str, Any]:
     """All of a plan; commands of a step are in ``units``, between barriers."""
     return {
         "version": VERSION,
@@ -77,7 +80,12 @@ def _exchange(exchange: Exchange) -> dict[str, Any]:
     return {
         "value": exchange.value,
         "messages": [
-            {"round": each.round, "source": each.source, "target": each.target, **_box(each.box), "adds": each.adds}
+            {
+                "round": each.round,
+                "source": each.source,
+                "target": each.target,
+                "boxes": [_box(box) for box in each.boxes],
+            }
             for each in exchange.collective.messages
         ],
     }
@@ -87,7 +95,7 @@ def _box(box: Box) -> dict[str, Any]:
     return {"from": list(box.starts), "shape": list(box.shape)}
 
 
-def _slice(plan: Plan, step: Step, part: Slice) -> dict[str, Any]:
+def _slice(plan: EdgePlan, step: OperatorStep, part: OutputSlice) -> dict[str, Any]:
     units = ((unit, unit_work(plan, step, part, unit)) for unit in range(part.partition.units))
     return {
         "partition": [[step.operator.axis_name(axis), parts] for axis, parts in part.partition.words],
@@ -124,6 +132,7 @@ def _transfer(each: Transfer) -> dict[str, Any]:
         "memory": str(each.memory),
         "address": each.address,
         "bytes": each.size,
-        "moved_bytes": each.bytes,
     }
-    return told if each.memory is Where.PRIVATE or each.streamed else told | {"waits": True}
+    if each.bytes != each.size:
+        told["moved_bytes"] = each.bytes
+    return told if each.memory is MemoryKind.PRIVATE or each.streamed else told | {"waits": True}

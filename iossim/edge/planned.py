@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from iossim.edge.capacity import Use, check, uses
+from iossim.edge.capacity import check, uses
 from iossim.edge.linking import linked_form
 from iossim.edge.optimize import SplitSearch, plan
-from iossim.edge.plan import Plan, Step, Variant
+from iossim.edge.plan import EdgePlan, OperatorStep, Variant
 from iossim.edge.side_by_side import Parts, in_parts
 from iossim.edge.simulator.events import Timed, simulate
 from iossim.hardware.edge import EdgeDevice
@@ -52,7 +52,7 @@ class Dataflow:
     """``optimise_s`` is what finding the full plan took, its simulation not counted. ``parts``: the full plan with branches side by
     side, where it was asked for."""
 
-    plans: Mapping[Variant, Plan]
+    plans: Mapping[Variant, EdgePlan]
     times: Mapping[Variant, Timed]
     policy: str
     optimise_s: float
@@ -65,7 +65,7 @@ class Dataflow:
         return self.times[variant].total_us
 
     @property
-    def runs(self) -> dict[str, tuple[Plan, Timed]]:
+    def runs(self) -> dict[str, tuple[EdgePlan, Timed]]:
         """The plans by name, each with its times; the last is what is written."""
         found = {str(variant): (self.plans[variant], self.times[variant]) for variant in Variant}
         return found | ({"parts": (self.parts.plan, self.parts.timed)} if self.parts else {})
@@ -94,23 +94,14 @@ class Dataflow:
         }
 
 
-def memory_rows(plan: Plan, timed: Timed) -> list[MemoryRow]:
-    """The most that is in use while each operator runs."""
-    most: dict[int, Use] = {}
-    for use in uses(plan):
-        before = most.get(use.step)
-        if before is None or use.shared_bytes + use.external_bytes > before.shared_bytes + before.external_bytes:
-            most[use.step] = use
-    return [
-        MemoryRow(
-            step.operator.name,
-            *timed.steps[index],
-            most[index].private_bytes,
-            most[index].shared_bytes,
-            most[index].external_bytes,
-        )
-        for index, step in enumerate(plan.steps)
-    ]
+def memory_rows(plan: EdgePlan, timed: Timed) -> list[MemoryRow]:
+    """What is in use while each operator runs, in the slice that needs most of the shared and the external memory."""
+    rows = []
+    for index, step in enumerate(plan.steps):
+        most = max(uses(plan, index), key=lambda use: use.shared_bytes + use.external_bytes)
+        start_us, end_us = timed.steps[index]
+        rows.append(MemoryRow(step.operator.name, start_us, end_us, *most))
+    return rows
 
 
 def dataflow(
@@ -146,7 +137,7 @@ def dataflow(
     return Dataflow(plans, times, policy, optimise_s, rows, divided, search.was_interrupted)
 
 
-def _row(full: Plan, times: Mapping[Variant, Timed], index: int) -> OperatorRow:
+def _row(full: EdgePlan, times: Mapping[Variant, Timed], index: int) -> OperatorRow:
     step = full.steps[index]
     own_us = {variant: end - start for variant in Variant for start, end in (times[variant].steps[index],)}
     return OperatorRow(
@@ -163,14 +154,14 @@ def _row(full: Plan, times: Mapping[Variant, Timed], index: int) -> OperatorRow:
     )
 
 
-def _partition(step: Step) -> str:
+def _partition(step: OperatorStep) -> str:
     """As ``outC 8 x inH 7``; ``whole`` on one unit."""
     words = step.slices[0].partition.words
     parts = [f"{step.operator.axis_name(axis)} {count}" for axis, count in words]
     return "whole" if step.whole or not parts else ", ".join(parts)
 
 
-def _layout(full: Plan, step: Step) -> str:
+def _layout(full: EdgePlan, step: OperatorStep) -> str:
     """The linked form that its output is written for, with how many rows a band has; empty where it is written as it is made."""
     for link in full.links:
         if link.value in step.operator.outputs:

@@ -8,23 +8,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from iossim.edge.placement import Where
-from iossim.edge.plan import Plan, Slice, Staged, Step, Transfer, Work, unit_work
+from iossim.edge.placement import MemoryKind
+from iossim.edge.plan import EdgePlan, OperatorStep, OutputSlice, Staged, Transfer, Work, unit_work
 
 
-def rate_gbps(plan: Plan, memory: Where) -> float:
+def rate_gbps(plan: EdgePlan, memory: MemoryKind) -> float:
     """What one unit moves from and to a memory by itself."""
     device = plan.device
     external = device.external.bandwidth_gbps.value
-    return device.port_gbps.value if memory is Where.SHARED else min(device.port_gbps.value, external)
+    return device.port_gbps.value if memory is MemoryKind.SHARED else min(device.port_gbps.value, external)
 
 
-def moving_us(plan: Plan, transfers: Sequence[Transfer]) -> float:
+def moving_us(plan: EdgePlan, transfers: Sequence[Transfer]) -> float:
     """What a unit takes for transfers one after another, were it alone."""
     return sum(each.bytes / rate_gbps(plan, each.memory) / 1e3 for each in transfers)
 
 
-def work_us(plan: Plan, work: Work) -> float:
+def work_us(plan: EdgePlan, work: Work) -> float:
     """What a unit takes for a chunk once its parameters are there: what is streamed comes and goes while it computes."""
     direct = () if work.by_dma else work.parameters
     waited = [each for each in (*direct, *work.reads) if not each.streamed]
@@ -32,7 +32,7 @@ def work_us(plan: Plan, work: Work) -> float:
     return moving_us(plan, waited) + max(work.compute_us, moving_us(plan, [*streamed, *work.writes]))
 
 
-def dma_us(plan: Plan, sizes: Sequence[int], units: int = 1) -> float:
+def dma_us(plan: EdgePlan, sizes: Sequence[int], units: int = 1) -> float:
     """What DMA takes to move each of ``sizes`` for ``units`` units."""
     dma, external = plan.device.dma, plan.device.external.bandwidth_gbps.value
     if not sizes:
@@ -42,7 +42,7 @@ def dma_us(plan: Plan, sizes: Sequence[int], units: int = 1) -> float:
     return dma.setup_us.value + units * sum(sizes) / rate / 1e3
 
 
-def busy_units(part: Slice) -> int:
+def busy_units(part: OutputSlice) -> int:
     """How many units have anything to do: those with something come first."""
     low, high = 1, part.partition.units
     while low < high:
@@ -59,12 +59,12 @@ class Load(NamedTuple):
     external_us: float
 
 
-def slice_us(plan: Plan, step: Step, part: Slice) -> float:
+def slice_us(plan: EdgePlan, step: OperatorStep, part: OutputSlice) -> float:
     """What a slice takes."""
     return slice_load(plan, step, part).us
 
 
-def slice_load(plan: Plan, step: Step, part: Slice) -> Load:
+def slice_load(plan: EdgePlan, step: OperatorStep, part: OutputSlice) -> Load:
     """From the work of unit 0, which has the most."""
     works, units = unit_work(plan, step, part, 0), busy_units(part)
     device = plan.device
@@ -72,12 +72,12 @@ def slice_load(plan: Plan, step: Step, part: Slice) -> Load:
     waited = [_parameter_bytes(work) for work in works[:1] if work.by_dma]
     waited += [_parameter_bytes(work) for work in works[1:] if work.by_dma and not work.ahead]
     unit_us = sum(work_us(plan, work) for work in works)
-    moved = {Where.SHARED: 0, Where.EXTERNAL: 0}
+    moved = {MemoryKind.SHARED: 0, MemoryKind.EXTERNAL: 0}
     for work in works:
         for transfer in (*work.reads, *work.writes, *(() if work.by_dma else work.parameters)):
             moved[transfer.memory] += units * transfer.bytes
-    shared_us = moved[Where.SHARED] / device.shared.bandwidth_gbps.value / 1e3
-    external_us = moved[Where.EXTERNAL] / device.external.bandwidth_gbps.value / 1e3
+    shared_us = moved[MemoryKind.SHARED] / device.shared.bandwidth_gbps.value / 1e3
+    external_us = moved[MemoryKind.EXTERNAL] / device.external.bandwidth_gbps.value / 1e3
     waited_us = sum(dma_us(plan, [size], units) for size in waited)
     ahead_us = sum(dma_us(plan, [size], units) for size in ahead)
     staged: list[Staged] = [*part.inputs, *([part.output] if part.output else [])]
@@ -94,7 +94,7 @@ def _parameter_bytes(work: Work) -> int:
     return sum(each.bytes for each in work.parameters)
 
 
-def step_load(plan: Plan, step: Step) -> Load:
+def step_load(plan: EdgePlan, step: OperatorStep) -> Load:
     """Of a step: its slices one after another."""
     loads = [slice_load(plan, step, part) for part in step.slices]
     return Load(*(sum(values) for values in zip(*loads, strict=True)))

@@ -9,7 +9,7 @@ from typing import Any
 
 from iossim.backends.numpy_reference.evaluate import evaluate_graph
 from iossim.edge.distributed import Distributed
-from iossim.edge.plan import Plan
+from iossim.edge.plan import EdgePlan
 from iossim.edge.simulator import distributed, execute
 from iossim.execution.made_inputs import made_arrays
 from iossim.execution.measured_run import largest_error
@@ -51,7 +51,7 @@ class DataflowRun:
         }
 
 
-def run_plan(plan: Plan, seed: int = 0) -> DataflowRun:
+def run_plan(plan: EdgePlan, seed: int = 0) -> DataflowRun:
     """One device's plan by NumPy, byte by byte in the memories that it names, on made inputs."""
     inputs = _inputs(plan.network, seed)
     error = largest_error(execute.run(plan, inputs), evaluate_graph(plan.network.graph, inputs))

@@ -9,7 +9,7 @@ from typing import Any
 from iossim.edge.capacity import check
 from iossim.edge.optimize import plan
 from iossim.edge.parts import PartsCostModel
-from iossim.edge.plan import Lane, Plan, Stages, one_by_one
+from iossim.edge.plan import EdgePlan, Lane, Stages, one_by_one
 from iossim.edge.simulator.events import Timed, simulate
 from iossim.search.options import SearchOptions
 from iossim.search.scheduler import Progress, ignore, schedule
@@ -31,7 +31,7 @@ class Parts:
     """``plan`` has lanes in the blocks where they take less. ``proposed`` and ``kept``: stages of several lanes that the search
     found, and those of them that are in the plan."""
 
-    plan: Plan
+    plan: EdgePlan
     timed: Timed
     whole_us: float
     proposed: int
@@ -51,7 +51,7 @@ class Parts:
 
 
 def in_parts(
-    whole: Plan, timed: Timed, policy: str, options: SearchOptions | None = None, progress: Progress = ignore
+    whole: EdgePlan, timed: Timed, policy: str, options: SearchOptions | None = None, progress: Progress = ignore
 ) -> Parts:
     """The stages that the search of IOS finds at closed-form prices, in the blocks where they take less event by event.
 
@@ -65,7 +65,7 @@ def in_parts(
 
     alone = [one_by_one(_steps(block), device.units.value) for block in by_block]
 
-    def planned(blocks: Sequence[Stages]) -> tuple[Plan, Timed]:
+    def planned(blocks: Sequence[Stages]) -> tuple[EdgePlan, Timed]:
         made = plan(
             network, device, whole.variant, policy, stages=tuple(stage for block in blocks for stage in block)
         )

@@ -14,7 +14,7 @@ from functools import lru_cache
 from itertools import product
 
 from iossim.base.errors import DeviceError
-from iossim.edge.operators import Demand, Operator, Part, part_sizes, with_part
+from iossim.edge.operators import Demand, Operator, ParameterPart, part_sizes, with_part
 from iossim.execution.box import Box
 
 #: Parts that the parameters of an operator are cut into at most.
@@ -31,10 +31,9 @@ class Partition(ABC):
     def boxes(self, unit: int) -> tuple[Box, ...]:
         """Those of one unit; unit 0 has the most."""
 
-    def size(self, unit: int) -> tuple[int, int]:
-        """How many elements a unit has, and in how many boxes."""
-        boxes = self.boxes(unit)
-        return sum(math.prod(box.shape) for box in boxes), len(boxes)
+    def elements(self, unit: int) -> int:
+        """How many elements a unit has."""
+        return sum(math.prod(box.shape) for box in self.boxes(unit))
 
     @property
     @abstractmethod
@@ -63,42 +62,22 @@ class Even(Partition):
             first, left = first * sizes[-1], left * sizes[-1]
             share = left // self.units
             if share:
-                found += self._runs(first + unit * share, share, sizes)
+                found += self._boxes(first + unit * share, share, sizes)
                 first, left = first + share * self.units, left - share * self.units
             if not left:
                 return tuple(found)
         if not self.axes:
             return (self.space,) if unit == 0 else ()
         if unit < left:
-            found += self._runs(first + unit, 1, sizes)
+            found += self._boxes(first + unit, 1, sizes)
         return tuple(found)
 
-    def size(self, unit: int) -> tuple[int, int]:
-        if not self.axes:
-            return super().size(unit)
-        first, left, elements, boxes = 0, 1, 0, 0
-        each = math.prod(self.space.shape)
-        sizes: list[int] = []
-        for axis in self.axes:
-            sizes.append(self.space.shape[axis])
-            first, left, each = first * sizes[-1], left * sizes[-1], each // sizes[-1]
-            share = left // self.units
-            if share:
-                elements += share * each
-                boxes += _run_count(first + unit * share, share, sizes)
-                first, left = first + share * self.units, left - share * self.units
-            if not left:
-                return elements, boxes
-        return (elements + each, boxes + 1) if unit < left else (elements, boxes)
-
-    def _runs(self, start: int, count: int, sizes: Sequence[int]) -> list[Box]:
-        return [self._box(ranges) for ranges in _runs(start, count, sizes)]
-
-    def _box(self, ranges: Sequence[tuple[int, int]]) -> Box:
-        starts, shape = list(self.space.starts), list(self.space.shape)
-        for axis, (start, size) in zip(self.axes, ranges, strict=False):
-            starts[axis], shape[axis] = self.space.starts[axis] + start, size
-        return Box(tuple(starts), tuple(shape))
+    def _boxes(self, start: int, count: int, sizes: Sequence[int]) -> Iterator[Box]:
+        for ranges in _runs(start, count, sizes):
+            starts, shape = list(self.space.starts), list(self.space.shape)
+            for axis, (begin, size) in zip(self.axes, ranges, strict=False):
+                starts[axis], shape[axis] = self.space.starts[axis] + begin, size
+            yield Box(tuple(starts), tuple(shape))
 
     @property
     def words(self) -> tuple[tuple[int, int], ...]:
@@ -131,19 +110,6 @@ def _runs(start: int, count: int, sizes: Sequence[int]) -> list[tuple[tuple[int,
     return found
 
 
-def _run_count(start: int, count: int, sizes: Sequence[int]) -> int:
-    """How many blocks :func:`_runs` makes."""
-    if len(sizes) == 1:
-        return 1
-    inner = math.prod(sizes[1:])
-    offset = start % inner
-    before = min(count, inner - offset) if offset else 0
-    whole, behind = divmod(count - before, inner)
-    found = 1 if whole else 0
-    found += _run_count(offset, before, sizes[1:]) if before else 0
-    return found + (_run_count(0, behind, sizes[1:]) if behind else 0)
-
-
 @dataclass(frozen=True)
 class Grid(Partition):
     """``parts[i]`` parts along ``axes[i]``, as equal as can be, a block a unit; the largest comes first."""
@@ -174,9 +140,8 @@ def equal_units(partition: Partition) -> tuple[tuple[tuple[int, ...], int], ...]
     """Units with equally many elements together, those without any left out; and the first of them whose elements are in most boxes."""
     alike: dict[int, list[tuple[int, int]]] = {}
     for unit in range(partition.units):
-        elements, boxes = partition.size(unit)
-        if boxes:
-            alike.setdefault(elements, []).append((unit, boxes))
+        if boxes := len(partition.boxes(unit)):
+            alike.setdefault(partition.elements(unit), []).append((unit, boxes))
     return tuple(
         (tuple(unit for unit, _ in units), max(units, key=lambda one: (one[1], -one[0]))[0])
         for units in alike.values()
@@ -224,7 +189,7 @@ class Chunk:
 
     demand: Demand
     parameter_bytes: int
-    part: Part | None = None
+    part: ParameterPart | None = None
     first: bool = True
     last: bool = True
 
@@ -266,9 +231,9 @@ def _partial_sums(operator: Operator, box: Box, room: int) -> tuple[Chunk, ...]:
         return (Chunk(demand, _parameter_bytes(operator, demand)),)  # scales and the like are read where they lie
     if call is not None:
         for divided in _divisions(part_sizes(call.piece)):
-            largest = with_part(operator, demand, Part(*(ranges[0] for ranges in divided)))
+            largest = with_part(operator, demand, ParameterPart(*(ranges[0] for ranges in divided)))
             if _parameter_bytes(operator, largest) <= room:
-                parts = [Part(*ranges) for ranges in product(*divided)]
+                parts = [ParameterPart(*ranges) for ranges in product(*divided)]
                 found = [with_part(operator, demand, part) for part in parts]
                 sizes = [_parameter_bytes(operator, each) for each in found]
                 last = len(found) - 1
@@ -284,25 +249,25 @@ def check_fits(operator: Operator, private_bytes: int) -> None:
 
     Also where the parameters would be cut into more than :data:`MOST_PARTS`, which nobody would run.
     """
-    whole = Box.whole(operator.output.shape)
-    demand = operator.demand(whole)
+    box = Box.whole(operator.output.shape)
+    demand = operator.demand(box)
     if demand is None or (size := _parameter_bytes(operator, demand)) <= private_bytes or not _is_product(operator):
         return
+    room = private_bytes // 2
     if operator.axes:
         axis = operator.axes[0]
-        whole = Grid(whole, whole.shape[axis], (axis,), (whole.shape[axis],)).boxes(0)[0]
-    demand = operator.demand(whole)
-    assert demand is not None
-    call = next((each for each in demand.calls if each.node is operator.anchor), None)
-    room = max(1, private_bytes // 2)
+        demand = operator.demand(Grid(box, box.shape[axis], (axis,), (box.shape[axis],)).boxes(0)[0])
+        assert demand is not None
+    if _parameter_bytes(operator, demand) > room:
+        is_cut = any(each.node is operator.anchor for each in demand.calls)
+        least = with_part(operator, demand, ParameterPart((0, 1))) if is_cut else demand
+        if _parameter_bytes(operator, least) > room:
+            raise _too_large(operator, demand, room)
     if (parts := -(-size // room)) > MOST_PARTS:
         raise DeviceError(
             f"operator {operator.name!r} has {size:,} bytes of parameters, and half of a unit's private memory is {room:,}: "
-            f"it would be cut into {parts:,} parts; give units at least {-(-2 * size // MOST_PARTS):,} bytes"
+            f"it would be cut into {parts:,} parts; give units at least {2 * -(-size // MOST_PARTS):,} bytes"
         )
-    least = demand if call is None else with_part(operator, demand, Part((0, 1)))
-    if _parameter_bytes(operator, demand) > room and _parameter_bytes(operator, least) > room:
-        raise _too_large(operator, demand, room)
 
 
 def _is_product(operator: Operator) -> bool:

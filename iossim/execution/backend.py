@@ -62,6 +62,10 @@ class Context:
         return replace(self, options=tuple(sorted({**dict(self.options), "caches": "cold"}.items())))
 
 
+#: The condition of samples that says what a graph without a node takes: of a stage, that is no part of its work.
+EMPTY_GRAPH = "empty_graph_us"
+
+
 @dataclass(frozen=True, slots=True)
 class Samples:
     """The times of one plan: accepted rounds in the order they were taken, microseconds.
@@ -264,8 +268,9 @@ def create_backend(
     """
     module = BACKENDS.find(name)
     if engine not in module.engines:
+        why = ", which is simulated only" if engine is Engine.PARTITION else ""
         raise OptionError(
-            f"backend {name} cannot run `engine` {engine}; give {' or '.join(str(each) for each in module.engines)}"
+            f"backend {name} cannot run `engine` {engine}{why}; give {' or '.join(map(str, module.engines))}"
         )
     return module.create(precision, engine, dict(options or {}))
 

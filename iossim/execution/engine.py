@@ -13,7 +13,7 @@ class Engine(StrEnum):
     """``paper``: a stream a group, issued kernel by kernel; the host waits for the device between two stages, unless both
     have a single group (as the published engine does). ``graph``: one CUDA graph, forked and joined by events.
     ``partition``: such a graph whose stages of several groups run each group on SMs of its own (green contexts, made
-    beforehand). Each calls the libraries of its time.
+    beforehand); it is simulated, and no backend runs it on a GPU. Each calls the libraries of its time.
     """
 
     PAPER = "paper"

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from iossim.base.errors import PlanError
 from iossim.execution.backend import Backend, Samples, Timing, divided_by
 from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule
@@ -17,7 +18,7 @@ from iossim.execution.plan import Plan
 from iossim.execution.reference_outputs import Reference
 from iossim.ir.network import Network
 from iossim.ir.op import Array
-from iossim.schedule.schedule import AnySchedule
+from iossim.schedule.schedule import AnySchedule, Schedule, Stage
 
 #: Resamples of the interval of a ratio.
 _RESAMPLES = 1000
@@ -61,6 +62,40 @@ class MeasuredRow:
             "conditions": dict(samples.conditions),
             "times_us": list(samples.times_us),
         }
+
+
+def for_backend(schedule: Schedule, network: Network, backend: Backend) -> tuple[Schedule, str]:
+    """The schedule without the variants that a backend of another device does not have, and a remark; empty where it has them all.
+
+    Variants name kernels of the device that the schedule was made for; another device computes the same values with its own. On the
+    same device nothing is left out, and a backend that does not know a variant refuses it.
+    """
+    if schedule.device == backend.context.device:
+        return schedule, ""
+    choices = backend.choices(network)
+    foreign: dict[str, str] = {}
+    for stage in schedule.stages:
+        for unit, variant in stage.variants.items():
+            try:
+                choices((unit,), stage.strategy, variant)
+            except PlanError:
+                foreign[unit] = variant
+    if not foreign:
+        return schedule, ""
+    blocks = [
+        block.model_copy(update={"stages": [_without(stage, foreign) for stage in block.stages]})
+        for block in schedule.blocks
+    ]
+    remark = (
+        f"{backend.context.backend} runs {len(foreign)} units with its own kernels: the schedule names some of "
+        f"{schedule.device} for them ({', '.join(sorted(set(foreign.values())))})."
+    )
+    return schedule.model_copy(update={"blocks": blocks}), remark
+
+
+def _without(stage: Stage, units: Mapping[str, str]) -> Stage:
+    kept = {unit: variant for unit, variant in stage.variants.items() if unit not in units}
+    return stage.model_copy(update={"variants": kept})
 
 
 def plan_for(schedule: AnySchedule, network: Network, backend: Backend) -> Plan:

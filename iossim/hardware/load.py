@@ -143,7 +143,7 @@ DEVICES: Group[DeviceProfile] = Group(
     "unknown device {!r}",
     own_names,
     _own,
-    Extension("iossim.hardware", "a function that returns a profile's YAML", _of_plugin),
+    Extension("iossim.devices", "a function that returns a profile's YAML", _of_plugin),
     DeviceError,
 )
 

@@ -65,6 +65,8 @@ class Network:
     blocks: tuple[Block, ...]
     precision: Precision = Precision.FP32
     source: ModelSource = field(default_factory=lambda: ModelSource(""))
+    #: The constants (names) that training learns, where that is known.
+    weights: frozenset[str] | None = None
     #: What was done that keeps a search from seeing every schedule, one sentence each (a block that had to be split).
     notes: tuple[str, ...] = ()
     #: How the network was read otherwise than its file says, one sentence each.
@@ -140,6 +142,16 @@ class Network:
 
     def with_blocks(self, blocks: Iterable[Block], *notes: str) -> Network:
         return replace(self, blocks=tuple(blocks), notes=(*self.notes, *notes))
+
+    @property
+    def weights_to_learn(self) -> tuple[str, ...]:
+        """The constants that training learns: where it is not known, those of more than one floating-point number."""
+        return tuple(
+            name
+            for name, each in self.graph.constants.items()
+            if each.type.dtype.is_floating
+            and (each.type.elements > 1 if self.weights is None else name in self.weights)
+        )
 
     @cached_property
     def foreign(self) -> dict[str, int]:

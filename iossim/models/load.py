@@ -70,8 +70,9 @@ def load(
     ``seed`` is that of the zoo's weights and random graphs. ``strict`` refuses operators that iossim does not know and
     would price as memory traffic (:attr:`~iossim.ir.network.Network.foreign`). ``passes`` names passes of plugins that
     rewrite an ONNX file's graph behind the standard ones (:mod:`iossim.base.registry`). ``training`` adds the gradients
-    of its maps and weights (:func:`iossim.models.passes.training.training_network`). ``block`` takes one block alone, by its
-    name or number (:func:`iossim.models.passes.single_block.single_block`).
+    of its maps and weights (:func:`iossim.models.passes.training.training_network`); the batch norms of an ONNX
+    file or a module then take the statistics of the batch. ``block`` takes one block alone, by its name or number
+    (:func:`iossim.models.passes.single_block.single_block`).
 
     A ``torch.nn.Module`` (extra ``torch``) is traced by ``torch.export`` on ``example_inputs``: a tuple of the arguments of
     its ``forward``, a dict of them by name, or one tensor. Their shapes are the network's; ``batch`` sets another leading

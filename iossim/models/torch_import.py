@@ -19,7 +19,7 @@ from typing import Any
 
 from iossim.base.errors import ModelError
 from iossim.ir.constants import ArrayConstant, Constant
-from iossim.models.onnx.file import OnnxModel
+from iossim.models.onnx.file import KIND_NOTE, PARAMETER, OnnxModel
 
 #: ``torch.onnx.ONNXProgram``.
 Program = Any
@@ -31,9 +31,10 @@ def read_module(module: Any, example_inputs: Any) -> OnnxModel:
     Raises ModelError for what :func:`iossim.load` says of a module.
     """
     program = _exported(module, example_inputs)
+    parameters = frozenset(name for name, value in program.model.graph.initializers.items() if _is_parameter(value))
     weights = _without_weights(program.model)
     name = type(module).__name__
-    return OnnxModel(program.model_proto, Path(f"module {name}"), name, weights)
+    return OnnxModel(program.model_proto, Path(f"module {name}"), name, weights, parameters)
 
 
 def save_module(module: Any, example_inputs: Any, path: Path) -> None:
@@ -87,7 +88,7 @@ def _exported(module: Any, example_inputs: Any) -> Program:
             # Folds no more than shape arithmetic: fusing batch norms here would copy every weight.
             program = torch.onnx.export(traced, dynamo=True, verbose=False, optimize=False)
             onnxscript.optimizer.inline(program.model)
-            onnxscript.optimizer.fold_constants(program.model)
+            onnxscript.optimizer.fold_constants(program.model, should_fold=_may_fold)
         except Exception as error:  # the exporter raises what its translations do
             raise ModelError(
                 f"torch.onnx cannot export module {name}: {_reason(error)}; change that in the module, or load an ONNX "
@@ -124,6 +125,15 @@ def _name_outputs(graph: Any, structure: Any) -> None:
         if isinstance(key, str) and key not in taken and not value.is_graph_input() and not value.is_initializer():
             value.name = key
             taken.add(key)
+
+
+def _is_parameter(value: Any) -> bool:
+    return value is not None and value.metadata_props.get(KIND_NOTE) == PARAMETER
+
+
+def _may_fold(node: Any) -> bool | None:
+    """Nothing that is computed of a parameter, so that weights keep their names; else what the optimiser decides."""
+    return False if node.op_type != "Shape" and any(map(_is_parameter, node.inputs)) else None
 
 
 def _without_weights(model: Any) -> dict[str, Constant]:

@@ -41,9 +41,10 @@ def operators_part(operators: Sequence[OperatorEvaluation]) -> Iterator[Renderab
         return
     compared = "; roof: mean error of a calibrated roofline" if _has_baseline(operators) else ""
     yield from titled(
-        "operators: errors of device time on the shapes that no fit sees, %",
+        "operators: errors of device time on held-out shapes, %",
         operators_table(operators),
-        f"in-side: measured times in the interval of their prediction; wide: its median high over low{compared}",
+        "within: % of measured times inside the 90% interval of their prediction; wide: its median high / low"
+        + compared,
         *_clamped(operators),
     )
 
@@ -52,9 +53,9 @@ def stages_part(stages: Sequence[StageEvaluation]) -> Iterator[RenderableType]:
     """Measured stages of several groups."""
     if stages:
         yield from titled(
-            "measured stages of several groups: errors, %",
+            "measured stages of concurrent groups: errors, %",
             stages_table(stages),
-            "gain: what running side by side is worth, the time in one stream over that of the stage",
+            "gain: time on one stream over time of the stage",
         )
 
 
@@ -63,7 +64,7 @@ def measured_part(networks: Sequence[MeasuredEvaluation]) -> Iterator[Renderable
     for measured in networks:
         yield from titled(
             f"networks measured on {measured.device} ({measured.source})",
-            unwrapped(measured_networks_table(measured)),
+            measured_networks_table(measured),
             *measured_networks_summary(measured),
         )
 
@@ -75,17 +76,17 @@ def _has_baseline(operators: Sequence[OperatorEvaluation]) -> bool:
 def operators_table(evaluations: Sequence[OperatorEvaluation]) -> Table:
     """Held-out rows, a line for each kind of each data set under its device; errors in percent."""
     columns = [
-        Column("op"),
+        Column("op", shortens=True),
         Column("rows"),
         Column("held", "held\nout"),
         Column("mape", "mean", digits=1),
-        Column("median", "med-\nian", digits=1),
+        Column("median", digits=1),
         Column("bias", digits=1),
         Column("tau"),
         Column("small", "<0.2\nms", digits=1),
         Column("middle", "0.2-1\nms", digits=1),
         Column("large", ">1\nms", digits=1),
-        Column("inside", "in-\nside", digits=0),
+        Column("inside", "within", digits=0),
         Column("wide"),
     ]
     columns += [Column("roof", digits=1)] if _has_baseline(evaluations) else []
@@ -96,7 +97,7 @@ def operators_table(evaluations: Sequence[OperatorEvaluation]) -> Table:
         rows += [_operators_row(each) for each in several if len(each) >= FEWEST_SHOWN]
         few = few_rows((len(each), each.unseen.errors) for each in several if len(each.unseen))
         rows += [{"op": line["op"], "held": line["rows"], "mape": line["mean"]} for line in few]
-    return unwrapped(records_table("", rows, columns))
+    return records_table("", rows, columns)
 
 
 def _operators_row(each: OperatorEvaluation) -> dict[str, Cell]:
@@ -125,13 +126,13 @@ def _clamped(evaluations: Sequence[OperatorEvaluation]) -> Iterator[str]:
     counts = {each.data_set: int(each.clamped.sum()) for each in evaluations if each.clamped.any()}
     if counts:
         of = ", ".join(f"{name} {count:,}" for name, count in counts.items())
-        yield f"rows with less device time than their recording can tell, taken for the least that it can: {of}"
+        yield f"rows with less device time than their recording can resolve, counted as the least that it can: {of}"
 
 
 def stages_table(evaluations: Sequence[StageEvaluation]) -> Table:
     """Stages of several groups, a line for each data set; errors in percent."""
     columns = [
-        Column("data set", wraps=True),
+        Column("data set", shortens=True),
         Column("stages"),
         Column("mean", digits=1),
         Column("median", digits=1),
@@ -158,7 +159,7 @@ def stages_table(evaluations: Sequence[StageEvaluation]) -> Table:
                     "gain_bias": percent(gain.bias),
                 }
             )
-    return unwrapped(records_table("", rows, columns))
+    return records_table("", rows, columns)
 
 
 def titled(title: str, table: Table, *lines: str) -> Iterator[RenderableType]:
@@ -184,13 +185,6 @@ def shown(kind: str, data_set: str) -> str:
     """The kind; a table that is named for another spelling of it goes by that, as conv2d."""
     name = data_set.partition(".")[0]
     return name if ALIASES.get(name) == kind else kind
-
-
-def unwrapped(table: Table) -> Table:
-    """Where the terminal is too narrow, names give way, not numbers."""
-    for index, column in enumerate(table.columns):
-        column.no_wrap = index > 0
-    return table
 
 
 def mean(accuracy: Accuracy) -> float | None:

@@ -28,7 +28,7 @@ def parameter_table(title: str, rows: Sequence[Mapping[str, float | str | bool |
     records: list[dict[str, Cell]] = []
     for row in rows:
         remarks = ["not fitted"] * (not row["fitted"])
-        remarks += ["at bound"] * bool(row["at_bound"]) + ["unidentified"] * bool(row["unidentified"])
+        remarks += ["at bound"] * bool(row["at_bound"]) + ["not identified"] * bool(row["unidentified"])
         numbers = {name: f"{row[name]:.4g}" for name in ("value", "lower", "upper")}
         records.append(
             {

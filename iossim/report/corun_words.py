@@ -89,8 +89,8 @@ def corun_table(run: Corun, most: int | None = None) -> Table:
         Column("stream"),
         Column("name"),
         *(Column(key, digits=1) for key in ("start_us", "end_us", "alone_us")),
-        Column("slower_x", "time"),
-        Column("slowed_by", "slowed by row, us", wraps=True),
+        Column("slower_x", "slowdown"),
+        Column("slowed_by", "slowed by row (us)", wraps=True),
     ]
     return records_table("", rows, columns)
 
@@ -125,14 +125,14 @@ def _cut(name: str) -> str:
 def makespan_words(run: Corun) -> str:
     """The makespan, against the longest stream by itself and against one stream after another."""
     return (
-        f"{run.makespan_us:,.1f} us side by side; {_against(run, run.alone_us)} the longest stream by itself; "
-        f"{_against(run, run.sequential_us)} one stream after another"
+        f"Concurrent: {run.makespan_us:,.1f} us; {_against(run, run.alone_us)} for the longest stream alone, "
+        f"{_against(run, run.sequential_us)} for the streams one after another"
     )
 
 
 def _against(run: Corun, other_us: float) -> str:
-    """``1.20x of 50.0 us``."""
-    return f"{run.makespan_us / other_us:.2f}x the {other_us:,.1f} us of" if other_us else "0 us of"
+    """``1.20x the 50.0 us``."""
+    return f"{run.makespan_us / other_us:.2f}x the {other_us:,.1f} us" if other_us else "against 0 us"
 
 
 def lost_words(run: Corun) -> str:
@@ -143,7 +143,7 @@ def lost_words(run: Corun) -> str:
             lost[one.through] = lost.get(one.through, 0.0) + one.us
     order = sorted(lost, key=lambda through: (-lost[through], through))
     told = [f"{through} {lost[through]:,.1f} us" for through in order if lost[through] >= _LEAST_TOLD_US]
-    return f"lost, summed over kernels: {', '.join(told)}" if told else ""
+    return f"Time lost to contention, summed over kernels: {', '.join(told)}" if told else ""
 
 
 def inferred_words(run: Corun) -> list[str]:

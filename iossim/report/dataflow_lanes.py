@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from iossim.edge.simulator.events import Span, Timed
+from iossim.edge.simulator.events import BusySpan, Timed
 from iossim.hardware.edge import EdgeDevice
 
 #: Of more units every nth is shown.
@@ -19,7 +19,7 @@ class DataflowLane:
 
     name: str
     resource: str
-    spans: tuple[Span, ...]
+    spans: tuple[BusySpan, ...]
 
 
 def dataflow_lanes(timed: Timed, device: EdgeDevice, most_units: int = MOST_UNITS) -> list[DataflowLane]:
@@ -42,13 +42,13 @@ def shown_units(device: EdgeDevice, most_units: int = MOST_UNITS) -> range:
     return range(0, units, -(-units // most_units))
 
 
-def _in_order(spans: Iterable[Span]) -> tuple[Span, ...]:
+def _in_order(spans: Iterable[BusySpan]) -> tuple[BusySpan, ...]:
     return tuple(sorted(spans, key=lambda span: (span.start_us, span.end_us)))
 
 
-def _apart(spans: Iterable[Span]) -> list[tuple[Span, ...]]:
+def _apart(spans: Iterable[BusySpan]) -> list[tuple[BusySpan, ...]]:
     """Spans in as few lanes as keep them apart: each goes to the first that is free."""
-    lanes: list[list[Span]] = []
+    lanes: list[list[BusySpan]] = []
     for span in spans:
         lane = next((each for each in lanes if each[-1].end_us <= span.start_us), None)
         if lane is None:

@@ -17,7 +17,8 @@ def dataflow_table(found: Dataflow) -> Table:
     rows: list[dict[str, Cell]] = [
         {
             "operator": row.operator,
-            "partition": row.partition + (f" ({row.slices} slices)" if row.slices > 1 else ""),
+            "partition": row.partition,
+            **({"slices": row.slices} if row.slices > 1 else {}),
             "linked": row.layout,
             "moved_kib": row.moved_bytes / _KIB,
             "vanilla_us": row.vanilla_us,
@@ -27,11 +28,12 @@ def dataflow_table(found: Dataflow) -> Table:
         for row in found.operators
     ]
     columns = [
-        Column("operator", wraps=True),
-        Column("partition", wraps=True),
-        Column("linked", wraps=True),
-        Column("moved_kib", "moved KiB", digits=0),
-        *(Column(f"{variant}_us", f"{variant} us", digits=1) for variant in Variant),
+        Column("operator", shortens=True),
+        Column("partition", shortens=True),
+        Column("slices"),
+        Column("linked", shortens=True),
+        Column("moved_kib", digits=0),
+        *(Column(f"{variant}_us", digits=1) for variant in Variant),
     ]
     return records_table("", rows, columns)
 

@@ -15,7 +15,7 @@ from iossim.report.calibration import error_table
 
 #: Significant digits of values and of their spread.
 _DIGITS, _SPREAD_DIGITS = 4, 2
-_UNMEASURED = "Errors: nothing that was measured of this device is held against its predictions"
+_UNMEASURED = "Errors: unknown; no measurement of this device was compared with its predictions"
 
 
 def device_summary(profile: DeviceProfile) -> RenderableType:
@@ -34,7 +34,7 @@ def device_summary(profile: DeviceProfile) -> RenderableType:
     if provenance.spread:
         parts.append(Text("spread: standard deviation over fits to resampled data"))
     if provenance.unidentified:
-        parts.append(Text("not identified: the data leaves it open"))
+        parts.append(Text("not identified: the data does not determine it"))
     errors = provenance.held_out
     if provenance.kind == "transferred":
         title, errors = "Errors on devices left out, each predicted from the others", _by_kind(errors)

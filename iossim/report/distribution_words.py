@@ -24,12 +24,12 @@ def distribution_table(found: Distributed) -> Table:
         for row in found.rows
     ]
     columns = [
-        Column("operator", wraps=True),
+        Column("operator", shortens=True),
         Column("mode", "divided by"),
-        Column("sent_kib", "sent KiB", digits=0),
-        Column("exchange_us", "sending us", digits=1),
-        Column("waited_us", "waited us", digits=1),
-        Column("compute_us", "compute us", digits=1),
+        Column("sent_kib", digits=0),
+        Column("exchange_us", "sending", digits=1),
+        Column("waited_us", "waiting", digits=1),
+        Column("compute_us", "computing", digits=1),
     ]
     return records_table("", rows, columns)
 

@@ -14,14 +14,14 @@ from iossim.tasks.explain import Choice, Explanation, StageExplanation
 #: Parts of a stage's time that are not worth a word.
 _SMALL = 0.08
 #: How :func:`short_lines` writes other stages.
-LEGEND = '"as 2, 1|3": a stage of two units in order, then one of two groups side by side, of one and three units'
-#: What holds a stage up, in a few words more than its name.
+LEGEND = '"2, 1|3" means: a stage of two units in order, then a stage of two concurrent groups of one and three units'
+#: What limits a stage, in a few words more than its name.
 _WORDS = {
     "unfilled SMs": "too few blocks to fill the SMs",
-    "kernel start": "starting kernels",
-    "host": "waiting for the host to issue kernels",
-    "queue": "waiting for slots",
-    "sharing": "kernels in each other's way",
+    "kernel start": "kernel start-up",
+    "host": "kernel launches by the host",
+    "queue": "waiting for free SM slots",
+    "sharing": "interference between kernels",
     "synchronisation": "synchronisation between stages",
     "power": "arithmetic at the board's power limit",
 }
@@ -35,24 +35,25 @@ def overview(explanation: Explanation) -> list[str]:
         f"{found.precision}, {found.scheduler}: {found.latency_us / 1e3:.3f} ms in {len(found.stages)} stages"
     )
     if explanation.sequential_us and found.latency_us:
-        whole += f", {explanation.sequential_us / found.latency_us:.2f}x the speed of one by one"
+        whole += f", {explanation.sequential_us / found.latency_us:.2f}x over sequential"
     lines = [whole]
     if explanation.limits_us:
-        lines.append(f"where the time goes: {divided(explanation.limits_us, found.latency_us)}")
+        lines.append(f"Time by limit: {divided(explanation.limits_us, found.latency_us)}")
     if explanation.could_save_us is not None:
         if explanation.could_save_us > 0:
             part = explanation.could_save_us / found.latency_us
             lines.append(
-                f"the cheapest stages of each block would save {explanation.could_save_us:.1f} us ({part:.1%}) at these prices"
+                f"The best stages of each block would save {explanation.could_save_us:.1f} us ({part:.1%}) "
+                "under this cost model"
             )
         else:
-            lines.append("no other stages of any one block are cheaper at these prices")
-    lines += [f"not told: {reason}" for reason in explanation.unknown]
+            lines.append("No block has a faster set of stages under this cost model")
+    lines += [f"Unknown: {reason}" for reason in explanation.unknown]
     return lines
 
 
 def short_lines(one: StageExplanation) -> list[str]:
-    """A stage in a line, what holds it up in another, and what else it could have been in a third."""
+    """A stage in a line, what limits it in another, and what else it could have been in a third."""
     lines = [_heading(one)]
     if one.facts is not None:
         lines.append(f"  {_bound(one)}")
@@ -69,11 +70,12 @@ def long_lines(one: StageExplanation) -> list[str]:
     if facts is not None:
         lines.append(f"  time: {divided(_named(one), facts.duration_us)}")
         lines.append(
-            f"  the longest group takes {facts.chain_us:.1f} us by itself; issuing all kernels takes the host {facts.host_us:.1f} us"
+            f"  the longest group takes {facts.chain_us:.1f} us alone; "
+            f"launching all kernels takes the host {facts.host_us:.1f} us"
         )
         lines.append(
-            f"  {facts.occupancy:.0%} of the warps that fit are at work; {facts.arithmetic:.0%} of the peak arithmetic, "
-            f"{facts.dram:.0%} of the peak DRAM bandwidth"
+            f"  occupancy {facts.occupancy:.0%}, {facts.arithmetic:.0%} of peak arithmetic, "
+            f"{facts.dram:.0%} of peak DRAM bandwidth"
         )
     if said := _otherwise(one):
         lines.append(f"  {said}")
@@ -81,7 +83,7 @@ def long_lines(one: StageExplanation) -> list[str]:
 
 
 def kernels_table(one: StageExplanation) -> Table:
-    """The kernels of a stage: when they run, and what holds each up by itself."""
+    """The kernels of a stage: when they run, and what limits each by itself."""
     assert one.facts is not None, "only the simulator tells of kernels"
     rows: list[Mapping[str, Cell]] = [
         {
@@ -100,8 +102,8 @@ def kernels_table(one: StageExplanation) -> Table:
     ]
     columns = [
         Column("stream"),
-        Column("unit", wraps=True),
-        Column("kernel", wraps=True),
+        Column("unit", shortens=True),
+        Column("kernel", shortens=True),
         Column("start_us", digits=1),
         Column("takes_us", digits=1),
         Column("alone_us", digits=1),
@@ -120,18 +122,18 @@ def choices_table(one: StageExplanation) -> Table:
         {
             "otherwise": choice.way,
             "schedule_us": choice.more_us,
-            "tie": None if choice.tie is None else "tie" if choice.tie else "",
+            "tie": None if choice.tie is None else "yes" if choice.tie else "",
             "instead": number_words(choice.instead),
             "stages": "\n".join(stage_words(stage, one.block) for stage in choice.stages),
         }
         for choice in sorted([*special, *one.ways], key=lambda choice: choice.more_us)
     ]
     columns = [
-        Column("otherwise"),
+        Column("otherwise", "alternative"),
         Column("schedule_us", "more", digits=1),
-        Column("tie", "noise"),
-        Column("instead", "for stages"),
-        Column("stages", "stages (| side by side, > in order)", wraps=True),
+        Column("tie"),
+        Column("instead", "replaces"),
+        Column("stages", "stages (| concurrent, > in order)", wraps=True),
     ]
     return records_table("", rows, columns)
 
@@ -148,18 +150,18 @@ def divided(parts_us: Mapping[str, float], total_us: float) -> str:
 def _heading(one: StageExplanation) -> str:
     stage, count = one.stage, len(one.stage.units)
     if stage.strategy is Strategy.MERGE:
-        kind = f"{count} convolutions as one"
+        kind = f"{count} merged convolutions"
     elif len(stage.groups) > 1:
-        kind = f"{len(stage.groups)} groups of {count} units side by side"
+        kind = f"{len(stage.groups)} concurrent groups of {count} units"
         if one.facts is not None and one.facts.sms:
             kind += f" on {', '.join(map(str, one.facts.sms[:-1]))} and {one.facts.sms[-1]} SMs"
     else:
         kind = f"{count} units in order" if count > 1 else stage.units[0]
     line = f"stage {one.number} ({one.block}): {kind}, {one.cost_us:.1f} us, {one.share:.1%}"
     if stage.boundary_us:
-        line += f" ({stage.boundary_us:.1f} us of it synchronisation)"
+        line += f" ({stage.boundary_us:.1f} us of that is synchronisation)"
     if one.saves_us is not None and abs(one.saves_us) >= 0.05:
-        line += f"; {'saves' if one.saves_us > 0 else 'loses'} {abs(one.saves_us):.1f} us over one by one"
+        line += f"; {'saves' if one.saves_us > 0 else 'loses'} {abs(one.saves_us):.1f} us over sequential"
     return line
 
 
@@ -167,27 +169,30 @@ def _bound(one: StageExplanation) -> str:
     facts = one.facts
     assert facts is not None
     if facts.bound is None:
-        return "no kernels: it only gives names to what is there"
+        return "no kernels: views only"
     large = [
         (str(limit), us / facts.duration_us)
         for limit, us in sorted(facts.limits_us.items(), key=lambda item: -item[1])
         if us >= _SMALL * facts.duration_us
     ]
     said = ", ".join(f"{_WORDS.get(name, name)} {part:.0%}" for name, part in large[:3])
-    return f"held up by {said}; {facts.occupancy:.0%} occupancy, {facts.arithmetic:.0%} of peak arithmetic, {facts.dram:.0%} of DRAM"
+    return (
+        f"limited by: {said}; occupancy {facts.occupancy:.0%}, {facts.arithmetic:.0%} of peak arithmetic, "
+        f"{facts.dram:.0%} of peak DRAM bandwidth"
+    )
 
 
 def _otherwise(one: StageExplanation) -> str:
     """The next best choices in one line."""
     said: list[str] = []
     if one.own is not None:
-        said.append(f"its units otherwise, {_as(one.own)}: {_more(one.own)}")
+        said.append(f"best alternative for its units, {_as(one.own)}: {_more(one.own)}")
     if one.next_best is not None and (one.own is None or one.next_best.more_us < one.own.more_us - 0.05):
-        said.append(f"next best in the block, {_as(one.next_best)}: {_more(one.next_best)}")
+        said.append(f"second best for the block, {_as(one.next_best)}: {_more(one.next_best)}")
     if one.beside is not None and one.beside.more_us >= 0.05:
-        said.append(f"beside others: {_more(one.beside)}")
+        said.append(f"concurrent with other units: {_more(one.beside)}")
     if not said and one.exact:
-        return "there is no other way to run it"
+        return "there is no alternative"
     return "; ".join(said)
 
 
@@ -204,7 +209,7 @@ def _as(choice: Choice) -> str:
 
 def _more(choice: Choice) -> str:
     if choice.more_us == 0:
-        return "the same"
+        return "no difference"
     noise = {None: "", True: " (within the noise)", False: ""}[choice.tie]
     return f"{choice.more_us:+.1f} us{noise}"
 

@@ -51,7 +51,7 @@ _FAMILIES = (
         "rail_load",
         (
             "concat", "transpose", "split", "slice", "gather", "gather_elements", "pad", "expand", "tile", "resize",
-            "reshape", "flatten", "depth_to_space", "space_to_depth",
+            "reshape", "flatten", "depth_to_space", "space_to_depth", "gather_backward",
         ),
     ),
     _Family(

@@ -14,7 +14,7 @@ from iossim.calibration.validation.measured_networks import MeasuredEvaluation, 
 def measured_networks_table(evaluation: MeasuredEvaluation) -> Table:
     """Runs under their network and engine; baselines have no prediction."""
     columns = [
-        Column("network"),
+        Column("network", wraps=True),
         Column("predicted_ms", digits=3),
         Column("low_ms", digits=3),
         Column("high_ms", digits=3),

@@ -19,7 +19,7 @@ def disturbance(rows: Sequence[MeasuredRow]) -> str | None:
     rejected = sum(row.samples.rejected for row in rows)
     kept = sum(int(row.samples.conditions.get("disturbed_but_kept", 0)) for row in rows)
     if kept:
-        return f"the machine was busy: {kept} disturbed rounds were kept, since too few were not; {rejected} rejected"
+        return f"the machine was busy: {kept} disturbed rounds were kept for want of quiet ones, {rejected} were rejected"
     return f"{rejected} rounds that other work disturbed were rejected" if rejected else None
 
 
@@ -42,7 +42,7 @@ def measured_table(title: str, rows: Sequence[MeasuredRow]) -> Table:
         Column("median_ms", digits=3),
         Column("spread_ms", digits=3),
         Column("speedup_x", "speed-up"),
-        Column("interval", "nine of ten"),
+        Column("interval", "90%\ninterval"),
         Column("predicted_ms", digits=3),
         Column("error_percent", digits=1),
     ]

@@ -20,24 +20,24 @@ def diff_lines(found: ScheduleDiff) -> list[str]:
     if found.same_prices:
         more_us = second.latency_us - first.latency_us
         part = more_us / first.latency_us if first.latency_us else 0.0
-        noise = {None: "", True: ": inside the noise", False: ": more than the noise"}[found.tie]
-        lines.append(f"B takes {more_us:+.1f} us ({part:+.1%}){noise}")
+        noise = {None: "", True: ": within the noise", False: ": more than the noise"}[found.tie]
+        lines.append(f"B against A: {more_us:+.1f} us ({part:+.1%}){noise}")
     elif found.cross is not None:
         lines.append(_crossed("A", first, found.cross.second_at_first_us, found.cross.tie_at_first))
         lines.append(_crossed("B", second, found.cross.first_at_second_us, found.cross.tie_at_second))
-    lines += [f"not told: {reason}" for reason in found.unknown]
+    lines += [f"Unknown: {reason}" for reason in found.unknown]
     changed = found.changed
     same = sum(passage.change is Change.SAME for passage in found.passages)
     if not changed:
-        return [*lines, f"all of their {same} stages are the same"]
+        return [*lines, f"All {same} stages are the same"]
     counts = Counter(str(passage.change) for passage in changed)
     kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
-    lines.append(f"stages that are the same: {same}; passages that differ between them: {len(changed)} ({kinds})")
+    lines.append(f"Identical stages: {same}. Runs of stages that differ: {len(changed)} ({kinds})")
     own, other = found.decided_otherwise
-    lines.append(f"decided otherwise: {own} of {len(first.stages)} stages of A, {other} of {len(second.stages)} of B")
+    lines.append(f"Stages that differ: {own} of {len(first.stages)} in A, {other} of {len(second.stages)} in B")
     if found.moved:
         lines.append(
-            f"units in other company: {len(found.moved)}, {', '.join(found.moved[:8])}{_more(found.moved, 8)}"
+            f"Units that run with other units: {len(found.moved)} ({', '.join(found.moved[:8])}{_more(found.moved, 8)})"
         )
     return lines
 
@@ -63,11 +63,11 @@ def diff_table(found: ScheduleDiff, all_passages: bool = False) -> Table:
         before = passage.block
     rows += _totals(found.passages, all_passages)
     columns = [
-        Column("block", wraps=True),
+        Column("block", shortens=True),
         Column("change"),
         Column("a_us", "A", digits=1),
         Column("b_us", "B", digits=1),
-        Column("first", "stages of A (| side by side)", wraps=True),
+        Column("first", "stages of A (| concurrent)", wraps=True),
         Column("second", "stages of B", wraps=True),
     ]
     return records_table("", rows, columns)
@@ -77,7 +77,7 @@ def _totals(passages: Sequence[Passage], all_passages: bool) -> list[Mapping[str
     same = [passage for passage in passages if passage.change is Change.SAME]
     rows: list[Mapping[str, Cell]] = []
     if same and not all_passages:
-        rows.append(_total("the same", same))
+        rows.append(_total("identical", same))
     return [*rows, _total("all", passages)]
 
 
@@ -96,16 +96,20 @@ def _described(schedule: Schedule) -> str:
     return (
         f"{schedule.network}, {schedule.scheduler}, on {schedule.device or schedule.cost_model.get('name', '')}, batch "
         f"{schedule.source.batch}, {schedule.precision}, {schedule.engine or 'no'} engine: {schedule.latency_us / 1e3:.3f} ms "
-        f"in {len(schedule.stages)} stages, at most {schedule.streams} groups"
+        f"in {len(schedule.stages)} stages, at most {_groups(schedule.streams)}"
     )
+
+
+def _groups(count: int) -> str:
+    return "1 group" if count == 1 else f"{count} concurrent groups"
 
 
 def _crossed(name: str, at: Schedule, other_us: float, tie: bool | None) -> str:
     other = "B" if name == "A" else "A"
     part = other_us / at.latency_us - 1 if at.latency_us else 0.0
-    noise = {None: "", True: ", inside the noise", False: ", more than the noise"}[tie]
+    noise = {None: "", True: ", within the noise", False: ", more than the noise"}[tie]
     return (
-        f"where {name} was made ({at.device}, batch {at.source.batch}, {at.engine} engine): {name} {at.latency_us / 1e3:.3f} ms, "
+        f"On the setup of {name} ({at.device}, batch {at.source.batch}, {at.engine} engine): {name} {at.latency_us / 1e3:.3f} ms, "
         f"{other} {other_us / 1e3:.3f} ms ({part:+.1%}{noise})"
     )
 

@@ -30,7 +30,7 @@ def schedule_table(schedule: Schedule) -> Table:
             number += 1
     columns = [
         Column("stage"),
-        Column("block"),
+        Column("block", shortens=True),
         Column("boundary_us", "before", digits=1),
         Column("latency_us", digits=1),
         Column("groups", "groups (one a line, > in order)", wraps=True),
@@ -66,18 +66,19 @@ def summary(found: Schedule) -> str:
     merged = sum(stage.strategy is Strategy.MERGE for stage in found.stages)
     several = sum(stage.concurrent for stage in found.stages)
     lines = [
-        f"{found.latency_us / 1e3:.3f} ms in {len(found.stages)} stages: {several} run several groups "
+        f"{found.latency_us / 1e3:.3f} ms in {len(found.stages)} stages; {several} run groups concurrently "
         f"(at most {found.streams}), {merged} merge convolutions"
     ]
     if found.lower_bound_us is not None and found.gap is not None:
         lines.append(
-            f"no schedule takes less than {found.lower_bound_us / 1e3:.3f} ms: this one is {100 * found.gap:.1f}% above"
+            f"Lower bound for any schedule: {found.lower_bound_us / 1e3:.3f} ms; "
+            f"this one is {100 * found.gap:.1f}% above it"
         )
     if expected := expectation(found):
-        lines.append(f"measured, {expected} are expected (nine times of ten)")
+        lines.append(expected)
     lines += _measured_summary(found)
     if "sequential" in found.ties:
-        lines.append("a tie with sequential: the difference is inside the noise")
+        lines.append("Tied with sequential: the difference is within the noise")
     lines += [f"note: {note}" for note in found.notes]
     claim = optimality(found)
     return "\n".join([*lines, claim] if claim else lines)
@@ -90,24 +91,25 @@ def _measured_summary(found: Schedule) -> list[str]:
         return []
     estimated_us = options["estimated_us"]
     if options["everything_measured"]:
-        end = "every stage there is"
+        end = "every stage of the search space"
     elif options["settled"]:
         end = "until no other schedule was likely to be faster"
     else:
-        end = f"as far as a budget of {options['budget']} went" if found.complete else "until interrupted"
+        end = f"until the budget of {options['budget']} was spent" if found.complete else "until interrupted"
     return [
         f"{options['measurements']:,} stages measured, {end}; {options['estimate']['name']} of "
-        f"{options['estimate']['device']} had said {estimated_us / 1e3:.3f} ms of this schedule "
+        f"{options['estimate']['device']} predicts {estimated_us / 1e3:.3f} ms for this schedule "
         f"({100 * (estimated_us / found.latency_us - 1):+.1f}%)"
     ]
 
 
 def expectation(found: Schedule) -> str | None:
-    """Where a schedule's measured latency is expected, in words; None where the prices are no prediction."""
+    """Where 90% of a schedule's measurements are expected, in words; None where the prices are no prediction."""
     if found.interval_us is None:
         return None
-    low_us, high_us = found.interval_us
-    return f"{low_us / 1e3:.3f} to {high_us / 1e3:.3f} ms"
+    low_ms, high_ms = (bound_us / 1e3 for bound_us in found.interval_us)
+    digits = 2 if low_ms >= 1 else 3
+    return f"Expected on hardware: {low_ms:.{digits}f}-{high_ms:.{digits}f} ms (90% interval)"
 
 
 def describe(space: StageSpace) -> str:
@@ -122,14 +124,14 @@ def describe(space: StageSpace) -> str:
 def optimality(found: Schedule) -> str | None:
     """What the search that found a schedule proves about it, in words; None for a scheduler that does not search."""
     if not found.complete:
-        return "interrupted: the best schedule found so far, not proven optimal"
+        return "Interrupted: this is the best schedule found so far, not a proven optimum"
     if "stages" not in found.options:
         return None
     if "measurements" in found.options and not found.options["everything_measured"]:
         return None
     if not found.proven:
-        return "not proven optimal: not all was searched, as noted"
+        return "Not proven optimal: part of the search space was left out (see the notes)"
     space = StageSpace(*(found.options[name] for name in ("stages", "max_group_size", "max_groups")))
-    stages = describe(space) if found.options["concurrent"] else "single units and merged ones"
+    stages = describe(space) if found.options["concurrent"] else "single units and merged convolutions"
     among = stages if found.options["merge"] else f"{stages}, without merging"
-    return f"proven optimal at these prices among all schedules of {among}"
+    return f"Provably optimal under this cost model ({among})"

@@ -134,7 +134,7 @@ def _measurement() -> Schema:
 
 
 def _scenario() -> Schema:
-    """A model or device may be a name alone. Names that ship are examples: others may be a user's own."""
+    """A value of an axis may be a name alone. Names that ship are examples: others may be a user's own."""
     from iossim.execution.engine import Engine
     from iossim.hardware.load import shipped_names
     from iossim.ir.types import Precision
@@ -144,16 +144,16 @@ def _scenario() -> Schema:
 
     made = Scenario.model_json_schema()
     definitions, fields = made["$defs"], made["properties"]
-    zoo = [model.name for model in zoo_models()]
-    for name, field, shipped in (("Model", "model", zoo), ("Device", "device", shipped_names())):
-        definitions[name]["properties"][field]["examples"] = shipped
-        alone = {"type": "string", "minLength": 1, "examples": shipped}
-        definitions[name] = {"anyOf": [alone, definitions[name]], "title": name}
-    definitions["Rewrite"] = {
-        "anyOf": [{"type": "string", "minLength": 1, "examples": ["none", "default"]}, definitions["Rewrite"]],
-        "title": "Rewrite",
+    alone = {
+        "Model": [model.name for model in zoo_models()],
+        "Device": shipped_names(),
+        "Rewrite": ["none", "default"],
+        "Workspace": ["none", "64MiB"],
+        "Dataflow": ["none", "priority", "exhaustive"],
     }
-    definitions["PointValues"]["properties"]["search"]["anyOf"].reverse()
+    for name, examples in alone.items():
+        by_name = {"type": "string", "minLength": 1, "examples": examples}
+        definitions[name] = {"anyOf": [by_name, definitions[name]], "title": name}
     fields["dtypes"]["items"] = {"enum": [str(precision) for precision in Precision]}
     fields["engines"]["items"] = {"enum": [str(engine) for engine in Engine]}
     fields["schedulers"]["items"] = {"enum": list(scheduler_names())}

@@ -240,12 +240,10 @@ def other_ways(context: BlockContext, index: int, space: Space) -> dict[str, Pla
     units = bits(stage.mask)
     found: dict[str, Plan] = {}
     if len(units) > 1:
-        found["one by one"] = tuple(PlannedStage(1 << unit, Strategy.CONCURRENT) for unit in units)
+        found["sequential"] = tuple(PlannedStage(1 << unit, Strategy.CONCURRENT) for unit in units)
         groups = problem.groups(stage.mask)
         if stage.strategy is Strategy.CONCURRENT and 1 < len(groups) < len(units):
-            found["its groups one after another"] = tuple(
-                PlannedStage(group, Strategy.CONCURRENT) for group in groups
-            )
+            found["groups in sequence"] = tuple(PlannedStage(group, Strategy.CONCURRENT) for group in groups)
         if stage.strategy is Strategy.MERGE:
             found["side by side"] = (PlannedStage(stage.mask, Strategy.CONCURRENT),)
         elif len(classes := {int(problem.merge_class[unit]) for unit in units}) == 1 and -1 not in classes:
@@ -255,7 +253,7 @@ def other_ways(context: BlockContext, index: int, space: Space) -> dict[str, Pla
         for name, own in found.items()
         if all(space.holds(problem, one) for one in own)
     }
-    for name, first in (("with the stage before", index - 1), ("with the next stage", index)):
+    for name, first in (("joined with previous stage", index - 1), ("joined with next stage", index)):
         if 0 <= first < len(context.plan) - 1:
             both = PlannedStage(context.plan[first].mask | context.plan[first + 1].mask, Strategy.CONCURRENT)
             if space.holds(problem, both):

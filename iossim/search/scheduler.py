@@ -28,6 +28,11 @@ def ignore(done: int, total: int) -> None:
     """A progress that reports to nobody."""
 
 
+def silent(label: str) -> Progress:
+    """Starts progress that nobody looks at."""
+    return ignore
+
+
 class Scheduler(Protocol):
     """Schedules a network on a cost model; ``memo`` holds what earlier searches at its prices found."""
 

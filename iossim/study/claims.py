@@ -1,41 +1,28 @@
-"""Whether claims hold in the rows of a study, in a sentence with figures: how many cases there are, and which are not so."""
+"""Whether claims hold in the rows of a study, told in a sentence with figures and the cases where they do not."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean, geometric_mean
 
-from iossim.study.answer_words import Found, amount, listed, number, place, span
+from iossim.study.answer_words import Found, listed
+from iossim.study.axes import ROW_AXES, name_of
+from iossim.study.metrics import Quantity, number
+from iossim.study.question import Labels, Place, Question, label_of_axis, place_of
 from iossim.study.row_comparison import (
     axis_value,
     best_of,
     compare,
     grouped,
-    holds,
+    is_looked_at,
     is_noise,
     is_tie,
     ordered,
     other_axes,
-    quotient_value,
-    side_value,
+    place,
     varied_axes,
-)
-from iossim.study.sentences import (
-    NUMBERS,
-    QUESTION_AXES,
-    Claim,
-    ComparisonSentence,
-    DiagonalIsBest,
-    Holds,
-    IsBest,
-    Labels,
-    Quantity,
-    Quotient,
-    Ratio,
-    Side,
-    Trend,
-    Value,
 )
 from iossim.study.study_run import CrossPrice, Row
 
@@ -48,122 +35,148 @@ _AGGREGATES: dict[str, Callable[[Sequence[float]], float]] = {
 }
 
 
-def judge(claim: Claim, known: Sequence[Row], cross: Sequence[CrossPrice], labels: Labels) -> Found:
-    """Whether a claim holds in rows that did not fail; None in ``holds`` where there is no case of it."""
-    rows = [row for row in known if holds(claim.where, row) and holds(claim.having, row)]
-    if isinstance(claim, Holds):
-        return _holds(claim, rows)
-    if isinstance(claim, IsBest):
-        return _is_best(claim, rows)
-    if isinstance(claim, Trend):
+def judge(claims: Sequence[Question], known: Sequence[Row], cross: Sequence[CrossPrice], labels: Labels) -> Found:
+    """Whether all claims hold in rows that did not fail; ``holds`` is None if one of them has no case there."""
+    found = [_judged(claim, known, cross, labels) for claim in claims]
+    if len(found) == 1:
+        return found[0]
+    verdicts = [each.holds for each in found]
+    holds = False if False in verdicts else None if None in verdicts else True
+    behind = {id(row): row for each in found for row in each.rows}
+    return Found("; ".join(each.words for each in found), list(behind.values()), holds,
+                 bool(holds) and all(each.within_noise for each in found))  # fmt: skip
+
+
+def _judged(claim: Question, known: Sequence[Row], cross: Sequence[CrossPrice], labels: Labels) -> Found:
+    rows = [row for row in known if is_looked_at(claim, row)]
+    if claim.kind == "best":
+        return _is_best(claim, rows, labels)
+    if claim.kind == "specialised_for":
+        return _specialised(claim, rows, known, cross)
+    if claim.kind in ("rises_over", "falls_over"):
         return _trend(claim, rows, labels)
-    return _diagonal(claim, rows, known, cross)
+    return _bounded(claim, rows, labels)
 
 
-def _holds(claim: Holds, rows: Sequence[Row]) -> Found:
-    quantities = [quantity for comparison in claim.conditions for quantity in comparison.quantities]
-    fixed = {axis for quantity in quantities for axis, _ in quantity.at}
-    if any(quantity.aggregate for quantity in quantities):
-        axes: tuple[str, ...] = claim.for_each
-    else:
-        axes = tuple(axis for axis in QUESTION_AXES if axis not in fixed)
-    varied = varied_axes(rows)
-    cases: list[tuple[bool, str, float | None]] = []
-    behind: list[Row] = []
-    ties = 0
-    for group in grouped(rows, axes).values():
+@dataclass(frozen=True)
+class _Case:
+    """A figure in one group of rows, and what stands beside it as its bound, by the sign of the comparison."""
 
-        def value(quantity: Quantity, group: Sequence[Row] = group) -> float | Value | None:
-            return _quantity(quantity, group)
+    name: str
+    rows: list[Row]
+    value: float
+    bounds: list[tuple[str, float]]
+    words: str
+    is_noise: bool
 
-        sides = [(side_value(each.left, value), side_value(each.right, value), each) for each in claim.conditions]
-        if any(left is None or right is None for left, right, _ in sides):
-            continue
-        true = all(compare(left, each.operator, right) for left, right, each in sides)  # type: ignore[arg-type]
-        name = place(group[0], [axis for axis in axes if axis in varied])
-        told = list(dict.fromkeys(_told(left, right, each) for left, right, each in sides))
-        lead = sides[0][0] if isinstance(sides[0][0], float | int) else None
-        cases.append((true, f"{name} ({', '.join(told)})" if name else ", ".join(told), lead))
-        ties += any(_is_noise(each, group) for each in claim.conditions)
-        behind += group
+    @property
+    def holds(self) -> bool:
+        return all(compare(self.value, sign, bound) for sign, bound in self.bounds)
+
+
+def figures(asked: Question, rows: Sequence[Row], labels: Labels) -> list[Found]:
+    """The figure of each case, if no bound is claimed of it."""
+    axes, cases = _cases(asked, rows, labels)
+    return [
+        Found(
+            f"{case.name}: {case.words}" if case.name else case.words,
+            case.rows,
+            cells={**{axis: str(axis_value(case.rows[0], axis)) for axis in axes}, asked.quantity.words: case.words},
+        )
+        for case in cases
+    ] or [Found("There are no rows to tell it from")]
+
+
+def _bounded(claim: Question, rows: Sequence[Row], labels: Labels) -> Found:
+    _, cases = _cases(claim, rows, labels)
     if not cases:
-        return Found("No row is there to tell", [], None)
-    failing = [name for true, name, _ in cases if not true]
-    is_noise = not failing and ties == len(cases)
+        return Found("There are no rows to tell it from", [], None)
+    failing = [f"{case.name} ({case.words})" if case.name else case.words for case in cases if not case.holds]
+    ties = sum(case.is_noise for case in cases)
+    behind = [row for case in cases for row in case.rows]
     if len(cases) == 1:
         verdict = "Does not hold" if failing else _counted(1, failing, ties)
-        return Found(f"{verdict}: {cases[0][1]}", behind, not failing, is_noise)
-    leads = [lead for _, _, lead in cases if lead is not None]
-    is_bound = leads and len(claim.conditions) == 1 and isinstance(claim.conditions[0].right, float)
-    more = f"; {_span_of(claim.conditions[0].left, leads)}" if is_bound else ""
+        named = f"{cases[0].name} ({cases[0].words})" if cases[0].name else cases[0].words
+        return Found(f"{verdict}: {named}", behind, not failing, within_noise=not failing and ties == 1)
+    is_number = all(isinstance(bound, int | float) for _, bound in claim.bounds)
+    more = f"; {_amount(claim, [case.value for case in cases])}" if is_number else ""
     return _verdict(len(cases), failing, ties, behind, f"{more}{_some_ties(ties, len(cases))}")
 
 
-def _is_noise(comparison: ComparisonSentence, group: Sequence[Row]) -> bool:
-    """Whether measuring might turn an order around: of two rows that tie, or of a latency and a bound in its interval."""
-    if comparison.operator in ("=", "!="):
+def _cases(asked: Question, rows: Sequence[Row], labels: Labels) -> tuple[list[str], list[_Case]]:
+    """The axes that tell cases apart, and the cases of a figure that are known.
+
+    The cases of an aggregate are the values of ``for_each``; a single figure has one for every combination of the
+    axes that its labels leave open.
+    """
+    of = place_of(asked.of, labels)
+    over = None if asked.over is None else {**of, **place_of(asked.over, labels)}
+    bounds: list[tuple[str, float | Place]] = [
+        (sign, float(bound) if isinstance(bound, int | float) else {**of, **place_of(bound, labels)})
+        for sign, bound in asked.bounds
+    ]
+    fixed = {axis for at in (of, over, *(bound for _, bound in bounds)) if isinstance(at, dict) for axis in at}
+    axes = asked.for_each if asked.aggregate else [axis for axis in ROW_AXES if axis not in fixed]
+    varied = varied_axes(rows)
+    told = [axis for axis in axes if axis in varied]
+    cases: list[_Case] = []
+    for group in grouped(rows, axes).values():
+        value = _figure(asked, group, of, over)
+        sides = [
+            (sign, bound if isinstance(bound, float) else _figure(asked, group, bound)) for sign, bound in bounds
+        ]
+        known = [(sign, bound) for sign, bound in sides if bound is not None]
+        if value is None or len(known) < len(sides):
+            continue
+        beside = [asked.quantity.amount(side) for (_, side), (_, bound) in zip(known, bounds, strict=True)
+                  if isinstance(bound, dict)]  # fmt: skip
+        words = " and ".join(dict.fromkeys([_amount(asked, [value]), *beside]))
+        noise = any(_is_noise(asked, group, of, over, bound) for sign, bound in bounds if sign != "=")
+        cases.append(_Case(place(group[0], told), group, value, known, words, noise))
+    return told, cases
+
+
+def _figure(asked: Question, group: Sequence[Row], of: Place, over: Place | None = None) -> float | None:
+    """A figure in a group of rows, over another where one is given; None where it is not known, or not one value."""
+    values = [value for row in _rows_at(of, group) if (value := asked.quantity.of(row)) is not None]
+    if asked.aggregate:
+        found = _AGGREGATES[asked.aggregate](values) if values else None
+    else:
+        found = values[0] if len(values) == 1 else None
+    if over is None or found is None:
+        return found
+    under = _figure(asked, group, over)
+    return found / under if under else None
+
+
+def _rows_at(at: Place, group: Sequence[Row]) -> list[Row]:
+    return [row for row in group if all(axis_value(row, axis) == label for axis, label in at.items())]
+
+
+def _is_noise(asked: Question, group: Sequence[Row], of: Place, over: Place | None, bound: float | Place) -> bool:
+    """Whether measuring might turn a comparison around: two rows tie, or a latency has the bound in its interval."""
+    rows = _rows_at(of, group)
+    if asked.aggregate or len(rows) != 1:
         return False
-    ratio, right = comparison.left, comparison.right
-    left: Side = ratio
-    if isinstance(ratio, Ratio) and right == 1.0:
-        left, right = ratio.over, ratio.under
-    if isinstance(left, Quantity) and isinstance(right, Quantity):
-        one, other = _row(left, group), _row(right, group)
-        return (
-            one is not None
-            and other is not None
-            and left.column == right.column
-            and is_noise(one, other, Quotient(left.column))
-        )
-    if isinstance(left, Quantity) and isinstance(right, float):
-        row = _row(left, group)
-        if row is None or row.low_ms is None or row.high_ms is None:
-            return False
-        if left.column == "speedup":
-            return right == 1.0 and "sequential" in row.ties
-        return left.column == "latency_ms" and row.low_ms <= right <= row.high_ms
-    return False
+    row, rival = rows[0], bound if isinstance(bound, dict) else over if bound == 1.0 else None
+    if rival is not None:
+        others = _rows_at(rival, group)
+        return len(others) == 1 and is_noise(row, others[0], asked.quantity)
+    if over is not None or isinstance(bound, dict) or row.low_ms is None or row.high_ms is None:
+        return False
+    if asked.quantity == Quantity("speedup"):
+        return bound == 1.0 and "sequential" in row.ties
+    return asked.quantity == Quantity() and row.low_ms <= bound <= row.high_ms
 
 
-def _row(quantity: Quantity, group: Sequence[Row]) -> Row | None:
-    """The one row that a quantity is of; None where it is of several."""
-    rows = [row for row in group if all(axis_value(row, axis) == value for axis, value in quantity.at)]
-    return rows[0] if len(rows) == 1 and quantity.aggregate is None else None
+def _amount(asked: Question, values: list[float]) -> str:
+    """The range of a claim's figures; a ratio is so many times another figure."""
+    quantity = asked.quantity if asked.over is None else Quantity("speedup")
+    return quantity.span(values)
 
 
-def _quantity(quantity: Quantity, group: Sequence[Row]) -> float | Value | None:
-    """What a quantity is in a group of rows; None where it is not known, or not one value."""
-    rows = [row for row in group if all(axis_value(row, axis) == value for axis, value in quantity.at)]
-    values = [value for row in rows if (value := getattr(row, quantity.column)) is not None]
-    if quantity.aggregate is not None:
-        return _AGGREGATES[quantity.aggregate](values) if values else None
-    return values[0] if len(values) == 1 else None
-
-
-def _told(left: float | Value | None, right: float | Value | None, comparison: ComparisonSentence) -> str:
-    """The two figures of a comparison; a number that the claim gives itself is left out."""
-    sides = ((left, comparison.left), (right, comparison.right))
-    figures = [_amount(side, value) for value, side in sides if isinstance(side, Quantity | Ratio)]
-    return " and ".join(figures)
-
-
-def _amount(side: Side, value: float | Value | None) -> str:
-    if isinstance(side, Ratio):
-        assert isinstance(value, float | int)
-        return f"{value:.3g}x"
-    if isinstance(side, Quantity) and side.column in NUMBERS and isinstance(value, float | int):
-        return amount(side.column, value)
-    return str(value)
-
-
-def _span_of(side: Side, values: Sequence[float]) -> str:
-    if isinstance(side, Quantity) and side.column in NUMBERS:
-        return span(Quotient(side.column), values)
-    low, high = number(min(values)), number(max(values))
-    return (low if low == high else f"{low} to {high}") + ("x" if isinstance(side, Ratio) else "")
-
-
-def _is_best(claim: IsBest, rows: Sequence[Row]) -> Found:
+def _is_best(claim: Question, rows: Sequence[Row], labels: Labels) -> Found:
+    wanted = label_of_axis(claim.axis, claim.expect or "", labels)
     varied = varied_axes(rows)
     failing: list[str] = []
     ahead: list[float] = []
@@ -171,17 +184,17 @@ def _is_best(claim: IsBest, rows: Sequence[Row]) -> Found:
     axes = other_axes(claim.axis)
     for case in grouped(rows, axes).values():
         by_value = grouped(case, (claim.axis,))
-        own = best_of(by_value.get((claim.value,), []), claim.quotient, claim.is_low)
+        own = best_of(by_value.get((wanted,), []), claim.quantity, claim.is_low)
         rival = best_of(
-            [row for (value,), group in by_value.items() if value != claim.value for row in group],
-            claim.quotient,
+            [row for (value,), group in by_value.items() if value != wanted for row in group],
+            claim.quantity,
             claim.is_low,
         )
         if own is None or rival is None:
             continue
         cases += 1
         behind += [own, rival]
-        mine, theirs = quotient_value(claim.quotient, own), quotient_value(claim.quotient, rival)
+        mine, theirs = claim.quantity.of(own), claim.quantity.of(rival)
         assert mine is not None
         assert theirs is not None
         over, under = (theirs, mine) if claim.is_low else (mine, theirs)
@@ -189,21 +202,21 @@ def _is_best(claim: IsBest, rows: Sequence[Row]) -> Found:
         if over and under:  # nothing is a multiple of 0
             ahead.append(over / under)
             by = f" by {under / over:.3g}x"
-        ties += is_noise(own, rival, claim.quotient)
-        if is_tie(own, rival, claim.quotient):
+        ties += is_noise(own, rival, claim.quantity)
+        if is_tie(own, rival, claim.quantity):
             continue
         if compare(over, "<", under):
             where = place(own, [axis for axis in axes if axis in varied])
             failing.append(f"{where} ({axis_value(rival, claim.axis)} is ahead{by})".strip())
     if not cases:
-        return Found("No row is there to tell", [], None)
-    more = f"; {span(Quotient('speedup'), ahead)} of the next best" if ahead else ""
+        return Found("There are no rows to tell it from", [], None)
+    more = f"; {Quantity('speedup').span(ahead)} of the next best" if ahead else ""
     return _verdict(cases, failing, ties, behind, f"{more}{_some_ties(ties, cases)}")
 
 
-def _trend(claim: Trend, rows: Sequence[Row], labels: Labels) -> Found:
-    kept = [row for row in rows if all(axis_value(row, axis) == value for axis, value in claim.quantity.at)]
-    axes = tuple(axis for axis in QUESTION_AXES if axis != claim.axis)
+def _trend(claim: Question, rows: Sequence[Row], labels: Labels) -> Found:
+    kept = _rows_at(place_of(claim.of, labels), rows)
+    axes = tuple(axis for axis in ROW_AXES if axis != claim.axis)
     varied = varied_axes(kept)
     order = ordered(kept, claim.axis, labels[claim.axis])
     failing: list[str] = []
@@ -213,26 +226,26 @@ def _trend(claim: Trend, rows: Sequence[Row], labels: Labels) -> Found:
     for case in grouped(kept, axes).values():
         by_value = {axis_value(row, claim.axis): row for row in case}
         steps = [by_value[value] for value in order if value in by_value]
-        figures = [value for row in steps if (value := getattr(row, claim.quantity.column)) is not None]
-        if len(figures) < 2:
+        found = [value for row in steps if (value := claim.quantity.of(row)) is not None]
+        if len(found) < 2:
             continue
         behind += steps
-        ties += is_noise(steps[0], steps[-1], Quotient(claim.quantity.column))
-        pairs = pairwise(figures)
-        operator, strictly = (">=", ">") if claim.rises else ("<=", "<")
+        ties += is_noise(steps[0], steps[-1], claim.quantity)
+        pairs = pairwise(found)
+        operator, strictly = (">=", ">") if claim.kind == "rises_over" else ("<=", "<")
         true = all(compare(after, operator, before) for before, after in pairs)
-        true = true and compare(figures[-1], strictly, figures[0])
+        true = true and compare(found[-1], strictly, found[0])
         name = place(case[0], [axis for axis in axes if axis in varied])
-        ends = f"{number(figures[0])} to {amount(claim.quantity.column, figures[-1])}"
+        ends = f"{number(found[0])} to {claim.quantity.amount(found[-1])}"
         cases.append(f"{name} ({ends})" if name else ends)
         if not true:
             failing.append(cases[-1])
     if not cases:
-        return Found(f"No row is there to tell: it takes two values of {claim.axis}", [], None)
+        return Found(f"There are no rows to tell it from: it takes two values of {claim.axis}", [], None)
     return _verdict(len(cases), failing, ties, behind, f"; {listed(cases)}")
 
 
-def _diagonal(claim: DiagonalIsBest, rows: Sequence[Row], known: Sequence[Row], cross: Sequence[CrossPrice]) -> Found:
+def _specialised(claim: Question, rows: Sequence[Row], known: Sequence[Row], cross: Sequence[CrossPrice]) -> Found:
     """At each point the schedule that was made for it against those made for the points beside it on the axis."""
     own = {(row.point, row.scheduler): row for row in rows}
     of_point = {row.point: row for row in known}
@@ -262,19 +275,22 @@ def _diagonal(claim: DiagonalIsBest, rows: Sequence[Row], known: Sequence[Row], 
         if beaten:
             first = min(beaten, key=lambda price: price.latency_ms or 0.0)
             made_for = of_point.get(first.made_for)
-            maker = f"the one made for {axis_value(made_for, claim.axis)}" if made_for else "another"
+            name = name_of(claim.axis, axis_value(made_for, claim.axis)) if made_for else ""
+            maker = f"the one made for {name}" if name else "another"
             by = f"{row.latency_ms / first.latency_ms:.3g}x as fast" if first.latency_ms else "faster"
             failing.append(f"{place(row, varied)} ({maker} is {by})")
         elif rival.tie:
             ties += 1
     if not cases:
-        return Found(f"No schedule was priced beside its own point: say 'cross_evaluate: [{claim.axis}]'", [], None)
-    more = f"; the best of the others takes {span(Quotient('speedup'), slower)} the time"
+        return Found(
+            f"No schedule was priced at another point than its own: write 'cross_evaluate: [{claim.axis}]'", [], None
+        )
+    more = f"; the best of the others takes {Quantity('speedup').span(slower)} the time"
     return _verdict(cases, failing, ties, behind, f"{more}{_some_ties(ties, cases)}")
 
 
 def _verdict(cases: int, failing: Sequence[str], ties: int, behind: list[Row], more: str) -> Found:
-    """What a claim came to, with ``more`` figures behind how many cases there are."""
+    """The verdict on a claim, with ``more`` figures behind the number of cases."""
     return Found(
         f"{_counted(cases, failing, ties)}{more}", behind, not failing, within_noise=not failing and ties == cases
     )
@@ -285,8 +301,10 @@ def _some_ties(ties: int, cases: int) -> str:
 
 
 def _counted(cases: int, failing: Sequence[str], ties: int) -> str:
-    """In how many cases a claim holds, and the first of those in which it does not; where measuring might turn all of them
-    around, that alone."""
+    """The number of cases in which a claim holds, and the first in which it does not.
+
+    If measuring might turn all of them around, the words say that alone.
+    """
     if not failing:
         if ties == cases:
             return f"Within the noise in all {cases} cases" if cases > 1 else "Within the noise"

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from iossim.backends.simulator.batch_pricing import set_pricing_threads
 from iossim.schedule.schedule import Schedule
 from iossim.search.assemble import reprice
+from iossim.study.axes import AXES
 from iossim.study.evaluation_context import EvaluationContext, context_of, network_as
 from iossim.study.failures import Failures
 from iossim.study.journal import CrossDone
@@ -28,7 +29,10 @@ class MadeElsewhere:
 
 @dataclass(frozen=True)
 class CrossTask:
-    """A point, and schedules of others to be priced there. ``own``: by scheduler the texts of the schedules made for it."""
+    """A point, and schedules of others to be priced there.
+
+    ``own``: by scheduler the texts of the schedules made for it.
+    """
 
     axis: str
     point: Point
@@ -49,24 +53,9 @@ def families(points: Sequence[Point], axis: str) -> Iterator[tuple[Point, ...]]:
     """Points that differ in ``axis`` alone, two or more together, in their order."""
     found: dict[str, list[Point]] = {}
     for point in points:
-        common = {name: value for name, value in _values(point).items() if name != axis}
-        found.setdefault(json.dumps(common, sort_keys=True), []).append(point)
+        common = [repr(getattr(point, name)) for name in AXES if name != axis]
+        found.setdefault(repr(common), []).append(point)
     yield from (tuple(family) for family in found.values() if len(family) > 1)
-
-
-def _values(point: Point) -> dict[str, object]:
-    return {
-        "model": point.model.model_dump(),
-        "device": point.device.model_dump(),
-        "batch": point.batch,
-        "dtype": point.dtype,
-        "engine": point.engine,
-        "cost_model": point.cost_model,
-        "search": point.search.model_dump(),
-        "rewrite": point.rewrite.model_dump(),
-        "workspace": point.workspace.model_dump(),
-        "dataflow": point.dataflow.model_dump(),
-    }
 
 
 def evaluate_cross(task: CrossTask) -> CrossResult:
@@ -93,7 +82,7 @@ def _priced(
     known: dict[tuple[str, str, str], CrossPrice],
     failures: Failures,
 ) -> CrossPrice:
-    """The price of a schedule; ``known`` are those of the same stages, by scheduler: many are made for several points."""
+    """The price of a schedule; ``known`` are prices by scheduler and stages, since points often share a schedule."""
     if other.text is None:
         return _price(task, other, reason=other.reason)
     try:
@@ -104,7 +93,7 @@ def _priced(
             return known[key].model_copy(update={"made_for": other.made_for})
         network = network_as(context, made)
         found = reprice(made, network, context.prices)
-        # Of a network that was rewritten otherwise there is nothing that it could tie with.
+        # A network that was rewritten otherwise has no schedule here that it could tie with.
         tie = (
             network is context.network
             and own is not None

@@ -8,7 +8,7 @@ from typing import Any
 
 from iossim.edge.capacity import uses
 from iossim.edge.distributed import distributed
-from iossim.edge.plan import Plan, Variant
+from iossim.edge.plan import EdgePlan, Variant
 from iossim.edge.planned import dataflow
 from iossim.hardware.lowering.unit import main_kind
 from iossim.ir.network import Network
@@ -71,9 +71,9 @@ def _times(point: Point, latency_us: float, baseline_us: float) -> dict[str, Any
     }
 
 
-def _peaks(plans: Sequence[Plan]) -> dict[str, Any]:
+def _peaks(plans: Sequence[EdgePlan]) -> dict[str, Any]:
     """The most of each memory that any device has in use."""
-    seen = [use for plan in plans for use in uses(plan)]
+    seen = [use for plan in plans for step in range(len(plan.steps)) for use in uses(plan, step)]
     return {
         "private_mib": max(use.private_bytes for use in seen) / _MIB,
         "shared_mib": max(use.shared_bytes for use in seen) / _MIB,

@@ -20,12 +20,12 @@ from iossim.schedule.strategy import Strategy
 from iossim.search.ios import solve
 from iossim.search.memo import SearchMemo
 from iossim.search.options import SearchOptions
-from iossim.search.scheduler import schedule
 from iossim.study.dataflow_rows import dataflow_rows
 from iossim.study.evaluation_context import EvaluationContext, context_of
 from iossim.study.failures import Failures
 from iossim.study.points import Point
 from iossim.study.study_run import BlockTime, Row
+from iossim.tasks.task import Task
 
 _MIB = 1 << 20
 #: What writes the timeline of a schedule as text.
@@ -82,7 +82,7 @@ def evaluate_point(task: PointTask) -> PointResult:
     options, memo = SearchOptions(task.point.search.space, workspace_limit_bytes=limit), SearchMemo(context.prices)
     for name in task.schedulers:
         try:
-            found[name] = schedule(context.network, context.prices, name, options, memo=memo)
+            found[name] = Task(context.network, context.prices, name, options).search(memo=memo)
         except Exception as error:  # as above, of one scheduler
             reasons[name] = failures.reason(error)
         else:

@@ -18,11 +18,15 @@ from iossim.schedule.schedule import Schedule
 from iossim.search.options import SearchOptions
 from iossim.study.lru_cache import LruCache
 from iossim.study.points import Point, device_of, network_of
-from iossim.transforms.microbatching.micro_batches import Benchmarks, benchmarks
+from iossim.tasks.task import Task
+from iossim.transforms.microbatching.blocks_in_micro_batches import MicroBatch
+from iossim.transforms.microbatching.convolutions_in_micro_batches import Benchmarks, benchmarks
+from iossim.transforms.replay import replayed, split_source
 from iossim.transforms.rewriting.backtracking import RewriteBudget
 from iossim.transforms.rewriting.rule_sets import rules_named
-from iossim.transforms.rewriting.saved_rewriting import applied_rules, rewritten_again, split_source
-from iossim.transforms.rewriting.scheduled import rewrite
+from iossim.transforms.rewriting.saved_rewriting import applied_rules
+from iossim.transforms.rewriting.scheduled import Rewrite
+from iossim.transforms.transform import Transform
 
 _MIB = 1 << 20
 
@@ -89,7 +93,7 @@ class EvaluationContext:
         """The measured latency that is published for this point, where one is known."""
         point = self.point
         is_whole = point.model.block is None and not point.model.shapes and not point.device.set
-        is_whole = is_whole and not point.rewrite.rewrites
+        is_whole = is_whole and not point.rewrite.rewrites and point.micro_batch == 1
         if not is_whole or self.errors is None:
             return None
         found_us = comparable_published_us(schedule, point.model.model, point.search.space)
@@ -107,8 +111,8 @@ def _load(point: Point) -> EvaluationContext:
     network = _given(point)
     spec = f"random:{point.seed}" if point.cost_model == "random" else point.cost_model
     prices = create_cost_model(spec, profile, network.precision, Engine.named(point.engine))
-    if point.rewrite.rewrites:
-        network = _rewritten(point, network, prices)
+    if point.rewrite.rewrites or point.micro_batch != 1:
+        network = _changed(point, network, prices)
     return EvaluationContext(point, network, profile, prices, schedule_errors(network, prices))
 
 
@@ -119,28 +123,22 @@ def _given(point: Point) -> Network:
 
 
 def network_as(context: EvaluationContext, schedule: Schedule) -> Network:
-    """The point's network, rewritten as it was for a schedule of another point. Raises ReplayError where it cannot be."""
+    """The point's network, changed as it was for a schedule of another point. Raises ReplayError where it cannot be."""
     (_, wanted), (_, own) = split_source(schedule.source.to_source()), split_source(context.network.source)
-    if wanted == own:
-        return context.network
-    given = _given(context.point)
-    return given if wanted is None else rewritten_again(given, wanted)
+    return context.network if wanted == own else replayed(_given(context.point), wanted)
 
 
-def _rewritten(point: Point, network: Network, prices: CostModel) -> Network:
-    """The network as the point's rules rewrite it; raises KeyboardInterrupt where that was interrupted."""
+def _changed(point: Point, network: Network, prices: CostModel) -> Network:
+    """The network as the point's transforms change it; raises KeyboardInterrupt where that was interrupted."""
     asked = point.rewrite
-    found = rewrite(
-        network,
-        prices,
-        rules_named(asked.rules),
-        scheduler=asked.scheduler,
-        options=SearchOptions(point.search.space, workspace_limit_bytes=point.workspace.limit_bytes),
-        search=asked.search,
-        alpha=asked.alpha,
-        budget=RewriteBudget(graphs=asked.graphs),
-        unproved=asked.unproved,
-    )
-    if found.interrupted:
+    options = SearchOptions(point.search.space, workspace_limit_bytes=point.workspace.limit_bytes)
+    transforms: list[Transform] = []
+    if asked.rewrites:
+        budget = RewriteBudget(graphs=asked.graphs)
+        transforms.append(Rewrite(rules_named(asked.rules), asked.search, asked.alpha, budget, asked.unproved))
+    if point.micro_batch != 1:
+        transforms.append(MicroBatch(point.micro_batch))
+    changed = Task(network, prices, asked.scheduler, options, tuple(transforms)).change()
+    if changed.interrupted:
         raise KeyboardInterrupt
-    return found.network
+    return changed.network

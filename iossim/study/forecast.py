@@ -12,16 +12,17 @@ from iossim.ir.network import Network
 from iossim.schedule.problem import ScheduleProblem
 from iossim.search.counting import count_search_space
 from iossim.search.ios import STRATEGIES
+from iossim.study.axis_values import Search
 from iossim.study.cross_evaluation import families
 from iossim.study.points import Point, load_model, points_of
-from iossim.study.scenario import Scenario, Search
+from iossim.study.scenario import Scenario
 
 #: Counting a wider block would take longer than it tells.
 _MAX_STATES, _MAX_TRANSITIONS = 200_000, 30_000_000
-#: Seconds of a point, and of each distinct stage in it for each scheduler that searches: measured on one core of a server,
-#: over five networks of the zoo, the latter between 2 and 7 us.
+#: Seconds of a point, and of each distinct stage in it for each scheduler that searches: measured on one core of a
+#: server, over five networks of the zoo, the latter between 2 and 7 us.
 _POINT_S, _STAGE_S = 0.1, 3e-6
-#: Of a point on edge devices, over the studies that ship: 0.9 to 1.5.
+#: Seconds of a point on edge devices; those of the studies that ship took 0.9 to 1.5.
 _EDGE_POINT_S = 1.2
 
 
@@ -39,7 +40,10 @@ class Searched:
 
 @dataclass(frozen=True)
 class Forecast:
-    """The work of a study. ``seconds`` is a rough guess, for all cores of this machine; None where it cannot be told."""
+    """The work of a study.
+
+    ``seconds`` is a rough guess, for all cores of this machine; None where it cannot be told.
+    """
 
     points: int
     schedules: int

@@ -1,7 +1,8 @@
 """The journal of a study: what is done, a line each, appended as it comes; a killed study goes on from here.
 
-A line is on disk before the next piece of work counts as done. What a crash tore is left out: from the first line that is
-not whole on, work is done again. One process at a time writes a journal; the system lets go of it however that ends.
+A line is on disk before the next piece of work counts as done. What a crash tore is left out: from the first line
+that is not whole on, work is done again. One process at a time writes a journal; the system lets go of it however
+that ends.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Begin(Value):
 
 
 class PointDone(Value):
-    """A point: its rows, the files of schedules and traces by name with a hash of what they hold, and seconds of searches."""
+    """A point: its rows, the files of schedules and traces by name with their hashes, and seconds of searches."""
 
     kind: Literal["point"] = "point"
     key: str
@@ -79,7 +80,10 @@ class Journal:
         self._file.seek(whole)
 
     def append(self, entry: Entry) -> None:
-        """Write a line; when this returns, it is on disk. Raises OSError with the file's name where it cannot be written."""
+        """Write a line; when this returns, it is on disk.
+
+        Raises OSError with the file's name where it cannot be written.
+        """
         try:
             self._file.write(entry.model_dump_json().encode() + b"\n")
             self._file.flush()

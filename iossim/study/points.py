@@ -1,4 +1,4 @@
-"""The points of a study: which network runs on which device, with what everything else; and the values that they stand for."""
+"""The points of a study: combinations of the axes' values, and the networks and devices that these stand for."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Any
 
 from iossim._version import __version__
 from iossim.base.errors import ModelError, ScenarioError
+from iossim.base.values import Value
 from iossim.hardware.device import Device as AnyDevice
 from iossim.hardware.edge import EdgeDevice, edge_device
 from iossim.hardware.load import device as load_device
@@ -21,18 +22,9 @@ from iossim.hardware.override import overridden
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
 from iossim.models.load import load
-from iossim.study.scenario import (
-    AXES,
-    Axis,
-    Dataflow,
-    Device,
-    Model,
-    PointValues,
-    Rewrite,
-    Scenario,
-    Search,
-    Workspace,
-)
+from iossim.study.axes import AXES, Label, label_of
+from iossim.study.axis_values import Dataflow, Device, MicroBatches, Model, Rewrite, Search, Workspace
+from iossim.study.scenario import PointValues, Scenario
 from iossim.transforms.rewriting.rule_sets import rules_named
 from iossim.transforms.rewriting.trusted import trusted
 
@@ -54,35 +46,26 @@ class Point:
     cost_model: str
     search: Search
     rewrite: Rewrite
+    micro_batch: MicroBatches
     workspace: Workspace
     dataflow: Dataflow
-    #: Of random weights, graphs and cost models.
+    #: The seed of random weights, graphs and cost models.
     seed: int = 0
-    #: A hash of all that the point's results depend on, the same in every process: what was found under it holds for it.
+    #: A hash of all that the point's results depend on, the same in every process: what was found under it holds for
+    #: it.
     key: str = ""
 
     @property
-    def labels(self) -> dict[str, str | int]:
-        """What reports call the value of each axis."""
-        return {
-            "model": self.model.label,
-            "device": self.device.label,
-            "batch": self.batch,
-            "dtype": self.dtype,
-            "engine": self.engine,
-            "cost_model": self.cost_model,
-            "search": self.search.label,
-            "rewrite": self.rewrite.label,
-            "workspace": self.workspace.label,
-            "dataflow": self.dataflow.label,
-        }
+    def labels(self) -> dict[str, Label]:
+        """The label of the point on each axis."""
+        return {axis: label_of(getattr(self, axis)) for axis in AXES}
 
 
 def points_of(scenario: Scenario) -> tuple[Point, ...]:
-    """The points in their order: of a grid the last axis of :data:`~iossim.study.scenario.AXES` varies fastest.
+    """The points in their order: of a grid the last axis varies fastest.
 
-    Reads the profiles of the devices and the files of the models, for the keys; loads no network. Raises ScenarioError where
-    the axes make no points, and DeviceError or ModelError where a device or file cannot be read.
+    Reads the profiles of the devices and the files of the models, for the keys; loads no network. Raises
+    ScenarioError where the axes make no points, and DeviceError or ModelError where a device or file cannot be read.
     """
     points = [Point(index, *values) for index, values in enumerate(_combinations(scenario))]
     prints = _Fingerprints()
@@ -101,12 +84,15 @@ def edge_device_of(device: Device) -> EdgeDevice:
 
 
 def network_of(point: Point) -> Network:
-    """The network of a point, loaded; of a single block where its model is one. Raises what ``iossim.load`` raises."""
+    """The network of a point, loaded; of a single block where its model is one.
+
+    Raises what ``iossim.load`` raises.
+    """
     return load_model(point.model, point.seed, batch=point.batch, dtype=point.dtype)
 
 
 def load_model(model: Model, seed: int, **bound: Any) -> Network:
-    """The network of a scenario's model, ``bound`` to a batch size and type, or by default as ``iossim.load`` does."""
+    """The network of a scenario's model, ``bound`` to a batch size and type; defaults are those of ``iossim.load``."""
     return load(
         model.model,
         shapes=model.shapes,
@@ -124,48 +110,19 @@ def count_points(scenario: Scenario) -> int:
     return sum(1 for _ in _combinations(scenario))
 
 
-def labels_of(scenario: Scenario) -> dict[str, list[str | int]]:
-    """What the values of each axis that occur are called, and the schedulers; reads no files."""
-    found: dict[str, dict[str | int, None]] = {axis: {} for axis in AXES}
+def labels_of(scenario: Scenario) -> dict[str, list[Label]]:
+    """The labels of each axis that occur, and the schedulers; reads no files."""
     if scenario.combine == "points":
-        for values in _combinations(scenario):
-            for axis, label in Point(0, *values).labels.items():
-                found[axis][label] = None
+        labels = [Point(0, *values).labels for values in _combinations(scenario)]
+        found = {axis: list(dict.fromkeys(each[axis] for each in labels)) for axis in AXES}
     else:
-        for axis, listed in axis_values(scenario).items():
-            found[axis] = dict.fromkeys(getattr(value, "label", value) for value in listed)
-    return {**{axis: list(labels) for axis, labels in found.items()}, "scheduler": list(scenario.schedulers)}
+        found = {axis: list(dict.fromkeys(map(label_of, values))) for axis, values in axis_values(scenario).items()}
+    return {**found, "scheduler": list(scenario.schedulers)}
 
 
-def axis_values(scenario: Scenario) -> dict[Axis, list[Any]]:
+def axis_values(scenario: Scenario) -> dict[str, list[Any]]:
     """The values that a scenario lists for each axis."""
-    return {
-        "model": list(scenario.models),
-        "device": list(scenario.devices),
-        "batch": list(scenario.batch_sizes),
-        "dtype": list(scenario.dtypes),
-        "engine": list(scenario.engines),
-        "cost_model": list(scenario.cost_models),
-        "search": list(scenario.searches),
-        "rewrite": list(scenario.rewrites),
-        "workspace": list(scenario.workspace),
-        "dataflow": list(scenario.dataflow),
-    }
-
-
-#: The field of a scenario that lists the values of each axis.
-FIELD_OF_AXIS: dict[Axis, str] = {
-    "model": "models",
-    "device": "devices",
-    "batch": "batch_sizes",
-    "dtype": "dtypes",
-    "engine": "engines",
-    "cost_model": "cost_models",
-    "search": "searches",
-    "rewrite": "rewrites",
-    "workspace": "workspace",
-    "dataflow": "dataflow",
-}
+    return {name: list(getattr(scenario, axis.field)) for name, axis in AXES.items()}
 
 
 def _combinations(scenario: Scenario) -> Iterable[Sequence[Any]]:
@@ -177,7 +134,7 @@ def _combinations(scenario: Scenario) -> Iterable[Sequence[Any]]:
         return [_explicit(scenario, lists, values, index) for index, values in enumerate(scenario.points)]
     for axis, values in lists.items():
         if not values:
-            raise ScenarioError(f"field {FIELD_OF_AXIS[axis]}: is empty; give at least one")
+            raise ScenarioError(f"field {AXES[axis].field}: is empty; give at least one")
     if scenario.combine == "grid":
         count = prod(map(len, lists.values()))
         if count > MAX_POINTS:
@@ -185,7 +142,7 @@ def _combinations(scenario: Scenario) -> Iterable[Sequence[Any]]:
         return product(*lists.values())
     long = {axis: len(values) for axis, values in lists.items() if len(values) > 1}
     if len(set(long.values())) > 1:
-        told = ", ".join(f"{FIELD_OF_AXIS[axis]} {count}" for axis, count in long.items())
+        told = ", ".join(f"{AXES[axis].field} {count}" for axis, count in long.items())
         raise ScenarioError(
             f"combine: zip takes the axes' values side by side, and they are not equally many: {told}; make them so, or "
             "give one value"
@@ -194,7 +151,7 @@ def _combinations(scenario: Scenario) -> Iterable[Sequence[Any]]:
     return list(zip(*(values if len(values) > 1 else values * count for values in lists.values()), strict=True))
 
 
-def _explicit(scenario: Scenario, lists: Mapping[Axis, list[Any]], values: PointValues, index: int) -> list[Any]:
+def _explicit(scenario: Scenario, lists: Mapping[str, list[Any]], values: PointValues, index: int) -> list[Any]:
     """The values of an explicit point."""
     chosen: list[Any] = []
     for axis in AXES:
@@ -202,7 +159,7 @@ def _explicit(scenario: Scenario, lists: Mapping[Axis, list[Any]], values: Point
         if given is None:
             if len(lists[axis]) != 1:
                 raise ScenarioError(
-                    f"field points[{index}]: has no {axis!r}, and {FIELD_OF_AXIS[axis]} lists {len(lists[axis])}; "
+                    f"field points[{index}]: has no {axis!r}, and {AXES[axis].field} lists {len(lists[axis])}; "
                     f"write '{axis}: ...'"
                 )
             chosen.append(lists[axis][0])
@@ -211,20 +168,20 @@ def _explicit(scenario: Scenario, lists: Mapping[Axis, list[Any]], values: Point
     return chosen
 
 
-def _listed(listed: Sequence[Any], axis: Axis, given: Any, index: int) -> Any:
+def _listed(listed: Sequence[Any], axis: str, given: Any, index: int) -> Any:
     """A value, or the listed one that it tells by its label."""
+    if isinstance(given, str) and isinstance(listed[0], Value):
+        for value in listed:
+            if value.label == given:
+                return value
+        known = ", ".join(value.label for value in listed)
+        raise ScenarioError(f"field points[{index}].{axis}: no {axis} is called {given!r}; known: {known}")
     if isinstance(given, Model | Device | Rewrite | Workspace):
         # A name alone, which a listed value may be called, or be.
         name = _name_alone(given)
         alone = type(given).model_validate(name)
         return next((value for value in listed if value.label == name and given == alone), given)
-    if axis not in ("search", "dataflow") or isinstance(given, Search | Dataflow):
-        return given
-    for value in listed:
-        if value.label == given:
-            return value
-    known = ", ".join(value.label for value in listed)
-    raise ScenarioError(f"field points[{index}].{axis}: no {axis} is called {given!r}; known: {known}")
+    return given
 
 
 def _name_alone(given: Model | Device | Rewrite | Workspace) -> str:
@@ -259,6 +216,7 @@ class _Fingerprints:
             search.model_dump(mode="json", exclude={"label"}),
             self._rules(rewrite.rules, rewrite.unproved) if rewrite.rewrites else None,
             rewrite.model_dump(mode="json", exclude={"label", "rules", "unproved"}) if rewrite.rewrites else None,
+            *([] if point.micro_batch == 1 else [{"micro_batch": point.micro_batch}]),
             point.workspace.model_dump(mode="json", exclude={"label"}),
             point.dataflow.model_dump(mode="json", exclude={"label"}),
         ]

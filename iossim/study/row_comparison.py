@@ -2,36 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from math import inf, log
 
 from iossim.calibration.prediction.schedule_interval import REPEAT_NOISE
-from iossim.study.sentences import (
-    DEVICE_SIZES,
-    QUESTION_AXES,
-    ComparisonSentence,
-    Conditions,
-    Quantity,
-    Quotient,
-    Ratio,
-    Side,
-    Value,
-)
+from iossim.study.axes import ROW_AXES, Label, where_in_words
+from iossim.study.metrics import DEVICE_SIZES, Quantity
+from iossim.study.question import Condition, Conditions, Question, Range
 from iossim.study.study_run import Row
 
 #: Equal, but for how sums of floats are rounded.
 _ROUNDING = 1e-9
 #: The columns that go with the latency, or with one over it, when that is off.
 _OF_LATENCY = ("latency_ms", "throughput_per_s", "speedup")
-#: What says which ops run on which device, and by whose word.
+#: The axes that decide which ops run on which device, and who prices them.
 _WORK = ("model", "device", "batch", "dtype", "cost_model")
-Context = tuple[Value, ...]
+Context = tuple[Label, ...]
 
 
-def axis_value(row: Row, axis: str) -> Value:
+def axis_value(row: Row, axis: str) -> Label:
     """The label of a row on an axis."""
-    value: Value = getattr(row, axis)
-    return value
+    label: Label = getattr(row, axis)
+    return label
+
+
+def place(row: Row, axes: Iterable[str], told: Iterable[str] = ()) -> str:
+    """Where a row stands on some axes, but for those that are told already: ``with ios-both at batch 8``."""
+    left = set(axes) - set(told)
+    return where_in_words({axis: axis_value(row, axis) for axis in left}, left)
 
 
 def context(row: Row, axes: Iterable[str]) -> Context:
@@ -41,7 +39,7 @@ def context(row: Row, axes: Iterable[str]) -> Context:
 
 def varied_axes(rows: Sequence[Row]) -> tuple[str, ...]:
     """The axes on which rows differ."""
-    return tuple(axis for axis in QUESTION_AXES if len({axis_value(row, axis) for row in rows}) > 1)
+    return tuple(axis for axis in ROW_AXES if len({axis_value(row, axis) for row in rows}) > 1)
 
 
 def grouped(rows: Iterable[Row], axes: Sequence[str]) -> dict[Context, list[Row]]:
@@ -53,27 +51,43 @@ def grouped(rows: Iterable[Row], axes: Sequence[str]) -> dict[Context, list[Row]
 
 
 def other_axes(axis: str) -> tuple[str, ...]:
-    """What must be equal for values of an axis to be compared. The best scheduler, search and rewriting of each will do: they
-    are ours to choose, unless it is they that are compared."""
+    """The axes on which two rows must be equal for their values of an axis to be compared.
+
+    Each value is taken with its best scheduler, search and rewriting, which a user chooses, unless these are
+    compared.
+    """
     ours = {"scheduler", "search", "rewrite"}
     free = {axis} if axis in ours else {axis, *ours}
-    return tuple(each for each in QUESTION_AXES if each not in free)
+    return tuple(each for each in ROW_AXES if each not in free)
 
 
-def holds(conditions: Conditions, row: Row) -> bool:
-    """Whether all conditions hold for a row; what is not known does not."""
-    return all(_holds(comparison, row) for comparison in conditions)
+def meets_all(conditions: Conditions, row: Row) -> bool:
+    """Whether a row meets all conditions; what is not known meets none."""
+    return all(_meets(condition, getattr(row, name)) for name, condition in conditions.items())
 
 
-def compare(left: float | Value, operator: str, right: float | Value) -> bool:
+def is_looked_at(asked: Question, row: Row) -> bool:
+    """Whether a question is about a row."""
+    unwanted = any(_meets(condition, getattr(row, name)) for name, condition in asked.where_not.items())
+    return not unwanted and meets_all(asked.where, row)
+
+
+def _meets(condition: Condition, value: float | Label | None) -> bool:
+    if value is None:
+        return False
+    if isinstance(condition, Range):
+        return all(compare(value, sign, bound) for sign, bound in condition.bounds)
+    return any(compare(value, "=", each) for each in (condition if isinstance(condition, list) else [condition]))
+
+
+def compare(left: float | Label, operator: str, right: float | Label) -> bool:
     """Whether ``left operator right``; numbers that differ by rounding alone are equal."""
     if isinstance(left, str) or isinstance(right, str):
-        return (left == right) is (operator == "=")
+        return str(left) == str(right)
     equal = abs(left - right) <= _ROUNDING * max(abs(left), abs(right))
     below = left < right and not equal
     return {
         "=": equal,
-        "!=": not equal,
         "<": below,
         "<=": below or equal,
         ">": not (below or equal),
@@ -81,30 +95,11 @@ def compare(left: float | Value, operator: str, right: float | Value) -> bool:
     }[operator]
 
 
-def side_value(side: Side, value: Callable[[Quantity], float | Value | None]) -> float | Value | None:
-    """What a side of a comparison comes to; None where it is not known."""
-    if isinstance(side, Quantity):
-        return value(side)
-    if isinstance(side, Ratio):
-        over, under = value(side.over), value(side.under)
-        if not isinstance(over, int | float) or not isinstance(under, int | float) or under == 0:
-            return None
-        return over / under
-    return side
-
-
-def quotient_value(quotient: Quotient, row: Row) -> float | None:
-    """A column of a row, or one per another; None where one is not known."""
-    over: float | None = getattr(row, quotient.column)
-    under: float | None = getattr(row, quotient.per) if quotient.per else 1.0
-    return None if over is None or not under else over / under
-
-
-def best_of(rows: Iterable[Row], quotient: Quotient, is_low: bool) -> Row | None:
+def best_of(rows: Iterable[Row], quantity: Quantity, is_low: bool) -> Row | None:
     """The row that is ahead; of equals the last, which searched the larger space. None where nothing is known."""
     best, best_value = None, inf
     for row in rows:
-        value = quotient_value(quotient, row)
+        value = quantity.of(row)
         if value is None:
             continue
         value = value if is_low else -value
@@ -113,19 +108,19 @@ def best_of(rows: Iterable[Row], quotient: Quotient, is_low: bool) -> Row | None
     return best
 
 
-def is_tie(one: Row, other: Row, quotient: Quotient) -> bool:
+def is_tie(one: Row, other: Row, quantity: Quantity) -> bool:
     """Whether measuring might turn the order of two rows around.
 
-    Two schedules of one point are a tie by their errors in common (``Row.ties``). Rows that differ in their search or engine
-    alone run the same ops on the same device: they are a tie where they differ by less than measurements of one schedule
-    do. Others, whose errors have less in common, are one where their intervals overlap.
+    Two schedules of one point are a tie by their errors in common (``Row.ties``). Rows that differ in their search or
+    engine alone run the same ops on the same device: they are a tie where they differ by less than measurements of
+    one schedule do. Others, whose errors have less in common, are one where their intervals overlap.
     """
-    left, right = quotient_value(quotient, one), quotient_value(quotient, other)
+    left, right = quantity.of(one), quantity.of(other)
     if left is None or right is None:
         return False
     if compare(left, "=", right):
         return True
-    if quotient.column not in _OF_LATENCY or not left or not right:
+    if quantity.metric not in _OF_LATENCY or not left or not right:
         return False
     if one.point == other.point:
         return other.scheduler in one.ties or one.scheduler in other.ties
@@ -137,22 +132,22 @@ def is_tie(one: Row, other: Row, quotient: Quotient) -> bool:
         if not row.latency_ms or row.low_ms is None or row.high_ms is None:
             return False
         ends = (row.low_ms / row.latency_ms, row.high_ms / row.latency_ms)
-        if quotient.column != "latency_ms":
+        if quantity.metric != "latency_ms":
             ends = (1 / ends[1], 1 / ends[0])
         spans.append((value * ends[0], value * ends[1]))
     (low, high), (other_low, other_high) = spans
     return low <= other_high and other_low <= high
 
 
-def is_noise(one: Row, other: Row, quotient: Quotient) -> bool:
+def is_noise(one: Row, other: Row, quantity: Quantity) -> bool:
     """:func:`is_tie` of figures that are measured; counts, say of stages, are equal or not."""
-    return quotient.column in _OF_LATENCY and is_tie(one, other, quotient)
+    return quantity.metric in _OF_LATENCY and is_tie(one, other, quantity)
 
 
-def ordered(rows: Iterable[Row], axis: str, listed: Sequence[Value], by: str = "peak_tflops") -> list[Value]:
-    """The values of an axis from small to large: batches by number, devices by the column ``by`` (of equals by the other of
-    their sizes), others as the scenario lists them."""
-    sizes: dict[Value, tuple[float, ...]] = {}
+def ordered(rows: Iterable[Row], axis: str, listed: Sequence[Label], by: str = "peak_tflops") -> list[Label]:
+    """The values of an axis from small to large: batches by number, devices by the column ``by`` (of equals by the
+    other of their sizes), others as the scenario lists them."""
+    sizes: dict[Label, tuple[float, ...]] = {}
     columns = sorted(DEVICE_SIZES, key=lambda column: column != by)
     for row in rows:
         size: tuple[float, ...] = ()
@@ -164,12 +159,3 @@ def ordered(rows: Iterable[Row], axis: str, listed: Sequence[Value], by: str = "
         sizes[value] = min(size, sizes.get(value, size))
     place = {value: index for index, value in enumerate(listed)}
     return sorted(sizes, key=lambda value: (*sizes[value], place.get(value, len(place)), str(value)))
-
-
-def _holds(comparison: ComparisonSentence, row: Row) -> bool:
-    def value(quantity: Quantity) -> float | Value | None:
-        found: float | Value | None = getattr(row, quantity.column)
-        return found
-
-    left, right = side_value(comparison.left, value), side_value(comparison.right, value)
-    return left is not None and right is not None and compare(left, comparison.operator, right)

@@ -1,7 +1,8 @@
 """What changed from one run of a study to another, and whether that exceeds the noise.
 
-Rows are the same if all their labels are. A latency has changed beyond the noise if it lies outside the other's interval, on
-either side: then the two predictions contradict each other. Where prices predict no device, every change is one.
+Rows are the same if all their labels are. A latency has changed beyond the noise if it lies outside the other's
+interval, on either side: then the two predictions contradict each other. Where prices predict no device, every change
+is one.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from iossim.calibration.prediction.schedule_interval import REPEAT_NOISE
-from iossim.study.scenario import AXES, USUAL
+from iossim.study.axes import ROW_AXES, name_of
 from iossim.study.study_run import Answer, CrossPrice, Results, Row
 
 #: Equal, but for how sums of floats are rounded.
@@ -56,7 +57,8 @@ class RunDiff:
     new: tuple[Labels, ...]
     gone: tuple[Labels, ...]
     changes: tuple[RowChange, ...]
-    #: Prices across points that both runs have, and how many of them differ by more than two measurements of the same do.
+    #: Prices across points that both runs have, and how many of them differ by more than two measurements of the same
+    #: do.
     crossed: int
     crossed_changes: int
     answers: tuple[AnswerChange, ...]
@@ -118,7 +120,7 @@ def compare_runs(a: Results, b: Results) -> RunDiff:
 
 
 def _labels(row: Row) -> Labels:
-    return (*(str(getattr(row, axis)) for axis in AXES), row.scheduler)
+    return tuple(str(getattr(row, axis)) for axis in ROW_AXES)
 
 
 def _crossed(run: Results) -> dict[tuple[Labels, ...], CrossPrice]:
@@ -172,9 +174,8 @@ def _answers(before: Sequence[Answer], after: Sequence[Answer]) -> Iterable[Answ
 
 def _name(row: Labels) -> str:
     """The labels of a row, without those that say what is usual."""
-    labels = dict(zip((*AXES, "scheduler"), row, strict=True))
-    told = [labels[axis] for axis, usual in USUAL.items() if labels[axis] != usual]
-    return ", ".join([labels["model"], labels["device"], f"batch {labels['batch']}", *told, labels["scheduler"]])
+    labels = dict(zip(ROW_AXES, row, strict=True))
+    return ", ".join(name_of(axis, label) for axis, label in labels.items() if label != ROW_AXES[axis].usual)
 
 
 def _change(change: RowChange) -> str:

@@ -1,7 +1,7 @@
 """The folder of a study's run: what stands in it, and who may write there (layout: :mod:`iossim.study.study_run`).
 
-Files of schedules are written before the journal says that their point is done, with a hash of what they hold; so a point
-counts only if all its files are whole. The tables are written at the end, from the journal alone.
+Files of schedules are written before the journal says that their point is done, with a hash of what they hold; so a
+point counts only if all its files are whole. The tables are written at the end, from the journal alone.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from pydantic import ValidationError
 from iossim.base.errors import OptionError
 from iossim.base.user_files import check_writable, read_text, write_atomically
 from iossim.base.values import first_problem
+from iossim.study.axes import AXES
 from iossim.study.cross_evaluation import CrossResult
 from iossim.study.evaluate import PointResult
 from iossim.study.failures import DEFECTS
 from iossim.study.journal import Begin, CrossDone, Journal, PointDone, points_done
 from iossim.study.points import Point
-from iossim.study.scenario import AXES, USUAL, Scenario
+from iossim.study.scenario import Scenario
 from iossim.study.scenario_file import write_scenario
 from iossim.study.study_run import Results, Row, StudyRun
 
@@ -36,7 +37,7 @@ SCHEDULES, TRACES = "schedules", "traces"
 REPORT = "report.html"
 #: All that may stand there, in the order in which people want to read it.
 FILES = (REPORT, TABLE, RESULTS, PARQUET, TIMINGS, SCHEDULES, TRACES, DEFECTS, SCENARIO, ENVIRONMENT, JOURNAL)
-#: Of a row, what is no single value: it stands in results.json.
+#: The fields of a row that are no single value; only results.json has them.
 NESTED = ("blocks", "time_by_kind_us", "rules")
 _REMEDY = "give a folder that 'iossim study run' wrote"
 
@@ -47,7 +48,8 @@ class RunDirectory:
     def __init__(self, folder: Path, scenario: Scenario, points: Sequence[Point], resume: bool) -> None:
         """Make the folder, or open it to go on.
 
-        Raises OptionError where it cannot be written, holds another study's run, or holds this one's and ``resume`` is False.
+        Raises OptionError where it cannot be written, holds another study's run, or holds this one's and ``resume``
+        is False.
         """
         check_writable(folder)
         begin = Begin(name=scenario.name, key=_study_key(scenario, points))
@@ -91,7 +93,7 @@ class RunDirectory:
         self._journal.close()
 
     def done(self, traces: bool) -> dict[str, PointDone]:
-        """The points that need not be done again, by key: their files are all there and whole, traces too where asked for."""
+        """The points that need not be done again, by key: all their files are whole, traces too where asked for."""
         return {
             key: entry
             for key, entry in points_done(self._journal.entries).items()
@@ -246,10 +248,11 @@ def _study_key(scenario: Scenario, points: Sequence[Point]) -> str:
 
 
 def _file_stem(point: Point) -> str:
-    """A name that no other point has, and that tells which it is; common values of later axes are left out."""
+    """A name that no other point has, and that tells which it is; usual values are left out."""
     labels = point.labels
-    told = [str(labels[axis]) for axis in AXES if axis not in ("batch", *USUAL)]
-    told += [f"b{point.batch}", *(str(labels[axis]) for axis, usual in USUAL.items() if labels[axis] != usual)]
+    told = [
+        f"b{label}" if axis == "batch" else str(label) for axis, label in labels.items() if label != AXES[axis].usual
+    ]
     return f"{point.index:04d}-{_slug('-'.join(told))[:120].strip('-')}"
 
 

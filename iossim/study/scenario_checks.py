@@ -1,4 +1,4 @@
-"""What a scenario's fields cannot say alone: that names are known, files there, and that the axes make points."""
+"""Checks of a scenario beyond the types of its fields: names are known, files are there, and the axes make points."""
 
 from __future__ import annotations
 
@@ -19,24 +19,14 @@ from iossim.ir.types import Precision
 from iossim.models.catalogue import zoo_models
 from iossim.models.passes.unit_fusion import unit_policy
 from iossim.search.scheduler import scheduler_names
-from iossim.study.points import FIELD_OF_AXIS, device_of, edge_device_of, labels_of, points_of
-from iossim.study.question_grammar import parse_claim, parse_constraint, parse_question
-from iossim.study.scenario import (
-    AXES,
-    OF_OTHERS,
-    PLOTS,
-    USUAL,
-    VARIANTS,
-    Axis,
-    Dataflow,
-    Device,
-    Model,
-    Rewrite,
-    Scenario,
-    Workspace,
-)
+from iossim.study.axes import AXES, label_of
+from iossim.study.axis_values import Dataflow, Device, Model, Rewrite, Workspace
+from iossim.study.metrics import METRICS
+from iossim.study.points import device_of, edge_device_of, labels_of, points_of
+from iossim.study.question import Conditions, Labels, Question, Range, label_of_axis, place_of
+from iossim.study.question_words import in_words
+from iossim.study.scenario import PLOTS, VARIANTS, Scenario
 from iossim.study.scenario_faults import Fault
-from iossim.study.sentences import DiagonalIsBest, Labels, Sentence, columns_of
 from iossim.transforms.rewriting.rule_sets import rules_named
 
 #: The cost models whose argument is a file.
@@ -59,17 +49,21 @@ def faults_of(scenario: Scenario) -> Iterator[Fault]:
 
 def _faults_of_values(scenario: Scenario) -> Iterator[Fault]:
     checks = _CHECKS | ({"device": _edge_device} if scenario.plans_dataflow else {})
-    for axis in AXES:
-        check = checks.get(axis, _nothing)
-        listed: Sequence[Any] = getattr(scenario, FIELD_OF_AXIS[axis])
+    for name, axis in AXES.items():
+        check = checks.get(name, _nothing)
+        listed: Sequence[Any] = getattr(scenario, axis.field)
         for index, value in enumerate(listed):
-            yield from check(value, (FIELD_OF_AXIS[axis], index))
-        yield from _twice([getattr(value, "label", value) for value in listed], FIELD_OF_AXIS[axis])
-        labels = [getattr(value, "label", value) for value in listed]
+            yield from check(value, (axis.field, index))
+        labels = list(map(label_of, listed))
+        yield from _twice(
+            labels,
+            axis.field,
+            takes_label=any(label is not value for label, value in zip(labels, listed, strict=True)),
+        )
         for index, point in enumerate(scenario.points):
-            value = getattr(point, axis)
-            if value is not None and getattr(value, "label", value) not in labels:
-                yield from check(value, ("points", index, axis))
+            value = getattr(point, name)
+            if value is not None and label_of(value) not in labels:
+                yield from check(value, ("points", index, name))
     names = VARIANTS if scenario.plans_dataflow else scheduler_names()
     for index, name in enumerate(scenario.schedulers):
         if name not in names:
@@ -77,12 +71,14 @@ def _faults_of_values(scenario: Scenario) -> Iterator[Fault]:
     for index, name in enumerate(scenario.plots or ()):
         if name not in PLOTS:
             yield Fault(("plots", index), f"plot {name!r} is not known; {did_you_mean(name, PLOTS)}")
-    for field in ("schedulers", "cross_evaluate", "measures", "constraints", "questions"):
+    for field in ("schedulers", "cross_evaluate", "measures"):
         yield from _twice(getattr(scenario, field), field)
+    for field in ("constraints", "questions"):
+        yield from _twice(list(map(in_words, getattr(scenario, field))), field)
 
 
 def _faults_of_dataflow(scenario: Scenario) -> Iterator[Fault]:
-    """What a study of edge devices cannot vary or ask, and how many devices there may be, and joined by what."""
+    """The faults of a study of edge devices: axes and measures that they lack, and links that do not join them."""
     listed: list[tuple[tuple[str | int, ...], Dataflow]] = [
         (("dataflow", index), each) for index, each in enumerate(scenario.dataflow)
     ]
@@ -98,11 +94,9 @@ def _faults_of_dataflow(scenario: Scenario) -> Iterator[Fault]:
             )
     if not scenario.plans_dataflow:
         return
-    for axis in OF_OTHERS:
-        field = FIELD_OF_AXIS[axis]
-        labels = [getattr(value, "label", value) for value in getattr(scenario, field)]
-        if labels != [USUAL[axis]]:
-            yield Fault((field,), "says nothing of edge devices; leave it or 'dataflow' out")
+    for axis in AXES.values():
+        if not axis.of_edge_devices and list(map(label_of, getattr(scenario, axis.field))) != [axis.usual]:
+            yield Fault((axis.field,), "says nothing of edge devices; leave it or 'dataflow' out")
     for field in ("cross_evaluate", "measures"):
         if getattr(scenario, field):
             yield Fault((field,), "is of GPUs and processors; leave it or 'dataflow' out")
@@ -120,10 +114,9 @@ def _faults_of_points(scenario: Scenario) -> Iterator[Fault]:
         if scenario.points:
             yield Fault(("combine",), f"is {scenario.combine!r}, and points are listed; leave one of them out")
             return
-        for axis in ("model", "device"):
-            if not getattr(scenario, FIELD_OF_AXIS[axis]):
-                field = FIELD_OF_AXIS[axis]
-                yield Fault((field,), f"no {axis} is given; write '{field}: [...]'", is_missing=True)
+        for axis in AXES.values():
+            if not getattr(scenario, axis.field):
+                yield Fault((axis.field,), f"no {axis.name} is given; write '{axis.field}: [...]'", is_missing=True)
                 return
     try:
         points_of(scenario)
@@ -133,11 +126,11 @@ def _faults_of_points(scenario: Scenario) -> Iterator[Fault]:
         return
     yield from _faults_of_labels(scenario)
     labels = labels_of(scenario)
-    for index, axis in enumerate(scenario.cross_evaluate):
-        if len(labels[axis]) < 2:
+    for index, crossed in enumerate(scenario.cross_evaluate):
+        if len(labels[crossed]) < 2:
             yield Fault(
                 ("cross_evaluate", index),
-                f"{axis!r} has one value, so that there is nothing to price its schedules at; give {FIELD_OF_AXIS[axis]} "
+                f"{crossed!r} has one value, so that there is nothing to price its schedules at; give {AXES[crossed].field} "
                 "another, or leave it out",
             )
     if scenario.cross_evaluate and any(workspace.limit for workspace in scenario.workspace):
@@ -149,50 +142,78 @@ def _faults_of_labels(scenario: Scenario) -> Iterator[Fault]:
     """Listed points whose models, devices or searches differ and are called the same."""
     called: dict[tuple[str, str], Any] = {}
     for index, point in enumerate(points_of(scenario) if scenario.points else ()):
-        for axis in ("model", "device", "search", "rewrite", "workspace", "dataflow"):
+        for axis in AXES:
             value = getattr(point, axis)
-            if called.setdefault((axis, value.label), value) != value:
+            if hasattr(value, "label") and called.setdefault((axis, value.label), value) != value:
                 yield Fault(
                     ("points", index, axis),
                     f"another {axis} is called {value.label!r} too; give one of them a 'label'",
                 )
 
 
-#: The columns that are there only where the scenario asks for what makes them.
-_MEASURES = {"active_warps": "active_warps", "peak_memory_mib": "peak_memory"} | dict.fromkeys(
-    ("convolutions_ms", "undivided_ms", "micro_batch_gain", "largest_gain", "workspace_mib"), "micro_batches"
-)
-
-#: The columns that are there only in studies of edge devices.
-_OF_EDGE_DEVICES = {"private_mib", "shared_mib", "external_mib", "sent_mib", "waited_ms"}
-
-
 def _faults_of_sentences(scenario: Scenario, labels: Labels) -> Iterator[Fault]:
-    """Whether constraints, questions and claims can be read, and the columns that they name are made."""
-    sentences: list[tuple[Location, str, Callable[[str, Labels], Sentence]]] = [
-        *((("constraints", index), text, parse_constraint) for index, text in enumerate(scenario.constraints)),
-        *((("questions", index), text, parse_question) for index, text in enumerate(scenario.questions)),
+    """Whether constraints, questions and claims name labels that there are, and metrics that are made."""
+    for index, each in enumerate(scenario.constraints):
+        if each.kind != "figure" or each.of is not None or each.aggregate or _bounds_of_labels(each):
+            yield Fault(
+                ("constraints", index),
+                "a constraint is about each row by itself; write a metric with bounds of numbers",
+            )
+    asked: list[tuple[Location, Question]] = [
+        *((("constraints", index), each) for index, each in enumerate(scenario.constraints)),
+        *((("questions", index), each) for index, each in enumerate(scenario.questions)),
         *(
-            (("published", index, "claim"), each.claim, parse_claim)
+            (("published", index, "claim"), claim)
             for index, each in enumerate(scenario.published)
-            if each.claim is not None
+            for claim in each.claims
         ),
     ]
-    for place, text, parse in sentences:
-        try:
-            sentence = parse(text, labels)
-        except ScenarioError as error:
-            yield Fault(place, str(error))
-            continue
-        for column in sorted(columns_of(sentence) & _OF_EDGE_DEVICES if not scenario.plans_dataflow else ()):
-            yield Fault(place, f"{column} is known of edge devices alone; leave it out")
-        for column in sorted(columns_of(sentence) & set(_MEASURES)):
-            if _MEASURES[column] not in scenario.measures:
+    for place, question in asked:
+        for reason in _faults_of_question(question, scenario, labels):
+            yield Fault(place, reason)
+    for index, published in enumerate(scenario.published):
+        for claim in published.claims:
+            if not claim.is_claim:
                 yield Fault(
-                    place, f"{column} is known only where it is asked for; write 'measures: [{_MEASURES[column]}]'"
+                    ("published", index, "claim"),
+                    "this is a question, and a claim holds or does not; add 'expect: LABEL', or a bound as 'at_least: 1.1'",
                 )
-        if isinstance(sentence, DiagonalIsBest) and sentence.axis not in scenario.cross_evaluate:
-            yield Fault(place, f"no schedules are priced across; write 'cross_evaluate: [{sentence.axis}]'")
+
+
+def _bounds_of_labels(asked: Question) -> list[str | dict[str, str | int]]:
+    return [bound for _, bound in asked.bounds if not isinstance(bound, int | float)]
+
+
+def _faults_of_question(asked: Question, scenario: Scenario, labels: Labels) -> Iterator[str]:
+    places = [asked.of, asked.over, *_bounds_of_labels(asked)]
+    wanted = [] if asked.expect is None else [(asked.axis, asked.expect)]
+    for conditions in (asked.having, asked.where, asked.where_not):
+        wanted += _labels_in(conditions)
+    try:
+        for at in places:
+            place_of(at, labels)
+        for axis, label in wanted:
+            label_of_axis(axis, label, labels)
+    except ScenarioError as error:
+        yield str(error)
+    for name in sorted(asked.metrics):
+        metric = METRICS[name]
+        if metric.only_of_edge_devices and not scenario.plans_dataflow:
+            yield f"{name} is known of edge devices alone; leave it out"
+        elif metric.measure and metric.measure not in scenario.measures:
+            yield f"{name} is known only where it is asked for; write 'measures: [{metric.measure}]'"
+    if asked.specialised_for and asked.specialised_for not in scenario.cross_evaluate:
+        yield f"no schedules are priced across; write 'cross_evaluate: [{asked.specialised_for}]'"
+
+
+def _labels_in(conditions: Conditions) -> list[tuple[str, Any]]:
+    """The labels that conditions on axes name."""
+    return [
+        (name, label)
+        for name, condition in conditions.items()
+        if name not in METRICS and not isinstance(condition, Range)
+        for label in (condition if isinstance(condition, list) else [condition])
+    ]
 
 
 def _model(model: Model, place: Location) -> Iterator[Fault]:
@@ -258,7 +279,7 @@ def _nothing(value: Any, place: Location) -> Iterator[Fault]:
     return iter(())
 
 
-_CHECKS: dict[Axis, Callable[[Any, Location], Iterator[Fault]]] = {
+_CHECKS: dict[str, Callable[[Any, Location], Iterator[Fault]]] = {
     "model": _model,
     "device": _device,
     "dtype": _dtype,
@@ -270,19 +291,18 @@ _CHECKS: dict[Axis, Callable[[Any, Location], Iterator[Fault]]] = {
 
 
 def _asked(ask: Any, place: Location) -> Iterator[Fault]:
-    """What an error of ours says, as a fault of the value at ``place``."""
+    """The message of an IossimError that ``ask`` raises, as a fault of the value at ``place``."""
     try:
         ask()
     except IossimError as error:
         yield Fault(place, str(error))
 
 
-def _twice(values: Sequence[Any], field: str) -> Iterator[Fault]:
+def _twice(values: Sequence[Any], field: str, takes_label: bool = False) -> Iterator[Fault]:
     """Values that stand in a list twice: their results could not be told apart."""
     places: dict[Any, int] = {}
     for index, value in enumerate(values):
         first = places.setdefault(value, index)
         if first < index:
-            takes_label = field in ("models", "devices", "searches", "rewrites", "workspace", "dataflow")
             remedy = "give one of them another 'label'" if takes_label else "leave one out"
             yield Fault((field, index), f"{value!r} is there twice, first as {field}[{first}]; {remedy}")

@@ -1,4 +1,4 @@
-"""What is wrong with a scenario's fields, in words with a remedy, from what pydantic says of them."""
+"""The faults of a scenario's fields in words with a remedy, made from the errors of pydantic."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
+from typing_extensions import TypeAliasType
 
 from iossim.base.errors import did_you_mean
 from iossim.base.located_yaml import Location
+from iossim.study.question import LIST, MAPPING, VALUE
 
 
 @dataclass(frozen=True)
 class Fault:
-    """What is wrong with the value at a place of a scenario: the reason, with the remedy."""
+    """A fault of the value at a place of a scenario: the reason, with the remedy."""
 
     location: Location
     reason: str
@@ -25,7 +27,7 @@ class Fault:
 
 def fault_of_field(problem: Mapping[str, Any], of: type[BaseModel]) -> Fault:
     """One of pydantic's complaints about a value of the class ``of``."""
-    location: Location = tuple(problem["loc"])
+    location: Location = tuple(part for part in problem["loc"] if part not in (MAPPING, LIST, VALUE))
     kind, given, context = problem["type"], problem["input"], problem.get("ctx", {})
     if kind == "missing":
         return Fault(location, f"is missing; write '{location[-1]}: ...'", is_missing=True)
@@ -35,7 +37,7 @@ def fault_of_field(problem: Mapping[str, Any], of: type[BaseModel]) -> Fault:
     return Fault(location, _reason(kind, given, context, problem["msg"]))
 
 
-#: What to write, by the type that pydantic misses.
+#: The remedy for each type of pydantic's errors.
 _REMEDIES = {
     "string_type": "write text, in quotes if it looks like a number or a date",
     "int_type": "write a whole number",
@@ -44,11 +46,15 @@ _REMEDIES = {
     "finite_number": "write a finite number",
     "dict_type": "write a mapping, 'name: value'",
     "model_type": "write a name, or a mapping of fields",
+    "model_attributes_type": "write a mapping, 'name: value'",
+    "union_tag_invalid": "write a label, or a mapping 'axis: label'",
 }
 
 
 def _reason(kind: str, given: Any, context: Mapping[str, Any], message: str) -> str:
     shown = _shown(given)
+    if kind == "told":
+        return str(context["reason"])
     if kind == "list_type":
         return f"is {shown}, not a list; write {'- value' if isinstance(given, dict) else f'[{shown}]'}"
     if kind in _REMEDIES:
@@ -87,6 +93,8 @@ def _fields(of: type[BaseModel], location: Location) -> list[str]:
             field = holders[0].model_fields.get(part)
             # A union's alternative is named in pydantic's place too.
             kind = field.annotation if field else kind
+        elif isinstance(part, str):
+            kind = next((get_args(each)[1] for each in _alternatives(kind) if get_origin(each) is dict), kind)
         elif isinstance(part, int):
             kind = next((get_args(each)[0] for each in _alternatives(kind) if get_origin(each) is list), kind)
     for each in _alternatives(kind):
@@ -97,6 +105,8 @@ def _fields(of: type[BaseModel], location: Location) -> list[str]:
 
 def _alternatives(kind: Any) -> list[Any]:
     """The types that a type may be."""
+    if isinstance(kind, TypeAliasType):
+        return _alternatives(kind.__value__)
     if get_origin(kind) is Annotated:
         return _alternatives(get_args(kind)[0])
     if get_origin(kind) in (Union, UnionType):

@@ -1,4 +1,4 @@
-"""Reads and writes the YAML file of a study: every mistake is one line with the file, the line, the field and the remedy.
+"""Reads and writes the YAML file of a study; a mistake is one line with file, line, field and remedy.
 
 A file's paths (of models, devices and tables of prices) are relative to the file; what is read holds whole paths.
 """
@@ -33,7 +33,7 @@ def scenario_names() -> list[str]:
 
 
 def scenario_path(name_or_path: str | Path) -> Path:
-    """The file of a scenario that ships, by its name, or the path itself; raises ScenarioError for an unknown name."""
+    """The file of a scenario that ships, by its name, or the path itself; an unknown name raises ScenarioError."""
     path = Path(name_or_path)
     if path.suffix in (".yaml", ".yml") or len(path.parts) != 1:
         return path
@@ -48,16 +48,16 @@ def scenario_path(name_or_path: str | Path) -> Path:
 def read_scenario(name_or_path: str | Path) -> Scenario:
     """A scenario from its file, or of those that ship by name.
 
-    All is checked that can be without loading a model: fields and types; names of models, devices, dtypes, engines, cost
-    models, schedulers; that files are there; overrides of devices; conditions, questions and claims; that the axes
-    make points. Raises ScenarioError naming file, line and field.
+    All is checked that can be without loading a model: fields and types; names of models, devices, dtypes, engines,
+    cost models, schedulers; that files are there; overrides of devices; conditions, questions and claims; that the
+    axes make points. Raises ScenarioError naming file, line and field.
     """
     path = scenario_path(name_or_path)
     return parse_scenario(read_text(path, "scenario", _REMEDY, ScenarioError), path)
 
 
 def parse_scenario(text: str, path: Path) -> Scenario:
-    """A scenario from YAML text; ``path`` names it in errors, and its folder is what relative paths are relative to."""
+    """A scenario from YAML text; ``path`` names it in errors, and paths are relative to its folder."""
     try:
         located = read_located(text)
     except LocatedYamlError as fault:

@@ -43,19 +43,21 @@ searches:
 # dtypes: [fp32, fp16]
 # engines: [paper, graph]             # streams with syncs between stages; one CUDA graph; partition: a graph on divided SMs
 # rewrites: [none, default]           # the graph as given; rewritten by rules (iossim rules list) for its schedule
+# micro_batches: [1, auto]            # the batch whole; each block in as many micro-batches as make the schedule fastest
 # workspace: [none, 64MiB]            # of all kernels that run at the same time, besides their tensors
 # dataflow: [priority, exhaustive]    # of edge devices (c6678, zcu102), which need it; {{devices: 4, sync: ring}}: several of them
 # combine: zip                        # the first value of each list, the second of each ...; or list 'points'
 # cross_evaluate: [batch]             # run the schedules of each batch size at all others: who specialises, and what for?
 # measures: [active_warps, peak_memory, micro_batches]
-# constraints: ["latency_ms <= 10"]   # rows that do not meet them are marked
+# constraints: [{{metric: latency_ms, at_most: 10}}]    # rows that do not meet them are marked
 
 # What the report answers first. More of them:
-#   smallest device with latency_ms <= 5       (of least board power; "by peak_tflops" goes by the fp32 peak)
-#   largest batch under 10 ms for each model and device
-#   best throughput per watt
-#   fastest scheduler for each model
-#   ios-both is fastest               # a claim: holds, or in which cases not
+#   {{smallest: device, having: {{latency_ms: {{at_most: 5}}}}}}                 # of the least board power; or by: peak_tflops
+#   {{largest: batch, having: {{latency_ms: {{at_most: 10}}}}, for_each: [model, device]}}
+#   {{metric: throughput_per_s, per: board_power_w}}                       # the row that is best by it
+#   {{metric: latency_ms, of: sequential, over: ios-both}}                 # a figure over another, case by case
+#   {{best: scheduler, expect: ios-both}}                                  # a claim: it holds, or in which cases not
+#   {{metric: speedup, of: ios-both, at_least: 1.1, where: {{batch: 1}}}}    # another claim
 questions:
 {questions}
 # Of random weights and graphs.
@@ -111,7 +113,7 @@ def scenario_template(wishes: Wishes, path: Path, schema_path: Path) -> str:
         devices=_items(wishes.devices),
         batch_sizes=list(wishes.batch_sizes),
         schedulers=f"[{', '.join(wishes.schedulers)}]",
-        questions=_items(wishes.questions),
+        questions="\n".join(f"  - {question}" for question in wishes.questions) or "  []",
     )
 
 

@@ -36,7 +36,10 @@ class BlockTime(Value):
 
 
 class Row(Value):
-    """One schedule of one point. Figures are None where ``status`` is ``failed``, or where they were not asked for."""
+    """One schedule of one point.
+
+    Figures are None where ``status`` is ``failed``, or where they were not asked for.
+    """
 
     #: Which point (counted from 0 in the scenario's order), and the labels of its values by axis.
     point: int
@@ -47,8 +50,9 @@ class Row(Value):
     engine: str
     cost_model: str
     search: str
-    #: Of runs before there were these axes: networks as given, no limit, no edge devices.
+    #: The defaults are for runs from before there were these axes: networks as given, no limit, no edge devices.
     rewrite: str = "as given"
+    micro_batch: int | str = 1
     workspace: str = "any workspace"
     dataflow: str = "no dataflow"
     scheduler: str
@@ -56,36 +60,39 @@ class Row(Value):
     #: Why it failed, in one line.
     reason: str = ""
     latency_ms: float | None = None
-    #: Where nine of ten measurements are expected; None where the prices are no prediction.
+    #: The interval in which nine of ten measurements are expected; None if the prices are no prediction.
     low_ms: float | None = None
     high_ms: float | None = None
     throughput_per_s: float | None = None
-    #: Against the sequential schedule of the point (on an edge device: vanilla), or the slowest where there is none; of several
-    #: edge devices against one.
+    #: Against the sequential schedule of the point (on an edge device: vanilla), or the slowest where there is none;
+    #: of several edge devices against one.
     speedup: float | None = None
     #: Schedulers of the point whose schedules differ from this one by less than the noise.
     ties: list[str] = Field(default_factory=list)
     stages: int | None = None
     streams: int | None = None
     merged_stages: int | None = None
-    #: How far above the proven lower bound, as a fraction.
+    #: How far the latency is above the proven lower bound, as a fraction.
     gap: float | None = None
     weights_mib: float | None = None
-    #: Of the network as it is scheduled, its units one by one: kernels, 10^9 multiply-adds, and what the units must read and write.
+    #: Figures of the network as it is scheduled, its units one by one: kernels, 10^9 multiply-adds, and memory
+    #: traffic.
     kernels: int | None = None
     gmacs: float | None = None
     traffic_mib: float | None = None
     #: Weights and the arena of the activations together, by the memory planner (measure ``peak_memory``).
     peak_memory_mib: float | None = None
-    #: Of the convolutions alone, one after another, their batches in micro-batches (measure ``micro_batches``): their time, the
-    #: same undivided under the same limits, how many times as fast all are and the one that gains most, and all workspaces together.
+    #: Figures of the convolutions alone, one after another, their batches in micro-batches (measure
+    #: ``micro_batches``): their time, the same undivided under the same limits, the gain of all and of the one that
+    #: gains most, and the size of all workspaces.
     convolutions_ms: float | None = None
     undivided_ms: float | None = None
     micro_batch_gain: float | None = None
     largest_gain: float | None = None
     workspace_mib: float | None = None
-    #: Of edge devices: the most that is in use at a time of a unit's own memory, of the shared and of the external one; of several
-    #: devices on any one, and besides what they send one another, and how long they wait for it.
+    #: Figures of edge devices: the most that is in use at a time of a unit's own memory, of the shared and of the
+    #: external one, on any one device; and for several devices what they send one another, and how long they wait for
+    #: it.
     private_mib: float | None = None
     shared_mib: float | None = None
     external_mib: float | None = None
@@ -93,20 +100,20 @@ class Row(Value):
     waited_ms: float | None = None
     #: Average over the run and all SMs (measure ``active_warps``).
     active_warps: float | None = None
-    #: Of the device: what ``per watt`` and ``smallest device`` go by, and its fp32 peak, whatever the precision.
+    #: The device's board power and its fp32 peak, whatever the precision: the sizes that devices are ordered by.
     board_power_w: float | None = None
     peak_tflops: float | None = None
     #: Measured by the authors of the publication, where it is known.
     published_ms: float | None = None
-    #: Whether the device's parameters were fitted to published figures of the model, so that ``latency_ms`` is in-sample;
-    #: None where nothing is published.
+    #: Whether the device's parameters were fitted to published figures of the model, so that ``latency_ms`` is
+    #: in-sample; None where nothing is published.
     in_sample: bool | None = None
     #: Whether all constraints of the scenario hold; None without constraints.
     meets: bool | None = None
     #: Where the time goes: by block, and by kind of op (``boundaries`` for what stands between stages), in us.
     blocks: list[BlockTime] = Field(default_factory=list)
     time_by_kind_us: dict[str, float] = Field(default_factory=dict)
-    #: By name the rules that the network was rewritten by, and how often each.
+    #: The rules that the network was rewritten by, and how often each was applied.
     rules: dict[str, int] = Field(default_factory=dict)
     #: The schedule's file, relative to the run directory.
     schedule: str | None = None
@@ -134,9 +141,9 @@ class Answer(Value):
     answer: str
     #: The same as a table, a record for each case that is answered on its own: columns in words.
     cases: list[dict[str, str]] = Field(default_factory=list)
-    #: Of a claim: whether it holds; None for a question, or where the rows cannot tell.
+    #: Whether a claim holds; None for a question, or if the rows cannot tell.
     holds: bool | None = None
-    #: Of a claim that holds: measuring might turn every case of it around.
+    #: Whether a claim that holds does so by less than the noise in every case.
     within_noise: bool = False
     source: str = ""
     #: The rows behind it, by their place in ``rows``.

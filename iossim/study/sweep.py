@@ -1,8 +1,9 @@
 """Runs a study: every point scheduled, on as many workers as there are, each once, whatever interrupts it.
 
-Workers do points (:mod:`iossim.study.evaluate`), then price schedules across points (:mod:`iossim.study.cross_evaluation`); this
-process alone writes. Each result is kept before it counts as done (:mod:`iossim.study.journal`), and the tables are made of
-what was kept, in the order of the points, so that they are the same whatever the number of workers or of attempts.
+Workers do points (:mod:`iossim.study.evaluate`), then price schedules across points
+(:mod:`iossim.study.cross_evaluation`); this process alone writes. Each result is kept before it counts as done
+(:mod:`iossim.study.journal`), and the tables are made of what was kept, in the order of the points, so that they are
+the same whatever the number of workers or of attempts.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ from pathlib import Path
 from iossim.base.errors import OptionError
 from iossim.cost.create import measures
 from iossim.search.scheduler import Progress, ignore
+from iossim.study.answers import answer, meets
 from iossim.study.cross_evaluation import CrossTask, MadeElsewhere, evaluate_cross, families
 from iossim.study.environment import Attempt, environment
 from iossim.study.evaluate import PointTask, TraceFormat, evaluate_point
 from iossim.study.journal import CrossDone, PointDone
 from iossim.study.points import Point, points_of
-from iossim.study.questions import answer, meets
+from iossim.study.question import Question
 from iossim.study.run_directory import RunDirectory, read_run
 from iossim.study.scenario import Scenario
 from iossim.study.study_run import CrossPrice, Results, Row, StudyRun
@@ -39,12 +41,14 @@ def run_study(
 ) -> StudyRun:
     """Run a study and write its run directory (layout: :mod:`iossim.study.study_run`).
 
-    ``workers`` is the number of processes, by default one a core; with the ``executor`` ``dask`` the cluster at ``address``
-    does the work. ``resume`` goes on with a run that was interrupted; ``trace`` writes a timeline of every schedule;
-    ``command`` is what the user typed, for the record. ``progress`` is told how many pieces of work are done, and of how many.
+    ``workers`` is the number of processes, by default one a core; with the ``executor`` ``dask`` the cluster at
+    ``address`` does the work. ``resume`` goes on with a run that was interrupted; ``trace`` writes a timeline of
+    every schedule; ``command`` is what the user typed, for the record. ``progress`` is told how many pieces of work
+    are done, and of how many.
 
-    KeyboardInterrupt leaves a folder that can be resumed. Raises a subclass of IossimError for a folder that is taken, and
-    for models, devices or clusters that cannot be read or reached; what fails at one point is a row of its own.
+    KeyboardInterrupt leaves a folder that can be resumed. Raises a subclass of IossimError for a folder that is
+    taken, and for models, devices or clusters that cannot be read or reached; what fails at one point is a row of its
+    own.
     """
     points = points_of(scenario)
     if any(map(measures, scenario.cost_models)):
@@ -144,8 +148,11 @@ class _Sweep:
         return self.directory.schedule_text(row.schedule) if row.schedule else None
 
 
-def _rows(points: Sequence[Point], done: Mapping[str, PointDone], constraints: Sequence[str]) -> list[Row]:
-    """The rows in the order of points and schedulers. A point that is the same as another has its rows under its own labels."""
+def _rows(points: Sequence[Point], done: Mapping[str, PointDone], constraints: Sequence[Question]) -> list[Row]:
+    """The rows in the order of points and schedulers.
+
+    A point that is the same as another has its rows under its own labels.
+    """
     rows = [
         row.model_copy(update={"point": point.index, **point.labels})
         for point in points

@@ -29,7 +29,7 @@ class Workers(Protocol):
     count: int
 
     def each(self, work: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[Result]:
-        """The result of each task, in the order in which they end; tasks are taken from the iterable as they are needed."""
+        """The result of each task, in the order in which they end; tasks are taken as they are needed."""
         ...
 
 

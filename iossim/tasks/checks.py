@@ -34,7 +34,7 @@ class Check:
     found: str
 
     def __str__(self) -> str:
-        return f"{self.name}: {'holds' if self.holds else 'does not hold'}, {self.found}"
+        return f"{'PASS' if self.holds else 'FAIL'} {self.name}: {self.found}"
 
 
 def check_limits(limit_ms: float | None = None, tolerance: float = 0.0) -> None:
@@ -60,7 +60,7 @@ def race_free(plan: Plan) -> Check:
         check_happens_before(with_memory(plan))
     except ScheduleError as error:
         return Check("free of races", False, str(error))
-    return Check("free of races", True, f"all accesses of {len(plan.commands)} commands are ordered")
+    return Check("free of races", True, f"all conflicting accesses of {len(plan.commands)} commands are ordered")
 
 
 def runs_without_races(schedule: Schedule, network: Network, engine: str = Engine.PAPER) -> Check:
@@ -72,9 +72,7 @@ def latency_at_most(schedule: Schedule, limit_ms: float) -> Check:
     """Whether the schedule takes no longer than ``limit_ms``; raises OptionError for what is no time."""
     check_limits(limit_ms)
     found_ms = schedule.latency_us / 1e3
-    return Check(
-        "latency", found_ms <= limit_ms * (1 + _ROUNDING), f"{found_ms:.3f} ms, at most {limit_ms:g} ms allowed"
-    )
+    return Check("latency", found_ms <= limit_ms * (1 + _ROUNDING), f"{found_ms:.3f} ms, limit {limit_ms:g} ms")
 
 
 def no_slower_than(
@@ -98,8 +96,8 @@ def no_slower_than(
             f"the baseline of {baseline.network!r} is of another graph, and was priced by {_words(baseline)}, not by "
             f"{_words(schedule)}: the two cannot be compared; save one with optimize and the same options"
         )
-    allowed = f" and {tolerance:.1%}" if tolerance else ""
-    found = f"{schedule.latency_us / 1e3:.3f} ms, the baseline's {before_us / 1e3:.3f} ms ({how}){allowed} allowed"
+    allowed = f" + {tolerance:.1%}" if tolerance else ""
+    found = f"{schedule.latency_us / 1e3:.3f} ms, baseline {before_us / 1e3:.3f} ms ({how}){allowed}"
     return Check("no slower than before", schedule.latency_us <= before_us * (1 + tolerance + _ROUNDING), found)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from rich.table import Table
 
@@ -15,7 +15,7 @@ from iossim.ir.network import Network
 from iossim.measurements.published_figures import SEQUENTIAL, is_pinned
 from iossim.schedule.schedule import Schedule
 from iossim.transforms.rewriting.saved_rewriting import applied_rules
-from iossim.transforms.rewriting.scheduled import Rewriting
+from iossim.transforms.transform import Outcome
 
 #: Behind a scheduler whose schedule differs from the best by less than the noise.
 TIE = "≈"
@@ -97,32 +97,29 @@ def ties_with(best: ComparisonRow | None, row: ComparisonRow) -> bool:
     return best is not None and row is not best and row.scheduler in best.ties
 
 
-Way = Literal["rewritten", "saturated", "jointly"]
-
-
 @dataclass(frozen=True, eq=False)
-class RewrittenSchedule:
-    """A schedule of a network that graph substitutions made of the one that is compared.
+class ChangedSchedule:
+    """A schedule of a network that a transform made of the one that is compared.
 
-    ``way``: for the least sum of operators, and scheduled then, ``rewritten`` by backtracking or ``saturated``; or ``jointly``, for this
-    schedule.
+    ``transform`` is its name; ``how`` says in a word or two how the network was changed.
     """
 
-    way: Way
+    transform: str
+    how: str
     network: Network
     schedule: Schedule
 
     @property
     def label(self) -> str:
         """What tables and pictures call it."""
-        return f"{self.schedule.scheduler}, {self.way}"
+        return f"{self.schedule.scheduler}, {self.how}"
 
 
 @dataclass(frozen=True)
 class Comparison:
     """Schedules of one network on one device, each by another scheduler, in the order asked for.
 
-    Where the graph was rewritten, too, ``rewriting`` says what came of it, and ``rewritten`` are the schedules of what was found.
+    Where transforms changed the network, too, ``outcomes`` says what each did, and ``changed`` are the schedules of the results.
 
     ``complete`` is False if the comparison was interrupted: some schedulers may be missing, and the last one's schedule
     may be the best that it had found so far. Where the device was fitted to published figures of the network,
@@ -136,8 +133,8 @@ class Comparison:
     schedules: tuple[Schedule, ...]
     complete: bool = True
     left_out_us: Mapping[str, float] = field(default_factory=dict)
-    rewriting: Rewriting | None = None
-    rewritten: tuple[RewrittenSchedule, ...] = ()
+    outcomes: tuple[Outcome, ...] = ()
+    changed: tuple[ChangedSchedule, ...] = ()
 
     def __repr__(self) -> str:
         best = f"best {self.best_label}, {self.best.latency_us / 1e3:.3f} ms" if self.schedules else "nothing"
@@ -148,7 +145,7 @@ class Comparison:
         lines = [self.title]
         if self.schedules:
             lines.append(plain_text(comparison_table("", self.rows)))
-            lines += [f"{TIE} a tie with the best: the difference is inside the noise"] * bool(self.best.ties)
+            lines += [f"{TIE} tied with the best: the difference is within the noise"] * bool(self.best.ties)
         return "\n".join(lines)
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
@@ -176,18 +173,18 @@ class Comparison:
 
     @property
     def rows(self) -> list[ComparisonRow]:
-        """The schedules with their speed-ups and published latencies, as tables and pictures show them; rewritten ones last."""
+        """The schedules with their speed-ups and published latencies, as tables and pictures show them; those of changed networks last."""
         as_given = [
             ComparisonRow.of_schedule(
                 found, self.baseline_us, self.published_us(found.scheduler), self.left_out_us.get(found.scheduler)
             )
             for found in self.schedules
         ]
-        rewritten = (
+        changed = (
             replace(ComparisonRow.of_schedule(each.schedule, self.baseline_us), scheduler=each.label)
-            for each in self.rewritten
+            for each in self.changed
         )
-        return [*as_given, *rewritten]
+        return [*as_given, *changed]
 
     @property
     def baseline(self) -> Schedule:
@@ -204,25 +201,25 @@ class Comparison:
         """The fastest; of equals the last, which searched the larger space, but one of the network as it was given."""
         best = fastest(self.schedules, lambda found: found.latency_us)
         assert best is not None, "nothing was compared"
-        rewritten = self.best_rewritten
-        return best if rewritten is None else rewritten.schedule
+        changed = self.best_changed
+        return best if changed is None else changed.schedule
 
     @property
-    def best_rewritten(self) -> RewrittenSchedule | None:
-        """The fastest of the rewritten network, where it is faster than all of the network as it was given."""
+    def best_changed(self) -> ChangedSchedule | None:
+        """The fastest of the changed networks, where it is faster than all of the network as it was given."""
         least_us = min(found.latency_us for found in self.schedules)
-        best = fastest(self.rewritten, lambda each: each.schedule.latency_us)
+        best = fastest(self.changed, lambda each: each.schedule.latency_us)
         return best if best is not None and best.schedule.latency_us < least_us * (1 - 1e-9) else None
 
     @property
     def best_network(self) -> Network:
         """The network of the best schedule."""
-        return self.network if self.best_rewritten is None else self.best_rewritten.network
+        return self.network if self.best_changed is None else self.best_changed.network
 
     @property
     def best_label(self) -> str:
         """What tables call the best schedule."""
-        return self.best.scheduler if self.best_rewritten is None else self.best_rewritten.label
+        return self.best.scheduler if self.best_changed is None else self.best_changed.label
 
     def published_us(self, scheduler: str) -> float | None:
         """The measured latency that is published for this point, where one is known; random prices predict none."""
@@ -266,21 +263,16 @@ class Comparison:
                 }
                 for found in self.schedules
             ],
-            "rewriting": None if self.rewriting is None else self._rewriting_json(self.rewriting),
+            **dict.fromkeys(("rewriting", "micro_batches")),
+            **{outcome.name: self._outcome_json(outcome) for outcome in self.outcomes},
         }
 
-    def _rewriting_json(self, rewriting: Rewriting) -> dict[str, Any]:
+    def _outcome_json(self, outcome: Outcome) -> dict[str, Any]:
         return {
-            "scheduler": rewriting.scheduler,
-            "search": rewriting.search,
-            "seen": rewriting.seen,
-            "complete": rewriting.complete,
-            "matched": rewriting.matched,
-            "left_out": rewriting.left_out,
-            "sentence": rewriting.sentence(),
+            **outcome.to_json(),
             "schedules": [
                 {
-                    "way": each.way,
+                    "way": each.how,
                     "scheduler": each.schedule.scheduler,
                     "latency_us": each.schedule.latency_us,
                     "interval_us": each.schedule.interval_us,
@@ -295,7 +287,8 @@ class Comparison:
                     "notes": each.schedule.notes,
                     "remarks": each.schedule.remarks,
                 }
-                for each in self.rewritten
+                for each in self.changed
+                if each.transform == outcome.name
             ],
         }
 
@@ -305,7 +298,7 @@ def comparison_table(title: str, rows: Sequence[ComparisonRow]) -> Table:
     error of a sequential figure may be in-sample; beside all stands then that of a fit without the network."""
     best = best_row(rows)
     columns = [
-        Column("scheduler"),
+        Column("scheduler", wraps=True),
         Column("latency_ms", digits=3),
         Column("speedup_x", "gain"),
         Column("stages"),
@@ -313,16 +306,16 @@ def comparison_table(title: str, rows: Sequence[ComparisonRow]) -> Table:
         Column("search_s"),
         Column("bound_ms", digits=3),
         Column("gap_percent", digits=1),
-        Column("published_ms", "pub-\nlished"),
+        Column("published_ms"),
         Column("error_percent", digits=1),
-        Column("left_out_percent", "left\nout", digits=1),
+        Column("left_out_percent", "LOO", digits=1),
     ]
     return records_table(title, [_comparison_record(row, best) for row in rows], columns)
 
 
 def _comparison_record(row: ComparisonRow, best: ComparisonRow | None) -> dict[str, Cell]:
     return {
-        "scheduler": f"{row.scheduler} {TIE}" if ties_with(best, row) else row.scheduler,
+        "scheduler": f"{row.scheduler}{TIE}" if ties_with(best, row) else row.scheduler,
         "latency_ms": row.latency_us / 1000,
         "speedup_x": row.speedup,
         "stages": row.stages,

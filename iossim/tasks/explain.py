@@ -1,6 +1,6 @@
-"""Why each stage of a schedule is as it is: what holds it up, what else it could have been, and what that would cost.
+"""Why each stage of a schedule is as it is: what limits it, what else it could have been, and what that would cost.
 
-What holds a stage up is the simulator's to say (:mod:`iossim.backends.simulator.stage_facts`); what else it could have been,
+What limits a stage is told by the simulator (:mod:`iossim.backends.simulator.stage_facts`); what else it could have been,
 the search's (:mod:`iossim.search.alternatives`), at whatever prices the schedule is explained by. Prices that predict
 no device have no noise, and a schedule whose prices are not at hand is told without alternatives: ``unknown`` says what.
 """
@@ -171,9 +171,9 @@ def explain(
             f"`cost_model` {prices.identity.name!r} would have to measure what a stage could have been; give replay:STORE, "
             "which knows what was measured, or `device` for the simulator"
         )
-    unknown = [] if isinstance(prices, DeviceCostModel) else ["what holds a stage up: that is the simulator's to say"]
+    unknown = [] if isinstance(prices, DeviceCostModel) else ["what limits a stage, which only the simulator tells"]
     if prices is None:
-        unknown.append("what else a stage could have cost: the schedule's prices are not at hand")
+        unknown.append("what alternatives would cost, since the cost model that priced the schedule is not available")
         told = [
             StageExplanation(number, block, stage, _share(stage, schedule))
             for number, (block, stage) in enumerate(_numbered(schedule))
@@ -232,14 +232,14 @@ class _Explainer:
 
         plans = dict(other_ways(context, index, self.space))
         if self.in_full and (greedy := self.ask.greedy(context, index)) is not None:
-            plans["greedily, then at best"] = greedy
+            plans["greedy stage first"] = greedy
         ways = [one for one in (choice(way, plan) for way, plan in plans.items()) if one is not None]
         next_best = beside = None
         if exact:
-            next_best = choice("next best", self.ask.next_best(context, index))
+            next_best = choice("second best", self.ask.next_best(context, index))
             if len(stage.groups) == 1 and stage.strategy is Strategy.CONCURRENT and self.space.concurrent:
                 beside = choice("beside others", self.ask.next_best_beside(context, index))
-        one_by_one = next((way for way in ways if way.way == "one by one"), None)
+        one_by_one = next((way for way in ways if way.way == "sequential"), None)
         return StageExplanation(
             number,
             block.name,
@@ -248,7 +248,7 @@ class _Explainer:
             self._facts(stage),
             one_by_one.more_us if one_by_one else 0.0 if len(stage.units) == 1 else None,
             next_best,
-            choice("its own units otherwise", self.ask.split(context, index)),
+            choice("same units rearranged", self.ask.split(context, index)),
             beside,
             tuple(sorted(ways, key=lambda one: one.more_us)),
             exact,
@@ -317,7 +317,7 @@ class _Explainer:
         return saved_us if saved_us > _ROUNDING * self.schedule.latency_us else 0.0
 
     def _limits(self, told: Sequence[StageExplanation]) -> dict[str, float]:
-        """What holds the whole schedule up; nothing where the simulator does not say."""
+        """What limits the whole schedule; nothing where the simulator does not say."""
         if any(one.facts is None for one in told):
             return {}
         limits = {

@@ -13,15 +13,16 @@ from typing import Any
 from iossim.cost.capabilities import MeasuredBy, MeasuringCostModel
 from iossim.cost.model import CostModel
 from iossim.ir.graph import Graph, Node
+from iossim.models.load import load_source
 from iossim.schedule.schedule import Schedule
 from iossim.search.alternatives import Space
 from iossim.search.ios import STRATEGIES
 from iossim.search.options import SearchOptions
-from iossim.tasks.saved_schedule import before_rewriting
+from iossim.transforms.replay import split_source
 from iossim.transforms.rewriting.application import applications
 from iossim.transforms.rewriting.graph_costs import GraphCost, OptimalSchedule, SumOfOperators
 from iossim.transforms.rewriting.rewritten import rewritten_network
-from iossim.transforms.rewriting.saved_rewriting import rules_and_steps
+from iossim.transforms.rewriting.saved_rewriting import OPTION, rules_and_steps
 
 
 @dataclass(frozen=True)
@@ -77,10 +78,11 @@ def explain_rewriting(
     ``prices`` are those that it is explained by; None, or one that would have to measure, tells no cost. ``model`` is where the model is
     now, if its file has moved. Raises ReplayError for steps that cannot be taken.
     """
-    network, rewriting = before_rewriting(schedule, model)
-    if rewriting is None:
+    source, texts = split_source(schedule.source.to_source(model))
+    if OPTION not in texts:
         return ()
-    rules, steps = rules_and_steps(rewriting)
+    network = load_source(source)
+    rules, steps = rules_and_steps(texts[OPTION])
     named = {rule.name: rule for rule in rules}
     cost = _cost(schedule, prices)
     graph, cost_us = network.graph, None if cost is None else cost.us(network)

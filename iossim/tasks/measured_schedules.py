@@ -22,12 +22,11 @@ from iossim.hardware.load import device_names
 from iossim.ir.network import Network
 from iossim.schedule.schedule import Schedule
 from iossim.search.assemble import reprice
-from iossim.search.ios import STRATEGIES
 from iossim.search.measured.budget import Budget
 from iossim.search.options import SearchOptions
 from iossim.search.scheduler import Progress, ignore, schedule
 from iossim.tasks.comparison import ComparisonRow
-from iossim.tasks.measured_search import measured_schedule
+from iossim.tasks.task import Task
 
 #: Schedulers whose stages depend on no price.
 PLAIN = ("sequential", "greedy")
@@ -132,18 +131,8 @@ def measure_network(
                 found[name] = plain_schedule(network, name)
                 continue
             bar = progress(f"{network.name} {name}")
-            if name not in STRATEGIES:
-                found[name] = schedule(network, prices, name, options, bar)
-                continue
-            found[name] = measured_schedule(
-                network,
-                prices,
-                name,
-                budget,
-                device,
-                options,
-                lambda done, most, best_us, bound_us, bar=bar: bar(done, most or done),
-            )
+            task = Task(network, prices, name, options or SearchOptions(), budget=budget, device=device)
+            found[name] = task.search(bar, lambda done, most, best_us, bound_us, bar=bar: bar(done, most or done))
     estimate = device or _known_device(backend.context.device)
     predicted = predictions(network, found, estimate, backend.context.engine) if estimate else {}
     rows = measure_beside(network, found, baselines, backend, timing, predicted, progress)

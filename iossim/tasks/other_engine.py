@@ -40,8 +40,8 @@ class OtherEngine:
     def sentence(self) -> str:
         """One line for people: this schedule there, the best of a quick search there, and that over one by one there."""
         return (
-            f"`engine` {self.engine}: {self.same_schedule_us / 1e3:.3f} ms; best found there {self.best_us / 1e3:.3f} ms, "
-            f"{self.sequential_us / self.best_us:.2f}x sequential"
+            f"With `engine` {self.engine}: {self.same_schedule_us / 1e3:.3f} ms; best found: "
+            f"{self.best_us / 1e3:.3f} ms ({self.sequential_us / self.best_us:.2f}x over sequential)"
         )
 
 

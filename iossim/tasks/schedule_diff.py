@@ -23,7 +23,7 @@ from iossim.ir.network import Network
 from iossim.schedule.schedule import Schedule, Stage
 from iossim.schedule.strategy import Strategy
 from iossim.search.assemble import reprice
-from iossim.tasks.saved_schedule import network_of
+from iossim.transforms.replay import network_of
 
 
 class Change(StrEnum):
@@ -160,13 +160,13 @@ def diff(first: Schedule, second: Schedule, model: str | None = None) -> Schedul
     unknown: list[str] = []
     simulated = all(one.cost_model.get("name", "").startswith("simulator") for one in (first, second))
     if not simulated:
-        unknown.append("the noise: that is known of simulated prices alone")
+        unknown.append("the noise, which is known for simulated latencies only")
     elif same_prices:
         tie = _ties(first, second, model)
     else:
         cross = _cross(first, second, model)
     if not same_prices and not simulated:
-        unknown.append("what each would take at the other's prices")
+        unknown.append("what each schedule would take on the other's setup")
     return ScheduleDiff(first, second, passages, same_prices, tie, cross, tuple(unknown))
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from cpus import cpu
-from least_prices import least_price_us
 
 from evidence.validation.engines import compare_prices
 from iossim.backends.simulator.cost_model import SimulatorCostModel
@@ -25,6 +24,7 @@ from iossim.models.load import load
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem
 from iossim.search.scheduler import schedule
+from iossim.testing.least_prices import least_price_us
 
 
 def on_cores(cores: int, **parameters: float) -> DeviceProfile:

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from least_prices import least_price_us
 
 from iossim.backends.simulator.cost_model import VERSION, SimulatorCostModel, create
 from iossim.backends.simulator.stage_runs import kernel_spans, run_stage
@@ -25,6 +24,7 @@ from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem, bits
 from iossim.schedule.strategy import Strategy
 from iossim.search.scheduler import schedule
+from iossim.testing.least_prices import least_price_us
 
 V100 = device("v100-sxm2")
 ENGINES = ("paper", "graph")

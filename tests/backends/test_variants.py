@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from least_prices import least_price_us
 from random_networks import make_stage, random_inputs, random_network, random_schedule, unscheduled
 
 from iossim.backends.numpy_reference.execute import execute
@@ -36,6 +35,7 @@ from iossim.schedule.planned_stage import batch_of, planned
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import BlockSchedule, Schedule
 from iossim.schedule.stage_hash import stage_hashes, unit_keys
+from iossim.testing.least_prices import least_price_us
 
 V100 = device("v100-sxm2")
 SEEDS = st.integers(0, 2**20)

@@ -32,7 +32,7 @@ def records(out: Path) -> list[dict[str, object]]:
 
 
 def arguments(out: Path) -> argparse.Namespace:
-    given = {"section": "device", "seconds": 60.0, "out": out, "models": ("m",), "backend": "", "device": ""}
+    given = {"section": "first", "seconds": 60.0, "out": out, "models": ("m",), "backend": "", "device": ""}
     return argparse.Namespace(**given, dry_run=True)
 
 
@@ -112,6 +112,6 @@ def test_the_exit_code_says_whether_all_is_done(
             if what == "fails":
                 raise OSError("why")
 
-    monkeypatch.setattr(sections, "section_device", section)
+    monkeypatch.setattr(sections, "section_first", section)
     assert sections.run(arguments(tmp_path)) == code
     assert (capsys.readouterr().out.splitlines() or [""])[-1] == last

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -13,6 +14,7 @@ from typing import Any
 import onnx
 import pytest
 
+from iossim.backends.cupy_cudnn.options import DEFAULT_PLANS
 from iossim.calibration.validation.measured_networks import evaluate_all
 from iossim.execution.engine import UNDIVIDED
 from iossim.ir.builder import GraphBuilder
@@ -137,32 +139,65 @@ def test_a_healthy_device_is_measured_and_plans_are_made_once(
     assert printed.count('"plans_built"') == 4
 
 
-@pytest.mark.parametrize("fault", ["nan", "wrong"])
-def test_wrong_outputs_are_flagged_and_left_out_and_the_rest_goes_on(
-    report: Run, out: Path, fault: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Of captured graphs alone, so that the paper's engine is right."""
-    found = report(f"{fault}@networks")
-    assert found["profile"] == found["prediction"] == ("done", "")
-    outcome, said = found["networks"]
-    assert outcome == "partial"
-    assert "3 failed, the first: " in said
-    assert ("outputs are not finite" if fault == "nan" else "outputs are wrong by") in said
+def test_what_is_worth_most_comes_first_and_comes_back_as_one_file(report: Run, out: Path) -> None:
+    """A convolution in each way, costs, and a network on the graph engine, kept before a profile is begun."""
+    assert report("none", "first,costs,graph") == dict.fromkeys(("first", "costs", "graph"), ("done", ""))
+    ways = [(row["engine"], row["way"], row["right"]) for row in records(out, "convolution")]
+    assert ways == [(engine, way, True) for engine in ("graph", "paper") for way in ("fused", "apart")]
+    (device,) = records(out, "device")
+    assert device["machine"]["usable_cores"] > 0
+    assert len(records(out, "cost")) > 12
     kept = runs(out)
-    assert len(kept) == 6  # none is lost
-    assert {where for where, run in kept.items() if not run.outputs_right} == {("graph", name) for name in NAMES}
-    wrong = kept["graph", "greedy"].output_error
-    assert wrong is None if fault == "nan" else wrong is not None and 0.01 < wrong < 0.2
+    assert set(kept) == {("graph", "sequential"), ("graph", "greedy")}
+    assert all(run.outputs_right and run.output_error is not None for run in kept.values())
+    with tarfile.open(out / "results.tar.gz") as archive:
+        names = archive.getnames()
+    assert {"report.jsonl", "networks.jsonl", "log.txt", "choices.json"} <= set(names)
+    assert not [name for name in names if name.startswith((".", "caches"))]
+
+
+def test_a_convolution_that_is_wrong_where_it_is_captured_is_seen_in_the_first_section(
+    report: Run, out: Path
+) -> None:
+    outcome, said = report("nan", "first")["first"]
+    assert outcome == "partial"
+    assert said.startswith("2 failed, the first: conv, ")
+    assert "graph engine: outputs are wrong by inf" in said
+    found = {(row["engine"], row["way"]): row["right"] for row in records(out, "convolution")}
+    assert found == {(engine, way): engine == "paper" for engine in ("graph", "paper") for way in ("fused", "apart")}
+
+
+def test_a_graph_whose_outputs_are_not_those_of_its_calls_has_no_times(report: Run, out: Path) -> None:
+    """Of captured graphs alone, so that the paper's engine is right, and what it ran is kept."""
+    outcome, said = report("nan@networks", "networks,prediction")["networks"]
+    assert outcome == "partial"
+    assert "computes other outputs than the same calls one by one" in said
+    kept = runs(out)
+    assert set(kept) == {("paper", name) for name in NAMES}
+    assert all(run.outputs_right for run in kept.values())
     (prediction,) = (row for row in records(out, "prediction") if row["of"] == "networks")
     assert prediction["rows"] == 3
-    assert len(prediction["left_out"]) == 3
+    # Mended, the section is done again.
+    assert report("none", "networks")["networks"] == ("done", "")
+    assert len(runs(out)) == 6
+
+
+def test_wrong_outputs_are_flagged_and_left_out(report: Run, out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of graphs and calls alike, so that only the reference tells."""
+    outcome, said = report("wrong@networks", "networks,prediction")["networks"]
+    assert outcome == "partial"
+    assert "6 failed, the first: " in said
+    assert "outputs are wrong by" in said
+    kept = runs(out)
+    assert len(kept) == 6  # none is lost
+    assert not [run for run in kept.values() if run.outputs_right]
+    error = kept["graph", "greedy"].output_error
+    assert error is not None
+    assert 0.01 < error < 0.2
     ((evaluation,), notes) = evaluate_all([out])
-    assert {each.run.engine for each in evaluation.latencies} == {"paper"}
-    assert len(notes) == 3
-    assert capsys.readouterr().out.count("WRONG OUTPUTS") == 3
-    if fault == "nan":  # mended, the section is done again, and the new runs count
-        assert report("none", "networks")["networks"] == ("done", "")
-        assert all(run.outputs_right for run in runs(out).values())
+    assert not evaluation.latencies
+    assert len(notes) == 6
+    assert capsys.readouterr().out.count("WRONG OUTPUTS") == 6
 
 
 def test_a_sticky_error_ends_its_section_and_no_other(report: Run, out: Path) -> None:
@@ -216,11 +251,11 @@ def test_the_gpu_tests_of_the_backends_run_and_no_others(
     report: Run, out: Path, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
     monkeypatch.setenv(
-        "PYTEST_ADDOPTS", "-k 'random_networks or ios_sample or kept'"
+        "PYTEST_ADDOPTS", "-k 'random_networks or ios_sample or kept or one_copy'"
     )  # what is small enough for NumPy
     outcome, said = report(fault, "tests", dry=False)["tests"]
     found = records(out, "test")
-    ran = [row for row in found if row["outcome"] != "skipped"]
+    ran = [row for row in found if row["outcome"] not in ("skipped", "begun")]
     assert all("tests/backends/cupy_cudnn/test_on_gpu.py" in row["test"] for row in ran)
     if fault == "none":
         assert outcome == "done", said
@@ -257,6 +292,6 @@ def test_plans_and_timed_choices_of_the_four_networks(
             print("\n", *where, *(f"{name}={value}" for name, value in count.items() if value), end="")
     first, second = (counts[engine, "nasnet_a"] for engine in UNDIVIDED)
     assert first["convolutions"] == second["convolutions"] == 138
-    # Four of each kind; the other engine builds what it recalls and nothing else.
-    assert first["candidates_timed"] == first["plans_built"] == 8 * 138
+    # So many of each kind, fused and apart; the other engine builds what it recalls and nothing else.
+    assert first["candidates_timed"] == first["plans_built"] == 2 * DEFAULT_PLANS * 138
     assert (second["candidates_timed"], second["plans_built"], second["recalled"]) == (0, 138, 138)

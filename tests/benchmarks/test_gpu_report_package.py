@@ -128,4 +128,57 @@ def test_what_the_gpu_backend_lacks_is_of_the_nearer_cuda(tmp_path: Path) -> Non
         info.mkdir()
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
     lacks = gpu_lacks({"PYTHONPATH": str(tmp_path)})
-    assert set(lacks) <= {"nvidia-cudnn-frontend"}
+    absent = {lack.name for lack in lacks if not lack.installed}
+    assert absent <= {"nvidia-cudnn-frontend"}
+    # What is there is all of version 1.0.
+    wrong = {lack.name: lack for lack in lacks if lack.installed}
+    assert set(wrong) == {"cupy-cuda12x", "nvidia-cuda-nvrtc-cu12", "nvidia-cudnn-cu12", "nvidia-ml-py"}
+    assert str(wrong["nvidia-cudnn-cu12"]) == "nvidia-cudnn-cu12>=9.10 (1.0 is installed)"
+
+
+@pytest.mark.parametrize(
+    ("versions", "good", "bad"),
+    [
+        (">=1.24.1,<1.29", ("1.24.1", "1.28.9+cu13"), ("1.23.0", "1.29", "1.29.0")),
+        ("==2.41.*", ("2.41.5", "2.41"), ("2.40.9", "2.4")),
+        ("==2.41.5", ("2.41.5",), ("2.41.4",)),
+        ("~=1.4.2", ("1.4.2", "1.4.9"), ("1.5.0", "1.4.1")),
+        ("!=1.5,>1.0", ("1.4",), ("1.5", "1.0")),
+        ("", ("0.1",), ()),
+    ],
+)
+def test_versions_are_compared_by_their_numbers(versions: str, good: tuple[str, ...], bad: tuple[str, ...]) -> None:
+    from gpu_report_package import allows
+
+    assert [version for version in (*good, *bad) if allows(versions, version)] == [*good]
+
+
+def test_what_is_there_in_another_version_than_is_needed_is_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The likeliest mistake in carrying wheels: two that must be of exactly one release."""
+    import gpu_report_package
+
+    tiny_wheel(tmp_path / "wheels", "tiny_upper", "tiny-core==2.41.5")
+    tiny_wheel(tmp_path / "wheels", "tiny_core")
+    monkeypatch.setattr(gpu_report_package, "_project", lambda: {"dependencies": ["tiny-upper>=1"]})
+    monkeypatch.setattr(gpu_report_package, "linked_package", lambda site: site)
+    gpu_report_package.prepare(tmp_path, tmp_path / "work", tmp_path / "wheels")
+    assert capsys.readouterr().out.splitlines() == [
+        "note: iossim needs tiny-core==2.41.5 (1.0 is installed); carry wheels of it"
+    ]
+
+
+def test_compilers_keep_what_they_made_in_the_folder_of_results(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By default they do in a folder for temporary files, which each command deletes at its end."""
+    from gpu_report_package import prepare
+
+    names = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
+    for name in names:
+        monkeypatch.delenv(name, raising=False)
+    first, second = (prepare(tmp_path, tmp_path / work, None) for work in ("one", "two"))
+    for name in names:
+        assert first[name] == second[name]
+        assert Path(first[name]).is_relative_to(tmp_path / "caches")

@@ -32,16 +32,17 @@ def test_inception_v3_never_ends(): LAST
 def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """The module of the section."""
     monkeypatch.syspath_prepend(str(FOLDER))
-    import gpu_report_machine
+    import gpu_report_tests
 
-    yield gpu_report_machine
+    yield gpu_report_tests
     for name in [name for name in sys.modules if name.startswith("gpu_report")]:
         del sys.modules[name]
 
 
 def results(path: Path) -> dict[str, tuple[str, str]]:
     rows = [json.loads(line) for line in path.read_text().splitlines()]
-    return {row["test"].rpartition("::")[2]: (row["outcome"], row.get("said", "")) for row in rows}
+    ended = [row for row in rows if row["outcome"] != "begun"]
+    return {row["test"].rpartition("::")[2]: (row["outcome"], row.get("said", "")) for row in ended}
 
 
 @pytest.mark.parametrize(
@@ -102,7 +103,11 @@ def test_what_cannot_be_collected_is_an_error_and_the_rest_runs(machine: Any, tm
     ("rows", "codes", "remark"),
     [
         ([[("a", "passed")], [("b", "passed")]], [0, 0], ""),
-        ([[("a", "passed"), ("b", "failed")], []], [1, 5], "1 failed, the first: b: why"),
+        (
+            [[("a", "passed"), ("b", "failed")], []],
+            [1, 5],
+            "1 failed, the first: tests/backends/cupy_cudnn/test_made.py::b: why",
+        ),
         ([[("a", "skipped")], [("b", "skipped")]], [0, 5], "1 failed, the first: GPU tests: none ran"),
         ([[], []], [5, 5], "1 failed, the first: GPU tests: none ran"),
         ([[("a", "passed")], []], [None, 5], "1 left to do, the first: some of tests/backends/cupy_cudnn"),
@@ -129,7 +134,13 @@ def test_the_section_says_what_became_of_its_tests(
     def ran(job: Job, tests: str, seconds: float) -> tuple[int | None, str]:
         results, code = next(calls)
         for name, outcome in results:
-            job.record("test", test=name, outcome=outcome, s=0.1, **({} if outcome == "passed" else {"said": "why"}))
+            job.record(
+                "test",
+                test=f"{tests}/test_made.py::{name}",
+                outcome=outcome,
+                s=0.1,
+                **({} if outcome == "passed" else {"said": "why"}),
+            )
         return code, ""
 
     monkeypatch.setattr(machine, "_pytest", ran)
@@ -161,6 +172,68 @@ def test_a_dry_run_skips_only_folders_of_which_nothing_was_collected(
     rows = [json.loads(line) for line in (tmp_path / "report.jsonl").read_text().splitlines()]
     assert [row["item"] for row in rows if row["record"] == "skipped"] == ["tests/backends/torch_cuda"]
     assert [row["collected"] for row in rows if row["record"] == "tests"] == [90]
+
+
+def test_what_has_passed_is_not_run_again_and_what_hung_comes_last(machine: Any, tmp_path: Path) -> None:
+    """The first run ends in the midst of a test; the second begins behind it, and the third ends it."""
+    lines = [
+        "import os",
+        "def test_first(): pass",
+        "def test_hangs():",
+        "    if not os.path.exists('mended'): os._exit(9)",
+        "def test_next(): assert not os.path.exists('broken')",
+        "def test_last(): pass",
+    ]
+    (tmp_path / "test_made.py").write_text("\n".join(lines))
+    out = tmp_path / "results.jsonl"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "gpu_report_pytest"]
+    command += ["--report-file", str(out), str(tmp_path / "test_made.py")]
+
+    def ran() -> list[str]:
+        begin = len(out.read_text().splitlines()) if out.exists() else 0
+        machine.run_for(command, 100.0, tmp_path, machine._with_plugin(os.environ))
+        rows = [json.loads(line) for line in out.read_text().splitlines()[begin:]]
+        return [f"{row['test'].rpartition('::')[2]} {row['outcome']}" for row in rows if row["outcome"] != "begun"]
+
+    (tmp_path / "broken").touch()
+    assert ran() == ["test_first passed"]
+    assert ran() == ["test_next failed", "test_last passed"]
+    (tmp_path / "broken").unlink()
+    (tmp_path / "mended").touch()
+    assert ran() == ["test_hangs passed", "test_next passed"]
+    assert ran() == []
+
+
+def test_a_section_counts_the_tests_of_earlier_commands(
+    machine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A test that never ended is named; what passed then and is left out now is counted; anew nothing is."""
+    from gpu_report_job import Job
+    from gpu_report_records import TESTS_ANEW, append
+
+    def section(outcomes: dict[str, str], code: int | None) -> tuple[str, dict[str, int]]:
+        job = Job("tests", tmp_path, time.monotonic() + 100, (), "", "", False)
+
+        def ran(job: Job, tests: str, seconds: float) -> tuple[int | None, str]:
+            if tests != machine.GPU_TESTS[0]:
+                return 5, ""
+            for name, outcome in outcomes.items():
+                job.record("test", test=f"{tests}/test_made.py::{name}", outcome=outcome, s=0.1)
+            return code, ""
+
+        monkeypatch.setattr(machine, "_pytest", ran)
+        machine.section_tests(job)
+        row = json.loads((tmp_path / "report.jsonl").read_text().splitlines()[-1])
+        assert row.pop("record") == "tests"
+        return job.remark, row
+
+    remark, counts = section({"a": "passed", "b": "begun"}, None)
+    assert remark.endswith("some of tests/backends/cupy_cudnn, first tests/backends/cupy_cudnn/test_made.py::b")
+    assert counts == {"passed": 1, "begun": 1}
+    assert section({"b": "passed"}, 0) == ("", {"passed": 2})
+    assert section({}, 5) == ("", {"passed": 2})
+    append(tmp_path / "report.jsonl", {"record": TESTS_ANEW})
+    assert section({"a": "passed"}, 0) == ("", {"passed": 1})
 
 
 def test_without_pytest_the_section_says_so(machine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,8 +55,8 @@ def made(name: str = "v100-sxm2", label: str = "", count: int = 64) -> Measureme
 def test_a_profile_that_the_other_commands_take(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     write_measurements(made(), Path("lab.jsonl"))
     text = printed(capsys, "calibrate --data lab.jsonl --device v100-sxm2 --folds 2")
-    shown = ("gemm_efficiency", "unidentified", "graph_gap_factor", "fork_us", "not fitted", "lab")
-    for words in ("Held-out shapes", "cross-validated", *shown):
+    shown = ("gemm_efficiency", "not identified", "graph_gap_factor", "fork_us", "not fitted", "lab")
+    for words in ("held-out shapes", "cross-validated", *shown):
         assert words in text
     assert sorted(path.name for path in folder.iterdir()) == ["lab.jsonl", "v100-sxm2.calibrated.yaml"]
     found = device("./v100-sxm2.calibrated.yaml")

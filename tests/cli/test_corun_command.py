@@ -79,7 +79,7 @@ def test_kernels_that_fill_the_device_run_one_after_another(capsys: pytest.Captu
 def test_what_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     text = printed(capsys, "corun KERNELS.csv -d v100-sxm2 --streams")
     assert text.startswith("KERNELS.csv on v100-sxm2, streams, launched by the host")
-    for words in ("stream 0", " 0 a ===", "stream 1", "us side by side; ", "of one stream after"):
+    for words in ("stream 0", " 0 a ===", "stream 1", "Concurrent: ", "for the streams one after"):
         assert words in text
     assert "one CUDA graph" in printed(capsys, "corun KERNELS.csv -d v100-sxm2 --graph")
 
@@ -87,7 +87,7 @@ def test_what_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
 def test_many_rows_are_cut(capsys: pytest.CaptureFixture[str]) -> None:
     Path("KERNELS.csv").write_text(PAIR + "0,c,8,32,1\n" * 60)
     short, whole = (printed(capsys, f"corun KERNELS.csv -d v100-sxm2 {option}") for option in ("", "--all"))
-    assert "the 40 of 62 kernels that lost most time are shown (--all shows each)" in " ".join(short.split())
+    assert "the 40 of 62 kernels that lost most time are shown (--all shows all)" in " ".join(short.split())
     assert len(whole.splitlines()) > len(short.splitlines()) + 15
 
 

@@ -54,6 +54,12 @@ def test_a_backend_that_cannot_run_is_told_with_its_remedy(
     assert text.count("usable\n") == len(backend_names()) - 1
 
 
+def test_libraries_fit_eighty_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    listed = printed(capsys, "doctor").partition("\nLibraries\n")[2].partition("\n\n")[0].splitlines()
+    assert len(listed) > 3
+    assert max(map(len, listed)) <= 80
+
+
 def test_gpus_are_told(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvidia_smi, "gpus", lambda: nvidia_smi.parse(H100))
     (gpu,) = printed_json(capsys, "doctor --json")["gpus"]
@@ -61,7 +67,7 @@ def test_gpus_are_told(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.M
     assert "GPU: NVIDIA H100 80GB HBM3, compute capability 9.0, driver 580.159.04" in printed(capsys, "doctor")
     monkeypatch.setattr(nvidia_smi, "gpus", lambda: ())
     assert printed_json(capsys, "doctor --json")["gpus"] == []
-    assert "nvidia-smi finds none" in printed(capsys, "doctor")
+    assert "nvidia-smi finds no NVIDIA GPU" in printed(capsys, "doctor")
 
 
 def test_extras_say_what_they_lack(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,7 +113,7 @@ def test_it_takes_no_arguments(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_profile_of_this_cpu(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(load, "device_names", lambda: ["t4"])
     assert printed_json(capsys, "doctor --json")["devices"] == {"profiles": 1, "cpu_profile": False}
-    assert "('cpu') not yet: 'iossim profile" in printed(capsys, "doctor")
+    assert "CPU has no profile yet; 'iossim profile" in printed(capsys, "doctor")
     monkeypatch.setattr(load, "device_names", lambda: ["t4", "cpu"])
     assert printed_json(capsys, "doctor --json")["devices"] == {"profiles": 2, "cpu_profile": True}
-    assert "('cpu') too" in printed(capsys, "doctor")
+    assert "no profile yet" not in printed(capsys, "doctor")

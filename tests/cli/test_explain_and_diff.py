@@ -42,14 +42,14 @@ def test_explain(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
     best_us, both_us, one_by_one_us, greedy_us = (
         latency_us(saved / f"{name}.json") for name in ("best", "both", "one_by_one", "greedy")
     )
-    told = f"{best_us / 1e3:.3f} ms in 2 stages, {one_by_one_us / best_us:.2f}x the speed of one by one"
+    told = f"{best_us / 1e3:.3f} ms in 2 stages, {one_by_one_us / best_us:.2f}x over sequential"
     assert f"ios_sample on v100-sxm2, batch 1, fp32, ios-parallel: {told}" in text
-    assert "where the time goes: " in text
-    assert "no other stages of any one block are cheaper at these prices" in text
-    assert "stage 0 (sample): 3 groups of 4 units side by side" in text
-    assert re.search(r"saves \d+\.\d us over one by one", text)
+    assert "Time by limit: " in text
+    assert "No block has a faster set of stages under this cost model" in text
+    assert "stage 0 (sample): 3 concurrent groups of 4 units" in text
+    assert re.search(r"saves \d+\.\d us over sequential", text)
     assert "too few blocks to fill the SMs" in text
-    assert re.search(r"its units otherwise, as 1\|1, 1\|1: \+\d+\.\d us \(within the noise\)", text)
+    assert re.search(r"best alternative for its units, as 1\|1, 1\|1: \+\d+\.\d us \(within the noise\)", text)
     saving_us = greedy_us - both_us
     assert f"would save {saving_us:.1f} us ({100 * saving_us / greedy_us:.1f}%)" in printed(
         capsys, f"explain {saved}/greedy.json"
@@ -59,7 +59,7 @@ def test_explain(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_explain_one_stage(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = printed(capsys, f"explain {saved}/best.json --stage 0")
     assert "stage 1 " not in text
-    for words in ("one by one", "waves", "its own units otherwise", "the longest group takes", "a > "):
+    for words in ("sequential", "waves", "same units rearranged", "the longest group takes", "a > "):
         assert words in text
     assert "--stage 7: the schedule has stages 0 to 1" in refused(capsys, f"explain {saved}/best.json --stage 7")
 
@@ -92,13 +92,16 @@ def test_explain_what_no_simulator_priced(saved: Path, tmp_path: Path, capsys: p
     printed(capsys, f"optimize ios_sample {table} --out {tmp_path} --no-plot --no-trace")
     path = f"{tmp_path}/schedule.json"
     text = printed(capsys, f"explain {path}")
-    assert "not told: what holds a stage up: that is the simulator's to say" in text
-    assert "not told: what else a stage could have cost: the schedule's prices are not at hand" in text
+    assert "Unknown: what limits a stage, which only the simulator tells" in text
+    assert (
+        "Unknown: what alternatives would cost, since the cost model that priced the schedule is not available"
+        in text
+    )
     text = printed(capsys, f"explain {path} {table}")
-    assert "1.19x the speed of one by one" in text
-    assert "saves 8.0 us over one by one" in text
-    assert text.count("not told") == 1
-    assert "not told" not in printed(capsys, f"explain {path} --device v100-sxm2")
+    assert "1.19x over sequential" in text
+    assert "saves 8.0 us over sequential" in text
+    assert text.count("Unknown") == 1
+    assert "Unknown" not in printed(capsys, f"explain {path} --device v100-sxm2")
     assert "has no price for the" in refused(capsys, f"explain {saved}/best.json {table}")
 
 
@@ -106,11 +109,11 @@ def test_diff(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = printed(capsys, f"diff {saved}/greedy.json {saved}/best.json")
     first_us, second_us = latency_us(saved / "greedy.json"), latency_us(saved / "best.json")
     change_us = second_us - first_us
-    assert f"B takes {change_us:+.1f} us ({100 * change_us / first_us:+.1f}%): inside the noise" in text
-    assert "stages that are the same: 1; passages that differ between them: 1 (1 joined)" in text
+    assert f"B against A: {change_us:+.1f} us ({100 * change_us / first_us:+.1f}%): within the noise" in text
+    assert "Identical stages: 1. Runs of stages that differ: 1 (1 joined)" in text
     same = printed(capsys, f"diff {saved}/best.json {saved}/best.json")
-    assert "B takes +0.0 us (+0.0%): inside the noise" in same
-    assert "all of their 2 stages are the same" in same
+    assert "B against A: +0.0 us (+0.0%): within the noise" in same
+    assert "All 2 stages are the same" in same
     found = printed_json(capsys, f"diff {saved}/one_by_one.json {saved}/best.json --json")
     assert found["tie"] is False
     assert sum(each["first_us"] for each in found["passages"]) == pytest.approx(found["first"]["latency_us"])
@@ -125,7 +128,7 @@ def test_diff_of_devices_and_batches(saved: Path, capsys: pytest.CaptureFixture[
         assert found["cross"]["first_at_second_us"] >= found["second"]["latency_us"] * (1 - 1e-9)
         text = printed(capsys, f"diff {saved}/best.json {saved}/{other}.json")
         best_ms = latency_us(saved / "best.json") / 1e3
-        assert f"where A was made (v100-sxm2, batch 1, paper engine): A {best_ms:.3f} ms, B " in text
+        assert f"On the setup of A (v100-sxm2, batch 1, paper engine): A {best_ms:.3f} ms, B " in text
 
 
 def test_diff_of_two_networks(saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

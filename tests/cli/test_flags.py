@@ -23,7 +23,7 @@ COMMANDS = {
     "iossim/measurements/formats/nsight_compute.py",
     "iossim/models/load.py",
     "iossim/calibration/prediction/recordings/nsight_compute.py",
-    "iossim/report/study/commands.py",
+    "iossim/report/study/plot.py",
     "iossim/report/study/plots/timeline.py",
     "iossim/study/run_directory.py",
     "iossim/study/scenario_template.py",

@@ -74,7 +74,7 @@ def test_interrupted_search_gives_a_whole_schedule(model: str) -> None:
         assert found.latency_us >= optimum.latency_us * (1 - 1e-9)
         repriced = api.simulate(found, network=network, cost_model=RandomCostModel())
         assert repriced.latency_us == pytest.approx(found.latency_us, rel=1e-12)
-        assert "interrupted" in summary(found)
+        assert "Interrupted" in summary(found)
 
 
 @pytest.mark.parametrize("scheduler", ["ios-both", "ios-merge"])
@@ -153,7 +153,7 @@ def test_optimize(interrupting: Any, tmp_path: Path, capsys: pytest.CaptureFixtu
     interrupting(60)
     assert main(["optimize", "inception_v3", "--out", str(tmp_path)]) == 3
     output = capsys.readouterr()
-    assert "interrupted: the best schedule found so far, not proven optimal" in output.out
+    assert "Interrupted: this is the best schedule found so far, not a proven optimum" in output.out
     assert output.err.startswith("interrupted: ending with the best schedule so far; once more to stop at once\n")
     assert json.loads((tmp_path / "schedule.json").read_text())["complete"] is False
 
@@ -169,7 +169,7 @@ def test_compare(interrupting: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", "inception_v3"]) == 3
     output = capsys.readouterr()
     assert "sequential" in output.out
-    assert "interrupted: not all was searched" in output.out
+    assert "Interrupted: the search is incomplete" in output.out
     assert "proven" not in output.out
 
 

@@ -67,6 +67,44 @@ def test_a_model_with_its_gradients(tmp_path: Path, capsys: Capture) -> None:
     assert {"front.svg", "workspaces.svg"} <= {path.name for path in tmp_path.iterdir()}
 
 
+def test_what_is_found_is_a_schedule_that_runs(tmp_path: Path, capsys: Capture) -> None:
+    found = printed_json(
+        capsys, f"microbatch ios_sample -d p100-sxm2 -b 8 --workspace 100KiB --json --no-plot --out {tmp_path}"
+    )
+    sizes = [[(part["count"], part["micro_batch"]) for part in one["configuration"]] for one in found["kernels"]]
+    assert [(1, 7), (1, 1)] in sizes
+    done = printed_json(
+        capsys,
+        f"run {tmp_path}/schedule.json --backend numpy_reference --compare sequential --rounds 1 --warm-up 0 --json",
+    )
+    assert done["output_error"] == 0
+    assert any("runs" in remark and "units with its own kernels" in remark for remark in done["remarks"])
+
+
+def test_a_batch_is_divided_for_a_gain_of_a_hundredth(tmp_path: Path, capsys: Capture) -> None:
+    def rows(half_us: float) -> dict[str, Any]:
+        times = ((4, half_us, 10), (8, 100.0, 20))
+        return {"conv": [{"batch": b, "algorithm": "a", "time_us": t, "workspace_bytes": w} for b, t, w in times]}
+
+    for half_us, expected in ((49.6, "1x8 a"), (49.4, "2x4 a")):
+        file = table(tmp_path, rows(half_us))
+        for limit in ("--workspace 100B", "--total-workspace 20B", "--total-workspace 1MiB"):
+            shown = printed(capsys, f"microbatch --table {file} {limit}")
+            # Where all share the limit, a workspace of half the size is worth dividing for.
+            assert (expected if limit == "--workspace 100B" else "2x4 a") in shown
+    assert "1 kernel takes 98.8 us, undivided 100.0 us" in shown
+    assert "10 B" in shown
+    assert "MiB" not in shown
+
+
+@pytest.mark.parametrize(
+    "option", ["--device p100", "--dtype fp16", "--pass training", "--engine graph", "--memory-limit 1MiB"]
+)
+def test_what_says_nothing_of_a_table_is_refused(tmp_path: Path, capsys: Capture, option: str) -> None:
+    reason = refused(capsys, f"microbatch --table {table(tmp_path)} {option}")
+    assert f"leave {option.split(maxsplit=1)[0]} out, or give a MODEL" in reason
+
+
 def test_activations_and_workspaces_under_one_limit(capsys: Capture) -> None:
     found = printed_json(capsys, f"{ALEXNET} --memory-limit 85MiB --json")
     assert found["arena_bytes"] <= found["memory_limit_bytes"] == 85 << 20

@@ -81,7 +81,7 @@ def test_models_show(capsys: pytest.CaptureFixture[str]) -> None:
 def test_equal_blocks_are_one_row_and_parallelism_is_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     text = printed(capsys, "models show inception_v3")
     assert "up to 6 units of a block are independent" in text
-    assert "times as fast if time goes with arithmetic" in text
+    assert "x where time is proportional to arithmetic" in text
     rows = [line.split() for line in text.split("─\n")[1].splitlines() if line[:1].strip()]
     found = printed_json(capsys, "models show inception_v3 --json")
     assert len(rows) < found["blocks"]

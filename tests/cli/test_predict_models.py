@@ -122,7 +122,7 @@ def test_light_models(name: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_squeezenet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = printed(capsys, "predict squeezenet -d v100-sxm2 --batch 8")
-    assert "squeezenet on v100-sxm2, batch 8, fp32: 80 ops, the 16 that take longest" in text
+    assert "squeezenet on v100-sxm2, batch 8, fp32: 80 ops, the 16 slowest" in text
     assert "64 more" in text
     assert "total" in text
     whole = printed(capsys, "predict squeezenet -d v100-sxm2 --batch 8 --all")
@@ -163,7 +163,7 @@ def test_what_is_not_known_is_named(tmp_path: Path, capsys: pytest.CaptureFixtur
     ]
     path = write_onnx(tmp_path / "model.onnx", nodes, {"x": [64, 64]}, opset=14)
     text = " ".join(printed(capsys, f"predict {path} -d t4").split())
-    assert "Priced as memory traffic are: lower/triangle, contraction." in text
+    assert "Priced by their memory traffic alone: lower/triangle, contraction." in text
     _, triangle, contraction = printed_json(capsys, f"predict {path} -d t4 --json")["rows"]
     assert triangle["kind"] == "Trilu"
     assert triangle["remark"] == "priced as memory traffic: Trilu is not known"

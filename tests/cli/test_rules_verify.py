@@ -46,6 +46,9 @@ def test_verdicts_as_json_and_as_a_table(rules: Path, capsys: pytest.CaptureFixt
     assert printed_json(capsys, f"rules verify {rules} --json") == rows  # as kept, seconds included
     text = printed(capsys, f"rules verify {rules}")
     assert text.splitlines()[-1] == "1 proved, 1 refuted, 0 unknown"
+    # Nothing that is printed depends on how long the verdicts took to find.
+    assert text.splitlines()[1].split() == ["index", "name", "verdict", "reason"]
+    assert printed(capsys, f"rules verify {rules} --anew --workers 1") == text
 
 
 def test_verdicts_are_written(rules: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -72,8 +72,8 @@ def test_the_table(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = printed(capsys, ["run", str(saved), "--backend", "numpy_reference", "--rounds", "2", "--warm-up", "0"])
     assert "ios_sample by numpy_reference, batch 1, fp32, paper engine" in text
     assert "sequential" in text
-    assert "outputs differ from NumPy's by" in text
-    assert "activations take" in text
+    assert "Outputs differ from NumPy's by" in text
+    assert "Activations take" in text
 
 
 @pytest.mark.parametrize(

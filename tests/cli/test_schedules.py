@@ -18,7 +18,7 @@ def test_published_schedules_are_priced_beside_what_was_published(
         pytest.skip(f"no schedule of the IOS engine at {path}")
     text = printed(capsys, ["schedules", "import", str(path), "--batch", str(batch)])
     published_ms = {1: "4.03", 32: "27.00"}[batch]
-    assert f"published of IOS at batch {batch}: {published_ms} ms" in text
+    assert f"Published of IOS at batch {batch}: {published_ms} ms" in text
 
     folder, back = tmp_path / "found", tmp_path / "back.json"
     arguments = ["schedules", "import", str(path), "--batch", str(batch), "--no-plot", "--no-trace"]

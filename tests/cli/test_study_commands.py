@@ -9,6 +9,8 @@ import pytest
 from command_line import printed, printed_json, refused
 
 from iossim.cli.main import main
+from iossim.study.question import Question
+from iossim.study.question_words import in_words
 from iossim.study.scenario_file import MODELINE, read_scenario, scenario_names
 
 
@@ -38,7 +40,7 @@ def test_show_says_what_will_be_done(capsys: pytest.CaptureFixture[str]) -> None
     scenario = read_scenario("batch_specialisation")
     for words in (
         scenario.title,
-        *scenario.questions,
+        *map(in_words, scenario.questions),
         "all combinations of",
         "iossim study run batch_specialisation --out",
     ):
@@ -81,25 +83,25 @@ def test_new_takes_options(capsys: pytest.CaptureFixture[str], folder: Path) -> 
     options = "--models squeezenet,resnet18 --devices t4 --batch-sizes 4 --schedulers ios-both --title 'A: \"title\"'"
     printed(
         capsys,
-        f"study new two --yes {options} --question 'fastest model' --question 'best throughput' --out other.yaml",
+        f"study new two --yes {options} --question '{{best: model}}' --question '{{metric: throughput_per_s}}' --out other.yaml",
     )
     scenario = read_scenario(folder / "other.yaml")
     assert scenario.title == 'A: "title"'
     assert [model.model for model in scenario.models] == ["squeezenet", "resnet18"]
     assert (scenario.batch_sizes, scenario.schedulers) == ([4], ["ios-both"])
-    assert scenario.questions == ["fastest model", "best throughput"]
+    assert scenario.questions == [Question(best="model"), Question(metric="throughput_per_s")]
 
 
 def test_new_asks_for_what_is_not_given(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, folder: Path
 ) -> None:
-    monkeypatch.setattr("sys.stdin", io.StringIO("On purpose\n\nt4, p4\n1,2\n\nfastest device\n"))
+    monkeypatch.setattr("sys.stdin", io.StringIO("On purpose\n\nt4, p4\n1,2\n\n{best: device}\n"))
     printed(capsys, "study new asked")
     scenario = read_scenario(folder / "asked.yaml")
     assert scenario.title == "On purpose"
     assert [model.model for model in scenario.models] == ["inception_v3"]
     assert [device.device for device in scenario.devices] == ["t4", "p4"]
-    assert scenario.questions == ["fastest device"]
+    assert scenario.questions == [Question(best="device")]
     monkeypatch.setattr("sys.stdin", io.StringIO("no more\n"))
     assert main(["study", "new", "broken"]) == 130
     assert not (folder / "broken.yaml").exists()
@@ -121,7 +123,8 @@ def test_new_asks_for_what_is_not_given(
         ),
         ("new other --yes --models ''", "field models: no model is given"),
         ("new other --yes --batch-sizes 1,two", "--batch-sizes 'two' is not a whole number"),
-        ("new other --yes --question 'fastest devce'", "did you mean 'device'?"),
+        ("new other --yes --question '{best: devce}'", "did you mean 'device'?"),
+        ("new other --yes --question 'fastest device'", "is a sentence, which is no longer read; write a mapping"),
         ("show there.yaml", "scenario there.yaml, line 1: is not a mapping of fields"),
         ("show missing", "unknown scenario 'missing'"),
         ("show missing.yaml", "cannot read scenario missing.yaml"),

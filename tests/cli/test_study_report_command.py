@@ -8,7 +8,8 @@ import pytest
 from command_line import printed, refused
 from small_studies import small_study
 
-from iossim.study.scenario import Device
+from iossim.cli.outputs import tell_written
+from iossim.study.axis_values import Device
 from iossim.study.sweep import run_study
 
 pytest.importorskip("altair")
@@ -27,6 +28,16 @@ def test_the_page_is_written(
     monkeypatch.setattr("iossim.report.study.report.libraries", lambda: "")
     assert not printed(capsys, ["study", "report", str(folder)])
     assert (folder / "report.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+
+
+def test_many_files_are_told_by_their_folder(capsys: pytest.CaptureFixture[str]) -> None:
+    files = [Path("run", "figures", f"{number}.svg") for number in range(26)]
+    tell_written(files)
+    tell_written(files[:2])
+    assert capsys.readouterr().err.splitlines() == [
+        f"wrote 26 files to {Path('run', 'figures')}",
+        f"wrote {files[0]}, {files[1]}",
+    ]
 
 
 def test_pictures_are_written_by_name(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

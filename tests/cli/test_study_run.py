@@ -17,8 +17,10 @@ from small_studies import files_of, small_study
 
 from iossim.cli.main import main
 from iossim.study import sweep
+from iossim.study.axis_values import Device
+from iossim.study.question import Question
 from iossim.study.run_directory import FILES, read_run
-from iossim.study.scenario import Device, Published
+from iossim.study.scenario import Published
 from iossim.study.scenario_file import write_scenario
 
 #: Without a report: that has tests of its own.
@@ -33,7 +35,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_run_prints_answers_then_rows_and_writes_a_folder(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     text = printed(capsys, f"study run small.yaml --out out {QUIET}")
-    asked, table = text.index("smallest device under 5 ms"), text.index("latency")
+    asked, table = text.index("Which is the smallest device"), text.index("latency")
     assert asked < table
     run = read_run("out")
     answer = run.results.answers[0].answer
@@ -53,11 +55,12 @@ def test_run_prints_answers_then_rows_and_writes_a_folder(capsys: pytest.Capture
 
 def test_what_is_found_stands_below_who_said_it_and_cases_are_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     """A claim is told as its publication's, with a verdict of ours; the axes that do not vary are told at the top."""
-    claim = {"says": "It is best.", "source": "a book", "claim": "ios-both is fastest"}
     study = small_study(
         devices=[Device(device="t4")],
-        questions=["fastest scheduler for each batch"],
-        published=[Published(**claim)],
+        questions=[Question(best="scheduler", for_each=["batch"])],
+        published=[
+            Published(says="It is best.", source="a book", claim=Question(best="scheduler", expect="ios-both"))
+        ],
     )
     write_scenario(study, Path("small.yaml"))
     lines = printed(capsys, f"study run small.yaml --out out {QUIET}").splitlines()
@@ -65,7 +68,7 @@ def test_what_is_found_stands_below_who_said_it_and_cases_are_a_table(capsys: py
     place = next(place for place, line in enumerate(lines) if "It is best." in line)
     assert lines[place] == "published: It is best. (a book)"
     assert lines[place + 1].startswith(("  Holds", "  Within the noise", "  Does not hold"))
-    asked = lines.index("fastest scheduler for each batch")
+    asked = lines.index("Which scheduler has the lowest latency for each batch size?")
     assert [line.split()[:2] for line in lines[asked:place] if line.split()[:1] in (["1"], ["8"])] == [
         ["1", "ios-both"], ["8", "ios-both"],
     ]  # fmt: skip
@@ -74,7 +77,7 @@ def test_what_is_found_stands_below_who_said_it_and_cases_are_a_table(capsys: py
 def test_json_is_all_that_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     found = printed_json(capsys, f"study run small.yaml --out out {QUIET} --json")
     assert (found["study"], found["rows"], found["failed"]) == ("small", 20, [])
-    assert found["answers"][0]["question"] == "smallest device under 5 ms"
+    assert found["answers"][0]["question"].startswith("Which is the smallest device by board power")
     assert "results.csv" in found["files"]
 
 

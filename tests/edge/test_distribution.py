@@ -87,16 +87,18 @@ def taken_us(network: Network, devices: int, way: str, modes: tuple[Mode, ...]) 
             mask = has[value][target].copy()
             for message in collective.messages:
                 if message.target == target:
-                    mask[message.box.selection] = True
+                    for sent_box in message.boxes:
+                        mask[sent_box.selection] = True
             has[value][target] = mask
         share = 0.0
         for source, part in enumerate(parts[value]):
             mask = np.zeros(types[value].shape, bool)
             for message in collective.messages:
                 if message.source == source:
-                    mask[message.box.selection] = True
+                    for sent_box in message.boxes:
+                        mask[sent_box.selection] = True
             share = max(share, mask[part.selection].mean())
-        us = collective.rounds_us(types[value].dtype.bytes, LINK.latency_us.value, LINK.bandwidth_gbps.value * 1e3)
+        us = collective.us(types[value].dtype.bytes, LINK)
         return us, share
 
     def bring_all(wanted: dict[str, list[Box | None]]) -> float:

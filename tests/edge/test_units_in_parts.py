@@ -17,7 +17,7 @@ from iossim.base.errors import PlanError
 from iossim.edge.capacity import check
 from iossim.edge.optimize import plan
 from iossim.edge.parts import PartsCostModel, dealt
-from iossim.edge.plan import Lane, Plan, one_by_one
+from iossim.edge.plan import EdgePlan, Lane, one_by_one
 from iossim.edge.side_by_side import in_parts
 from iossim.edge.simulator.events import simulate
 from iossim.edge.simulator.execute import run
@@ -55,7 +55,7 @@ def branches(size: int = 16) -> Network:
     return b.network([behind, right])
 
 
-def lanes_of(network: Network, **device: int) -> Plan:
+def lanes_of(network: Network, **device: int) -> EdgePlan:
     """``left`` and ``behind`` beside ``right``."""
     own = made(**device)
     stages = ((Lane((0, 2), 0, 5), Lane((1,), 5, 3)),)

@@ -49,7 +49,7 @@ def test_branches_are_worth_something(capsys: pytest.CaptureFixture[str]) -> Non
     assert inception[-1]["speedup"] > 1.1
     assert vgg[-1]["speedup"] == pytest.approx(1.0)
     text = printed(capsys, ["compare", str(LIGHT / "light_vgg19.onnx"), "-d", "v100-sxm2"])
-    assert "best: none is faster than sequential" in text
+    assert "Best: no scheduler is faster than sequential" in text
 
 
 def test_batch_of_an_onnx_file(capsys: pytest.CaptureFixture[str]) -> None:

@@ -93,7 +93,7 @@ def test_table_names_every_unit(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     joined = "".join(text.split())
     for unit in iossim.load("inception_v3").units:
         assert "".join(unit.name.split()) in joined
-    assert "proven optimal" in text
+    assert "Provably optimal" in text
 
 
 @pytest.mark.parametrize("scheduler", ["sequential", "greedy"])
@@ -122,7 +122,7 @@ def test_simulated_elsewhere(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert there["latency_us"] >= best_there["latency_us"] * (1 - 1e-9)
     saved = Schedule.read(path)
     text = printed(capsys, f"simulate {path} --device k80")
-    assert f"{there['latency_us'] / 1e3:.3f} ms on k80, {saved.latency_us / 1e3:.3f} ms on v100-sxm2" in text
+    assert f"{there['latency_us'] / 1e3:.3f} ms on k80; {saved.latency_us / 1e3:.3f} ms on v100-sxm2" in text
     graph = printed_json(capsys, f"simulate {path} --engine graph --json")
     assert graph["engine"] == "graph"
     assert graph["latency_us"] < saved.latency_us
@@ -185,7 +185,7 @@ def test_simulated_block_by_block(options: str, tmp_path: Path, capsys: pytest.C
     assert end_us == pytest.approx(found["latency_us"], abs=0.01)
     assert counters(trace)["active warps"][-1] == (pytest.approx(end_us, abs=0.01), 0)
     text = printed(capsys, command)
-    assert f"block by block: {found['latency_us'] / 1e3:.3f} ms" in " ".join(text.split())
+    assert f"Event-driven simulator: {found['latency_us'] / 1e3:.3f} ms" in " ".join(text.split())
     elsewhere = printed_json(capsys, f"{command} --device k80 --engine paper --json")
     assert elsewhere["event_driven"]["latency_us"] > found["latency_us"]
 

@@ -19,6 +19,7 @@ from iossim import api
 from iossim.backends.numpy_reference.execute import execute
 from iossim.execution.lower import lower_schedule
 from iossim.models.onnx.write import write_onnx
+from iossim.transforms.rewriting.scheduled import Rewriting
 
 #: The smallest inputs that a network takes, or nearly so.
 SHAPES = {
@@ -45,7 +46,9 @@ def small(name: str) -> iossim.Network:
 @pytest.mark.parametrize("name", SHAPES)
 def test_a_rewritten_network_computes_the_same(name: str, tmp_path: Path) -> None:
     network = small(name)
-    found = api.rewrite_model(network, "v100-sxm2", scheduler="sequential", budget="4")
+    task = api.task(network, "v100-sxm2", scheduler="sequential", rewrite="default", rewrite_budget="4")
+    (found,) = task.change().outcomes
+    assert isinstance(found, Rewriting)
     assert found.after_us <= found.before_us
     assert bool(found.steps) is (name not in UNCHANGED)
     (value,) = network.graph.inputs
@@ -66,7 +69,8 @@ def test_a_rewritten_network_computes_the_same(name: str, tmp_path: Path) -> Non
 def test_every_process_finds_the_same() -> None:
     script = (
         "import iossim; from iossim import api; network = iossim.load('squeezenet'); "
-        "found = api.rewrite_model(network, 'v100-sxm2', scheduler='sequential', budget='4'); print(found.network.graph.hash, found.steps)"
+        "task = api.task(network, 'v100-sxm2', scheduler='sequential', rewrite='default', rewrite_budget='4'); "
+        "(found,) = task.change().outcomes; print(found.network.graph.hash, found.steps)"
     )
     told = {
         subprocess.run(

@@ -124,20 +124,27 @@ def test_tables(report: ValidationReport) -> None:
     lines = console.export_text().splitlines()
     assert max(map(len, lines)) <= 80
     text = " ".join(" ".join(lines).split())
-    assert "in-sample: mean error 10.0%, worst -10.0%; 0 of 1 orders beyond 3% are right" in text
-    assert "left out: mean error 12.0%, worst -12.0%; 1 of 1 orders beyond 3% are right" in text
     assert (
-        "wrong: ios-both is 20.0% faster than greedy on squeezenet, batch 1; predicted -5.0%, left out +10.0%" in text
+        "in-sample: mean error 10.0%, worst -10.0%; 0 of 1 pairs of schedulers that differ by more than 3% are ranked correctly"
+        in text
     )
-    assert "1 of 2 figures in the intervals of what is left out" in text
+    assert (
+        "LOO: mean error 12.0%, worst -12.0%; 1 of 1 pairs of schedulers that differ by more than 3% are ranked correctly"
+        in text
+    )
+    assert (
+        "wrong order: ios-both is 20.0% faster than greedy on squeezenet, batch 1; predicted -5.0%, LOO +10.0%"
+        in text
+    )
+    assert "1 of 2 published latencies are within the 90% interval of their LOO prediction" in text
     assert "pairs 2 0.0 0.0" in text
     assert "squeezenet, batch 1, graph engine, cupy_cudnn" in text
     assert "sequential 0.800 0.700 0.900 1.000 -20.0 1.00 1.00" in text
     assert "torch-eager - - - 1.000 - - 1.00" in text
     assert "error: mean 20.0%, bias -20.0%; 0 of 1 latencies in their intervals" in text
     assert "pairs.made (1) no interference 10.0 10.0 10.0 10.0 10.0 10.0" in text
-    assert "pairs.made: graph_beside_us 0.2, fitted; without the set it is untold" in text
-    assert "pairs.made: 100% of slowdowns in intervals of nine in ten, 1.33x wide" in text
+    assert "pairs.made: graph_beside_us 0.2, fitted; without this data set nothing determines it" in text
+    assert "pairs.made: 100% of slowdowns within their 90% interval, 1.33x wide" in text
     assert f"slots, {DEVICE} 1 2 -50.0 2.00 1.00" in text
     assert f"beyond, slots, {DEVICE}: 160 + 160" in text
     assert f"copy on {DEVICE} 170 100.0 25.0 12.5 1.0" in text

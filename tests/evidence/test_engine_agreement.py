@@ -95,7 +95,7 @@ def test_a_stage_is_simulated_once() -> None:
 def test_stages_and_optima_of_inception_in_graphs(
     name: str, median: float, high: float, worst: float, optimum: float
 ) -> None:
-    """Those of streams are in README, and judged with it (``tests/test_readme_tables.py``)."""
+    """Those of streams are in README, and judged with it (``test_quoted_figures.py``)."""
     found = compare_prices(load("inception_v3"), device(name), engine=Engine.GRAPH)
     assert found.median <= median
     assert found.percentile_95 <= high

@@ -20,6 +20,16 @@ def test_rules_are_written_for_other_commands(capsys: pytest.CaptureFixture[str]
     assert "s1 = matmul(x0, s0)" in [str(rule.source[-1]) for rule in rules]
 
 
+def test_without_a_file_named_a_summary_is_printed_and_a_file_written(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = printed(capsys, f"{COMMAND} --size 2")
+    assert len(text) < 2000
+    assert "wrote generated_rules.yaml" in text
+    assert rule_set("generated_rules.yaml")
+
+
 def test_counts_are_of_each_stage(capsys: pytest.CaptureFixture[str]) -> None:
     found = printed_json(capsys, f"{COMMAND} --size 2 --seed 5 --json")
     counts = list(found["counts"].values())

@@ -20,9 +20,13 @@ def test_unknown_names(name: str) -> None:
         Engine.named(name)
 
 
-def test_backends_that_cannot_divide_a_device_say_so() -> None:
+@pytest.mark.parametrize("name", ["cupy_cudnn", "onnxruntime_cpu", "torch_cuda"])
+def test_backends_that_cannot_divide_a_device_say_so_before_what_else_they_lack(name: str) -> None:
     with pytest.raises(
-        OptionError, match="backend onnxruntime_cpu cannot run `engine` partition; give paper or graph"
+        OptionError, match=r"cannot run `engine` partition, which is simulated only; give paper or graph$"
     ):
-        create_backend("onnxruntime_cpu", engine=Engine.PARTITION)
+        create_backend(name, engine=Engine.PARTITION)
+
+
+def test_the_reference_computes_the_values_of_a_divided_plan() -> None:
     assert create_backend("numpy_reference", engine=Engine.PARTITION).context.engine == "partition"

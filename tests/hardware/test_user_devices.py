@@ -105,7 +105,7 @@ def main_fails(capsys: pytest.CaptureFixture[str], line: str) -> str:
     capsys.readouterr()
     assert main(line.split()) == 2
     output = capsys.readouterr()
-    assert output.err.startswith("error: 1 of 1 profiles cannot be right")
+    assert output.err.startswith("error: 1 of 1 profiles failed validation")
     assert output.err.count("\n") == 1
     return output.out
 

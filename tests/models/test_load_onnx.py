@@ -63,7 +63,7 @@ def test_the_default_precision_is_that_of_the_files_weights(
     assert bool(asked.remarks) == (stored != "FLOAT")
     found = optimize(asked, "v100-sxm2")
     assert found.proven
-    assert str(optimality(found)).startswith("proven optimal")
+    assert str(optimality(found)).startswith("Provably optimal")
 
 
 def test_squeezenet_is_cut_at_its_fire_modules() -> None:

@@ -84,3 +84,13 @@ def test_what_neither_the_reference_nor_the_op_computes_stays_a_node(
     assert [node.op.kind for node in canonicalise(graph).nodes] == ["add"]  # still it depends on weights alone
     network = load(path, strict=True)
     assert optimize(network, "v100-sxm2", scheduler="sequential").latency_us > 0
+
+
+def test_a_constant_cast_like_a_value_is_a_constant(tmp_path: Path) -> None:
+    """PyTorch's exporter writes the bounds of ReLU6 like that where it does not optimise."""
+    nodes = [
+        helper.make_node("CastLike", ["bound", "x"], ["maximum"]),
+        helper.make_node("Clip", ["x", "", "maximum"], ["y"]),
+    ]
+    path = write_onnx(tmp_path / "m.onnx", nodes, {"x": [1, 2]}, {"bound": np.array(6, dtype=np.int64)}, opset=18)
+    assert [each.op.signature for each in load(path, strict=True).graph.nodes] == ["clip(minimum=None,maximum=6.0)"]

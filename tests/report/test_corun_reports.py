@@ -67,10 +67,10 @@ def test_of_many_rows_those_that_lost_most_are_shown() -> None:
 def test_sentences() -> None:
     run = fake_corun()
     assert makespan_words(run) == (
-        "100.0 us side by side; 2.00x the 50.0 us of the longest stream by itself; 1.22x the 82.0 us of one stream after "
+        "Concurrent: 100.0 us; 2.00x the 50.0 us for the longest stream alone, 1.22x the 82.0 us for the streams one after "
         "another"
     )
-    assert lost_words(run) == "lost, summed over kernels: DRAM 39.5 us, slots 20.0 us, L2 0.5 us"
+    assert lost_words(run) == "Time lost to contention, summed over kernels: DRAM 39.5 us, slots 20.0 us, L2 0.5 us"
     assert inferred_words(run) == ["32 registers a thread (rows 1-2)", "no shared memory (row 2)"]
 
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from least_prices import least_price_us
 from test_ios_optimal import problems, spaces
 
 from iossim.cost.model import LateWork, StageBounds
@@ -21,6 +20,7 @@ from iossim.search.lattice import Lattice, build_lattice
 from iossim.search.merges import no_merges
 from iossim.search.options import StageSpace
 from iossim.search.relaxation import Endings, Labels
+from iossim.testing.least_prices import least_price_us
 
 
 def random_bounds(units: int, seed: int) -> StageBounds:

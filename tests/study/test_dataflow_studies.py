@@ -22,7 +22,10 @@ ONE: dict[str, Any] = {
     "models": ["ios_sample"],
     "devices": ["c6678", {"device": "c6678", "set": {"units": 4}}],
     "dataflow": ["priority"],
-    "questions": ["highest speedup for each device", "latency_ms of full <= latency_ms of horizontal"],
+    "questions": [
+        {"metric": "speedup", "for_each": ["device"]},
+        {"metric": "latency_ms", "of": "full", "at_most": "horizontal"},
+    ],
 }
 SEVERAL: dict[str, Any] = {
     "name": "together",
@@ -41,7 +44,9 @@ def test_a_row_a_plan(tmp_path: Path) -> None:
     for row, variant in zip(results.rows, Variant, strict=False):
         assert row.latency_ms == pytest.approx(found.total_us(variant) / 1e3)
         assert row.speedup == pytest.approx(found.total_us(Variant.VANILLA) / found.total_us(variant))
-        assert row.shared_mib == max(use.shared_bytes for use in uses(found.plans[variant])) / MIB
+        steps = range(len(found.plans[variant].steps))
+        most = max(use.shared_bytes for step in steps for use in uses(found.plans[variant], step))
+        assert row.shared_mib == most / MIB
         assert sum(row.time_by_kind_us.values()) == pytest.approx(found.total_us(variant))
         assert (row.sent_mib, row.waited_ms, row.schedule) == (None, None, None)
     four = api.dataflow("ios_sample", "c6678+units=4")
@@ -96,7 +101,7 @@ def test_what_fits_no_way_is_a_row_with_its_reason(tmp_path: Path) -> None:
         ("devices: [c6678]\ndataflow: [priority]\nmeasures: [peak_memory]", "field measures"),
         ("devices: [c6678]\ndataflow: [priority, {policy: priority}]", "is there twice"),
         ("devices: [{device: c6678, set: {sms: 3}}]\ndataflow: [priority]", "'sms' is no number of device c6678"),
-        ("devices: [t4]\nquestions: [lowest shared_mib]", "shared_mib is known of edge devices alone"),
+        ("devices: [t4]\nquestions: [{metric: shared_mib}]", "shared_mib is known of edge devices alone"),
     ],
 )
 def test_what_is_wrong_is_one_line(lines: str, reason: str) -> None:

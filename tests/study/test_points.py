@@ -16,12 +16,13 @@ from hypothesis import strategies as st
 
 import iossim
 from iossim.base.errors import ScenarioError
+from iossim.study.axes import AXES
 from iossim.study.points import count_points, device_of, labels_of, network_of, points_of
-from iossim.study.scenario import AXES, Scenario
+from iossim.study.scenario import Scenario
 
 FIELDS = {"model": "models", "device": "devices", "batch": "batch_sizes", "dtype": "dtypes", "engine": "engines",
-          "cost_model": "cost_models", "search": "searches", "rewrite": "rewrites", "workspace": "workspace",
-          "dataflow": "dataflow"}  # fmt: skip
+          "cost_model": "cost_models", "search": "searches", "rewrite": "rewrites", "micro_batch": "micro_batches",
+          "workspace": "workspace", "dataflow": "dataflow"}  # fmt: skip
 CHOICES: dict[str, list[Any]] = {
     "model": ["squeezenet", "ios_sample", {"model": "squeezenet", "block": 2}],
     "device": ["t4", "p4", {"device": "t4", "set": {"dram_gbps": 100}}],
@@ -31,6 +32,7 @@ CHOICES: dict[str, list[Any]] = {
     "cost_model": ["simulator", "random:3"],
     "search": [{}, {"max_groups": 2}],
     "rewrite": ["none", "simplify"],
+    "micro_batch": [1, "auto"],
     "workspace": ["8MiB", "64MiB"],
     # Of GPUs: edge devices have a test of their own.
     "dataflow": [{"policy": "none"}],
@@ -69,7 +71,7 @@ def test_a_grid_is_every_combination_and_the_last_axis_varies_fastest(chosen: di
 @settings(max_examples=15)
 def test_zip_takes_values_side_by_side(data: st.DataObject) -> None:
     count = data.draw(st.integers(1, 2))
-    long = data.draw(st.sets(st.sampled_from(AXES)))
+    long = data.draw(st.sets(st.sampled_from(list(AXES))))
     chosen = {axis: CHOICES[axis][: count if axis in long else 1] for axis in AXES}
     scenario = Scenario.model_validate(
         {"name": "z", "combine": "zip", **{FIELDS[axis]: chosen[axis] for axis in AXES}}
@@ -89,8 +91,8 @@ def test_listed_points_take_the_only_value_of_what_they_leave_out(listed: list[d
     scenario = Scenario.model_validate({"name": "p", "models": ["resnet18"], "devices": ["k80"], "points": listed})
     assert scenario.combine == "points"
     alone = {"model": "resnet18", "device": "k80", "batch": 1, "dtype": "fp32", "engine": "paper",
-             "cost_model": "simulator", "search": {}, "rewrite": "none", "workspace": "any workspace",
-             "dataflow": "no dataflow"}  # fmt: skip
+             "cost_model": "simulator", "search": {}, "rewrite": "none", "micro_batch": 1,
+             "workspace": "any workspace", "dataflow": "no dataflow"}  # fmt: skip
     expected = [tuple(label(point.get(axis, alone[axis])) for axis in AXES) for point in listed]
     assert [tuple(point.labels.values()) for point in points_of(scenario)] == expected
     labels = labels_of(scenario)
@@ -199,7 +201,7 @@ def test_a_key_does_not_depend_on_names_words_or_what_stands_beside() -> None:
         "devices": [{"device": "t4", "set": {"dram_bandwidth_gbps": 100.0}, "label": "slow"}],
         "searches": [{"label": "everything"}],
         "schedulers": ["ios-both", "sequential"],
-        "questions": ["fastest model"],
+        "questions": [{"best": "model"}],
         "batch_sizes": [1, 2],
     }
     assert base.key in {point.key for point in points_of(Scenario.model_validate({**BASE, **others}))}

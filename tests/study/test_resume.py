@@ -19,9 +19,11 @@ from iossim.base.errors import OptionError
 from iossim.report.perfetto_trace import perfetto_trace
 from iossim.search.scheduler import scheduler_names
 from iossim.study import sweep
+from iossim.study.axis_values import Search
 from iossim.study.journal import Journal, whole_entries
 from iossim.study.points import points_of
-from iossim.study.scenario import Scenario, Search
+from iossim.study.question import Question
+from iossim.study.scenario import Scenario
 from iossim.study.study_run import StudyRun
 from iossim.study.sweep import run_study
 
@@ -147,10 +149,10 @@ def test_other_questions_are_answered_from_what_is_there(
     undisturbed: StudyRun, tmp_path: Path, evaluated: list[int]
 ) -> None:
     run_folder(undisturbed, tmp_path / "run")
-    asked = SCENARIO.model_copy(update={"questions": ["fastest device"], "constraints": []})
+    asked = SCENARIO.model_copy(update={"questions": [Question(best="device")], "constraints": []})
     run = run_study(asked, tmp_path / "run", workers=1, resume=True)
     assert not evaluated
-    assert [answer.question for answer in run.results.answers] == ["fastest device"]
+    assert [answer.question for answer in run.results.answers] == ["Which device has the lowest latency?"]
     assert all(row.meets is None for row in run.results.rows)
 
 

@@ -35,13 +35,13 @@ schedulers: [sequential, ios-both]
 cross_evaluate: [batch]
 measures: [active_warps]
 constraints:
-  - latency_ms <= 10
+  - {metric: latency_ms, at_most: 10}
 questions:
-  - smallest device with latency_ms <= 5
+  - {smallest: device, having: {latency_ms: {at_most: 5}}}
 published:
   - says: It is faster
     source: somewhere
-    claim: ios-both is fastest
+    claim: {best: scheduler, expect: ios-both}
 seed: 3
 """
 
@@ -148,22 +148,36 @@ MALFORMED: dict[str, tuple[str, int, str, tuple[str, ...]]] = {
         changed("[1, 8]", "[1]"), 18, "cross_evaluate[0]", ("'batch' has one value", "give batch_sizes another")),
     "an unknown measure": (
         changed("[active_warps]", "[warps]"), 19, "measures[0]", ("'warps'", "did you mean 'active_warps'?")),
-    "a constraint on no column": (
-        changed("latency_ms <= 10", "latncy_ms <= 10"), 21, "constraints[0]", ("character 1", "did you mean 'latency_ms'?")),
-    "a constraint without number": (
-        changed("latency_ms <= 10", "latency_ms <="), 21, "constraints[0]", ("character 14", "the end")),
-    "a column that is not measured": (
-        changed("latency_ms <= 10", "peak_memory_mib <= 10"), 21, "constraints[0]", ("write 'measures: [peak_memory]'",)),
+    "a constraint on no metric": (
+        changed("metric: latency_ms", "metric: latncy_ms"), 21, "constraints[0].metric", ("no metric", "did you mean 'latency_ms'?")),
+    "a constraint by an unknown bound": (
+        changed("at_most: 10", "atmost: 10"), 21, "constraints[0].atmost", ("not known", "did you mean 'at_most'?")),
+    "a constraint of text": (changed("at_most: 10", "at_most: []"), 21, "constraints[0].at_most", ("is a list", "write a label")),
+    "a metric that is not measured": (
+        changed("metric: latency_ms", "metric: peak_memory_mib"), 21, "constraints[0]", ("write 'measures: [peak_memory]'",)),
     "a question of no axis": (
-        changed("smallest device", "smallest devce"), 23, "questions[0]", ("character 10", "did you mean 'device'?")),
-    "a question with more behind it": (
-        changed("latency_ms <= 5", "latency_ms <= 5 ms"), 23, "questions[0]", ("'ms' is not expected", "end here")),
+        changed("smallest: device", "smallest: devce"), 23, "questions[0].smallest", ("'devce'", "did you mean 'device'?")),
+    "a question with an unknown key": (
+        changed("having:", "haveing:"), 23, "questions[0].haveing", ("not known", "did you mean 'having'?")),
+    "a condition with an unknown bound": (
+        changed("at_most: 5", "at_mst: 5"), 23, "questions[0].having.latency_ms.at_mst", ("not known", "did you mean 'at_most'?")),
+    "a question in the sentences of old": (
+        changed("{smallest: device, having: {latency_ms: {at_most: 5}}}", "smallest device under 5 ms"), 23, "questions[0]",
+        ("is a sentence, which is no longer read", "write a mapping, as '{best: scheduler}'", "docs/studies.md")),
+    "a claim in the sentences of old": (
+        changed("{best: scheduler, expect: ios-both}", "ios-both is fastest"), 27, "published[0].claim", ("is a sentence",)),
+    "a constraint in the sentences of old": (
+        changed("{metric: latency_ms, at_most: 10}", "latency_ms <= 10"), 21, "constraints[0]", ("is a sentence",)),
     "a claim of an unknown scheduler": (
-        changed("ios-both is fastest", "ios-bth is fastest"), 27, "published[0].claim", ("did you mean 'ios-both'?",)),
+        changed("expect: ios-both", "expect: ios-bth"), 27, "published[0].claim", ("did you mean 'ios-both'?",)),
     "a claim that asks": (
-        changed("ios-both is fastest", "fastest scheduler"), 27, "published[0].claim", ("this is a question", "write")),
-    "a diagonal that is not priced": (
-        changed("ios-both is fastest", "each diagonal is best over device"), 27, "published[0].claim", ("write 'cross_evaluate: [device]'",)),
+        changed("{best: scheduler, expect: ios-both}", "{best: scheduler}"), 27, "published[0].claim", ("this is a question", "add 'expect: LABEL'")),
+    "a claim of two, of which one asks": (
+        changed("{best: scheduler, expect: ios-both}", "[{best: scheduler, expect: ios-both}, {metric: speedup}]"), 27,
+        "published[0].claim", ("this is a question",)),
+    "a specialisation that is not priced": (
+        changed("{best: scheduler, expect: ios-both}", "{specialised_for: device}"), 27, "published[0].claim",
+        ("write 'cross_evaluate: [device]'",)),
     "an unknown plot": (
         changed("seed: 3", "plots: [speedups]"), 28, "plots[0]", ("plot 'speedups' is not known", "did you mean 'speedup'?")),
     "a seed below 0": (changed("seed: 3", "seed: -3"), 28, "seed", ("is -3", "give at least 0")),

@@ -26,8 +26,9 @@ from iossim.report.perfetto_trace import perfetto_trace
 from iossim.schedule.schedule import Schedule
 from iossim.search.scheduler import scheduler_names
 from iossim.study import sweep
+from iossim.study.axis_values import Device, Model, Search
+from iossim.study.question_words import in_words
 from iossim.study.run_directory import read_run
-from iossim.study.scenario import Device, Model, Search
 from iossim.study.scenario_file import read_scenario, write_scenario
 from iossim.study.study_run import Row, StudyRun
 from iossim.study.sweep import run_study
@@ -52,7 +53,7 @@ def test_there_is_a_row_for_each_point_and_scheduler(run: StudyRun) -> None:
     assert [row.point for row in rows] == sorted(row.point for row in rows)
     assert all(row.status == "ok" for row in rows)
     assert all(row.meets == (row.latency_ms is not None and row.latency_ms <= 1) for row in rows)
-    assert run.results.answers[0].question == SCENARIO.questions[0]
+    assert run.results.answers[0].question == in_words(SCENARIO.questions[0])
     assert set(run.search_s) == {(row.point, row.scheduler) for row in rows}
 
 

@@ -57,7 +57,7 @@ def test_listed_points_tell_workspaces_by_their_labels() -> None:
         ("workspace: ['64']", "'64' is not a size; say 64MiB"),
         ("workspace: [8MiB, 8MiB]", "is there twice"),
         ("workspace: [{total: 8, policy: all}]", "workspace[0].total"),
-        ("questions: [highest micro_batch_gain]", "write 'measures: [micro_batches]'"),
+        ("questions: [{metric: micro_batch_gain}]", "write 'measures: [micro_batches]'"),
         ("workspace: [8MiB]\nbatch_sizes: [1, 2]\ncross_evaluate: [batch]", "without a limit on workspace"),
     ],
 )

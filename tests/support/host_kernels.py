@@ -31,6 +31,7 @@ extern "C" {
 struct Dim { unsigned int x; };
 static thread_local Dim threadIdx, blockIdx;
 static Dim blockDim;
+#define SMID(sm) sm = blockIdx.x % 4u
 static inline float __int_as_float(int bits) { float value; memcpy(&value, &bits, 4); return value; }
 static inline long long clock64() { static long long cycles; return cycles += 1000; }
 """

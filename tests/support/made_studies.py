@@ -6,7 +6,11 @@ from itertools import permutations, product
 from pathlib import Path
 from typing import Any
 
-from iossim.study.scenario import Device, Model, Published, Scenario, Search
+from iossim.study.axes import AXES, label_of
+from iossim.study.axis_values import Device, Model, Search
+from iossim.study.question import Question
+from iossim.study.question_words import in_words
+from iossim.study.scenario import Published, Scenario
 from iossim.study.study_run import Answer, BlockTime, CrossPrice, Results, Row, StudyRun
 
 SCHEDULERS = ("sequential", "greedy", "ios-both")
@@ -32,23 +36,17 @@ def made_run(
 ) -> StudyRun:
     """A run of all points of a grid; of point ``failed`` the last scheduler failed. ``row_changes`` go to every row."""
     scenario = scenario or made_scenario()
-    grid = product(
-        scenario.models,
-        scenario.devices,
-        scenario.batch_sizes,
-        scenario.dtypes,
-        scenario.engines,
-        scenario.cost_models,
-        scenario.searches,
-        scenario.rewrites,
-    )
+    grid = product(*(getattr(scenario, axis.field) for axis in AXES.values()))
     rows: list[Row] = []
     for point, values in enumerate(grid):
         for scheduler in scenario.schedulers:
             is_failed = point == failed and scheduler == scenario.schedulers[-1]
             rows.append(_row(point, values, scheduler, is_failed).model_copy(update=row_changes))
     cross = [price for axis in scenario.cross_evaluate for price in _cross(axis, rows)]
-    answers = [Answer(question=text, answer=f"The answer to {text}.", rows=[0]) for text in scenario.questions]
+    answers = [
+        Answer(question=in_words(each), answer=f"The answer to: {in_words(each)}", rows=[0])
+        for each in scenario.questions
+    ]
     answers += [
         Answer(question=each.says, answer="Here it is 1.4.", holds=True, source=each.source, rows=[0, 1])
         for each in scenario.published
@@ -61,8 +59,9 @@ def made_run(
     )
 
 
-def published(says: str = "It is 1.5 times as fast.", claim: str | None = "speedup of ios-both >= 1.3") -> Published:
-    return Published(says=says, source="a thesis, figure 1", claim=claim)
+def published(says: str = "It is 1.5 times as fast.", is_claimed: bool = True) -> Published:
+    claim = Question(metric="speedup", of="ios-both", at_least=1.3)
+    return Published(says=says, source="a thesis, figure 1", claim=claim if is_claimed else None)
 
 
 def searches() -> list[Search]:
@@ -71,19 +70,9 @@ def searches() -> list[Search]:
 
 
 def _row(point: int, values: tuple[Any, ...], scheduler: str, is_failed: bool) -> Row:
-    model, device, batch, dtype, engine, cost_model, search, rewrite = values
-    labels: dict[str, Any] = {
-        "point": point,
-        "model": model.label,
-        "device": device.label,
-        "batch": batch,
-        "dtype": dtype,
-        "engine": engine,
-        "cost_model": cost_model,
-        "search": search.label,
-        "rewrite": rewrite.label,
-        "scheduler": scheduler,
-    }
+    labels: dict[str, Any] = dict(zip(AXES, map(label_of, values), strict=True))
+    labels |= {"point": point, "scheduler": scheduler}
+    batch = labels["batch"]
     if is_failed:
         return Row(**labels, status="failed", reason="the model is too large for it; take a smaller one")
     worth = 1 + (_WORTH.get(scheduler, 1.2) - 1) / batch**0.3
@@ -105,11 +94,7 @@ def _row(point: int, values: tuple[Any, ...], scheduler: str, is_failed: bool) -
 
 def _cross(axis: str, rows: list[Row]) -> list[CrossPrice]:
     """Prices between points that differ in one axis: 7 % slower than what was made there, a tie for every other."""
-    others = [
-        name
-        for name in ("model", "device", "batch", "dtype", "engine", "cost_model", "search", "rewrite")
-        if name != axis
-    ]
+    others = [name for name in AXES if name != axis]
     families: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         families.setdefault(tuple(getattr(row, name) for name in (*others, "scheduler")), []).append(row)

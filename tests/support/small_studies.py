@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from iossim.study.axis_values import Device, Model
 from iossim.study.run_directory import RESULTS, SCHEDULES, TABLE
-from iossim.study.scenario import Device, Model, Scenario
+from iossim.study.scenario import Scenario
 
 
 def small_study(models: Iterable[str | Model] = ("ios_sample",), **fields: Any) -> Scenario:
@@ -17,8 +18,8 @@ def small_study(models: Iterable[str | Model] = ("ios_sample",), **fields: Any) 
         "models": [Model(model=each) if isinstance(each, str) else each for each in models],
         "devices": [Device(device="v100-sxm2"), Device(device="t4")],
         "batch_sizes": [1, 8],
-        "questions": ["smallest device under 5 ms"],
-        "constraints": ["latency_ms <= 1"],
+        "questions": [{"smallest": "device", "having": {"latency_ms": {"at_most": 5}}}],
+        "constraints": [{"metric": "latency_ms", "at_most": 1}],
     }
     return Scenario(**{**given, **fields})
 

@@ -16,6 +16,7 @@ from iossim.ir.ops.cumsum import CumSum
 from iossim.ir.ops.depth_space import DepthToSpace, SpaceToDepth
 from iossim.ir.ops.expand import Expand, Tile
 from iossim.ir.ops.gather import Gather, GatherElements, GatherND
+from iossim.ir.ops.gather_backward import GatherBackward
 from iossim.ir.ops.nary import Nary
 from iossim.ir.ops.normalization import GroupNorm, InstanceNorm, LayerNorm, RmsNorm
 from iossim.ir.ops.order import ArgExtreme, TopK
@@ -114,6 +115,8 @@ MORE_CASES: list[Case] = [
     (Tile((2, 1, 3)), [(2, 3, 1)]),
     (Gather(0), [(5, 3), np.array([[0, -1], [4, 2]])]),
     (Gather(-1), [(2, 5, 3), np.array(1, dtype=np.int32)]),
+    (GatherBackward(0, 5), [(2, 2, 3), np.array([[0, -1], [4, 0]])]),
+    (GatherBackward(1, 5), [(2, 3), np.array(-2, dtype=np.int32)]),
     (GatherElements(1), [(3, 4), np.array([[0, -1], [3, 2]], dtype=np.int32)]),
     (GatherElements(0), [whole(0, 9, 3, 4), np.array([[0, -1, 2, 1]])]),
     (GatherND(), [(3, 4, 5), np.array([[0, -1], [2, 1]])]),

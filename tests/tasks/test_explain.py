@@ -76,12 +76,12 @@ def test_a_merge_by_hand(fork: Network) -> None:
     assert [stage.groups for stage in merge.next_best.stages] == [[["a"], ["b"]]]
     assert merge.own is not None
     assert merge.own.stages == merge.next_best.stages
-    assert ways(merge) == {"side by side": 1.5, "one by one": 5.5}
+    assert ways(merge) == {"side by side": 1.5, "sequential": 5.5}
     # Nothing else that has the concat in it has a price.
     assert concat.next_best is None
     assert concat.own is None
     assert concat.ways == ()
-    assert short_lines(concat)[-1] == "  there is no other way to run it"
+    assert short_lines(concat)[-1] == "  there is no alternative"
 
 
 def test_boundaries_count_on_both_sides(fork: Network) -> None:
@@ -90,7 +90,7 @@ def test_boundaries_count_on_both_sides(fork: Network) -> None:
     assert first.stage.groups == [["a"], ["b"]]
     # 6 + 1 + 1 together; one by one it is 11, merged 7.5 + 1.
     assert first.saves_us == 3
-    assert ways(first) == {"merged": 0.5, "one by one": 3}
+    assert ways(first) == {"merged": 0.5, "sequential": 3}
     assert first.next_best is not None
     assert first.next_best.more_us == 0.5
 
@@ -107,20 +107,20 @@ def test_stages_that_are_not_the_best_have_cheaper_ones(fork: Network) -> None:
     a, _, _ = one_by_one.stages
     assert a.beside is not None
     assert a.beside.more_us == -5.5
-    assert ways(a) == {"with the next stage": -4}
+    assert ways(a) == {"joined with next stage": -4}
 
 
 def test_the_search_of_the_schedule_is_that_of_its_alternatives(fork: Network) -> None:
     prices = table({"a": 5, "b": 5, "ab": 6, "c": 1}, merged_us=4.5)
     merging, *_ = explained(fork, prices, "ios-merge").stages
-    assert ways(merging) == {"one by one": 5.5}
+    assert ways(merging) == {"sequential": 5.5}
     parallel, *_ = explained(fork, prices, "ios-parallel").stages
-    assert ways(parallel) == {"one by one": 4}
+    assert ways(parallel) == {"sequential": 4}
 
 
 def test_tables_tell_no_limits_and_no_noise(fork: Network) -> None:
     found = explained(fork, table({"a": 5, "b": 5, "ab": 6, "c": 1}))
-    assert found.unknown == ("what holds a stage up: that is the simulator's to say",)
+    assert found.unknown == ("what limits a stage, which only the simulator tells",)
     assert found.limits_us == {}
     assert all(stage.facts is None for stage in found.stages)
     assert all(choice.tie is None for stage in found.stages for choice in stage.ways)

@@ -16,6 +16,7 @@ from iossim.ir.ops.concat import Concat
 from iossim.ir.ops.depth_space import DepthToSpace, SpaceToDepth
 from iossim.ir.ops.expand import Tile
 from iossim.ir.ops.gather import Gather, GatherElements, GatherND
+from iossim.ir.ops.gather_backward import GatherBackward
 from iossim.ir.ops.pad import Pad
 from iossim.ir.ops.slice import Slice
 from iossim.ir.ops.split import Split
@@ -85,6 +86,17 @@ def _gather(op: Gather, operands: Sequence[Operand], types: Sequence[TensorType]
     axis = normal_axis(op.axis, len(types[0].shape))
     places = torch.reshape(_from_front(operands[1], types[0].shape[axis]), (-1,))
     return (torch.reshape(torch.index_select(operands[0], axis, places), made.shape),)
+
+
+@computes("gather_backward")
+def _gather_backward(
+    op: GatherBackward, operands: Sequence[Operand], types: Sequence[TensorType]
+) -> tuple[Operand, ...]:
+    (made,) = op.infer(types)
+    before, behind = made.shape[: op.axis], made.shape[op.axis + 1 :]
+    places = torch.reshape(_from_front(operands[1], op.size), (-1,))
+    picked = torch.reshape(operands[0], (*before, -1, *behind))
+    return (torch.index_add(operands[0].new_zeros(made.shape), op.axis, places, picked),)
 
 
 @computes("gather_elements")

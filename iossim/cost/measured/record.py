@@ -1,8 +1,8 @@
 """The record of one measurement: where it was taken, of what, how, and every sample.
 
-A *measured plan* is a stage several times in a row (``copies``), with a synchronise behind each copy or behind the last
-alone (``synchronises``), timed as a whole. What one copy takes is the median of the samples, less what the synchronises
-take, over the copies.
+A *measured plan* is a stage several times in a row (``copies``), with a synchronise behind each copy or behind the
+last alone (``synchronises``), timed as a whole. What one copy takes is the median of the samples, less what the
+synchronises take, over the copies.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-from iossim.execution.backend import Context, Samples
+from iossim.execution.backend import EMPTY_GRAPH, Context, Samples
 
 
 class Kind(StrEnum):
@@ -34,10 +34,10 @@ class Kind(StrEnum):
 class MeasurementRecord:
     """One measurement.
 
-    ``signature`` says canonically what work was measured: two records of equal signature are of equal work, in whatever
-    network. ``algorithm`` names the backend's choices, unit by unit, empty where it has none. ``subject`` is for people
-    and for exports: ``words``, and ``groups``, which hold for each unit its ``signature``, its ``kind``, and ``operators``:
-    records of the measurement-set format, or None where it has none for them.
+    ``signature`` says canonically what work was measured: two records of equal signature are of equal work, in
+    whatever network. ``algorithm`` names the backend's choices, unit by unit, empty where it has none. ``subject`` is
+    for people and for exports: ``words``, and ``groups``, which hold for each unit its ``signature``, its ``kind``,
+    and ``operators``: records of the measurement-set format, or None where it has none for them.
 
     ``date`` is UTC in ISO format; ``host`` and ``process`` say who measured.
     """
@@ -56,8 +56,13 @@ class MeasurementRecord:
     process: int = field(default_factory=os.getpid)
 
     def copy_us(self, boundary_us: float = 0.0) -> float:
-        """Microseconds of one copy, where a synchronise takes ``boundary_us``; never negative."""
-        return max(0.0, (self.samples.median_us - self.synchronises * boundary_us) / self.copies)
+        """Microseconds of one copy, where a synchronise takes ``boundary_us``; never negative.
+
+        What an empty graph takes is taken off where it was measured: a stage's launch is no part of a network's
+        graph.
+        """
+        start_us = float(self.samples.conditions.get(EMPTY_GRAPH, 0.0))
+        return max(0.0, (self.samples.median_us - start_us - self.synchronises * boundary_us) / self.copies)
 
     @property
     def spread_us(self) -> float:
@@ -91,8 +96,8 @@ class MeasurementRecord:
 def boundary_us(records: Sequence[MeasurementRecord]) -> float | None:
     """What a synchronise between two stages takes, of records of kind ``boundary``; None where none tell it.
 
-    Two plans of the same copies, one with a synchronise behind each copy and one with a single one at the end, differ by
-    ``copies - 1`` synchronises. The newest such pair counts; a difference below nothing is nothing.
+    Two plans of the same copies, one with a synchronise behind each copy and one with a single one at the end, differ
+    by ``copies - 1`` synchronises. The newest such pair counts; a difference below nothing is nothing.
     """
     plain: dict[tuple[str, str, int], MeasurementRecord] = {}
     newest: tuple[str, float] | None = None

@@ -75,21 +75,19 @@ def _exchange(distributed: Any, collective: Collective, rank: int, held: Array) 
     import torch
 
     total = 0
-    for number in sorted({each.round for each in collective.messages}):
-        messages = [each for each in collective.messages if each.round == number]
+    for messages in collective.rounds:
         waiting, arriving = [], []
         for tag, each in enumerate(messages):
             if each.source == rank:
-                sending = np.ascontiguousarray(held[each.box.selection])
+                sending = each.packed(held)
                 total += sending.nbytes
                 waiting.append(distributed.isend(torch.from_numpy(sending.view(np.uint8)), each.target, tag=tag))
             elif each.target == rank:
-                coming = np.empty(each.box.shape, held.dtype)
+                coming = np.empty(each.elements, held.dtype)
                 waiting.append(distributed.irecv(torch.from_numpy(coming.view(np.uint8)), each.source, tag=tag))
                 arriving.append((each, coming))
         for one in waiting:
             one.wait()
         for each, coming in arriving:
-            there = held[each.box.selection]
-            there[...] = there + coming if each.adds else coming
+            each.unpack(coming, held)
     return total

@@ -12,8 +12,8 @@ from typing import Any
 
 import simpy
 
-from iossim.edge.placement import Where
-from iossim.edge.plan import Lane, Plan, Slice, Staged, Step, Transfer, Work, unit_work
+from iossim.edge.placement import MemoryKind
+from iossim.edge.plan import EdgePlan, Lane, OperatorStep, OutputSlice, Staged, Transfer, Work, unit_work
 from iossim.edge.pricing import rate_gbps
 from iossim.edge.splitting import equal_units
 
@@ -21,7 +21,7 @@ _Process = Generator[simpy.Event, Any, None]
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class BusySpan:
     """What ``units`` that work alike were at (``wait`` for lines, ``compute``, ``stream`` once that is done), or without any units
     what DMA or a memory moved."""
 
@@ -39,12 +39,12 @@ class Timed:
 
     total_us: float
     steps: tuple[tuple[float, float], ...]
-    spans: tuple[Span, ...]
-    moved_bytes: tuple[dict[Where, int], ...]
+    spans: tuple[BusySpan, ...]
+    moved_bytes: tuple[dict[MemoryKind, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class AlikeUnits:
     """Units with equally many elements to compute. The one whose elements are in most boxes stands for all."""
 
     members: tuple[int, ...]
@@ -55,12 +55,12 @@ class Group:
         return len(self.members)
 
 
-def groups(plan: Plan, step: Step, part: Slice) -> list[Group]:
+def groups(plan: EdgePlan, step: OperatorStep, part: OutputSlice) -> list[AlikeUnits]:
     """The units of a slice that have work, those with equally much together."""
-    return [Group(members, unit_work(plan, step, part, most)) for members, most in equal_units(part.partition)]
+    return [AlikeUnits(members, unit_work(plan, step, part, most)) for members, most in equal_units(part.partition)]
 
 
-def simulate(plan: Plan) -> Timed:
+def simulate(plan: EdgePlan) -> Timed:
     """The times of a plan."""
     run = _Run(plan)
     run.environment.run(run.environment.process(run.stages()))
@@ -68,17 +68,17 @@ def simulate(plan: Plan) -> Timed:
 
 
 class _Run:
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: EdgePlan) -> None:
         self.plan = plan
         self.environment = simpy.Environment()
         self.servers = {
-            Where.SHARED: (simpy.Resource(self.environment), plan.device.shared.bandwidth_gbps.value * 1e3),
-            Where.EXTERNAL: (simpy.Resource(self.environment), plan.device.external.bandwidth_gbps.value * 1e3),
+            MemoryKind.SHARED: (simpy.Resource(self.environment), plan.device.shared.bandwidth_gbps.value * 1e3),
+            MemoryKind.EXTERNAL: (simpy.Resource(self.environment), plan.device.external.bandwidth_gbps.value * 1e3),
         }
         self.channels = simpy.Resource(self.environment, plan.device.dma.channels.value)
         self.ends = [(0.0, 0.0)] * len(plan.steps)
-        self.spans: list[Span] = []
-        self.moved = [{Where.SHARED: 0, Where.EXTERNAL: 0} for _ in plan.steps]
+        self.spans: list[BusySpan] = []
+        self.moved = [{MemoryKind.SHARED: 0, MemoryKind.EXTERNAL: 0} for _ in plan.steps]
 
     def stages(self) -> _Process:
         for stage in self.plan.stages:
@@ -97,7 +97,7 @@ class _Run:
     def _all(self, processes: Any) -> simpy.Event:
         return self.environment.all_of([self.environment.process(each) for each in processes])
 
-    def _group(self, index: int, lane: Lane, group: Group) -> _Process:
+    def _group(self, index: int, lane: Lane, group: AlikeUnits) -> _Process:
         """Chunks one after another; the parameters of the next come while one is worked on."""
         coming: simpy.Event | None = None
         for work, following in zip(group.works, (*group.works[1:], None), strict=True):
@@ -120,10 +120,10 @@ class _Run:
             computed = ready + work.compute_us
             ends = {"wait": (start, ready), "compute": (ready, computed), "stream": (computed, self.environment.now)}
             self.spans += [
-                Span(index, "units", what, *times, units) for what, times in ends.items() if times[0] < times[1]
+                BusySpan(index, "units", what, *times, units) for what, times in ends.items() if times[0] < times[1]
             ]
 
-    def _parameters(self, index: int, group: Group, work: Work) -> simpy.Event:
+    def _parameters(self, index: int, group: AlikeUnits, work: Work) -> simpy.Event:
         if not work.by_dma or not work.parameters:
             return self.environment.timeout(0)
         sizes = [sum(each.bytes for each in work.parameters)] * group.units
@@ -143,20 +143,20 @@ class _Run:
             ]
         )
 
-    def _serve(self, index: int, memory: Where, what: str, size: int) -> _Process:
+    def _serve(self, index: int, memory: MemoryKind, what: str, size: int) -> _Process:
         server, bytes_per_us = self.servers[memory]
         with server.request() as turn:
             yield turn
             start = self.environment.now
             yield self.environment.timeout(size / bytes_per_us)
-            self.spans.append(Span(index, str(memory), what, start, self.environment.now))
+            self.spans.append(BusySpan(index, str(memory), what, start, self.environment.now))
 
     def _dma(self, index: int, sizes: Sequence[int], what: str) -> _Process:
         """Equal transfers, as many at a time as there are channels free for one: they are one request for a channel each."""
         dma = self.plan.device.dma
         size, count = sizes[0], len(sizes)
         start = self.environment.now
-        self.moved[index][Where.EXTERNAL] += size * count
+        self.moved[index][MemoryKind.EXTERNAL] += size * count
         rounds = -(-count // dma.channels.value)
         with self.channels.request() as channel:
             yield channel
@@ -164,7 +164,7 @@ class _Run:
             yield self.environment.all_of(
                 [
                     self.environment.timeout(rounds * size / dma.channel_gbps.value / 1e3),
-                    self.environment.process(self._serve(index, Where.EXTERNAL, what, size * count)),
+                    self.environment.process(self._serve(index, MemoryKind.EXTERNAL, what, size * count)),
                 ]
             )
-        self.spans.append(Span(index, "dma", what, start, self.environment.now))
+        self.spans.append(BusySpan(index, "dma", what, start, self.environment.now))

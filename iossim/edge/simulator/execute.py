@@ -1,14 +1,17 @@
 """Runs a plan with NumPy: bytes in the memories that it names, in its layouts with their halos, chunk by chunk.
 
 Units and lanes run one after another: a barrier is behind each stage, and nothing in one reads what is written beside it.
+Every unit has a private memory of its own. All memories begin poisoned, and private ones are poisoned again for each slice,
+so that the outputs show a unit that reads what it did not load, or a feature map that nobody wrote.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import zip_longest
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +19,8 @@ from numpy.typing import NDArray
 from iossim.edge.access import AS_IT_LIES, Order
 from iossim.edge.linking import Layout
 from iossim.edge.operators import Demand, Operator
-from iossim.edge.placement import Where
-from iossim.edge.plan import Plan, Slice, Staged, Step, Work, unit_work
+from iossim.edge.placement import MemoryKind
+from iossim.edge.plan import EdgePlan, OperatorStep, OutputSlice, Staged, Work, unit_work
 from iossim.execution.box import Box
 from iossim.execution.given_inputs import check_inputs
 from iossim.ir.op import Array
@@ -25,6 +28,8 @@ from iossim.ir.ops.gemm import Gemm
 from iossim.ir.types import TensorType
 
 _ROWS = 2
+#: Every byte of a memory in which nothing was put: floating-point numbers made of it are NaN.
+_POISON = 0xFF
 _Memory = NDArray[np.uint8]
 
 
@@ -46,7 +51,7 @@ class Stored:
         back = tuple(axes.index(axis) for axis in range(rank))
         found, address = [], self.address
         for block in self.layout.blocks(self.type.shape):
-            own = _common(block, self.space)
+            own = block.common(self.space) or Box(block.starts, (0,) * rank)
             size = math.prod(own.shape) * self.type.dtype.bytes
             raw = self.memory[address : address + size].view(self.type.dtype.numpy)
             found.append((own, raw.reshape([own.shape[axis] for axis in axes]).transpose(back)))
@@ -56,8 +61,7 @@ class Stored:
     def put(self, box: Box, array: Array) -> None:
         """Write a box into every block that has a part of it."""
         for block, lies in self.blocks:
-            part = _common(block, box)
-            if all(part.shape):
+            if (part := block.common(box)) is not None:
                 lies[_within(part, block)] = array[_within(part, box)]
 
     def get(self, box: Box, order: Order = AS_IT_LIES) -> Array:
@@ -76,12 +80,6 @@ class Stored:
         return made
 
 
-def _common(one: Box, other: Box) -> Box:
-    starts = tuple(map(max, one.starts, other.starts))
-    ends = (min(a + n, b + m) for a, n, b, m in zip(one.starts, one.shape, other.starts, other.shape, strict=True))
-    return Box(starts, tuple(max(0, end - start) for start, end in zip(starts, ends, strict=True)))
-
-
 def _within(part: Box, whole: Box) -> tuple[slice, ...]:
     return tuple(
         slice(start - first, start - first + size)
@@ -95,7 +93,7 @@ def _rows(box: Box, start: int, size: int) -> Box:
     return Box(tuple(starts), tuple(shape))
 
 
-def run(plan: Plan, inputs: Mapping[str, Array]) -> dict[str, Array]:
+def run(plan: EdgePlan, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """The network's outputs, from arrays for its inputs."""
     graph = plan.network.graph
     check_inputs(inputs, {name: graph.types[name] for name in graph.inputs})
@@ -116,20 +114,21 @@ def run(plan: Plan, inputs: Mapping[str, Array]) -> dict[str, Array]:
 class _Memories:
     """The bytes of a plan's memories, the parameters where they stand."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: EdgePlan) -> None:
         self.plan = plan
         end = max((each.address + each.bytes for each in plan.buffers.values()), default=0)
         parameters = max(
             (at + plan.network.graph.types[name].bytes for name, at in plan.parameters.items()), default=0
         )
-        self.external: _Memory = np.zeros(max(end, parameters), np.uint8)
-        self.shared: _Memory = np.zeros(plan.device.shared.bytes.value, np.uint8)
-        self.private: _Memory = np.zeros(plan.device.private_bytes.value, np.uint8)
+        self.external: _Memory = np.full(max(end, parameters), _POISON, np.uint8)
+        self.shared: _Memory = np.full(plan.device.shared.bytes.value, _POISON, np.uint8)
         for name in plan.parameters:
             self.parameter(name)[...] = plan.network.graph.constants[name].load()
 
-    def of(self, where: Where) -> _Memory:
-        return {Where.EXTERNAL: self.external, Where.SHARED: self.shared, Where.PRIVATE: self.private}[where]
+    def of(self, where: MemoryKind) -> _Memory:
+        """The memory that all units share, or the one outside; a unit's own belongs to its run of a slice."""
+        assert where is not MemoryKind.PRIVATE, "no feature map lies in a private memory"
+        return self.external if where is MemoryKind.EXTERNAL else self.shared
 
     def parameter(self, name: str) -> Array:
         kind = self.plan.network.graph.types[name]
@@ -140,10 +139,11 @@ class _Memories:
         buffer, kind = self.plan.buffers[value], self.plan.network.graph.types[value]
         if staged is not None:
             return Stored(self.shared, staged.address, buffer.layout, kind, staged.box)
-        return Stored(self.of(buffer.memory), buffer.address, buffer.layout, kind, Box.whole(kind.shape))
+        memory = self.shared if buffer.memory is MemoryKind.SHARED else self.external
+        return Stored(memory, buffer.address, buffer.layout, kind, Box.whole(kind.shape))
 
 
-def _run_slice(memories: _Memories, step: Step, part: Slice) -> None:
+def _run_slice(memories: _Memories, step: OperatorStep, part: OutputSlice) -> None:
     maps = {name: memories.stored(name) for name in (*step.operator.inputs, *step.operator.outputs)}
     for staged in part.inputs:
         stored = memories.stored(staged.value, staged)
@@ -167,8 +167,8 @@ def _cut(stored: Stored, space: Box) -> list[tuple[Box, Array]]:
     """Of each block that lies somewhere the part that is in a box."""
     found = []
     for block, lies in stored.blocks:
-        own = _common(block, space)
-        found.append((own, lies[_within(own, block)] if all(own.shape) else np.empty(own.shape, lies.dtype)))
+        own = block.common(space) or Box(block.starts, (0,) * len(space.shape))
+        found.append((own, lies[_within(own, block)]))
     return found
 
 
@@ -185,9 +185,14 @@ def _run_whole(memories: _Memories, operator: Operator, maps: Mapping[str, Store
 
 
 def _run_unit(memories: _Memories, operator: Operator, maps: Mapping[str, Stored], works: Sequence[Work]) -> None:
+    private: _Memory = np.full(memories.plan.device.private_bytes.value, _POISON, np.uint8)
     sums: Array | None = None
-    for work in works:
-        parameters = _parameters(memories, work)
+    for work, following in zip_longest(works, works[1:]):
+        if not work.ahead or work is works[0]:
+            _load(memories, private, work)
+        if following is not None and following.ahead:
+            _load(memories, private, following)
+        parameters = {(name, box): array for name, box, _, array in _parameters(memories, private, work)}
         chunk = work.chunk
         if chunk.part is None:
             made = _compute(operator, chunk.demand, maps, parameters, {})
@@ -215,20 +220,22 @@ def _bias(operator: Operator, op: object, parameters: Mapping[tuple[str, Box], A
     return array.reshape(1, -1, *(1,) * (len(operator.output.shape) - 2))
 
 
-def _parameters(memories: _Memories, work: Work) -> dict[tuple[str, Box], Array]:
-    """The boxes of parameters that a chunk reads: copied to the private memory, or where they lie."""
-    found: dict[tuple[str, Box], Array] = {}
+def _load(memories: _Memories, private: _Memory, work: Work) -> None:
+    """Bring the parameters of a chunk to a unit's private memory, where it holds them."""
+    for _, _, outside, inside in _parameters(memories, private, work):
+        if inside is not outside:
+            inside[...] = outside
+
+
+def _parameters(memories: _Memories, private: _Memory, work: Work) -> Iterator[tuple[str, Box, Array, Array]]:
+    """Each box of parameters of a chunk: where it lies outside, and what the unit reads: the same, or its place in private memory."""
     address = work.private_address
     for name, box in work.chunk.demand.parameters.items():
-        outside = memories.parameter(name)[box.selection]
-        if work.by_dma:
-            inside = memories.private[address : address + outside.nbytes].view(outside.dtype).reshape(outside.shape)
-            inside[...] = outside
-            found[name, box] = inside
-            address += outside.nbytes
-        else:
-            found[name, box] = outside
-    return found
+        outside = inside = memories.parameter(name)[box.selection]
+        if work.private_bytes:
+            end = address + outside.nbytes
+            inside, address = private[address:end].view(outside.dtype).reshape(outside.shape), end
+        yield name, box, outside, inside
 
 
 def _read(operator: Operator, maps: Mapping[str, Stored], demand: Demand, name: str, box: Box) -> Array:

@@ -94,7 +94,7 @@ def reduction(step: Step) -> list[Candidate]:
     return [_candidate(step, "nchw", WorkClass.CORE_WINDOW, step.flops, _moved(step))]
 
 
-@FAMILIES.lowers("gather", "gather_elements", "gather_nd")
+@FAMILIES.lowers("gather", "gather_elements", "gather_nd", "gather_backward")
 def pick(step: Step) -> list[Candidate]:
     """Of the data as much is read as is picked."""
     return _stream(replace(step, operands=(Operand(step.outputs[0]), *step.operands[1:])))

@@ -8,7 +8,8 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from iossim.ir.op import Array, NotCoveredError, OnnxNode, Op, Role, as_float32, require
+from iossim.ir.op import Array, NotCoveredError, OnnxNode, Op, Role, require
+from iossim.ir.ops.broadcasting import widen
 from iossim.ir.types import TensorType
 
 
@@ -36,7 +37,7 @@ class BatchNorm(Op):
         return (x,)
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
-        x, scale, bias, mean, variance = (as_float32(array) for array in inputs)
+        x, scale, bias, mean, variance = map(widen, inputs)
         multiplier, shift = multiplier_and_shift(scale, bias, mean, variance, self.epsilon)
         channels = (1, -1, *[1] * (x.ndim - 2))
         y = x * multiplier.reshape(channels) + shift.reshape(channels)
@@ -62,8 +63,8 @@ class BatchNorm(Op):
 def multiplier_and_shift(
     scale: Array, bias: Array, mean: Array, variance: Array, epsilon: float
 ) -> tuple[Array, Array]:
-    """``m`` and ``s`` with ``batch_norm(x) = m * x + s``, each ``[C]``; computed in fp64, returned as fp32."""
+    """``m`` and ``s`` with ``batch_norm(x) = m * x + s``, each ``[C]``; computed in fp64, of ``scale``'s type."""
     wide = [array.astype(np.float64) for array in (scale, bias, mean, variance)]
     multiplier = wide[0] / np.sqrt(wide[3] + epsilon)
     shift = wide[1] - wide[2] * multiplier
-    return multiplier.astype(np.float32), shift.astype(np.float32)
+    return multiplier.astype(scale.dtype), shift.astype(scale.dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import mmap
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from pathlib import Path
 import onnx
 import onnx.version_converter
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from onnx import TensorProto
 
 from iossim.base.errors import ModelError, last_line
 from iossim.ir.constants import Constant
@@ -25,6 +27,9 @@ MOST_NODES = 1 << 18
 MOST_PIECES, MOST_PACKED_BYTES = 1 << 22, 1 << 31
 #: What protobuf can parse; larger models have their weights in files of their own.
 LARGEST_FILE_BYTES = 2**31 - 1
+#: Where PyTorch's exporter notes what an initialiser was in the module, and what a parameter is there.
+KIND_NOTE, PARAMETER = "pkg.torch.export.graph_signature.InputSpec.kind", "PARAMETER"
+_FLOATING = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16)
 #: From it on ONNX's own version converter makes a model one of :data:`OLDEST_OPSET`.
 OLDEST_CONVERTED = 6
 
@@ -34,13 +39,15 @@ class OnnxModel:
     """A model as ONNX has it, without functions, and what its network is called.
 
     ``path`` begins every message, and external data lies beside it. ``weights`` are those that the model itself does not
-    hold, by name.
+    hold, by name. ``parameters`` are the initialisers that were parameters of a module, None where that is
+    not known.
     """
 
     proto: onnx.ModelProto
     path: Path
     name: str
     weights: Mapping[str, Constant] = field(default_factory=dict)
+    parameters: frozenset[str] | None = None
 
 
 def read_model(path: Path) -> OnnxModel:
@@ -56,6 +63,25 @@ def read_model(path: Path) -> OnnxModel:
     if opset < OLDEST_OPSET:
         model = _converted(model, path, opset)
     return OnnxModel(model, path, path.stem)
+
+
+def trained_weights(model: OnnxModel) -> frozenset[str]:
+    """The initialisers that training learns: what PyTorch's exporter notes to be a parameter.
+
+    Of those without a note, all of more than one floating-point number are: a single one is a formula's.
+    """
+    if model.parameters is not None:
+        return model.parameters
+    graph = model.proto.graph
+    noted = {
+        value.name: note.value for value in graph.value_info for note in value.metadata_props if note.key == KIND_NOTE
+    }
+    return frozenset(
+        tensor.name
+        for tensor in graph.initializer
+        if tensor.data_type in _FLOATING
+        and noted.get(tensor.name, PARAMETER if math.prod(tensor.dims) > 1 else "") == PARAMETER
+    )
 
 
 def _parsed(path: Path) -> onnx.ModelProto:

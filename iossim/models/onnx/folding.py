@@ -59,10 +59,14 @@ RANDOM = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "Rando
 
 @dataclass(frozen=True)
 class Folder:
-    """Folds the nodes of one model: its file (which begins every message) and its operator set."""
+    """Folds the nodes of one model, but for those that read what is ``kept``.
+
+    It has the model's file, which begins every message, and its operator set.
+    """
 
     path: Path
     opset: int
+    kept: frozenset[str] = frozenset()
 
     def known_outputs(
         self,
@@ -78,12 +82,17 @@ class Folder:
         inputs = [name for name in node.input if name]
         if node.op_type in ("Shape", "Size"):
             return [ArrayConstant(_shape(node, known.types[inputs[0]]))]
+        if node.op_type == "CastLike":
+            inputs = inputs[:1]  # of the other one the type is enough
         small = sum(known.types[name].elements for name in inputs) <= LARGEST_FOLDED
-        if not inputs or not small or any(name not in known.constants for name in inputs):
+        constant = all(name in known.constants and name not in self.kept for name in inputs)
+        if not inputs or not small or not constant:
             return None
         arrays = [known.constants[name].load() for name in inputs]
         if node.op_type == "ConstantOfShape":
             return [_filled(node, arrays[0], where)]
+        if node.op_type == "CastLike":
+            return self._computed_by_op(node, known)
         if node.op_type not in _STAY_SMALL and not self._stays_small(node, where, known):
             return None
         try:

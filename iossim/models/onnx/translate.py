@@ -37,8 +37,8 @@ from iossim.models.onnx.spelling import Names
 from iossim.models.onnx.view import NONSENSE, node_view, op_name
 
 
-def translate(bound: BoundModel) -> Graph:
-    """The graph of a model whose inputs are bound.
+def translate(bound: BoundModel, kept: frozenset[str] = frozenset()) -> Graph:
+    """The graph of a model whose inputs are bound; nothing is folded that reads the initialisers that are ``kept``.
 
     An operator that no op kind covers is carried whole, as a foreign op, if the types of its outputs can be told.
 
@@ -46,14 +46,14 @@ def translate(bound: BoundModel) -> Graph:
     """
     rebatching = None
     if bound.declared is not None:
-        rebatching = Rebatching(translate(bound.declared), bound.declared.batch, bound.batch)
-    return _Importer(bound, rebatching).graph()
+        rebatching = Rebatching(translate(bound.declared, kept), bound.declared.batch, bound.batch)
+    return _Importer(bound, rebatching, kept).graph()
 
 
 class _Importer:
     """One walk over the nodes of a model, with the types and constants known so far."""
 
-    def __init__(self, bound: BoundModel, rebatching: Rebatching | None) -> None:
+    def __init__(self, bound: BoundModel, rebatching: Rebatching | None, kept: frozenset[str]) -> None:
         model, inputs = bound.model.proto, bound.types
         self._proto = model.graph
         self._path = bound.model.path
@@ -61,7 +61,7 @@ class _Importer:
         self._weights = bound.model.weights
         self._rebatching = rebatching
         self._opset = standard_opset(model)
-        self._folder = Folder(self._path, self._opset)
+        self._folder = Folder(self._path, self._opset, kept)
         versions = {entry.domain: entry.version for entry in model.opset_import if not is_standard(entry.domain)}
         declared = {} if bound.sizes is None else declared_types(model.graph, bound.sizes)
         self._foreign = ForeignReader({"": self._opset, **versions}, model.ir_version, declared)

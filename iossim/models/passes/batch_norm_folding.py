@@ -7,7 +7,7 @@ into a batch norm too, if there is no convolution to fold into.
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,7 +20,7 @@ from iossim.ir.ops.batch_norm import BatchNorm, multiplier_and_shift
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.mul import Mul
 from iossim.ir.types import TensorType
-from iossim.models.passes.graph_pass import GraphPass, with_nodes
+from iossim.models.passes.graph_pass import GraphPass, free_name, with_nodes
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,18 +141,10 @@ def _absorb(
 ) -> Node:
     """The host with ``affine`` in its weight (or scale) and bias, which are added to ``constants``."""
     x, weight, *rest = host.inputs
-    folded_weight = _new_name(f"{host.name}.folded_weight", {*graph.types, *constants})
+    folded_weight = free_name(f"{host.name}.folded_weight", {*graph.types, *constants})
     constants[folded_weight] = ScaledConstant(constants[weight].type, constants[weight], affine)
-    folded_bias = _new_name(f"{host.name}.folded_bias", {*graph.types, *constants})
+    folded_bias = free_name(f"{host.name}.folded_bias", {*graph.types, *constants})
     bias = constants[rest[0]] if rest else None
     bias_type = TensorType((affine.channels,), constants[weight].type.dtype)
     constants[folded_bias] = ShiftedConstant(bias_type, bias, affine)
     return replace(host, inputs=(x, folded_weight, folded_bias, *rest[1:]), outputs=outputs)
-
-
-def _new_name(name: str, taken: Container[str]) -> str:
-    count, free = 1, name
-    while free in taken:
-        count += 1
-        free = f"{name}_{count}"
-    return free

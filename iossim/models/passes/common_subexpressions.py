@@ -24,11 +24,15 @@ class CommonSubexpressionElimination(GraphPass):
     were replaced by fills, to make it small, those of different layers hold the same. A constant is loaded only to tell apart ops that are equal otherwise. (No op
     draws random numbers: import refuses those that do.)
 
+    Constants in ``kept`` are the same only if they are one, whatever they hold.
+
     Invariant: the outputs are unchanged to the last bit.
     """
 
+    kept: frozenset[str] = frozenset()
+
     def apply(self, graph: Graph) -> Graph:
-        contents = _Contents(graph)
+        contents = _Contents(graph, self.kept)
         stands_for: dict[str, str] = {}
         alike: dict[tuple[str | TensorType, ...], list[Node]] = {}
         kept: list[Node] = []
@@ -52,8 +56,8 @@ class CommonSubexpressionElimination(GraphPass):
 class _Contents:
     """What constants hold, loaded when it matters, and once."""
 
-    def __init__(self, graph: Graph) -> None:
-        self._constants = graph.constants
+    def __init__(self, graph: Graph, kept: frozenset[str]) -> None:
+        self._constants = {name: each for name, each in graph.constants.items() if name not in kept}
         self._digests: dict[str, str] = {}
 
     def type_of(self, name: str) -> TensorType | None:

@@ -39,14 +39,19 @@ class FoldedConstant(Constant):
 class ConstantFolding(GraphPass):
     """Replaces every op that reads constants only by constants; nothing is computed before it is loaded.
 
-    Invariant: afterwards each op depends on an input of the graph, and the outputs are unchanged to the last bit.
+    Those in ``kept`` count as values that change: what depends on them stays.
+
+    Invariant: afterwards each op depends on an input of the graph, or on what is kept, and the outputs are
+    unchanged to the last bit.
     """
+
+    kept: frozenset[str] = frozenset()
 
     def apply(self, graph: Graph) -> Graph:
         constants = dict(graph.constants)
         nodes = []
         for node in graph.nodes:
-            if not all(name in constants for name in node.inputs):
+            if not all(name in constants and name not in self.kept for name in node.inputs):
                 nodes.append(node)
                 continue
             inputs = tuple(constants[name] for name in node.inputs)

@@ -1,7 +1,8 @@
 """What the gradient of each op kind is, as other ops: the rules of reverse-mode differentiation.
 
-A rule has the node, and the gradient of its output; it adds ops to the tape and returns the gradient of each input, None where that
-has none. A rule for another op kind is a function registered by :func:`gradient_of`.
+A rule has the tape, the node, and the gradient of each of its outputs; it adds ops to the tape and returns the
+gradient of each input, None where that has none. A rule for another op kind is a function registered by
+:func:`gradient_of`; those of element-wise ops are in :mod:`iossim.models.passes.elementwise_gradients`.
 """
 
 from __future__ import annotations
@@ -16,26 +17,32 @@ from iossim.ir.graph import Node
 from iossim.ir.op import Op
 from iossim.ir.ops.add import Add
 from iossim.ir.ops.batch_norm import BatchNorm
+from iossim.ir.ops.cast import Cast
 from iossim.ir.ops.concat import Concat
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.conv_backward import ConvBackwardData, ConvBackwardFilter
 from iossim.ir.ops.expand import Expand
 from iossim.ir.ops.flatten import Flatten
+from iossim.ir.ops.gather import Gather
+from iossim.ir.ops.gather_backward import GatherBackward
 from iossim.ir.ops.gemm import Gemm
 from iossim.ir.ops.identity import Identity
 from iossim.ir.ops.matmul import MatMul
 from iossim.ir.ops.mul import Mul
+from iossim.ir.ops.nary import Nary
+from iossim.ir.ops.normalization import LayerNorm
+from iossim.ir.ops.pad import Pad
 from iossim.ir.ops.pool import AveragePool, GlobalAveragePool, MaxPool
 from iossim.ir.ops.pool_backward import AveragePoolBackward, MaxPoolBackward
 from iossim.ir.ops.reduce import Reduce
-from iossim.ir.ops.relu import Relu
 from iossim.ir.ops.reshape import Reshape
-from iossim.ir.ops.sigmoid import Sigmoid
-from iossim.ir.ops.softmax import Softmax
+from iossim.ir.ops.slice import Slice
+from iossim.ir.ops.softmax import LogSoftmax, Softmax, SoftmaxLike
 from iossim.ir.ops.split import Split
 from iossim.ir.ops.transpose import Transpose
 from iossim.ir.ops.unary import Unary
 from iossim.ir.types import TensorType
+from iossim.models.passes.batch_statistics import mean_of_batch
 
 
 class Tape(Protocol):
@@ -44,6 +51,10 @@ class Tape(Protocol):
     def type(self, value: str) -> TensorType: ...
 
     def needed(self, value: str) -> bool: ...
+
+    def maker(self, value: str) -> Node | None:
+        """What makes a value of the network that is differentiated; None for its inputs and constants."""
+        ...
 
     def filled(self, shape: Sequence[int], value: float) -> str:
         """A constant, the same everywhere."""
@@ -61,7 +72,7 @@ class Tape(Protocol):
 
 
 Gradients = Sequence[str | None]
-Rule = Callable[[Tape, Node, str], Gradients]
+Rule = Callable[..., Gradients]
 _Op = TypeVar("_Op", bound=Op)
 _RULES: dict[type[Op], Rule] = {}
 
@@ -76,20 +87,20 @@ def gradient_of(*kinds: type[Op]) -> Callable[[Rule], Rule]:
     return register
 
 
-def gradients(tape: Tape, node: Node, grad: str) -> Gradients:
-    """The gradient of each input of a node with one output. Raises ModelError where its op kind has no rule."""
+def gradients(tape: Tape, node: Node, grads: Sequence[str]) -> Gradients:
+    """The gradient of each input of a node, given those of its outputs; raises ModelError for a kind without rule."""
     if type(node.op) not in _RULES:
         raise ModelError(
             f"op {node.name!r} ({node.op.kind}) has no gradient here; leave out `training`, or register a rule for its kind"
         )
-    return _RULES[type(node.op)](tape, node, grad)
+    return _RULES[type(node.op)](tape, node, *grads)
 
 
-def _op(node: Node, kind: type[_Op]) -> _Op:
+def op_of(node: Node, kind: type[_Op]) -> _Op:
     return cast(_Op, node.op)
 
 
-def _summed(tape: Tape, grad: str, like: str) -> str:
+def summed(tape: Tape, grad: str, like: str) -> str:
     """A gradient as the value has it that was broadcast: summed over the axes along which it was."""
     have, want = tape.type(grad).shape, tape.type(like).shape
     if have == want:
@@ -103,7 +114,7 @@ def _summed(tape: Tape, grad: str, like: str) -> str:
 
 @gradient_of(Conv)
 def _conv(tape: Tape, node: Node, grad: str) -> Gradients:
-    op, (x, weight, *bias) = _op(node, Conv), node.inputs
+    op, (x, weight, *bias) = op_of(node, Conv), node.inputs
     shared = (op.strides, op.pads, op.dilations, op.groups)
     sizes = tape.type(x).shape[2:], tape.type(weight).shape[2:]
     data = ConvBackwardData(*shared, input_size=sizes[0])
@@ -118,7 +129,7 @@ def _conv(tape: Tape, node: Node, grad: str) -> Gradients:
 
 @gradient_of(Gemm)
 def _gemm(tape: Tape, node: Node, grad: str) -> Gradients:
-    op, (a, b, *bias) = _op(node, Gemm), node.inputs
+    op, (a, b, *bias) = op_of(node, Gemm), node.inputs
     found: list[str | None] = [None, None]
     if tape.needed(a):
         if op.trans_a:
@@ -131,7 +142,7 @@ def _gemm(tape: Tape, node: Node, grad: str) -> Gradients:
         else:
             found[1] = tape.add(Gemm(op.alpha, trans_a=not op.trans_a), a, grad)
     for each in bias:
-        total = _summed(tape, grad, each) if tape.needed(each) else None
+        total = summed(tape, grad, each) if tape.needed(each) else None
         if total is not None and op.beta != 1:
             total = tape.add(Mul(), total, tape.filled((1,), op.beta))
         found.append(total)
@@ -152,52 +163,48 @@ def _matmul(tape: Tape, node: Node, grad: str) -> Gradients:
         with tape.unit("MatMul"):
             left, right = tape.add(Reshape((-1, inner)), a), tape.add(Reshape((-1, width)), grad)
             return [grad_a, tape.add(Gemm(trans_a=True), left, right)]
-    if rows.shape[:-2] != columns.shape[:-2] or len(rows.shape) < 2:
-        raise ModelError(f"op {node.name!r} (matmul) broadcasts {rows} and {columns}, which has no gradient here")
-    swap = Transpose((*range(len(rows.shape) - 2), len(rows.shape) - 1, len(rows.shape) - 2))
+    if min(len(rows.shape), len(columns.shape)) < 2:
+        raise ModelError(
+            f"op {node.name!r} (matmul) multiplies a vector ({rows}, {columns}), which has no gradient here"
+        )
     found: list[str | None] = [None, None]
     if tape.needed(a):
         with tape.unit("MatMul"):
-            found[0] = tape.add(MatMul(), grad, tape.add(swap, b))
+            found[0] = summed(tape, tape.add(MatMul(), grad, _turned(tape, b)), a)
     if tape.needed(b):
         with tape.unit("MatMul"):
-            found[1] = tape.add(MatMul(), tape.add(swap, a), grad)
+            found[1] = summed(tape, tape.add(MatMul(), _turned(tape, a), grad), b)
     return found
 
 
-@gradient_of(Relu)
-def _relu(tape: Tape, node: Node, grad: str) -> Gradients:
-    with tape.unit("Relu"):
-        return [tape.add(Mul(), grad, tape.add(Unary("sign"), node.outputs[0]))]
+def _turned(tape: Tape, value: str) -> str:
+    """Each matrix transposed."""
+    *batch, rows, columns = range(len(tape.type(value).shape))
+    return tape.add(Transpose((*batch, columns, rows)), value)
 
 
-@gradient_of(Sigmoid)
-def _sigmoid(tape: Tape, node: Node, grad: str) -> Gradients:
-    (y,) = node.outputs
-    with tape.unit("Sigmoid"):
-        rest = tape.add(Add(), tape.add(Unary("neg"), y), tape.filled((1,), 1.0))
-        return [tape.add(Mul(), grad, tape.add(Mul(), y, rest))]
-
-
-@gradient_of(Softmax)
+@gradient_of(Softmax, LogSoftmax)
 def _softmax(tape: Tape, node: Node, grad: str) -> Gradients:
-    op, (y,) = _op(node, Softmax), node.outputs
+    op, (y,) = cast(SoftmaxLike, node.op), node.outputs
     if op.flatten:
         raise ModelError(f"op {node.name!r} (softmax over several axes) has no gradient here")
+    total = Reduce("sum", (op.axis % len(tape.type(y).shape),))
     with tape.unit("Softmax"):
-        mean = tape.add(Reduce("sum", (op.axis % len(tape.type(y).shape),)), tape.add(Mul(), grad, y))
+        if isinstance(op, LogSoftmax):
+            return [tape.add(Nary("sub"), grad, tape.add(Mul(), tape.add(Unary("exp"), y), tape.add(total, grad)))]
+        mean = tape.add(total, tape.add(Mul(), grad, y))
         return [tape.add(Mul(), tape.add(Add(), grad, tape.add(Unary("neg"), mean)), y)]
 
 
 @gradient_of(MaxPool)
 def _max_pool(tape: Tape, node: Node, grad: str) -> Gradients:
-    op = _op(node, MaxPool)
+    op = op_of(node, MaxPool)
     return [tape.add(MaxPoolBackward(**op.attributes()), node.inputs[0], grad)]
 
 
 @gradient_of(AveragePool)
 def _average_pool(tape: Tape, node: Node, grad: str) -> Gradients:
-    op, size = _op(node, AveragePool), tape.type(node.inputs[0]).shape[2:]
+    op, size = op_of(node, AveragePool), tape.type(node.inputs[0]).shape[2:]
     return [tape.add(AveragePoolBackward(**op.attributes(), input_size=size), grad)]
 
 
@@ -211,40 +218,60 @@ def _global_average_pool(tape: Tape, node: Node, grad: str) -> Gradients:
 
 @gradient_of(BatchNorm)
 def _batch_norm(tape: Tape, node: Node, grad: str) -> Gradients:
-    """At inference: its mean and variance are numbers, and have none."""
+    """Constant statistics have no gradient; those of the batch have it in that of ``x``, of which they are made."""
     x, scale, bias, mean, variance = node.inputs
-    channels, epsilon = tape.type(scale).shape, _op(node, BatchNorm).epsilon
+    channels, norm = tape.type(scale).shape, op_of(node, BatchNorm)
     zeros, ones = tape.filled(channels, 0.0), tape.filled(channels, 1.0)
     others = tuple(axis for axis in range(len(tape.type(x).shape)) if axis != 1)
-    found: list[str | None] = [None, None, None, None, None]
-    if tape.needed(x):
-        found[0] = tape.add(BatchNorm(epsilon), grad, scale, zeros, zeros, variance)
-    if tape.needed(scale):
+    makers = [tape.maker(mean), tape.maker(variance)]
+    of_batch = makers[0] is not None and (makers[0].op, makers[0].inputs) == (mean_of_batch(len(others) + 1), (x,))
+    if not of_batch and any(maker is not None for maker in makers):
+        raise ModelError(
+            f"op {node.name!r} (batch_norm) reads statistics that are computed, and has no gradient here"
+        )
+    found: list[str | None] = [None] * 5
+    if tape.needed(scale) or of_batch:
         with tape.unit("BatchNorm"):
-            normal = tape.add(BatchNorm(epsilon), x, ones, zeros, mean, variance)
+            normal = tape.add(norm, x, ones, zeros, mean, variance)
             found[1] = tape.add(Reduce("sum", others, keepdims=False), tape.add(Mul(), grad, normal))
-    if tape.needed(bias):
+    if tape.needed(bias) or of_batch:
         found[2] = tape.add(Reduce("sum", others, keepdims=False), grad)
+    if tape.needed(x):
+        with tape.unit("BatchNorm"):
+            centred = grad
+            if of_batch:
+                share = tape.filled((1,), 1 / math.prod(tape.type(x).shape[axis] for axis in others))
+                means = [tape.add(Mul(), total, share) for total in found[1:3] if total is not None]
+                centred = tape.add(Nary("sub"), grad, tape.add(norm, x, *means, mean, variance))
+            found[0] = tape.add(norm, centred, scale, zeros, zeros, variance)
     return found
+
+
+@gradient_of(LayerNorm)
+def _layer_norm(tape: Tape, node: Node, grad: str) -> Gradients:
+    op, (x, scale, *bias) = op_of(node, LayerNorm), node.inputs
+    rank = len(tape.type(x).shape)
+    mean = Reduce("mean", tuple(range(op.axis % rank, rank)))
+    with tape.unit("LayerNorm"):
+        centred = tape.add(Nary("sub"), x, tape.add(mean, x))
+        variance = tape.add(mean, tape.add(Mul(), centred, centred))
+        deviation = tape.add(Unary("sqrt"), tape.add(Add(), variance, tape.filled((1,), op.epsilon)))
+        normal = tape.add(Nary("div"), centred, deviation)
+        found: list[str | None] = [None, None]
+        if tape.needed(x):
+            scaled = tape.add(Mul(), grad, scale)
+            along = tape.add(Mul(), normal, tape.add(mean, tape.add(Mul(), scaled, normal)))
+            rest = tape.add(Nary("sub"), tape.add(Nary("sub"), scaled, tape.add(mean, scaled)), along)
+            found[0] = tape.add(Nary("div"), rest, deviation)
+        if tape.needed(scale):
+            found[1] = summed(tape, tape.add(Mul(), grad, normal), scale)
+    return [*found, *(summed(tape, grad, each) if tape.needed(each) else None for each in bias)]
 
 
 @gradient_of(Concat)
 def _concat(tape: Tape, node: Node, grad: str) -> Gradients:
-    axis = _op(node, Concat).axis
+    axis = op_of(node, Concat).axis
     return tape.add_all(Split(axis, tuple(tape.type(each).shape[axis] for each in node.inputs)), grad)
-
-
-@gradient_of(Add)
-def _add(tape: Tape, node: Node, grad: str) -> Gradients:
-    return [_summed(tape, grad, each) if tape.needed(each) else None for each in node.inputs]
-
-
-@gradient_of(Mul)
-def _mul(tape: Tape, node: Node, grad: str) -> Gradients:
-    return [
-        _summed(tape, tape.add(Mul(), grad, other), each) if tape.needed(each) else None
-        for each, other in zip(node.inputs, reversed(node.inputs), strict=True)
-    ]
 
 
 @gradient_of(Flatten, Reshape)
@@ -259,5 +286,80 @@ def _identity(tape: Tape, node: Node, grad: str) -> Gradients:
 
 @gradient_of(Transpose)
 def _transpose(tape: Tape, node: Node, grad: str) -> Gradients:
-    order = _op(node, Transpose).permutation
+    order = op_of(node, Transpose).permutation
     return [tape.add(Transpose(tuple(order.index(axis) for axis in range(len(order)))), grad)]
+
+
+@gradient_of(Reduce)
+def _reduce(tape: Tape, node: Node, grad: str) -> Gradients:
+    op, (x,), (y,) = op_of(node, Reduce), node.inputs, node.outputs
+    shape = tape.type(x).shape
+    axes = {axis % len(shape) for axis in op.axes}
+    kept = tuple(1 if axis in axes else size for axis, size in enumerate(shape))
+    if not axes:
+        raise ModelError(f"op {node.name!r} (reduce) reduces nothing, and has no gradient here")
+    with tape.unit("Reduce"):
+        if not op.keepdims:
+            grad = tape.add(Reshape(kept), grad)
+        if op.function in ("sum", "mean"):
+            if op.function == "mean":
+                share = math.prod(shape[axis] for axis in axes)
+                grad = tape.add(Mul(), grad, tape.filled((1,), 1 / share))
+            return [tape.add(Expand(shape), grad)]
+        if not op.keepdims:
+            y = tape.add(Reshape(kept), y)
+        return [tape.add(Mul(), _slope_of_reduction(tape, node, op, x, y), grad)]
+
+
+def _slope_of_reduction(tape: Tape, node: Node, op: Reduce, x: str, y: str) -> str:
+    """The derivative of a reduction that is no sum by each element; of several largest ones each has a share."""
+    match op.function:
+        case "max" | "min":
+            hit = tape.add(Cast(str(tape.type(x).dtype)), tape.add(Nary("equal"), x, y))
+            return tape.add(Nary("div"), hit, tape.add(Reduce("sum", op.axes), hit))
+        case "l1":
+            return tape.add(Unary("sign"), x)
+        case "l2":
+            return tape.add(Nary("div"), x, y)
+        case "sum_square":
+            return tape.add(Mul(), x, tape.filled((1,), 2.0))
+        case "log_sum_exp":
+            return tape.add(Unary("exp"), tape.add(Nary("sub"), x, y))
+        case _:
+            raise ModelError(f"op {node.name!r} (reduce, {op.function}) has no gradient here")
+
+
+@gradient_of(Split)
+def _split(tape: Tape, node: Node, *grads: str) -> Gradients:
+    return [tape.add(Concat(op_of(node, Split).axis), *grads)]
+
+
+@gradient_of(Slice)
+def _slice(tape: Tape, node: Node, grad: str) -> Gradients:
+    op, shape = op_of(node, Slice), tape.type(node.inputs[0]).shape
+    if set(op.steps) - {1}:
+        raise ModelError(f"op {node.name!r} (slice) has steps, and no gradient here")
+    before, after = [0] * len(shape), [0] * len(shape)
+    for axis, start, end in zip(op.axes, op.starts, op.ends, strict=True):
+        taken = range(shape[axis])[start:end]
+        before[axis], after[axis] = taken.start, shape[axis] - taken.stop
+    return [tape.add(Pad((*before, *after)), grad)]
+
+
+@gradient_of(Gather)
+def _gather(tape: Tape, node: Node, grad: str) -> Gradients:
+    data, indices = node.inputs
+    axis = op_of(node, Gather).axis
+    size = tape.type(data).shape[axis]
+    return [tape.add(GatherBackward(axis, size), grad, indices) if tape.needed(data) else None, None]
+
+
+@gradient_of(Expand)
+def _expand(tape: Tape, node: Node, grad: str) -> Gradients:
+    return [summed(tape, grad, node.inputs[0])]
+
+
+@gradient_of(Cast)
+def _cast(tape: Tape, node: Node, grad: str) -> Gradients:
+    x = tape.type(node.inputs[0]).dtype
+    return [tape.add(Cast(str(x)), grad) if x.is_floating else None]

@@ -8,16 +8,19 @@ from iossim.base.errors import GraphError
 from iossim.base.registry import Extension, Group, Plugin
 from iossim.ir.graph import Graph
 from iossim.models.passes.batch_norm_folding import BatchNormFolding
+from iossim.models.passes.batch_statistics import BatchStatistics
 from iossim.models.passes.common_subexpressions import CommonSubexpressionElimination
 from iossim.models.passes.constant_folding import ConstantFolding
 from iossim.models.passes.dead_op_elimination import DeadOpElimination
 from iossim.models.passes.graph_pass import GraphPass
 from iossim.models.passes.identity_elimination import IdentityElimination
+from iossim.models.passes.softmax_recognition import SoftmaxRecognition
 
-#: Dead readers and identities go first, since either would keep a batch norm from its convolution. No later pass
-#: makes work for an earlier one, so that once through is a fixed point.
+#: What a recognised softmax was made of is dead. Dead readers and identities go before the rest, since either would
+#: keep a batch norm from its convolution. No later pass makes work for an earlier one: once through is a fixed point.
 STANDARD: tuple[GraphPass, ...] = (
     ConstantFolding(),
+    SoftmaxRecognition(),
     DeadOpElimination(),
     IdentityElimination(),
     CommonSubexpressionElimination(),
@@ -35,6 +38,22 @@ def apply_passes(graph: Graph, passes: Iterable[GraphPass]) -> Graph:
 def canonicalise(graph: Graph) -> Graph:
     """An imported graph as it is scheduled: constants and batch norms folded, dead ops, identities and repetitions gone."""
     return apply_passes(graph, STANDARD)
+
+
+def canonicalise_for_training(graph: Graph, weights: frozenset[str]) -> Graph:
+    """The same for a graph whose gradients are asked for.
+
+    The ``weights`` stay as they are, and batch norms take the statistics of the batch.
+    """
+    passes = (
+        ConstantFolding(weights),
+        SoftmaxRecognition(),
+        DeadOpElimination(),
+        IdentityElimination(),
+        CommonSubexpressionElimination(weights),
+        BatchStatistics(),
+    )
+    return apply_passes(graph, passes)
 
 
 def _of_plugin(added: Plugin, found: GraphPass) -> Callable[[Graph], Graph]:
@@ -55,12 +74,12 @@ PASSES: Group[Callable[[Graph], Graph]] = Group(
     "`passes` {!r} is not known",
     tuple,
     lambda name: None,
-    Extension("iossim.models.passes", "a GraphPass", _of_plugin, lambda found: isinstance(found, GraphPass)),
+    Extension("iossim.passes", "a GraphPass", _of_plugin, lambda found: isinstance(found, GraphPass)),
 )
 
 
 def apply_plugins(graph: Graph, names: Iterable[str]) -> Graph:
-    """The graph after passes that others add by entry points ``iossim.models.passes``, by name, one after another.
+    """The graph after passes that others add by entry points ``iossim.passes``, by name, one after another.
 
     Raises OptionError for an unknown name, PluginError for a pass that does not work.
     """

@@ -8,10 +8,11 @@ those of maps.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
+import iossim.models.passes.elementwise_gradients  # noqa: F401  (importing it registers its rules)
 from iossim.base.errors import ModelError
 from iossim.ir.constants import Constant, FilledConstant
 from iossim.ir.graph import Graph, Node
@@ -25,12 +26,14 @@ from iossim.schedule.problem import MAX_UNITS
 
 #: What the gradient of a value is called.
 PREFIX = "grad:"
+#: What stands behind the name of an op in the names of the ops of its gradient.
+BACKWARD = ".backward."
 
 
 def training_network(network: Network, max_block: int = MAX_UNITS) -> Network:
     """The network with its gradients; raises ModelError for an op that has none here, and where nothing is to be learnt."""
     graph = network.graph
-    tape = _Tape(graph)
+    tape = _Tape(graph, network.weights_to_learn)
     of_block = {unit: index for index, block in enumerate(network.blocks) for unit in block.units}
     contributions: dict[str, list[str]] = {}
     inputs = {name: graph.types[name] for name in graph.inputs}
@@ -44,17 +47,16 @@ def training_network(network: Network, max_block: int = MAX_UNITS) -> Network:
     }
     for node in reversed(graph.nodes):
         tape.node, tape.block = node, of_block[unit_of_node[node.name]]
-        found = [(value, tape.total(value, contributions[value])) for value in node.outputs if value in contributions]
-        if not found or not any(map(tape.needed, node.inputs)):
+        if contributions.keys().isdisjoint(node.outputs) or not any(map(tape.needed, node.inputs)):
             continue
-        if len(node.outputs) > 1:
-            raise ModelError(
-                f"op {node.name!r} ({node.op.kind}) has several outputs, and no gradient here; leave out `training`"
-            )
-        for value, grad in zip(node.inputs, gradients(tape, node, found[0][1]), strict=True):
+        grads = [
+            tape.total(value, contributions[value]) if value in contributions else tape.zero(value)
+            for value in node.outputs
+        ]
+        for value, grad in zip(node.inputs, gradients(tape, node, grads), strict=True):
             if grad is not None and tape.needed(value):
                 contributions.setdefault(value, []).append(grad)
-    learnt = [name for name in graph.constants if name in contributions]
+    learnt = [name for name in tape.weights if name in contributions]
     if not learnt:
         raise ModelError(f"network {network.name!r} has no weight that its outputs depend on; leave out `training`")
     renamed = {}
@@ -69,6 +71,7 @@ class _Tape:
     """The gradients' ops as they are made, each in a unit; ``types`` are those of all values."""
 
     graph: Graph
+    weights: Collection[str]
     types: dict[str, TensorType] = field(init=False)
     nodes: list[Node] = field(default_factory=list)
     constants: dict[str, Constant] = field(default_factory=dict)
@@ -82,10 +85,10 @@ class _Tape:
 
     def __post_init__(self) -> None:
         self.types = dict(self.graph.types)
-        learnt = {name for name, each in self.graph.constants.items() if each.type.dtype.is_floating}
+        learnt = set(self.weights)
         for node in self.graph.nodes:
             if learnt.intersection(node.inputs):
-                learnt.update(node.outputs)
+                learnt.update(value for value in node.outputs if self.types[value].dtype.is_floating)
         self._needed = learnt
 
     def type(self, value: str) -> TensorType:
@@ -93,6 +96,13 @@ class _Tape:
 
     def needed(self, value: str) -> bool:
         return value in self._needed
+
+    def maker(self, value: str) -> Node | None:
+        return self.graph.producer.get(value)
+
+    def zero(self, value: str) -> str:
+        """The gradient of a value that nothing differentiable reads."""
+        return self.filled(self.types[value].shape, 0.0)
 
     def filled(self, shape: Sequence[int], value: float) -> str:
         kind = TensorType(tuple(shape), self.types[self.node.outputs[0]].dtype)
@@ -106,7 +116,7 @@ class _Tape:
         return value
 
     def add_all(self, op: Op, *inputs: str) -> tuple[str, ...]:
-        name = f"{self.node.name}.backward.{op.kind}{len(self.nodes)}"
+        name = f"{self.node.name}{BACKWARD}{op.kind}{len(self.nodes)}"
         types = op.infer([self.types[value] for value in inputs])
         values = (name,) if len(types) == 1 else tuple(f"{name}.{index}" for index in range(len(types)))
         node = Node(name, op, inputs, values)

@@ -11,7 +11,8 @@ from iossim.base.errors import ModelError, OptionError
 from iossim.ir.network import ModelSource, Network
 from iossim.models.options import LoadOptions
 from iossim.models.partition import partition_graph
-from iossim.models.passes.pipeline import apply_plugins, canonicalise
+from iossim.models.passes.pipeline import apply_plugins, canonicalise, canonicalise_for_training
+from iossim.models.passes.softmax_recognition import softmax_remarks
 
 if TYPE_CHECKING:
     from iossim.models.onnx.file import OnnxModel
@@ -44,11 +45,15 @@ def no_such_file(path: str | Path) -> ModelError:
 
 def network_of_model(model: OnnxModel, options: LoadOptions) -> Network:
     """A model that was read, in a file or from memory, as a network."""
+    from iossim.models.onnx.file import trained_weights
     from iossim.models.onnx.inputs import bind
     from iossim.models.onnx.translate import translate
 
     bound = bind(model, options)
-    graph = translate(bound)
-    canonical = apply_plugins(canonicalise(graph), options.passes)
-    network = partition_graph(canonical, model.name, str(model.path), options)
-    return replace(network, reading=(*network.reading, *bound.remarks))
+    weights = trained_weights(model) if options.training else None
+    graph = translate(bound, weights or frozenset())
+    canonical = canonicalise(graph) if weights is None else canonicalise_for_training(graph, weights)
+    network = partition_graph(apply_plugins(canonical, options.passes), model.name, str(model.path), options)
+    return replace(
+        network, reading=(*network.reading, *bound.remarks, *softmax_remarks(graph, canonical)), weights=weights
+    )

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from iossim.base.tables import Cell
-from iossim.edge.plan import Plan
+from iossim.edge.plan import EdgePlan
 from iossim.edge.planned import Dataflow
-from iossim.edge.simulator.events import Span, Timed
+from iossim.edge.simulator.events import BusySpan, Timed
 from iossim.report.dataflow_lanes import dataflow_lanes, shown_units
 from iossim.report.figures.figure import Figure, LegendEntry, Panel
 from iossim.report.figures.specifications import need_altair, only, specification
@@ -72,7 +72,7 @@ def _finding(found: Dataflow) -> str:
 _TOP = ""
 
 
-def _records(plan_name: str, plan: Plan, timed: Timed) -> Iterator[dict[str, Cell]]:
+def _records(plan_name: str, plan: EdgePlan, timed: Timed) -> Iterator[dict[str, Cell]]:
     pixels_per_us = _WIDTH_PIXELS / timed.total_us
     names = [step.operator.name for step in plan.steps]
     for index, name in enumerate(names):
@@ -102,16 +102,16 @@ def _records(plan_name: str, plan: Plan, timed: Timed) -> Iterator[dict[str, Cel
             yield {"what": "none", "plan": plan_name, "lane": lane.name}
 
 
-def _drawn(spans: Sequence[Span], least_us: float) -> Iterator[Span]:
+def _drawn(spans: Sequence[BusySpan], least_us: float) -> Iterator[BusySpan]:
     """The spans; those of an operator and of one kind that nothing visible parts are one."""
-    last: Span | None = None
+    last: BusySpan | None = None
     for span in spans:
         if last is None:
             last = span
         elif (last.step, last.what, last.units) == (span.step, span.what, span.units) and (
             span.start_us - last.end_us < least_us
         ):
-            last = Span(last.step, last.lane, last.what, last.start_us, span.end_us, last.units)
+            last = BusySpan(last.step, last.lane, last.what, last.start_us, span.end_us, last.units)
         else:
             yield last
             last = span

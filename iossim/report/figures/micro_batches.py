@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from iossim.base.memory_size import size_text
 from iossim.base.tables import Cell
 from iossim.report.figures.figure import Figure, LegendEntry, Panel
 from iossim.report.figures.specifications import layer, need_altair, specification
 from iossim.report.figures.theme import PALETTE
 from iossim.transforms.microbatching.configuration import Configuration
-from iossim.transforms.microbatching.micro_batching import DividedKernel, MicroBatching
+from iossim.transforms.microbatching.kernels_under_limits import DividedKernel, MicroBatching
 
 _MIB = 1 << 20
 _FRONT, _CHOSEN, _WHOLE = PALETTE[0], PALETTE[5], "#8b939c"
@@ -110,7 +111,7 @@ def workspace_figure(found: MicroBatching, title: str) -> Figure:
     )
     most = max(found.kernels, key=lambda one: one.configuration.workspace_bytes)
     finding = (
-        f"{most.name} has {most.configuration.workspace_bytes / _MIB:,.1f} of {found.workspace_bytes / _MIB:,.1f} MiB."
+        f"{most.name} has {size_text(most.configuration.workspace_bytes)} of {size_text(found.workspace_bytes)}."
         if most.configuration.workspace_bytes
         else "No kernel needs a workspace."
     )

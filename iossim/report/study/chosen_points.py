@@ -9,11 +9,11 @@ from iossim.base.errors import IossimError
 from iossim.hardware.lowering.target import target_of
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
-from iossim.report.study.axes import best_of, point_label, points, values_of, varying
+from iossim.report.study.layout import best_of, point_label, points, values_of, varying
 from iossim.schedule.schedule import Schedule
 from iossim.study.points import Point, device_of, network_of, points_of
 from iossim.study.study_run import StudyRun
-from iossim.transforms.rewriting.saved_rewriting import rewritten_again, split_source
+from iossim.transforms.replay import replayed, split_source
 
 #: Looking into more would make the page slow to write and no easier to read.
 MOST_POINTS = 6
@@ -66,10 +66,8 @@ def chosen_points(run: StudyRun) -> tuple[ChosenPoint, ...]:
 
 
 def _network(point: Point, schedule: Schedule) -> Network:
-    """The network that a schedule of the point was made for: rewritten, where that was asked for."""
-    network = network_of(point)
-    _, rewriting = split_source(schedule.source.to_source())
-    return network if rewriting is None else rewritten_again(network, rewriting)
+    """The network that a schedule of the point was made for, changed as the schedule says."""
+    return replayed(network_of(point), split_source(schedule.source.to_source())[1])
 
 
 def _numbers(run: StudyRun) -> list[int]:

@@ -1,4 +1,4 @@
-"""What the page's scripts work on, as JSON: figures and the table of rows, column by column so that it stays small."""
+"""The data of the page's scripts as JSON: figures and the table of rows, by column so that it stays small."""
 
 from __future__ import annotations
 
@@ -9,41 +9,17 @@ from typing import Any
 from iossim.base.tables import Cell, Column
 from iossim.report.figures.figure import Figure, title_of
 from iossim.report.figures.theme import dark, light
-from iossim.report.study.axes import varying
-from iossim.study.scenario import AXES
+from iossim.report.study.layout import varying
+from iossim.study.axes import ROW_AXES
+from iossim.study.metrics import METRICS
 from iossim.study.study_run import Row, StudyRun
 
 #: Significant digits of numbers on the page; results.csv has all.
 _DIGITS = 6
 #: Columns of the table of rows behind the axes, where any row has a value.
 ROW_COLUMNS = (
-    Column("latency_ms", digits=3),
-    Column("low_ms", "expected from", digits=3),
-    Column("high_ms", "expected to", digits=3),
-    Column("speedup_x", "speed-up"),
-    Column("throughput", "throughput, samples/s", digits=1),
-    Column("stages"),
-    Column("streams"),
-    Column("merged_stages", "merged"),
-    Column("gap_percent", "above bound", digits=1),
-    Column("active_warps", "active warps", digits=0),
-    Column("peak_memory_mib", "peak memory", digits=1),
-    Column("weights_mib", "weights", digits=1),
-    Column("kernels"),
-    Column("gmacs", "10⁹ multiply-adds", digits=2),
-    Column("traffic_mib", "moved", digits=1),
-    Column("convolutions_ms", "convolutions", digits=2),
-    Column("undivided_ms", "undivided", digits=2),
-    Column("micro_batch_gain", "by micro-batches", digits=2),
-    Column("largest_gain", "of one kernel", digits=2),
-    Column("workspace_mib", "workspaces, MiB", digits=1),
-    Column("private_mib", "a unit's memory, MiB", digits=2),
-    Column("shared_mib", "shared memory, MiB", digits=1),
-    Column("external_mib", "external memory, MiB", digits=1),
-    Column("sent_mib", "sent, MiB", digits=1),
-    Column("waited_ms", "waited", digits=2),
+    *(metric.column for metric in METRICS.values() if metric.column is not None),
     Column("rules", "rewritten by"),
-    Column("published_ms", "published", digits=3),
     Column("search_s", "search", digits=3),
     Column("meets"),
     Column("ties", "ties with"),
@@ -74,7 +50,7 @@ def row_records(run: StudyRun) -> list[dict[str, Cell]]:
 
 
 def row_columns(run: StudyRun, axes: Iterable[str]) -> list[Column]:
-    """The axes that vary, the scheduler, and every column that holds something; what rules change only where some did."""
+    """The axes that vary, the scheduler, and every column with values; some only if rules rewrote a network."""
     records = row_records(run)
     hidden = () if any(row.rules for row in run.results.rows) else OF_REWRITTEN
     kept = [
@@ -87,35 +63,10 @@ def row_columns(run: StudyRun, axes: Iterable[str]) -> list[Column]:
 
 def _row_record(row: Row, run: StudyRun) -> dict[str, Cell]:
     return {
-        **{axis: getattr(row, axis) for axis in AXES},
-        "scheduler": row.scheduler,
-        "latency_ms": row.latency_ms,
-        "low_ms": row.low_ms,
-        "high_ms": row.high_ms,
-        "speedup_x": row.speedup,
-        "throughput": row.throughput_per_s,
-        "stages": row.stages,
-        "streams": row.streams,
-        "merged_stages": row.merged_stages,
+        **{axis: getattr(row, axis) for axis in ROW_AXES},
+        **{metric.column.key: getattr(row, name) for name, metric in METRICS.items() if metric.column is not None},
         "gap_percent": None if row.gap is None else 100 * row.gap,
-        "active_warps": row.active_warps,
-        "peak_memory_mib": row.peak_memory_mib,
-        "weights_mib": row.weights_mib,
-        "kernels": row.kernels,
-        "gmacs": row.gmacs,
-        "traffic_mib": row.traffic_mib,
-        "convolutions_ms": row.convolutions_ms,
-        "undivided_ms": row.undivided_ms,
-        "micro_batch_gain": row.micro_batch_gain,
-        "largest_gain": row.largest_gain,
-        "workspace_mib": row.workspace_mib,
-        "private_mib": row.private_mib,
-        "shared_mib": row.shared_mib,
-        "external_mib": row.external_mib,
-        "sent_mib": row.sent_mib,
-        "waited_ms": row.waited_ms,
         "rules": ", ".join(f"{name} ({times})" if times > 1 else name for name, times in row.rules.items()),
-        "published_ms": row.published_ms,
         "search_s": run.search_s.get((row.point, row.scheduler)),
         "meets": None if row.meets is None else "yes" if row.meets else "no",
         "ties": ", ".join(row.ties),

@@ -1,4 +1,4 @@
-"""The report of a study: one HTML file that needs nothing else, with the answer first, then figures, then all rows."""
+"""The report of a study: one HTML file that needs nothing else, with answers first, then figures and all rows."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections import Counter
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from iossim._version import __version__
 from iossim.base.errors import OptionError
 from iossim.base.user_files import write_atomically
-from iossim.report.figures.figure import Figure, title_of
+from iossim.report.figures.figure import Figure, LegendEntry, title_of
 from iossim.report.figures.vega import libraries
-from iossim.report.study.axes import (
+from iossim.report.study.layout import (
     fixed,
     fixed_in_words,
     in_sample_in_words,
@@ -22,23 +22,43 @@ from iossim.report.study.axes import (
     points,
     varying,
 )
-from iossim.report.study.commands import study_command
 from iossim.report.study.page_data import page_data
+from iossim.report.study.plot import study_command
 from iossim.report.study.plots import figures
-from iossim.report.study.swatch import swatch, verdict
 from iossim.study.study_run import Answer, StudyRun
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
 
 _FOLDER = "iossim.report.study.page"
 _SCRIPTS = ("columns.js", "table.js", "charts.js", "page.js")
-#: Lines of a list that nobody reads to its end.
+#: The marks of legends, as SVG in the colour ``{c}``.
+_PATHS = {
+    "bar": '<rect x="1" y="2" width="12" height="10" fill="{c}"/>',
+    "line": '<path d="M0 7h14" stroke="{c}" stroke-width="2"/>',
+    "circle": '<circle cx="7" cy="7" r="5" fill="{c}"/>',
+    "square": '<rect x="2.5" y="2.5" width="9" height="9" fill="{c}"/>',
+    "diamond": '<path d="M7 1l5 6-5 6-5-6z" fill="{c}"/>',
+    "cross": '<path d="M5 1h4v4h4v4H9v4H5V9H1V5h4z" fill="{c}"/>',
+    "triangle-up": '<path d="M7 1.5l6 11H1z" fill="{c}"/>',
+    "triangle-down": '<path d="M7 12.5l6-11H1z" fill="{c}"/>',
+    "triangle-right": '<path d="M12.5 7l-11 6V1z" fill="{c}"/>',
+    "triangle-left": '<path d="M1.5 7l11 6V1z" fill="{c}"/>',
+    "whisker": '<path d="M1 7h12" stroke="{c}" stroke-width="1.4"/>',
+    "dashes": '<path d="M0 7h14" stroke="{c}" stroke-width="1.6" stroke-dasharray="4 3"/>',
+    "bound": '<path d="M7 1v12" stroke="{c}" stroke-width="1.8"/>',
+    "outline": '<rect x="1" y="2" width="12" height="10" fill="none" stroke="{c}" stroke-width="1.4"/>',
+    "published": '<path d="M7 1l5 6-5 6-5-6z" fill="none" stroke="{c}" stroke-width="1.4"/>',
+}
+#: The most lines of a list that are shown.
 _MOST_FAILURES = 12
 
 
 def write_report(run: StudyRun, path: Path) -> None:
     """Write the page; the same run gives the same bytes.
 
-    Raises OptionError where altair, vl-convert-python or jinja2 is not installed, or where the scenario names a plot that is
-    not known.
+    Raises OptionError where altair, vl-convert-python or jinja2 is not installed, or where the scenario names a plot
+    that is not known.
     """
     write_atomically(path, report(run))
 
@@ -123,7 +143,6 @@ def _published(run: StudyRun) -> list[dict[str, Any]]:
     told = []
     for published in run.results.scenario.published:
         answer = found.pop((published.says, published.source), None)
-        answer = answer or found.pop((published.claim or "", published.source), None)
         known = (
             _answer(answer) if answer else {"text": "", "holds": None, "within_noise": False, "rows": "", "count": ""}
         )
@@ -182,3 +201,23 @@ def _environment(values: Any, name: str = "") -> list[dict[str, str]]:
     if isinstance(values, list):
         values = " ".join(map(str, values))
     return [{"name": name.replace("_", " "), "value": str(values)}]
+
+
+def swatch(entry: LegendEntry) -> Markup:
+    """A legend's mark as inline SVG, which says nothing to a screen reader: its label stands beside it."""
+    from markupsafe import Markup, escape
+
+    drawn = _PATHS[entry.mark].format(c=escape(entry.colour))
+    return Markup(f'<svg width="14" height="14" viewBox="0 0 14 14" aria-hidden="true">{drawn}</svg>')
+
+
+def verdict(holds: bool | None, within_noise: bool = False) -> Markup:
+    """Whether a claim holds: a sign, words and a colour that say the same."""
+    from markupsafe import Markup
+
+    if holds and within_noise:
+        return Markup('<span class="verdict open">≈ within the noise</span>')
+    kind, words = {True: ("holds", "✓ holds"), False: ("fails", "✗ does not hold"), None: ("open", "? cannot tell")}[
+        holds
+    ]
+    return Markup(f'<span class="verdict {kind}">{words}</span>')

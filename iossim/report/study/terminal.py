@@ -1,4 +1,4 @@
-"""The figures of a report as tables of the terminal: the same data, with the sentence that says what is to be seen."""
+"""The figures of a report as tables of the terminal: the same data, below the sentence that says what it shows."""
 
 from __future__ import annotations
 

@@ -58,6 +58,11 @@ class Configuration:
     def micro_batches(self) -> int:
         return sum(part.count for part in self.parts)
 
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The images of each micro-batch, in the order in which they run."""
+        return tuple(part.micro_batch for part in self.parts for _ in range(part.count))
+
     def __str__(self) -> str:
         """``6x32 fft_tiling + 1x64 winograd``."""
         return " + ".join(map(str, self.parts))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from iossim.hardware.lowering.step import Operand, Step
-from iossim.ir.op import Op
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.conv_backward import ConvBackwardData, ConvBackwardFilter
 from iossim.ir.types import Precision, TensorType
@@ -21,11 +20,6 @@ class ConvKernel:
     op: Conv | ConvBackwardData | ConvBackwardFilter
     inputs: tuple[TensorType, ...]
     precision: Precision = Precision.FP32
-
-    @staticmethod
-    def is_one(op: Op) -> bool:
-        """Whether an op is a convolution in one of the three directions."""
-        return op.kind in _OPERANDS_WITH_IMAGES
 
     @property
     def batch(self) -> int:

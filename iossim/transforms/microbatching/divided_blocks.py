@@ -1,15 +1,18 @@
 """A network whose blocks run in micro-batches: each is a copy of the block's units on a range of the batch, beside the others.
 
-The result is an ordinary network: what a search, a cost model and a backend make of it needs nothing new. Copies share the
-weights. A value that two neighbouring blocks divide alike goes from copy to copy; elsewhere it is split, or joined, by a unit
-that is a view (:data:`~iossim.ir.network.BATCH_VIEW`). A join stands in the block that reads it first and a split in the block that
-makes what it splits, so that either is in one group with a neighbour, and asks for no stage of its own.
+The result is an ordinary network, which searches, cost models and backends treat like any other. Copies share the weights. Where two
+neighbouring blocks have the same micro-batches, each copy reads its own part of a value; elsewhere a unit that is a view
+(:data:`~iossim.ir.network.BATCH_VIEW`) splits or joins the value. A join stands in the block that reads it first and a split in the
+block that makes the value, so that the view shares a group with a neighbour and needs no stage of its own.
 
-A gradient of a weight is a sum over images: each micro-batch adds its own to what those before it left, and the first begins at nothing.
+A gradient of a weight is a sum over images: each micro-batch adds its part to the sum of those before it, and the first starts the sum.
 
-Copies of a block that adds nothing up are interchangeable: any schedule may be read with another numbering of them. So one operator of the block is
-named whose copies need not start in another order than theirs; which one is chosen so that fewest states are left. The
-same order of every operator at once would lose schedules: those in which one copy overtakes another.
+Copies of a block without sums are interchangeable: renumbering them changes no schedule's price. To avoid searching equal schedules,
+the copies of one operator of the block must start in the order of their numbers; the operator is the one that leaves the fewest states.
+Ordering the copies of every operator at once would lose the schedules in which one copy overtakes another.
+
+Blocks are divided for a search, into equal micro-batches (:func:`divide_blocks`); units, into micro-batches of any sizes that then run
+one after another (:func:`divide_units`).
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, groupby
 from math import inf
 
 import numpy as np
@@ -36,7 +39,7 @@ from iossim.models.passes.unit_kinds import op_kind
 from iossim.schedule.problem import MAX_UNITS, Masks, ScheduleProblem
 from iossim.search.clusters import MOST_TRANSITIONS, cluster_states, cluster_transitions
 from iossim.search.lattice import build_lattice
-from iossim.transforms.microbatching.divisible import UnitPart, batch_of, divisible, unit_part
+from iossim.transforms.microbatching.divisible import UnitPart, batch_of, divisible, unit_divisible, unit_part
 
 #: Neighbouring blocks are one in the result, so that their micro-batches need not wait for each other, up to about so many transitions.
 JOINED = 300_000
@@ -53,15 +56,28 @@ def divide_blocks(
     ``clusters`` of units of one block a search keeps those of one micro-batch in one stage.
     """
     network = replace(network, clusters=tuple(map(tuple, clusters)))
-    divided = {
-        place: parts[block.name]
-        for place, block in enumerate(network.blocks)
-        if parts.get(block.name, 1) > 1
-    }  # fmt: skip
-    for place, count in divided.items():
-        if not divisible(network, network.blocks[place], count):
-            raise GraphError(f"block {network.blocks[place].name!r} cannot be divided into {count} parts")
+    images = batch_of(network) or 1
+    divided: dict[int, tuple[int, ...]] = {}
+    for place, block in enumerate(network.blocks):
+        if (count := parts.get(block.name, 1)) > 1:
+            if not divisible(network, block, count):
+                raise GraphError(f"block {block.name!r} cannot be divided into {count} parts")
+            divided[place] = (images // count,) * count
     return _Division(network, divided, joined).network() if divided else network
+
+
+def divide_units(network: Network, sizes: Mapping[str, Sequence[int]]) -> Network:
+    """The network with each unit named in ``sizes`` in micro-batches of these sizes, one after another.
+
+    Each unit is a block of its own, or several where its micro-batches are more than a block may have units. Raises GraphError for
+    a unit that is not divisible so.
+    """
+    for name, own in sizes.items():
+        if not unit_divisible(network, network.units[network.unit_index[name]], own):
+            raise GraphError(f"unit {name!r} cannot be divided into micro-batches of {', '.join(map(str, own))}")
+    apart = replace(network, blocks=tuple(Block(unit.name, (place,)) for place, unit in enumerate(network.units)))
+    divided = {network.unit_index[name]: tuple(own) for name, own in sizes.items()}
+    return _Division(apart, divided, 0, in_a_row=True).network()
 
 
 def divided_units(network: Network, parts: Mapping[str, int]) -> dict[str, int]:
@@ -74,9 +90,15 @@ def divided_units(network: Network, parts: Mapping[str, int]) -> dict[str, int]:
     }
 
 
-def part_name(name: str, index: int, parts: int) -> str:
+def part_name(name: str, index: int, parts: int | str) -> str:
     """What micro-batch ``index`` of a unit, an op or a value is called."""
     return f"{name}.{index + 1}of{parts}"
+
+
+def parts_text(sizes: Sequence[int]) -> str:
+    """How many micro-batches there are, and their sizes where these differ: ``1x64-6x32``; part of their names."""
+    runs = [(size, len(list(equal))) for size, equal in groupby(sizes)]
+    return str(len(sizes)) if len(runs) == 1 else "-".join(f"{count}x{size}" for size, count in runs)
 
 
 @dataclass(eq=False)
@@ -93,15 +115,17 @@ class _Division:
     """The result, as it grows block by block."""
 
     of: Network
-    #: By place of the block.
-    parts: Mapping[int, int]
+    #: The sizes of the micro-batches of a block that is divided, by its place.
+    sizes: Mapping[int, tuple[int, ...]]
     joined: int
+    #: Whether no schedule is searched: micro-batches run in a row, and a block may be cut anywhere.
+    in_a_row: bool = False
     blocks: list[list[_Made]] = field(default_factory=list)
-    #: What there is besides what a unit makes: values, and into how many parts, each with the place of the block that has it.
-    _there: dict[tuple[str, int], int] = field(default_factory=dict)
+    #: The views that exist: the value and the sizes of its parts, with the place of the block that the view stands in.
+    _there: dict[tuple[str, tuple[int, ...]], int] = field(default_factory=dict)
     #: How many views each block has, by place.
     _views: Counter[int] = field(default_factory=Counter)
-    #: The values that are sums over all images, whatever block makes them.
+    #: The values that are sums over all images: whole, though their block is divided.
     _sums: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -114,27 +138,35 @@ class _Division:
             for value in network.graph.nodes[node].outputs
         }
         self.images = batch_of(network) or 1
+        self.whole = (self.images,)
+
+    def _count(self, place: int) -> int:
+        return len(self.sizes.get(place, self.whole))
 
     def network(self) -> Network:
         of = self.of
         for place, block in enumerate(of.blocks):
             self.blocks.append([])
-            count = self.parts.get(place, 1)
+            sizes = self.sizes.get(place, self.whole)
             for unit in block.units:
                 for value in of.units[unit].inputs:
-                    self._read(value, count, place)
+                    self._read(value, sizes, place)
             for unit in block.units:
                 own = of.units[unit]
-                part = unit_part(of, own, self.images, count) if count > 1 else None
-                if part is not None and part.sums:
-                    self._sums.update(own.outputs)
-                for index in range(count):
-                    nodes = of.unit_nodes(own) if part is None else self._copy(own, part, index, count)
-                    name = own.name if count == 1 else part_name(own.name, index, count)
-                    self.blocks[place].append(_Made(name, own.kind, nodes))
+                if len(sizes) == 1:
+                    self.blocks[place].append(_Made(own.name, own.kind, of.unit_nodes(own)))
+                    continue
+                parts = {size: unit_part(of, own, self.images, size) for size in sizes}
+                for index, size in enumerate(sizes):
+                    part = parts[size]
+                    assert part is not None, "a block that is divided is divisible"
+                    if part.sums:
+                        self._sums.update(own.outputs)
+                    nodes = self._copy(own, part, index, sizes)
+                    self.blocks[place].append(_Made(part_name(own.name, index, parts_text(sizes)), own.kind, nodes))
             for value in of.graph.outputs:
                 if self.block_of.get(value) == place:
-                    self._read(value, 1, place)
+                    self._read(value, self.whole, place)
         graph = Graph.create(
             {name: of.graph.types[name] for name in of.graph.inputs},
             of.graph.outputs,
@@ -147,66 +179,69 @@ class _Division:
             for made in block
         )
         for block, made in zip(of.blocks, self.blocks, strict=True):
-            if len(made) > MAX_UNITS:
+            if len(made) > MAX_UNITS and not self.in_a_row:
                 raise GraphError(
                     f"block {block.name!r} has {len(made)} units with micro-batches and views, and may have {MAX_UNITS}"
                 )
         runs = list(self._runs())
         ends = list(accumulate(sum(len(self.blocks[place]) for place in run) for run in runs))
         blocks = [
-            Block(self._named(run), tuple(range(end - sum(len(self.blocks[place]) for place in run), end)))
-            for run, end in zip(runs, ends, strict=True)
+            Block(self._named(run) if first == start else f"{self._named(run)}, from {first - start}", cut)
+            for run, start, end in zip(runs, [0, *ends], ends, strict=False)
+            for first in range(start, end, MAX_UNITS)
+            for cut in [tuple(range(first, min(first + MAX_UNITS, end)))]
         ]
+        searched = [] if self.in_a_row else [run for run in runs if run[0] in self.sizes and not self._adds(run)]
         result = replace(
             of,
             graph=graph,
             units=units,
             blocks=tuple(blocks),
-            interchangeable=tuple(self._first(run) for run in runs if run[0] in self.parts and not self._adds(run)),
+            interchangeable=tuple(map(self._first, searched)),
             clusters=tuple(self._clusters()),
         )
         return _with_copies_as_work(result)
 
-    def _read(self, value: str, count: int, place: int) -> None:
-        """Make what a block reads of a value for each of ``count`` micro-batches: parts that there are, or views of others."""
+    def _read(self, value: str, sizes: tuple[int, ...], place: int) -> None:
+        """Provide a value to a block in micro-batches of ``sizes``: as the parts that exist, or as views of others."""
         if value not in self.block_of and value not in self.of.graph.inputs:
             return
         own = self.block_of.get(value)
-        made = 1 if own is None or value in self._sums else self.parts.get(own, 1)
-        if own == place and made == count:
+        made = self.whole if own is None or value in self._sums else self.sizes.get(own, self.whole)
+        if made == sizes:
             return
-        if made > 1 and made != count:
-            if (value, 1) not in self._there:
-                terms = tuple(part_name(value, index, made) for index in range(made))
+        if len(made) > 1:
+            if (value, self.whole) not in self._there:
+                terms = tuple(part_name(value, index, parts_text(made)) for index in range(len(made)))
                 assert own is not None, "what is in parts was made by a block"
-                self._there[value, 1] = at = place if self._has_room(place) else own
+                self._there[value, self.whole] = at = place if self._has_room(place) else own
                 self._add_view(at, _view(f"{value}.join", Concat(0), terms, (value,)))
-            own = self._there[value, 1]
-        if count > 1 and made != count and (value, count) not in self._there:
-            names = tuple(part_name(value, index, count) for index in range(count))
-            self._there[value, count] = place
-            size = self.images // count
+            own = self._there[value, self.whole]
+        if len(sizes) > 1 and (value, sizes) not in self._there:
+            names = tuple(part_name(value, index, parts_text(sizes)) for index in range(len(sizes)))
+            self._there[value, sizes] = place
             readers = [unit for unit in self.of.blocks[place].units if value in self.of.units[unit].inputs]
-            if own is None and len(readers) == 1 and self._has_room(place, count):
-                # Of an input that one unit of a micro-batch reads: in the group of that, instead of before all.
-                for index, name in enumerate(names):
-                    images = Slice((index * size,), ((index + 1) * size,), (0,), (1,))
+            if own is None and len(readers) == 1 and self._has_room(place, len(sizes)):
+                # One unit reads the input: each micro-batch slices its own part, in its group, instead of one split before all.
+                for name, size, end in zip(names, sizes, accumulate(sizes), strict=True):
+                    images = Slice((end - size,), (end,), (0,), (1,))
                     self._add_view(place, _view(f"{name}.slice", images, (value,), (name,)))
                 return
             at = place if own is None or not self._has_room(own) else own
-            self._add_view(at, _view(f"{value}.in{count}", Split(0, (size,) * count), (value,), names))
+            self._add_view(at, _view(f"{value}.in{parts_text(sizes)}", Split(0, sizes), (value,), names))
 
     def _has_room(self, place: int, views: int = 1) -> bool:
-        """Whether a block's units, and so many views more, are a problem's size."""
-        units = self.parts.get(place, 1) * len(self.of.blocks[place].units)
-        return units + self._views[place] + views <= MAX_UNITS
+        """Whether a problem has room for a block's units and so many more views."""
+        units = self._count(place) * len(self.of.blocks[place].units)
+        return self.in_a_row or units + self._views[place] + views <= MAX_UNITS
 
     def _add_view(self, place: int, view: _Made) -> None:
         self._views[place] += 1
         self.blocks[place].append(view)
 
-    def _copy(self, unit: Unit, part: UnitPart, index: int, count: int) -> list[Node]:
-        """The ops of micro-batch ``index``; of a sum with what was summed before, the last one under the sum's own name."""
+    def _copy(self, unit: Unit, part: UnitPart, index: int, sizes: Sequence[int]) -> list[Node]:
+        """The ops of micro-batch ``index``. A sum also reads the sum before it, and the last one has the name of the whole."""
+        count = parts_text(sizes)
 
         def named(value: str) -> str:
             return value if value in self.of.graph.constants else part_name(value, index, count)
@@ -221,13 +256,14 @@ class _Division:
             )
             for node, op in pairs
         ]
-        return self._added(unit.outputs[0], nodes, index, count) if part.sums else nodes
+        return self._added(unit.outputs[0], nodes, index, sizes) if part.sums else nodes
 
     @staticmethod
-    def _added(value: str, nodes: list[Node], index: int, count: int) -> list[Node]:
-        """The ops of a part of a sum, which add it to that of the micro-batch before: the first begins it (beta 0), others go on (1)."""
+    def _added(value: str, nodes: list[Node], index: int, sizes: Sequence[int]) -> list[Node]:
+        """The ops of a part of a sum: the first micro-batch starts the sum (beta 0), each later one adds to it (beta 1)."""
         *others, last = nodes
-        total = value if index == count - 1 else part_name(value, index, count)
+        count = parts_text(sizes)
+        total = value if index == len(sizes) - 1 else part_name(value, index, count)
         if index == 0:
             return [*others, replace(last, outputs=(total,))]
         before = part_name(value, index - 1, count)
@@ -238,7 +274,7 @@ class _Division:
         return [*others, replace(last, outputs=(own,)), addition]
 
     def _runs(self) -> Iterator[tuple[int, ...]]:
-        """The blocks that are one in the result: neighbours of as many micro-batches, while few states come of it."""
+        """The blocks that are one in the result: neighbours of as many micro-batches, as long as that has few states."""
         run: tuple[int, ...] = ()
         for place in range(len(self.blocks)):
             longer = (*run, place)
@@ -249,8 +285,13 @@ class _Division:
         yield run
 
     def _joins(self, run: Sequence[int]) -> bool:
-        counts = {self.parts.get(place, 1) for place in run}
-        if counts == {1} or len(counts) > 1 or sum(len(self.blocks[place]) for place in run) > MAX_UNITS:
+        counts = {self._count(place) for place in run}
+        if (
+            self.in_a_row
+            or counts == {1}
+            or len(counts) > 1
+            or sum(len(self.blocks[place]) for place in run) > MAX_UNITS
+        ):
             return False
         problem = self._copy_of(run)
         most = min(self.joined, MOST_TRANSITIONS) if problem.clusters else self.joined
@@ -263,7 +304,7 @@ class _Division:
     def _named(self, run: Sequence[int]) -> str:
         names = [self.of.blocks[place].name for place in run]
         name = names[0] if len(names) == 1 else f"{names[0]}..{names[-1]}"
-        count = self.parts.get(run[0], 1)
+        count = self._count(run[0])
         return name if count == 1 else f"{name} in {count}"
 
     def _adds(self, run: Sequence[int]) -> bool:
@@ -272,8 +313,8 @@ class _Division:
         return any(not self._sums.isdisjoint(unit.outputs) for unit in units)
 
     def _first(self, run: Sequence[int]) -> tuple[str, ...]:
-        """The copies of the operator that orders the micro-batches: of all the one that most states are left out for."""
-        problem, count = self._copy_of(run), self.parts[run[0]]
+        """The copies of the operator that orders the micro-batches: the one whose order leaves out the most states."""
+        problem, count = self._copy_of(run), self._count(run[0])
         states = _states(problem)
         unit = 0
         if states is not None:
@@ -282,11 +323,11 @@ class _Division:
         return tuple(part_name(problem.unit_names[unit], index, count) for index in range(count))
 
     def _clusters(self) -> Iterator[tuple[str, ...]]:
-        """Those of each micro-batch, of the blocks that are divided; each with the views of what it alone makes, or alone reads."""
+        """The clusters of each micro-batch of a divided block, with the views of values that one alone makes or reads."""
         of_place: dict[int, list[list[str]]] = {}
         for names in self.of.clusters:
             place = self._place_of_unit[names[0]]
-            count = self.parts.get(place, 1)
+            count = self._count(place)
             of_place.setdefault(place, []).extend(
                 [part_name(name, index, count) for name in names] for index in range(count if count > 1 else 0)
             )
@@ -315,7 +356,7 @@ class _Division:
 
 
 def estimated_transitions(problem: ScheduleProblem, parts: int) -> float:
-    """How many transitions a block in so many micro-batches has, where those of each are independent and none is left out."""
+    """How many transitions a block in so many independent micro-batches has, if none is left out."""
     from iossim.search.counting import unpruned_transitions
 
     if problem.clusters:
@@ -326,7 +367,7 @@ def estimated_transitions(problem: ScheduleProblem, parts: int) -> float:
 
 
 def _states(problem: ScheduleProblem) -> Masks | None:
-    """All sets of units that may be done; None where they are too many."""
+    """All sets of units that may have run so far; None where they are too many."""
     if problem.clusters:
         states = cluster_states(problem)
         return None if states is None else np.array(states, dtype=np.uint64)
@@ -335,7 +376,7 @@ def _states(problem: ScheduleProblem) -> Masks | None:
 
 
 def _with_copies_as_work(network: Network) -> Network:
-    """The network where what a view must copy, since it lies elsewhere already, is an op like any other."""
+    """The network in which a view that has to copy, since its value lies elsewhere already, is a unit like any other."""
     moves = in_place_buffers(network).moves
     units = tuple(
         replace(unit, kind=op_kind(network.graph.nodes[unit.nodes[0]].op))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from iossim.base.errors import GraphError
@@ -24,19 +25,27 @@ def divisible(network: Network, block: Block, parts: int) -> bool:
     batch = batch_of(network)
     if batch is None or parts < 1 or batch % parts or parts * len(block.units) >= MAX_UNITS:
         return False
-    return all(unit_part(network, network.units[unit], batch, parts) is not None for unit in block.units)
+    return all(unit_divisible(network, network.units[unit], (batch // parts,) * parts) for unit in block.units)
+
+
+def unit_divisible(network: Network, unit: Unit, sizes: Sequence[int]) -> bool:
+    """Whether a unit may be divided into micro-batches of these sizes."""
+    batch = batch_of(network)
+    if batch is None or sum(sizes) != batch:
+        return False
+    return all(unit_part(network, unit, batch, size) is not None for size in set(sizes))
 
 
 @dataclass(frozen=True)
 class UnitPart:
-    """A unit of a range of the batch: an op for each of its own. ``sums``: what it makes is a sum over images, so that parts add up."""
+    """A unit on a range of the batch: an op for each of its own. ``sums``: its result is a sum over images, so that parts add up."""
 
     ops: tuple[Op, ...]
     sums: bool
 
 
-def unit_part(network: Network, unit: Unit, batch: int, parts: int) -> UnitPart | None:
-    """How a unit is divided; None where its images depend on each other otherwise than by a sum that only changes shape thereafter."""
+def unit_part(network: Network, unit: Unit, batch: int, size: int) -> UnitPart | None:
+    """The unit on ``size`` images of the batch; None where its images depend on each other, unless by a sum that is only reshaped."""
     ops: list[Op] = []
     sums: set[str] = set()
     for node in network.unit_nodes(unit):
@@ -44,8 +53,8 @@ def unit_part(network: Network, unit: Unit, batch: int, parts: int) -> UnitPart 
         if summed and isinstance(node.op, Reshape):
             op: Op | None = node.op
         elif sums.isdisjoint(node.inputs):
-            op = part_of(network.graph, node, batch, parts)
-            summed = op is None and adds_up(network.graph, node, batch, parts)
+            op = part_of(network.graph, node, batch, size)
+            summed = op is None and adds_up(network.graph, node, batch, size)
             op = node.op if summed else op
         else:
             op = None
@@ -59,21 +68,21 @@ def unit_part(network: Network, unit: Unit, batch: int, parts: int) -> UnitPart 
     return UnitPart(tuple(ops), bool(sums))
 
 
-def adds_up(graph: Graph, node: Node, batch: int, parts: int) -> bool:
-    """Whether what an op makes of the ranges of a batch adds up to what it makes of all, as the gradient of a weight does."""
+def adds_up(graph: Graph, node: Node, batch: int, size: int) -> bool:
+    """Whether an op's results on the ranges of a batch add up to its result on the whole, as the gradient of a weight does."""
     types = [graph.types[name] for name in node.inputs]
     if not node.op.sums_images or len(types) > 2 or not graph.constants.keys().isdisjoint(node.inputs):
         return False
     if any(of.shape[:1] != (batch,) for of in types):
         return False
-    return node.op.infer([_part(of, parts) for of in types]) == tuple(graph.types[name] for name in node.outputs)
+    return node.op.infer([_part(of, size) for of in types]) == tuple(graph.types[name] for name in node.outputs)
 
 
-def part_of(graph: Graph, node: Node, batch: int, parts: int) -> Op | None:
-    """The op that computes a range of the batch as the node computes the whole; None where images depend on each other.
+def part_of(graph: Graph, node: Node, batch: int, size: int) -> Op | None:
+    """The op that computes ``size`` images as the node computes the whole batch; None where images depend on each other.
 
-    Every value that it reads besides weights, and every one that it makes, has the batch in front; of one part they must have
-    the same shapes but for that.
+    The first dimension of every value that it reads besides weights, and of every value that it makes, is the batch; the others
+    must be the same on a range of it.
     """
     varying = [name for name in node.inputs if name not in graph.constants]
     ranks = {len(graph.types[name].shape) for name in varying}
@@ -82,8 +91,8 @@ def part_of(graph: Graph, node: Node, batch: int, parts: int) -> Op | None:
         return None
     if node.op.mixes_images(node.inputs[0] not in graph.constants):
         return None
-    read = [graph.types[name] if name in graph.constants else _part(graph.types[name], parts) for name in node.inputs]
-    expected = tuple(_part(graph.types[name], parts) for name in node.outputs)
+    read = [graph.types[name] if name in graph.constants else _part(graph.types[name], size) for name in node.inputs]
+    expected = tuple(_part(graph.types[name], size) for name in node.outputs)
     for op in (node.op, node.op.making(expected[0].shape)):
         try:
             if op is not None and op.infer(read) == expected:
@@ -93,5 +102,5 @@ def part_of(graph: Graph, node: Node, batch: int, parts: int) -> Op | None:
     return None
 
 
-def _part(of_type: TensorType, parts: int) -> TensorType:
-    return replace(of_type, shape=(of_type.shape[0] // parts, *of_type.shape[1:]))
+def _part(of_type: TensorType, size: int) -> TensorType:
+    return replace(of_type, shape=(size, *of_type.shape[1:]))

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from iossim.ir.graph import Node
 from iossim.ir.network import Network
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.conv_backward import ConvBackwardData, ConvBackwardFilter
+from iossim.models.passes.training import BACKWARD
 from iossim.transforms.microbatching.conv_kernel import ConvKernel
 
 FORWARD, BACKWARD_DATA, BACKWARD_FILTER = "forward", "backward_data", "backward_filter"
+_DIRECTIONS = {Conv.kind: FORWARD, ConvBackwardData.kind: BACKWARD_DATA, ConvBackwardFilter.kind: BACKWARD_FILTER}
 
 
 class KernelName(NamedTuple):
@@ -20,6 +23,12 @@ class KernelName(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.layer} {self.direction}"
+
+
+def kernel_name(node: Node) -> KernelName | None:
+    """The kernel that an op is, in a network or in the graph of its training; None where it is no convolution."""
+    direction = _DIRECTIONS.get(node.op.kind)
+    return None if direction is None else KernelName(node.name.partition(BACKWARD)[0], direction)
 
 
 def convolution_kernels(network: Network, training: bool = False) -> dict[KernelName, ConvKernel]:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from iossim.base.errors import OptionError
-from iossim.ir.network import ModelSource, Network
+from iossim.ir.network import Network
 from iossim.transforms.rewriting.application import ReplayError, Step, replay
 from iossim.transforms.rewriting.rewritten import rewritten_network
 from iossim.transforms.rewriting.rule import Rule
@@ -48,16 +48,9 @@ def with_rewriting(network: Network, steps: Sequence[Step], rules: Iterable[Rule
 
 def applied_rules(network: Network) -> dict[str, int]:
     """By name the rules that a network was rewritten by, and how often each; none where it was not."""
-    rewriting = split_source(network.source)[1]
+    rewriting = dict(network.source.options).get(OPTION)
     steps = [] if rewriting is None else json.loads(rewriting)["steps"]
     return dict(sorted(Counter(step["rule"] for step in steps).items()))
-
-
-def split_source(source: ModelSource) -> tuple[ModelSource, str | None]:
-    """Where the network was loaded from before it was rewritten, and how it was; None where it was not."""
-    options = dict(source.options)
-    rewriting = options.pop(OPTION, None)
-    return replace(source, options=tuple(options.items())), rewriting
 
 
 def rewritten_again(network: Network, rewriting: str) -> Network:

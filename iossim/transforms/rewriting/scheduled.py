@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import get_args
+from typing import Any, get_args
 
 from iossim.base.errors import OptionError, did_you_mean
 from iossim.cost.capabilities import MeasuredBy, MeasuringCostModel
@@ -14,8 +14,9 @@ from iossim.ir.network import Network
 from iossim.schedule.schedule import Schedule
 from iossim.search.ios import STRATEGIES
 from iossim.search.options import SearchOptions
+from iossim.search.scheduler import StartProgress
 from iossim.transforms.rewriting.application import Step
-from iossim.transforms.rewriting.backtracking import ALPHA, Found, RewriteBudget, RewriteProgress, ignore
+from iossim.transforms.rewriting.backtracking import ALPHA, Found, RewriteBudget
 from iossim.transforms.rewriting.graph_costs import OptimalSchedule, SumOfOperators
 from iossim.transforms.rewriting.joint import RewriteSearch, search_jointly, search_operators
 from iossim.transforms.rewriting.rule import Rule
@@ -24,6 +25,12 @@ from iossim.transforms.rewriting.trusted import trusted
 
 #: How many graphs are searched on unless a budget says otherwise.
 DEFAULT_BUDGET = RewriteBudget(graphs=200)
+#: What tables call the network that each search finds.
+_LABELS: Mapping[RewriteSearch, str] = {
+    "backtracking": "rewritten",
+    "saturation": "saturated",
+    "joint": "jointly",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,28 +64,46 @@ class Rewriting:
     left_out: int = 0
     first: tuple[RewrittenFirst, ...] = ()
 
+    name = "rewriting"
+
+    @property
+    def alternatives(self) -> Mapping[str, Network]:
+        """The networks that each search found, by what tables call them."""
+        return {_LABELS[each.search]: each.network for each in self.first} | {_LABELS[self.search]: self.network}
+
     def sentence(self) -> str:
         """What came of it, in words."""
         if not self.left_out:
             return self._found()
         rules = "1 rule is" if self.left_out == 1 else f"{self.left_out} rules are"
-        return f"{self._found()}; {rules} left out for want of a proof (see 'iossim rules verify')"
+        return f"{self._found()}; {rules} not used, being unproved (see 'iossim rules verify')"
 
-    def told(self, schedule: Schedule) -> Schedule:
-        """The schedule of the network, with a remark of what came of rewriting it."""
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "scheduler": self.scheduler,
+            "search": self.search,
+            "seen": self.seen,
+            "complete": self.complete,
+            "matched": self.matched,
+            "left_out": self.left_out,
+            "sentence": self.sentence(),
+        }
+
+    def remarked(self, schedule: Schedule) -> Schedule:
+        """The schedule of the network, with a remark that says what rewriting did."""
         said = self.sentence()
         return schedule.model_copy(update={"remarks": [*schedule.remarks, f"{said[0].upper()}{said[1:]}."]})
 
     def _found(self) -> str:
         if not self.matched and not self.interrupted:
-            return "no rule matches: the graph is as it was"
-        ended = "" if self.complete else ", not all that are within alpha"
-        looked = f"{self.seen:,} graphs seen{ended}"
+            return "no rule matches: the graph is unchanged"
+        ended = "" if self.complete else " before the budget ended"
+        looked = f"{self.seen:,} graphs searched{ended}"
         if not self.steps:
-            return f"rewriting finds nothing faster: the graph is as it was; {looked}"
+            return f"no rewriting is faster: the graph is unchanged; {looked}"
         gain = f"{self.before_us / 1e3:.3f} ms -> {self.after_us / 1e3:.3f} ms by {self.scheduler}"
         first_us = ", ".join(f"{each.latency_us / 1e3:.3f} ms by {each.search}" for each in self.first)
-        first = f"; rewritten first and scheduled then, {first_us}" if self.first else ""
+        first = f"; rewriting first and scheduling afterwards gives {first_us}" if self.first else ""
         return f"{rewritten_by(len(self.steps))}, {gain}{first}; {looked}"
 
 
@@ -87,76 +112,95 @@ def rewritten_by(steps: int) -> str:
     return "rewritten by 1 substitution" if steps == 1 else f"rewritten by {steps} substitutions"
 
 
-def rewrite(
-    network: Network,
-    cost_model: CostModel,
-    rules: Sequence[Rule],
-    *,
-    scheduler: str = "ios-both",
-    options: SearchOptions | None = None,
-    search: RewriteSearch = "joint",
-    alpha: float = ALPHA,
-    budget: RewriteBudget = DEFAULT_BUDGET,
-    unproved: bool = False,
-    progress: RewriteProgress = ignore,
-) -> Rewriting:
+@dataclass(frozen=True)
+class Rewrite:
     """Search the network that a scheduler makes the most of; never slower by it than the network is.
 
     For ``sequential`` that is the one with the least sum of operators, for the schedulers of IOS it is searched together with the
-    schedule, both under the limit on workspace of ``options``. Another ``search`` than ``joint`` is for the least sum of operators whatever the scheduler, so that what an IOS scheduler makes
-    of its result may be slower than before, as it is in the papers that rewrite first.
+    schedule, both under the limit on workspace of the search's options. Another ``search`` than ``joint`` is for the least sum
+    of operators whatever the scheduler, so that what an IOS scheduler makes of its result may be slower than before, as it is in
+    the papers that rewrite first.
 
-    Rules are used that are proved, with ``unproved`` all that are not refuted. KeyboardInterrupt ends the search with the best so far.
-    Raises OptionError for another scheduler or search, a cost model that measures, and an impossible alpha.
+    Graphs that cost up to ``alpha`` times the best are searched on, within ``budget``. Rules are used that are proved, with
+    ``unproved`` all that are not refuted. Raises OptionError for an unknown search and an impossible alpha.
     """
-    if search not in get_args(RewriteSearch):
-        raise OptionError(
-            f"`rewrite_search` {search!r} is not known; {did_you_mean(search, get_args(RewriteSearch))}"
+
+    rules: tuple[Rule, ...]
+    search: RewriteSearch = "joint"
+    alpha: float = ALPHA
+    budget: RewriteBudget = DEFAULT_BUDGET
+    unproved: bool = False
+
+    def __post_init__(self) -> None:
+        if self.search not in get_args(RewriteSearch):
+            raise OptionError(
+                f"`rewrite_search` {self.search!r} is not known; {did_you_mean(self.search, get_args(RewriteSearch))}"
+            )
+
+    def check(self, prices: CostModel, scheduler: str) -> None:
+        """Raise OptionError for a scheduler that gives graphs no cost, and for a cost model that measures."""
+        if scheduler != "sequential" and scheduler not in STRATEGIES:
+            known = ", ".join(("sequential", *STRATEGIES))
+            raise OptionError(f"`rewrite` knows no cost of graphs for `scheduler` {scheduler}; give one of {known}")
+        if isinstance(prices, MeasuringCostModel) and prices.measured_by is not MeasuredBy.STORE:
+            raise OptionError(
+                f"`rewrite` asks for the prices of thousands of graphs, and `cost_model` {prices.identity.name} measures; "
+                "give simulator"
+            )
+
+    def apply(
+        self, network: Network, prices: CostModel, scheduler: str, options: SearchOptions, progress: StartProgress
+    ) -> Rewriting:
+        """The rewritten network. KeyboardInterrupt ends the search with the best so far."""
+        self.check(prices, scheduler)
+        bar = progress("rewriting (graphs)")
+
+        def tell(seen: int, best_us: float) -> None:
+            bar(seen, seen)
+
+        if options.workspace_limit_bytes is not None:
+            prices = workspace_limited(prices, network, options.workspace_limit_bytes)
+            options = replace(options, workspace_limit_bytes=None)
+        used, without_proof = trusted(self.rules, self.unproved)
+        if scheduler == "sequential" or self.search != "joint":
+            found = search_operators(
+                network,
+                used,
+                SumOfOperators(prices),
+                self.search,
+                alpha=self.alpha,
+                budget=self.budget,
+                progress=tell,
+            )
+            if scheduler != "sequential":
+                cost = _schedules(prices, options, scheduler)
+                best = replace(found.best, cost_us=cost.us(found.best.network))
+                found = replace(found, best=best, before_us=cost.us(network))
+            return _rewriting(found, used, scheduler, self.search, len(without_proof))
+        every = search_jointly(
+            network,
+            used,
+            prices,
+            cost=_schedules(prices, options, scheduler),
+            alpha=self.alpha,
+            budget=self.budget,
+            progress=tell,
         )
-    if scheduler != "sequential" and scheduler not in STRATEGIES:
-        known = ", ".join(("sequential", *STRATEGIES))
-        raise OptionError(f"`rewrite` knows no cost of graphs for `scheduler` {scheduler}; give one of {known}")
-    if isinstance(cost_model, MeasuringCostModel) and cost_model.measured_by is not MeasuredBy.STORE:
-        raise OptionError(
-            f"`rewrite` asks for the prices of thousands of graphs, and `cost_model` {cost_model.identity.name} measures; "
-            "give simulator"
+        ways: tuple[tuple[RewriteSearch, Found, float], ...] = (
+            ("backtracking", every.summed, every.summed_us),
+            ("saturation", every.saturated, every.saturated_us),
         )
-    if options is not None and options.workspace_limit_bytes is not None:
-        cost_model = workspace_limited(cost_model, network, options.workspace_limit_bytes)
-        options = replace(options, workspace_limit_bytes=None)
-    used, without_proof = trusted(rules, unproved)
-    if scheduler == "sequential" or search != "joint":
-        found = search_operators(
-            network, used, SumOfOperators(cost_model), search, alpha=alpha, budget=budget, progress=progress
+        first = tuple(
+            RewrittenFirst(name, with_rewriting(each.best.network, each.best.steps, used), latency_us)
+            for name, each, latency_us in ways
         )
-        if scheduler != "sequential":
-            cost = _schedules(cost_model, options, scheduler)
-            best = replace(found.best, cost_us=cost.us(found.best.network))
-            found = replace(found, best=best, before_us=cost.us(network))
-        return _rewriting(found, used, scheduler, search, len(without_proof))
-    every = search_jointly(
-        network,
-        used,
-        cost_model,
-        cost=_schedules(cost_model, options, scheduler),
-        alpha=alpha,
-        budget=budget,
-        progress=progress,
-    )
-    ways: tuple[tuple[RewriteSearch, Found, float], ...] = (
-        ("backtracking", every.summed, every.summed_us),
-        ("saturation", every.saturated, every.saturated_us),
-    )
-    first = tuple(
-        RewrittenFirst(name, with_rewriting(each.best.network, each.best.steps, used), latency_us)
-        for name, each, latency_us in ways
-    )
-    return replace(_rewriting(every.joint, used, scheduler, search, len(without_proof)), seen=every.seen, first=first)
+        found_jointly = _rewriting(every.joint, used, scheduler, self.search, len(without_proof))
+        return replace(found_jointly, seen=every.seen, first=first)
 
 
-def _schedules(cost_model: CostModel, options: SearchOptions | None, scheduler: str) -> OptimalSchedule:
+def _schedules(prices: CostModel, options: SearchOptions, scheduler: str) -> OptimalSchedule:
     concurrent, merge = STRATEGIES[scheduler]
-    return OptimalSchedule(cost_model, options or SearchOptions(), concurrent, merge)
+    return OptimalSchedule(prices, options, concurrent, merge)
 
 
 def _rewriting(

@@ -58,6 +58,11 @@ def ranked(*times_us: float) -> Callable[[Convolution], Mapping[EnginePlan, floa
 
 
 @pytest.mark.usefixtures("_as_shipped")
+def test_tests_of_the_tuning_time_as_often_as_it_is_done_for_users() -> None:
+    assert (candidate_timing.COPIES, candidate_timing.ROUNDS, candidate_timing.FINAL_ROUNDS) == (8, 3, 7)
+
+
+@pytest.mark.usefixtures("_as_shipped")
 def test_what_is_timed_first_is_not_judged_by_a_clock_that_idles() -> None:
     """The first plan is the fastest by a fifth; while the clock comes up it takes several times as long as the last."""
     plans = ranked(40.0, 50.0, 50.0, 50.0)

@@ -31,7 +31,7 @@ class Heard:
         self.driver = HostDriver()
         self.library = HostLibrary(self.driver)
         backend = CupyCudnnBackend(Precision.FP32, engine, CudnnOptions(), self.driver, self.library)
-        self.machine = backend._machine
+        self.machine = backend.machine
         self.prepared = PreparedPlan(self.machine, network, Weights(network.graph, self.driver), plan)
         self.driver.calls.clear()
         self.library.workspaces.clear()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ import pytest
 from iossim.backends.cupy_cudnn import cudnn_library
 from iossim.execution.backend import BackendError
 
+ROOT = Path(__file__).resolve().parents[3]
 #: In a process of its own, since what is loaded stays; says what was found, or the error.
 SCRIPT = """
 import ctypes, json, sys, sysconfig
@@ -123,8 +126,28 @@ def test_a_cudnn_that_ends_the_process_is_told_in_one_line(
     assert "\n" not in said
 
 
-def test_front_ends_that_ignore_the_library_path_are_refused() -> None:
-    for version in ("1.24.1", "1.28.0", "2.0"):
-        cudnn_library.check_front_end(version)
-    with pytest.raises(BackendError, match=r"1\.23\.0 ignores LD_LIBRARY_PATH; pip install"):
-        cudnn_library.check_front_end("1.23.0")
+@pytest.mark.parametrize(
+    ("library", "good", "bad"),
+    [
+        ("cupy", ("13.6.0", "14.2.0"), ("13.5.1",)),
+        ("nvidia-cudnn", ("9.10.0", "9.28.1"), ("9.9.0",)),
+        ("nvidia-cudnn-frontend", ("1.24.1", "1.28.0"), ("1.23.0", "1.29.0", "2.0")),
+    ],
+)
+def test_versions_that_the_backend_is_not_written_for_are_refused(
+    library: str, good: Sequence[str], bad: Sequence[str]
+) -> None:
+    for version in good:
+        cudnn_library.check_version(library, version)
+    for version in bad:
+        with pytest.raises(
+            BackendError, match=rf"{library} {version} is installed, and >=.* is needed; install that$"
+        ):
+            cudnn_library.check_version(library, version)
+
+
+def test_versions_are_those_of_the_extra() -> None:
+    extra = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["gpu-cuda12"]
+    asked = {re.sub(r"-(cuda12x|cu12)$", "", line.partition(">")[0]): line.partition(";")[0] for line in extra}
+    for library, (least, before) in cudnn_library.VERSIONS.items():
+        assert asked[library].endswith(f">={least}{f',<{before}' if before else ''}")

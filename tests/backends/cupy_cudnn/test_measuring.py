@@ -7,7 +7,7 @@ from itertools import count
 
 import numpy as np
 import pytest
-from host_device import KERNEL_US, HostDriver, HostLibrary, Ramp
+from host_device import KERNEL_US, HostDriver, HostGraph, HostLibrary, HostStream, Node, Ramp
 from host_kernels import host_kernel
 from random_networks import random_network
 
@@ -15,7 +15,10 @@ from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend
 from iossim.backends.cupy_cudnn.driver import EnginePlan
 from iossim.backends.cupy_cudnn.options import CudnnOptions
 from iossim.backends.cupy_cudnn.service_kernels import FLUSH
-from iossim.execution.backend import Samples, Timing
+from iossim.backends.cupy_cudnn.timing import EMPTY_ROUNDS
+from iossim.calibration.stored_measurements import measurement_set
+from iossim.cost.measured.record import Kind, MeasurementRecord
+from iossim.execution.backend import Context, Samples, Timing
 from iossim.execution.engine import UNDIVIDED, Engine
 from iossim.execution.lower import MAIN, lower_stage
 from iossim.execution.plan import Plan, Record, Wait
@@ -94,7 +97,41 @@ def test_warm_runs_follow_a_run_of_their_own_and_cold_ones_a_flush() -> None:
         for begin in timed:
             # The launch is that of the spin, whose own time is taken, too.
             assert verbs[begin - 3 : begin] == [before, "record", "launch"]
-    assert [call.about for call in driver.calls].count("flush") == 3
+    assert [call.about for call in driver.calls].count("flush") == 3 + EMPTY_ROUNDS
+
+
+class StartedSlowly(HostDriver):
+    """A device on which starting a graph takes a while, however much is in it."""
+
+    START_US = 7.0
+
+    def end_capture(self, stream: HostStream) -> HostGraph:
+        graph = super().end_capture(stream)
+        start = Node(lambda: None, self.START_US, set())
+        for node in graph.nodes:
+            if not node.after:
+                node.after = {start}
+        graph.nodes.insert(0, start)
+        return graph
+
+
+def test_what_starting_a_graph_takes_is_no_part_of_a_stage_that_was_taken_cold() -> None:
+    network = two_branches()
+    plans = [stage(network, [0]), stage(network, [0], [1])]
+    for cold in (False, True):
+        driver = StartedSlowly()
+        found, _, _ = measured(Engine.GRAPH, plans, network, Timing(rounds=4, warm_up=1, cold=cold), driver=driver)
+        for samples in found:
+            assert samples.median_us == pytest.approx(CONVOLUTION_US + driver.START_US)
+            context = Context("cupy_cudnn", "h100-sxm", "fp32", "graph")
+            record = MeasurementRecord(context, Kind.UNIT, "s", 1, 1, samples, is_cold=cold)
+            # Warm, many copies share one start; cold, each stage has its own.
+            assert ("empty_graph_us" in samples.conditions) is cold
+            assert record.copy_us() == pytest.approx(CONVOLUTION_US + (0.0 if cold else driver.START_US))
+            # Nothing of the host is left in a cold time of a graph; in one without that condition there may be.
+            assert not measurement_set([record], cold).header.includes_host_overhead
+    bare = MeasurementRecord(context, Kind.UNIT, "s", 1, 1, Samples((1.0,)), is_cold=True)
+    assert measurement_set([bare, record], True).header.includes_host_overhead
 
 
 def test_the_paper_engine_is_timed_by_the_host() -> None:

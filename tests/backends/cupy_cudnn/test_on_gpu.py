@@ -10,6 +10,7 @@ import pytest
 from random_networks import random_inputs, random_network, random_schedule, sequential_schedule
 from small_networks import OPS, UNITS
 
+from iossim.backends.cupy_cudnn import candidate_timing
 from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend
 from iossim.backends.numpy_reference.evaluate import evaluate_graph
 from iossim.execution.backend import Backend, Timing, create_backend, missing_for
@@ -141,6 +142,12 @@ def test_branches_of_a_graph_run_side_by_side(backends: dict[Engine, Backend]) -
     assert found[1].median_us < found[0].median_us
 
 
+def test_these_tests_choose_by_one_copy_and_one_round() -> None:
+    """A GPU is left the time for what is measured on it; the next test alone tunes as it is done for users."""
+    assert (candidate_timing.COPIES, candidate_timing.ROUNDS, candidate_timing.FINAL_ROUNDS) == (1, 1, 1)
+
+
+@pytest.mark.usefixtures("_as_shipped")
 def test_choices_are_kept_and_recalled(tmp_path: Path) -> None:
     if reason := missing_for("cupy_cudnn"):
         pytest.skip(reason)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from random_networks import random_network
 
@@ -15,7 +17,9 @@ pytest.importorskip("torch", reason="needs PyTorch; pip install 'iossim[torch]'"
 
 import torch
 
+from iossim.backends.torch_cuda import baselines, module, preparation, timing
 from iossim.backends.torch_cuda.baselines import BASELINES, baseline_names, measure_baselines
+from iossim.backends.torch_cuda.module import input_tensors, torch_module
 from iossim.backends.torch_cuda.timing import Run, time_rounds
 
 pytestmark = pytest.mark.torch
@@ -60,6 +64,39 @@ def test_compiled_is_timed() -> None:
     check(measure_baselines(tiny_network(), timing=TIMING, device="cpu"), ["torch-eager", "torch-compile"])
 
 
+def test_compiled_ones_of_one_call_are_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Max-autotune is another compiler's work, on a module of its own with channels last."""
+    compiled: list[tuple[dict[str, object], bool]] = []
+
+    def compile_(module: torch.nn.Module, **options: object) -> torch.nn.Module:
+        filters = [tensor for tensor in module.buffers() if tensor.dim() == 4]
+        compiled.append((options, all(one.is_contiguous(memory_format=torch.channels_last) for one in filters)))
+        return module
+
+    captured: list[str] = []
+
+    def prepared(name: str, module: object, inputs: list[torch.Tensor], capture: bool) -> Run:
+        module(*inputs)  # type: ignore[operator]
+        captured.extend([name] if capture else [])
+        last = all(tensor.is_contiguous(memory_format=torch.channels_last) for tensor in inputs)
+        assert last is (name == "torch-max-autotune")
+        return Run(lambda: None)
+
+    monkeypatch.setattr(torch, "compile", compile_)
+    monkeypatch.setattr(preparation, "prepared", prepared)
+    monkeypatch.setattr(baselines, "usable_device", lambda device: "cuda")
+    monkeypatch.setattr(baselines, "baseline_names", lambda device=None: list(BASELINES))
+    monkeypatch.setattr(module, "input_tensors", lambda graph, inputs, place: input_tensors(graph, inputs, "cpu"))
+    monkeypatch.setattr(module, "torch_module", lambda graph, place: torch_module(graph, "cpu"))
+    monkeypatch.setattr(timing, "time_rounds", lambda runs, *rest: [Samples((1.0,))] * len(runs))
+    found = measure_baselines(tiny_network(), device="cuda")
+    assert list(found) == list(BASELINES)
+    (plain, plain_last), (tuned, tuned_last) = compiled
+    assert (plain.get("mode"), plain_last) == (None, False)
+    assert (tuned["mode"], tuned_last) == ("max-autotune-no-cudagraphs", True)
+    assert captured == ["torch-cuda-graph", "torch-compile-cuda-graph", "torch-max-autotune"]
+
+
 @pytest.mark.gpu
 def test_all_are_timed_on_cuda() -> None:
     check(measure_baselines(tiny_network(), timing=TIMING, device="cuda"), list(BASELINES))
@@ -101,9 +138,61 @@ def test_each_round_runs_all_in_an_order_of_the_seed() -> None:
     assert order(0) == first != order(1)
 
 
-def test_cold_runs_find_empty_caches(monkeypatch: pytest.MonkeyPatch) -> None:
-    from iossim.backends.torch_cuda import timing
+class FakeCuda:
+    """A stream and the host's clock, in virtual microseconds: the host takes ``issue_us`` for a replay."""
 
+    REPLAY_US = 50.0
+
+    def __init__(self, issue_us: Callable[[int], float]) -> None:
+        self.host_us = self.device_us = 0.0
+        self.replays = 0
+        self.issue_us = issue_us
+
+    def event(self, enable_timing: bool) -> object:
+        cuda = self
+
+        class Event:
+            at_us = 0.0
+
+            def record(self) -> None:
+                self.at_us = max(cuda.device_us, cuda.host_us)
+
+            def elapsed_time(self, end: Event) -> float:
+                return (end.at_us - self.at_us) / 1e3
+
+        return Event()
+
+    def sleep(self, cycles: int) -> None:
+        self.device_us = max(self.device_us, self.host_us) + cycles / timing._CYCLES_PER_US
+
+    def replay(self) -> None:
+        self.host_us += self.issue_us(self.replays)
+        self.device_us = max(self.device_us, self.host_us) + self.REPLAY_US
+        self.replays += 1
+
+    def synchronise(self) -> None:
+        self.host_us = max(self.host_us, self.device_us)
+
+
+@pytest.mark.parametrize(
+    ("issue_us", "behind"), [(lambda replay: 300.0 if replay % 4 == 1 else 5.0, 0), (lambda replay: 50_000.0, 3)]
+)
+def test_a_replay_that_the_device_waited_for_is_timed_again(
+    monkeypatch: pytest.MonkeyPatch, issue_us: Callable[[int], float], behind: int
+) -> None:
+    cuda = FakeCuda(issue_us)
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: cuda.host_us / 1e6)
+    monkeypatch.setattr(timing, "_warm_clock", lambda runs, synchronise: None)
+    for name, found in (("Event", cuda.event), ("_sleep", cuda.sleep), ("synchronize", cuda.synchronise)):
+        monkeypatch.setattr(torch.cuda, name, found)
+    (samples,) = time_rounds([Run(cuda.replay, replay=True)], Timing(rounds=3, warm_up=0), "cuda")
+    assert samples.conditions["host_was_behind"] == behind
+    if not behind:
+        assert samples.times_us == pytest.approx([cuda.REPLAY_US] * 3)
+        assert cuda.replays > 2 * 3
+
+
+def test_cold_runs_find_empty_caches(monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[str] = []
     monkeypatch.setattr(timing, "_flush", lambda device: lambda: ran.append("flush"))
     time_rounds([Run(lambda: ran.append("run"))], Timing(rounds=2, warm_up=1, cold=True), "cpu")
@@ -111,8 +200,6 @@ def test_cold_runs_find_empty_caches(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_device_is_at_its_working_clock_before_the_first_round(monkeypatch: pytest.MonkeyPatch) -> None:
-    from iossim.backends.torch_cuda import timing
-
     ran: list[str] = []
     seconds = 0.0
 

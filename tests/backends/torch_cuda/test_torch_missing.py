@@ -23,9 +23,19 @@ def test_what_is_missing_is_one_line_with_a_remedy() -> None:
     if not reason:
         pytest.skip("nothing is missing on a machine with CUDA and torch")
     assert "\n" not in reason
-    assert "install" in reason
-    with pytest.raises(BackendError, match="install"):
+    assert "install" in reason or "nvidia-smi" in reason
+    with pytest.raises(BackendError, match=r"install|nvidia-smi"):
         create_backend("torch_cuda")
+
+
+def test_a_cuda_build_is_not_told_to_install_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    assert "nvidia-smi" in missing_for("torch_cuda")
+    assert "install" not in missing_for("torch_cuda")
+    monkeypatch.setattr(torch.version, "cuda", None)
+    assert "install a CUDA build of torch" in missing_for("torch_cuda")
 
 
 def test_without_torch_even_the_cpu_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -191,6 +191,7 @@ def test_a_capture_forks_all_streams_and_joins_them(cuda: Double, seed: int) -> 
 
 def test_a_graph_is_timed_by_events_while_the_host_is_ahead(cuda: Double, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timing, "_WARM_CLOCK_S", 0.001)
+    monkeypatch.setattr(timing, "_ATTEMPTS", 1)  # this host may be slow
     made, _, _ = bound(cuda, 0, Engine.GRAPH)
     made.capture()
     assert made.timed.replay
@@ -199,7 +200,7 @@ def test_a_graph_is_timed_by_events_while_the_host_is_ahead(cuda: Double, monkey
     assert samples.times_us == (250.0, 250.0)
     assert samples.conditions["clock"] == "cuda events"
     names = [call[0] for call in cuda.calls]
-    timed = ["replay", "synchronise", "sleep", "record", "replay", "record", "synchronise"] * 3
+    timed = ["replay", "synchronise", "record", "sleep", "record", "replay", "record", "synchronise"] * 3
     assert names[-len(timed) :] == timed
     # Before that the device is brought to the clock at which it works.
     warm_up = names[: -len(timed)]

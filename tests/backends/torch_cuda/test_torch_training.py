@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
+from divided import divided
 
 from iossim import api
 from iossim.backends.numpy_reference.evaluate import evaluate_graph
@@ -59,13 +60,13 @@ def test_gradients_are_those_of_torch(model: str) -> None:
 @pytest.mark.parametrize("model", NETWORKS)
 def test_a_plan_in_micro_batches_makes_the_gradients_of_torch(model: str) -> None:
     network = load(model, shapes={"image": NETWORKS[model]}, training=True)
-    divided = api.divide_batch(network, "v100-sxm2", micro_batch=2).network
-    plan = plan_memory(lower_schedule(api.optimize(divided, "v100-sxm2", scheduler="greedy"), divided, in_place=True))
+    parts = divided(network, "v100-sxm2", 2).network
+    plan = plan_memory(lower_schedule(api.optimize(parts, "v100-sxm2", scheduler="greedy"), parts, in_place=True))
     filters = [each for each in network.graph.nodes if isinstance(each.op, ConvBackwardFilter)]
     assert sum(launch.adds_to is not None for launch in plan.launches) == len(filters)
     inputs = made_arrays(network.graph.inputs, network.graph.types)
-    assert_gradients_of_torch(model, inputs, execute(plan, divided, inputs))
-    assert_gradients_of_torch(model, inputs, outputs(divided, inputs, "cpu"))
+    assert_gradients_of_torch(model, inputs, execute(plan, parts, inputs))
+    assert_gradients_of_torch(model, inputs, outputs(parts, inputs, "cpu"))
 
 
 @pytest.mark.parametrize("model", NETWORKS)

@@ -15,8 +15,9 @@ from iossim.backends.cupy_cudnn.options import parsed_options
 from iossim.execution.engine import Engine
 from iossim.ir.types import Precision
 
-#: What may be wrong: outputs of captured convolutions are NaN, or 5% off; after some calls the device breaks, or hangs; its
-#: clock is slow at first. ``idle`` computes nothing at all, so that plans of large networks can be counted.
+#: What may be wrong: outputs of captured convolutions are NaN, or of all convolutions 5% off; after some calls the
+#: device breaks, or hangs; its clock is slow at first. ``idle`` computes nothing at all, so that plans of large
+#: networks can be counted.
 FAULTS = ("none", "nan", "wrong", "sticky", "hang", "slow", "idle")
 #: Calls of convolutions after which a device breaks or hangs: in the midst of what a section measures.
 CALLS_UNTIL_FAULT = 120
@@ -42,7 +43,7 @@ class FaultyLibrary(HostLibrary):
     def execute(self, executable: Any, addresses: Mapping[str, int], workspace: int, handle: Any) -> None:
         super().execute(executable, addresses, workspace, handle)
         self._calls += 1
-        if self._kind in ("nan", "wrong") and handle.capture is not None:
+        if self._kind == "wrong" or (self._kind == "nan" and handle.capture is not None):
             y = self._tensor(addresses["y"], executable[0].y)
             factor = np.float32(np.nan if self._kind == "nan" else 1.05)
             self._driver.enqueue(handle, lambda: np.multiply(y, factor, out=y), 0.0)

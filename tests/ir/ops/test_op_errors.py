@@ -137,6 +137,7 @@ def test_attributes_round_trip(kind):
         "average_pool": {"kernel": (3, 3), "strides": (2, 2), "pads": (1, 1, 1, 1)},
         "max_pool_backward": {"kernel": (3, 3), "strides": (2, 2), "pads": (1, 1, 1, 1)},
         "average_pool_backward": {"kernel": (3, 3), "strides": (2, 2), "pads": (1, 1, 1, 1)},
+        "gather_backward": {"axis": 0, "size": 5},
         "reshape": {"shape": (2, -1)},
         "transpose": {"permutation": (1, 0)},
         "split": {"axis": 1, "sizes": (1, 2)},

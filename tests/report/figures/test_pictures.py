@@ -199,8 +199,8 @@ def test_the_occupancy_stands_below_the_lanes_of_every_row(network: Network, sch
         assert steps
         assert {step["what"] for step in steps} == {"occupancy"}
         assert all(left <= step["start_ms"] < step["end_ms"] <= right for step in steps)  # type: ignore[operator]
-    assert "block by block" in figure.finding
-    assert "block by block" not in plain.finding
+    assert "event-driven" in figure.finding
+    assert "event-driven" not in plain.finding
 
 
 def test_active_warps_of_two_runs_on_one_scale(network: Network, schedule: Schedule) -> None:

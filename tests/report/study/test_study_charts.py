@@ -17,9 +17,11 @@ from iossim.report.figures.figure import Figure
 from iossim.report.figures.specifications import log_ticks
 from iossim.report.figures.theme import HALO, PALETTE, dark, light, paper
 from iossim.report.scheduler_colours import scheduler_marks
-from iossim.report.study.axes import layout
+from iossim.report.study.layout import layout
 from iossim.report.study.plots import figures, plots
-from iossim.study.scenario import PLOTS, Device, Model, Rewrite
+from iossim.study.axis_values import Device, Model, Rewrite
+from iossim.study.question import Question
+from iossim.study.scenario import PLOTS
 from iossim.study.study_run import BlockTime, StudyRun
 
 pytest.importorskip("altair")
@@ -196,7 +198,7 @@ def test_bars_have_the_values_of_the_rows_whiskers_and_ties() -> None:
 
 def test_no_line_strikes_a_label_through() -> None:
     """Labels are drawn over the lines, each over its own shadow in the colour of the page."""
-    drawn = figure(made_run(HERE, made_scenario(constraints=["latency_ms <= 5"])), "latency")
+    drawn = figure(made_run(HERE, made_scenario(constraints=[Question(at_most=5)])), "latency")
     marks = [layer["mark"] for layer in drawn.panels[0].spec["layer"]]
     last_line = max(place for place, mark in enumerate(marks) if mark["type"] in ("rule", "tick", "bar"))
     texts = [place for place, mark in enumerate(marks) if mark["type"] == "text"]
@@ -219,7 +221,10 @@ def test_what_sums_of_floats_differ_by_is_not_saved() -> None:
 
 
 def test_what_is_asked_for_is_a_line() -> None:
-    drawn = figure(made_run(HERE, made_scenario(constraints=["latency_ms <= 5", "latency_ms <= 4.5"])), "latency")
+    drawn = figure(
+        made_run(HERE, made_scenario(constraints=[Question(at_most=5), Question(metric="latency_ms", at_most=4.5)])),
+        "latency",
+    )
     lines = [encoding["datum"] for mark, _, encoding in encodings(drawn.panels[0].spec) if "datum" in encoding]
     assert lines == [4.5]
     assert "asked for: at most 4.5 ms" in [entry.label for entry in drawn.legend]

@@ -13,7 +13,8 @@ from made_studies import SCHEDULERS, made_run, made_scenario, published, searche
 from small_studies import small_study
 
 from iossim.report.study import write_report
-from iossim.study.scenario import Device, Model
+from iossim.study.axis_values import Device, Model
+from iossim.study.question import Question, Range
 from iossim.study.sweep import run_study
 
 playwright = pytest.importorskip("playwright.sync_api")
@@ -52,7 +53,10 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
             ("squeezenet",),
             devices=[Device(device="v100-sxm2"), Device(device="t4")],
             cross_evaluate=["device"],
-            questions=["smallest device under 5 ms", "fastest scheduler for each device and batch"],
+            questions=[
+                Question(smallest="device", having={"latency_ms": Range(at_most=5)}),
+                Question(best="scheduler", for_each=["device", "batch"]),
+            ],
         ),
         folder / "real",
         workers=1,
@@ -67,9 +71,9 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
             batch_sizes=[1, 8, 32],
             searches=searches(),
             cross_evaluate=["batch", "device"],
-            questions=["largest speedup", "fastest device"],
-            published=[published(), published("It helps.", claim=None)],
-            constraints=["latency_ms <= 5"],
+            questions=[Question(metric="speedup"), Question(best="device")],
+            published=[published(), published("It helps.", is_claimed=False)],
+            constraints=[Question(at_most=5)],
         ),
         failed=3,
         active_warps=900.0,

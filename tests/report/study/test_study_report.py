@@ -23,7 +23,8 @@ from iossim.report.study.page_data import page_data, row_columns
 from iossim.report.study.plots import figures
 from iossim.report.study.report import report
 from iossim.report.study.terminal import print_figure
-from iossim.study.scenario import Device, Model
+from iossim.study.axis_values import Device, Model
+from iossim.study.question import Question
 from iossim.study.study_run import StudyRun
 from iossim.study.sweep import run_study
 
@@ -74,8 +75,8 @@ class _Outline(HTMLParser):
 
 
 def test_the_page_is_whole_and_says_the_answer_first(tmp_path: Path) -> None:
-    claims = [published(), published("It helps.", claim=None)]
-    scenario = made_scenario(questions=["largest speedup"], published=claims, batch_sizes=[1, 8, 32])
+    claims = [published(), published("It helps.", is_claimed=False)]
+    scenario = made_scenario(questions=[Question(metric="speedup")], published=claims, batch_sizes=[1, 8, 32])
     run = made_run(tmp_path, scenario, failed=2)
     text = report(run)
     outline = _Outline(text)
@@ -91,7 +92,7 @@ def test_the_page_is_whole_and_says_the_answer_first(tmp_path: Path) -> None:
     assert positions == sorted(positions)
     for said in (
         "What would be, if &lt;this&gt; &amp; that?",
-        "The answer to largest speedup.",
+        "The answer to: What is the highest speed-up?",
         "It is 1.5 times as fast.",
         "a thesis, figure 1",
         "✓ holds",
@@ -118,7 +119,7 @@ def test_what_is_within_the_noise_is_no_fact(tmp_path: Path) -> None:
 
 
 def test_an_answer_of_several_cases_is_a_table(tmp_path: Path) -> None:
-    run = made_run(tmp_path, made_scenario(questions=["fastest scheduler"]))
+    run = made_run(tmp_path, made_scenario(questions=[Question(best="scheduler")]))
     cases = [{"model": "one", "latency": "1 ms"}, {"model": "<two>", "a tie with": "greedy"}]
     (answer,) = run.results.answers
     several = [answer.model_copy(update={"cases": cases})]
@@ -169,7 +170,10 @@ def _cell(column: dict[str, Any], place: int) -> Any:
 def test_text_of_a_scenario_cannot_end_the_script(tmp_path: Path) -> None:
     evil = "</script><script>alert(1)</script>"
     run = made_run(
-        tmp_path, made_scenario(title=evil, description=evil, questions=[evil]), status="failed", reason=evil
+        tmp_path,
+        made_scenario(title=evil, description=evil, questions=[Question(metric="speedup", of=evil)]),
+        status="failed",
+        reason=evil,
     )
     text = report(run)
     assert "alert(1)</script>" not in text

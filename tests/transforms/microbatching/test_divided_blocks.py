@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from brute_force import ScrambledTable, cheapest
 from command_line import printed, printed_json, refused
+from divided import divided
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from random_networks import random_inputs, random_network, unscheduled
@@ -33,10 +34,10 @@ from iossim.schedule.strategy import Strategy
 from iossim.search.ios import solve
 from iossim.search.lattice import build_lattice
 from iossim.search.options import SearchOptions, StageSpace
-from iossim.tasks.saved_schedule import network_of
 from iossim.transforms.microbatching.divided_blocks import divide_blocks, divided_units, part_name
 from iossim.transforms.microbatching.divisible import divisible
 from iossim.transforms.microbatching.scheduled_first import scheduled_first
+from iossim.transforms.replay import network_of
 
 
 @settings(max_examples=25, deadline=None)
@@ -147,7 +148,7 @@ def test_what_combines_images_is_not_divided() -> None:
     assert not divisible(network, network.blocks[0], 3)
     with pytest.raises(GraphError, match="cannot be divided into 2 parts"):
         divide_blocks(network, {"mixes": 2})
-    found = api.divide_batch(network, "v100-sxm2", micro_batch=2)
+    found = divided(network, "v100-sxm2", 2)
     assert found.units == {"conv": 2, "last": 2}
     inputs = random_inputs(network)
     np.testing.assert_array_equal(unscheduled(found.network, inputs)["last"], unscheduled(network, inputs)["last"])
@@ -175,7 +176,7 @@ def test_auto_divides_wide_blocks_in_whole_stages_no_worse_than_the_undivided_sc
     network = iossim.load("nasnet_a", batch=8, block=4)
     options = api.search_options(workspace_limit=limit)
     before = api.optimize(network, "v100-sxm2", options=options)
-    found = api.divide_batch(network, "v100-sxm2", options=options)
+    found = divided(network, "v100-sxm2", options=options)
     assert set(found.wide) == set(found.parts) == {network.blocks[0].name}
     assert f"in whole stages of the undivided schedule: {network.blocks[0].name}" in found.sentence()
     prices = api.cost_model("simulator", "v100-sxm2")
@@ -233,4 +234,4 @@ def test_a_network_without_a_batch_in_common_is_refused() -> None:
     x, y = b.input("x", (2, 3)), b.input("y", (4, 3))
     network = b.network([b.add(Softmax(1), x, name="s"), b.add(Softmax(1), y, name="t")])
     with pytest.raises(OptionError, match="have no batch in common"):
-        api.divide_batch(network, "v100-sxm2", micro_batch=2)
+        divided(network, "v100-sxm2", 2)

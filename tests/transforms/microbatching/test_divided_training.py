@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from divided import divided
 from random_networks import random_inputs
 
 from iossim import api
@@ -107,7 +108,7 @@ def test_under_a_limit_gradients_in_micro_batches_are_faster() -> None:
     network = training_network(b.network([y]))
     options = api.search_options(workspace_limit="64MiB")
     before = api.optimize(network, "p100-sxm2", options=options)
-    found = api.divide_batch(network, "p100-sxm2", options=options)
+    found = divided(network, "p100-sxm2", options=options)
     assert found.after_us is not None
     assert found.after_us < before.latency_us
     assert "only.backward" in found.parts

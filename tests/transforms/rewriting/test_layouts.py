@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import iossim
-from iossim.api import rewrite_model
+from iossim import api
 from iossim.backends.numpy_reference.evaluate import evaluate_graph
 from iossim.backends.numpy_reference.execute import execute
 from iossim.execution.lower import lower_schedule
@@ -55,7 +55,9 @@ def convolution(b: GraphBuilder, x: str, name: str, weight: tuple[int, ...]) -> 
 
 
 def rewritten(network: Network, engine: str = "graph", device: str = A100, budget: str = "200") -> Rewriting:
-    return rewrite_model(network, device, rules="layouts", engine=engine, budget=budget)
+    (made,) = api.task(network, device, rewrite="layouts", engine=engine, rewrite_budget=budget).change().outcomes
+    assert isinstance(made, Rewriting)
+    return made
 
 
 def kinds(network: Network) -> Counter[str]:

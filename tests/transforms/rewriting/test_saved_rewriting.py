@@ -13,11 +13,12 @@ from iossim.base.errors import IossimError, OptionError
 from iossim.cost.random import RandomCostModel
 from iossim.ir.network import Network
 from iossim.models.seeded_network import seeded_network
+from iossim.transforms.replay import split_source
 from iossim.transforms.rewriting.application import ReplayError, Step
 from iossim.transforms.rewriting.backtracking import RewriteBudget, search
 from iossim.transforms.rewriting.graph_costs import SumOfOperators
 from iossim.transforms.rewriting.rule_sets import rule_set
-from iossim.transforms.rewriting.saved_rewriting import OPTION, rewritten_again, split_source, with_rewriting
+from iossim.transforms.rewriting.saved_rewriting import OPTION, rewritten_again, with_rewriting
 
 RULES = (*rule_set("metaflow"), *rule_set("simplify"))
 
@@ -30,9 +31,9 @@ def rewritten() -> tuple[Network, Network]:
 
 def test_a_network_is_rewritten_again_from_its_source() -> None:
     network, made = rewritten()
-    source, text = split_source(made.source)
+    source, texts = split_source(made.source)
     assert source == network.source
-    assert text is not None
+    text = texts[OPTION]
     again = rewritten_again(network, text)
     assert again.graph.to_json() == made.graph.to_json()
     assert (again.units, again.blocks, again.source, again.reading) == (

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 from iossim.base.registry import Group, modules
 from iossim.report.figures.figure import Figure
-from iossim.report.study.plot import Plot
+from iossim.report.study.plot import Plot, figure_command
 from iossim.study.study_run import StudyRun
 
 
@@ -30,8 +31,8 @@ def figures(run: StudyRun, names: list[str] | None = None) -> list[Figure]:
         kinds = [plot for plot in plots().values() if plot.fits(run)]
     else:
         kinds = [plot_named(name) for name in chosen]
-    drawn = (plot.draw(run) for plot in kinds)
-    return [figure for figure in drawn if figure is not None]
+    drawn = [figure for plot in kinds if (figure := plot.draw(run)) is not None]
+    return [replace(figure, command=figure.command or figure_command(run, figure.name)) for figure in drawn]
 
 
 def plot_named(name: str) -> Plot:

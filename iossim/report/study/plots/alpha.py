@@ -1,4 +1,4 @@
-"""Alpha against cost: how much is found if graphs are searched on that cost up to alpha times the best (MetaFlow, figure 10)."""
+"""Alpha against cost: the gain if graphs of up to alpha times the best cost are expanded (MetaFlow, figure 10)."""
 
 from __future__ import annotations
 
@@ -6,20 +6,19 @@ from collections.abc import Sequence
 from typing import Any
 
 from iossim.base.tables import Cell, Column, number_of
-from iossim.report.figures.figure import Figure, LegendEntry, Panel, title_of
+from iossim.report.figures.figure import Figure, LegendEntry, title_of
 from iossim.report.figures.specifications import layer, need_altair, specification
 from iossim.report.scheduler_colours import scheduler_marks
-from iossim.report.study.axes import (
+from iossim.report.study.layout import (
     axis_columns,
     coordinates,
-    panel_title,
+    panels,
     panels_and_choices,
     values_of,
     varying,
 )
-from iossim.report.study.commands import figure_command
 from iossim.report.study.plot import Plot
-from iossim.study.scenario import Rewrite
+from iossim.study.axis_values import Rewrite
 from iossim.study.study_run import Row, StudyRun
 
 _HEIGHT_PIXELS = 250
@@ -45,14 +44,13 @@ def draw(run: StudyRun) -> Figure | None:
     records = [_record(row, rewrites[row.rewrite], as_given[_place(row, axes)], axes) for row in rows]
     models = [str(model) for model in values_of(rows, "model")]
     schedulers = values_of(rows, "scheduler")
-    # What searched most comes first, and is what is shown before anything is chosen.
+    # The scheduler that searched most comes first: it is shown before a reader chooses.
     records.sort(key=lambda record: (-schedulers.index(record["scheduler"]), number_of(record["alpha"])))
     panel, choices = panels_and_choices(rows, ["model", "rewrite"])
     for key, name in (("searched_by", "substitutions searched by"), ("scheduler", "scheduler")):
         if len({record[key] for record in records}) > 1:
             choices = (Column(key, name), *choices)
     spec = _specification(models)
-    places: list[Cell] = values_of(rows, panel) if panel else [None]
     return Figure(
         name=_NAME,
         title="Alpha against cost",
@@ -72,8 +70,7 @@ def draw(run: StudyRun) -> Figure | None:
             Column("of_given_percent", "of the network as given, %", digits=1),
         ),
         records=tuple(records),
-        panels=tuple(Panel(panel_title(panel, place), spec, {panel: place} if panel else {}) for place in places),
-        command=figure_command(run, _NAME),
+        panels=panels(rows, panel, spec),
         choices=choices,
         legend=tuple(LegendEntry(name, colour, shape) for name, (colour, shape) in scheduler_marks(models).items()),
     )
@@ -85,7 +82,7 @@ def _rewrites(run: StudyRun) -> dict[str, Rewrite]:
 
 
 def _place(row: Row, axes: Sequence[str]) -> tuple[Cell, ...]:
-    """What a row has in common with that of the network as given."""
+    """The labels that a row shares with the row of the network as given."""
     return (row.scheduler, *coordinates(row, axes).values())
 
 

@@ -19,7 +19,8 @@ from iossim.report.figures.specifications import (
     specification,
 )
 from iossim.report.figures.theme import PUBLISHED
-from iossim.report.study.axes import (
+from iossim.report.study.bars import WHISKERS
+from iossim.report.study.layout import (
     axis_columns,
     best_of,
     coordinates,
@@ -30,8 +31,6 @@ from iossim.report.study.axes import (
     values_of,
     varying,
 )
-from iossim.report.study.bars import WHISKERS
-from iossim.report.study.commands import figure_command
 from iossim.report.study.plot import Plot
 from iossim.study.study_run import Row, StudyRun
 
@@ -70,8 +69,8 @@ def draw(run: StudyRun) -> Figure | None:
         title="Throughput and latency against batch size",
         finding=_finding(run, axes),
         caption=(
-            "Samples of one batch over its latency, and the latency itself. Whiskers span where nine of ten measurements are "
-            "expected, where the prices are a prediction; markers of one batch size stand side by side so that they can be "
+            "Samples of one batch over its latency, and the latency itself. Whiskers are 90% intervals of measurements, where "
+            "the prices are a prediction; markers of one batch size stand side by side so that they can be "
             "told apart."
         ),
         alt="Lines of throughput and of latency against the batch size, a line a scheduler.",
@@ -88,7 +87,6 @@ def draw(run: StudyRun) -> Figure | None:
         ),
         records=records,
         panels=tuple(panels),
-        command=figure_command(run, _NAME),
         choices=choices,
         legend=(
             *scheduler_legend(schedulers, lines=True),

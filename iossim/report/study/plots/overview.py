@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from iossim.base.tables import Cell, Column, number_of
 from iossim.report.figures.figure import Figure, Panel, title_of
 from iossim.report.figures.heat_map import heat_map
-from iossim.report.study.axes import (
+from iossim.report.study.bars import baseline_of
+from iossim.report.study.layout import (
     axis_columns,
     best_of,
     coordinates,
@@ -16,15 +17,11 @@ from iossim.report.study.axes import (
     values_of,
     varying,
 )
-from iossim.report.study.commands import figure_command
 from iossim.report.study.plot import Plot
-from iossim.report.study.plots.speedup import baseline_of
+from iossim.study.axes import AXES, name_of
 from iossim.study.study_run import StudyRun
 
 _FEW_POINTS = 12
-#: The axis along the top, where it varies: the shortest names first.
-_TOP = ("batch", "dtype", "search", "rewrite", "workspace", "dataflow", "model", "engine", "cost_model", "device")
-
 _NAME = "overview"
 
 
@@ -39,7 +36,8 @@ def draw(run: StudyRun) -> Figure | None:
     axes = varying(rows)
     if len(axes) < 2:
         return None
-    x = next(axis for axis in _TOP if axis in axes)
+    # The axis of the shortest names stands along the top.
+    x = min(axes, key=lambda axis: AXES[axis].column_rank)
     y = max((axis for axis in axes if axis != x), key=lambda axis: len(values_of(rows, axis)))
     choices = tuple(Column(axis, title_of(axis)) for axis in axes if axis not in (x, y))
     records = []
@@ -90,7 +88,6 @@ def draw(run: StudyRun) -> Figure | None:
         ),
         records=tuple(records),
         panels=(Panel("", spec),),
-        command=figure_command(run, _NAME),
         choices=choices,
     )
 
@@ -100,7 +97,7 @@ def _ordered(records: list[dict[str, Cell]], key: str) -> list[Cell]:
 
 
 def _place(record: Mapping[str, Cell], axes: list[str]) -> str:
-    return ", ".join(f"batch {record[axis]}" if axis == "batch" else str(record[axis]) for axis in axes)
+    return ", ".join(name_of(axis, record[axis]) for axis in axes)
 
 
 PLOTS = (Plot(_NAME, 5, fits, draw),)

@@ -9,10 +9,9 @@ from typing import Any
 from iossim.base.tables import Cell, Column, number_of
 from iossim.report.figures.figure import Figure, LegendEntry, Panel
 from iossim.report.figures.specifications import dodged, layer, log_ticks, names_axis, need_altair, specification
-from iossim.report.study.axes import coordinates, panel_title, panels_and_choices, values_of, varying
-from iossim.report.study.commands import figure_command
+from iossim.report.study.layout import coordinates, panel_title, panels_and_choices, values_of, varying
 from iossim.report.study.plot import Plot
-from iossim.study.scenario import Search
+from iossim.study.axis_values import Search
 from iossim.study.study_run import Row, StudyRun
 
 _HEIGHT_PIXELS = 240
@@ -42,7 +41,7 @@ def draw(run: StudyRun) -> Figure | None:
     schedulers = values_of(rows, "scheduler")
     if len(schedulers) > 1:
         choices = (Column("scheduler"), *choices)
-        # What searched most comes first, and is what is shown before anything is chosen.
+        # The scheduler that searched most comes first: it is shown before a reader chooses.
         records = tuple(sorted(records, key=lambda record: -schedulers.index(record["scheduler"])))
     limits = {name: _limits(records, name) for name in ("r", "s")}
     for record in records:
@@ -67,8 +66,8 @@ def draw(run: StudyRun) -> Figure | None:
         finding=_finding(records, axes),
         caption=(
             "r is the most units of a group, s the most groups of a stage; “none” is no limit. Search times are of the machine "
-            "that ran the study, one run each, and include pricing. Whiskers span where nine of ten measurements of the "
-            "latency are expected; they move together, since the schedules share their operators. Axes of latencies do not begin "
+            "that ran the study, one run each, and include pricing. Whiskers are 90% intervals of measured "
+            "latencies; they move together, since the schedules share their operators. Axes of latencies do not begin "
             "at zero."
         ),
         alt="Latency and search time against the limits r and s, and one against the other.",
@@ -86,7 +85,6 @@ def draw(run: StudyRun) -> Figure | None:
         ),
         records=records,
         panels=tuple(panels),
-        command=figure_command(run, _NAME),
         choices=choices,
         panel_pixels=300,
         legend=tuple(LegendEntry(f"r = {limit}", colours[limit], shapes[limit]) for limit in limits["r"]),
@@ -130,7 +128,7 @@ def _encodings(colours: Mapping[str, str], shapes: Mapping[str, str]) -> tuple[A
 
 @dataclass(frozen=True, slots=True)
 class _Scale:
-    """A column on an axis: logarithmic if it has ticks for that, from zero on if not, or where the numbers are if ``near``."""
+    """A column on an axis: logarithmic if it has ticks for that; if not, from zero on, or near the numbers."""
 
     key: str
     title: str

@@ -1,4 +1,4 @@
-"""The roofline of the ops: what each unit attains alone, under what arithmetic and memory allow (Williams et al. 2009)."""
+"""The roofline of the ops: the rate of each unit alone under the limits of the device (Williams et al. 2009)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from iossim.report.figures.figure import Figure, LegendEntry, Panel
 from iossim.report.figures.specifications import layer, log_ticks, need_altair, specification
 from iossim.report.kind_colours import kind_colours
 from iossim.report.study.chosen_points import ChosenPoint, chosen_points
-from iossim.report.study.commands import figure_command
 from iossim.report.study.plot import Plot
 from iossim.study.study_run import StudyRun
 
@@ -64,7 +63,6 @@ def draw(run: StudyRun) -> Figure | None:
         records=records,
         printed=tuple(sorted(units, key=lambda unit: -number_of(unit["share_percent"]))),
         panels=(Panel("", _specification(colours, records)),),
-        command=figure_command(run, _NAME),
         choices=(Column("point"),) if len(chosen) > 1 else (),
         legend=tuple(LegendEntry(kind, colour, "circle") for kind, colour in colours.items()),
     )

@@ -1,4 +1,4 @@
-"""Which rules made each network what it is, and how often: rules against networks, as TASO shows them (Jia et al., 2019)."""
+"""The rules that rewrote each network, and how often, as TASO shows them (Jia et al., 2019)."""
 
 from __future__ import annotations
 
@@ -6,18 +6,17 @@ from collections import Counter
 from collections.abc import Sequence
 
 from iossim.base.tables import Cell, Column
-from iossim.report.figures.figure import Figure, Panel, title_of
+from iossim.report.figures.figure import Figure, title_of
 from iossim.report.figures.heat_map import heat_map
-from iossim.report.study.axes import (
+from iossim.report.study.layout import (
     axis_columns,
     coordinates,
-    panel_title,
+    panels,
     panels_and_choices,
     points,
     values_of,
     varying,
 )
-from iossim.report.study.commands import figure_command
 from iossim.report.study.plot import Plot
 from iossim.study.study_run import Row, StudyRun
 
@@ -34,7 +33,7 @@ def fits(run: StudyRun) -> bool:
 def draw(run: StudyRun) -> Figure | None:
     given = [rows[0] for rows in points(run).values() if rows[0].status == "ok"]
     used = sum((Counter(row.rules) for row in given), Counter[str]())
-    # What no rule changed, as the points whose networks are as given, has nothing to show beside what others changed.
+    # Points whose networks no rule changed have nothing to show beside the others.
     kept = {row.rewrite for row in given if row.rules}
     rows = [row for row in given if row.rewrite in kept]
     if not rows:
@@ -54,7 +53,6 @@ def draw(run: StudyRun) -> Figure | None:
         "model", "rule", "times", "text", titles=titles, x_values=values_of(rows, "model"), y_values=names, most=_MOST,
         tooltips=("times",),
     )  # fmt: skip
-    places: list[Cell] = values_of(rows, panel) if panel else [None]
     return Figure(
         name=_NAME,
         title="Rules that were used, by network",
@@ -73,8 +71,7 @@ def draw(run: StudyRun) -> Figure | None:
         ),
         records=records,
         printed=tuple(record for record in records if record["times"]),
-        panels=tuple(Panel(panel_title(panel, place), spec, {panel: place} if panel else {}) for place in places),
-        command=figure_command(run, _NAME),
+        panels=panels(rows, panel, spec),
         choices=choices,
     )
 

@@ -6,26 +6,26 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from iossim.base.tables import Cell, Column, number_of
-from iossim.report.figures.figure import Figure, Panel, title_of
+from iossim.report.figures.figure import Figure, title_of
 from iossim.report.figures.heat_map import heat_map
-from iossim.report.study.axes import (
+from iossim.report.study.bars import three_digits
+from iossim.report.study.layout import (
     axis_columns,
     coordinates,
     panel_title,
+    panels,
     panels_and_choices,
     points,
-    value_of,
     values_of,
     varying,
 )
-from iossim.report.study.bars import three_digits
-from iossim.report.study.commands import figure_command
 from iossim.report.study.plot import Plot
+from iossim.study.row_comparison import axis_value
 from iossim.study.study_run import CrossPrice, Row, StudyRun
 
 #: The darkest colour stands for this or more: a few percent must not look large.
 _LEAST_SCALE_PERCENT = 20.0
-#: What rounding may make of two equal latencies.
+#: Two equal latencies may differ by this much through rounding.
 _FASTEST_PERCENT = 1e-4
 
 
@@ -62,7 +62,6 @@ def _draw(run: StudyRun, axis: Literal["device", "batch"], name: str) -> Figure 
         most=max(_LEAST_SCALE_PERCENT, *(number_of(record["slower_percent"]) for record in records)),
         tooltips=("latency", "slower"), outlined="own",
     )  # fmt: skip
-    places: list[Cell] = values_of(crossed, panel) if panel else [None]
     several = len({record["scheduler"] for record in records}) > 1
     return Figure(
         name=name,
@@ -71,7 +70,7 @@ def _draw(run: StudyRun, axis: Literal["device", "batch"], name: str) -> Figure 
         caption=(
             "The schedule that was made for the row's setting, run at the column's: its latency in ms, and as colour how much "
             "slower it is than the fastest schedule of that column, in percent. Framed and bold are schedules run where they were "
-            "made for; ≈ marks ties with that one: the difference is inside the noise."
+            "made for; ≈ marks ties with that one: the difference is within the noise."
         ),
         alt=f"Matrix of latencies: schedules by the {title_of(axis)} that they were made for, against the one they run at.",
         columns=(
@@ -84,8 +83,7 @@ def _draw(run: StudyRun, axis: Literal["device", "batch"], name: str) -> Figure 
             Column("note"),
         ),
         records=records,
-        panels=tuple(Panel(panel_title(panel, place), spec, {panel: place} if panel else {}) for place in places),
-        command=figure_command(run, name),
+        panels=panels(crossed, panel, spec),
         choices=(*((Column("scheduler"),) if several else ()), *choices),
     )
 
@@ -107,7 +105,7 @@ def _with_own(run: StudyRun, axis: Literal["device", "batch"]) -> list[CrossPric
         if (row.point, row.scheduler) in concerned
     ]
     found = {(price.scheduler, price.made_for, price.run_at): price for price in (*own, *prices)}
-    # As the points come, so that rows and columns of the matrix do.
+    # The order is that of the points, so that rows and columns of the matrix have it.
     return sorted(found.values(), key=lambda price: (price.run_at, price.made_for))
 
 
@@ -136,8 +134,8 @@ def _record(
     return {
         **coordinates(made_for, others),
         "scheduler": price.scheduler,
-        "made_for": str(value_of(made_for, price.axis)),
-        "run_at": str(value_of(run_at, price.axis)),
+        "made_for": str(axis_value(made_for, price.axis)),
+        "run_at": str(axis_value(run_at, price.axis)),
         "latency_ms": latency_ms,
         "slower_percent": slower,
         "text": f"{written} ≈" if tie else written,
@@ -149,7 +147,7 @@ def _record(
 
 
 def _finding(records: Sequence[Mapping[str, Cell]], others: Sequence[str]) -> str:
-    """Of how many settings the own schedule is the best, and what the worst mismatch costs."""
+    """The number of settings whose own schedule is the best there, and the cost of the worst mismatch."""
     scheduler = records[0]["scheduler"]
     priced = [r for r in records if r["scheduler"] == scheduler and r["slower_percent"] is not None]
     own = [record for record in priced if record["own"]]

@@ -3,22 +3,43 @@
 A square of T by T reals transforms to T (T/2 + 1) complex numbers; each frequency is one complex matrix product. The output
 of a tile is 32 less the kernel's overhang. Pays for kernels of 5 and more with many channels.
 
-Whole images are transformed in a square that is a power of two, up to 256. Its workspace has everything twice, so that here
-frequencies are also transposed, before and after the product; what that costs is no measurement, as no data set has it.
+One kernel transforms images and filters alike, as recordings of cuDNN on five GPUs show (``fft2d_r2c_32x32``), and the product is
+that of complex numbers (``maxwell_gcgemm_64x64``: 256 threads a block; ``32x32``: 64 threads; since Volta ``64x32`` besides).
+
+Whole images are transformed in a square that is a power of two, up to 256. Recordings have squares of 16 and 32, with a kernel that
+turns the filter round before. The workspace holds everything twice, so that here the frequencies of larger squares are also
+transposed, before and after the product; what that costs is no measurement, as no data set has it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from iossim.hardware.lowering.convolution_shape import FP32_STORED, ConvolutionShape
 from iossim.hardware.lowering.gpu.convolution import workspace
 from iossim.hardware.lowering.gpu.convolution.transformed import Domain, convolved, filter_gradient
-from iossim.hardware.lowering.gpu.matrix_product import TILE_64X64, Tile, stream_kernel
+from iossim.hardware.lowering.gpu.matrix_product import (
+    SINCE_VOLTA,
+    TILE_32X32,
+    TILE_64X32,
+    TILE_64X64,
+    Tile,
+    stream_kernel,
+)
 from iossim.hardware.lowering.kernel import Candidate, Kernel, WorkClass
 
 _LARGEST_KERNEL = 16
 _LARGEST_IMAGE = 256
+
+#: The square up to which recordings show no transposition.
+_LARGEST_IN_ONE_KERNEL = 32
+#: Blocks of the complex products as recorded, and where kernels for them are. Their registers are not recorded: those of real products.
+_TILES = {
+    "": (replace(TILE_64X64, threads=256), None),
+    "_64x32": (TILE_64X32, SINCE_VOLTA),
+    "_32x32": (replace(TILE_32X32, threads=64), None),
+}
 
 _Direction = Callable[[ConvolutionShape, Domain, Tile], tuple[Kernel, ...]]
 
@@ -51,40 +72,49 @@ def _applies(shape: ConvolutionShape) -> bool:
 def _tiled(shape: ConvolutionShape, direction: _Direction) -> Iterator[Candidate]:
     if _applies(shape) and max(shape.kernel) <= _LARGEST_KERNEL:
         domain = _domain("fft", workspace.TILE_EDGE, workspace.fft_tiles(shape))
-        before, of_filter, gemm, after = direction(shape, domain, TILE_64X64)
-        yield Candidate("fft_tiled", (before, of_filter, gemm, after), workspace.fft_tiling_bytes(shape))
+        for suffix, (tile, architectures) in _TILES.items():
+            kernels = direction(shape, domain, tile)
+            yield Candidate(
+                f"fft_tiled{suffix}", kernels, workspace.fft_tiling_bytes(shape), architectures=architectures
+            )
 
 
 def _whole(shape: ConvolutionShape, direction: _Direction) -> Iterator[Candidate]:
     if not _applies(shape) or workspace.fft_edge(shape) > _LARGEST_IMAGE:
         return
-    first, second, gemm, last = direction(
-        shape, _domain("fft_whole", workspace.fft_edge(shape), shape.batch), TILE_64X64
-    )
-    kernels = (
-        first,
-        second,
-        _transposed("fft_transpose_operands", first.bytes_written + second.bytes_written),
-        gemm,
-        _transposed("fft_transpose_result", gemm.bytes_written),
-        last,
-    )
-    of_filter = direction is filter_gradient
-    yield Candidate("fft_whole", kernels, workspace.fft_bytes(shape, of_filter=of_filter))
+    edge, of_filter = workspace.fft_edge(shape), direction is filter_gradient
+    for suffix, (tile, architectures) in _TILES.items():
+        first, second, gemm, last = direction(shape, _domain("fft_whole", edge, shape.batch), tile)
+        if edge <= _LARGEST_IN_ONE_KERNEL:
+            turned = [] if of_filter else [_moved("fft_flip_filter", shape.weight_bytes, shape.element_bytes)]
+            kernels = (*turned, first, second, gemm, last)
+        else:
+            operands = _moved("fft_transpose_operands", first.bytes_written + second.bytes_written)
+            result = _moved("fft_transpose_result", gemm.bytes_written)
+            kernels = (first, second, operands, gemm, result, last)
+        size = workspace.fft_bytes(shape, of_filter=of_filter)
+        yield Candidate(f"fft_whole{suffix}", kernels, size, architectures=architectures)
 
 
 def _domain(name: str, edge: int, tiles: int) -> Domain:
     # Real operations for each complex number: 2.5 log2(edge squared) (Cooley and Tukey's count for reals).
     flops = 5 * (edge.bit_length() - 1)
     return Domain(
-        name, workspace.frequencies(edge), tiles, workspace.COMPLEX_BYTES, flops, 8, filters_are_weights=False
+        name,
+        workspace.frequencies(edge),
+        tiles,
+        workspace.COMPLEX_BYTES,
+        flops,
+        8,
+        filters_are_weights=False,
+        filter_class=WorkClass.TRANSFORM,
     )
 
 
-def _transposed(name: str, moved_bytes: int) -> Kernel:
+def _moved(name: str, moved_bytes: int, element_bytes: int = workspace.COMPLEX_BYTES) -> Kernel:
     return stream_kernel(
         name,
-        moved_bytes // workspace.COMPLEX_BYTES,
+        moved_bytes // element_bytes,
         0,
         activation_bytes=moved_bytes,
         bytes_written=moved_bytes,

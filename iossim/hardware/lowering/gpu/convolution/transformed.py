@@ -28,6 +28,8 @@ class Domain:
     flops_per_step: int
     #: Whether transformed filters pass through L2 as weights do, or stay there.
     filters_are_weights: bool
+    #: The kind of kernel that transforms filters, to the domain and back.
+    filter_class: WorkClass = WorkClass.FILTER_TRANSFORM
 
 
 def convolved(shape: ConvolutionShape, domain: Domain, tile: Tile) -> tuple[Kernel, ...]:
@@ -86,7 +88,7 @@ def filter_gradient(shape: ConvolutionShape, domain: Domain, tile: Tile) -> tupl
             domain.flops_per_value * filters + shape.epilogue_flops,
             activation_bytes=filters * domain.value_bytes,
             bytes_written=shape.weight_bytes,
-            work_class=WorkClass.FILTER_TRANSFORM,
+            work_class=domain.filter_class,
         ),
     )
 
@@ -122,5 +124,5 @@ def _filter_to(shape: ConvolutionShape, domain: Domain, values: int) -> Kernel:
         activation_bytes=0,
         weight_bytes=shape.weight_bytes,
         bytes_written=values * domain.value_bytes,
-        work_class=WorkClass.FILTER_TRANSFORM,
+        work_class=domain.filter_class,
     )

@@ -17,9 +17,12 @@ def move(step: Step) -> list[Candidate]:
     return [_gathering(step, 0)]
 
 
-@FAMILIES.lowers("gather", "gather_elements", "gather_nd")
+@FAMILIES.lowers("gather", "gather_elements", "gather_nd", "gather_backward")
 def pick(step: Step) -> list[Candidate]:
-    """One kernel that reads the indices, and of the data what they pick."""
+    """One kernel that reads the indices, and of the data what they pick.
+
+    A gradient of data is priced like that, too: it is written whole. No measurement is behind that.
+    """
     return [_gathering(step, step.operands[1].type.bytes)]
 
 

@@ -1,0 +1,99 @@
+"""The sections of ``gpu_report.py`` that run networks as PyTorch does: eager, as a CUDA graph, and compiled.
+
+They are in processes of their own: PyTorch brings a cuDNN that need not be the backend's. What Inductor and Triton
+have compiled is kept in the folder of results, so that a section that ran out of time goes on where it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from gpu_report_job import Job, load_network, probe_torch
+from gpu_report_runs import keep_run, kept_reference, timing_of_networks
+
+if TYPE_CHECKING:
+    from iossim.ir.network import Network
+    from iossim.ir.op import Array
+
+PLAIN = ("torch-eager", "torch-cuda-graph")
+COMPILED = ("torch-compile", "torch-compile-cuda-graph")
+#: Compiled apart from the others: it takes longest, and none of them waits for it.
+AUTOTUNED = ("torch-max-autotune",)
+
+
+def section_baselines(job: Job) -> None:
+    """PyTorch's eager mode and CUDA graph of every network, and the outputs that its schedules are held to."""
+    from iossim.backends.torch_cuda.backend import missing
+    from iossim.backends.torch_cuda.baselines import outputs
+    from iossim.execution.made_inputs import made_arrays
+
+    if "not installed" in (reason := missing()):
+        job.skip("baselines of PyTorch", reason)
+        return
+    import torch
+
+    if not job.dry:
+        job.probes.append(probe_torch)
+    with job.told("facts of PyTorch"):
+        job.record("torch", **_facts(torch))
+
+    def torch_outputs(network: Network, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
+        return outputs(network, inputs, "cpu")
+
+    for model in job.models:
+        if job.left_s <= 0:
+            job.leave(f"baselines of {model}")
+            continue
+        network = load_network(job, model)
+        with job.told(f"reference outputs of {model}"):
+            kept_reference(job, torch_outputs)(network, made_arrays(network.graph.inputs, network.graph.types))
+        measure_together(job, model, network, PLAIN)
+
+
+def section_compile(job: Job, model: str) -> None:
+    """PyTorch's compiled baselines, which take longest to prepare; a dry run leaves them out."""
+    from iossim.backends.torch_cuda.backend import missing
+
+    if job.dry:
+        job.skip(f"compiled baselines of {model}", "compiling for a CPU takes a minute")
+    elif "not installed" in (reason := missing()):
+        job.skip(f"compiled baselines of {model}", reason)
+    else:
+        job.probes.append(probe_torch)
+        network = load_network(job, model)
+        for names in (COMPILED, AUTOTUNED):
+            if job.left_s <= 0:
+                job.leave(f"{' and '.join(names)} of {model}")
+                continue
+            measure_together(job, model, network, names)
+
+
+def measure_together(job: Job, model: str, network: Network, names: Sequence[str]) -> None:
+    """Baselines in one call, so that what they share is compiled once, and their rounds alternate."""
+    from iossim.backends.torch_cuda.backend import create
+    from iossim.backends.torch_cuda.baselines import baseline_names, measure_baselines
+    from iossim.execution.engine import Engine
+
+    place = "cpu" if job.dry else "cuda"
+    here = [name for name in names if name in baseline_names(place)]
+    with job.told(f"{' and '.join(here)} of {model}"):
+        taken = measure_baselines(network, here, timing_of_networks(job), place)
+        context = create(network.precision, Engine.PAPER, {"device": place}).context
+        for name, samples in taken.items():
+            keep_run(job, context, model, network, name, samples, None)
+
+
+def _facts(torch: Any) -> dict[str, Any]:
+    cuda = bool(torch.cuda.is_available())
+    facts: dict[str, Any] = {"torch": torch.__version__, "cuda": torch.version.cuda, "usable": cuda}
+    if cuda:
+        seen = torch.cuda.get_device_properties(0)
+        facts |= {
+            "cudnn": torch.backends.cudnn.version(),
+            "name": seen.name,
+            "multiprocessors": seen.multi_processor_count,
+            "memory_bytes": seen.total_memory,
+            "l2_bytes": getattr(seen, "L2_cache_size", None),
+        }
+    return facts

@@ -1,0 +1,52 @@
+"""The results of ``gpu_report.py`` as JSON lines: each record is on disk before the next thing is measured."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+#: The file in the folder of results, and the records in it after which tests count anew.
+REPORT, TESTS_ANEW = "report.jsonl", "tests anew"
+#: What a test's record says while it runs: a test whose newest record says so has never ended.
+BEGUN = "begun"
+
+
+def append(path: Path, record: Mapping[str, Any]) -> None:
+    """Add a record to JSON lines, whole and on disk before this returns."""
+    with path.open("a", encoding="utf-8") as stream:
+        stream.write(json.dumps(record, separators=(",", ":"), allow_nan=False) + "\n")
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def read_records(path: Path) -> list[dict[str, Any]]:
+    """The records of JSON lines; a last one that was cut short is left out."""
+    if not path.is_file():
+        return []
+    records = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            records.append(json.loads(line))
+        except ValueError:
+            continue
+    return records
+
+
+def sections_done(out: Path) -> set[str]:
+    """The sections that came to their end in an earlier run."""
+    last = {row["section"]: row["outcome"] for row in read_records(out / REPORT) if row["record"] == "section"}
+    return {section for section, outcome in last.items() if outcome == "done"}
+
+
+def newest_tests(records: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """The newest record of each test, over all commands since tests were last begun anew."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for row in records:
+        if row["record"] == TESTS_ANEW:
+            found = {}
+        elif row["record"] == "test":
+            found[row["test"]] = row
+    return found

@@ -1,0 +1,106 @@
+"""The section of ``gpu_report.py`` that runs the GPU tests of the checkout.
+
+What has passed in an earlier command is not run again: a section whose time was over goes on where it was.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from gpu_report_job import Job
+from gpu_report_package import ROOT, TESTS_NEED, missing_distributions
+from gpu_report_records import BEGUN, REPORT, newest_tests, read_records
+
+#: Where GPU tests are. Each folder is run by a process of its own: PyTorch brings a cuDNN that need not be the
+#: other's.
+GPU_TESTS = ("tests/backends/cupy_cudnn", "tests/backends/torch_cuda")
+#: pytest's exit codes where tests ran, where it stopped before the last, and where none was chosen.
+PYTEST_RAN, PYTEST_STOPPED, PYTEST_NONE = (0, 1), 2, 5
+
+
+def section_tests(job: Job) -> None:
+    """The GPU tests of the backends, a record each; a dry run only collects them."""
+    if absent := missing_distributions(TESTS_NEED, os.environ.get("PYTHONPATH", "").split(os.pathsep)):
+        raise RuntimeError(
+            f"GPU tests need {', '.join(map(str, absent))}, not installed here; carry them in --wheels"
+        )
+    collected = 0
+    report, fresh = job.out / REPORT, set[str]()
+    for number, tests in enumerate(GPU_TESTS):
+        if job.left_s <= 0:
+            job.leave(tests)
+            continue
+        begin = len(read_records(report))
+        code, said = _pytest(job, tests, job.left_s / (len(GPU_TESTS) - number))
+        results = newest_tests(read_records(report)[begin:])
+        fresh |= set(results)
+        # A dry run records what skips while it is collected, and no more.
+        counted = re.search(r"(\d+)(?:/\d+)? tests? collected", said) if job.dry else None
+        found = int(counted.group(1)) if counted else 0
+        collected += found
+        unended = [test for test, row in results.items() if row["outcome"] == BEGUN]
+        if code in (None, PYTEST_STOPPED):
+            job.leave(f"some of {tests}{f', first {unended[0]}' if unended else ''}")
+        elif code not in PYTEST_RAN and code != PYTEST_NONE:
+            during = f" during {unended[0]}" if unended else ""
+            job.fail(tests, f"pytest ended with exit code {code}{during}: {' '.join(said.split())[-200:]}")
+        elif not found and {row["outcome"] for row in results.values()} == {"skipped"}:
+            job.skip(tests, next(iter(results.values())).get("said", ""))
+    # A file that could not be collected has no test: what an earlier command said of it is no result of this one.
+    known = {test: row for test, row in newest_tests(read_records(report)).items() if "::" in test or test in fresh}
+    job.failures += [
+        f"{test}: {row.get('said', '')}" for test, row in known.items() if row["outcome"] in ("failed", "error")
+    ]
+    counts = Counter(str(row["outcome"]) for row in known.values())
+    job.record("tests", **({"collected": collected} if job.dry else {}), **counts)
+    if not job.remark and not (collected if job.dry else counts.total() - counts["skipped"]):
+        job.fail("GPU tests", "none ran")
+
+
+def _pytest(job: Job, tests: str, seconds: float) -> tuple[int | None, str]:
+    """Run the GPU tests of a folder; its exit code, None where its time was over, and what it printed."""
+    command = [sys.executable, "-m", "pytest", str(ROOT / tests), "-m", "gpu", "-q", "-p", "no:cacheprovider"]
+    command += ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT), "--continue-on-collection-errors"]
+    command += ["-p", "gpu_report_pytest", "--report-file", str(job.out / REPORT)]
+    if job.dry:
+        command += ["--collect-only"]
+    with tempfile.TemporaryDirectory() as folder:
+        # Not in the checkout: its own folder iossim would hide the whole package.
+        return run_for(command, seconds, Path(folder), _with_plugin(os.environ))
+
+
+def run_for(
+    command: Sequence[str], seconds: float, folder: Path, environment: Mapping[str, str]
+) -> tuple[int | None, str]:
+    """Run a command in a folder; its exit code, None where its time was over, and what it printed, printed again."""
+    try:
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            env=dict(environment),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=seconds,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as late:
+        said = late.stdout.decode(errors="replace") if isinstance(late.stdout, bytes) else late.stdout or ""
+        print(said[-8000:])
+        return None, said
+    print(done.stdout[-8000:])
+    return done.returncode, done.stdout
+
+
+def _with_plugin(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment in which pytest finds the plugin beside this file."""
+    places = [environment.get("PYTHONPATH", ""), str(Path(__file__).resolve().parent)]
+    return {**environment, "PYTHONPATH": os.pathsep.join(filter(None, places))}

@@ -1,0 +1,209 @@
+"""How quoted figures are worded: tables and sentences of Markdown, each from the kept results alone."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+from evidence.quoted.sections import BOARDS, DIRECT, KINDS, SEARCHED
+from iossim.search.scheduler import scheduler_names
+
+Results = Mapping[str, Any]
+#: Width that sentences are wrapped to.
+_WIDTH = 118
+
+
+def example(results: Results) -> str:
+    return "\n".join(f"    {line}".rstrip() for line in results["first-example"])
+
+
+def accuracy_table(results: Results) -> str:
+    found = results["operators"]
+    rows = [
+        [
+            chip,
+            *map(_tenths, errors.values()),
+            _tenths(found["short_convolutions"][chip]),
+            _tenths(found["roofline"][chip]),
+        ]
+        for chip, errors in found["errors"].items()
+    ]
+    return _table(["", *KINDS, "conv under 0.2 ms", "conv, roofline"], rows)
+
+
+def accuracy(results: Results) -> str:
+    found = results["operators"]
+    v100_conv, v100_gemm, t4_conv, t4_gemm = (found["direct"][name] for name in DIRECT)
+    (least_tau, most_tau), (least, most) = found["rank_correlation"], found["inside_intervals"]
+    return _sentences(
+        "Called directly, without a framework (few rows: 17 and 34 held out): V100 convolutions "
+        f"{v100_conv:.1f}, matrix products {v100_gemm:.1f}; T4 {t4_conv:.1f} and {t4_gemm:.1f}.",
+        f"Rank correlation with measured convolutions {least_tau:.2f} to {most_tau:.2f}.",
+        "Nine of ten measurements should lie in the interval of their prediction; "
+        f"{least:.0f} to {most:.0f}% of the held-out ones do, but only {found['inside_intervals_conv2d_t4']:.0f}% of T4's "
+        "direct convolutions.",
+        f"{found['hidden_rows']:.0f}% of all rows are hidden behind the host's floor, and left out.",
+    )
+
+
+def network_table(results: Results) -> str:
+    rows = [[title, *map(_latency, found.values())] for title, found in results["networks"]["latencies_us"].items()]
+    return _table(["", *scheduler_names()], rows)
+
+
+def _latency(found: Mapping[str, Any]) -> str:
+    """Simulated milliseconds, and the errors in % against the published figure where there is one."""
+    simulated_us = found["simulated"]
+    errors = [
+        f"{100 * (us / found['published'] - 1):+.1f}"
+        for us in (simulated_us, found["left_out"])
+        if us is not None and found["published"] is not None
+    ]
+    ms = f"{simulated_us / 1e3:.3f}" if simulated_us < 1e4 else f"{simulated_us / 1e3:.2f}"
+    return f"{ms} ({', '.join(errors)})" if errors else ms
+
+
+def network_errors(results: Results) -> str:
+    found = results["networks"]["judged"]
+    fitted, unseen, left_out = found["in_sample"], found["unseen"], found["left_out"]
+    stages = found["sample_stages"]
+    pairs = [each for each in stages if "," in each["stage"]]
+    units = [each for each in stages if each not in pairs and each["stage"] != "concat"]
+    (concat,) = (each for each in stages if each["stage"] == "concat")
+    ranked = unseen["orders_right"] == left_out["orders_right"] == found["orders"]
+    (warps,) = found["active_warps"]
+    by_scheduler = ", ".join(
+        f"{name} {100 * error:.1f}"
+        for name, error in unseen["mean_error_by_scheduler"].items()
+        if name != "sequential"
+    )
+    return _sentences(
+        f"The {fitted['figures']} figures that took part are within {100 * abs(fitted['worst_error']):.1f}%, in-sample.",
+        f"Of the {unseen['figures']} that took part in no fit the error is {100 * unseen['mean_error']:.1f}% in the mean "
+        f"and {100 * unseen['worst_error']:+.1f}% at worst (by scheduler {by_scheduler}); with the whole network left out it "
+        f"is, of all {left_out['figures']}, {100 * left_out['mean_error']:.1f}% and {100 * left_out['worst_error']:+.1f}%, and "
+        f"{round(left_out['interval_coverage'] * left_out['figures'])} lie in their intervals.",
+        f"{'All' if ranked else 'Not all'} {found['orders']} pairs of schedulers that differ by more than 3% are ranked "
+        "correctly, also with the network left out.",
+        f"The two stages of the sample network with two groups are within {_worst(pairs)}, its convolutions within "
+        f"{_worst(units)}. Its concat is {100 * abs(concat['error']):.1f}% off in-sample, and "
+        f"{100 * concat['left_out_error']:.1f}% with the network left out: three short copies, {concat['predicted_us']:.0f} "
+        "us, nearly all of it launch overhead, which a fit without this network overestimates.",
+        f"Its active warps rise by {100 * (warps['predicted'] - 1):.0f}% under IOS (published: "
+        f"{100 * (warps['published'] - 1):.0f}%).",
+    )
+
+
+def _worst(stages: Sequence[Mapping[str, Any]]) -> str:
+    """The largest error in-sample, and with the network left out."""
+    own, without = (100 * max(abs(each[key]) for each in stages) for key in ("error", "left_out_error"))
+    return f"{own:.1f}% ({without:.1f}% left out)"
+
+
+def engine_agreement(results: Results) -> str:
+    v100, a100, t4 = (results["engines"][name] for name in ("v100-sxm2", "a100-sxm-40gb", "t4"))
+    worst = [max(each["analytic_optimum_by_events"], each["events_optimum_by_analytic"]) for each in (v100, a100, t4)]
+    others = [f"{each['median_difference']:.1f} and {each['percentile_95_difference']:.1f}" for each in (a100, t4)]
+    return _sentences(
+        f"The analytic prices of all {v100['stages']:,} stages of Inception differ from the event-driven engine's by "
+        f"{v100['median_difference']:.1f}% in the median and {v100['percentile_95_difference']:.1f}% at the 95th percentile on "
+        f"the V100 (A100 {others[0]}, T4 {others[1]}); the best schedule by one is within {max(worst[:2]):.1f}% of the best by "
+        f"the other, on the T4 within {worst[2]:.1f}%."
+    )
+
+
+def transfer_table(results: Results) -> str:
+    rows = [
+        [chip, *(f"{each['zero_shot']:.1f} / {each['refined']:.1f}" for each in errors.values())]
+        for chip, errors in results["transfer"]["errors"].items()
+    ]
+    return _table(["", *KINDS], rows)
+
+
+def transfer_means(results: Results) -> str:
+    errors = results["transfer"]["errors"]
+    means = {kind: fmean(errors[chip][kind]["zero_shot"] for chip in BOARDS) for kind in KINDS}
+    return _sentences(
+        "Fits are done anew: how a processor rounds moves them by up to a point.",
+        f"On average {', '.join(f'{kind} {mean:.1f}' for kind, mean in means.items())} from datasheet facts alone.",
+    )
+
+
+def measured_search_table(results: Results) -> str:
+    rows = []
+    for model, title in SEARCHED.items():
+        low, high = (results["measured-search"]["networks"][model][error] for error in ("0.1", "0.2"))
+        cells = [cell for each in (low, high) for cell in (f"{each['regret']:.2f}", f"{each['measured']:,}")]
+        trusting = f"{low['trusting']:.1f}, {high['trusting']:.1f}"
+        rows.append([title, f"{low['stages']:,}", *cells, trusting])
+    header = ["", "stages", "error 10%", "measured", "error 20%", "measured", "trusting the simulator"]
+    return _table(header, rows)
+
+
+def measured_search_errors(results: Results) -> str:
+    found = [results["measured-search"]["networks"][model] for model in SEARCHED]
+    regrets = [f"{each['structured']['regret']:.2f}" for each in found]
+    (measured,) = {each["structured"]["measured"] for each in found}
+    return _sentences(
+        f"With an error by operator and by resource instead, {_listed(regrets)} after {measured:,} measurements.",
+        "The search was tuned in sight of these seeds, on an earlier fit of the V100.",
+        f"Planning takes at most {results['measured-search']['planning_cpu_s']:.1f} s of CPU time a network.",
+    )
+
+
+def throughput(results: Results) -> str:
+    found = results["studies"]
+    gains: list[float] = list(found["gain_by_batch"].values())
+    return _sentences(
+        "The three claims published of it hold here: throughput rises with the batch, saturates at 128, and IOS is ahead at "
+        f"every batch size, {gains[0]:.2f} times as fast at batch 1 and {min(gains):.2f} at the least.",
+        f"{found['shipped']} studies ship: figures and tables of the IOS thesis and of other papers, with what was published "
+        "beside what is found, and questions such as which GPU a model needs, how many streams are worth having, what twice "
+        "the SMs would bring.",
+    )
+
+
+def startup(results: Results) -> str:
+    found = results["first-command"]
+    return _sentences(
+        f"The first command of an installation compiles: the one at the top of this page takes {found['first_cpu_s']:.0f} s "
+        f"of CPU time, and keeps the machine code on disk; again, it takes {found['again_cpu_s']:.1f} s."
+    )
+
+
+#: By the name that stands in a document's marker, what is written there.
+TEXTS: dict[str, Callable[[Results], str]] = {
+    "example": example,
+    "accuracy-table": accuracy_table,
+    "accuracy": accuracy,
+    "network-table": network_table,
+    "network-errors": network_errors,
+    "engine-agreement": engine_agreement,
+    "transfer-table": transfer_table,
+    "transfer-means": transfer_means,
+    "measured-search-table": measured_search_table,
+    "measured-search-errors": measured_search_errors,
+    "throughput": throughput,
+    "startup": startup,
+}
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return (
+        "\n".join("| " + " | ".join(line) + " |" for line in lines).replace("| --- ", "|---").replace("|  |", "| |")
+    )
+
+
+def _sentences(*sentences: str) -> str:
+    return textwrap.fill(" ".join(sentences), _WIDTH, break_on_hyphens=False, break_long_words=False)
+
+
+def _tenths(value: float) -> str:
+    return f"{value:.1f}"
+
+
+def _listed(words: Sequence[str]) -> str:
+    return f"{', '.join(words[:-1])} and {words[-1]}"

@@ -1,0 +1,190 @@
+"""What exporters write around a softmax: its parts instead of it, and a check of its result for NaN.
+
+PyTorch's exporter puts ``where(isnan(y), 0, y)`` behind the softmax of every attention with a mask of truth values,
+since a row that is masked whole is NaN. Where the mask is known, so is whether there is such a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import reduce
+
+import numpy as np
+
+from iossim.ir.graph import Graph, Node
+from iossim.ir.op import Array
+from iossim.ir.ops.add import Add
+from iossim.ir.ops.cast import Cast
+from iossim.ir.ops.clip import Clip
+from iossim.ir.ops.conv import Conv
+from iossim.ir.ops.expand import Expand
+from iossim.ir.ops.gemm import Gemm
+from iossim.ir.ops.identity import Identity
+from iossim.ir.ops.matmul import MatMul
+from iossim.ir.ops.mul import Mul
+from iossim.ir.ops.nary import Nary
+from iossim.ir.ops.normalization import LayerNorm
+from iossim.ir.ops.reduce import Reduce
+from iossim.ir.ops.relu import Relu
+from iossim.ir.ops.reshape import Reshape
+from iossim.ir.ops.sigmoid import Sigmoid
+from iossim.ir.ops.slice import Slice
+from iossim.ir.ops.softmax import Softmax
+from iossim.ir.ops.transpose import Transpose
+from iossim.ir.ops.unary import Unary
+from iossim.ir.ops.where import Where
+from iossim.models.passes.graph_pass import GraphPass, with_nodes
+
+_IS_NAN = Unary("is_nan")
+#: Elements up to which a mask is looked into.
+_LARGEST_MASK = 1 << 24
+#: What is no smaller may be infinite in a type of 16 bits.
+_LARGE = 3e4
+
+
+@dataclass(frozen=True)
+class SoftmaxRecognition(GraphPass):
+    """Makes ``exp(x) / sum(exp(x))`` along one axis a softmax, and needless checks of a softmax for NaN identities.
+
+    The maximum may have been subtracted before the exponential. A check is needless where no row can be masked whole.
+    What nothing reads any more is left to dead op elimination.
+
+    Invariant: for finite values of the network the outputs are unchanged up to rounding.
+    """
+
+    def apply(self, graph: Graph) -> Graph:
+        makers: dict[str, Node] = {}
+        finite = _Finite(graph, makers)
+        checks = any(node.op == _IS_NAN for node in graph.of_kind.get("unary", ()))
+        nodes: list[Node] = []
+        for node in graph.nodes:
+            made = _softmax_of_parts(graph, node, makers) or node
+            if _is_check(made, makers) and _is_needless(made, finite):
+                made = replace(made, op=Identity(), inputs=made.inputs[2:])
+            nodes.append(made)
+            makers.update(dict.fromkeys(made.outputs, made))
+            if checks:
+                finite.places.update((value, finite.of(value)) for value in made.outputs)
+        return graph if tuple(nodes) == graph.nodes else with_nodes(graph, nodes, graph.constants)
+
+
+def softmax_remarks(read: Graph, scheduled: Graph) -> tuple[str, ...]:
+    """What became of an imported graph's softmaxes, a sentence each."""
+    found = [len(graph.of_kind.get("softmax", ())) for graph in (read, scheduled)]
+    checks = [
+        sum(_is_check(node, graph.producer) for node in graph.of_kind.get("where", ())) for graph in (read, scheduled)
+    ]
+    remarks = []
+    if found[1] > found[0]:
+        parts = f"{found[1] - found[0]} softmax{'es' * (found[1] - found[0] > 1)}"
+        remarks.append(f"The file spells {parts} as exponential, sum and quotient; read as Softmax.")
+    if checks[1] < checks[0]:
+        remarks.append(
+            f"Left out, since the mask hides no row whole: {_counted(checks[0] - checks[1])} of a softmax for NaN."
+        )
+    if checks[1]:
+        remarks.append(
+            f"Kept, and priced, since the mask may hide a whole row: {_counted(checks[1])} of a softmax for NaN."
+        )
+    return tuple(remarks)
+
+
+def _counted(checks: int) -> str:
+    return f"{checks} check{'s' * (checks > 1)}"
+
+
+def _softmax_of_parts(graph: Graph, node: Node, makers: dict[str, Node]) -> Node | None:
+    """A quotient of an exponential and its sum as the softmax that it is."""
+    if node.op != Nary("div"):
+        return None
+    exponential, total = (makers.get(value) for value in node.inputs)
+    if exponential is None or total is None or exponential.op != Unary("exp") or not isinstance(total.op, Reduce):
+        return None
+    (value,), shape = exponential.outputs, graph.types[node.outputs[0]].shape
+    readers = {reader.name for reader in graph.consumers[value]}
+    sums = total.op.function == "sum" and total.op.keepdims and len(total.op.axes) == 1 and total.inputs == (value,)
+    if not sums or readers != {node.name, total.name} or value in graph.returned:
+        return None
+    axis, (x,) = total.op.axes[0] % len(shape), exponential.inputs
+    shift = makers.get(x)
+    if shift is not None and shift.op == Nary("sub") and shift.inputs[1] in makers:
+        largest = makers[shift.inputs[1]]
+        if isinstance(largest.op, Reduce) and largest.inputs == shift.inputs[:1]:
+            same = (largest.op.function, [one % len(shape) for one in largest.op.axes]) == ("max", [axis])
+            x = shift.inputs[0] if same and largest.op.keepdims else x
+    return replace(node, op=Softmax(axis), inputs=(x,))
+
+
+def _is_check(node: Node, makers: Mapping[str, Node]) -> bool:
+    """``where(isnan(y), something, y)``."""
+    if not isinstance(node.op, Where):
+        return False
+    condition = makers.get(node.inputs[0])
+    return condition is not None and condition.op == _IS_NAN and condition.inputs == node.inputs[2:]
+
+
+def _is_needless(check: Node, finite: _Finite) -> bool:
+    """Whether what is checked is a softmax with something finite in every row."""
+    softmax, types = finite.makers.get(check.inputs[2]), finite.graph.types
+    if softmax is None or not isinstance(softmax.op, Softmax) or softmax.op.flatten:
+        return False
+    if types[check.outputs[0]] != types[check.inputs[2]]:
+        return False
+    found = finite.of(softmax.inputs[0])
+    rank = len(types[check.outputs[0]].shape)
+    from_end = rank - softmax.op.axis % rank
+    return found is not None and bool(found.any(axis=-from_end).all() if found.ndim >= from_end else found.all())
+
+
+@dataclass(frozen=True)
+class _Finite:
+    """Where values are certainly finite, given that the products are; elsewhere they may be negative infinity."""
+
+    graph: Graph
+    makers: dict[str, Node]
+    #: What :meth:`of` found of what nodes make, in the order of the graph.
+    places: dict[str, Array | None] = field(default_factory=dict)
+
+    def of(self, value: str) -> Array | None:
+        """Truth values that broadcast to the value's shape; None where nothing is known of it."""
+        if value in self.places:
+            return self.places[value]
+        everywhere: Array = np.array(True)
+        kind, node = self.graph.types[value], self.makers.get(value)
+        if value in self.graph.constants:
+            return _of_array(self.graph.constants[value].load()) if kind.elements <= _LARGEST_MASK else None
+        if not kind.dtype.is_floating or (node and isinstance(node.op, MatMul | Gemm | Conv | LayerNorm | Softmax)):
+            return everywhere
+        if node is None:
+            return None  # an input of the network may be a mask
+        condition = self.graph.constants.get(node.inputs[0]) if isinstance(node.op, Where) else None
+        found = [self.of(each) for each in (node.inputs[1:] if isinstance(node.op, Where) else node.inputs)]
+        operands = [each for each in found if each is not None]
+        if len(operands) < len(found):
+            return None
+        if condition is not None and condition.type.elements <= _LARGEST_MASK:
+            return np.where(condition.load(), *operands)
+        if isinstance(node.op, Add | Where):
+            return reduce(np.logical_and, operands)
+        if all(each.all() for each in operands):
+            return everywhere if _keeps_finite(node, self.graph) else None
+        if isinstance(node.op, Expand | Reshape | Slice | Transpose) and kind.elements <= _LARGEST_MASK:
+            return node.op.evaluate([np.broadcast_to(operands[0], self.graph.types[node.inputs[0]].shape)])[0]
+        return None
+
+
+def _of_array(array: Array) -> Array | None:
+    if np.isnan(array).any() or (array >= _LARGE).any():
+        return None
+    finite: Array = array > -_LARGE
+    return finite
+
+
+def _keeps_finite(node: Node, graph: Graph) -> bool:
+    """Whether an op makes finite values of finite ones."""
+    if node.op == Nary("div"):
+        divisor = graph.constants.get(node.inputs[1])
+        return divisor is not None and divisor.type.elements <= _LARGEST_MASK and bool(np.all(divisor.load()))
+    moves = isinstance(node.op, Expand | Reshape | Slice | Transpose | Identity | Cast)
+    return moves or isinstance(node.op, Mul | Relu | Sigmoid | Clip) or node.op == Nary("sub")

@@ -1,0 +1,137 @@
+"""How the axes of a study become parts of a figure: groups of bars, panels, and choices of the reader."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from iossim.base.tables import Cell, Column
+from iossim.report.figures.figure import Panel, title_of
+from iossim.study.axes import AXES, name_of
+from iossim.study.row_comparison import axis_value
+from iossim.study.study_run import Row, StudyRun
+from iossim.tasks.comparison import fastest
+
+#: An axis of more values is one that a reader chooses from, rather than to see all beside each other.
+MOST_GROUPS, MOST_PANELS = 16, 4
+#: Stands for all axes together, where they do not make a grid.
+POINT = "point_label"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The axis (or ``point_label``) of a figure's groups, that of its panels, and those to choose from."""
+
+    group: str
+    panel: str | None
+    choices: tuple[Column, ...]
+
+
+def values_of(rows: Sequence[Row], axis: str) -> list[Cell]:
+    """The distinct values on an axis in the order in which they come, which is the scenario's."""
+    return list(dict.fromkeys(axis_value(row, axis) for row in rows))
+
+
+def varying(rows: Sequence[Row]) -> list[str]:
+    """The axes of points that have several values."""
+    return [axis for axis in AXES if len(values_of(rows, axis)) > 1]
+
+
+def fixed(rows: Sequence[Row]) -> dict[str, Cell]:
+    """The axes that have one value, and that value."""
+    found = {axis: values[0] for axis in AXES if len(values := values_of(rows, axis)) == 1}
+    is_edge = any(row.dataflow != AXES["dataflow"].usual for row in rows)
+    return {
+        axis: value
+        for axis, value in found.items()
+        if (AXES[axis].of_edge_devices if is_edge else not AXES[axis].only_of_edge_devices)
+    }
+
+
+def fixed_in_words(rows: Sequence[Row]) -> str:
+    """What all rows have in common, in a sentence; nothing where they have nothing, or there are none."""
+    told = ", ".join(f"{title_of(axis)} {value}" for axis, value in fixed(rows).items())
+    return f"All rows have {told}." if told else ""
+
+
+def in_sample_in_words(rows: Sequence[Row]) -> str:
+    """The models whose published figures were fitted, so that their latencies are no predictions, in a sentence."""
+    models = dict.fromkeys(row.model for row in rows if row.in_sample)
+    if not models:
+        return ""
+    return (
+        f"The sequential latencies of {', '.join(models)} are in-sample where a figure is published: the device's parameters were "
+        "fitted to these. What a fit without the network gives is told by iossim compare."
+    )
+
+
+def coordinates(row: Row, axes: Sequence[str]) -> dict[str, Cell]:
+    """A row's values on some axes, as cells of a record."""
+    return {axis: axis_value(row, axis) for axis in axes}
+
+
+def point_label(row: Row, axes: Sequence[str]) -> str:
+    """A point in a few words: its values on the axes that vary, or its model where none does."""
+    shown = [axis for axis in axes if axis in AXES] or ["model"]
+    return ", ".join(name_of(axis, axis_value(row, axis)) for axis in shown)
+
+
+def layout(rows: Sequence[Row], without: Sequence[str] = ()) -> Layout:
+    """Deal the varying axes, but those that a figure draws itself, to groups, panels and choices."""
+    axes = _by_preference(rows, without)
+    if not axes:
+        return Layout("model", None, ())
+    sizes = {axis: len(values_of(rows, axis)) for axis in axes}
+    points = len({tuple(coordinates(row, axes).values()) for row in rows})
+    if points < prod(sizes.values()) and points <= MOST_GROUPS:
+        return Layout(POINT, None, ())
+    # The axis of the most values that can stand under one another; of equals the one that makes the best groups.
+    group = max(axes, key=lambda axis: (sizes[axis] if sizes[axis] <= MOST_GROUPS else 0, -axes.index(axis)))
+    rest = [axis for axis in axes if axis != group]
+    panel = next((axis for axis in rest if sizes[axis] <= MOST_PANELS), None)
+    return Layout(group, panel, tuple(Column(axis, title_of(axis)) for axis in rest if axis != panel))
+
+
+def _by_preference(rows: Sequence[Row], without: Sequence[str]) -> list[str]:
+    """The axes that vary, those that make the best groups first."""
+    axes = [axis for axis in varying(rows) if axis not in without]
+    return sorted(axes, key=lambda axis: AXES[axis].group_rank)
+
+
+def panels_and_choices(rows: Sequence[Row], without: Sequence[str]) -> tuple[str | None, tuple[Column, ...]]:
+    """As :func:`layout`, for figures whose every panel is one whole picture: no groups."""
+    axes = _by_preference(rows, without)
+    panel = next((axis for axis in axes if len(values_of(rows, axis)) <= MOST_PANELS), None)
+    return panel, tuple(Column(axis, title_of(axis)) for axis in axes if axis != panel)
+
+
+def panel_title(axis: str | None, value: Cell) -> str:
+    """What stands above a panel."""
+    return "" if axis is None else name_of(axis, value)
+
+
+def panels(rows: Sequence[Row], axis: str | None, spec: Mapping[str, Any]) -> tuple[Panel, ...]:
+    """A panel for each value of an axis, or a single one; all are drawn alike."""
+    if axis is None:
+        return (Panel("", spec, {}),)
+    return tuple(Panel(panel_title(axis, value), spec, {axis: value}) for value in values_of(rows, axis))
+
+
+def points(run: StudyRun) -> dict[int, list[Row]]:
+    """The rows of each point, those of failed schedulers included."""
+    found: dict[int, list[Row]] = {}
+    for row in run.results.rows:
+        found.setdefault(row.point, []).append(row)
+    return found
+
+
+def best_of(rows: Sequence[Row]) -> Row | None:
+    """The fastest of a point; of equals the last, which searched the larger space; None where all failed."""
+    return fastest([row for row in rows if row.latency_ms is not None], lambda row: row.latency_ms or 0.0)
+
+
+def axis_columns(axes: Mapping[str, object] | Sequence[str]) -> tuple[Column, ...]:
+    """Columns of a figure's data for axes."""
+    return tuple(Column(axis, title_of(axis)) for axis in axes)

@@ -1,0 +1,185 @@
+"""The bar charts: speed-up, latency, active warps, peak memory, and what micro-batches gain."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import exp, log
+
+from iossim.report.study.bars import Bars, bar_figure, baseline_of, three_digits
+from iossim.report.study.layout import best_of, point_label, points, values_of, varying
+from iossim.report.study.plot import Plot
+from iossim.study.study_run import Row, StudyRun
+
+
+def _speedup_finding(run: StudyRun) -> str:
+    """The scheduler with the highest mean speed-up over all points, and the range of its speed-ups."""
+    baseline = baseline_of(run)
+    found: dict[str, list[float]] = {}
+    for row in run.results.rows:
+        if row.speedup is not None and row.scheduler != baseline:
+            found.setdefault(row.scheduler, []).append(row.speedup)
+    if not found:
+        return "No scheduler finished."
+    means = {name: exp(sum(map(log, values)) / len(values)) for name, values in found.items()}
+    # The last of equal schedulers is named, which searched the larger space.
+    best = max(reversed(list(means)), key=lambda name: round(means[name], 9))
+    values = found[best]
+    if len(values) == 1:
+        return f"{best} is {values[0]:.2f} times as fast as {baseline}."
+    return (
+        f"{best} is {means[best]:.2f} times as fast as {baseline} in the geometric mean of {len(values)} points "
+        f"({min(values):.2f} to {max(values):.2f})."
+    )
+
+
+def _latency_finding(run: StudyRun) -> str:
+    bests = [best for rows in points(run).values() if (best := best_of(rows)) is not None]
+    if not bests:
+        return "No scheduler finished."
+    axes = varying(run.results.rows)
+    fastest = min(bests, key=lambda row: row.latency_ms or 0.0)
+    slowest = max(bests, key=lambda row: row.latency_ms or 0.0)
+    if fastest is slowest:
+        return f"The best schedule takes {fastest.latency_ms:.3f} ms ({fastest.scheduler})."
+    return (
+        f"The best schedules take {fastest.latency_ms:.3f} ms ({point_label(fastest, axes)}) to {slowest.latency_ms:.3f} ms "
+        f"({point_label(slowest, axes)})."
+    )
+
+
+def _limit_ms(run: StudyRun) -> float | None:
+    """The latency that the scenario's constraints ask of every row, where one is of latency alone."""
+    limits = [
+        bound
+        for asked in run.results.scenario.constraints
+        if asked.metric in (None, "latency_ms") and asked.per is None and not asked.where and not asked.where_not
+        for sign, bound in asked.bounds
+        if sign in ("<", "<=") and isinstance(bound, float)
+    ]
+    return min(limits, default=None)
+
+
+def _warps_finding(run: StudyRun) -> str:
+    """The most that any schedule has over the sequential one of its point."""
+    ratios: list[tuple[float, Row]] = []
+    for rows in points(run).values():
+        base = next((row.active_warps for row in rows if row.scheduler == "sequential" and row.active_warps), None)
+        others = [row for row in rows if row.scheduler != "sequential" and row.active_warps]
+        ratios += [(row.active_warps / base, row) for row in others if base and row.active_warps]
+    if not ratios:
+        return "There is no sequential schedule to compare with."
+    ratio, row = max(ratios, key=lambda found: found[0])
+    return f"{row.scheduler} has up to {ratio:.2f} times the active warps of sequential ({row.model}, batch {row.batch})."
+
+
+def _most(metric: str, words: Callable[[float, Row], str]) -> Callable[[StudyRun], str]:
+    """The sentence about the row with the most of a metric."""
+
+    def finding(run: StudyRun) -> str:
+        found = [(value, row) for row in run.results.rows if (value := getattr(row, metric)) is not None]
+        most, row = max(found, key=lambda pair: pair[0], default=(0.0, None))
+        return "" if row is None else words(most, row)
+
+    return finding
+
+
+def _micro_batches(name: str, metric: str, title: str, what: str) -> Bars:
+    return Bars(
+        name,
+        metric,
+        title,
+        "gain over undivided under the same limit (×)",
+        _most(metric, lambda most, row: f"The most is {most:.2f} times as fast: {row.model} on {row.device}, batch {row.batch}, "
+              f"under {row.workspace}."),
+        f"{what} in micro-batches that run one after another in one workspace, over the same undivided under the same limits. "
+        "Both are the best that these allow.",
+        f"Bars of how many times as fast as undivided: {what}",
+        lambda value: f"{value:.2f}x",
+    )  # fmt: skip
+
+
+_SPEEDUP = Bars(
+    "speedup",
+    "speedup",
+    "Speed-up by scheduler",
+    "speed-up over {baseline} (×)",
+    _speedup_finding,
+    "Latency of {baseline} over that of each scheduler, at the same point; longer is faster. ≈ marks what ties with "
+    "the fastest of its point: measured, either may win. Errors of two predictions at one point go together, so the "
+    "intervals of the latencies are no error bars of a speed-up; ties are judged on the difference.",
+    "Bars of the speed-up of each scheduler over {baseline}.",
+    lambda value: f"{value:.2f}×",
+)
+_LATENCY = Bars(
+    "latency",
+    "latency_ms",
+    "Latency",
+    "latency (ms)",
+    _latency_finding,
+    "Shorter is faster. Latencies are those of the cost model that the search uses (of the simulator: the analytic "
+    "one). Whiskers are 90% intervals of measurements, where the prices are a prediction; diamonds are published "
+    "measurements. ≈ marks what ties with the fastest of its point.",
+    "Bars of the latency of each scheduler's schedule, with whiskers of the expected interval.",
+    lambda value: f"{three_digits(value)} ms",
+    has_interval=True,
+    limit=_limit_ms,
+)
+_ACTIVE_WARPS = Bars(
+    "active_warps",
+    "active_warps",
+    "Active warps",
+    "active warps, mean over the run",
+    _warps_finding,
+    "Warps that are resident on all SMs together, averaged over the whole run with its gaps, by the event-driven "
+    "simulator. A scheduler that fills the device better has more of them for a shorter time.",
+    "Bars of the mean number of active warps of each scheduler's schedule.",
+    lambda value: f"{value:,.0f}",
+)
+_PEAK_MEMORY = Bars(
+    "peak_memory",
+    "peak_memory_mib",
+    "Peak memory",
+    "peak memory (MiB)",
+    _most(
+        "peak_memory_mib",
+        lambda most, row: f"The most is {most:,.0f} MiB: {row.model}, batch {row.batch}, {row.scheduler}.",
+    ),
+    "Weights and the arena of the activations together, by the memory planner. What runs side by side must be alive together.",
+    "Bars of the peak memory of each scheduler's schedule.",
+    lambda value: f"{value:,.0f} MiB",
+)
+_ALL_CONVOLUTIONS = _micro_batches("micro_batches", "micro_batch_gain", "What micro-batches gain", "All convolutions")
+_ONE_CONVOLUTION = _micro_batches(
+    "largest_gain", "largest_gain", "What one kernel gains most", "The convolution that gains most"
+)
+
+
+def _has_schedulers(run: StudyRun) -> bool:
+    """Two schedulers make a comparison."""
+    return len({row.scheduler for row in run.results.rows}) > 1
+
+
+def _is_no_line(run: StudyRun) -> bool:
+    """Latency against batch sizes alone is drawn as lines."""
+    rows = run.results.rows
+    sizes = {axis: len(values_of(rows, axis)) for axis in varying(rows)}
+    return "batch" not in sizes or max(sizes.values()) > sizes["batch"]
+
+
+def _plot(bars: Bars, order: int, fits: Callable[[StudyRun], bool] | None = None) -> Plot:
+    """The plot of a metric; by default a report has it where any row has the metric."""
+
+    def has_metric(run: StudyRun) -> bool:
+        return any(getattr(row, bars.metric) is not None for row in run.results.rows)
+
+    return Plot(bars.name, order, fits or has_metric, lambda run: bar_figure(run, bars))
+
+
+PLOTS = (
+    _plot(_SPEEDUP, 10, _has_schedulers),
+    _plot(_LATENCY, 20, _is_no_line),
+    _plot(_ACTIVE_WARPS, 60),
+    _plot(_PEAK_MEMORY, 65),
+    _plot(_ALL_CONVOLUTIONS, 66),
+    _plot(_ONE_CONVOLUTION, 67),
+)

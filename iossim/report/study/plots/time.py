@@ -1,0 +1,228 @@
+"""Where the time goes: by block of the network (thesis, figure 4.8), and by kind of op."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from iossim.base.tables import Cell, Column
+from iossim.calibration.prediction.schedule_interval import BOUNDARIES
+from iossim.report.figures.figure import Figure, LegendEntry, Panel
+from iossim.report.figures.specifications import (
+    layer,
+    need_altair,
+    scheduler_legend,
+    scheduler_scale,
+    specification,
+)
+from iossim.report.kind_colours import kind_colours
+from iossim.report.study.layout import axis_columns, best_of, coordinates, point_label, points, varying
+from iossim.report.study.plot import Plot
+from iossim.study.study_run import Row, StudyRun
+
+_BLOCK_PIXELS, _KIND_PIXELS = 9, 24
+#: A figure of more records would outgrow the page; then the first points are shown.
+_MOST_BLOCKS, _MOST_KINDS = 12_000, 20_000
+#: Sums of floats may differ by this part of the whole time, which no block saves.
+_ROUNDING = 1e-6
+
+
+def _first_points(rows: Sequence[Row], parts: Callable[[Row], int], most: int) -> tuple[list[Row], str]:
+    """The rows of the first points that have at most so many parts together, and what to say of those left out."""
+    count = 0
+    for place, row in enumerate(rows):
+        count += parts(row)
+        if count > most:
+            shown = [kept for kept in rows[:place] if kept.point != row.point]
+            return shown, f" Shown are the first {len({row.point for row in shown})} points; results.json has all."
+    return list(rows), ""
+
+
+def _draw_blocks(run: StudyRun) -> Figure | None:
+    rows = [row for row in run.results.rows if row.blocks]
+    shown, left_out = _first_points(rows, lambda row: len(row.blocks), _MOST_BLOCKS)
+    if not shown:
+        return None
+    axes = varying(rows)
+    base = {
+        (row.point, block.name): block.latency_us
+        for row in rows
+        if row.scheduler == "sequential"
+        for block in row.blocks
+    }
+    records: tuple[dict[str, Cell], ...] = tuple(
+        {
+            **coordinates(row, axes),
+            "scheduler": row.scheduler,
+            "block": block.name,
+            "place": place,
+            "time_ms": block.latency_us / 1e3,
+            "stages": block.stages,
+            "speedup_x": _ratio(base.get((row.point, block.name)), block.latency_us),
+        }
+        for row in shown
+        for place, block in enumerate(row.blocks)
+    )
+    schedulers = list(dict.fromkeys(row.scheduler for row in shown))
+    return Figure(
+        name="blocks",
+        title="Where the time goes, block by block",
+        finding=_block_finding(run, base),
+        caption="Time of each block of the network in execution order, with the boundaries before its stages."
+        + left_out,
+        alt="Bars of the time of each block of the network, a bar a scheduler.",
+        columns=(
+            *axis_columns(axes),
+            Column("block"),
+            Column("scheduler"),
+            Column("time_ms", "time", digits=4),
+            Column("speedup_x", "speed-up"),
+            Column("stages"),
+        ),
+        records=records,
+        printed=tuple(
+            sorted(records, key=lambda record: (*(str(record[a]) for a in axes), int(record["place"] or 0)))
+        ),
+        panels=(Panel("", _block_bars(schedulers)),),
+        choices=tuple(Column(axis) for axis in axes),
+        legend=scheduler_legend(schedulers),
+    )
+
+
+def _ratio(base_us: float | None, latency_us: float) -> float | None:
+    return base_us / latency_us if base_us is not None and latency_us else None
+
+
+def _block_bars(schedulers: Sequence[str]) -> dict[str, Any]:
+    alt = need_altair()
+    in_order = alt.EncodingSortField("place", op="min")
+    encoded = (
+        layer()
+        .mark_bar()
+        .encode(
+            y=alt.Y("block:N", sort=in_order, title=None, scale=alt.Scale(paddingInner=0.25)),
+            yOffset=alt.YOffset("scheduler:N", sort=list(schedulers)),
+            x=alt.X("time_ms:Q", title="time (ms)"),
+            color=alt.Color("scheduler:N", sort=list(schedulers), scale=alt.Scale(**scheduler_scale(schedulers))),
+            tooltip=[
+                alt.Tooltip("block:N", title="block"),
+                alt.Tooltip("scheduler:N", title="scheduler"),
+                alt.Tooltip("time_ms:Q", title="time, ms", format=",.4~r"),
+                alt.Tooltip("speedup_x:Q", title="speed-up over sequential", format=".2f"),
+                alt.Tooltip("stages:Q", title="stages"),
+            ],
+        )
+    )
+    return specification(encoded, height={"step": _BLOCK_PIXELS, "for": "offset"})
+
+
+def _block_finding(run: StudyRun, base: Mapping[tuple[int, str], float]) -> str:
+    """The block of the first point whose best schedule saves most time."""
+    for number, rows in points(run).items():
+        best = best_of(rows)
+        if best is None or len(best.blocks) < 2:
+            continue
+        saved = [
+            (base.get((number, block.name), block.latency_us) - block.latency_us, block) for block in best.blocks
+        ]
+        most_us, block = max(saved, key=lambda found: found[0])
+        where = point_label(best, varying(run.results.rows))
+        if most_us <= _ROUNDING * sum(block.latency_us for block in best.blocks):
+            return f"{where}: no block is faster than sequential."
+        return (
+            f"{where}: {best.scheduler} saves most in {block.name}, {most_us / 1e3:.3g} ms "
+            f"({_ratio(base[number, block.name], block.latency_us) or 1:.2f} times as fast as sequential)."
+        )
+    return ""
+
+
+def _draw_kinds(run: StudyRun) -> Figure | None:
+    rows = [row for row in run.results.rows if row.time_by_kind_us]
+    shown, left_out = _first_points(rows, lambda row: len(row.time_by_kind_us), _MOST_KINDS)
+    if not shown:
+        return None
+    axes = varying(rows)
+    colours = kind_colours(kind for row in run.results.rows for kind in row.time_by_kind_us)
+    schedulers = list(dict.fromkeys(row.scheduler for row in shown))
+    return Figure(
+        name="kinds",
+        title="Where the time goes, by kind of op",
+        finding=_kind_finding(run),
+        caption=(
+            "Time of each stage, dealt to its ops; “boundaries” is what stands between stages: launches and synchronisation."
+            + left_out
+        ),
+        alt="Stacked bars of the time of each scheduler's schedule by kind of op.",
+        columns=(
+            *axis_columns(axes),
+            Column("scheduler"),
+            Column("kind"),
+            Column("time_ms", "time", digits=4),
+            Column("share_percent", "share", digits=1),
+        ),
+        records=tuple(record for row in shown for record in _kind_records(row, axes, list(colours))),
+        panels=(Panel("", _kind_bars(schedulers, colours)),),
+        choices=tuple(Column(axis) for axis in axes),
+        legend=tuple(LegendEntry(kind, colour) for kind, colour in colours.items()),
+    )
+
+
+def _kind_records(row: Row, axes: Sequence[str], kinds: Sequence[str]) -> list[dict[str, Cell]]:
+    total_us = sum(row.time_by_kind_us.values())
+    return [
+        {
+            **coordinates(row, axes),
+            "scheduler": row.scheduler,
+            "kind": kind,
+            "order": order,
+            "time_ms": row.time_by_kind_us[kind] / 1e3,
+            "share_percent": 100 * row.time_by_kind_us[kind] / total_us if total_us else 0.0,
+        }
+        for order, kind in enumerate(kinds)
+        if kind in row.time_by_kind_us
+    ]
+
+
+def _kind_bars(schedulers: Sequence[str], colours: Mapping[str, str]) -> dict[str, Any]:
+    alt = need_altair()
+    scale = alt.Scale(domain=list(colours), range=list(colours.values()))
+    encoded = (
+        layer()
+        .mark_bar(stroke="#ffffff", strokeWidth=0.4)
+        .encode(
+            y=alt.Y("scheduler:N", sort=list(schedulers), title=None),
+            x=alt.X("time_ms:Q", title="time (ms)", stack="zero", scale=alt.Scale(domainMin=0)),
+            color=alt.Color("kind:N", sort=list(colours), scale=scale),
+            order=alt.Order("order:Q"),
+            tooltip=[
+                alt.Tooltip("scheduler:N", title="scheduler"),
+                alt.Tooltip("kind:N", title="kind"),
+                alt.Tooltip("time_ms:Q", title="time, ms", format=",.4~r"),
+                alt.Tooltip("share_percent:Q", title="share, %", format=".1f"),
+            ],
+        )
+    )
+    return specification(encoded, height={"step": _KIND_PIXELS})
+
+
+def _kind_finding(run: StudyRun) -> str:
+    """What the best schedule of the first point spends its time on."""
+    for rows in points(run).values():
+        best = best_of(rows)
+        if best is None or not best.time_by_kind_us:
+            continue
+        total_us = sum(best.time_by_kind_us.values())
+        kind, most_us = max(best.time_by_kind_us.items(), key=lambda found: found[1])
+        between = best.time_by_kind_us.get(BOUNDARIES, 0.0)
+        return (
+            f"{point_label(best, varying(run.results.rows))}, {best.scheduler}: {100 * most_us / total_us:.0f} % of the time is "
+            f"{kind}, {100 * between / total_us:.0f} % stands between stages."
+        )
+    return ""
+
+
+PLOTS = (
+    # One block is the whole network, of which there is nothing to show block by block.
+    Plot("blocks", 70, lambda run: any(len(row.blocks) > 1 for row in run.results.rows), _draw_blocks),
+    Plot("kinds", 80, lambda run: any(row.time_by_kind_us for row in run.results.rows), _draw_kinds),
+)

@@ -1,0 +1,285 @@
+"""Questions, claims and constraints of a study: mappings of a few keys over metrics and axes.
+
+A *question* asks for the best of something or for a figure; a *claim* holds or does not; a *constraint* is a claim
+about each row by itself. The keys::
+
+    metric, per        the figure that is looked at, by default latency_ms; or one metric per another
+    best: AXIS         asks which value of an axis is ahead; with ``expect: LABEL`` it is the claim that this one is
+    smallest, largest  asks for the end of an axis, device or batch; devices go ``by`` board_power_w or peak_tflops
+    rises_over: AXIS   the claim that the metric rises over an axis; ``falls_over`` likewise
+    specialised_for    the claim that each schedule is the fastest at the device or batch that it was made for
+    of, over           the metric at these labels, over what it is at those: a figure, or with a bound a claim
+    at_least, at_most, above, below, equals
+                       what the figure must be: a number, or the labels at which the same metric is the bound
+    aggregate          the mean, geomean, min or max over all rows that are looked at, or of each value of ``for_each``
+    prefer             lowest or highest, where that is not the better direction of the metric
+    having             conditions that an answer must meet
+    where, where_not   which rows are looked at
+    for_each           the axes whose values are answered one by one
+
+A metric alone asks for the row that is best by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, Discriminator, Field, Tag, field_validator, model_serializer, model_validator
+from pydantic_core import PydanticCustomError
+from typing_extensions import TypeAliasType
+
+from iossim.base.errors import ScenarioError, did_you_mean
+from iossim.base.values import Value
+from iossim.study.axes import ROW_AXES, Label
+from iossim.study.metrics import DEVICE_SIZES, METRICS, Direction, Quantity
+
+#: The labels of each axis, as :func:`iossim.study.points.labels_of` has them.
+Labels = Mapping[str, Sequence[Label]]
+#: The labels that a figure is taken at, by axis.
+Place = dict[str, Label]
+#: The bounds of a figure, with the comparison that each stands for.
+BOUNDS = {"at_least": ">=", "at_most": "<=", "above": ">", "below": "<", "equals": "="}
+#: How pydantic tells the alternatives of a value apart; no field has such a name.
+MAPPING, LIST, VALUE = "<mapping>", "<list>", "<value>"
+
+
+def told(reason: str) -> PydanticCustomError:
+    """A complaint whose reason and remedy are said already."""
+    return PydanticCustomError("told", "{reason}", {"reason": reason})
+
+
+def _shape(given: Any) -> str:
+    return LIST if isinstance(given, list) else MAPPING if isinstance(given, dict | Value) else VALUE
+
+
+def _known_metric(name: str) -> str:
+    if name not in METRICS:
+        raise told(f"is {name!r}, which is no metric; {did_you_mean(name, METRICS)}")
+    return name
+
+
+def _known_axis(name: str) -> str:
+    if name not in ROW_AXES:
+        raise told(f"is {name!r}, which is no axis; {did_you_mean(name, ROW_AXES)}")
+    return name
+
+
+MetricName = TypeAliasType(
+    "MetricName", Annotated[str, AfterValidator(_known_metric), Field(json_schema_extra={"enum": list(METRICS)})]
+)
+AxisName = TypeAliasType(
+    "AxisName", Annotated[str, AfterValidator(_known_axis), Field(json_schema_extra={"enum": list(ROW_AXES)})]
+)
+#: Labels by axis, or one label alone, whose axis is found.
+At = TypeAliasType(
+    "At",
+    Annotated[Annotated[str, Tag(VALUE)] | Annotated[dict[AxisName, str | int], Tag(MAPPING)], Discriminator(_shape)],
+)
+Bound = TypeAliasType(
+    "Bound",
+    Annotated[
+        Annotated[float | str, Tag(VALUE)] | Annotated[dict[AxisName, str | int], Tag(MAPPING)], Discriminator(_shape)
+    ],
+)
+
+
+class Range(Value):
+    """Bounds of a number."""
+
+    at_least: float | None = None
+    at_most: float | None = None
+    above: float | None = None
+    below: float | None = None
+    equals: float | None = None
+
+    @property
+    def bounds(self) -> list[tuple[str, float]]:
+        """Comparison and number of each bound that is given."""
+        return [(sign, bound) for name, sign in BOUNDS.items() if (bound := getattr(self, name)) is not None]
+
+
+#: A value, any of several values, or bounds of a number.
+Condition = TypeAliasType(
+    "Condition",
+    Annotated[
+        Annotated[str | int | float, Tag(VALUE)]
+        | Annotated[list[str | int | float], Tag(LIST)]
+        | Annotated[Range, Tag(MAPPING)],
+        Discriminator(_shape),
+    ],
+)
+#: Conditions by metric or axis, all of which a row must meet.
+Conditions = dict[str, Condition]
+
+#: The keys that go with each kind of question besides ``where`` and ``where_not``. The kind is its own key, but for a
+#: figure and for a metric alone.
+_KEYS: dict[str, frozenset[str]] = {
+    "best": frozenset({"metric", "per", "prefer", "having", "for_each", "expect"}),
+    "smallest": frozenset({"by", "having", "for_each"}),
+    "largest": frozenset({"by", "having", "for_each"}),
+    "rises_over": frozenset({"metric", "of"}),
+    "falls_over": frozenset({"metric", "of"}),
+    "specialised_for": frozenset(),
+    "figure": frozenset({"metric", "per", "aggregate", "of", "over", "for_each", *BOUNDS}),
+    "metric": frozenset({"metric", "per", "prefer", "having", "for_each"}),
+}
+_SENTENCE = (
+    "is a sentence, which is no longer read; write a mapping, as '{best: scheduler}' or "
+    "'{metric: speedup, of: ios-both, at_least: 1.1}' (docs/studies.md has the keys)"
+)
+
+
+class Question(Value):
+    """A question, claim or constraint; the docstring of the module has the keys."""
+
+    metric: MetricName | None = None
+    per: MetricName | None = None
+    prefer: Direction | None = None
+    best: AxisName | None = None
+    expect: str | int | None = None
+    smallest: Literal["device", "batch"] | None = None
+    largest: Literal["device", "batch"] | None = None
+    by: Literal["board_power_w", "peak_tflops"] | None = None
+    rises_over: AxisName | None = None
+    falls_over: AxisName | None = None
+    specialised_for: Literal["device", "batch"] | None = None
+    aggregate: Literal["mean", "geomean", "min", "max"] | None = None
+    of: At | None = None
+    over: At | None = None
+    at_least: Bound | None = None
+    at_most: Bound | None = None
+    above: Bound | None = None
+    below: Bound | None = None
+    equals: Bound | None = None
+    having: Conditions = Field(default_factory=dict)
+    where: Conditions = Field(default_factory=dict)
+    where_not: Conditions = Field(default_factory=dict)
+    for_each: list[AxisName] = Field(default_factory=list)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_sentence(cls, given: Any) -> Any:
+        if isinstance(given, str):
+            raise told(_SENTENCE)
+        return given
+
+    @field_validator("having", "where", "where_not")
+    @classmethod
+    def _known_names(cls, conditions: Conditions) -> Conditions:
+        for name, condition in conditions.items():
+            if name not in METRICS and name not in ROW_AXES:
+                raise told(f"{name!r} is no metric or axis; {did_you_mean(name, [*ROW_AXES, *METRICS])}")
+            if isinstance(condition, Range) and name in ROW_AXES and name != "batch":
+                raise told(f"labels of {name!r} have no order; write a label, or a list of labels")
+        return conditions
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        given = set(self._given())
+        kinds = [kind for kind in _KEYS if kind in given and kind != "metric"]
+        if len(kinds) > 1:
+            raise told(f"{kinds[0]!r} and {kinds[1]!r} are two questions; leave one of them out")
+        if not kinds and not given & _KEYS["figure"]:
+            raise told("asks nothing; write a 'metric', or one of 'best', 'smallest' and 'largest'")
+        for key in [key for key in self._given() if key not in {self.kind, "where", "where_not", *_KEYS[self.kind]}]:
+            kind = "a metric alone" if self.kind == "metric" else f"{self.kind!r}"
+            raise told(f"{key!r} does not go with {kind}; leave one of them out")
+        if self.over is not None and self.of is None:
+            raise told("'over' says what a figure is divided by; say 'of' which labels the figure is, too")
+        if self.over is not None and any(not isinstance(bound, int | float) for _, bound in self.bounds):
+            raise told("a figure over another is bounded by a number; write one")
+        if self.kind == "figure" and self.for_each and not self.aggregate:
+            raise told("'for_each' goes with an 'aggregate': without one every case is looked at by itself")
+        if self.by is not None and "batch" in (self.smallest, self.largest):
+            raise told("'by' is the order of devices; leave it out")
+        return self
+
+    @model_serializer
+    def _given(self) -> dict[str, Any]:
+        """The keys that are given, as a file would have them."""
+        return {
+            name: _plain(value)
+            for name in type(self).model_fields
+            if (value := getattr(self, name)) is not None and value not in ({}, [])
+        }
+
+    @property
+    def kind(self) -> str:
+        """Which key says what is asked; ``figure`` or ``metric`` where no other does."""
+        for kind in ("best", "smallest", "largest", "rises_over", "falls_over", "specialised_for"):
+            if getattr(self, kind) is not None:
+                return kind
+        is_figure = self.of is not None or self.over is not None or self.aggregate is not None
+        return "figure" if is_figure or self.bounds else "metric"
+
+    @property
+    def is_claim(self) -> bool:
+        """Whether it holds or does not."""
+        return (
+            self.expect is not None
+            or bool(self.bounds)
+            or self.kind in ("rises_over", "falls_over", "specialised_for")
+        )
+
+    @property
+    def axis(self) -> str:
+        """The axis that it is about; nothing where it is about figures alone."""
+        axis: str | None = getattr(self, self.kind) if self.kind not in ("figure", "metric") else None
+        return axis or ""
+
+    @property
+    def quantity(self) -> Quantity:
+        return Quantity(self.metric or "latency_ms", self.per)
+
+    @property
+    def is_low(self) -> bool:
+        """Whether the lowest figure is the best."""
+        return (self.prefer or METRICS[self.quantity.metric].better) == "lowest"
+
+    @property
+    def size(self) -> str:
+        """The metric by which devices are small or large."""
+        return self.by or DEVICE_SIZES[0]
+
+    @property
+    def bounds(self) -> list[tuple[str, float | str | Place]]:
+        """Comparison and bound of each that is given."""
+        return [(sign, bound) for name, sign in BOUNDS.items() if (bound := getattr(self, name)) is not None]
+
+    @property
+    def metrics(self) -> set[str]:
+        """The metrics that it looks at."""
+        named = {*self.having, *self.where, *self.where_not, self.quantity.metric, self.per}
+        return {name for name in named if name in METRICS}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Value):
+        return value.model_dump(exclude_none=True)
+    return {key: _plain(each) for key, each in value.items()} if isinstance(value, dict) else value
+
+
+def place_of(at: str | Place | None, labels: Labels) -> Place:
+    """The labels that a figure is taken at, by axis; raises ScenarioError if this study has no such label."""
+    if at is None:
+        return {}
+    if isinstance(at, str):
+        axes = [axis for axis, values in labels.items() if at in map(str, values)]
+        if len(axes) > 1:
+            raise ScenarioError(f"{at!r} is a label of {' and '.join(axes)}; write '{{{axes[0]}: {at}}}'")
+        if not axes:
+            known = [str(value) for values in labels.values() for value in values]
+            raise ScenarioError(f"{at!r} is no label of this study; {did_you_mean(at, known)}")
+        return {axes[0]: label_of_axis(axes[0], at, labels)}
+    return {axis: label_of_axis(axis, label, labels) for axis, label in at.items()}
+
+
+def label_of_axis(axis: str, label: Label | float, labels: Labels) -> Label:
+    """The label of an axis that is written so; raises ScenarioError where it has none."""
+    for known in labels[axis]:
+        if str(known) == str(label):
+            return known
+    raise ScenarioError(
+        f"{str(label)!r} is no {axis} of this study; {did_you_mean(str(label), map(str, labels[axis]))}"
+    )

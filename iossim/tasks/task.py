@@ -1,0 +1,241 @@
+"""One task: a network is changed for its schedule, scheduled and judged. API, command line and studies run this and nothing else.
+
+A task is a frozen value. What cannot be combined is refused where the task is made, so that all three refuse it alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from iossim.base.errors import DeviceError, OptionError
+from iossim.calibration.prediction.left_out import without_network
+from iossim.calibration.prediction.schedule_interval import schedule_errors
+from iossim.cost.capabilities import DeviceCostModel, MeasuredBy, MeasuringCostModel
+from iossim.cost.create import create_cost_model
+from iossim.cost.model import CostModel
+from iossim.execution.engine import Engine
+from iossim.hardware.load import device as load_device
+from iossim.hardware.profile import DeviceProfile
+from iossim.ir.network import Network
+from iossim.ir.types import Precision
+from iossim.schedule.batch import StageBatch
+from iossim.schedule.problem import ScheduleProblem
+from iossim.schedule.schedule import Schedule
+from iossim.search.ios import STRATEGIES
+from iossim.search.measured.budget import Budget
+from iossim.search.measured.schedule import schedule_measured
+from iossim.search.measured.search import MeasuredProgress
+from iossim.search.measured.search import ignore as ignore_measuring
+from iossim.search.memo import SearchMemo
+from iossim.search.options import SearchOptions
+from iossim.search.scheduler import SCHEDULERS, Progress, StartProgress, ignore, schedule, silent
+from iossim.tasks.comparison import ChangedSchedule, Comparison
+from iossim.tasks.other_engine import under_other_engine
+from iossim.transforms.transform import Changed, Outcome, Transform, change
+
+
+@dataclass(frozen=True, eq=False)
+class Scheduled:
+    """The schedule of a task, and the network that it is of, with the outcomes of the transforms before it."""
+
+    schedule: Schedule
+    changed: Changed
+
+    @property
+    def network(self) -> Network:
+        return self.changed.network
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing was interrupted."""
+        return self.schedule.complete and not self.changed.interrupted
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """A network to be scheduled at given prices by one scheduler, behind transforms that change it for that.
+
+    With a ``budget`` the stages of prices that measure are measured only as far as they matter; the simulator of ``device``, by
+    default the one that is measured, proposes them. Raises OptionError for what cannot be combined.
+    """
+
+    network: Network
+    prices: CostModel
+    scheduler: str = "ios-both"
+    options: SearchOptions = field(default_factory=SearchOptions)
+    transforms: tuple[Transform, ...] = ()
+    budget: Budget | None = None
+    device: DeviceProfile | str | None = None
+
+    def __post_init__(self) -> None:
+        SCHEDULERS.find(self.scheduler)
+        if self.budget is not None:
+            if not isinstance(self.prices, MeasuringCostModel):
+                raise OptionError(
+                    f"`budget` is for a cost model that measures, and {self.prices.identity.name!r} does not; leave it "
+                    "out, or give a backend as `cost_model`"
+                )
+            if self.options.workspace_limit_bytes is not None:
+                raise OptionError(
+                    "`workspace_limit` does not go with a `budget`: measurements do not tell the workspaces of kernels; "
+                    "leave one out"
+                )
+        for transform in self.transforms:
+            transform.check(self.prices, self.scheduler)
+
+    def run(self, progress: StartProgress = silent, measuring: MeasuredProgress = ignore_measuring) -> Scheduled:
+        """Change the network, schedule it, judge the schedule, and remark what was done and what the other engine gives.
+
+        KeyboardInterrupt ends a search with the best so far.
+        """
+        changed = self.change(progress)
+        task = replace(self, network=changed.network, transforms=())
+        _warm_up(changed.network, self.prices)
+        found = task.search(progress(self.scheduler), measuring)
+        if not self._is_measured:
+            beside = "sequential" if found.complete and self.scheduler != "sequential" else ""
+            (found,) = judged(changed.network, [found], self.prices, beside)
+        found = changed.remarked(found)
+        there = under_other_engine(changed.network, found, self.prices, self.options) if found.complete else None
+        if there is not None:
+            found = found.model_copy(update={"remarks": [*found.remarks, there.sentence()]})
+        return Scheduled(found, changed)
+
+    def change(self, progress: StartProgress = silent) -> Changed:
+        """The network behind all transforms."""
+        return change(self.network, self.transforms, self.prices, self.scheduler, self.options, progress)
+
+    def search(
+        self,
+        progress: Progress = ignore,
+        measuring: MeasuredProgress = ignore_measuring,
+        memo: SearchMemo | None = None,
+    ) -> Schedule:
+        """The schedule of the network as it is, neither changed nor judged."""
+        if self._is_measured:
+            assert self.budget is not None
+            assert isinstance(self.prices, MeasuringCostModel)
+            estimate = _estimating_model(self.prices, self.device, self.network.precision)
+            return schedule_measured(
+                self.network, estimate, self.prices, self.scheduler, self.options, self.budget, measuring
+            )
+        return schedule(self.network, self.prices, self.scheduler, self.options, progress, memo)
+
+    @property
+    def _is_measured(self) -> bool:
+        """Whether stages are measured within the budget; schedulers that do not search price each of their stages."""
+        return self.budget is not None and self.scheduler in STRATEGIES
+
+
+def compare(task: Task, schedulers: Sequence[str], engine: str, progress: StartProgress = silent) -> Comparison:
+    """A network scheduled as given by several schedulers, and beside them as the transforms change it for the task's scheduler.
+
+    KeyboardInterrupt ends the comparison with the schedules so far, once there is one.
+    """
+    _warm_up(task.network, task.prices)
+    given = replace(task, transforms=())
+    found: list[Schedule] = []
+    complete = True
+    for name in schedulers:
+        try:
+            found.append(replace(given, scheduler=name).search(progress(name)))
+            complete = found[-1].complete
+        except KeyboardInterrupt:
+            if not found:
+                raise
+            complete = False
+        if not complete:
+            break
+    identity = task.prices.identity
+    schedules = tuple(judged(task.network, found, task.prices))
+    comparison = Comparison(task.network, identity.device, engine, identity.to_json(), schedules, complete)
+    if not complete:
+        return comparison
+    comparison = replace(comparison, left_out_us=_left_out_us(comparison, task))
+    try:
+        return _with_changed(comparison, task, progress) if task.transforms else comparison
+    except KeyboardInterrupt:
+        return replace(comparison, complete=False)
+
+
+def _with_changed(comparison: Comparison, task: Task, progress: StartProgress) -> Comparison:
+    """The comparison with the schedules of the networks that the transforms make beside it."""
+    outcomes = task.change(progress).outcomes
+    shown = [each for outcome in outcomes for each in _shown(outcome, task.scheduler, comparison)]
+    schedules: list[ChangedSchedule] = []
+    for outcome, label, network, name in shown:
+        found = replace(task, network=network, transforms=(), scheduler=name).search()
+        schedules.append(ChangedSchedule(outcome.name, label, network, judged(network, [found], task.prices)[0]))
+        if not found.complete:
+            break
+    interrupted = any(outcome.interrupted for outcome in outcomes)
+    complete = not interrupted and all(each.schedule.complete for each in schedules)
+    return replace(comparison, outcomes=outcomes, changed=tuple(schedules), complete=complete)
+
+
+def _shown(outcome: Outcome, scheduler: str, comparison: Comparison) -> list[tuple[Outcome, str, Network, str]]:
+    """What is scheduled of an outcome: each of its networks, and the first one sequentially, too, where that was compared."""
+    shown = [(outcome, label, network, scheduler) for label, network in outcome.alternatives.items()]
+    compared = {found.scheduler for found in comparison.schedules}
+    if shown and scheduler != "sequential" and "sequential" in compared:
+        shown.insert(0, (*shown[0][:3], "sequential"))
+    return shown
+
+
+def judged(network: Network, schedules: Sequence[Schedule], prices: CostModel, beside: str = "") -> list[Schedule]:
+    """The schedules with their intervals, and with the others that differ from them by less than the noise.
+
+    Another scheduler's may be looked at ``beside`` them. Prices that predict no device have no noise.
+    KeyboardInterrupt leaves intervals and ties out: schedules that were found are kept.
+    """
+    try:
+        errors = schedule_errors(network, prices)
+        if errors is None:
+            return list(schedules)
+        return errors.judged(schedules, [schedule(network, prices, beside)] if beside else [])
+    except KeyboardInterrupt:
+        return list(schedules)
+
+
+def _left_out_us(comparison: Comparison, task: Task) -> Mapping[str, float]:
+    """By scheduler what a fit without the network's published figures says, where it has one; nothing of other networks."""
+    network, prices = comparison.network, task.prices
+    published = [each.scheduler for each in comparison.schedules if comparison.published_us(each.scheduler)]
+    if not published or not isinstance(prices, DeviceCostModel):
+        return {}
+    profile = without_network(prices.profile, network.source.model)
+    if profile is None:
+        return {}
+    other = prices.at(profile)
+    try:
+        return {name: schedule(network, other, name, task.options).latency_us for name in published}
+    except KeyboardInterrupt:
+        return {}
+
+
+def _warm_up(network: Network, prices: CostModel) -> None:
+    """Price one unit: loading compiled code is part of no scheduler's search time."""
+    problem = ScheduleProblem.of_block(network, network.blocks[0])
+    prices.price_stages(StageBatch.concurrent(problem, np.ones(1, dtype=np.uint64)))
+
+
+def _estimating_model(
+    truth: MeasuringCostModel, device: DeviceProfile | str | None, precision: Precision
+) -> CostModel:
+    """The simulator that proposes what to measure; raises OptionError where the device that is measured has no profile."""
+    own = truth.identity.device
+    try:
+        profile = load_device(own) if device is None else load_device(device) if isinstance(device, str) else device
+    except DeviceError:
+        if device is not None:
+            raise
+        raise OptionError(
+            f"{own!r} has no profile to estimate its stages with; run 'iossim profile' and 'iossim calibrate', or give "
+            "`device` PROFILE.yaml"
+        ) from None
+    # Backends keep values in place; the stand-in for one is the simulator, which does as the published engine.
+    spec = "simulator" if truth.measured_by is MeasuredBy.STAND_IN else "simulator:in-place"
+    return create_cost_model(spec, profile, precision, Engine.named(truth.identity.engine))

@@ -1,0 +1,159 @@
+"""For the tests of those who use iossim: a pytest plugin of fixtures and assertions that need no GPU.
+
+Ask for it in the topmost ``conftest.py`` of the tests (or with ``pytest -p iossim.testing``)::
+
+    pytest_plugins = ["iossim.testing"]
+
+It is asked for, and not an entry point of pytest: those are loaded by every pytest of an environment, in projects that have
+nothing to do with iossim too, where they cost time and bring fixtures that nobody wants.
+
+Fixtures (all begin with ``iossim_``):
+
+- ``iossim_device``: a small GPU, an eighth of a T4, on which small networks already fill something.
+- ``iossim_network``: a function that makes a network from a seed (:func:`~iossim.models.seeded_network.seeded_network`).
+- ``iossim_table``: a function that makes a cost model of a few prices that a test writes down.
+- ``iossim_recorded``: a function that makes a cost model which keeps what it is asked
+  (:class:`~iossim.cost.table.RecordingCostModel`), of another cost model or of the simulator of ``iossim_device``.
+
+Assertions, to be imported: :func:`assert_schedule_valid`, :func:`assert_latency_at_most`, :func:`assert_no_slower_than`,
+:func:`assert_plan_race_free`. They say what they found where they fail.
+
+Conformance: whoever adds a cost model, a scheduler, a backend or a device subclasses one class of
+:mod:`iossim.testing.cost_models`, :mod:`~iossim.testing.schedulers`, :mod:`~iossim.testing.backends` or
+:mod:`~iossim.testing.devices`, and pytest holds it to its contract. Those of iossim are held to it by the same classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from iossim.cost.model import CostModel
+    from iossim.cost.table import RecordingCostModel, TableCostModel
+    from iossim.execution.plan import Plan
+    from iossim.hardware.profile import DeviceProfile
+    from iossim.ir.network import Network
+    from iossim.schedule.schedule import Schedule
+    from iossim.tasks.checks import Check
+
+# iossim is imported where it is used: loading the plugin costs nothing. pytest is no requirement of iossim, so that nothing
+# else of it imports this module.
+
+MakeTable = Callable[..., "TableCostModel"]
+MakeRecorded = Callable[..., "RecordingCostModel"]
+
+
+@pytest.fixture(scope="session")
+def iossim_device() -> DeviceProfile:
+    """A GPU of 5 SMs and 40 GB/s, otherwise as a T4."""
+    from iossim.hardware.derive import derive
+    from iossim.hardware.load import device
+
+    facts = {"sm_count": 5, "dram_bandwidth_gbps": 40.0, "l2_mib": 0.5, "board_power_w": 10.0, "dram_gib": 2.0}
+    return derive("iossim-test-gpu", device("t4"), facts)
+
+
+@pytest.fixture(scope="session")
+def iossim_network() -> Callable[..., Network]:
+    """``iossim_network(seed, units=8, blocks=2, batch=1)`` is a small network."""
+    from iossim.models.seeded_network import seeded_network
+
+    return seeded_network
+
+
+@pytest.fixture(scope="session")
+def iossim_table() -> MakeTable:
+    """``iossim_table({"a": 5.0, ("a", "b"): 6.0}, merged={("a", "b"): 4.0}, boundary_us=2.0)`` is a cost model.
+
+    A key is a unit or several; what is not priced cannot run. ``boundary_us`` stands on both sides of a stage of several
+    groups.
+    """
+    from iossim.cost.table import BoundaryPrices, PriceTable, StagePrice, TableCostModel
+    from iossim.schedule.strategy import Strategy
+
+    def make(
+        prices_us: Mapping[str | Iterable[str], float],
+        merged: Mapping[Iterable[str], float] | None = None,
+        boundary_us: float = 0.0,
+        device: str = "table",
+    ) -> TableCostModel:
+        stages = [
+            StagePrice(units=[key] if isinstance(key, str) else list(key), latency_us=float(price))
+            for key, price in prices_us.items()
+        ]
+        stages += [
+            StagePrice(units=list(key), strategy=Strategy.MERGE, latency_us=float(price))
+            for key, price in (merged or {}).items()
+        ]
+        between = float(boundary_us)
+        boundaries = BoundaryPrices(
+            single_to_concurrent=between, concurrent_to_single=between, concurrent_to_concurrent=between
+        )
+        return TableCostModel(PriceTable(device=device, boundary_us=boundaries, stages=stages), device)
+
+    return make
+
+
+@pytest.fixture
+def iossim_recorded(iossim_device: DeviceProfile) -> MakeRecorded:
+    """``iossim_recorded()`` or ``iossim_recorded(cost_model)``: ``.asked`` and ``.prices_us`` tell what a search asked."""
+    from iossim.cost.table import RecordingCostModel
+
+    def make(inner: CostModel | None = None, precision: str = "fp32", engine: str = "paper") -> RecordingCostModel:
+        from iossim import api
+
+        return RecordingCostModel(inner or api.cost_model("simulator", iossim_device, precision, engine))
+
+    return make
+
+
+def assert_schedule_valid(schedule: Schedule, network: Network) -> None:
+    """The schedule runs each unit of the network once, behind all that it reads."""
+    __tracebackhide__ = True  # the test is shown, not this
+    from iossim.tasks.checks import valid
+
+    _assert(valid(schedule, network))
+
+
+def assert_latency_at_most(schedule: Schedule, limit_ms: float) -> None:
+    """The schedule takes at most so many milliseconds, by the prices that it was found with."""
+    __tracebackhide__ = True  # the test is shown, not this
+    from iossim.tasks.checks import latency_at_most
+
+    _assert(latency_at_most(schedule, limit_ms))
+
+
+def assert_no_slower_than(
+    schedule: Schedule, baseline: Schedule | Path | str, network: Network, prices: CostModel, tolerance: float = 0.0
+) -> None:
+    """The schedule takes no longer than a saved one, priced by ``prices`` too (:func:`iossim.tasks.checks.no_slower_than`)."""
+    __tracebackhide__ = True  # the test is shown, not this
+    from iossim.schedule.schedule import Schedule
+    from iossim.tasks.checks import no_slower_than
+
+    before = baseline if isinstance(baseline, Schedule) else Schedule.read(Path(baseline))
+    _assert(no_slower_than(schedule, before, network, prices, tolerance))
+
+
+def assert_plan_race_free(plan: Plan | Schedule, network: Network | None = None, engine: str = "paper") -> None:
+    """A plan, or the one of a schedule of ``network``, computes the same however its streams interleave."""
+    __tracebackhide__ = True  # the test is shown, not this
+    from iossim.execution.plan import Plan
+    from iossim.tasks.checks import race_free, runs_without_races
+
+    if isinstance(plan, Plan):
+        _assert(race_free(plan))
+        return
+    if network is None:
+        raise TypeError("assert_plan_race_free of a schedule needs its network")
+    _assert(runs_without_races(plan, network, engine))
+
+
+def _assert(check: Check) -> None:
+    __tracebackhide__ = True
+    if not check.holds:
+        raise AssertionError(str(check))

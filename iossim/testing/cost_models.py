@@ -1,0 +1,99 @@
+"""What every cost model keeps (:class:`iossim.cost.model.CostModel`): subclass, and say how one is made.
+
+class TestMine(CostModelConformance):
+    def cost_model(self, device):
+        return MyCostModel(device)
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+import pytest
+
+from iossim.cost.model import CostModel
+from iossim.hardware.profile import DeviceProfile
+from iossim.ir.network import Network
+from iossim.models.seeded_network import seeded_network
+from iossim.schedule.batch import StageBatch
+from iossim.schedule.problem import ScheduleProblem
+from iossim.search.counting import distinct_stages
+from iossim.search.options import StageSpace
+from iossim.search.scheduler import schedule
+from iossim.testing.least_prices import least_price_us
+
+#: The relative difference that sums of the same numbers in another order may have.
+ROUNDING = 1e-9
+
+
+class CostModelConformance(ABC):
+    """Prices are finite or inf, the same in any batch and for equal work, never below the bounds, and enough for a search."""
+
+    #: Seeds of the networks that are priced; each has two blocks of so many units.
+    seeds = (1, 2, 3)
+    units = 6
+
+    @abstractmethod
+    def cost_model(self, device: DeviceProfile) -> CostModel:
+        """A cost model as it is created; ``device`` is a small GPU for those that need one."""
+
+    @pytest.fixture
+    def prices(self, iossim_device: DeviceProfile) -> CostModel:
+        return self.cost_model(iossim_device)
+
+    def networks(self) -> list[Network]:
+        return [seeded_network(seed, units=self.units, blocks=2) for seed in self.seeds]
+
+    def test_two_of_the_same_have_one_identity(self, prices: CostModel, iossim_device: DeviceProfile) -> None:
+        assert prices.identity == self.cost_model(iossim_device).identity
+        assert prices.identity.name
+
+    def test_prices_are_microseconds_of_each_stage(self, prices: CostModel) -> None:
+        for network in self.networks():
+            for batch in batches(network):
+                found = prices.price_stages(batch)
+                assert found.dtype == np.float64
+                assert found.shape == (len(batch),)
+                assert not np.isnan(found).any()
+                assert (found >= 0).all()
+
+    def test_a_price_does_not_depend_on_its_batch(self, prices: CostModel, iossim_device: DeviceProfile) -> None:
+        for network in self.networks():
+            for batch in batches(network):
+                together = prices.price_stages(batch)
+                backwards = np.arange(len(batch))[::-1]
+                other = self.cost_model(iossim_device)
+                again = other.price_stages(batch.take(backwards))[backwards]
+                np.testing.assert_allclose(again, together, rtol=ROUNDING)
+
+    def test_equal_work_has_equal_prices(self, prices: CostModel) -> None:
+        for one, other in zip(self.networks(), self.networks(), strict=True):
+            for first, second in zip(batches(one), batches(other), strict=True):
+                assert np.array_equal(prices.price_stages(first), prices.price_stages(second))
+
+    def test_boundaries_take_time_or_none(self, prices: CostModel) -> None:
+        for left in (False, True):
+            for right in (False, True):
+                assert 0 <= prices.price_boundary(left, right) < np.inf
+
+    def test_bounds_never_exceed_prices(self, prices: CostModel) -> None:
+        for network in self.networks():
+            for batch in batches(network):
+                bounds = prices.bounds(batch.problem)
+                if bounds is None:
+                    continue
+                found = prices.price_stages(batch)
+                for mask, price_us in zip(batch.masks.tolist(), found.tolist(), strict=True):
+                    assert least_price_us(bounds, list(batch.problem.groups(mask))) <= price_us * (1 + ROUNDING)
+
+    def test_a_search_finds_no_worse_than_one_by_one(self, prices: CostModel) -> None:
+        for network in self.networks():
+            sequential, best = (schedule(network, prices, name) for name in ("sequential", "ios-both"))
+            assert best.latency_us <= sequential.latency_us * (1 + ROUNDING)
+
+
+def batches(network: Network) -> list[StageBatch]:
+    """For each block of a network all its concurrent stages."""
+    problems = [ScheduleProblem.of_block(network, block) for block in network.blocks]
+    return [StageBatch.concurrent(problem, distinct_stages(problem, StageSpace())) for problem in problems]

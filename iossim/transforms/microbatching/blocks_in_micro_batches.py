@@ -1,0 +1,341 @@
+"""Blocks in micro-batches, chosen together with the schedule: each block in as many as make its optimal schedule the fastest.
+
+Also how a saved schedule says that its network is in micro-batches (:class:`Division`), of blocks or of units.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import inf
+from typing import Any
+
+from iossim.base.errors import GraphError, OptionError, ScheduleError
+from iossim.cost.capabilities import MeasuredBy, MeasuringCostModel
+from iossim.cost.model import CostModel
+from iossim.cost.workspace_limit import workspace_limited
+from iossim.ir.network import Block, Network
+from iossim.schedule.problem import ScheduleProblem
+from iossim.schedule.schedule import Schedule
+from iossim.search.free_views import WithoutViews
+from iossim.search.memo import SearchMemo
+from iossim.search.options import SearchOptions
+from iossim.search.scheduler import StartProgress, schedule
+from iossim.transforms.microbatching.divided_blocks import (
+    JOINED,
+    divide_blocks,
+    divide_units,
+    divided_units,
+    estimated_transitions,
+)
+from iossim.transforms.microbatching.divisible import batch_of, divisible
+from iossim.transforms.microbatching.scheduled_first import scheduled_first
+
+AUTO = "auto"
+#: What ``auto`` tries of each block.
+TRIED = (2, 4)
+#: Blocks whose micro-batches have more transitions than about so many (each takes seconds) are searched by ``auto`` in whole
+#: stages of their undivided schedule.
+MOST_TRANSITIONS = 1_000_000
+#: The same under a limit on workspace, where a stage is priced in many ways.
+MOST_LIMITED_TRANSITIONS = 2_100
+#: Under a limit neighbouring blocks are one up to so many transitions only.
+JOINED_LIMITED = 1_000
+#: Views of other blocks may leave a block with so many times as many.
+WITH_VIEWS = 4
+#: The option of a source that says which blocks run in micro-batches.
+OPTION = "micro_batches"
+
+
+@dataclass(frozen=True)
+class Division:
+    """How a network is divided: the arguments of :func:`~iossim.transforms.microbatching.divided_blocks.divide_blocks`, or of its ``divide_units``."""
+
+    parts: Mapping[str, int] = field(default_factory=dict)
+    joined: int = JOINED
+    clusters: tuple[tuple[str, ...], ...] = ()
+    units: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+    def of(self, network: Network) -> Network:
+        if self.units:
+            return divide_units(network, self.units)
+        return divide_blocks(network, self.parts, self.joined, self.clusters) if self.parts else network
+
+    def to_json(self) -> dict[str, Any]:
+        if self.units:
+            return {"units": dict(self.units)}
+        return {"blocks": dict(self.parts), "joined": self.joined, "clusters": self.clusters}
+
+    @staticmethod
+    def of_json(saved: Any) -> Division:
+        """Inverse of :meth:`to_json`; raises TypeError, ValueError, KeyError or AttributeError for anything else."""
+        if "units" in saved:
+            return Division(units={str(name): tuple(map(int, sizes)) for name, sizes in saved["units"].items()})
+        parts = {str(name): int(count) for name, count in saved["blocks"].items()}
+        return Division(parts, int(saved["joined"]), tuple(tuple(map(str, names)) for names in saved["clusters"]))
+
+
+@dataclass(frozen=True, eq=False)
+class MicroBatched:
+    """``network`` runs the blocks in ``parts`` (by name) in so many micro-batches, and says so in its source; or none, where none gain.
+
+    ``before_us`` and ``after_us``: by the scheduler that it was divided for, None where it was told how; ``seen`` counts the
+    ways that were tried. ``wide`` names those of ``parts`` that were searched in whole stages of their undivided schedule.
+    """
+
+    network: Network
+    parts: Mapping[str, int]
+    units: Mapping[str, int]
+    before_us: float | None = None
+    after_us: float | None = None
+    seen: int = 0
+    wide: tuple[str, ...] = ()
+
+    name = "micro_batches"
+    #: The search raises KeyboardInterrupt where it is interrupted.
+    interrupted = False
+
+    @property
+    def alternatives(self) -> Mapping[str, Network]:
+        return {"in micro-batches": self.network} if self.parts else {}
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "blocks": dict(self.parts),
+            "before_us": self.before_us,
+            "after_us": self.after_us,
+            "seen": self.seen,
+            "sentence": self.sentence(),
+        }
+
+    def sentence(self) -> str:
+        """What came of it, in words."""
+        tried = f"; {self.seen} ways tried" if self.seen else ""
+        if not self.parts:
+            return f"Micro-batches gain nothing: the batch is undivided{tried}."
+        wide = f"; in whole stages of the undivided schedule: {', '.join(self.wide)}" if self.wide else ""
+        gain = (
+            ""
+            if self.before_us is None or self.after_us is None
+            else f", {self.before_us / 1e3:.3f} ms -> {self.after_us / 1e3:.3f} ms"
+        )
+        listed = ", ".join(f"{name} in {count}" for name, count in self.parts.items())
+        return f"Micro-batches: {listed}{gain}{tried}{wide}."
+
+    def remarked(self, found: Schedule) -> Schedule:
+        """The schedule of the network, with a remark that says what dividing did, and the divided units among its options."""
+        return found.model_copy(
+            update={
+                "remarks": [*found.remarks, self.sentence()],
+                "options": {**found.options, OPTION: dict(self.units)},
+            }
+        )
+
+
+@dataclass(frozen=True)
+class MicroBatch:
+    """The network in micro-batches: ``policy`` says into how many each block is divided that can be, or ``auto``.
+
+    ``auto`` takes for each block the number (1, 2 or 4) with which the whole schedule is the fastest, block after block until none
+    gains, from each of several beginnings; never slower by the scheduler than undivided. Under a limit on workspace all are
+    scheduled under it. Raises OptionError for a policy that is not known.
+    """
+
+    policy: str | int
+
+    def __post_init__(self) -> None:
+        is_number = isinstance(self.policy, int) or self.policy.isdecimal()
+        if self.policy != AUTO and not (is_number and int(self.policy) >= 1):
+            raise OptionError(
+                f"`micro_batch` {self.policy!r} is not known; give {AUTO}, or how many micro-batches, as 2"
+            )
+
+    @property
+    def count(self) -> int | None:
+        """How many micro-batches; None for ``auto``."""
+        return None if self.policy == AUTO else int(self.policy)
+
+    def check(self, prices: CostModel, scheduler: str) -> None:
+        """Raise OptionError for ``auto`` with a cost model that measures."""
+        measures = isinstance(prices, MeasuringCostModel) and prices.measured_by is not MeasuredBy.STORE
+        if measures and self.count is None:
+            raise OptionError(
+                f"`micro_batch` auto schedules a network in many ways, and `cost_model` {prices.identity.name} measures; "
+                "give simulator, or say how many"
+            )
+
+    def apply(
+        self, network: Network, prices: CostModel, scheduler: str, options: SearchOptions, progress: StartProgress
+    ) -> MicroBatched:
+        """The divided network; raises OptionError for a batch that has no so many equal parts, and where no block can be divided."""
+        batch = batch_of(network)
+        if batch is None:
+            raise OptionError(
+                f"`micro_batch`: the inputs of {network.name!r} have no batch in common; leave it out, or load one that has"
+            )
+        limit = options.workspace_limit_bytes
+        if self.count is not None:
+            return _told_how(network, self.count, batch, JOINED if limit is None else JOINED_LIMITED)
+        self.check(prices, scheduler)
+        bar = progress("micro-batches (ways)")
+
+        def tell(seen: int) -> None:
+            bar(seen, seen)
+
+        if limit is None:
+            return _Search(network, prices, options, tell, MOST_TRANSITIONS, JOINED).best(scheduler)
+        limited = workspace_limited(prices, network, limit)
+        options = replace(options, workspace_limit_bytes=None)
+        return _Search(network, limited, options, tell, MOST_LIMITED_TRANSITIONS, JOINED_LIMITED).best(scheduler)
+
+
+def _told_how(network: Network, count: int, batch: int, joined: int) -> MicroBatched:
+    if batch % count:
+        fitting = [str(size) for size in range(2, min(batch, 64) + 1) if batch % size == 0]
+        remedy = f"give {AUTO} or one of {', '.join(fitting)}" if fitting else "load a larger `batch`"
+        raise OptionError(f"`micro_batch` {count}: a batch of {batch} has no {count} equal parts; {remedy}")
+    parts = {block.name: count for block in network.blocks if count > 1 and divisible(network, block, count)}
+    if count > 1 and not parts:
+        raise OptionError(
+            f"`micro_batch` {count}: no block of {network.name!r} can be divided: its operators combine images, or blocks have "
+            "too many units; give less, or a smaller `max_block`"
+        )
+    division = Division(parts, joined)
+    return MicroBatched(with_micro_batches(network, division), parts, divided_units(network, parts))
+
+
+@dataclass(eq=False)
+class _Search:
+    """What is tried, and what it takes: by scheduler and division, an entry a block."""
+
+    network: Network
+    cost_model: CostModel
+    options: SearchOptions
+    progress: Callable[[int], None]
+    most_transitions: int
+    joined: int
+    _latency_us: dict[tuple[str, tuple[int, ...]], float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.memo = SearchMemo(self.cost_model)
+        self.choices: list[tuple[int, ...]] = []
+        #: Of each block undivided about how many transitions there are.
+        self.undivided: dict[str, float] = {}
+        #: By key of a problem, whether ``auto`` searches it.
+        self.searchable: dict[str, bool] = {}
+        #: The least number of micro-batches, by block, with which it is searched in whole stages.
+        self.wide_from: dict[str, int] = {}
+        for block in self.network.blocks:
+            counts = [count for count in TRIED if divisible(self.network, block, count)]
+            problem = ScheduleProblem.of_block(self.network, block)
+            wide = [count for count in counts if estimated_transitions(problem, count) > self.most_transitions]
+            self.undivided[block.name] = estimated_transitions(problem, 1)
+            self.choices.append((1, *counts))
+            if wide:
+                self.wide_from[block.name] = min(wide)
+
+    def best(self, scheduler: str) -> MicroBatched:
+        whole = (1,) * len(self.choices)
+        undivided = schedule(self.network, self.cost_model, scheduler, self.options, memo=self.memo)
+        if not undivided.complete:
+            raise KeyboardInterrupt
+        self.stages = {
+            block.name: [tuple(stage.units) for stage in own.stages]
+            for block, own in zip(self.network.blocks, undivided.blocks, strict=True)
+        }
+        begin = [whole, *(tuple(self._most(own, count) for own in self.choices) for count in TRIED)]
+        if scheduler != "sequential":
+            begin.append(self._climb(whole, "sequential"))
+            first = scheduled_first(self.network, self.cost_model, undivided, TRIED)
+            begin.append(tuple(first.parts.get(block.name, 1) for block in self.network.blocks))
+        ends = [self._climb(way, scheduler) for way in dict.fromkeys(begin)]
+        found = min(ends, key=lambda way: self._us(way, scheduler))
+        if self._us(found, scheduler) >= self._us(whole, scheduler):
+            found = whole
+        division = self._division(found)
+        return MicroBatched(
+            with_micro_batches(self.network, division),
+            division.parts,
+            divided_units(self.network, division.parts),
+            self._us(whole, scheduler),
+            self._us(found, scheduler),
+            sum(name == scheduler for name, _ in self._latency_us),
+            tuple(name for name, count in division.parts.items() if self._is_wide(name, count)),
+        )
+
+    def _climb(self, way: tuple[int, ...], scheduler: str) -> tuple[int, ...]:
+        """From a division on, block after block to what is fastest with the others as they are, until none gains."""
+        gained = True
+        while gained:
+            gained = False
+            for place, own in enumerate(self.choices):
+                others = [(*way[:place], count, *way[place + 1 :]) for count in own if count != way[place]]
+                best = min(others, key=lambda one: self._us(one, scheduler), default=way)
+                if self._us(best, scheduler) < self._us(way, scheduler):
+                    way, gained = best, True
+        return way
+
+    def _us(self, way: tuple[int, ...], scheduler: str) -> float:
+        if (scheduler, way) not in self._latency_us:
+            self._latency_us[scheduler, way] = self._scheduled_us(way, scheduler)
+            self.progress(len(self._latency_us))
+        return self._latency_us[scheduler, way]
+
+    def _scheduled_us(self, way: tuple[int, ...], scheduler: str) -> float:
+        try:
+            network = self._division(way).of(self.network)
+        except GraphError:  # views of other blocks take one beyond a problem's size
+            return inf
+        if scheduler != "sequential" and not all(self._is_searchable(network, block) for block in network.blocks):
+            return inf
+        found = schedule(network, self.cost_model, scheduler, self.options, memo=self.memo)
+        if not found.complete:
+            raise KeyboardInterrupt
+        return found.latency_us
+
+    def _is_searchable(self, network: Network, block: Block) -> bool:
+        """Whether views of other blocks, or of its own, leave a block with about as few transitions as were asked for."""
+        problem = WithoutViews.of(ScheduleProblem.of_block(network, block)).problem
+        if problem.key not in self.searchable:
+            own = self.undivided.get(block.name, 0.0)
+            most = inf if problem.clusters else WITH_VIEWS * max(self.most_transitions, self.joined, own)
+            found = estimated_transitions(problem, 1)
+            self.searchable[problem.key] = found <= most and (found < inf or own == inf)
+        return self.searchable[problem.key]
+
+    def _division(self, way: Sequence[int]) -> Division:
+        pairs = zip(self.network.blocks, way, strict=True)
+        parts = {block.name: count for block, count in pairs if count > 1}
+        wide = [name for name, count in parts.items() if self._is_wide(name, count)]
+        return Division(parts, self.joined, tuple(stage for name in wide for stage in self.stages[name]))
+
+    def _is_wide(self, block: str, count: int) -> bool:
+        return block in self.wide_from and count >= self.wide_from[block]
+
+    @staticmethod
+    def _most(choices: tuple[int, ...], count: int) -> int:
+        return max(own for own in choices if own <= count)
+
+
+def with_micro_batches(network: Network, division: Division) -> Network:
+    """The divided network, whose source says how; without parts as it is. Raises OptionError for one that was divided before."""
+    if not division.parts and not division.units:
+        return network
+    if OPTION in dict(network.source.options):
+        raise OptionError(
+            f"network {network.name!r} is in micro-batches already; divide the model that it was made of"
+        )
+    option = (OPTION, json.dumps(division.to_json(), separators=(",", ":")))
+    return replace(division.of(network), source=replace(network.source, options=(*network.source.options, option)))
+
+
+def divided_again(network: Network, text: str) -> Network:
+    """The network divided as the text of its source says; raises ScheduleError for a text that says no parts."""
+    try:
+        division = Division.of_json(json.loads(text))
+    except (ValueError, TypeError, KeyError, AttributeError):
+        raise ScheduleError(
+            f"option {OPTION!r} of the schedule's source names no micro-batches of blocks or units; write it anew"
+        ) from None
+    return with_micro_batches(network, division)

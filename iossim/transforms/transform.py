@@ -1,0 +1,95 @@
+"""What changes a network for its schedule: the protocol that rewriting and micro-batching meet, and one after the other.
+
+A transform is a frozen value of its options. It is applied to a network for a scheduler at given prices; the outcome holds the
+changed network, whose source says how it was made, so that :mod:`iossim.transforms.replay` makes it again from a saved schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from iossim.cost.model import CostModel
+from iossim.ir.network import Network
+from iossim.schedule.schedule import Schedule
+from iossim.search.options import SearchOptions
+from iossim.search.scheduler import StartProgress
+
+
+class Outcome(Protocol):
+    """A network as a transform leaves it, and what there is to say of it."""
+
+    @property
+    def name(self) -> str:
+        """What machine-readable results call the transform."""
+        ...
+
+    @property
+    def network(self) -> Network: ...
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether a KeyboardInterrupt ended the search; the network is the best that was found until then."""
+        ...
+
+    @property
+    def alternatives(self) -> Mapping[str, Network]:
+        """The networks that a comparison shows beside the one as given, by what tables call them; ``network`` comes last."""
+        ...
+
+    def sentence(self) -> str: ...
+
+    def remarked(self, schedule: Schedule) -> Schedule:
+        """The schedule of ``network``, with a remark that says what the transform did."""
+        ...
+
+    def to_json(self) -> dict[str, Any]: ...
+
+
+class Transform(Protocol):
+    """What changes a network for its schedule, with its options."""
+
+    def check(self, prices: CostModel, scheduler: str) -> None:
+        """Raise OptionError where it cannot be combined with such prices or with the scheduler."""
+        ...
+
+    def apply(
+        self, network: Network, prices: CostModel, scheduler: str, options: SearchOptions, progress: StartProgress
+    ) -> Outcome:
+        """The network that the scheduler makes the most of; raises OptionError where the network cannot be changed."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Changed:
+    """A network behind all transforms, with the outcome of each."""
+
+    network: Network
+    outcomes: tuple[Outcome, ...] = ()
+
+    @property
+    def interrupted(self) -> bool:
+        return any(outcome.interrupted for outcome in self.outcomes)
+
+    def remarked(self, schedule: Schedule) -> Schedule:
+        """The schedule of ``network`` with the remark of each outcome."""
+        for outcome in self.outcomes:
+            schedule = outcome.remarked(schedule)
+        return schedule
+
+
+def change(
+    network: Network,
+    transforms: Sequence[Transform],
+    prices: CostModel,
+    scheduler: str,
+    options: SearchOptions,
+    progress: StartProgress,
+) -> Changed:
+    """Apply transforms one after the other, each to what the one before it leaves."""
+    outcomes: list[Outcome] = []
+    for transform in transforms:
+        outcomes.append(transform.apply(network, prices, scheduler, options, progress))
+        network = outcomes[-1].network
+    return Changed(network, tuple(outcomes))

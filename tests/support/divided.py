@@ -1,0 +1,16 @@
+"""Networks in micro-batches, as a task makes them."""
+
+from __future__ import annotations
+
+from iossim import api
+from iossim.ir.network import Network
+from iossim.search.options import SearchOptions
+from iossim.transforms.microbatching.blocks_in_micro_batches import MicroBatched
+
+
+def divided(
+    network: Network, device: str, micro_batch: int | str = "auto", options: SearchOptions | None = None
+) -> MicroBatched:
+    (made,) = api.task(network, device, micro_batch=micro_batch, options=options).change().outcomes
+    assert isinstance(made, MicroBatched)
+    return made

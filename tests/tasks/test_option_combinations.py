@@ -1,0 +1,114 @@
+"""One pipeline: what options are combined, API, command line and studies give the same schedule, or refuse with the same words."""
+
+from __future__ import annotations
+
+import json
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import run
+
+from iossim import api
+from iossim.base.errors import IossimError
+from iossim.cli.flags import with_flags
+from iossim.models.load import load
+from iossim.schedule.schedule import Schedule
+from iossim.study.scenario import Scenario
+from iossim.study.sweep import run_study
+
+#: For each option its values, the plain one first.
+OPTIONS: dict[str, tuple[Any, ...]] = {
+    "rewrite": (None, "simplify"),
+    "micro_batch": (None, 2, "auto"),
+    "training": (False, True),
+    "workspace_limit": (None, "64MiB"),
+    "budget": (None, "20"),
+    "engine": ("paper", "graph"),
+    "stages": ("general", "paper"),
+}
+COMBINATIONS = [dict(zip(OPTIONS, values, strict=True)) for values in product(*OPTIONS.values())]
+MODEL, DEVICE, BATCH = "ios_sample", "v100-sxm2", 2
+
+
+def of_api(options: dict[str, Any]) -> Schedule | str:
+    try:
+        network = load(MODEL, batch=BATCH, training=options["training"])
+        return api.optimize(
+            network,
+            DEVICE,
+            engine=options["engine"],
+            options=api.search_options(options["stages"], workspace_limit=options["workspace_limit"]),
+            budget=options["budget"],
+            rewrite=options["rewrite"],
+            rewrite_budget="4",
+            micro_batch=options["micro_batch"],
+        )
+    except IossimError as error:
+        return with_flags(str(error))
+
+
+def of_command_line(options: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> Schedule | str:
+    words = ["optimize", MODEL, "-d", DEVICE, "-b", str(BATCH), "--json", "--rewrite-budget", "4"]
+    for name, value in options.items():
+        flag = f"--{name.replace('_', '-')}"
+        words += [flag] if value is True else [flag, str(value)] if value not in (None, False) else []
+    capsys.readouterr()
+    code, printed = run(words), capsys.readouterr()
+    if code:
+        assert code == 2, printed.err
+        return printed.err.removeprefix("error: ").removesuffix("\n")
+    return Schedule.model_validate_json(printed.out)
+
+
+def of_study(options: dict[str, Any], folder: Path) -> Schedule | str:
+    rewrite = options["rewrite"]
+    scenario = {
+        "name": "one-point",
+        "models": [MODEL],
+        "devices": [DEVICE],
+        "batch_sizes": [BATCH],
+        "engines": [options["engine"]],
+        "searches": [{"stages": options["stages"]}],
+        "rewrites": ["none" if rewrite is None else {"rules": rewrite, "graphs": 4}],
+        "micro_batches": [options["micro_batch"] or 1],
+        "workspace": [options["workspace_limit"] or "none"],
+        "schedulers": ["ios-both"],
+    }
+    (row,) = run_study(Scenario.model_validate(scenario), folder, workers=1).results.rows
+    return Schedule.read(folder / row.schedule) if row.schedule else row.reason
+
+
+def decided(found: Schedule | str) -> Any:
+    """What a schedule decides, and what it takes; a refusal as it is."""
+    if isinstance(found, str):
+        return found
+    return json.dumps([stage.model_dump(mode="json") for stage in found.stages]), found.latency_us
+
+
+def check(options: dict[str, Any], capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    expected = decided(of_api(options))
+    assert decided(of_command_line(options, capsys)) == expected
+    # A study neither measures within a budget nor loads a network with its gradients.
+    if options["budget"] is None and not options["training"]:
+        assert decided(of_study(options, folder)) == expected
+
+
+def is_sample(options: dict[str, Any]) -> bool:
+    """At most two options that are not plain."""
+    return sum(value != OPTIONS[name][0] for name, value in options.items()) <= 2
+
+
+@pytest.mark.parametrize(
+    "options", [*filter(is_sample, COMBINATIONS)], ids=lambda options: "-".join(map(str, options.values()))
+)
+def test_pairs_of_options(options: dict[str, Any], capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    check(options, capsys, tmp_path / "run")
+
+
+@pytest.mark.slow
+def test_every_combination(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    for number, options in enumerate(COMBINATIONS):
+        if not is_sample(options):
+            check(options, capsys, tmp_path / str(number))

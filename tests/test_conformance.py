@@ -1,0 +1,72 @@
+"""What iossim ships is held to the contracts by the classes that it ships for the parts of others."""
+
+from __future__ import annotations
+
+import pytest
+
+from iossim.api import cost_model
+from iossim.backends.numpy_reference.backend import create as numpy_backend
+from iossim.cost.model import CostModel
+from iossim.cost.perturbed import PerturbedCostModel
+from iossim.execution.backend import Backend
+from iossim.execution.engine import Engine
+from iossim.hardware.load import device, device_names
+from iossim.hardware.profile import DeviceProfile
+from iossim.ir.types import Precision
+from iossim.search.scheduler import scheduler_names
+from iossim.testing.backends import BackendConformance
+from iossim.testing.cost_models import CostModelConformance, batches
+from iossim.testing.devices import DeviceConformance
+from iossim.testing.schedulers import SchedulerConformance
+
+pytest_plugins = ["iossim.testing"]
+
+
+class TestSimulator(CostModelConformance):
+    @pytest.fixture(autouse=True, params=["paper", "graph", "partition"])
+    def _engine(self, request: pytest.FixtureRequest) -> None:
+        self.engine = request.param
+
+    def cost_model(self, device: DeviceProfile) -> CostModel:
+        return cost_model("simulator", device, engine=self.engine)
+
+
+class TestRandom(CostModelConformance):
+    def cost_model(self, device: DeviceProfile) -> CostModel:
+        return cost_model("random:7")
+
+
+class TestPerturbed(CostModelConformance):
+    def cost_model(self, device: DeviceProfile) -> CostModel:
+        return cost_model("perturbed:0.2", device)
+
+    def test_a_price_does_not_depend_on_its_batch(self, prices: CostModel, iossim_device: DeviceProfile) -> None:
+        """As on hardware, the same groups in another order are one measurement, of the stage that is asked for first."""
+        assert isinstance(prices, PerturbedCostModel)
+        for network in self.networks():
+            for batch in batches(network):
+                by_signature: dict[object, float] = {}
+                for signature, us in zip(prices.signatures(batch), prices.price_stages(batch).tolist(), strict=True):
+                    assert by_signature.setdefault(signature, us) == us
+
+
+@pytest.mark.parametrize("name", scheduler_names())
+class TestSchedulers(SchedulerConformance):
+    @pytest.fixture(autouse=True)
+    def _scheduler(self, name: str) -> None:
+        self.scheduler = name
+
+
+class TestNumPy(BackendConformance):
+    def backend(self, engine: str) -> Backend:
+        return numpy_backend(Precision.FP32, Engine.named(engine), {})
+
+
+@pytest.mark.parametrize("name", device_names())
+class TestDevices(DeviceConformance):
+    @pytest.fixture(autouse=True)
+    def _name(self, name: str) -> None:
+        self.name = name
+
+    def profile(self) -> DeviceProfile:
+        return device(self.name)

@@ -1,0 +1,129 @@
+"""README.md and docs are true: every command runs as it is pasted, in order, in a fresh shell, and so does the Python."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+from documents import ROOT, block_commands, documents, iossim_arguments, is_command, python_blocks, run_in_one_shell
+
+from iossim.cli.main import build_command, main
+from iossim.hardware.load import device as load_device
+from iossim.measurements.measurement_set import read_measurements
+
+#: What is not run, by the part of a command that tells it, with the reason. Everything else is.
+NOT_RUN = {
+    "-m venv": "makes an environment: the one of this test stands in its place",
+    "pip install": "installs; .ci/run does what the README says of it",
+    "pytest": "tests; .ci/run runs them",
+    "graph_subst.pb": "a file of TASO's, which is not part of the repository",
+    "--processes": "needs PyTorch, iossim[distributed]; tests/dataflow runs it",
+    "substitutions.py exhaustive": "searches until 100 s have passed",
+}
+#: Documents all of whose commands take a few seconds; the others are run in the slow tier.
+QUICK = ("docs/corun.md", "docs/training.md")
+
+
+def name_of(document: Path) -> str:
+    return document.relative_to(ROOT).as_posix()
+
+
+def commands_to_run(document: Path) -> list[str]:
+    """Each command without its comment, and without the parts of it that are not run."""
+    found = []
+    for command in block_commands(document):
+        parts = [part.strip() for part in re.split(r"&&", re.sub(r"\s+#.*", "", command))]
+        found.append(" && ".join(part for part in parts if not any(told in part for told in NOT_RUN)))
+    return [command for command in found if command]
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """A copy of the repository with this environment as its ``.venv``, and the files that commands call the reader's own."""
+    folder = tmp_path / "iossim"
+    shutil.copytree(ROOT, folder, ignore=shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "tests"))
+    (folder / ".venv").symlink_to(sys.prefix)
+    table = {"conv2": [{"batch": 8, "algorithm": "fft", "time_us": 105.0, "workspace_bytes": 4194304}]}
+    (folder / "bench.json").write_text(json.dumps(table))
+    assert main(["models", "export", "squeezenet", "--out", str(folder / "model.onnx")]) == 0
+    return folder
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        pytest.param(each, id=name_of(each), marks=() if name_of(each) in QUICK else pytest.mark.slow)
+        for each in documents()
+        if commands_to_run(each)
+    ],
+)
+def test_every_block_runs_as_pasted(document: Path, clone: Path) -> None:
+    """The README activates the environment itself; who reads another page has done so."""
+    if document.name == "rules.md":
+        rule = re.search(r"^    rule: .*?\n(?=\S)", document.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+        assert rule is not None
+        (clone / "mine.yaml").write_text(textwrap.dedent(rule[0]))
+    bin_folder = str(Path(sys.prefix) / "bin")
+    path = [folder for folder in os.environ["PATH"].split(os.pathsep) if folder != bin_folder]
+    if document.name != "README.md":
+        path.insert(0, bin_folder)
+    environment = {"PATH": os.pathsep.join(path), "IOSSIM_DATA_DIR": str(clone.parent / "data"), "COLUMNS": "80"}
+    ran = run_in_one_shell(commands_to_run(document), clone, **environment)
+    for each in ran:
+        print(f"{each.seconds:4} s  {each.command}")  # pytest -rP shows it
+    failed = [f"{each.command}\n  exit code {each.code}: {each.output[-500:]}" for each in ran if each.code != 0]
+    assert not failed, "\n".join(failed)
+
+
+def test_what_is_not_run_is_there() -> None:
+    """No exception outlives what it was made for."""
+    commands = [command for document in documents() for command in block_commands(document)]
+    assert [told for told in NOT_RUN if not any(told in command for command in commands)] == []
+
+
+def test_output_and_grammar_are_no_commands() -> None:
+    assert is_command("    .venv/bin/pip install -e '.[cpu]'")
+    assert is_command("    . .venv/bin/activate")
+    assert is_command("    IOSSIM_MUTATIONS=1000 pytest -m slow")
+    assert not is_command("    inception_v3 on v100-sxm2, batch 1, fp32")
+    assert not is_command("    fastest scheduler")
+    assert ["compare", "inception_v3", "--device", "v100-sxm2"] in iossim_arguments(ROOT / "README.md")
+
+
+@pytest.mark.parametrize(
+    "arguments", [one for document in documents() for one in iossim_arguments(document)], ids=shlex.join
+)
+def test_commands_and_options_are_known(arguments: list[str]) -> None:
+    """Between backquotes too, where a sentence may leave out what a command needs; nothing is run."""
+    command = build_command()
+    words = list(arguments)
+    while words and hasattr(command, "commands") and not words[0].startswith("-"):
+        assert words[0] in command.commands, f"iossim has no command {shlex.join(arguments)!r}"
+        command = command.commands[words.pop(0)]
+    known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+    assert {word for word in words if re.match(r"--?[a-z]", word)} <= {*known, "--help", "-h"}
+
+
+def test_python_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All in order, in one namespace, as a reader would type them."""
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, object] = {"__name__": "readme"}
+    assert python_blocks(ROOT / "README.md")
+    for number, block in enumerate(python_blocks(ROOT / "README.md"), 1):
+        exec(compile(block, f"README.md, Python block {number}", "exec"), namespace)
+
+
+def test_the_example_of_measurements_says_what_it_is() -> None:
+    measured = read_measurements(ROOT / "examples" / "measured.jsonl")
+    assert measured.header.device == load_device(str(ROOT / "examples" / "cpu.yaml")).name
+    assert "onnxruntime_cpu" in measured.header.source
+    assert "other work beside it" in measured.header.source
+    assert measured.header.date
+    assert len(measured.measurements) > 40
