@@ -78,7 +78,7 @@ def build_schedule(
         latency_us=total_latency_us(blocks),
         blocks=blocks,
         remarks=list(network.remarks),
-        **fields,  # type: ignore[arg-type]
+        **fields,
     )
 
 

@@ -110,7 +110,7 @@ def _price(
     task: CrossTask, other: MadeElsewhere, latency_ms: float | None = None, tie: bool = False, reason: str = ""
 ) -> CrossPrice:
     return CrossPrice(
-        axis=task.axis,  # type: ignore[arg-type]
+        axis=task.axis,
         scheduler=other.scheduler,
         made_for=other.made_for,
         run_at=task.point.index,

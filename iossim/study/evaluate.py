@@ -142,7 +142,7 @@ def _row(context: EvaluationContext, one: Schedule, found: dict[str, Schedule], 
     published_ms = context.published_ms(one)
     return Row(
         point=point.index,
-        **point.labels,  # type: ignore[arg-type]
+        **point.labels,
         scheduler=one.scheduler,
         latency_ms=one.latency_us / 1e3,
         low_ms=None if low_us is None else low_us / 1e3,
@@ -170,7 +170,7 @@ def _row(context: EvaluationContext, one: Schedule, found: dict[str, Schedule], 
 def _failed(point: Point, scheduler: str, reason: str) -> Row:
     return Row(
         point=point.index,
-        **point.labels,  # type: ignore[arg-type]
+        **point.labels,
         scheduler=scheduler,
         status="failed",
         reason=reason,

@@ -175,7 +175,7 @@ def _answers(before: Sequence[Answer], after: Sequence[Answer]) -> Iterable[Answ
 def _name(row: Labels) -> str:
     """The labels of a row, without those that say what is usual."""
     labels = dict(zip(ROW_AXES, row, strict=True))
-    return ", ".join(name_of(axis, label) for axis, label in labels.items() if label != ROW_AXES[axis].usual)
+    return ", ".join(name_of(axis, label) for axis, label in labels.items() if label != str(ROW_AXES[axis].usual))
 
 
 def _change(change: RowChange) -> str:

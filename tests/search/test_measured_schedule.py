@@ -84,13 +84,13 @@ def test_the_profile_says_how_far_to_trust_the_simulator() -> None:
 def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = f"optimize squeezenet -d t4 --cost-model perturbed:0.1,3 --budget 60 -r 3 -s 8 --out {tmp_path}"
     text = " ".join(printed(capsys, command).split())
-    assert "60 stages measured, as far as a budget of 60 went; simulator of t4 had said" in text
+    assert "60 stages measured, until the budget of 60 was spent; simulator of t4 predicts" in text
     assert "proven" not in text
     saved = Schedule.read(tmp_path / "schedule.json")
     assert saved.options["measurements"] == 60
     assert saved.options["budget"] == "60"
     assert not saved.options["settled"]
-    said = f"{saved.options['estimated_us'] / 1e3:.3f} ms of this schedule"
+    said = f"{saved.options['estimated_us'] / 1e3:.3f} ms for this schedule"
     assert said in text
     again = printed_json(capsys, command.replace(f"--out {tmp_path}", "--json"))
     assert again == {**json.loads(saved.model_dump_json()), "search_s": again["search_s"]}
@@ -99,7 +99,7 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
 def test_command_line_measures_everything_if_told(capsys: pytest.CaptureFixture[str]) -> None:
     command = "optimize squeezenet -d t4 --cost-model perturbed:0.1,3 -r 3 -s 8"
     everything = " ".join(printed(capsys, f"{command} --budget all").split())
-    assert "stages measured, every stage there is" in everything
+    assert "stages measured, every stage of the search space" in everything
     assert "Provably optimal under this cost model" in everything
     # The usual budget is larger than all that there is.
     assert " ".join(printed(capsys, command).split()) == everything

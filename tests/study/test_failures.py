@@ -21,7 +21,7 @@ def mistaken(*given: object, **named: object) -> None:
     raise OptionError("no such thing; give another")
 
 
-@pytest.mark.parametrize("place", ["context_of", "schedule", "_row"])
+@pytest.mark.parametrize("place", ["context_of", "Task", "_row"])
 def test_a_row_that_dies_of_a_defect_says_where_its_traceback_is(
     place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

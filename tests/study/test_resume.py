@@ -26,6 +26,7 @@ from iossim.study.question import Question
 from iossim.study.scenario import Scenario
 from iossim.study.study_run import StudyRun
 from iossim.study.sweep import run_study
+from iossim.tasks.task import Task
 
 SCENARIO = small_study(searches=[Search(), Search(max_groups=2), Search(max_group_size=1)], cross_evaluate=["batch"])
 POINTS = 2 * 2 * 3
@@ -91,14 +92,12 @@ def test_an_interrupted_study_goes_on_and_repeats_nothing(
 
 def test_a_search_that_is_interrupted_is_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the best schedule so far would be: a search takes Ctrl-C as a wish to come to an end."""
-    from iossim.study import evaluate
-
-    found = evaluate.schedule
+    found = Task.search
 
     def incomplete(*given: Any, **named: Any) -> Any:
         return found(*given, **named).model_copy(update={"complete": False})
 
-    monkeypatch.setattr(evaluate, "schedule", incomplete)
+    monkeypatch.setattr(Task, "search", incomplete)
     with pytest.raises(KeyboardInterrupt):
         run_study(small_study(), tmp_path, workers=1)
     assert len((tmp_path / "journal.jsonl").read_text().splitlines()) == 1

@@ -71,7 +71,7 @@ def test_of_tables_the_difference_is_told_without_noise() -> None:
     assert found.same_prices
     assert found.tie is None
     assert found.cross is None
-    assert found.unknown == ("the noise: that is known of simulated prices alone",)
+    assert found.unknown == ("the noise, which is known for simulated latencies only",)
     (passage,) = found.passages
     assert (passage.first_us, passage.second_us) == (21, 10)
 

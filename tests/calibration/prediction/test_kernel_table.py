@@ -13,7 +13,7 @@ from iossim.base.errors import DeviceError
 from iossim.calibration.prediction.kernel_table import KernelTable, KernelTableError, read_kernels
 from iossim.hardware.load import device
 
-EXAMPLE_CPU = Path(__file__).resolve().parents[2] / "examples" / "cpu.yaml"
+EXAMPLE_CPU = Path(__file__).resolve().parents[3] / "examples" / "cpu.yaml"
 
 
 @pytest.fixture
