@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from iossim.cli import options
-from iossim.cli.flags import with_flags
+from iossim.cli.options import with_flags
 from iossim.cli.outputs import (
     Writer,
     check_drawing,

@@ -18,7 +18,7 @@ class IossimError(Exception):
 
     It is one line, and of a length that can be read, whatever stands in the input that it quotes. What is to be given
     otherwise is named as Python names it, in backquotes (```max_groups```); the command line says ``--max-groups``
-    (:mod:`iossim.cli.flags`).
+    (:mod:`iossim.cli.options`).
     """
 
     def __init__(self, message: str = "") -> None:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from iossim.cli import options
-from iossim.cli.exit_codes import ExitCode
 from iossim.cli.interrupt import interruptible
 from iossim.cli.option_groups import ModelOptions, TimingOptions, takes_options
 from iossim.cli.outputs import (
+    ExitCode,
     Writer,
     pictures,
     plain_console,
@@ -186,7 +186,7 @@ def _files(found: list[MeasuredNetwork], context: Context, plot: bool | None) ->
             )
     files: dict[str, Writer] = {"networks.jsonl": text_file("".join(lines))}
     if wants_plot(plot):
-        from iossim.report.figures.comparison import comparison_figure
+        from iossim.report.figures.bars import comparison_figure
         from iossim.tasks.measured_schedules import comparison_rows
 
         title = f"Measured by {context.backend} on {context.device}, {context.precision}, {context.engine} engine"

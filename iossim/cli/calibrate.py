@@ -211,7 +211,7 @@ def _rows(found: FittedProfiles) -> list[dict[str, float | str | bool | None]]:
 
 
 def _print(found: FittedProfiles) -> None:
-    from iossim.report.calibration import error_table, parameter_table
+    from iossim.report.profile_tables import error_table, parameter_table
 
     console = plain_console()
     provenance = found.profile.provenance

@@ -9,10 +9,9 @@ import typer
 
 from iossim.base.errors import OptionError
 from iossim.cli import options
-from iossim.cli.exit_codes import ExitCode
 from iossim.cli.interrupt import interruptible
 from iossim.cli.option_groups import ModelOptions, PricingOptions, takes_options
-from iossim.cli.outputs import print_json
+from iossim.cli.outputs import ExitCode, print_json
 from iossim.cli.progress import progress_bars
 
 MaxLatency = Annotated[

@@ -8,11 +8,19 @@ from typing import TYPE_CHECKING
 import typer
 
 from iossim.cli import options
-from iossim.cli.exit_codes import ExitCode
-from iossim.cli.flags import with_flags
 from iossim.cli.interrupt import interruptible
 from iossim.cli.option_groups import ModelOptions, PricingOptions, TransformOptions, takes_options
-from iossim.cli.outputs import ScheduleOutputs, Writer, pictures, plain_console, print_notes, text_file, write_files
+from iossim.cli.options import with_flags
+from iossim.cli.outputs import (
+    ExitCode,
+    ScheduleOutputs,
+    Writer,
+    pictures,
+    plain_console,
+    print_notes,
+    text_file,
+    write_files,
+)
 from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
@@ -109,7 +117,7 @@ def _files(comparison: Comparison, told: str, prices: CostModel, outputs: Schedu
     files = {"comparison.json": text_file(told + "\n")}
     files |= outputs.files(comparison.best_network, comparison.best, prices, comparison.baseline_us)
     if outputs.draws:
-        from iossim.report.figures.comparison import comparison_figure
+        from iossim.report.figures.bars import comparison_figure
 
         title = f"{comparison.network.name} on {comparison.device}, batch {comparison.batch}"
         files |= pictures(comparison_figure(title, {comparison.network.name: comparison.rows}))

@@ -126,7 +126,7 @@ def _files(run: Corun, title: str, outputs: TimelineOutputs) -> dict[str, Writer
         "kernels.csv": text_file(corun_csv(run)),
     }
     if outputs.trace is not False:
-        from iossim.report.corun_trace import corun_trace
+        from iossim.report.traces import corun_trace
 
         files["trace.json"] = text_file(corun_trace(run, title))
     if outputs.draws:

@@ -12,10 +12,18 @@ import typer
 
 from iossim.base.errors import OptionError
 from iossim.cli import options
-from iossim.cli.exit_codes import ExitCode
 from iossim.cli.interrupt import interruptible
 from iossim.cli.option_groups import takes_options
-from iossim.cli.outputs import Writer, pictures, plain_console, print_json, text_file, wants_plot, write_files
+from iossim.cli.outputs import (
+    ExitCode,
+    Writer,
+    pictures,
+    plain_console,
+    print_json,
+    text_file,
+    wants_plot,
+    write_files,
+)
 from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
@@ -118,8 +126,7 @@ def optimize(
     from iossim import api
     from iossim.base.user_files import check_writable
     from iossim.models.load import load
-    from iossim.report.dataflow_words import dataflow_table, dataflow_words
-    from iossim.report.distribution_words import distribution_table, distribution_words
+    from iossim.report.dataflow_words import dataflow_table, dataflow_words, distribution_table, distribution_words
 
     name = _needed(device)
     if out is not None:
@@ -170,7 +177,7 @@ def explain(
 def tell_explained(found: Dataflow, operators: list[str], all_operators: bool, as_json: bool) -> None:
     """Print why the operators are as they are; of those named every split is priced."""
     from iossim.edge.explain import explain_dataflow
-    from iossim.report.dataflow_explanation import explanation_lines, explanation_overview
+    from iossim.report.dataflow_words import explanation_lines, explanation_overview
 
     explained = explain_dataflow(found, operators)
     if as_json:
@@ -274,7 +281,7 @@ def _files(found: Dataflow | Distributed, title: str, draws: bool) -> Mapping[st
     from iossim.edge.distributed import Distributed
     from iossim.edge.plan_json import distribution_to_json
     from iossim.edge.saved_plan import saved_plan
-    from iossim.report.dataflow_trace import dataflow_trace
+    from iossim.report.traces import dataflow_trace
 
     files: dict[str, Writer]
     if isinstance(found, Distributed):
@@ -282,7 +289,7 @@ def _files(found: Dataflow | Distributed, title: str, draws: bool) -> Mapping[st
         steps = {"steps": distribution_to_json(found.distribution)}
         files["distribution.json"] = text_file(_compact(found.to_json() | steps))
         if draws:
-            from iossim.report.figures.distribution import distribution_figure
+            from iossim.report.figures.dataflow import distribution_figure
 
             files |= pictures(distribution_figure(found, title))
         return files
@@ -292,8 +299,7 @@ def _files(found: Dataflow | Distributed, title: str, draws: bool) -> Mapping[st
         "trace.json": text_file(dataflow_trace(found, title)),
     }
     if draws:
-        from iossim.report.figures.dataflow_timeline import dataflow_timeline_figure
-        from iossim.report.figures.memory_use import memory_figure
+        from iossim.report.figures.dataflow import dataflow_timeline_figure, memory_figure
 
         files |= pictures(memory_figure(found, title), dataflow_timeline_figure(found, title))
     return files

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from iossim.cli import options
-from iossim.cli.derive import derive
-from iossim.cli.flags import with_flags
+from iossim.cli.options import with_flags
 from iossim.cli.outputs import plain_console, print_json
+
+if TYPE_CHECKING:
+    from iossim.hardware.profile import DeviceProfile
+
 
 DeviceName = Annotated[str, typer.Argument(metavar="DEVICE", help="A device's name, or a profile.yaml.")]
 
@@ -20,6 +23,32 @@ NewFile = Annotated[
     Path | None, typer.Option("--out", "-o", metavar="FILE", help="The file to write; by default NAME.yaml here.")
 ]
 Profiles = Annotated[list[str], typer.Argument(metavar="PROFILE...", help="Names of devices, or profiles' files.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="What to call the device.")]
+Like = Annotated[
+    str, typer.Option("--like", metavar="DEVICE", help="The device whose facts hold where none is given.")
+]
+Sms = Annotated[
+    int | None, typer.Option("--sm", metavar="N", parser=options.whole_number, help="Streaming multiprocessors.")
+]
+Clock = Annotated[float | None, typer.Option("--clock-ghz", metavar="GHZ", help="Boost clock.")]
+Bandwidth = Annotated[float | None, typer.Option("--dram-gbps", metavar="GB/S", help="DRAM bandwidth, GB/s.")]
+L2 = Annotated[float | None, typer.Option("--l2-mib", metavar="MIB", help="L2 cache.")]
+Power = Annotated[float | None, typer.Option("--power-w", metavar="W", help="Board power.")]
+Capability = Annotated[
+    str | None, typer.Option("--compute-capability", metavar="X.Y", help="By default that of --like.")
+]
+Lanes = Annotated[
+    int | None,
+    typer.Option("--lanes", metavar="N", parser=options.whole_number, help="fp32 lanes of a multiprocessor."),
+]
+Memory = Annotated[float | None, typer.Option("--dram-gib", metavar="GIB", help="DRAM capacity.")]
+Samples = Annotated[
+    Path | None,
+    typer.Option("--samples", metavar="FILE", help="A few measurements of the device, about 20, to refine it with."),
+]
+OutFile = Annotated[
+    Path | None, typer.Option("--out", "-o", metavar="FILE.yaml", help="Write here; by default to a new NAME.yaml.")
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -114,7 +143,7 @@ def show_device(name: DeviceName, whole: Whole = False, as_json: options.Json = 
         typer.echo(yaml.safe_dump(profile.model_dump(mode="json"), sort_keys=False).rstrip())
         return
     from iossim.hardware.profile import DeviceProfile
-    from iossim.report.device_summary import device_summary, edge_summary
+    from iossim.report.profile_tables import device_summary, edge_summary
 
     summary = device_summary(profile) if isinstance(profile, DeviceProfile) else edge_summary(profile)
     plain_console().print(summary)
@@ -159,3 +188,69 @@ def validate_devices(profiles: Profiles, as_json: options.Json = False) -> None:
         raise DeviceError(
             f"{len(wrong)} of {len(found)} profiles failed validation: {', '.join(wrong)}; correct them"
         )
+
+
+def derive(
+    name: Name,
+    like: Like,
+    sm: Sms = None,
+    clock_ghz: Clock = None,
+    dram_gbps: Bandwidth = None,
+    l2_mib: L2 = None,
+    power_w: Power = None,
+    compute_capability: Capability = None,
+    lanes: Lanes = None,
+    dram_gib: Memory = None,
+    samples: Samples = None,
+    out: OutFile = None,
+    as_json: options.Json = False,
+) -> None:
+    """Write the profile of a device from its datasheet, with parameters transferred from calibrated devices.
+
+    Its predictions have the wider intervals of devices that were left out of the calibration. --samples refines it with a
+    handful of measurements.
+    """
+    from iossim.base.errors import OptionError
+    from iossim.hardware.derive import derive as derive_profile
+    from iossim.hardware.load import device
+    from iossim.hardware.write import check_writable, write_profile
+
+    facts: dict[str, float | int | str | None] = {
+        "sm_count": sm,
+        "boost_clock_ghz": clock_ghz,
+        "dram_bandwidth_gbps": dram_gbps,
+        "l2_mib": l2_mib,
+        "board_power_w": power_w,
+        "compute_capability": compute_capability,
+        "fp32_lanes_per_sm": lanes,
+        "dram_gib": dram_gib,
+    }
+    profile = derive_profile(name, device(like), facts)
+    path = out or Path(f"{name}.yaml")
+    if out is None and path.exists():
+        raise OptionError(f"{path} is there already; give --out {path} to replace it, or another name")
+    check_writable(path)
+    if samples is not None:
+        profile = _refined(profile, samples)
+    write_profile(profile, path)
+    if as_json:
+        print_json({"profile": str(path), **profile.model_dump(mode="json")})
+    else:
+        typer.echo(_summary(profile))
+    typer.echo(f"wrote {path}; use it with --device {path}", err=True)
+
+
+def _refined(profile: DeviceProfile, samples: Path) -> DeviceProfile:
+    from iossim.calibration.transfer import FEWEST_SAMPLES, refine
+    from iossim.measurements.measurement_set import read_measurements
+
+    return refine(profile, read_measurements(samples, profile.name, fewest=FEWEST_SAMPLES))
+
+
+def _summary(profile: DeviceProfile) -> str:
+    sheet = profile.datasheet
+    return (
+        f"{profile.name}: {profile.architecture}, {profile.sm_count} SMs at {profile.boost_clock_ghz:g} GHz, "
+        f"{profile.fp32_tflops:.1f} fp32 TFLOP/s, {profile.dram_bandwidth_gbps:g} GB/s, "
+        f"{sheet.l2_bytes.value / (1 << 20):g} MiB L2, {profile.board_power_w:g} W\n{profile.provenance.note}"
+    )

@@ -78,7 +78,7 @@ def explain(
     steps = explain_rewriting(saved, prices, model)
     if out is not None:
         from iossim.report.dot import dot
-        from iossim.report.rewriting_words import rewriting_dot
+        from iossim.report.explanation import rewriting_dot
 
         files = {"graph.dot": text_file(dot(network, priced))}
         if steps:
@@ -92,7 +92,7 @@ def explain(
     for line in overview(found):
         typer.echo(line)
     if steps and not stage:
-        from iossim.report.rewriting_words import rewriting_lines
+        from iossim.report.explanation import rewriting_lines
 
         typer.echo("")
         for line in rewriting_lines(steps, whole=all_stages):

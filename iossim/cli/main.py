@@ -16,10 +16,9 @@ import typer
 from iossim._version import __version__
 from iossim.base.errors import IossimError
 from iossim.base.registry import modules
-from iossim.cli.exit_codes import ExitCode
-from iossim.cli.flags import with_flags
 from iossim.cli.interrupt import StopNow, hears_interrupts
-from iossim.cli.options import DEFAULT_REWRITE, help_without_command
+from iossim.cli.options import DEFAULT_REWRITE, help_without_command, with_flags
+from iossim.cli.outputs import ExitCode
 from iossim.cli.progress import tells_of_work
 
 #: The base of the errors of typer's own parser: unknown options, missing arguments, values of the wrong type.

@@ -87,7 +87,7 @@ def microbatch(
     from iossim.base.memory_size import size_bytes
     from iossim.base.user_files import check_writable
     from iossim.models.load import load
-    from iossim.report.micro_batch_words import micro_batch_table, total_words
+    from iossim.report.micro_batches import micro_batch_table, total_words
     from iossim.transforms.microbatching.convolutions_in_micro_batches import runnable_schedule
 
     if (model is None) == (table is None):
@@ -154,7 +154,7 @@ def microbatch(
 def _files(found: MicroBatching, title: str, draws: bool) -> dict[str, Writer]:
     files: dict[str, Writer] = {"microbatch.json": text_file(json.dumps(found.to_json(), indent=1) + "\n")}
     if draws:
-        from iossim.report.figures.micro_batches import front_figure, workspace_figure
+        from iossim.report.micro_batches import front_figure, workspace_figure
 
         files |= pictures(front_figure(found, title), workspace_figure(found, title))
     return files

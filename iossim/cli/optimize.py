@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 import typer
 
 from iossim.cli import options
-from iossim.cli.exit_codes import ExitCode
-from iossim.cli.flags import with_flags
 from iossim.cli.interrupt import interruptible
 from iossim.cli.option_groups import ModelOptions, PricingOptions, TransformOptions, takes_options
-from iossim.cli.outputs import ScheduleOutputs, plain_console, print_notes, tell_written, write_files
+from iossim.cli.options import with_flags
+from iossim.cli.outputs import ExitCode, ScheduleOutputs, plain_console, print_notes, tell_written, write_files
 from iossim.cli.progress import measuring_bar, progress_bars
 
 if TYPE_CHECKING:

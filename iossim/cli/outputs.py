@@ -1,10 +1,11 @@
-"""What commands print as JSON, and the files that they write."""
+"""What commands print, the files that they write, and the exit codes that they end with."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,18 @@ if TYPE_CHECKING:
     from iossim.ir.network import Network
     from iossim.report.figures.figure import Figure
     from iossim.schedule.schedule import Schedule
+
+
+class ExitCode(IntEnum):
+    """Anything else is a defect of iossim."""
+
+    DONE = 0
+    DOES_NOT_HOLD = 1  #: what ``iossim check``, ``dataflow run`` or ``study diff`` was asked to check
+    MISTAKE = 2  #: in the input: one line on standard error says which, nothing was written
+    INCOMPLETE = 3  #: the search was interrupted; what was printed and written is the best schedule so far
+    INTERRUPTED = 130  #: before there was a schedule, or twice (128 + SIGINT, as shells have it)
+    NO_READER = 141  #: who read the output went away: a pager, head (128 + SIGPIPE)
+
 
 Writer = Callable[[Path], None]
 #: What draws pictures: the module, and the package that has it.
@@ -89,7 +102,7 @@ class ScheduleOutputs(TimelineOutputs):
             return files
         spans: Sequence[Span] = cost_model.timeline(network, schedule) if execution is None else execution.spans
         if self.trace is not False:
-            from iossim.report.perfetto_trace import perfetto_trace
+            from iossim.report.traces import perfetto_trace
 
             files["trace.json"] = text_file(perfetto_trace(network, schedule, spans, execution))
         if self.draws:

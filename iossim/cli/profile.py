@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from iossim.cli import options
-from iossim.cli.exit_codes import ExitCode
 from iossim.cli.option_groups import ModelOptions, TimingOptions, takes_options
-from iossim.cli.outputs import plain_console, print_json
+from iossim.cli.outputs import ExitCode, plain_console, print_json
 from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:

@@ -1,17 +1,16 @@
-"""``iossim rules``: the sets of substitution rules, and what a rule says; modules of this package whose names begin with
-``rules_`` add what verifies and generates them.
-"""
+"""``iossim rules``: the sets of substitution rules, what a rule says, and whether each rule of a set is right."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from iossim.base.registry import modules
 from iossim.cli import options
-from iossim.cli.flags import with_flags
+from iossim.cli.options import with_flags
 from iossim.cli.outputs import plain_console, print_json
+from iossim.cli.progress import progress_bars
 
 SetName = Annotated[
     str,
@@ -22,6 +21,14 @@ SetName = Annotated[
 RuleNames = Annotated[
     list[str] | None, typer.Argument(metavar="[RULE]...", help="Rules by name; all of the set without.")
 ]
+Workers = Annotated[int | None, typer.Option("--workers", metavar="N", min=1, help="Processes; without, one a core.")]
+Seconds = Annotated[
+    float, typer.Option("--seconds", metavar="S", min=0, help="CPU seconds that the proof of a rule may take.")
+]
+Anew = Annotated[bool, typer.Option("--anew", help="Verify what has a verdict already, too.")]
+Write = Annotated[
+    Path | None, typer.Option("--write", metavar="FILE", help="Write the verdicts as a file as well (JSON).")
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -29,9 +36,7 @@ def register(app: typer.Typer) -> None:
     group.callback(invoke_without_command=True)(options.help_without_command)
     group.command("list", help="The sets of rules that can be asked for by name.")(list_rules)
     group.command("show", help="What rules say: source, target, conditions, and where they are from.")(show_rules)
-    for module in modules("iossim.cli"):
-        if module.__name__.startswith("iossim.cli.rules_") and hasattr(module, "register_in"):
-            module.register_in(group)
+    group.command("verify", help="Prove or refute rules; find the conditions that they lack.")(verify_rules)
     app.add_typer(group, name="rules")
 
 
@@ -79,3 +84,55 @@ def show_rules(rules: SetName, names: RuleNames = None, as_json: options.Json = 
         typer.echo(f"{chr(10) * (place > 0)}{rule}")
         if rule.origin:
             typer.echo(f"  from {rule.origin}")
+
+
+def verify_rules(
+    rules: SetName,
+    workers: Workers = None,
+    seconds: Seconds = 20.0,
+    anew: Anew = False,
+    write: Write = None,
+    as_json: options.Json = False,
+) -> None:
+    """The verdict on each rule: proved from axioms, refuted by a counterexample, or unknown, each with its reason.
+
+    Conditions are those that a rule lacks: it is proved where they hold. Verdicts are kept until rule, axioms or
+    prover change; the seconds that JSON tells are those of the run that found the verdict.
+    """
+    from iossim.base.cores import usable_cores
+    from iossim.base.user_files import check_file, write_atomically
+    from iossim.transforms.rewriting.rule_sets import rule_set
+    from iossim.transforms.rewriting.verdict import written
+    from iossim.transforms.rewriting.verify import verify_all
+
+    check_file(write, "--write")
+    chosen = rule_set(rules)
+    count = min(workers or len(usable_cores()), len(chosen))
+    with progress_bars(quiet=as_json, unit="rules", tells_rest=True) as bars:
+        found = list(verify_all(chosen, seconds, count, anew, bars("verifying")))
+    if write is not None:
+        write_atomically(write, written(zip(chosen, found, strict=True)))
+    rows: list[dict[str, Any]] = [
+        {"index": index, "name": rule.name, **verification.to_json()}
+        for index, (rule, verification) in enumerate(zip(chosen, found, strict=True))
+    ]
+    if as_json:
+        print_json(rows)
+        return
+    from iossim.base.tables import Column, records_table
+
+    columns = [
+        Column("index"),
+        Column("name"),
+        Column("verdict"),
+        Column("conditions", "provided that", wraps=True),
+        Column("reason", wraps=True),
+    ]
+    shown = [
+        {**row, "conditions": " and ".join(row["conditions"]) or None, "reason": row["reason"] or None}
+        for row in rows
+    ]
+    plain_console().print(records_table(f"Rules of {rules}", shown, columns))
+    verdicts = [row["verdict"] for row in rows]
+    counts = [f"{verdicts.count(verdict)} {verdict}" for verdict in ("proved", "refuted", "unknown")]
+    typer.echo(", ".join(counts))

@@ -109,7 +109,7 @@ def _active_warps(
 ) -> dict[str, Writer]:
     """The picture of active warps over time: the sequential schedule above this one."""
     from iossim import api
-    from iossim.report.figures.active_warps import active_warps_figure
+    from iossim.report.figures.timeline import active_warps_figure
     from iossim.search.scheduler import schedule
 
     runs = {priced.scheduler: execution}

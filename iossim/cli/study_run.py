@@ -1,4 +1,4 @@
-"""``iossim study run`` and ``iossim study diff``: a scenario run as a sweep, and two runs compared."""
+"""``iossim study run``, ``diff`` and ``report``: a scenario run as a sweep, two runs compared, a run's page and pictures again."""
 
 from __future__ import annotations
 
@@ -10,15 +10,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from iossim.base.errors import OptionError, did_you_mean
 from iossim.cli import options
-from iossim.cli.exit_codes import ExitCode
-from iossim.cli.outputs import plain_console, print_json
+from iossim.cli.outputs import ExitCode, plain_console, print_json, tell_written, write_files
 from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from iossim.report.figures.figure import Figure
+    from iossim.report.figures.pictures import PictureFormat
     from iossim.study.study_run import Row, StudyRun
+
 
 Out = Annotated[
     Path, typer.Option("--out", "-o", metavar="DIR", help="The folder of the run; made where it is not there.")
@@ -38,6 +41,20 @@ Traces = Annotated[bool, typer.Option("--traces", help="Write a trace of every s
 Report = Annotated[bool, typer.Option("--report/--no-report", help="Write report.html at the end.")]
 FirstRun = Annotated[Path, typer.Argument(metavar="A", help="The folder of a run.")]
 SecondRun = Annotated[Path, typer.Argument(metavar="B", help="The folder of another one.")]
+RunFolder = Annotated[
+    Path, typer.Argument(metavar="DIR", help="The folder of a run, which 'iossim study run' wrote.")
+]
+Figures = Annotated[
+    str | None,
+    typer.Option("--figures", metavar="FORMAT", help="Write the figures as svg or png to DIR/figures instead."),
+]
+Tables = Annotated[bool, typer.Option("--table", help="Print the figures as tables instead.")]
+Plots = Annotated[
+    list[str] | None,
+    typer.Option("--plot", metavar="NAME", help="With --figures or --table: this kind alone; may be repeated."),
+]
+
+_PICTURE_FORMATS = ("svg", "png")
 
 #: Rows of the table on the terminal; results.csv and the report have all.
 _ROWS_SHOWN = 40
@@ -54,6 +71,9 @@ def register_in(group: typer.Typer) -> None:
         help="Compare two runs: new points, what changed beyond the noise, answers that changed.",
         epilog="The exit code is 0 if nothing changed beyond the noise, and 1 if something did.",
     )(diff)
+    group.command("report", help="Write a run's report again, its figures as pictures, or print them as tables.")(
+        report
+    )
 
 
 def run(
@@ -69,7 +89,7 @@ def run(
     as_json: options.Json = False,
 ) -> None:
     """Run a study; prints its answers, then a table."""
-    from iossim.report.perfetto_trace import perfetto_trace
+    from iossim.report.traces import perfetto_trace
     from iossim.study.scenario_file import read_scenario
     from iossim.study.sweep import run_study
 
@@ -200,3 +220,49 @@ def _written(folder: Path) -> list[str]:
     from iossim.study.run_directory import FILES
 
     return [name for name in FILES if (folder / name).exists()]
+
+
+def report(folder: RunFolder, figures: Figures = None, table: Tables = False, plot: Plots = None) -> None:
+    """Report what a study found; without options DIR/report.html is written again."""
+    if figures is not None and figures not in _PICTURE_FORMATS:
+        raise OptionError(f"--figures {figures!r} is not known; {did_you_mean(figures, _PICTURE_FORMATS)}")
+    if plot and not table and figures is None:
+        raise OptionError("--plot needs --figures or --table; the report has all plots of its scenario")
+    from iossim.study.run_directory import read_run
+
+    run = read_run(folder)
+    if figures is None and not table:
+        from iossim.report.study import write_report
+
+        path = folder / "report.html"
+        write_report(run, path)
+        tell_written([path])
+        return
+    from iossim.report.study.plots import figures as figures_of
+
+    drawn = figures_of(run, plot)
+    if not drawn:
+        raise OptionError(f"{folder} holds no data for {', '.join(plot or []) or 'any plot'}; leave --plot out")
+    if table:
+        from rich.console import Console
+
+        from iossim.report.figures.figure import print_figure
+
+        console = Console()
+        for figure in drawn:
+            print_figure(console, figure)
+    if figures is not None:
+        _write_pictures(folder / "figures", drawn, "svg" if figures == "svg" else "png")
+
+
+def _write_pictures(folder: Path, drawn: list[Figure], kind: PictureFormat) -> None:
+    from iossim.report.figures.pictures import MOST_SLICES, picture_files
+
+    files = picture_files(drawn, kind)
+    write_files(folder, files)
+    cut = [figure.name for figure in drawn if sum(1 for _ in figure.slices()) > MOST_SLICES]
+    if cut:
+        typer.echo(
+            f"of {', '.join(cut)} only the first {MOST_SLICES} choices are drawn; the page of the report has all of them",
+            err=True,
+        )

@@ -1,4 +1,4 @@
-"""How wrong predictions are, as tables for the terminal."""
+"""How wrong predictions are, as tables: of operators, of stages, and of networks that were measured as a whole."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ from rich.text import Text
 from iossim.base.tables import Cell, Column, records_table
 from iossim.calibration.prediction.accuracy import Accuracy
 from iossim.calibration.prediction.bands import key_of
-from iossim.calibration.validation.measured_networks import MeasuredEvaluation
+from iossim.calibration.validation.measured_networks import MeasuredEvaluation, MeasuredLatency
 from iossim.calibration.validation.operators import OperatorEvaluation
 from iossim.calibration.validation.stages import StageEvaluation
 from iossim.calibration.validation.validate import Validation
 from iossim.measurements.operator_kinds import ALIASES
-from iossim.report.measured_networks_table import measured_networks_summary, measured_networks_table
 
 #: Kinds of a data set with fewer rows are not shown one by one.
 FEWEST_SHOWN = 20
@@ -195,3 +194,59 @@ def mean(accuracy: Accuracy) -> float | None:
 def percent(fraction: float | None) -> float | None:
     """A fraction in percent."""
     return None if fraction is None else 100 * fraction
+
+
+def measured_networks_table(evaluation: MeasuredEvaluation) -> Table:
+    """Runs under their network and engine; baselines have no prediction."""
+    columns = [
+        Column("network", wraps=True),
+        Column("predicted_ms", digits=3),
+        Column("low_ms", digits=3),
+        Column("high_ms", digits=3),
+        Column("measured_ms", digits=3),
+        Column("error_percent", digits=1),
+        Column("gain_x", "gain"),
+        Column("measured_gain_x", "measured"),
+    ]
+    rows: list[dict[str, Cell]] = []
+    for (model, batch, engine, backend), own in groupby(evaluation.latencies, key=_run_group):
+        by = ", ".join(filter(None, [f"{model}, batch {batch}", f"{engine} engine" if engine else "", backend]))
+        rows.append({"network": by})
+        rows += [_measured_row(each) for each in own]
+    return records_table("", rows, columns)
+
+
+def measured_networks_summary(evaluation: MeasuredEvaluation) -> Iterator[str]:
+    """Errors over all runs that have a prediction, and how many lie in their intervals."""
+    accuracy = evaluation.accuracy
+    predicted = [each for each in evaluation.latencies if each.error is not None]
+    if accuracy.mean_error is None or accuracy.bias is None:
+        yield "no run of a schedule could be predicted"
+        return
+    inside = sum(each.is_covered is True for each in predicted)
+    yield (
+        f"error: mean {100 * accuracy.mean_error:.1f}%, bias {100 * accuracy.bias:+.1f}%; {inside} of {len(predicted)} "
+        "latencies in their intervals"
+    )
+
+
+def _run_group(each: MeasuredLatency) -> tuple[str, int, str, str]:
+    run = each.run
+    return run.model, run.batch, run.engine, run.backend
+
+
+def _measured_row(each: MeasuredLatency) -> dict[str, Cell]:
+    return {
+        "network": f"  {each.run.name}",
+        "predicted_ms": _ms(each.predicted_us),
+        "low_ms": _ms(each.low_us),
+        "high_ms": _ms(each.high_us),
+        "measured_ms": _ms(each.run.median_us),
+        "error_percent": None if each.error is None else 100 * each.error,
+        "gain_x": each.speedup,
+        "measured_gain_x": each.measured_speedup,
+    }
+
+
+def _ms(time_us: float | None) -> float | None:
+    return None if time_us is None else time_us / 1e3

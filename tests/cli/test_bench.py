@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from command_line import printed, printed_json, refused
 
-from iossim.cli.exit_codes import ExitCode
 from iossim.cli.main import main
+from iossim.cli.outputs import ExitCode
 from iossim.ir.network import Network
 from iossim.measurements.measured_networks import read_measured_networks
 from iossim.schedule.fit import fit

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from command_line import printed, printed_json, refused
 
-from iossim.cli.exit_codes import ExitCode
 from iossim.cli.main import main
+from iossim.cli.outputs import ExitCode
 from iossim.edge.plan import Variant
 
 

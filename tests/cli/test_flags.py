@@ -12,8 +12,8 @@ import typer
 
 import iossim
 import iossim.backends
-from iossim.cli.flags import with_flags
 from iossim.cli.main import build_app
+from iossim.cli.options import with_flags
 
 #: Files whose texts hold whole commands for somebody to type, or flags of another program.
 COMMANDS = {
@@ -23,7 +23,7 @@ COMMANDS = {
     "iossim/measurements/formats/nsight_compute.py",
     "iossim/models/load.py",
     "iossim/calibration/prediction/recordings/nsight_compute.py",
-    "iossim/report/study/plot.py",
+    "iossim/report/study/plots/__init__.py",
     "iossim/report/study/plots/timeline.py",
     "iossim/study/run_directory.py",
     "iossim/study/scenario_template.py",

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from iossim.base.errors import DeviceError
-from iossim.cli.flags import with_flags
+from iossim.cli.options import with_flags
 from iossim.hardware.derive import derive
 from iossim.hardware.load import device
 from iossim.hardware.read import parse

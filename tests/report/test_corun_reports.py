@@ -11,7 +11,6 @@ from fake_coruns import LONG_NAME, fake_corun
 from trace_format import check_trace, counters
 
 from iossim.base.tables import plain_text
-from iossim.report.corun_trace import corun_trace
 from iossim.report.corun_words import (
     corun_csv,
     corun_table,
@@ -21,6 +20,7 @@ from iossim.report.corun_words import (
     makespan_words,
     short_name,
 )
+from iossim.report.traces import corun_trace
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,8 @@ from trace_format import check_trace
 from iossim import api
 from iossim.edge.plan import Variant
 from iossim.edge.planned import Dataflow
-from iossim.report.dataflow_lanes import MOST_UNITS, dataflow_lanes
-from iossim.report.dataflow_trace import dataflow_trace
-from iossim.report.figures.dataflow_timeline import dataflow_timeline_figure
+from iossim.report.figures.dataflow import MOST_UNITS, dataflow_lanes, dataflow_timeline_figure
+from iossim.report.traces import dataflow_trace
 
 
 @pytest.fixture(

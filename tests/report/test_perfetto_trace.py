@@ -16,8 +16,8 @@ from iossim.hardware.lowering.unit import main_kind
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.concat import Concat
-from iossim.report.kind_colours import reserved_colour
-from iossim.report.perfetto_trace import perfetto_trace
+from iossim.report.colours import reserved_colour
+from iossim.report.traces import perfetto_trace
 from iossim.schedule.schedule import Schedule
 
 

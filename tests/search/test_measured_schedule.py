@@ -14,8 +14,8 @@ from fake_backend import FakeBackend
 import iossim
 from iossim import api
 from iossim.base.errors import OptionError
-from iossim.cli.exit_codes import ExitCode
 from iossim.cli.main import main
+from iossim.cli.outputs import ExitCode
 from iossim.cost.measured.cost_model import MeasuredCostModel
 from iossim.cost.measured.store import MeasurementStore
 from iossim.cost.model import Prices

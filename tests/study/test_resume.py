@@ -16,7 +16,7 @@ import pytest
 from small_studies import files_of, small_study
 
 from iossim.base.errors import OptionError
-from iossim.report.perfetto_trace import perfetto_trace
+from iossim.report.traces import perfetto_trace
 from iossim.search.scheduler import scheduler_names
 from iossim.study import sweep
 from iossim.study.axis_values import Search

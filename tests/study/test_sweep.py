@@ -22,7 +22,7 @@ from iossim import api
 from iossim.backends.simulator.events import run_schedule
 from iossim.base.errors import OptionError
 from iossim.hardware.load import device
-from iossim.report.perfetto_trace import perfetto_trace
+from iossim.report.traces import perfetto_trace
 from iossim.schedule.schedule import Schedule
 from iossim.search.scheduler import scheduler_names
 from iossim.study import sweep

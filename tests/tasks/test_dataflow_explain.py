@@ -16,7 +16,7 @@ from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.relu import Relu
-from iossim.report.dataflow_explanation import explanation_lines, explanation_overview
+from iossim.report.dataflow_words import explanation_lines, explanation_overview
 
 
 def two_convs(channels: int = 64, size: int = 16) -> Network:

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from iossim import api
-from iossim.report.rewriting_words import rewriting_dot, rewriting_lines
+from iossim.report.explanation import rewriting_dot, rewriting_lines
 from iossim.tasks.explain_rewriting import explain_rewriting
 
 

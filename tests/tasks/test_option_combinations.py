@@ -12,7 +12,7 @@ from command_line import run
 
 from iossim import api
 from iossim.base.errors import IossimError
-from iossim.cli.flags import with_flags
+from iossim.cli.options import with_flags
 from iossim.models.load import load
 from iossim.schedule.schedule import Schedule
 from iossim.study.scenario import Scenario

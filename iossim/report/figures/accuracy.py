@@ -13,8 +13,7 @@ from iossim.base.tables import Cell
 from iossim.calibration.validation.operators import OperatorEvaluation
 from iossim.ir.types import Precision
 from iossim.report.figures.figure import Figure, LegendEntry, Panel
-from iossim.report.figures.specifications import layer, log_ticks, need_altair, only, specification
-from iossim.report.figures.theme import HALO, PALETTE
+from iossim.report.figures.vega import HALO, PALETTE, layer, log_ticks, need_altair, only, specification
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]

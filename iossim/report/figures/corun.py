@@ -8,10 +8,9 @@ from typing import Any
 
 from iossim.base.tables import Cell
 from iossim.calibration.prediction.corun import Corun
+from iossim.report.colours import REST, text_on
 from iossim.report.corun_words import makespan_words, short_name
 from iossim.report.figures.figure import Figure, LegendEntry, Panel
-from iossim.report.figures.specifications import layer, need_altair, only, specification
-from iossim.report.figures.theme import PALETTE
 from iossim.report.figures.timeline import (
     LABELS_PIXELS,
     LANE_PIXELS,
@@ -23,7 +22,7 @@ from iossim.report.figures.timeline import (
     occupancy_steps,
     time_axis,
 )
-from iossim.report.kind_colours import REST, text_on
+from iossim.report.figures.vega import PALETTE, layer, need_altair, only, specification
 
 _WIDTH_PIXELS = 1000
 #: What is in use, by the name of its cell.

@@ -1,7 +1,7 @@
 """What a figure is: data, pictures of it as Vega-Lite specifications, and words for who cannot see them.
 
 A study's page draws the specifications in the browser, :mod:`iossim.report.figures.pictures` as SVG and PNG without one, and
-:mod:`iossim.report.study.terminal` prints the same data as a table.
+:mod:`iossim.report.figures.figure` prints the same data as a table.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from iossim.base.tables import Cell, Column
+from rich.console import Console
+
+from iossim.base.tables import Cell, Column, records_table
 
 Record = Mapping[str, Cell]
 #: The data of every specification: the records of a panel and of the choices made. Whoever draws fills it in.
@@ -89,3 +91,19 @@ class Figure:
             for record in self.records
             if panel.shows(record) and all(record[key] == value for key, value in chosen.items())
         ]
+
+
+#: Lines of a table that a terminal shows.
+MOST_LINES = 60
+
+
+def print_figure(console: Console, figure: Figure) -> None:
+    """Title, finding and table of a figure."""
+    records = figure.records if figure.printed is None else figure.printed
+    console.print(figure.title, style="bold", highlight=False, markup=False)
+    if figure.finding:
+        console.print(figure.finding, highlight=False, markup=False)
+    console.print(records_table("", records[:MOST_LINES], figure.columns))
+    if len(records) > MOST_LINES:
+        console.print(f"... and {len(records) - MOST_LINES:,} lines more, which the report has", highlight=False)
+    console.print()

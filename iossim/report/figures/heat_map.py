@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from iossim.base.tables import Cell
-from iossim.report.figures.specifications import layer, need_altair, specification
+from iossim.report.figures.vega import layer, need_altair, specification
 
 #: From nothing to the most; and the texts on them, dark up to ``_TURN`` of the range, light above: contrast 4.5 on each.
 COLOURS = ("#eef4fa", "#0b4a8f")

@@ -12,8 +12,7 @@ from typing import Any, Literal
 from iossim.base.tables import Cell
 from iossim.base.user_files import write_atomically
 from iossim.report.figures.figure import ROWS, Figure, LegendEntry, title_of
-from iossim.report.figures.theme import paper
-from iossim.report.figures.vega import need_vl_convert, vega_lite_version
+from iossim.report.figures.vega import need_vl_convert, paper, vega_lite_version
 
 PictureFormat = Literal["svg", "png"]
 #: Widths of a panel: alone or one under another, beside one other, beside two others.

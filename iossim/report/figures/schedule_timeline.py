@@ -14,19 +14,20 @@ from iossim.base.tables import Cell, number_of
 from iossim.execution.execution import Execution
 from iossim.execution.timeline import Span
 from iossim.ir.network import Network
+from iossim.report.colours import kind_colour, kind_colours, text_on
 from iossim.report.figures.figure import Figure, LegendEntry, Panel
 from iossim.report.figures.timeline import (
     GAP,
     MERGED,
+    StageExtent,
     fitting_label,
     lanes,
     occupancy,
     occupancy_legend,
+    stage_extents,
     text_pixels,
     timeline_records,
 )
-from iossim.report.kind_colours import kind_colour, kind_colours, text_on
-from iossim.report.stage_extent import StageExtent, stage_extents
 from iossim.schedule.schedule import Schedule
 from iossim.schedule.strategy import Strategy
 

@@ -1,10 +1,11 @@
 """When the kernels of a schedule run: a lane for each stream, a bar for each kernel, a band for each stage, and below them how
-full the device is, where that is known: data and layers of every figure that shows it.
+full the device is, where that is known. The data and layers are those of every figure that shows a run over time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -15,10 +16,10 @@ from iossim.execution.execution import Execution, Floats
 from iossim.execution.timeline import Span
 from iossim.hardware.lowering.unit import main_kind
 from iossim.ir.network import Network
-from iossim.report.figures.figure import LegendEntry
-from iossim.report.figures.specifications import layer, need_altair, only, specification
-from iossim.report.stage_extent import StageExtent, stage_extents
-from iossim.schedule.schedule import Schedule
+from iossim.report.colours import scheduler_marks
+from iossim.report.figures.figure import Figure, LegendEntry, Panel
+from iossim.report.figures.vega import layer, need_altair, only, specification
+from iossim.schedule.schedule import Schedule, Stage
 from iossim.schedule.strategy import Strategy
 
 BUSY, WARPS = "#a79bd0", "#d55e00"
@@ -33,6 +34,27 @@ GAP, MERGED = "#c4c4c4", "#10151a"
 LABEL_PIXELS = (9.5, 8.0, 6.8)
 #: Of a letter to its size, by the mean advance of the font of pictures.
 _LETTER_WIDTH = 0.56
+
+
+@dataclass(frozen=True, slots=True)
+class StageExtent:
+    """Stage ``number`` of a schedule, from the start of its first kernel to the end of its last."""
+
+    number: int
+    block: str
+    stage: Stage
+    start_us: float
+    end_us: float
+
+
+def stage_extents(schedule: Schedule, spans: Sequence[Span]) -> list[StageExtent]:
+    """The stages that have kernels, in execution order."""
+    bounds: dict[int, tuple[float, float]] = {}
+    for span in spans:
+        start_us, end_us = bounds.get(span.stage, (span.start_us, span.end_us))
+        bounds[span.stage] = (min(start_us, span.start_us), max(end_us, span.end_us))
+    stages = [(block.name, stage) for block in schedule.blocks for stage in block.stages]
+    return [StageExtent(number, *stages[number], *bounds[number]) for number in sorted(bounds)]
 
 
 def timeline_records(
@@ -227,3 +249,64 @@ def time_axis(
 def _end(alt: Any) -> Any:
     """Nothing to be seen where the longer of both schedules ends, so that they have the same scale."""
     return layer().mark_point(opacity=0).encode(x=alt.X("end_of_both_ms:Q"))
+
+
+_WIDTH_PIXELS, _WARPS_PIXELS = 720, 140
+
+
+def active_warps_figure(title: str, runs: Mapping[str, Execution]) -> Figure:
+    """A panel for each run, from top to bottom, with the mean over its own time as a dashed line.
+
+    Means after the first are also given over the first's.
+    """
+    latest_ms = max((run.latency_us for run in runs.values()), default=0.0) / 1e3 or 1.0
+    most = max((int(run.active_warps.max(initial=0)) for run in runs.values()), default=0) or 1
+    marks = scheduler_marks(list(runs))
+    first = next(iter(runs.values()), None)
+    records: list[dict[str, Cell]] = []
+    panels = []
+    for name, run in runs.items():
+        mean = f"{run.mean_active_warps:,.0f} warps on average"
+        if run is not first and first is not None and first.mean_active_warps:
+            mean += f", {run.mean_active_warps / first.mean_active_warps:.2f}x"
+        records += _warps_records(name, run)
+        spec = _warps_specification(marks[name][0], run, [0, latest_ms * 1.01], [0, most * 1.06])
+        panels.append(Panel(f"{name}: {run.latency_us / 1000:.3f} ms, {mean}", spec, {"run": name}))
+    return Figure(
+        name="active_warps",
+        title=title,
+        finding="active warps on all SMs together; dashed: the mean over the run",
+        records=tuple(records),
+        panels=tuple(panels),
+        stacked=True,
+        panel_pixels=_WIDTH_PIXELS,
+    )
+
+
+def _warps_records(name: str, run: Execution) -> list[dict[str, Cell]]:
+    """The value at each change; at the end nothing is active."""
+    values = [*run.active_warps.tolist(), 0]
+    return [
+        {"run": name, "time_ms": time_us / 1e3, "warps": value}
+        for time_us, value in zip(run.time_us.tolist(), values, strict=True)
+    ]
+
+
+def _warps_specification(
+    colour: str, run: Execution, times_ms: Sequence[float], warps: Sequence[float]
+) -> dict[str, Any]:
+    alt = need_altair()
+    x = alt.X("time_ms:Q", title="time (ms)", scale=alt.Scale(domain=list(times_ms), nice=False))
+    y = alt.Y("warps:Q", title="active warps", scale=alt.Scale(domain=list(warps), nice=False))
+    area = {"interpolate": "step-after", "color": colour}
+    return specification(
+        layer().mark_area(opacity=0.35, **area).encode(x=x, y=y),
+        layer().mark_line(strokeWidth=0.9, **area).encode(x=x, y=y),
+        layer()
+        .mark_rule(strokeDash=[5, 3])
+        .encode(y=alt.datum(run.mean_active_warps), x=alt.datum(0), x2=alt.datum(run.latency_us / 1e3)),
+        layer()
+        .mark_rule()
+        .encode(x=alt.datum(run.latency_us / 1e3), y=alt.datum(0), y2=alt.datum(run.mean_active_warps)),
+        height=_WARPS_PIXELS,
+    )

@@ -1,20 +1,28 @@
-"""The libraries that draw specifications in a browser: Vega, Vega-Lite and Vega-Embed in one text, from vl-convert.
+"""Vega-Lite: specifications by altair as plain data, the look that all figures share, and the libraries that draw them.
 
-Bundling takes seconds and is the same for each version, so it is kept in the user's cache folder.
+Vega, Vega-Lite and Vega-Embed come from vl-convert as one text. Bundling takes seconds and is the same for each version, so the
+text is kept in the user's cache folder.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from math import ceil, floor, log10
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from iossim.base.errors import OptionError
 from iossim.base.user_files import write_atomically
 from iossim.base.user_folders import user_cache
-from iossim.report.figures.specifications import need_altair
+from iossim.report.colours import scheduler_marks
+from iossim.report.figures.figure import ROWS, LegendEntry
+
+if TYPE_CHECKING:
+    import altair
+
 
 _PACKAGE = "vl-convert-python"
 
@@ -57,3 +65,165 @@ def _keep(path: Path, text: str) -> None:
     except OSError:
         # A cache folder that cannot be written costs time, no more.
         return
+
+
+#: The colours of Okabe and Ito (2008), told apart under all common kinds of colour blindness.
+PALETTE = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442")
+SCREEN_FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, "Liberation Sans", sans-serif'
+#: The style of markers of published figures.
+PUBLISHED = "published"
+#: The style of a text's shadow in the page's colour, which keeps lines away from it.
+HALO = "halo"
+#: Pictures are drawn with fonts that come with the library, so that they look the same on every machine.
+PAPER_FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
+
+
+def light() -> dict[str, Any]:
+    return _config("#1b1f24", "#4a5159", "#d9dde2", "#8b939c", "#ffffff", SCREEN_FONT, "transparent")
+
+
+def dark() -> dict[str, Any]:
+    return _config("#e8eaed", "#b4bac2", "#343a42", "#6f7781", "#15181d", SCREEN_FONT, "transparent")
+
+
+def paper() -> dict[str, Any]:
+    return _config("#111111", "#333333", "#dddddd", "#777777", "#ffffff", PAPER_FONT, "white")
+
+
+def _config(ink: str, soft: str, grid: str, line: str, paper: str, font: str, background: str) -> dict[str, Any]:
+    return {
+        "background": background,
+        "font": font,
+        "view": {"stroke": None},
+        "axis": {
+            "labelColor": soft,
+            "titleColor": ink,
+            "labelFontSize": 11,
+            "titleFontSize": 11.5,
+            "titleFontWeight": 500,
+            "titlePadding": 8,
+            "labelPadding": 5,
+            "gridColor": grid,
+            "gridWidth": 0.8,
+            "domainColor": line,
+            "tickColor": line,
+            "tickSize": 4,
+            "labelOverlap": "greedy",
+            "labelSeparation": 5,
+            "labelFlush": False,
+            "tickCount": {"signal": "max(3, ceil(width / 120))"},
+            "labelLimit": 220,
+        },
+        "axisBand": {"domain": False, "ticks": False, "grid": False},
+        "axisPoint": {"grid": False},
+        "text": {"color": ink, "fontSize": 10.5, "font": font},
+        "rule": {"color": ink, "strokeWidth": 1.1},
+        "tick": {"color": ink, "thickness": 1.6},
+        "style": {
+            PUBLISHED: {
+                "color": paper,
+                "fill": paper,
+                "filled": True,
+                "stroke": ink,
+                "shape": "diamond",
+                "size": 105,
+                "strokeWidth": 1.3,
+            },
+            HALO: {"fill": paper, "stroke": paper, "strokeWidth": 5, "strokeJoin": "round"},
+        },
+        "line": {"strokeWidth": 2},
+        "point": {"size": 46, "filled": True, "opacity": 1},
+        "title": {"color": ink, "fontSize": 12, "fontWeight": 600, "anchor": "start", "frame": "group", "offset": 8},
+        "header": {"labelColor": ink, "titleColor": ink},
+        "legend": {
+            "labelColor": soft,
+            "titleColor": ink,
+            "labelFontSize": 11,
+            "titleFontSize": 11.5,
+            "symbolSize": 90,
+        },
+    }
+
+
+#: Between two markers of one place, of the distance between places.
+_DODGE = 0.07
+
+
+def need_altair() -> Any:
+    """The module; raises OptionError where it is not installed."""
+    try:
+        import altair
+    except ImportError:
+        raise OptionError("a report needs altair, which is not installed; pip install 'iossim[report]'") from None
+    return altair
+
+
+def specification(*layers: Any, height: Any, **resolve: str) -> dict[str, Any]:
+    """Layers over one another, as wide as their container, on the records that whoever draws them gives."""
+    alt = need_altair()
+    chart: altair.LayerChart = alt.layer(*layers, data=alt.NamedData(ROWS)).properties(
+        width="container", height=height
+    )
+    if resolve:
+        chart = chart.resolve_scale(**resolve)
+    # To check a specification takes altair as long as to make it; tests check those of each kind.
+    spec: dict[str, Any] = chart.to_dict(validate=False)
+    # Altair's own look; :mod:`iossim.report.figures.vega` has ours.
+    spec.pop("config", None)
+    return spec
+
+
+def layer() -> Any:
+    """An empty chart, to be given a mark and encodings; its data are those of the whole."""
+    return need_altair().Chart()
+
+
+def only(what: str) -> Any:
+    """A layer of the records that are ``what``."""
+    return layer().transform_filter(f"datum.what == '{what}'")
+
+
+def scheduler_scale(schedulers: Sequence[str]) -> dict[str, list[str]]:
+    """Domain and range of the colours of schedulers."""
+    marks = scheduler_marks(schedulers)
+    return {"domain": list(marks), "range": [colour for colour, _ in marks.values()]}
+
+
+def shape_scale(schedulers: Sequence[str]) -> dict[str, list[str]]:
+    """Domain and range of the shapes of schedulers."""
+    marks = scheduler_marks(schedulers)
+    return {"domain": list(marks), "range": [shape for _, shape in marks.values()]}
+
+
+def scheduler_legend(schedulers: Sequence[str], lines: bool = False) -> tuple[LegendEntry, ...]:
+    """What the colours of schedulers stand for; with ``lines`` their shapes too."""
+    return tuple(
+        LegendEntry(name, colour, shape if lines else "bar")
+        for name, (colour, shape) in scheduler_marks(schedulers).items()
+    )
+
+
+def dodged(names: Sequence[object], name: object, others: Sequence[object], other: object) -> float:
+    """Where a marker stands on an axis of names: at its name's number, but set a little beside those of ``others``."""
+    return names.index(name) + _DODGE * (others.index(other) - (len(others) - 1) / 2)
+
+
+def names_axis(key: str, title: str, names: Sequence[object]) -> Any:
+    """The horizontal axis of places by :func:`dodged`, evenly spaced."""
+    alt = need_altair()
+    labels = ", ".join(f"'{name}'" for name in names)
+    axis = alt.Axis(
+        values=list(range(len(names))), labelExpr=f"[{labels}][datum.value]", grid=False, tickCount=len(names)
+    )
+    scale = alt.Scale(domain=[-0.5, len(names) - 0.5], nice=False, zero=False)
+    return alt.X(f"{key}:Q", title=title, scale=scale, axis=axis)
+
+
+def log_ticks(values: Iterable[float]) -> list[float]:
+    """Places of ticks on a logarithmic axis: powers of ten, and 2 and 5 times those where there are few."""
+    known = [value for value in values if value > 0]
+    if not known:
+        return []
+    low, high = floor(log10(min(known))), ceil(log10(max(known)))
+    steps = (1,) if high - low > 3 else (1, 2, 5)
+    return [float(f"{step}e{power}") for power in range(low, high + 1) for step in steps]

@@ -8,7 +8,7 @@ from typing import Any
 
 from iossim.base.tables import Cell, Column
 from iossim.report.figures.figure import Figure, title_of
-from iossim.report.figures.theme import dark, light
+from iossim.report.figures.vega import dark, light
 from iossim.report.study.layout import varying
 from iossim.study.axes import ROW_AXES
 from iossim.study.metrics import METRICS

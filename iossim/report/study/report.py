@@ -23,8 +23,7 @@ from iossim.report.study.layout import (
     varying,
 )
 from iossim.report.study.page_data import page_data
-from iossim.report.study.plot import study_command
-from iossim.report.study.plots import figures
+from iossim.report.study.plots import figures, study_command
 from iossim.study.study_run import Answer, StudyRun
 
 if TYPE_CHECKING:

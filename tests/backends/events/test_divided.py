@@ -18,7 +18,7 @@ from iossim.execution.plan_json import plan_from_json, plan_to_json
 from iossim.hardware.load import device
 from iossim.ir.types import Precision
 from iossim.models.load import load
-from iossim.report.perfetto_trace import perfetto_trace
+from iossim.report.traces import perfetto_trace
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem
 from iossim.tasks.explain import explain

@@ -16,13 +16,12 @@ from iossim.base.errors import OptionError
 from iossim.hardware.lowering.unit import main_kind
 from iossim.ir.network import Network
 from iossim.models.load import load
-from iossim.report.figures.active_warps import active_warps_figure
-from iossim.report.figures.comparison import comparison_figure
+from iossim.report.colours import kind_colour, kind_colours, scheduler_marks, text_on
+from iossim.report.figures.bars import comparison_figure
 from iossim.report.figures.figure import Figure, Panel
 from iossim.report.figures.pictures import picture_files, whole_specification
 from iossim.report.figures.schedule_timeline import timeline_figure
-from iossim.report.kind_colours import kind_colour, kind_colours, text_on
-from iossim.report.scheduler_colours import scheduler_marks
+from iossim.report.figures.timeline import active_warps_figure
 from iossim.schedule.schedule import Schedule
 from iossim.tasks.comparison import ComparisonRow
 

@@ -12,11 +12,10 @@ import pytest
 from made_studies import SCHEDULERS, made_run, made_scenario, searches
 
 from iossim.base.errors import OptionError
+from iossim.report.colours import scheduler_marks
 from iossim.report.figures import heat_map
 from iossim.report.figures.figure import Figure
-from iossim.report.figures.specifications import log_ticks
-from iossim.report.figures.theme import HALO, PALETTE, dark, light, paper
-from iossim.report.scheduler_colours import scheduler_marks
+from iossim.report.figures.vega import HALO, PALETTE, dark, light, log_ticks, paper
 from iossim.report.study.layout import layout
 from iossim.report.study.plots import figures, plots
 from iossim.study.axis_values import Device, Model, Rewrite

@@ -7,7 +7,8 @@ from typing import Any
 
 from iossim.base.tables import Cell, Column
 from iossim.report.figures.figure import Figure, LegendEntry, Panel
-from iossim.report.figures.specifications import (
+from iossim.report.figures.vega import (
+    PUBLISHED,
     dodged,
     layer,
     log_ticks,
@@ -18,8 +19,6 @@ from iossim.report.figures.specifications import (
     shape_scale,
     specification,
 )
-from iossim.report.figures.theme import PUBLISHED
-from iossim.report.study.bars import WHISKERS
 from iossim.report.study.layout import (
     axis_columns,
     best_of,
@@ -31,7 +30,8 @@ from iossim.report.study.layout import (
     values_of,
     varying,
 )
-from iossim.report.study.plot import Plot
+from iossim.report.study.plots import Plot
+from iossim.report.study.plots.bars import WHISKERS
 from iossim.study.study_run import Row, StudyRun
 
 _HEIGHT_PIXELS = 250

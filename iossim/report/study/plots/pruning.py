@@ -8,9 +8,9 @@ from typing import Any
 
 from iossim.base.tables import Cell, Column, number_of
 from iossim.report.figures.figure import Figure, LegendEntry, Panel
-from iossim.report.figures.specifications import dodged, layer, log_ticks, names_axis, need_altair, specification
+from iossim.report.figures.vega import dodged, layer, log_ticks, names_axis, need_altair, specification
 from iossim.report.study.layout import coordinates, panel_title, panels_and_choices, values_of, varying
-from iossim.report.study.plot import Plot
+from iossim.report.study.plots import Plot
 from iossim.study.axis_values import Search
 from iossim.study.study_run import Row, StudyRun
 

@@ -9,11 +9,11 @@ from iossim.base.tables import Cell, Column, number_of
 from iossim.hardware.lowering.unit import main_kind, unit_bytes
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
+from iossim.report.colours import kind_colours
 from iossim.report.figures.figure import Figure, LegendEntry, Panel
-from iossim.report.figures.specifications import layer, log_ticks, need_altair, specification
-from iossim.report.kind_colours import kind_colours
+from iossim.report.figures.vega import layer, log_ticks, need_altair, specification
 from iossim.report.study.chosen_points import ChosenPoint, chosen_points
-from iossim.report.study.plot import Plot
+from iossim.report.study.plots import Plot
 from iossim.study.study_run import StudyRun
 
 _HEIGHT_PIXELS = 340

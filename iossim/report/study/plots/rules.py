@@ -17,7 +17,7 @@ from iossim.report.study.layout import (
     values_of,
     varying,
 )
-from iossim.report.study.plot import Plot
+from iossim.report.study.plots import Plot
 from iossim.study.study_run import Row, StudyRun
 
 #: The darkest colour stands for this often or more, so that what is used now and then still shows.

@@ -8,7 +8,6 @@ from typing import Literal
 from iossim.base.tables import Cell, Column, number_of
 from iossim.report.figures.figure import Figure, title_of
 from iossim.report.figures.heat_map import heat_map
-from iossim.report.study.bars import three_digits
 from iossim.report.study.layout import (
     axis_columns,
     coordinates,
@@ -19,7 +18,8 @@ from iossim.report.study.layout import (
     values_of,
     varying,
 )
-from iossim.report.study.plot import Plot
+from iossim.report.study.plots import Plot
+from iossim.report.study.plots.bars import three_digits
 from iossim.study.row_comparison import axis_value
 from iossim.study.study_run import CrossPrice, Row, StudyRun
 

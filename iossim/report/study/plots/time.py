@@ -7,17 +7,17 @@ from typing import Any
 
 from iossim.base.tables import Cell, Column
 from iossim.calibration.prediction.schedule_interval import BOUNDARIES
+from iossim.report.colours import kind_colours
 from iossim.report.figures.figure import Figure, LegendEntry, Panel
-from iossim.report.figures.specifications import (
+from iossim.report.figures.vega import (
     layer,
     need_altair,
     scheduler_legend,
     scheduler_scale,
     specification,
 )
-from iossim.report.kind_colours import kind_colours
 from iossim.report.study.layout import axis_columns, best_of, coordinates, point_label, points, varying
-from iossim.report.study.plot import Plot
+from iossim.report.study.plots import Plot
 from iossim.study.study_run import Row, StudyRun
 
 _BLOCK_PIXELS, _KIND_PIXELS = 9, 24

@@ -9,11 +9,11 @@ import numpy as np
 
 from iossim.base.tables import Cell, Column, number_of
 from iossim.execution.execution import Execution
+from iossim.report.colours import kind_colours
 from iossim.report.figures.figure import Figure, LegendEntry, Panel
 from iossim.report.figures.timeline import lanes, occupancy, occupancy_legend, timeline_records
-from iossim.report.kind_colours import kind_colours
 from iossim.report.study.chosen_points import ChosenPoint, chosen_points
-from iossim.report.study.plot import Plot, figure_command, in_folder
+from iossim.report.study.plots import Plot, figure_command, in_folder
 from iossim.study.study_run import StudyRun
 
 _NAME = "timeline"

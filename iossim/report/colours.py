@@ -1,13 +1,13 @@
-"""The same kind of op always in the same colour, in every picture of every network, study and trace.
+"""The same kind of op, and the same scheduler, always in the same colour, in every picture of every network, study and trace.
 
-A family of kinds (convolutions, products, pooling, ...) has a hue, its kinds have shades of it: told apart where they stand
-beside each other, and known again in the next picture. Convolutions and products, of which most time is, have the colours
-of Okabe and Ito (2008) that differ most.
+A family of kinds (convolutions, products, pooling, ...) has a hue, and its kinds have shades of it. Convolutions and products, which
+take most of the time, have the colours of Okabe and Ito (2008) that differ most. The colours of schedulers have a contrast of 3 or
+more to white and to the dark page, as WCAG 2.2 asks of graphics (1.4.11).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from iossim.calibration.prediction.schedule_interval import BOUNDARIES
@@ -100,3 +100,25 @@ def text_on(colour: str) -> str:
     linear = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
     luminance = sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
     return "white" if luminance < _DARK else "black"
+
+
+_SCHEDULERS = {
+    "sequential": ("#808080", "square"),
+    "greedy": ("#d55e00", "triangle-up"),
+    "ios-merge": ("#009e73", "diamond"),
+    "ios-parallel": ("#c2629a", "cross"),
+    "ios-both": ("#0072b2", "circle"),
+    # Plans on edge devices: never beside those above.
+    "vanilla": ("#808080", "square"),
+    "horizontal": ("#009e73", "diamond"),
+    "full": ("#0072b2", "circle"),
+}
+#: For schedulers that others add, in the order of their names.
+_OTHER_SCHEDULERS = (("#8a6d00", "triangle-down"), ("#7566c9", "triangle-right"), ("#2f8f9d", "triangle-left"))
+
+
+def scheduler_marks(schedulers: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """Colour and Vega shape of each scheduler by name, in the order given."""
+    foreign = sorted(name for name in schedulers if name not in _SCHEDULERS)
+    others = {name: _OTHER_SCHEDULERS[number % len(_OTHER_SCHEDULERS)] for number, name in enumerate(foreign)}
+    return {name: _SCHEDULERS[name] if name in _SCHEDULERS else others[name] for name in schedulers}

@@ -1,17 +1,51 @@
-"""A device profile on a page: its facts with their sources, fitted parameters with what is known of them, and its errors."""
+"""A device profile as tables: facts with their sources, parameters with what a calibration found of them, and errors."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.console import Group, RenderableType
+from rich.table import Table
 from rich.text import Text
 
 from iossim.base.tables import Cell, Column, records_table
 from iossim.hardware.device import Device
 from iossim.hardware.profile import Datasheet, DeviceProfile
 from iossim.hardware.provenance import KindError, Provenance
-from iossim.report.calibration import error_table
+
+
+def error_table(title: str, errors: Sequence[KindError]) -> Table:
+    """A row for each kind of operators of each data set."""
+    columns = [
+        Column("data_set", "data set", wraps=True),
+        Column("kind"),
+        Column("rows"),
+        Column("mape_percent", "mean error", digits=1),
+        Column("median_error_percent", "median", digits=1),
+        Column("kendall_tau", "rank\ncorrelation", digits=3),
+    ]
+    return records_table(title, [error.model_dump() for error in errors], columns)
+
+
+def parameter_table(title: str, rows: Sequence[Mapping[str, float | str | bool | None]]) -> Table:
+    """A row for each parameter: value, bootstrapped spread where there is one, bounds, and what to think of it."""
+    records: list[dict[str, Cell]] = []
+    for row in rows:
+        remarks = ["not fitted"] * (not row["fitted"])
+        remarks += ["at bound"] * bool(row["at_bound"]) + ["not identified"] * bool(row["unidentified"])
+        numbers = {name: f"{row[name]:.4g}" for name in ("value", "lower", "upper")}
+        records.append(
+            {
+                "parameter": row["parameter"],
+                "value": numbers["value"],
+                "spread": "" if row["spread"] is None else f"{row['spread']:.2g}",
+                "bounds": f"{numbers['lower']} to {numbers['upper']}",
+                "remark": ", ".join(remarks),
+            }
+        )
+    columns = [Column(name) for name in ("parameter", "value", "spread", "bounds")]
+    return records_table(title, records, [*columns, Column("remark", wraps=True)])
+
 
 #: Significant digits of values and of their spread.
 _DIGITS, _SPREAD_DIGITS = 4, 2

@@ -1,0 +1,328 @@
+"""Dataflow on edge devices in pictures: what units, DMA and memories do over time, a lane each; what each memory holds (Xenos,
+figure 9); and what every way to divide a network over several devices takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from iossim.base.tables import Cell
+from iossim.edge.distributed import Distributed
+from iossim.edge.plan import EdgePlan, Variant
+from iossim.edge.planned import Dataflow
+from iossim.edge.simulator.events import BusySpan, Timed
+from iossim.hardware.edge import EdgeDevice
+from iossim.report.figures.figure import Figure, LegendEntry, Panel
+from iossim.report.figures.timeline import fitting_label
+from iossim.report.figures.vega import PALETTE, layer, need_altair, only, specification
+
+#: Of more units every nth is shown.
+MOST_UNITS = 16
+_BUSY_MEMORIES = ("shared", "external")
+
+
+@dataclass(frozen=True, slots=True)
+class DataflowLane:
+    """Spans that do not overlap, in order; ``resource`` is ``units``, ``dma``, ``shared`` or ``external``."""
+
+    name: str
+    resource: str
+    spans: tuple[BusySpan, ...]
+
+
+def dataflow_lanes(timed: Timed, device: EdgeDevice, most_units: int = MOST_UNITS) -> list[DataflowLane]:
+    """The lanes of a plan from top to bottom."""
+    found = []
+    for unit in shown_units(device, most_units):
+        own = (span for span in timed.spans if span.lane == "units" and unit in span.units)
+        found.append(DataflowLane(f"unit {unit}", "units", _in_order(own)))
+    for number, spans in enumerate(_apart(_in_order(span for span in timed.spans if span.lane == "dma")), 1):
+        found.append(DataflowLane(f"DMA {number}", "dma", spans))
+    for memory in _BUSY_MEMORIES:
+        own = (span for span in timed.spans if span.lane == memory)
+        found.append(DataflowLane(f"{memory} memory", memory, _in_order(own)))
+    return found
+
+
+def shown_units(device: EdgeDevice, most_units: int = MOST_UNITS) -> range:
+    """All units, or every nth of many."""
+    units = device.units.value
+    return range(0, units, -(-units // most_units))
+
+
+def _in_order(spans: Iterable[BusySpan]) -> tuple[BusySpan, ...]:
+    return tuple(sorted(spans, key=lambda span: (span.start_us, span.end_us)))
+
+
+def _apart(spans: Iterable[BusySpan]) -> list[tuple[BusySpan, ...]]:
+    """Spans in as few lanes as keep them apart: each goes to the first that is free."""
+    lanes: list[list[BusySpan]] = []
+    for span in spans:
+        lane = next((each for each in lanes if each[-1].end_us <= span.start_us), None)
+        if lane is None:
+            lanes.append([span])
+        else:
+            lane.append(span)
+    return [tuple(lane) for lane in lanes]
+
+
+_LANES_PIXELS, _LANE_PIXELS = 1000, 13
+#: Bars that are narrower are drawn as one with their neighbours of the same kind.
+_LEAST_PIXELS = 0.5
+#: What a bar stands for, by what a lane is of.
+_LANE_PARTS = {
+    "computing": PALETTE[0],
+    "waiting for lines": PALETTE[5],
+    "reading and writing on": PALETTE[4],
+    "DMA": PALETTE[3],
+    "shared memory": PALETTE[2],
+    "external memory": PALETTE[1],
+}
+_OF_UNITS = {"compute": "computing", "wait": "waiting for lines", "stream": "reading and writing on"}
+_OF_OTHERS = {"dma": "DMA", "shared": "shared memory", "external": "external memory"}
+
+
+def dataflow_timeline_figure(found: Dataflow, title: str) -> Figure:
+    """A panel a plan, each over its own time; the operators' names stand where there is room."""
+    records: list[dict[str, Cell]] = []
+    panels = []
+    for name, (plan, timed) in found.runs.items():
+        records += _lane_records(name, plan, timed)
+        lanes = list(dict.fromkeys(str(record["lane"]) for record in records if record["plan"] == name))
+        total_ms = timed.total_us / 1e3
+        spec = _lanes([lane for lane in lanes if lane != _TOP], total_ms)
+        panels.append(Panel(f"{name}: {total_ms:,.2f} ms", spec, {"plan": name}))
+    shown, units = len(shown_units(found.device)), found.device.units.value
+    every = "" if shown == units else f" Of the {units} units one in {-(-units // shown)} is shown."
+    return Figure(
+        name="timeline",
+        title=f"What units and memories are at: {title}",
+        finding=f"{_finding(found)}{every}",
+        records=tuple(records),
+        panels=tuple(panels),
+        legend=tuple(LegendEntry(part, colour) for part, colour in _LANE_PARTS.items()),
+        stacked=True,
+        panel_pixels=_LANES_PIXELS,
+    )
+
+
+def _finding(found: Dataflow) -> str:
+    """How much of the units' time they compute, in each plan."""
+    shares = []
+    for name, (_, timed) in found.runs.items():
+        busy_us = sum(
+            (span.end_us - span.start_us) * len(span.units)
+            for span in timed.spans
+            if span.what == "compute" and span.units
+        )
+        shares.append(f"{busy_us / found.device.units.value / timed.total_us:.0%} ({name})")
+    return f"Units compute {', '.join(shares)} of their time."
+
+
+#: Where operators' names stand.
+_TOP = ""
+
+
+def _lane_records(plan_name: str, plan: EdgePlan, timed: Timed) -> Iterator[dict[str, Cell]]:
+    pixels_per_us = _LANES_PIXELS / timed.total_us
+    names = [step.operator.name for step in plan.steps]
+    for index, name in enumerate(names):
+        start_us, end_us = timed.steps[index]
+        common: dict[str, Cell] = {"plan": plan_name, "lane": _TOP, "operator": name}
+        times: dict[str, Cell] = {"start_ms": start_us / 1e3, "end_ms": end_us / 1e3}
+        if plan.places[index][1].first_unit:  # beside what is marked already
+            continue
+        yield {"what": "operator", "odd": index % 2, **common, **times}
+        text, size = fitting_label([name, name.rpartition(".")[2]], (end_us - start_us) * pixels_per_us - 2)
+        if text:
+            middle: dict[str, Cell] = {"start_ms": (start_us + end_us) / 2e3, "size": size, "text": text}
+            yield {"what": "name", **common, **middle}
+    for lane in dataflow_lanes(timed, plan.device):
+        for span in _drawn(lane.spans, _LEAST_PIXELS / pixels_per_us):
+            yield {
+                "what": "bar",
+                "plan": plan_name,
+                "lane": lane.name,
+                "operator": names[span.step],
+                "part": _OF_UNITS[span.what] if span.units else _OF_OTHERS[span.lane],
+                "moved": "" if span.units else span.what,
+                "start_ms": span.start_us / 1e3,
+                "end_ms": span.end_us / 1e3,
+            }
+        if not lane.spans:
+            yield {"what": "none", "plan": plan_name, "lane": lane.name}
+
+
+def _drawn(spans: Sequence[BusySpan], least_us: float) -> Iterator[BusySpan]:
+    """The spans; those of an operator and of one kind that nothing visible parts are one."""
+    last: BusySpan | None = None
+    for span in spans:
+        if last is None:
+            last = span
+        elif (last.step, last.what, last.units) == (span.step, span.what, span.units) and (
+            span.start_us - last.end_us < least_us
+        ):
+            last = BusySpan(last.step, last.lane, last.what, last.start_us, span.end_us, last.units)
+        else:
+            yield last
+            last = span
+    if last is not None:
+        yield last
+
+
+def _lanes(lanes: Sequence[str], total_ms: float) -> Mapping[str, Any]:
+    alt = need_altair()
+    x = alt.X("start_ms:Q", title="ms", scale=alt.Scale(domain=[0, total_ms], nice=False, zero=False))
+    y = alt.Y(
+        "lane:N",
+        title=None,
+        sort=list(lanes),
+        axis=alt.Axis(labelOverlap=False),
+        scale=alt.Scale(domain=list(lanes), paddingInner=0.15),
+    )
+    whole = {"y": alt.value(0), "y2": alt.value("height")}
+    tooltip = [
+        alt.Tooltip("lane:N"),
+        alt.Tooltip("operator:N"),
+        alt.Tooltip("part:N"),
+        alt.Tooltip("moved:N"),
+        alt.Tooltip("start_ms:Q", format=".4~f"),
+        alt.Tooltip("end_ms:Q", format=".4~f"),
+    ]
+    return specification(
+        only("operator")
+        .transform_filter("datum.odd == 1")
+        .mark_rect(color="#8b939c", opacity=0.16)
+        .encode(x=x, x2="end_ms:Q", **whole),
+        only("bar")
+        .mark_bar()
+        .encode(
+            x=x,
+            x2="end_ms:Q",
+            y=y,
+            color=alt.Color(
+                "part:N", scale=alt.Scale(domain=list(_LANE_PARTS), range=list(_LANE_PARTS.values())), legend=None
+            ),
+            tooltip=tooltip,
+        ),
+        only("name").mark_text(baseline="bottom", dy=-3, fontSize=8).encode(x=x, y=alt.value(0), text="text:N"),
+        height={"step": _LANE_PIXELS},
+    )
+
+
+_MIB = 1 << 20
+_MEMORIES = ("private", "shared", "external")
+_COLOURS = dict(zip(_MEMORIES, (PALETTE[0], PALETTE[1], PALETTE[5]), strict=True))
+_MEMORY_PIXELS = 150
+
+
+def memory_figure(found: Dataflow, title: str) -> Figure:
+    """A panel a plan; ``private`` is of the unit that holds most."""
+    variants = (Variant.VANILLA, Variant.FULL)
+    records = tuple(record for variant in variants for record in _memory_records(found, variant))
+    busy = [row for row in found.memory(Variant.VANILLA) if row.external_bytes]
+    last = f", last by {busy[-1].operator} until {busy[-1].end_us / 1e3:,.1f} ms" if busy else ""
+    return Figure(
+        name="memory",
+        title=f"Memory over time: {title}",
+        finding=f"Without optimisation {len(busy)} operators need external memory while they run{last}.",
+        records=records,
+        panels=tuple(Panel(str(variant), _memory_specification(), {"plan": str(variant)}) for variant in variants),
+        legend=tuple(LegendEntry(memory, _COLOURS[memory]) for memory in _MEMORIES),
+        stacked=True,
+        panel_pixels=720,
+    )
+
+
+def _memory_records(found: Dataflow, variant: Variant) -> list[dict[str, Cell]]:
+    return [
+        {
+            "plan": str(variant),
+            "operator": row.operator,
+            "memory": memory,
+            "start_ms": row.start_us / 1e3,
+            "end_ms": row.end_us / 1e3,
+            "mib": getattr(row, f"{memory}_bytes") / _MIB,
+        }
+        for row in found.memory(variant)
+        for memory in _MEMORIES
+    ]
+
+
+def _memory_specification() -> Mapping[str, Any]:
+    alt = need_altair()
+    colour = alt.Color(
+        "memory:N", scale=alt.Scale(domain=list(_MEMORIES), range=list(_COLOURS.values())), legend=None
+    )
+    spec: Mapping[str, Any] = specification(
+        layer()
+        .mark_rule(strokeWidth=2.4)
+        .encode(
+            x=alt.X("start_ms:Q", title="ms"),
+            x2="end_ms:Q",
+            y=alt.Y("mib:Q", title="in use, MiB"),
+            color=colour,
+            tooltip=["operator:N", "memory:N", alt.Tooltip("mib:Q", format=".2~f")],
+        ),
+        height=_MEMORY_PIXELS,
+    )
+    return spec
+
+
+_TIME_PARTS = {"computing": PALETTE[0], "waiting": PALETTE[5], "total": PALETTE[1]}
+_WAYS, _OPERATORS = "every way", "operators of the best"
+_ROW_PIXELS = 20
+
+
+def distribution_figure(found: Distributed, title: str) -> Figure:
+    """The latency of each way against one device, and the time of each operator of the best, in order."""
+    devices = found.distribution.devices
+    records: list[dict[str, Cell]] = [
+        {"panel": _WAYS, "name": "one device", "part": "total", "ms": found.one_us / 1e3},
+    ]
+    for mode, us in found.by_mode_us.items():
+        records.append({"panel": _WAYS, "name": f"all by {mode}", "part": "total", "ms": us / 1e3})
+    for part, us in (("computing", found.compute_us), ("waiting", found.waited_us)):
+        records.append({"panel": _WAYS, "name": found.mix, "part": part, "ms": us / 1e3})
+    for row in found.rows:
+        for part, us in (("computing", row.compute_us), ("waiting", row.waited_us)):
+            records.append(
+                {"panel": _OPERATORS, "name": f"{row.operator} ({row.mode})", "part": part, "ms": us / 1e3}
+            )
+    if found.gather_us:
+        records.append({"panel": _OPERATORS, "name": "gather", "part": "waiting", "ms": found.gather_us / 1e3})
+    panels = (_WAYS, _OPERATORS)
+    return Figure(
+        name="distribution",
+        title=title,
+        finding=f"{devices} devices are {found.speedup:.2f}x the speed of one; {found.waited_us / found.latency_us:.0%} of their "
+        "time they wait for what is sent.",
+        records=tuple(records),
+        panels=tuple(
+            Panel(name, _bars([row for row in records if row["panel"] == name]), {"panel": name}) for name in panels
+        ),
+        legend=tuple(LegendEntry(part, colour) for part, colour in _TIME_PARTS.items()),
+        stacked=True,
+        panel_pixels=640,
+    )
+
+
+def _bars(records: list[dict[str, Cell]]) -> dict[str, Any]:
+    alt = need_altair()
+    names = list(dict.fromkeys(str(row["name"]) for row in records))
+    return specification(
+        layer()
+        .mark_bar(cornerRadiusEnd=1)
+        .encode(
+            y=alt.Y("name:N", sort=names, title=None, axis=alt.Axis(labelLimit=220)),
+            x=alt.X("ms:Q", title="ms", stack="zero", scale=alt.Scale(nice=False)),
+            color=alt.Color(
+                "part:N", scale=alt.Scale(domain=list(_TIME_PARTS), range=list(_TIME_PARTS.values())), legend=None
+            ),
+            order=alt.Order("part:N"),
+            tooltip=["name:N", "part:N", alt.Tooltip("ms:Q", format=".3~f")],
+        ),
+        height={"step": _ROW_PIXELS},
+    )

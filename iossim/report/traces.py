@@ -1,0 +1,221 @@
+"""Runs in the Chrome trace event format, which ui.perfetto.dev and chrome://tracing open: schedules, kernels side by side, dataflow.
+
+A trace is one process with a track (a "thread") for each thing that runs beside others. A run is a complete event (``ph: "X"``) with
+its start ``ts`` and duration ``dur`` in microseconds, to the nanosecond, as the format has it ("Trace Event Format", Duv & Nelson,
+2016). Counters (``ph: "C"``) show resident warps, and the parts in use of issue capacity, L2, DRAM and board power. Kernels have the
+colour of their kind of op (``cname``) where the format has a name for it: chrome://tracing shows it, Perfetto colours by name.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from iossim.calibration.prediction.corun import Corun, CorunKernel
+from iossim.edge.planned import Dataflow, memory_rows
+from iossim.execution.execution import Execution
+from iossim.execution.timeline import Span
+from iossim.hardware.lowering.unit import main_kind
+from iossim.ir.merging import merged_convolution
+from iossim.ir.network import Network
+from iossim.ir.types import TensorType
+from iossim.report.colours import reserved_colour
+from iossim.report.figures.dataflow import dataflow_lanes
+from iossim.report.figures.timeline import StageExtent, stage_extents
+from iossim.schedule.schedule import Schedule, Stage
+from iossim.schedule.strategy import Strategy
+
+PROCESS = 1
+
+
+def trace_text(title: str, tracks: Mapping[int, str], events: list[dict[str, Any]], other: Mapping[str, Any]) -> str:
+    """The trace as JSON text: ``tracks`` by number from top to bottom, their events, and ``other`` data of the whole."""
+    named = [_metadata("process_name", {"name": title})]
+    for order, (track, name) in enumerate(tracks.items()):
+        named.append(_metadata("thread_name", {"name": name}, track))
+        named.append(_metadata("thread_sort_index", {"sort_index": order}, track))
+    document = {"traceEvents": named + events, "displayTimeUnit": "ns", "otherData": dict(other)}
+    return json.dumps(document, indent=1) + "\n"
+
+
+def counters(execution: Execution) -> list[dict[str, Any]]:
+    """Resident warps and parts in use: a value at each change; at the end, nothing is in use."""
+    tracks = {
+        "active warps": execution.active_warps.tolist(),
+        "issue in use, %": [round(100 * part, 2) for part in execution.issue.tolist()],
+        "L2 in use, %": [round(100 * part, 2) for part in execution.l2.tolist()],
+        "DRAM in use, %": [round(100 * part, 2) for part in execution.dram.tolist()],
+        "power in use, %": [round(100 * part, 2) for part in execution.power.tolist()],
+    }
+    return [
+        {"ph": "C", "name": name, "pid": PROCESS, "ts": round(time_us * 1000) / 1000, "args": {"value": value}}
+        for name, values in tracks.items()
+        for time_us, value in zip(execution.time_us.tolist(), [*values, 0], strict=True)
+    ]
+
+
+def _metadata(name: str, arguments: dict[str, Any], track: int | None = None) -> dict[str, Any]:
+    where = {"pid": PROCESS} if track is None else {"pid": PROCESS, "tid": track}
+    return {"ph": "M", "name": name, **where, "args": arguments}
+
+
+def complete(
+    name: str,
+    category: str,
+    track: int,
+    start_us: float,
+    end_us: float,
+    arguments: dict[str, Any],
+    colour: str | None = None,
+) -> dict[str, Any]:
+    """Something on a track from a begin to an end."""
+    # Both ends are rounded before their difference is taken, so that neighbours meet and never overlap.
+    start_ns, end_ns = round(start_us * 1000), round(end_us * 1000)
+    return {
+        "ph": "X",
+        "name": name,
+        "cat": category,
+        "pid": PROCESS,
+        "tid": track,
+        "ts": start_ns / 1000,
+        "dur": (end_ns - start_ns) / 1000,
+        "args": arguments,
+        **({"cname": colour} if colour else {}),
+    }
+
+
+STAGES_TRACK = 1
+_FIRST_STREAM_TRACK = 2
+
+
+def perfetto_trace(
+    network: Network, schedule: Schedule, spans: Sequence[Span], execution: Execution | None = None
+) -> str:
+    """The trace as JSON text, with counters where ``execution`` is given; equal arguments give equal text."""
+    streams = sorted({span.stream for span in spans})
+    tracks = {STAGES_TRACK: "stages", **{_FIRST_STREAM_TRACK + stream: f"stream {stream}" for stream in streams}}
+    title = f"{schedule.network} on {schedule.device}, batch {schedule.source.batch}, {schedule.scheduler}"
+    events = [_stage_event(schedule, extent) for extent in stage_extents(schedule, spans)]
+    for span in sorted(spans, key=lambda span: (span.stream, span.start_us, span.end_us)):
+        events.append(_span_event(network, schedule.stages[span.stage], span))
+    if execution is not None:
+        events += counters(execution)
+    other = {
+        "network": schedule.network,
+        "graph_hash": schedule.graph_hash,
+        "device": schedule.device,
+        "precision": schedule.precision,
+        "engine": schedule.engine,
+        "scheduler": schedule.scheduler,
+        "latency_us": schedule.latency_us,
+    }
+    return trace_text(title, tracks, events, other)
+
+
+def _stage_event(schedule: Schedule, extent: StageExtent) -> dict[str, Any]:
+    stage = extent.stage
+    groups = f"{len(stage.groups)} group{'s' if len(stage.groups) > 1 else ''}"
+    what = f"merge of {len(stage.units)}" if stage.strategy is Strategy.MERGE else groups
+    arguments = {
+        "block": extent.block,
+        "strategy": stage.strategy,
+        "groups": [" > ".join(group) for group in stage.groups],
+        "latency_us": stage.latency_us,
+        "boundary_us": stage.boundary_us,
+    }
+    return complete(
+        f"stage {extent.number} ({what})", "stage", STAGES_TRACK, extent.start_us, extent.end_us, arguments
+    )
+
+
+def _span_event(network: Network, stage: Stage, span: Span) -> dict[str, Any]:
+    members = stage.units if stage.strategy is Strategy.MERGE else [span.unit]
+    arguments = {"unit": span.unit, "kernel": span.name, "stage": span.stage, **_work(network, members)}
+    if span.sms is not None:
+        arguments["sms"] = f"{span.sms.start}-{span.sms.stop - 1}"
+    kind = main_kind(network, network.units[network.unit_index[members[0]]])
+    track = _FIRST_STREAM_TRACK + span.stream
+    return complete(span.unit, "kernel", track, span.start_us, span.end_us, arguments, reserved_colour(kind))
+
+
+def _work(network: Network, members: Sequence[str]) -> dict[str, Any]:
+    """Kind, shapes and arithmetic of a unit, or of the one convolution that merged units run as."""
+    graph, indices = network.graph, [network.unit_index[name] for name in members]
+    units = [network.units[index] for index in indices]
+    if len(units) > 1:
+        merged = merged_convolution(network, indices)
+        kind, outputs = f"merged {units[0].kind}", [merged.output]
+        bias = [TensorType(merged.weight.shape[:1], merged.weight.dtype)] if merged.has_bias else []
+        flops = merged.op.flops([graph.types[merged.input], merged.weight, *bias], outputs)
+        flops += sum(graph.work(node).flops for unit in units for node in network.unit_nodes(unit)[1:])
+    else:
+        kind, outputs = units[0].kind, [graph.types[value] for value in units[0].outputs]
+        flops = sum(graph.work(node).flops for node in network.unit_nodes(units[0]))
+    inputs = [graph.types[value] for value in units[0].inputs]
+    return {
+        "kind": kind,
+        "inputs": [str(value) for value in inputs],
+        "outputs": [str(value) for value in outputs],
+        "flops": flops,
+    }
+
+
+def corun_trace(run: Corun, title: str) -> str:
+    """The trace as JSON text; equal arguments give equal text. Each kernel tells who slowed it, and through what."""
+    streams = sorted({row.kernel.stream for row in run.kernels})
+    tracks = {stream: track for track, stream in enumerate(streams, 1)}
+    order = sorted(run.kernels, key=lambda row: (row.kernel.stream, row.start_us, row.end_us))
+    events = [_corun_event(run, row, tracks[row.kernel.stream]) for row in order]
+    named = {track: f"stream {stream}" for stream, track in tracks.items()}
+    other = {"makespan_us": run.makespan_us, "alone_us": run.alone_us, "sequential_us": run.sequential_us}
+    return trace_text(title, named, events + counters(run.execution), other)
+
+
+def _corun_event(run: Corun, row: CorunKernel, track: int) -> dict[str, Any]:
+    raw = row.kernel
+    arguments = {
+        "blocks": raw.blocks,
+        "threads": raw.threads,
+        "alone_us": row.alone_us,
+        "waited_us": row.start_us - row.ready_us,
+        "slowed_by": [
+            {"kernel": run.kernels[one.by].kernel.name, "row": one.by, "through": one.through, "us": one.us}
+            for one in row.slowed_by
+        ],
+    }
+    return complete(raw.name, "kernel", track, row.start_us, row.end_us, arguments)
+
+
+_OPERATORS_TRACK = 1
+_MOST_UNITS = 64
+
+
+def dataflow_trace(found: Dataflow, title: str) -> str:
+    """The trace of the plan that is written as JSON text, with what is in use of each memory as counters; of more than
+    64 units every nth is there."""
+    plan_name, (plan, timed) = list(found.runs.items())[-1]
+    names = [step.operator.name for step in plan.steps]
+    tracks: dict[int, str] = {_OPERATORS_TRACK: "operators"}
+    events: list[dict[str, Any]] = []
+    for index, (step, (start_us, end_us)) in enumerate(zip(plan.steps, timed.steps, strict=True)):
+        if plan.places[index][1].first_unit == 0:  # others run beside them, and their units tell
+            arguments = {"kind": step.operator.kind, "slices": len(step.slices)}
+            events.append(complete(names[index], "operator", _OPERATORS_TRACK, start_us, end_us, arguments))
+    for track, each in enumerate(dataflow_lanes(timed, found.device, _MOST_UNITS), _OPERATORS_TRACK + 1):
+        tracks[track] = each.name
+        for span in each.spans:
+            operator = names[span.step]
+            name = operator if span.what == "compute" else f"{operator}: {span.what}"
+            events.append(complete(name, each.resource, track, span.start_us, span.end_us, {"what": span.what}))
+    for row in memory_rows(plan, timed):
+        events += [
+            _counter(f"{memory} memory in use, bytes", row.start_us, getattr(row, f"{memory}_bytes"))
+            for memory in ("private", "shared", "external")
+        ]
+    other = {"device": found.device.name, "plan": plan_name, "latency_us": timed.total_us}
+    return trace_text(title, tracks, events, other)
+
+
+def _counter(name: str, time_us: float, value: float) -> dict[str, Any]:
+    return {"ph": "C", "name": name, "pid": PROCESS, "ts": round(time_us * 1000) / 1000, "args": {"value": value}}
