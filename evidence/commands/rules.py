@@ -6,6 +6,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +15,7 @@ import typer
 from iossim.base.errors import OptionError
 from iossim.cli import options
 from iossim.cli.options import whole_number
-from iossim.cli.outputs import plain_console, print_json
+from iossim.cli.outputs import present, table
 
 if TYPE_CHECKING:
     from evidence.rule_generation.coverage import Coverage
@@ -95,24 +96,17 @@ def generate_rules(
         written.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(written, write_rules(found.rules))
     counts = found.counts.to_json()
-    if as_json:
-        data: dict[str, Any] = {"size": size, "seconds": seconds, "cpu_seconds": cpu_seconds, "memory_gb": memory_gb}
-        data |= {"counts": counts, "against": covered, "rules": [rule_fields(rule) for rule in found.rules]}
-        print_json(data)
-        return
-    from iossim.base.tables import Column, records_table
-
-    rows: list[dict[str, Any]] = [{"left after": label, "count": counts[name]} for name, label in _STAGES.items()]
+    data: dict[str, Any] = {"size": size, "seconds": seconds, "cpu_seconds": cpu_seconds, "memory_gb": memory_gb}
+    data |= {"counts": counts, "against": covered, "rules": [rule_fields(rule) for rule in found.rules]}
+    rows = [{"left after": label, "count": counts[name]} for name, label in _STAGES.items()]
     memory = "" if memory_gb is None else f", {memory_gb:.2f} GB"
     title = f"Rules of up to {size} ops, found in {seconds:.1f} s ({cpu_seconds:.1f} s of CPU time{memory})"
-    plain_console().print(records_table(title, rows, [Column("left after"), Column("count")]))
-    if covered is not None:
-        for line in _told(f"Of {against}", covered):
-            typer.echo(line)
+    said = [] if covered is None else list(_told(f"Of {against}", covered))
     if written is not None:
-        typer.echo(f"wrote {written}; verify them: iossim rules verify {written}")
+        said.append(f"wrote {written}; verify them: iossim rules verify {written}")
     else:
-        typer.echo(f"no rules, so {out} was not written; give more ops or inputs, or a larger --size")
+        said.append(f"no rules, so {out} was not written; give more ops or inputs, or a larger --size")
+    present(data, chain(table(title, rows), said), as_json)
 
 
 def _peak_gb() -> float | None:

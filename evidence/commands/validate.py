@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,16 +12,7 @@ import typer
 
 from iossim.cli import options
 from iossim.cli.options import with_flags
-from iossim.cli.outputs import (
-    Writer,
-    check_drawing,
-    pictures,
-    plain_console,
-    print_json,
-    text_file,
-    wants_plot,
-    write_files,
-)
+from iossim.cli.outputs import Part, Writer, check_drawing, pictures, present, text_file, wants_plot
 from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
@@ -99,18 +91,13 @@ def validate(
     with progress_bars(quiet=as_json, unit="") as progress:
         report = recompute(profiles, data, part or None, quick=quick, progress=progress, splits=split or None)
     report = replace(report, notes=tuple(map(with_flags, report.notes)))
-    if as_json:
-        print_json(report.to_json())
-    else:
-        _print(report)
-    if out is not None:
-        write_files(out, _files(report, plot))
+    present(report.to_json, _parts(report), as_json, out=out, files=lambda: _files(report, plot))
 
 
-def _print(report: ValidationReport) -> None:
+def _parts(report: ValidationReport) -> Iterator[Part]:
     from evidence.tables.accuracy_tables import accuracy_tables
 
-    plain_console().print(accuracy_tables(report))
+    yield accuracy_tables(report)
 
 
 def _files(report: ValidationReport, plot: bool | None) -> dict[str, Writer]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,17 +10,7 @@ import typer
 from iossim.cli import options
 from iossim.cli.interrupt import interruptible
 from iossim.cli.option_groups import ModelOptions, TimingOptions, takes_options
-from iossim.cli.outputs import (
-    ExitCode,
-    Writer,
-    pictures,
-    plain_console,
-    print_json,
-    print_notes,
-    text_file,
-    wants_plot,
-    write_files,
-)
+from iossim.cli.outputs import ExitCode, Part, Writer, notes, pictures, present, text_file, wants_plot, wrapped
 from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
@@ -109,14 +100,15 @@ def bench(
                 break
             if not found[-1].complete:
                 break
-    if as_json:
-        print_json([_to_json(one, runner.context) for one in found])
-    else:
-        _print(found, runner.context)
-    if out is not None:
-        write_files(out, _files(found, runner.context, plot))
-    if len(found) < len(networks) or not found[-1].complete:
-        raise typer.Exit(ExitCode.INCOMPLETE)
+    is_complete = len(found) == len(networks) and found[-1].complete
+    present(
+        lambda: [_to_json(one, runner.context) for one in found],
+        _parts(found, runner.context),
+        as_json,
+        out=out,
+        files=lambda: _files(found, runner.context, plot),
+        code=ExitCode.DONE if is_complete else ExitCode.INCOMPLETE,
+    )
 
 
 def _to_json(measured: MeasuredNetwork, context: Context) -> dict[str, object]:
@@ -131,25 +123,25 @@ def _to_json(measured: MeasuredNetwork, context: Context) -> dict[str, object]:
     }
 
 
-def _print(found: list[MeasuredNetwork], context: Context) -> None:
+def _parts(found: list[MeasuredNetwork], context: Context) -> Iterator[Part]:
     from iossim.report.measured_runs import disturbance, measured_table
 
-    console = plain_console()
     for number, measured in enumerate(found):
         if number:
-            console.print()
+            yield ""
         network = measured.network
         title = (
             f"{network.name} by {context.backend} on {context.device}, batch {network.source.batch}, "
             f"{context.precision}, {context.engine} engine"
         )
-        console.print(title, style="bold")
-        console.print(measured_table("", measured.rows))
-        for name, schedule in measured.schedules.items():
-            print_notes(console, (f"{name}: {note}" for note in schedule.notes))
-        print_notes(console, network.remarks)
+        yield wrapped(title, "bold")
+        yield measured_table("", measured.rows)
+        yield from notes(
+            f"{name}: {note}" for name, schedule in measured.schedules.items() for note in schedule.notes
+        )
+        yield from notes(network.remarks)
         if said := disturbance(measured.rows):
-            console.print(said)
+            yield wrapped(said)
 
 
 def _files(found: list[MeasuredNetwork], context: Context, plot: bool | None) -> dict[str, Writer]:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from iossim.cli import options
-from iossim.cli.options import whole_number
-from iossim.cli.outputs import plain_console, print_json, print_notes
+from iossim.cli.outputs import Part, notes, present
 
 if TYPE_CHECKING:
     from iossim.calibration.calibrate import DeviceData
@@ -37,7 +36,7 @@ OutFile = Annotated[
     Path | None,
     typer.Option("--out", "-o", metavar="PROFILE.yaml", help="Write here; by default to NAME.calibrated.yaml."),
 ]
-Seed = Annotated[int, typer.Option("--seed", metavar="N", parser=whole_number, help="Of the bootstrap.")]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", parser=options.whole_number, help="Of the bootstrap.")]
 HeldOut = Annotated[
     float, typer.Option("--held-out", metavar="PART", help="Part of the shapes that the fit never sees.")
 ]
@@ -46,7 +45,7 @@ Folds = Annotated[
     typer.Option(
         "--folds",
         metavar="N",
-        parser=whole_number,
+        parser=options.whole_number,
         help="Folds of the cross-validation; 0 leaves it out, and is fast.",
     ),
 ]
@@ -136,10 +135,7 @@ def calibrate(
     write_profile(found.profile, path)
     for sister in found.sisters:
         write_profile(sister, path.with_name(_file_name(sister)))
-    if as_json:
-        print_json(_to_json(found, path))
-    else:
-        _print(found)
+    present(lambda: _to_json(found, path), _parts(found), as_json)
     for sister in found.sisters:
         typer.echo(f"wrote {path.with_name(_file_name(sister))}", err=True)
     typer.echo(f"wrote {path}; use it with --device {path}", err=True)
@@ -210,19 +206,18 @@ def _rows(found: FittedProfiles) -> list[dict[str, float | str | bool | None]]:
     ]
 
 
-def _print(found: FittedProfiles) -> None:
+def _parts(found: FittedProfiles) -> Iterator[Part]:
     from iossim.report.profile_tables import error_table, parameter_table
 
-    console = plain_console()
     provenance = found.profile.provenance
     if provenance.held_out:
-        console.print(error_table("Errors of device time on held-out shapes", provenance.held_out))
+        yield error_table("Errors of device time on held-out shapes", provenance.held_out)
     if provenance.cross_validated:
-        console.print()
-        console.print(error_table("Errors on the other shapes, cross-validated", provenance.cross_validated))
-    console.print()
-    console.print(parameter_table("Parameters", _rows(found)))
-    for borrowed in provenance.borrowed:
-        names = ", ".join(borrowed.parameters)
-        print_notes(console, [f"parameters taken from {borrowed.device}: {names}"])
-    print_notes(console, found.kernels.notes)
+        yield ""
+        yield error_table("Errors on the other shapes, cross-validated", provenance.cross_validated)
+    yield ""
+    yield parameter_table("Parameters", _rows(found))
+    yield from notes(
+        f"parameters taken from {each.device}: {', '.join(each.parameters)}" for each in provenance.borrowed
+    )
+    yield from notes(found.kernels.notes)

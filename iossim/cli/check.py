@@ -11,7 +11,7 @@ from iossim.base.errors import OptionError
 from iossim.cli import options
 from iossim.cli.interrupt import interruptible
 from iossim.cli.option_groups import ModelOptions, PricingOptions, takes_options
-from iossim.cli.outputs import ExitCode, print_json
+from iossim.cli.outputs import ExitCode, present
 from iossim.cli.progress import progress_bars
 
 MaxLatency = Annotated[
@@ -71,20 +71,13 @@ def check(
         made.append(checks.latency_at_most(found, max_latency_ms))
     if before is not None:
         made.append(checks.no_slower_than(found, before, network, prices, tolerance))
-    if as_json:
-        rows = [{"check": each.name, "holds": each.holds, "found": each.found} for each in made]
-        document = {
-            "model": network.name,
-            "device": found.device,
-            "latency_us": found.latency_us,
-            "holds": all(each.holds for each in made),
-            "checks": rows,
-        }
-        print_json(document)
-    else:
-        for each in made:
-            typer.echo(str(each))
-    if not found.complete:
-        raise typer.Exit(ExitCode.INCOMPLETE)
-    if not all(each.holds for each in made):
-        raise typer.Exit(ExitCode.DOES_NOT_HOLD)
+    holds = all(each.holds for each in made)
+    document = {
+        "model": network.name,
+        "device": found.device,
+        "latency_us": found.latency_us,
+        "holds": holds,
+        "checks": [{"check": each.name, "holds": each.holds, "found": each.found} for each in made],
+    }
+    code = ExitCode.DONE if holds else ExitCode.DOES_NOT_HOLD
+    present(document, map(str, made), as_json, code=code if found.complete else ExitCode.INCOMPLETE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,14 +12,15 @@ from iossim.base.errors import OptionError
 from iossim.cli import options
 from iossim.cli.option_groups import takes_options
 from iossim.cli.outputs import (
+    Part,
     TimelineOutputs,
     Writer,
+    json_file,
+    notes,
     pictures,
-    plain_console,
-    print_json,
-    print_notes,
+    present,
     text_file,
-    write_files,
+    wrapped,
 )
 
 if TYPE_CHECKING:
@@ -91,21 +93,18 @@ def corun(
     if shares is not None:
         how += f", SMs {sm_share}%"
     title = f"{kernels.name} on {profile.name}, {how}"
-    if as_json:
-        print_json(run.to_json())
-    else:
-        console = plain_console()
-        console.print(title, style="bold")
-        console.print(corun_table(run, None if whole else _ROWS_SHOWN))
-        console.print(lanes(run), soft_wrap=True)
-        count, cut = len(run.kernels), []
-        if count > _ROWS_SHOWN and not whole:
-            cut = [f"the {_ROWS_SHOWN} of {count} kernels that lost most time are shown (--all shows all)"]
-        for line in filter(None, (makespan_words(run), lost_words(run))):
-            console.print(line)
-        print_notes(console, [*cut, *table.notes, *inferred_words(run)])
-    if outputs.out is not None:
-        write_files(outputs.out, _files(run, title, outputs))
+
+    def parts() -> Iterator[Part]:
+        yield wrapped(title, "bold")
+        yield corun_table(run, None if whole else _ROWS_SHOWN)
+        yield lanes(run)
+        yield from map(wrapped, filter(None, (makespan_words(run), lost_words(run))))
+        if len(run.kernels) > _ROWS_SHOWN and not whole:
+            cut = f"the {_ROWS_SHOWN} of {len(run.kernels)} kernels that lost most time are shown (--all shows all)"
+            yield from notes([cut])
+        yield from notes([*table.notes, *inferred_words(run)])
+
+    present(run.to_json, parts(), as_json, out=outputs.out, files=lambda: _files(run, title, outputs))
 
 
 def _shares(text: str) -> list[float]:
@@ -117,12 +116,10 @@ def _shares(text: str) -> list[float]:
 
 
 def _files(run: Corun, title: str, outputs: TimelineOutputs) -> dict[str, Writer]:
-    import json
-
     from iossim.report.corun_words import corun_csv
 
     files = {
-        "corun.json": text_file(json.dumps(run.to_json(), indent=1) + "\n"),
+        "corun.json": json_file(run.to_json()),
         "kernels.csv": text_file(corun_csv(run)),
     }
     if outputs.trace is not False:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from math import isinf
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,18 +16,20 @@ from iossim.cli.interrupt import interruptible
 from iossim.cli.option_groups import takes_options
 from iossim.cli.outputs import (
     ExitCode,
+    Part,
     Writer,
+    json_file,
     pictures,
-    plain_console,
-    print_json,
+    present,
     text_file,
     wants_plot,
-    write_files,
+    wrapped,
 )
 from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
     from iossim.edge.distributed import Distributed
+    from iossim.edge.explain import DataflowExplanation
     from iossim.edge.plan import EdgePlan
     from iossim.edge.planned import Dataflow
     from iossim.edge.runs import DataflowRun
@@ -142,16 +144,15 @@ def optimize(
         found = api.distribute(network, name, devices, link=link, sync=sync, mix=mix, policy=policy)
         title = _title(network, f"{devices} {found.device.name}")
         table, words = distribution_table(found), distribution_words(found)
-    if as_json:
-        print_json(found.to_json())
-    else:
-        console = plain_console()
-        console.print(title, style="bold")
-        console.print(table)
-        console.print(words, soft_wrap=True)
+    started = perf_counter()
+    present(
+        found.to_json,
+        [wrapped(title, "bold"), table, words],
+        as_json,
+        out=out,
+        files=lambda: _files(found, title, wants_plot(plot)),
+    )
     if out is not None:
-        started = perf_counter()
-        write_files(out, _files(found, title, wants_plot(plot)))
         typer.echo(f"writing them took {perf_counter() - started:.1f} s", err=True)
 
 
@@ -177,25 +178,22 @@ def explain(
 def tell_explained(found: Dataflow, operators: list[str], all_operators: bool, as_json: bool) -> None:
     """Print why the operators are as they are; of those named every split is priced."""
     from iossim.edge.explain import explain_dataflow
-    from iossim.report.dataflow_words import explanation_lines, explanation_overview
 
     explained = explain_dataflow(found, operators)
-    if as_json:
-        print_json(explained.to_json())
-        return
+    present(explained.to_json, _explanation(explained, operators, all_operators), as_json)
+
+
+def _explanation(explained: DataflowExplanation, operators: list[str], all_operators: bool) -> Iterator[Part]:
+    from iossim.report.dataflow_words import explanation_lines, explanation_overview
+
     ordered = [one for one in explained.by_importance if not operators or one.operator in operators]
     shown = ordered if all_operators or operators else ordered[:_FEW]
-    for line in explanation_overview(explained):
-        typer.echo(line)
+    yield from explanation_overview(explained)
     for one in shown:
-        typer.echo("")
-        for line in explanation_lines(one):
-            typer.echo(line)
+        yield from ("", *explanation_lines(one))
     if len(shown) < len(ordered):
         rest = sum(one.share for one in ordered[len(shown) :])
-        typer.echo(
-            f"\n{len(ordered) - len(shown)} more operators take {rest:.1%} (--all; --operator NAME prices every split)"
-        )
+        yield f"\n{len(ordered) - len(shown)} more operators take {rest:.1%} (--all; --operator NAME prices every split)"
 
 
 @takes_options
@@ -235,12 +233,8 @@ def run(
             network, name, devices if processes is None else processes, link=link, sync=sync, mix=mix, policy=policy
         )
         done = run_distributed(found, processes is not None, seed)
-    if as_json:
-        print_json(done.to_json())
-    else:
-        plain_console().print(_run_words(done), soft_wrap=True)
-    if not done.holds:
-        raise typer.Exit(ExitCode.DOES_NOT_HOLD)
+    code = ExitCode.DONE if done.holds else ExitCode.DOES_NOT_HOLD
+    present(done.to_json, [_run_words(done)], as_json, code=code)
 
 
 def _planned(network: Network, device: str, policy: str, parts: bool = False, *, quiet: bool) -> Dataflow:
@@ -295,7 +289,7 @@ def _files(found: Dataflow | Distributed, title: str, draws: bool) -> Mapping[st
         return files
     files = {
         "plan.json": text_file(_compact(saved_plan(found))),
-        "dataflow.json": text_file(json.dumps(found.to_json(), indent=1) + "\n"),
+        "dataflow.json": json_file(found.to_json()),
         "trace.json": text_file(dataflow_trace(found, title)),
     }
     if draws:

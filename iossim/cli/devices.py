@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,11 +10,11 @@ import typer
 
 from iossim.cli import options
 from iossim.cli.options import with_flags
-from iossim.cli.outputs import plain_console, print_json
+from iossim.cli.outputs import Part, present, table
 
 if TYPE_CHECKING:
+    from iossim.hardware.device import Device
     from iossim.hardware.profile import DeviceProfile
-
 
 DeviceName = Annotated[str, typer.Argument(metavar="DEVICE", help="A device's name, or a profile.yaml.")]
 
@@ -71,57 +72,42 @@ def list_devices(as_json: options.Json = False) -> None:
     from iossim.hardware.load import device, device_names, origin
 
     rows: list[dict[str, Any]] = []
-    for name in device_names():
+    for name in (*device_names(), *edge_names()):
         try:
-            profile = device(name)
+            known = edge_device(name) if name in edge_names() else device(name)
         except IossimError as error:
             warn_once(with_flags(str(error)))
             continue
-        rows.append(
-            {
-                "name": name,
-                "also": profile.aliases,
-                "architecture": str(profile.architecture),
-                "SMs": profile.sm_count,
-                "clock_ghz": profile.boost_clock_ghz,
-                "fp32_tflops": profile.fp32_tflops,
-                "dram_gbps": profile.dram_bandwidth_gbps,
-                "parameters": profile.provenance.kind,
-                "from": origin(name),
-            }
-        )
-    for name in edge_names():
-        try:
-            edge = edge_device(name)
-        except IossimError as error:
-            warn_once(with_flags(str(error)))
-            continue
-        rows.append(
-            {
-                "name": name,
-                "also": edge.aliases,
-                "architecture": edge.kind,
-                "SMs": edge.units.value,
-                "clock_ghz": edge.clock_ghz.value,
-                "fp32_tflops": edge.gflops(edge.first_precision) / 1e3,
-                "dram_gbps": edge.external.bandwidth_gbps.value,
-                "parameters": "datasheet",
-                "from": origin(name),
-            }
-        )
-    if as_json:
-        print_json(rows)
-        return
-    from iossim.base.tables import Column, records_table
-
+        rows.append({"name": name, "also": known.aliases, **_facts(known), "from": origin(name)})
     # A path may be long; what a device is called is read whole.
     shown = [{**row, "also": ", ".join(row["also"])} for row in rows]
     titles = {"architecture": "arch."}
-    columns = [
-        Column(key, titles.get(key, ""), wraps=key in ("also", "from"), digits=1 if key == "dram_gbps" else 2)
-        for key in rows[0]
-    ]
-    plain_console().print(records_table("Devices", shown, columns))
+    present(rows, table("Devices", shown, titles=titles, wraps=("also", "from"), digits={"dram_gbps": 1}), as_json)
+
+
+def _facts(known: Device) -> dict[str, Any]:
+    """What the list tells of a device."""
+    from iossim.hardware.edge import EdgeDevice
+    from iossim.hardware.profile import DeviceProfile
+
+    if isinstance(known, DeviceProfile):
+        return {
+            "architecture": str(known.architecture),
+            "SMs": known.sm_count,
+            "clock_ghz": known.boost_clock_ghz,
+            "fp32_tflops": known.fp32_tflops,
+            "dram_gbps": known.dram_bandwidth_gbps,
+            "parameters": known.provenance.kind,
+        }
+    assert isinstance(known, EdgeDevice)
+    return {
+        "architecture": known.kind,
+        "SMs": known.units.value,
+        "clock_ghz": known.clock_ghz.value,
+        "fp32_tflops": known.gflops(known.first_precision) / 1e3,
+        "dram_gbps": known.external.bandwidth_gbps.value,
+        "parameters": "datasheet",
+    }
 
 
 def show_device(name: DeviceName, whole: Whole = False, as_json: options.Json = False) -> None:
@@ -134,19 +120,19 @@ def show_device(name: DeviceName, whole: Whole = False, as_json: options.Json = 
     from iossim.hardware.load import device
 
     profile = edge_device(name) if name in edge_names() else device(name)
-    if as_json:
-        print_json(profile.model_dump(mode="json"))
-        return
-    if whole:
+
+    def parts() -> Iterator[Part]:
         import yaml
 
-        typer.echo(yaml.safe_dump(profile.model_dump(mode="json"), sort_keys=False).rstrip())
-        return
-    from iossim.hardware.profile import DeviceProfile
-    from iossim.report.profile_tables import device_summary, edge_summary
+        from iossim.hardware.profile import DeviceProfile
+        from iossim.report.profile_tables import device_summary, edge_summary
 
-    summary = device_summary(profile) if isinstance(profile, DeviceProfile) else edge_summary(profile)
-    plain_console().print(summary)
+        if whole:
+            yield yaml.safe_dump(profile.model_dump(mode="json"), sort_keys=False).rstrip()
+        else:
+            yield device_summary(profile) if isinstance(profile, DeviceProfile) else edge_summary(profile)
+
+    present(lambda: profile.model_dump(mode="json"), parts(), as_json)
 
 
 def new_device(name: NewName, out: NewFile = None) -> None:
@@ -177,13 +163,10 @@ def validate_devices(profiles: Profiles, as_json: options.Json = False) -> None:
                 found[name] = implausible(device(name, checked=False))
         except IossimError as error:
             found[name] = [with_flags(str(error))]
-    if as_json:
-        print_json([{"profile": name, "problems": problems} for name, problems in found.items()])
-    else:
-        for name, problems in found.items():
-            typer.echo(f"{name}: {'plausible' if not problems else ''}".rstrip())
-            for problem in problems:
-                typer.echo(f"  {problem}")
+    said = (
+        "\n  ".join([f"{name}:", *problems]) if problems else f"{name}: plausible" for name, problems in found.items()
+    )
+    present([{"profile": name, "problems": problems} for name, problems in found.items()], said, as_json)
     if wrong := [name for name, problems in found.items() if problems]:
         raise DeviceError(
             f"{len(wrong)} of {len(found)} profiles failed validation: {', '.join(wrong)}; correct them"
@@ -233,10 +216,7 @@ def derive(
     if samples is not None:
         profile = _refined(profile, samples)
     write_profile(profile, path)
-    if as_json:
-        print_json({"profile": str(path), **profile.model_dump(mode="json")})
-    else:
-        typer.echo(_summary(profile))
+    present({"profile": str(path), **profile.model_dump(mode="json")}, [_summary(profile)], as_json)
     typer.echo(f"wrote {path}; use it with --device {path}", err=True)
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from iossim.cli import options
-from iossim.cli.outputs import plain_console, print_json
+from iossim.cli.outputs import Part, present
+
+if TYPE_CHECKING:
+    from iossim.tasks.schedule_diff import ScheduleDiff
 
 FirstSchedule = Annotated[Path, typer.Argument(metavar="A", help="A schedule.json.")]
 SecondSchedule = Annotated[
@@ -41,12 +45,12 @@ def diff(
     from iossim.tasks.schedule_diff import diff as diff_schedules
 
     found = diff_schedules(Schedule.read(a), Schedule.read(b), model)
-    if as_json:
-        print_json(found.to_json())
-        return
+    present(found.to_json, _parts(found, all_stages), as_json)
+
+
+def _parts(found: ScheduleDiff, all_stages: bool) -> Iterator[Part]:
     from iossim.report.schedule_diff import diff_lines, diff_table
 
-    for line in diff_lines(found):
-        typer.echo(line)
+    yield from diff_lines(found)
     if found.changed or all_stages:
-        plain_console().print(diff_table(found, all_stages))
+        yield diff_table(found, all_stages)

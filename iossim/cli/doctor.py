@@ -6,6 +6,7 @@ import os
 import platform
 import re
 import textwrap
+from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import typer
 
 from iossim.base.cores import usable_cores
 from iossim.cli import options
-from iossim.cli.outputs import print_json
+from iossim.cli.outputs import present
 
 #: Of a requirement such as ``onnxruntime>=1.18; extra == "cpu"``: the name, and the extra.
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
@@ -40,10 +41,7 @@ def doctor(as_json: options.Json = False) -> None:
         "plugins": plugins(),
         "folders": folders(),
     }
-    if as_json:
-        print_json(found)
-    else:
-        _print(found)
+    present(found, _lines(found), as_json)
 
 
 def machine() -> dict[str, Any]:
@@ -156,40 +154,36 @@ def _memory_gib() -> float | None:
         return None
 
 
-def _print(found: dict[str, Any]) -> None:
+def _lines(found: dict[str, Any]) -> Iterator[str]:
     own, seen = found["machine"], found["devices"]
     memory = "" if own["memory_gib"] is None else f", {own['memory_gib']} GiB of memory"
-    typer.echo(f"iossim {found['iossim']}, {own['python']}, {own['system']}")
-    typer.echo(f"{own['usable_cores']} of {own['cores']} cores{memory}")
+    yield f"iossim {found['iossim']}, {own['python']}, {own['system']}"
+    yield f"{own['usable_cores']} of {own['cores']} cores{memory}"
     for gpu in found["gpus"]:
-        typer.echo(
-            f"GPU: {gpu['name']}, compute capability {gpu['compute_capability']}, driver {gpu['driver_version']}"
-        )
+        yield f"GPU: {gpu['name']}, compute capability {gpu['compute_capability']}, driver {gpu['driver_version']}"
     if not found["gpus"]:
-        typer.echo("GPU: none (nvidia-smi finds no NVIDIA GPU)")
-    typer.echo(f"Device profiles: {seen['profiles']} (see 'iossim devices list')")
+        yield "GPU: none (nvidia-smi finds no NVIDIA GPU)"
+    yield f"Device profiles: {seen['profiles']} (see 'iossim devices list')"
     if not seen["cpu_profile"]:
-        typer.echo(
-            "This machine's CPU has no profile yet; 'iossim profile MODEL --backend onnxruntime_cpu' makes one"
-        )
-    typer.echo("\nBackends")
+        yield "This machine's CPU has no profile yet; 'iossim profile MODEL --backend onnxruntime_cpu' makes one"
+    yield "\nBackends"
     for row in found["backends"]:
-        typer.echo(f"  {row['name']:<16} {'usable' if row['usable'] else row['missing']}")
+        yield f"  {row['name']:<16} {'usable' if row['usable'] else row['missing']}"
     if found["extras"]:
-        typer.echo("\nExtras (pip install 'iossim[NAME]')")
+        yield "\nExtras (pip install 'iossim[NAME]')"
     for name, extra in found["extras"].items():
-        typer.echo(f"  {name:<16} {'installed' if extra['installed'] else 'lacks ' + ', '.join(extra['missing'])}")
+        yield f"  {name:<16} {'installed' if extra['installed'] else 'lacks ' + ', '.join(extra['missing'])}"
     if found["plugins"]:
-        typer.echo("\nPlugins")
+        yield "\nPlugins"
     for row in found["plugins"]:
         if row["problem"]:
-            typer.echo(f"  {row['problem']}")
+            yield f"  {row['problem']}"
         else:
-            typer.echo(f"  {row['name']:<16} {row['group']}, of {row['package']}")
+            yield f"  {row['name']:<16} {row['group']}, of {row['package']}"
     versions = [f"{name} {version}" for name, version in found["libraries"].items() if version is not None]
     if versions:
-        typer.echo("\nLibraries")
-        typer.echo(textwrap.fill(", ".join(versions), 80, initial_indent="  ", subsequent_indent="  "))
-    typer.echo("\nFolders")
+        yield "\nLibraries"
+        yield textwrap.fill(", ".join(versions), 80, initial_indent="  ", subsequent_indent="  ")
+    yield "\nFolders"
     for name, folder in found["folders"].items():
-        typer.echo(f"  {name:<18} {folder['path']}{'' if folder['exists'] else ' (not there yet)'}")
+        yield f"  {name:<18} {folder['path']}{'' if folder['exists'] else ' (not there yet)'}"

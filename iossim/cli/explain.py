@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from iossim.cli import options
 from iossim.cli.dataflow import tell_explained
-from iossim.cli.outputs import plain_console, print_json, text_file, write_files
+from iossim.cli.outputs import Part, present, text_file, write_files
 from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
     from iossim.cost.model import CostModel
     from iossim.ir.network import Network
     from iossim.schedule.schedule import Schedule
+    from iossim.tasks.explain import Explanation
+    from iossim.tasks.explain_rewriting import ExplainedStep
 
 #: So many stages are told where neither --stage nor --all asks for others.
 _FEW = 10
@@ -84,44 +88,41 @@ def explain(
         if steps:
             files["rewriting.dot"] = text_file(rewriting_dot(network.name, steps))
         write_files(out, files)
-    if as_json:
-        print_json({**found.to_json(), "rewriting": [step.to_json() for step in steps]})
-        return
-    from iossim.report.explanation import LEGEND, choices_table, kernels_table, long_lines, overview, short_lines
+    document = {**found.to_json(), "rewriting": [step.to_json() for step in steps]}
+    parts = chain(_overview(found, () if stage else steps, all_stages), _stages(found, bool(stage), all_stages))
+    present(document, parts, as_json)
 
-    for line in overview(found):
-        typer.echo(line)
-    if steps and not stage:
-        from iossim.report.explanation import rewriting_lines
 
-        typer.echo("")
-        for line in rewriting_lines(steps, whole=all_stages):
-            typer.echo(line)
-    if stage:
-        console = plain_console()
-        for one in found.stages:
-            typer.echo("")
-            for line in long_lines(one):
-                typer.echo(line)
-            if one.facts is not None and one.facts.kernels:
-                console.print(kernels_table(one))
-            if one.ways or one.next_best or one.own:
-                console.print(choices_table(one))
+def _overview(found: Explanation, steps: Sequence[ExplainedStep], whole: bool) -> Iterator[Part]:
+    from iossim.report.explanation import overview, rewriting_lines
+
+    yield from overview(found)
+    if steps:
+        yield ""
+        yield from rewriting_lines(steps, whole)
+
+
+def _stages(found: Explanation, are_named: bool, all_stages: bool) -> Iterator[Part]:
+    """All that is known of the stages that are named; else a few lines each, of those that take longest or of all."""
+    from iossim.report.explanation import LEGEND, choices_table, kernels_table, long_lines, short_lines
+
+    for one in found.stages if are_named else ():
+        yield from ("", *long_lines(one))
+        if one.facts is not None and one.facts.kernels:
+            yield kernels_table(one)
+        if one.ways or one.next_best or one.own:
+            yield choices_table(one)
+    if are_named:
         return
     ordered = found.by_importance
     shown = ordered if all_stages else ordered[:_FEW]
     for one in shown:
-        typer.echo("")
-        for line in short_lines(one):
-            typer.echo(line)
+        yield from ("", *short_lines(one))
     if len(shown) < len(ordered):
         rest = sum(one.share for one in ordered[len(shown) :])
-        typer.echo(
-            f"\n{len(ordered) - len(shown)} more stages take {rest:.1%} "
-            "(--all shows them; --stage N tells more about one)"
-        )
+        yield f"\n{len(ordered) - len(shown)} more stages take {rest:.1%} (--all shows them; --stage N tells more about one)"
     if any(one.own or one.next_best for one in shown):
-        typer.echo(LEGEND)
+        yield LEGEND
 
 
 def _prices(

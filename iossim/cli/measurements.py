@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +13,7 @@ import typer
 from iossim.base.errors import OptionError, did_you_mean
 from iossim.cli import options
 from iossim.cli.option_groups import OptionGroup, takes_options
-from iossim.cli.outputs import plain_console, print_json
+from iossim.cli.outputs import Part, present, table
 
 if TYPE_CHECKING:
     from iossim.cost.measured.record import MeasurementRecord
@@ -99,27 +101,21 @@ def list_measurements(
             else [_context_row(one) for one in held]
         )
         path = opened.path
-    if as_json:
-        print_json({"store": str(path), "records" if records else "contexts": rows})
-        return
     total = sum(one.records for one in held)
-    typer.echo(f"{path}: {total:,} measurements in {len(held)} context{'s' * (len(held) != 1)}")
-    if records and rows:
-        from iossim.base.tables import Column, records_table
+    said = f"{path}: {total:,} measurements in {len(held)} context{'s' * (len(held) != 1)}"
+    shown = _record_table(rows) if records else map(_context_lines, rows)
+    present({"store": str(path), "records" if records else "contexts": rows}, chain([said], shown), as_json)
 
+
+def _record_table(rows: Sequence[Mapping[str, Any]]) -> Iterator[Part]:
+    if rows:
         shown = ("kind", "measured", "copy_us", "spread_percent", "rounds", "date")
-        plain_console().print(
-            records_table(
-                "",
-                [{name: row[name] for name in shown} for row in rows],
-                [Column(name, shortens=name == "measured") for name in shown],
-            )
-        )
-    elif rows:
-        for row in rows:
-            where = f"{row['backend']} on {row['device']}, {row['dtype']}, {row['engine']} engine"
-            typer.echo(f"{row['context']:3}  {where}: {row['kinds']}; {row['first']} to {row['last']}")
-            typer.echo(f"     {row['libraries']}")
+        yield from table("", [{name: row[name] for name in shown} for row in rows], shortens=("measured",))
+
+
+def _context_lines(row: Mapping[str, Any]) -> str:
+    where = f"{row['backend']} on {row['device']}, {row['dtype']}, {row['engine']} engine"
+    return f"{row['context']:3}  {where}: {row['kinds']}; {row['first']} to {row['last']}\n     {row['libraries']}"
 
 
 @takes_options
@@ -171,14 +167,11 @@ def export_measurements(
         "stages": len(found.stages),
         "left_out": list(found.notes),
     }
-    if as_json:
-        print_json(facts)
-        return
-    typer.echo(f"wrote {file}: {facts['operators']} operators and {facts['stages']} stages on {found.device}")
-    for note in found.notes:
-        typer.echo(f"note: {note}")
+    said = [f"wrote {file}: {facts['operators']} operators and {facts['stages']} stages on {found.device}"]
+    said += [f"note: {note}" for note in found.notes]
     if len(found.measurements) + len(found.stages) < FEWEST_ROWS:
-        typer.echo(f"note: calibrate needs at least {FEWEST_ROWS} measurements; measure more with profile")
+        said.append(f"note: calibrate needs at least {FEWEST_ROWS} measurements; measure more with profile")
+    present(facts, said, as_json)
 
 
 def import_measurements(stores: Stores, store: options.Store = None, as_json: options.Json = False) -> None:
@@ -194,11 +187,10 @@ def import_measurements(stores: Stores, store: options.Store = None, as_json: op
         for path, records in given:
             rows.append({"from": str(path), "measurements": len(records), "new": opened.add(records)})
         to = opened.path
-    if as_json:
-        print_json({"store": str(to), "imported": rows})
-        return
-    for row in rows:
-        typer.echo(f"{row['from']}: {row['measurements']:,} measurements, {row['new']:,} of them new to {to}")
+    said = (
+        f"{row['from']}: {row['measurements']:,} measurements, {row['new']:,} of them new to {to}" for row in rows
+    )
+    present({"store": str(to), "imported": rows}, said, as_json)
 
 
 @takes_options
@@ -230,14 +222,12 @@ def prune_measurements(
         count = sum(one.records for one in held)
         gone = opened.remove(chosen) if yes else 0
         path = opened.path
-    if as_json:
-        print_json({"store": str(path), "chosen": count, "deleted": gone})
-    elif yes:
-        typer.echo(f"{path}: {gone:,} measurements deleted")
-    else:
-        typer.echo(
-            f"{path}: {count:,} measurements in {len(held)} context{'s' * (len(held) != 1)} would go; add --yes to delete them"
-        )
+    said = (
+        f"{path}: {gone:,} measurements deleted"
+        if yes
+        else f"{path}: {count:,} measurements in {len(held)} context{'s' * (len(held) != 1)} would go; add --yes to delete them"
+    )
+    present({"store": str(path), "chosen": count, "deleted": gone}, [said], as_json)
 
 
 def _context_row(stored: StoredContext) -> dict[str, Any]:

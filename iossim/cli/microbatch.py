@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,15 +10,7 @@ import typer
 from iossim.base.errors import OptionError
 from iossim.cli import options
 from iossim.cli.option_groups import takes_options
-from iossim.cli.outputs import (
-    Writer,
-    pictures,
-    plain_console,
-    print_json,
-    text_file,
-    wants_plot,
-    write_files,
-)
+from iossim.cli.outputs import Writer, json_file, pictures, present, wants_plot, wrapped
 from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
@@ -137,22 +128,17 @@ def microbatch(
         title = (
             f"{network.name} on {prices.identity.device}, batch {network.source.batch}, {direction}, policy {policy}"
         )
-    if as_json:
-        print_json(found.to_json())
-    else:
-        console = plain_console()
-        console.print(title, style="bold")
-        console.print(micro_batch_table(found))
-        console.print(total_words(found), soft_wrap=True)
-    if out is not None:
-        files = _files(found, title, wants_plot(plot))
-        if model is not None:
-            files["schedule.json"] = runnable_schedule(found, network, prices).save
-        write_files(out, files)
+
+    def files() -> dict[str, Writer]:
+        made = _files(found, title, wants_plot(plot))
+        return made if model is None else {**made, "schedule.json": runnable_schedule(found, network, prices).save}
+
+    parts = [wrapped(title, "bold"), micro_batch_table(found), total_words(found)]
+    present(found.to_json, parts, as_json, out=out, files=files)
 
 
 def _files(found: MicroBatching, title: str, draws: bool) -> dict[str, Writer]:
-    files: dict[str, Writer] = {"microbatch.json": text_file(json.dumps(found.to_json(), indent=1) + "\n")}
+    files: dict[str, Writer] = {"microbatch.json": json_file(found.to_json())}
     if draws:
         from iossim.report.micro_batches import front_figure, workspace_figure
 

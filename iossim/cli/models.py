@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from iossim.cli import options
 from iossim.cli.option_groups import ModelOptions, takes_options
-from iossim.cli.outputs import plain_console, print_json, tell_written
+from iossim.cli.outputs import Part, present, table, tell_written
 
 if TYPE_CHECKING:
     from iossim.ir.network import Network
@@ -51,7 +51,7 @@ def list_models(as_json: options.Json = False) -> None:
         {"name": zoo.name, "input": "x".join(map(str, zoo.input_shape)), "description": zoo.description}
         for zoo in zoo_models()
     ]
-    _show("Networks of the zoo", rows, as_json)
+    present(rows, table("Networks of the zoo", rows, wraps=("description",)), as_json)
 
 
 @takes_options
@@ -90,29 +90,29 @@ def show_model(
         "foreign_ops": network.foreign,
         "notes": [*network.notes, *network.remarks],
     }
-    if as_json:
-        print_json({**facts, "block_list": blocks})
-        return
-    typer.echo(f"{network.name}: {facts['ops']} ops, {facts['units']} units in {facts['blocks']} blocks")
-    typer.echo(f"{_count(facts['macs'])} multiply-adds, {_count(facts['parameters'])} parameters")
-    typer.echo(
+    present({**facts, "block_list": blocks}, _parts(network, found, facts, whole), as_json)
+
+
+def _parts(network: Network, found: Summary, facts: dict[str, Any], whole: bool) -> Iterator[Part]:
+    yield f"{network.name}: {facts['ops']} ops, {facts['units']} units in {facts['blocks']} blocks"
+    yield f"{_count(facts['macs'])} multiply-adds, {_count(facts['parameters'])} parameters"
+    yield (
         f"weights {found.weight_bytes / 2**20:.1f} MiB; activations at least {found.activation_bytes / 2**20:.1f} MiB, run "
         "sequentially"
     )
-    typer.echo(_worth(found))
+    yield _worth(found)
     for role in ("inputs", "outputs"):
         shapes = ", ".join(f"{name} {'x'.join(map(str, size))}" for name, size in facts[role].items())
-        typer.echo(f"{role}: {shapes}")
-    for note in facts["notes"]:
-        typer.echo(f"note: {note}")
+        yield f"{role}: {shapes}"
+    yield from (f"note: {note}" for note in facts["notes"])
     rows = _rows(network, found.block_widths)
-    if whole or len(rows) <= _ROWS_READ:
-        _show("", [row.record(None) for row in rows], False)
-        return
-    typer.echo(f"units: {_listed(Counter(unit.kind for unit in network.units), _ROWS_SHOWN)}")
-    shown = _largest(rows)
-    _show("", [row.record(_KINDS_SHOWN) for row in shown], False)
-    typer.echo(f"these are the {len(shown)} largest of {len(rows):,} rows; --all shows all of them, with all kinds")
+    shown, most_kinds = rows, None
+    if not whole and len(rows) > _ROWS_READ:
+        yield f"units: {_listed(Counter(unit.kind for unit in network.units), _ROWS_SHOWN)}"
+        shown, most_kinds = _largest(rows), _KINDS_SHOWN
+    yield from table("", [row.record(most_kinds) for row in shown], wraps=("kinds",), shortens=("block",))
+    if shown is not rows:
+        yield f"these are the {len(shown)} largest of {len(rows):,} rows; --all shows all of them, with all kinds"
 
 
 def _worth(found: Summary) -> str:
@@ -202,15 +202,3 @@ def export_model(
     check_exportable(network, out)
     written = write_onnx(network.graph, out, opset=opset, name=network.name)
     tell_written(written)
-
-
-def _show(title: str, rows: list[dict[str, str]] | list[dict[str, object]], as_json: bool) -> None:
-    if as_json:
-        print_json(rows)
-        return
-    from iossim.base.tables import Column, records_table
-
-    columns = [
-        Column(key, wraps=key in ("description", "kinds", "title"), shortens=key == "block") for key in rows[0]
-    ]
-    plain_console().print(records_table(title, rows, columns))  # type: ignore[arg-type]

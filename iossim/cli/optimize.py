@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import typer
@@ -10,7 +11,7 @@ from iossim.cli import options
 from iossim.cli.interrupt import interruptible
 from iossim.cli.option_groups import ModelOptions, PricingOptions, TransformOptions, takes_options
 from iossim.cli.options import with_flags
-from iossim.cli.outputs import ExitCode, ScheduleOutputs, plain_console, print_notes, tell_written, write_files
+from iossim.cli.outputs import ExitCode, ScheduleOutputs, Writer, present, schedule_parts, tell_written
 from iossim.cli.progress import measuring_bar, progress_bars
 
 if TYPE_CHECKING:
@@ -74,18 +75,12 @@ def optimize(
         done = task.run(progress, measuring)
     network = done.network
     found = done.schedule.model_copy(update={"remarks": list(map(with_flags, done.schedule.remarks))})
-    if as_json:
-        typer.echo(found.model_dump_json(indent=1))
-    else:
-        from iossim.report.schedule_words import schedule_table, summary
 
-        console = plain_console()
-        console.print(schedule_table(found))
-        console.print(summary(found))
-        print_notes(console, found.remarks)
-    if outputs.out is not None:
+    def files() -> Mapping[str, Writer]:
         baseline = api.task(network, None, scheduler="sequential", cost_model=prices).search()
-        write_files(outputs.out, outputs.files(network, found, prices, baseline.latency_us))
+        return outputs.files(network, found, prices, baseline.latency_us)
+
+    present(lambda: found.model_dump_json(indent=1), schedule_parts(found), as_json, out=outputs.out, files=files)
     if onnx is not None:
         tell_written(write_onnx(network.graph, onnx, name=network.name))
     if not done.complete:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import typer
 
@@ -17,7 +17,7 @@ from iossim.cli import options
 from iossim.cli.option_groups import OptionGroup
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
 
     from iossim.cost.model import CostModel
     from iossim.execution.execution import Execution
@@ -39,6 +39,8 @@ class ExitCode(IntEnum):
 
 
 Writer = Callable[[Path], None]
+#: A line that does not wrap, or a table or sentence that the console lays out.
+Part: TypeAlias = "str | RenderableType"
 #: What draws pictures: the module, and the package that has it.
 _DRAWING = {"altair": "altair", "vl_convert": "vl-convert-python"}
 
@@ -159,9 +161,84 @@ def tell_written(paths: Iterable[Path]) -> None:
         typer.echo(f"wrote {', '.join(map(str, written))}", err=True)
 
 
-def print_json(document: Any) -> None:
-    """JSON on standard output."""
-    typer.echo(json.dumps(document, indent=1))
+def present(
+    document: Any,
+    parts: Iterable[Part],
+    as_json: bool,
+    *,
+    out: Path | None = None,
+    files: Callable[[], Mapping[str, Writer]] = dict,
+    code: ExitCode = ExitCode.DONE,
+) -> None:
+    """Show a result: as JSON, or as tables and sentences; write its files to ``out``; and end with an exit code.
+
+    The ``document`` is a value, or a function that makes it, or text that is JSON already. Of the ``parts`` strings are printed as
+    lines that do not wrap, and others as the console lays them out. Parts are made only where they are printed.
+    """
+    if as_json:
+        made = document() if callable(document) else document
+        typer.echo(made if isinstance(made, str) else json_text(made))
+    else:
+        console = plain_console()
+        for part in parts:
+            if isinstance(part, str):
+                typer.echo(part)
+            else:
+                console.print(part)
+    if out is not None:
+        write_files(out, files())
+    if code:
+        raise typer.Exit(code)
+
+
+def wrapped(text: str, style: str = "") -> RenderableType:
+    """A sentence or a title that wraps at the width of the terminal, and not at that of a table below it."""
+    from rich.text import Text
+
+    return Text(text, style=style)
+
+
+def notes(texts: Iterable[str]) -> Iterator[Part]:
+    """Remarks on what was found, dimmed."""
+    yield from (wrapped(f"note: {text}", "dim") for text in texts)
+
+
+def schedule_parts(found: Schedule) -> Iterator[Part]:
+    """A schedule's stages, what it takes and what is proved of it, and what is to be noted."""
+    from iossim.report.schedule_words import schedule_table, summary
+
+    yield schedule_table(found)
+    yield wrapped(summary(found))
+    yield from notes(found.remarks)
+
+
+def table(
+    title: str,
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    titles: Mapping[str, str] | None = None,
+    wraps: Sequence[str] = (),
+    shortens: Sequence[str] = (),
+    digits: Mapping[str, int] | None = None,
+) -> Iterator[Part]:
+    """A table with a column for each key of the first row: its title, whether it wraps or shortens, and decimals of floats."""
+    from iossim.base.tables import Column, records_table
+
+    columns = [
+        Column(key, (titles or {}).get(key, ""), (digits or {}).get(key, 2), key in wraps, key in shortens)
+        for key in (rows[0] if rows else ())
+    ]
+    yield records_table(title, rows, columns)
+
+
+def json_text(document: Any) -> str:
+    """JSON as commands print it."""
+    return json.dumps(document, indent=1)
+
+
+def json_file(document: Any) -> Writer:
+    """Writes a file of what :func:`present` prints as JSON."""
+    return text_file(json_text(document) + "\n")
 
 
 def plain_console() -> Console:
@@ -169,8 +246,3 @@ def plain_console() -> Console:
     from rich.console import Console
 
     return Console(highlight=False, markup=False)
-
-
-def print_notes(console: Console, notes: Iterable[str]) -> None:
-    for note in notes:
-        console.print(f"note: {note}", style="dim")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,7 +13,7 @@ import typer
 from iossim.base.errors import OptionError
 from iossim.cli import options
 from iossim.cli.option_groups import ModelOptions, takes_options
-from iossim.cli.outputs import plain_console, print_notes, tell_written
+from iossim.cli.outputs import Part, notes, present, tell_written
 
 if TYPE_CHECKING:
     from iossim.base.tables import Cell
@@ -102,7 +103,7 @@ def predict(
             raise OptionError(f"a model says what its ops are; leave --op out for {source}")
         table = _of_model(source, profile, called, reading)
         if out is None and not (as_csv or as_json):
-            _show(table, whole)
+            present(None, _parts(table, whole), as_json=False)
             return
         text = table.json() + "\n" if as_json else table.csv()
     if out is None:
@@ -142,7 +143,7 @@ def _of_model(model: str, profile: DeviceProfile, engine: Engine, reading: OpByO
     return predict_network(network, profile, engine)
 
 
-def _show(table: NetworkTable, whole: bool) -> None:
+def _parts(table: NetworkTable, whole: bool) -> Iterator[Part]:
     """The rows in the model's order, or the most expensive of many; and the total."""
     from iossim.base.tables import Column, records_table
 
@@ -180,8 +181,7 @@ def _show(table: NetworkTable, whole: bool) -> None:
     }
     long = ("name", "output_shape", "algorithm")
     columns = [Column(key, digits=1, shortens=key in long) for key in shown[0]] if shown else []
-    console = plain_console()
-    console.print(records_table(title, [*shown, *rest, total], columns))
+    yield records_table(title, [*shown, *rest, total], columns)
     names = [row.name for row in table.rows if row.remark]
-    notes = [f"Priced by their memory traffic alone: {', '.join(names)}."] if names else []
-    print_notes(console, [*network.remarks, *notes])
+    unknown = [f"Priced by their memory traffic alone: {', '.join(names)}."] if names else []
+    yield from notes([*network.remarks, *unknown])

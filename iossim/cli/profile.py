@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import chain
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from iossim.cli import options
 from iossim.cli.option_groups import ModelOptions, TimingOptions, takes_options
-from iossim.cli.outputs import ExitCode, plain_console, print_json
+from iossim.cli.outputs import ExitCode, Part, present, table, wrapped
 from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
@@ -83,23 +85,19 @@ def profile(
         with progress_bars(quiet=as_json, unit="stages") as start:
             found = measure(network, prices, parts, start("profile"))
         path = kept.path
-    if as_json:
-        facts = {
-            "model": network.name,
-            "batch": network.source.batch,
-            **prices.identity.to_json(),
-            "store": str(path),
-            "estimate_s": expected.duration_s,
-            "remarks": network.remarks,
-            **found.to_json(),
-        }
-        print_json(facts)
-    else:
-        _print(network.name, runner.context, found, path)
-        for remark in network.remarks:
-            typer.echo(f"note: {remark}")
-    if not found.complete:
-        raise typer.Exit(ExitCode.INCOMPLETE)
+    facts = {
+        "model": network.name,
+        "batch": network.source.batch,
+        **prices.identity.to_json(),
+        "store": str(path),
+        "estimate_s": expected.duration_s,
+        "remarks": network.remarks,
+        **found.to_json(),
+    }
+    parts = chain(
+        _parts(network.name, runner.context, found, path), (f"note: {remark}" for remark in network.remarks)
+    )
+    present(facts, parts, as_json, code=ExitCode.DONE if found.complete else ExitCode.INCOMPLETE)
 
 
 def _describe_host_cpu(device: str) -> None:
@@ -115,27 +113,21 @@ def duration(seconds: float) -> str:
     return f"{max(1.0, seconds):.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
 
 
-def _print(name: str, context: Context, found: Profile, path: Path) -> None:
-    from iossim.base.tables import Column, records_table
+def _parts(name: str, context: Context, found: Profile, path: Path) -> Iterator[Part]:
     from iossim.cost.measured.profiling import NOISY
 
-    console = plain_console()
     where = f"{context.backend} on {context.device}, {context.precision}, {context.engine} engine"
-    console.print(f"{name} by {where}", style="bold")
+    yield wrapped(f"{name} by {where}", "bold")
     rows = [
         {
-            "part": row["part"],
-            "stages": row["stages"],
-            "measured": row["measured"],
-            "kept": row["kept"],
-            "median_us": row["median_us"],
+            **{key: row[key] for key in ("part", "stages", "measured", "kept", "median_us")},
             "spread_percent": None if row["median_spread"] is None else 100 * row["median_spread"],
             "rejected": row["rejected_rounds"],
             "noisy": row["noisy"],
         }
         for row in (part.to_json() for part in found.parts)
     ]
-    console.print(records_table("", rows, [Column(key) for key in rows[0]]))
+    yield from table("", rows)
     lines = [
         f"unit after unit: {found.sequential_us / 1e3:.3f} ms, {100 * found.noisy_fraction:.0f}% of it from noisy "
         f"measurements (10th to 90th percentile wider than {100 * NOISY:.0f}% of the median)",
@@ -148,4 +140,4 @@ def _print(name: str, context: Context, found: Profile, path: Path) -> None:
     lines.append(f"took {duration(found.duration_s)}; all is kept in {path}")
     if not found.complete:
         lines.append("interrupted: the same command goes on where this one stopped")
-    console.print("\n".join(lines), soft_wrap=True)
+    yield from lines

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,7 +11,7 @@ import typer
 
 from iossim.cli import options
 from iossim.cli.options import with_flags
-from iossim.cli.outputs import plain_console, print_json
+from iossim.cli.outputs import present, table
 from iossim.cli.progress import progress_bars
 
 SetName = Annotated[
@@ -55,14 +57,8 @@ def list_rules(as_json: options.Json = False) -> None:
             continue
         ops = {op.kind for rule in rules for op in rule.source}
         rows.append({"name": name, "rules": len(rules), "of": sorted(ops), "from": origin(name)})
-    if as_json:
-        print_json(rows)
-        return
-    from iossim.base.tables import Column, records_table
-
     shown = [{**row, "of": ", ".join(row["of"])} for row in rows]
-    columns = [Column("name"), Column("rules"), Column("of", wraps=True), Column("from", wraps=True)]
-    plain_console().print(records_table("Sets of rules", shown, columns))
+    present(rows, table("Sets of rules", shown, wraps=("of", "from")), as_json)
 
 
 def show_rules(rules: SetName, names: RuleNames = None, as_json: options.Json = False) -> None:
@@ -77,13 +73,8 @@ def show_rules(rules: SetName, names: RuleNames = None, as_json: options.Json = 
         if name not in known:
             raise RuleError(f"rules {rules}: has no rule {name!r}; {did_you_mean(name, known)}")
     chosen = [known[name] for name in dict.fromkeys(names or known)]
-    if as_json:
-        print_json([rule_fields(rule) for rule in chosen])
-        return
-    for place, rule in enumerate(chosen):
-        typer.echo(f"{chr(10) * (place > 0)}{rule}")
-        if rule.origin:
-            typer.echo(f"  from {rule.origin}")
+    said = [f"{rule}\n  from {rule.origin}" if rule.origin else str(rule) for rule in chosen]
+    present(lambda: [rule_fields(rule) for rule in chosen], ["\n\n".join(said)], as_json)
 
 
 def verify_rules(
@@ -116,23 +107,17 @@ def verify_rules(
         {"index": index, "name": rule.name, **verification.to_json()}
         for index, (rule, verification) in enumerate(zip(chosen, found, strict=True))
     ]
-    if as_json:
-        print_json(rows)
-        return
-    from iossim.base.tables import Column, records_table
-
-    columns = [
-        Column("index"),
-        Column("name"),
-        Column("verdict"),
-        Column("conditions", "provided that", wraps=True),
-        Column("reason", wraps=True),
-    ]
     shown = [
-        {**row, "conditions": " and ".join(row["conditions"]) or None, "reason": row["reason"] or None}
+        {
+            **{key: row[key] for key in ("index", "name", "verdict")},
+            "conditions": " and ".join(row["conditions"]) or None,
+            "reason": row["reason"] or None,
+        }
         for row in rows
     ]
-    plain_console().print(records_table(f"Rules of {rules}", shown, columns))
-    verdicts = [row["verdict"] for row in rows]
-    counts = [f"{verdicts.count(verdict)} {verdict}" for verdict in ("proved", "refuted", "unknown")]
-    typer.echo(", ".join(counts))
+    columns = table(
+        f"Rules of {rules}", shown, titles={"conditions": "provided that"}, wraps=("conditions", "reason")
+    )
+    counts = Counter(row["verdict"] for row in rows)
+    said = ", ".join(f"{counts[verdict]} {verdict}" for verdict in ("proved", "refuted", "unknown"))
+    present(rows, chain(columns, [said]), as_json)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import chain
 from math import isinf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +12,7 @@ import typer
 
 from iossim.cli import options
 from iossim.cli.option_groups import TimingOptions, takes_options
-from iossim.cli.outputs import plain_console, print_json, tell_written
+from iossim.cli.outputs import Part, present, tell_written, wrapped
 from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
@@ -110,13 +112,9 @@ def run(
         "lower_bound_bytes": memory_lower_bound_bytes(found),
         "unshared_bytes": found.storage_bytes,
     }
-    if as_json:
-        document = _to_json(saved, runner, rows, by_stage, error, memory)
-        print_json({**document, "remarks": remarks})
-        return
-    _print(saved, runner, rows, by_stage, error, memory)
-    for remark in remarks:
-        typer.echo(f"note: {remark}")
+    document = {**_to_json(saved, runner, rows, by_stage, error, memory), "remarks": remarks}
+    parts = _parts(saved, runner, rows, by_stage, error, memory)
+    present(document, chain(parts, (f"note: {remark}" for remark in remarks)), as_json)
 
 
 def _stages(
@@ -162,35 +160,34 @@ def _to_json(
     }
 
 
-def _print(
+def _parts(
     saved: Schedule,
     runner: Backend,
     rows: list[MeasuredRow],
     by_stage: list[StageRow] | None,
     error: float | None,
     memory: dict[str, int],
-) -> None:
+) -> Iterator[Part]:
     from iossim.base.memory_size import size_text
     from iossim.report.measured_runs import disturbance, measured_table, median_stage_error_percent, stage_table
 
-    console = plain_console()
     context = runner.context
     title = f"{saved.network} by {context.backend}, batch {saved.source.batch}, {context.precision}, {context.engine} engine"
-    console.print(title, style="bold")
-    console.print(measured_table("", rows))
+    yield wrapped(title, "bold")
+    yield measured_table("", rows)
     if said := disturbance(rows):
-        console.print(said)
+        yield wrapped(said)
     if by_stage is not None:
-        console.print()
-        console.print(stage_table(by_stage))
+        yield ""
+        yield stage_table(by_stage)
         if (median := median_stage_error_percent(by_stage)) is not None:
-            console.print(f"Median error of the predicted stage times: {median:.1f}%")
+            yield wrapped(f"Median error of the predicted stage times: {median:.1f}%")
     if error is not None:
         said = (
             "are not finite, and NumPy's are"
             if isinf(error)
             else f"differ from NumPy's by {error:.1e} of the largest value"
         )
-        console.print(f"Outputs {said}")
+        yield wrapped(f"Outputs {said}")
     arena, least, unshared = map(size_text, memory.values())
-    console.print(f"Activations take {arena} (lower bound {least}; without sharing memory {unshared})")
+    yield wrapped(f"Activations take {arena} (lower bound {least}; without sharing memory {unshared})")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +11,7 @@ import typer
 from iossim.base.errors import OptionError
 from iossim.cli import options
 from iossim.cli.option_groups import takes_options
-from iossim.cli.outputs import ScheduleOutputs, plain_console, print_notes, tell_written, write_files
+from iossim.cli.outputs import Part, ScheduleOutputs, present, schedule_parts, tell_written, wrapped
 
 if TYPE_CHECKING:
     from iossim.ir.network import Network
@@ -66,17 +67,12 @@ def import_schedule(
     priced = api.simulate(read, None, network=network, engine=engine, cost_model=prices)
     priced = priced.model_copy(update={"notes": [*priced.notes, *network.notes]})
     published_us = _published_us(network, priced)
-    if as_json:
-        typer.echo(priced.model_dump_json(indent=1))
-    else:
+
+    def parts() -> Iterator[Part]:
         from iossim.calibration.prediction.published import is_in_sample
         from iossim.cost.capabilities import DeviceCostModel
-        from iossim.report.schedule_words import schedule_table, summary
 
-        console = plain_console()
-        console.print(schedule_table(priced))
-        console.print(summary(priced))
-        print_notes(console, priced.remarks)
+        yield from schedule_parts(priced)
         if published_us is not None:
             error = priced.latency_us / published_us - 1
             where = f"of IOS at batch {network.source.batch}"
@@ -84,9 +80,10 @@ def import_schedule(
                 prices.profile, network.name, priced.scheduler
             )
             kind = " (in-sample: the device profile was fitted to this figure)" if fitted else ""
-            console.print(f"Published {where}: {published_us / 1e3:.2f} ms; error {error:+.1%}{kind}")
-    if outputs.out is not None:
-        write_files(outputs.out, outputs.files(network, priced, prices))
+            yield wrapped(f"Published {where}: {published_us / 1e3:.2f} ms; error {error:+.1%}{kind}")
+
+    document, files = priced.model_dump_json(indent=1), lambda: outputs.files(network, priced, prices)
+    present(document, parts(), as_json, out=outputs.out, files=files)
 
 
 def export_schedule(

@@ -10,7 +10,7 @@ import typer
 
 from iossim.cli import options
 from iossim.cli.option_groups import ModelOptions, takes_options
-from iossim.cli.outputs import plain_console, print_json
+from iossim.cli.outputs import present, table
 from iossim.cli.progress import progress_bars
 
 CountedStages = Annotated[
@@ -54,11 +54,7 @@ def search_space(
     totals: dict[str, str | int] = {key: sum(int(block[key]) for block in blocks) for key in summed}
     # Blocks are scheduled one after another, each in any of its ways.
     totals["schedules"] = prod(int(block["schedules"]) for block in blocks)
-    if as_json:
-        print_json({"model": network.name, **space.to_json(), "blocks": blocks, "totals": totals})
-        return
-    from iossim.base.tables import records_table
-
     unpruned = space.max_group_size is None and space.max_groups is None
     title = f"{network.name}, {describe(space)}{', unpruned' if unpruned else ''}"
-    plain_console().print(records_table(title, [*blocks, {"name": "total", **totals}]))
+    document = {"model": network.name, **space.to_json(), "blocks": blocks, "totals": totals}
+    present(document, table(title, [*blocks, {"name": "total", **totals}]), as_json)

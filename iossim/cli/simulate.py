@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,7 +11,7 @@ import typer
 from iossim.base.errors import OptionError
 from iossim.cli import options
 from iossim.cli.option_groups import takes_options
-from iossim.cli.outputs import ScheduleOutputs, Writer, pictures, plain_console, print_json, write_files
+from iossim.cli.outputs import Part, ScheduleOutputs, Writer, pictures, present, wrapped
 
 if TYPE_CHECKING:
     from iossim.cost.model import CostModel
@@ -58,46 +59,40 @@ def simulate(
     execution = None
     if event_driven:
         execution = api.simulate_events(saved, device, network=network, engine=engine)
-    if as_json:
-        print_json(_document(priced, execution))
-    else:
-        _print(saved, priced, execution)
-    if outputs.out is not None:
-        files = outputs.files(network, priced, prices, execution=execution)
+
+    def files() -> Mapping[str, Writer]:
+        made = outputs.files(network, priced, prices, execution=execution)
         if execution is not None and outputs.draws:
-            files |= _active_warps(network, priced, device or saved.device, prices, execution)
-        write_files(outputs.out, files)
+            made |= _active_warps(network, priced, device or saved.device, prices, execution)
+        return made
+
+    present(
+        lambda: _document(priced, execution), _parts(saved, priced, execution), as_json, out=outputs.out, files=files
+    )
 
 
 def _document(priced: Schedule, execution: Execution | None) -> dict[str, Any]:
     """The priced schedule, and what the event-driven simulator found."""
     document: dict[str, Any] = json.loads(priced.model_dump_json())
     if execution is not None:
-        document["event_driven"] = {
-            "latency_us": execution.latency_us,
-            "mean_active_warps": execution.mean_active_warps,
-            "mean_issue": execution.mean_issue,
-            "mean_l2": execution.mean_l2,
-            "mean_dram": execution.mean_dram,
-            "mean_power": execution.mean_power,
-            "kernels": len(execution.spans),
-        }
+        means = ("latency_us", "mean_active_warps", "mean_issue", "mean_l2", "mean_dram", "mean_power")
+        document["event_driven"] = {name: getattr(execution, name) for name in means}
+        document["event_driven"]["kernels"] = len(execution.spans)
     return document
 
 
-def _print(saved: Schedule, priced: Schedule, execution: Execution | None) -> None:
+def _parts(saved: Schedule, priced: Schedule, execution: Execution | None) -> Iterator[Part]:
     from iossim.report.schedule_words import schedule_table
 
-    console = plain_console()
-    console.print(schedule_table(priced))
+    yield schedule_table(priced)
     ratio = priced.latency_us / saved.latency_us if saved.latency_us else 1.0
-    console.print(
+    yield wrapped(
         f"{priced.latency_us / 1e3:.3f} ms on {priced.device}; {saved.latency_us / 1e3:.3f} ms on {saved.device}, which it was "
         f"found for ({ratio:.2f}x)",
     )
     if execution is not None:
         off = f" ({execution.latency_us / priced.latency_us - 1:+.1%})" if priced.latency_us else ""
-        console.print(
+        yield wrapped(
             f"Event-driven simulator: {execution.latency_us / 1e3:.3f} ms{off}. Mean active warps: "
             f"{execution.mean_active_warps:,.0f}. Mean utilisation: issue {execution.mean_issue:.0%}, "
             f"L2 {execution.mean_l2:.0%}, DRAM {execution.mean_dram:.0%}, power {execution.mean_power:.0%}",

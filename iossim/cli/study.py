@@ -10,7 +10,7 @@ import typer
 
 from iossim.base.errors import OptionError
 from iossim.cli import options
-from iossim.cli.outputs import plain_console, print_json
+from iossim.cli.outputs import present, table
 from iossim.cli.study_run import register_in
 
 if TYPE_CHECKING:
@@ -62,21 +62,9 @@ def list_scenarios(as_json: options.Json = False) -> None:
     for name in scenario_names():
         scenario = read_scenario(name)
         points = count_points(scenario)
-        rows.append(
-            {
-                "name": name,
-                "title": scenario.title,
-                "points": points,
-                "schedules": points * len(scenario.schedulers),
-            }
-        )
-    if as_json:
-        print_json(rows)
-        return
-    from iossim.base.tables import Column, records_table
-
-    columns = [Column("name"), Column("title", wraps=True), Column("points"), Column("schedules")]
-    plain_console().print(records_table("Scenarios", rows, columns))
+        schedules = points * len(scenario.schedulers)
+        rows.append({"name": name, "title": scenario.title, "points": points, "schedules": schedules})
+    present(rows, table("Scenarios", rows, wraps=("title",)), as_json)
 
 
 def show_scenario(name: options.ScenarioName, as_json: options.Json = False) -> None:
@@ -86,15 +74,11 @@ def show_scenario(name: options.ScenarioName, as_json: options.Json = False) -> 
 
     scenario = read_scenario(name)
     expected = forecast(scenario)
-    if as_json:
-        data = {"scenario": scenario.model_dump(mode="json"), "work": expected.to_json()}
-        print_json(data)
-        return
-    typer.echo(f"{scenario.name}: {scenario.title or 'no title'}")
-    for text in (scenario.description, *_axes_in_words(scenario), *_sentences(scenario), *_work_in_words(expected)):
-        if text:
-            typer.echo(text.rstrip())
-    typer.echo(f"run it: iossim study run {name} --out {scenario.name}")
+    document = {"scenario": scenario.model_dump(mode="json"), "work": expected.to_json()}
+    said = [scenario.description, *_axes_in_words(scenario), *_sentences(scenario), *_work_in_words(expected)]
+    first = f"{scenario.name}: {scenario.title or 'no title'}"
+    last = f"run it: iossim study run {name} --out {scenario.name}"
+    present(document, [first, *(text.rstrip() for text in said if text), last], as_json)
 
 
 def _axes_in_words(scenario: Scenario) -> Iterator[str]:

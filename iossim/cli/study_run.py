@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +12,7 @@ import typer
 
 from iossim.base.errors import OptionError, did_you_mean
 from iossim.cli import options
-from iossim.cli.outputs import ExitCode, plain_console, print_json, tell_written, write_files
+from iossim.cli.outputs import ExitCode, Part, present, table, tell_written, wrapped, write_files
 from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
@@ -61,6 +61,9 @@ _ROWS_SHOWN = 40
 
 
 def register_in(group: typer.Typer) -> None:
+    group.command("report", help="Write a run's report again, its figures as pictures, or print them as tables.")(
+        report
+    )
     group.command(
         "run",
         help="Run a study, and write its results to a folder.",
@@ -112,10 +115,9 @@ def run(
         raise typer.Exit(ExitCode.INCOMPLETE) from None
     if report:
         _write_report(found)
-    if as_json:
-        print_json(_summary(found))
-    else:
-        _print(found)
+    present(lambda: _summary(found), _parts(found), as_json)
+    if not as_json:
+        typer.echo(f"wrote {', '.join(_written(found.folder))} to {found.folder}", err=True)
 
 
 def _write_report(run: StudyRun) -> None:
@@ -138,13 +140,8 @@ def diff(a: FirstRun, b: SecondRun, as_json: options.Json = False) -> None:
     from iossim.study.run_directory import read_run
 
     found = compare_runs(read_run(a).results, read_run(b).results)
-    if as_json:
-        print_json(found.to_json())
-    else:
-        for line in found.lines():
-            typer.echo(line)
-    if found.is_beyond_noise:
-        raise typer.Exit(ExitCode.DOES_NOT_HOLD)
+    code = ExitCode.DOES_NOT_HOLD if found.is_beyond_noise else ExitCode.DONE
+    present(found.to_json, found.lines(), as_json, code=code)
 
 
 def _summary(found: StudyRun) -> dict[str, object]:
@@ -163,40 +160,37 @@ def _summary(found: StudyRun) -> dict[str, object]:
     }
 
 
-def _print(found: StudyRun) -> None:
-    """The answers, then the rows, then what was written."""
-    from iossim.base.tables import Column, records_table
+def _parts(found: StudyRun) -> Iterator[Part]:
+    """The answers, then the rows."""
     from iossim.report.study.layout import fixed_in_words, in_sample_in_words
     from iossim.study.axes import AXES
 
     results = found.results
-    console = plain_console()
-    console.print(results.scenario.title or results.scenario.name, style="bold")
+    yield wrapped(results.scenario.title or results.scenario.name, "bold")
     if same := fixed_in_words(results.rows):
-        console.print(same)
+        yield wrapped(same)
     for answer in results.answers:
         # A claim is of whom made it; what is found here stands below it.
         question = f"published: {answer.question} ({answer.source})" if answer.source else answer.question
-        console.print(question, style="bold")
+        yield wrapped(question, "bold")
         if len(answer.cases) > 1:
             keys = dict.fromkeys(key for case in answer.cases for key in case)
             told = [{key: case.get(key, "") for key in keys} for case in answer.cases]
-            console.print(records_table("", told, [Column(key, key, wraps=True) for key in keys]))
+            yield from table("", told, titles={key: key for key in keys}, wraps=list(keys))
         else:
-            console.print(f"  {answer.answer}")
+            yield wrapped(f"  {answer.answer}")
     rows = [row for row in results.rows if row.status == "ok"]
     failed = [row for row in results.rows if row.status == "failed"]
     if rows:
         varied = [axis for axis in AXES if len({getattr(row, axis) for row in rows}) > 1] or ["model"]
-        console.print(_table(rows[:_ROWS_SHOWN], varied))
+        yield _table(rows[:_ROWS_SHOWN], varied)
     if sentence := in_sample_in_words(rows):
-        console.print(sentence, style="dim")
+        yield wrapped(sentence, "dim")
     if len(rows) > _ROWS_SHOWN:
-        console.print(f"{len(rows) - _ROWS_SHOWN} more rows stand in results.csv")
+        yield wrapped(f"{len(rows) - _ROWS_SHOWN} more rows stand in results.csv")
     reasons = Counter(row.reason for row in failed)
     for reason, count in reasons.items():
-        console.print(f"failed, {count} rows: {reason}", style="red")
-    typer.echo(f"wrote {', '.join(_written(found.folder))} to {found.folder}", err=True)
+        yield wrapped(f"failed, {count} rows: {reason}", "red")
 
 
 def _table(rows: Sequence[Row], axes: Sequence[str]) -> Table:

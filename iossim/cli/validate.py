@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,16 +11,7 @@ import typer
 
 from iossim.cli import options
 from iossim.cli.options import with_flags
-from iossim.cli.outputs import (
-    Writer,
-    check_drawing,
-    pictures,
-    plain_console,
-    print_json,
-    text_file,
-    wants_plot,
-    write_files,
-)
+from iossim.cli.outputs import Part, Writer, check_drawing, json_file, pictures, present, wants_plot
 from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
@@ -74,24 +65,18 @@ def validate(
     with progress_bars(quiet=as_json, unit="") as progress:
         found = judge(data, profiles, progress)
     found = replace(found, notes=tuple(map(with_flags, found.notes)))
-    if as_json:
-        print_json(found.to_json())
-    else:
-        _print(found)
-    if out is not None:
-        write_files(out, _files(found, plot))
+    present(found.to_json, _parts(found), as_json, out=out, files=lambda: _files(found, plot))
 
 
-def _print(found: Validation) -> None:
+def _parts(found: Validation) -> Iterator[Part]:
     from iossim.report.accuracy_tables import accuracy_tables
 
-    plain_console().print(accuracy_tables(found))
+    yield accuracy_tables(found)
 
 
 def _files(found: Validation, plot: bool | None) -> dict[str, Writer]:
     """validation.json, and the pictures."""
-    text = json.dumps(found.to_json(), indent=1, allow_nan=False) + "\n"
-    files = {"validation.json": text_file(text)}
+    files = {"validation.json": json_file(found.to_json())}
     if wants_plot(plot):
         from iossim.report.figures.accuracy import operators_figures
 
