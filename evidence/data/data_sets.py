@@ -9,9 +9,9 @@ from pathlib import Path
 
 from evidence.data.formats import formats
 from iossim.hardware.profile import DeviceProfile
-from iossim.measurements import data_sets, measurement_set
-from iossim.measurements.data_sets import DataSets
+from iossim.measurements import measurement_set
 from iossim.measurements.measurement import MeasurementSet
+from iossim.measurements.measurement_set import DataSets
 from iossim.measurements.rows import FEWEST_ROWS
 
 _OPERATOR_FOLDERS = ("framework_operators", "operators")
@@ -42,13 +42,13 @@ def read_measurement_sets(path: Path) -> tuple[MeasurementSet, ...]:
 
 
 def read_data_sets(places: Sequence[Path] | None = None, profiles: Sequence[DeviceProfile] | None = None) -> DataSets:
-    """See :func:`iossim.measurements.data_sets.read_data_sets`; the formats of public data sets are read as well.
+    """See :func:`iossim.measurements.measurement_set.read_data_sets`; the formats of public data sets are read as well.
 
     Without ``places``, those of :func:`default_places` that are there; a note names each one that is not.
     """
     if places is not None:
-        return data_sets.read_data_sets(places, profiles, formats())
+        return measurement_set.read_data_sets(places, profiles, formats())
     there = [place for place in default_places() if place.exists()]
     missing = tuple(f"no measurements at {place}" for place in default_places() if not place.exists())
-    found = data_sets.read_data_sets(there, profiles, formats())
+    found = measurement_set.read_data_sets(there, profiles, formats())
     return DataSets(found.sets, (*missing, *found.notes))

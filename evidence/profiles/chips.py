@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from iossim.calibration.fit import Fit, fit
 from iossim.calibration.neutral import neutral
+from iossim.calibration.prediction.accuracy import Residuals, device_times
 from iossim.calibration.recording import Recording, default_weight, thinned
-from iossim.calibration.residuals import Residuals, device_times
 from iossim.calibration.samples import fit_nuisances, hidden, nuisances_us
 from iossim.hardware.kind import GPU
 from iossim.hardware.kinds.gpu import GPU_SPACE, TENSOR_SPACE

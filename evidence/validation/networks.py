@@ -12,9 +12,9 @@ import numpy as np
 
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.backends.simulator.events import run_schedule
-from iossim.calibration.prediction.left_out import without_network
+from iossim.calibration.host_fit import SAMPLE
+from iossim.calibration.prediction.published import without_network
 from iossim.calibration.prediction.schedule_interval import ScheduleErrors
-from iossim.calibration.published_networks import SAMPLE
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
 from iossim.ir.types import Precision

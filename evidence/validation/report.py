@@ -23,11 +23,10 @@ from iossim.base.errors import OptionError, did_you_mean
 from iossim.calibration.recording import Recording, lowered
 from iossim.calibration.validation.measured_networks import MeasuredEvaluation, evaluate_all
 from iossim.calibration.validation.operators import OperatorEvaluation, evaluate_recording, held_out_fraction
-from iossim.calibration.validation.stages import StageEvaluation, evaluate_stages
-from iossim.calibration.validation.validate import quoted_otherwise
+from iossim.calibration.validation.validate import StageEvaluation, evaluate_stages, quoted_otherwise
 from iossim.hardware.load import device
 from iossim.hardware.profile import DeviceProfile
-from iossim.measurements.data_sets import DataSets
+from iossim.measurements.measurement_set import DataSets
 from iossim.models.load import load
 from iossim.search.scheduler import StartProgress
 

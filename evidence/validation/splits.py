@@ -19,12 +19,10 @@ from evidence.profiles.chips import Chip, PricedRows, RowsFit, fit_lanes, fit_te
 from evidence.profiles.leave_one_out import LeaveOneOut, LeftOut
 from evidence.validation.families import KERNEL_FAMILIES
 from evidence.validation.roofline import CalibratedRoofline, Roofs
-from iossim.calibration.host_overhead import fit_overhead
-from iossim.calibration.prediction.accuracy import Accuracy, coverage, width
-from iossim.calibration.prediction.bands import kind_of
-from iossim.calibration.prediction.operator_interval import measured_over_predicted
+from iossim.calibration.nuisances import fit_overhead
+from iossim.calibration.prediction.accuracy import Accuracy, bands_by_kind, coverage, width
+from iossim.calibration.prediction.bands import kind_of, measured_over_predicted
 from iossim.calibration.recording import Recording, work
-from iossim.calibration.residuals import bands_by_kind
 from iossim.hardware.profile import with_values
 from iossim.hardware.provenance import Provenance
 

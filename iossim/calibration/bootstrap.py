@@ -2,13 +2,14 @@
 
 The bootstrap (Efron 1979) draws rows with replacement and fits again. A resample moves the optimum by little, so one step
 of Gauss-Newton from the fit's own optimum, with the fit's robust loss and prior and inside the bounds of the parameters,
-stands in for a whole fit. A step that goes too far for what is not linear is shortened.
-"""
+stands in for a whole fit. A step that goes too far for what is not linear is shortened. Values are written down with as
+many digits as that justifies (:func:`rounded`)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import floor, isfinite, log10
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +17,18 @@ from scipy.linalg import cholesky, solve_triangular
 
 from iossim.base.least_squares import lsq_linear
 from iossim.calibration.fit import OUTLIER, Fit, profile_at, relative_errors
-from iossim.calibration.rounding import rounded
 from iossim.calibration.samples import Samples, coefficient_count
 from iossim.hardware.parameter_space import ParameterSpace
+
+DIGITS = 4
+
+
+def rounded(value: float, digits: int = DIGITS) -> float:
+    """The value with so many digits that count; what is not finite, and 0, as it is."""
+    if value == 0 or not isfinite(value):
+        return float(value)
+    return float(round(value, digits - 1 - floor(log10(abs(value)))))
+
 
 Floats = NDArray[np.float64]
 

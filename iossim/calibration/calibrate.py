@@ -13,12 +13,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.calibration.bootstrap import RESAMPLES, Bootstrap, bootstrap
+from iossim.calibration.bootstrap import RESAMPLES, Bootstrap, bootstrap, rounded
+from iossim.calibration.doubts import few_rows, poorly_explained, usable
 from iossim.calibration.fit import Fit, fit
-from iossim.calibration.notes import few_rows, poorly_explained, usable
+from iossim.calibration.prediction.accuracy import Residuals, bands_by_kind, device_times, residuals_by_kind
 from iossim.calibration.recording import Recording, weighted
-from iossim.calibration.residuals import Residuals, bands_by_kind, device_times, residuals_by_kind
-from iossim.calibration.rounding import rounded
 from iossim.calibration.samples import Samples, hidden
 from iossim.hardware.parameter_space import ParameterSpace
 from iossim.hardware.profile import DeviceProfile, with_values

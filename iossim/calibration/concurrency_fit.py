@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.base.least_squares import least_squares, lsq_linear
-from iossim.calibration.bootstrap import RESAMPLES, Bootstrap
+from iossim.calibration.bootstrap import RESAMPLES, Bootstrap, rounded
 from iossim.calibration.host_fit import GAP
-from iossim.calibration.prediction.stage_price import can_be_priced, recorded_engine, stage_us
-from iossim.calibration.rounding import rounded
+from iossim.calibration.prediction.predict import can_be_priced, recorded_engine, stage_us
 from iossim.hardware.borrowed import Concurrency
 from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.hardware.provenance import DataSet, Provenance

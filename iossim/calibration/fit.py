@@ -7,7 +7,7 @@ algorithm's parameters honest where the model chooses another. Residuals beyond 
 that a few rows that no model explains do not pull. A weak prior toward the starting point settles what the data leaves
 open. What a call costs beside its kernels' work stays at the starting point where every recording holds the host's overhead,
 beside which it cannot be told: the fit would bend it to whatever it misses else. So does what a recording does not tell whose
-board slowed (:mod:`iossim.calibration.board_state`).
+board slowed (:mod:`iossim.calibration.nuisances`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.base.least_squares import least_squares
-from iossim.calibration.board_state import NOT_TOLD, unslowed
+from iossim.calibration.nuisances import NOT_TOLD, unslowed
 from iossim.calibration.samples import Samples, fit_nuisances, floor_us, nuisances_us
 from iossim.hardware.parameter_space import ParameterSpace
 from iossim.hardware.parameters import CALL

@@ -10,16 +10,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.backends.simulator.device_rates import device_rates
-from iossim.calibration.board_state import (
+from iossim.calibration.neutral import neutral
+from iossim.calibration.nuisances import (
     SLOWING,
+    fit_overhead,
+    has_floor,
+    is_hidden,
+    least_device_us,
     load_before_us,
     may_be_slowed,
+    overhead_basis,
     slowed_basis,
     slowing,
     work_us,
 )
-from iossim.calibration.host_overhead import fit_overhead, has_floor, is_hidden, least_device_us, overhead_basis
-from iossim.calibration.neutral import neutral
 from iossim.calibration.prediction.candidate_table import CandidateTable
 from iossim.hardware.lowering.kernel import Candidate, Libraries
 from iossim.hardware.lowering.unit import lower_unit

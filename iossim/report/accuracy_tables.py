@@ -15,8 +15,7 @@ from iossim.calibration.prediction.accuracy import Accuracy
 from iossim.calibration.prediction.bands import key_of
 from iossim.calibration.validation.measured_networks import MeasuredEvaluation, MeasuredLatency
 from iossim.calibration.validation.operators import OperatorEvaluation
-from iossim.calibration.validation.stages import StageEvaluation
-from iossim.calibration.validation.validate import Validation
+from iossim.calibration.validation.validate import StageEvaluation, Validation
 from iossim.measurements.operator_kinds import ALIASES
 
 #: Kinds of a data set with fewer rows are not shown one by one.

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from iossim.base.errors import DeviceError, OptionError
-from iossim.calibration.prediction.left_out import without_network
+from iossim.calibration.prediction.published import without_network
 from iossim.calibration.prediction.schedule_interval import schedule_errors
 from iossim.cost.capabilities import DeviceCostModel, MeasuredBy, MeasuringCostModel
 from iossim.cost.create import create_cost_model

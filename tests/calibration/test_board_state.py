@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from iossim.calibration.board_state import NOT_TOLD, SLOWING, load_before_us, slowed_basis, slowing, unslowed, work_us
 from iossim.calibration.fit import fit
 from iossim.calibration.neutral import neutral
+from iossim.calibration.nuisances import NOT_TOLD, SLOWING, load_before_us, slowed_basis, slowing, unslowed, work_us
+from iossim.calibration.prediction.accuracy import device_times
 from iossim.calibration.prediction.predict import predict
-from iossim.calibration.residuals import device_times
 from iossim.calibration.samples import SLOWED_WEIGHT, OperatorSamples, nuisances_us
 from iossim.hardware.load import device
 from iossim.hardware.profile import with_values

@@ -13,9 +13,9 @@ import iossim
 from iossim.calibration.bootstrap import KEPT_RESAMPLES
 from iossim.calibration.calibrate import Calibration, DeviceData, calibrate
 from iossim.calibration.fit import fit, tell_calls
-from iossim.calibration.prediction.operator_interval import interval
+from iossim.calibration.prediction.accuracy import device_times
+from iossim.calibration.prediction.bands import interval
 from iossim.calibration.recording import Recording
-from iossim.calibration.residuals import device_times
 from iossim.calibration.samples import SequenceSamples, hidden
 from iossim.hardware.load import device
 from iossim.hardware.parameters import CALL

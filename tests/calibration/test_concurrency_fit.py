@@ -10,9 +10,9 @@ import pytest
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.calibration.bootstrap import KEPT_RESAMPLES
 from iossim.calibration.concurrency_fit import borrowing, fit_concurrency, lent_by
-from iossim.calibration.prediction.stage_price import stage_us
+from iossim.calibration.host_fit import published_models
+from iossim.calibration.prediction.predict import stage_us
 from iossim.calibration.profile_fit import uninformed
-from iossim.calibration.published_networks import published_models
 from iossim.execution.engine import Engine
 from iossim.hardware.kinds.gpu import ENGINES, GPU_LAUNCHES, GPU_SPACE
 from iossim.hardware.load import device, shipped_names

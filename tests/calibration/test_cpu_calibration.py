@@ -14,9 +14,8 @@ from cpus import cpu
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.calibration.calibrate import Calibration, DeviceData, calibrate
 from iossim.calibration.concurrency_fit import fit_concurrency
-from iossim.calibration.prediction.predict import predict
+from iossim.calibration.prediction.predict import predict, stage_us
 from iossim.calibration.prediction.schedule_interval import ScheduleErrors
-from iossim.calibration.prediction.stage_price import stage_us
 from iossim.hardware.host_cpu import save_host_cpu
 from iossim.hardware.kind import device_kind
 from iossim.hardware.load import device

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from iossim.calibration.bootstrap import KEPT_RESAMPLES
-from iossim.calibration.host_fit import DATA_SET, fit_host, with_gap
+from iossim.calibration.host_fit import DATA_SET, fit_host, sequences, with_gap
 from iossim.calibration.prediction.predict import predict
-from iossim.calibration.published_networks import sequences
 from iossim.hardware.load import device
 from iossim.hardware.profile import with_values
 from iossim.measurements import published_figures as published

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iossim.calibration.host_overhead import fit_overhead, has_floor, is_hidden
+from iossim.calibration.nuisances import fit_overhead, has_floor, is_hidden
 from iossim.measurements.measurement import Header
 
 ONES = np.ones((300, 1))

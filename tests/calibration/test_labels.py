@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from synthetic import measured
 
-from iossim.calibration.labels import check_label
+from iossim.calibration.doubts import check_label
 from iossim.hardware.load import device
 from iossim.measurements.measurement import MeasurementError, MeasurementSet
 

@@ -13,8 +13,7 @@ import pytest
 from command_line import printed, printed_json, refused
 
 from iossim.backends.simulator.cost_model import SimulatorCostModel
-from iossim.calibration.prediction.predict import predict
-from iossim.calibration.prediction.stage_price import stage_us
+from iossim.calibration.prediction.predict import predict, stage_us
 from iossim.execution.engine import Engine
 from iossim.hardware.load import device
 from iossim.hardware.profile import with_values

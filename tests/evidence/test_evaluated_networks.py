@@ -8,7 +8,7 @@ import pytest
 
 from evidence.validation.networks import evaluate_networks, published_devices
 from iossim.backends.simulator.cost_model import SimulatorCostModel
-from iossim.calibration.prediction.left_out import without_network
+from iossim.calibration.prediction.published import without_network
 from iossim.hardware.load import device
 from iossim.ir.types import Precision
 from iossim.measurements.published_figures import published_figures

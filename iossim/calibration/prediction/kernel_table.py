@@ -33,7 +33,6 @@ from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.backends.simulator.raw_kernels import Pipe, RawKernel, raw_kernel_work
 from iossim.base.errors import DeviceError, IossimError, OptionError, did_you_mean
 from iossim.base.user_files import read_text
-from iossim.calibration.prediction.csv_rows import CsvError, csv_rows, header_line
 from iossim.calibration.prediction.operator_table import PRECISION_COLUMNS, RowOperators
 from iossim.calibration.prediction.recordings import Recording, recording_of
 from iossim.execution.engine import Engine
@@ -43,6 +42,7 @@ from iossim.hardware.profile import DeviceProfile
 from iossim.measurements.kinds.kind import LARGEST_SIZE, RecordError
 from iossim.measurements.operator_kinds import SHAPE_COLUMNS
 from iossim.measurements.rows import Row
+from iossim.measurements.text_files import CsvError, csv_rows, header_line
 
 #: What a kernel holds of an SM.
 _HELD = ("blocks", "threads", "registers_per_thread", "shared_bytes")

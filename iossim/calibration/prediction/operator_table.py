@@ -19,13 +19,13 @@ from typing import Any
 
 from iossim.base.errors import IossimError, did_you_mean
 from iossim.base.user_files import read_text
-from iossim.calibration.prediction.csv_rows import CsvError, csv_rows
 from iossim.calibration.prediction.predict import Prediction, rounded
 from iossim.ir.types import Precision
 from iossim.measurements.kinds.kind import RecordError
 from iossim.measurements.operator import Operator
 from iossim.measurements.operator_kinds import SHAPE_COLUMNS, RecordReader, kind_named
 from iossim.measurements.rows import Row
+from iossim.measurements.text_files import CsvError, csv_rows
 
 PREDICTED_COLUMNS = ("gpu_time_us", "low_us", "high_us", "algorithm", "kernels")
 

@@ -1,9 +1,12 @@
-"""Which published latency a schedule's may be held against, and whether that took part in the fit of its prices."""
+"""Published latencies beside a schedule's: which compare, which a fit has seen, and what a fit without them says.
+
+A prediction of a figure that took part in a fit is *in-sample*: it says how well the model can be bent to it. The profile
+holds, for each such network, the parameters of a fit without it; what they predict is what may be believed of others."""
 
 from __future__ import annotations
 
 from iossim.execution.engine import Engine
-from iossim.hardware.profile import DeviceProfile
+from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.ir.types import Precision
 from iossim.measurements.published_figures import SEQUENTIAL, is_pinned, published_latency_us
 from iossim.schedule.schedule import Schedule
@@ -38,3 +41,26 @@ def is_in_sample(profile: DeviceProfile, model: str, scheduler: str) -> bool:
 def _is_narrower(space: StageSpace) -> bool:
     size, groups = space.max_group_size, space.max_groups
     return (size is not None and size < PAPER_GROUP_SIZE) or (groups is not None and groups < PAPER_GROUPS)
+
+
+def without_network(profile: DeviceProfile, model: str) -> DeviceProfile | None:
+    """The profile fitted without the figures of ``model``; None where they took no part in its fit.
+
+    Its resamples are as far from it as the whole fit's are from that.
+    """
+    values = profile.provenance.left_out.get(model)
+    if values is None:
+        return None
+    own = profile.parameter_values
+    bounds = {
+        parameter.name: (parameter.lower, parameter.upper)
+        for space in (profile.device_kind.kernels, profile.device_kind.concurrency, profile.device_kind.launches)
+        for parameter in space.parameters
+    }
+    resamples = {}
+    for name, several in profile.provenance.resamples.items():
+        low, high = bounds.get(name, (0.0, float("inf")))
+        shift = values.get(name, own[name]) - own[name]
+        resamples[name] = [min(max(value + shift, low), high) for value in several]
+    provenance = profile.provenance.model_copy(update={"resamples": resamples, "left_out": {}})
+    return with_values(profile, values).model_copy(update={"provenance": provenance})

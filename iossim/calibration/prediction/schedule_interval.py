@@ -29,9 +29,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.backends.simulator.device_rates import device_rates
+from iossim.calibration.prediction.bands import band_of_op
 from iossim.calibration.prediction.candidate_table import CandidateTable
 from iossim.calibration.prediction.concurrency_slopes import COSTS, ConcurrencySlopes
-from iossim.calibration.prediction.operator_interval import band_of_op
 from iossim.cost.capabilities import DeviceCostModel
 from iossim.cost.model import CostModel
 from iossim.execution.engine import Engine

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.calibration.prediction.accuracy import Accuracy, buckets, coverage, width
-from iossim.calibration.prediction.operator_interval import interval
+from iossim.calibration.prediction.accuracy import Accuracy, buckets, coverage, width, without_nuisances
+from iossim.calibration.prediction.bands import interval
 from iossim.calibration.recording import Recording, lowered
-from iossim.calibration.residuals import without_nuisances
 from iossim.calibration.samples import OperatorSamples, fit_nuisances, floor_us, hidden, nuisances_us
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.types import Precision

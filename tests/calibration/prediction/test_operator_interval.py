@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from operators import operators
 
-from iossim.calibration.prediction.operator_interval import interval, measured_over_predicted
+from iossim.calibration.prediction.bands import interval, measured_over_predicted
 from iossim.calibration.prediction.predict import predict
 from iossim.hardware.load import device
 from iossim.hardware.profile import DeviceProfile

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from made_sets import DEVICE, shapes
 
 from iossim.backends.simulator.cost_model import SimulatorCostModel
-from iossim.calibration.prediction.stage_price import stage_us
-from iossim.calibration.validation.stages import evaluate_stages
+from iossim.calibration.prediction.predict import stage_us
+from iossim.calibration.validation.validate import evaluate_stages
 from iossim.execution.engine import Engine
 from iossim.hardware.load import device
 from iossim.ir.types import Precision

@@ -10,9 +10,9 @@ import math
 import re
 from collections.abc import Collection, Sequence
 
-from iossim.calibration.prediction.csv_rows import CsvError, csv_rows
 from iossim.calibration.prediction.recordings.recording import MICROSECONDS, Recorded, Recording, number, recording
 from iossim.measurements.rows import NumberedRow
+from iossim.measurements.text_files import CsvError, csv_rows
 
 #: A count and its unit, in powers of 1000.
 _UNIT = re.compile(r"([KMGT]?)(byte|inst|register|thread|block)?\b.*")

@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 
-from iossim.calibration.prediction.csv_rows import CsvError, csv_rows
 from iossim.calibration.prediction.recordings.recording import MICROSECONDS, Recorded, Recording, number, recording
+from iossim.measurements.text_files import CsvError, csv_rows
 
 _AXES = "XYZ"
 _BYTES = {"B": 1.0, "KB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 1024.0, "MiB": 1024.0**2, "GiB": 1024.0**3}

@@ -5,9 +5,9 @@ They tell no bytes and no arithmetic.
 
 from __future__ import annotations
 
-from iossim.calibration.prediction.csv_rows import CsvError
 from iossim.calibration.prediction.recordings.recording import Recorded, Recording, recording
 from iossim.measurements.chrome_trace import TraceEvent, complete_events, parse_trace
+from iossim.measurements.text_files import CsvError
 
 
 def read(text: str) -> Recording:

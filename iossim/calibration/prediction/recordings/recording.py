@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from iossim.calibration.prediction.csv_rows import CsvError
 from iossim.measurements.rows import NumberedRow
+from iossim.measurements.text_files import CsvError
 
 MICROSECONDS = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6}
 #: Of its time, beside others, that makes what a kernel took no time alone.
