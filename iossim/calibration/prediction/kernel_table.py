@@ -18,7 +18,7 @@ column                    what
 ========================  ==========================================================================================
 
 Cells may be empty, and columns left out: what a kernel asks for is inferred from the others. It needs a stream, a grid, and a
-time alone, bytes or operations. Recordings of profilers are read as well (:mod:`iossim.calibration.prediction.recordings`).
+time alone, bytes or operations. Recordings of profilers are read as well (:mod:`iossim.measurements.profilers`).
 """
 
 from __future__ import annotations
@@ -34,13 +34,14 @@ from iossim.backends.simulator.raw_kernels import Pipe, RawKernel, raw_kernel_wo
 from iossim.base.errors import DeviceError, IossimError, OptionError, did_you_mean
 from iossim.base.user_files import read_text
 from iossim.calibration.prediction.operator_table import PRECISION_COLUMNS, RowOperators
-from iossim.calibration.prediction.recordings import Recording, recording_of
 from iossim.execution.engine import Engine
 from iossim.hardware.lowering.occupancy import resident_blocks
 from iossim.hardware.lowering.target import step_candidates, target_of
 from iossim.hardware.profile import DeviceProfile
 from iossim.measurements.kinds.kind import LARGEST_SIZE, RecordError
 from iossim.measurements.operator_kinds import SHAPE_COLUMNS
+from iossim.measurements.profilers import profile_of
+from iossim.measurements.profilers.kernels import KernelRows, side_by_side
 from iossim.measurements.rows import Row
 from iossim.measurements.text_files import CsvError, csv_rows, header_line
 
@@ -97,22 +98,24 @@ def read_kernels(path: Path, profile: DeviceProfile, engine: Engine = Engine.GRA
     text = read_text(path, "kernels", remedy, KernelTableError)
     read = _RowReader(profile, engine)
     try:
-        recording = recording_of(text)
-        if recording is None:
-            table = csv_rows(text)
-            _check_columns(table.columns, path, header_line(text))
-            recording = Recording(table.rows)
+        recorded = profile_of(text)
+        if recorded is not None:
+            table = side_by_side(recorded)
+        else:
+            written = csv_rows(text)
+            _check_columns(written.columns, path, header_line(text))
+            table = KernelRows(written.rows)
     except CsvError as error:
         where = f"{path}" if error.line is None else f"{path}:{error.line}"
         raise KernelTableError(f"{where}: {error.reason}; {error.remedy}") from None
     kernels: list[RawKernel] = []
-    for row in recording.rows:
+    for row in table.rows:
         try:
             kernels += read(row.cells, len(kernels))
         except _RowError as error:
-            where = f"{path}: {recording.place} {row.line}" if recording.place else f"{path}:{row.line}"
+            where = f"{path}: {table.place} {row.line}" if table.place else f"{path}:{row.line}"
             raise KernelTableError(f"{where}: {error}") from None
-    return KernelTable(tuple(kernels), recording.notes)
+    return KernelTable(tuple(kernels), table.notes)
 
 
 def _check_columns(columns: Sequence[str], path: Path, header: str) -> None:

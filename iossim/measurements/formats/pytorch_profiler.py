@@ -27,16 +27,15 @@ from pathlib import Path
 from typing import Any
 
 from iossim.ir.types import Precision
-from iossim.measurements.calls import Call, measurements_of_calls
-from iossim.measurements.chrome_trace import TraceEvent, complete_events, is_chrome_trace, parse_trace
 from iossim.measurements.device_names import device_of, device_of_product
-from iossim.measurements.formats.format import Format
+from iossim.measurements.formats.format import Call, Format, measurements_of_calls
 from iossim.measurements.formats.pytorch_operators import Recorded, operator_of
 from iossim.measurements.kinds.kind import RecordError
 from iossim.measurements.measurement import SCHEMA, Extent, Header, MeasurementError, MeasurementSet
 from iossim.measurements.operator import Operator
+from iossim.measurements.profilers.pytorch_trace import TraceEvent, is_chrome_trace, read_trace
 from iossim.measurements.rows import Sieve
-from iossim.measurements.text_files import read_file
+from iossim.measurements.text_files import CsvError, read_file
 
 _OPERATOR_CATEGORIES = ("cpu_op", "operator")
 _LAUNCH_CATEGORIES = ("cuda_runtime", "cuda_driver", "runtime")
@@ -51,9 +50,11 @@ def _recognises(path: Path, head: str) -> bool:
 
 
 def _read(path: Path, device: str | None) -> MeasurementSet:
-    trace = _parse(path)
+    try:
+        trace, events = read_trace(read_file(path))
+    except CsvError as error:
+        raise MeasurementError(f"measurements {path}: {error.reason}; {error.remedy}") from None
     sieve = Sieve(path, place="GPU event")
-    events = _events(trace, path)
     operators = [event for event in events if event.category in _OPERATOR_CATEGORIES]
     kernels = [event for event in events if event.category in _GPU_CATEGORIES]
     if not kernels:
@@ -76,22 +77,6 @@ def _read(path: Path, device: str | None) -> MeasurementSet:
         more = f" and {len(others) - _OTHERS_NAMED} more" if len(others) > _OTHERS_NAMED else ""
         notes = (*notes, f"kernels left out that are of no operator known here: {named}{more}")
     return MeasurementSet(header, measurements_of_calls(calls), (), notes)
-
-
-def _parse(path: Path) -> dict[str, Any]:
-    try:
-        return parse_trace(read_file(path))
-    except ValueError as error:
-        raise MeasurementError(
-            f"measurements {path}: not a whole JSON trace ({error}); it may be cut short, record it again"
-        ) from None
-
-
-def _events(trace: dict[str, Any], path: Path) -> list[TraceEvent]:
-    try:
-        return list(complete_events(trace))
-    except ValueError as error:
-        raise MeasurementError(f"measurements {path}: {error}; record it again") from None
 
 
 def _calls(

@@ -14,6 +14,9 @@ from iossim.measurements.formats import formats
 from iossim.measurements.measurement import Extent, MeasurementError, MeasurementSet
 from iossim.measurements.measurement_set import read_measurements
 from iossim.measurements.operator_kinds import describe, parse_description
+from iossim.measurements.profilers.kernels import side_by_side
+from iossim.measurements.profilers.nsight_compute import profile
+from iossim.measurements.text_files import CsvError
 
 RANGES = "thread Domain:Push/Pop_Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg"
 IDENTITY = ["ID", "Process ID", "Process Name", "Host Name", RANGES, "Kernel Name", "Context", "Stream"]
@@ -146,9 +149,24 @@ def test_refusals(tmp_path: Path) -> None:
     assert "gpu__time_duration.sum" in refusal(path, whole.replace("gpu__time_duration.sum", "dram__bytes.sum"))
     assert "Metric Value" in refusal(path, details_page(KERNELS).replace("Metric Value", "Value"))
     assert "no metric" in refusal(path, details_page(KERNELS, metric="DRAM Frequency"))
-    assert "unit of the duration is 'cycle'" in refusal(path, raw_page(KERNELS, "cycle"))
+    assert "the unit of 'gpu__time_duration.sum' is 'cycle'" in refusal(path, raw_page(KERNELS, "cycle"))
     assert "no kernels" in refusal(path, as_csv([[*IDENTITY, "gpu__time_duration.sum"]]))
     assert "usable rows" in refusal(path, whole)
     assert "LC_ALL=C" in refusal(path, raw_page([(nvtx(RELU), "k", "65,77")]))
     assert "not a positive number" in refusal(path, raw_page([(nvtx(RELU), "k", "nan")]))
     assert "names no operator" in refusal(path, raw_page([(nvtx("relu rows=64"), "k", "5")]))
+
+
+def test_one_reader_for_both_uses(tmp_path: Path) -> None:
+    """Both pages give the same kernels to run side by side; what only those need may be wrong in what is calibrated to."""
+    pages = raw_page(KERNELS), details_page(KERNELS, "ns")
+    wide, long = (side_by_side(profile(page)).rows for page in pages)
+    columns = ("name", "blocks", "threads", "stream", "alone_us")
+    assert [[row.cells[name] for name in columns] for row in wide] == [
+        [row.cells[name] for name in columns] for row in long
+    ]
+    assert [row.cells["alone_us"] for row in wide] == ["20", "5.0005", "22", "5.0005", "3", "1"]
+    wrong = raw_page(KERNELS).replace('"90"', '"ninety"', 1)
+    assert len(read(tmp_path / "ncu.csv", wrong).measurements) == 2
+    with pytest.raises(CsvError, match="launch__registers_per_thread: 'ninety' is not a number"):
+        side_by_side(profile(wrong))

@@ -1,4 +1,10 @@
-"""Tables of one kind of operator without a header: what they are of is in the file's name, ``KIND.DEVICE.csv``."""
+"""Tables of one kind of operator without a header: ``KIND.DEVICE.csv``, the columns of the operator and ``latency_us``.
+
+The file's name says what the rows are of. Optional columns are those of iossim's own format, as ``algorithm``; ``grid_x`` ...
+``block_z`` are of the main kernel. A table with the column ``row`` was recorded through a framework, call by call and in
+that order: its times include the host's overhead, which drifts where a framework searches for the fastest algorithm of each
+new shape, as it does for convolutions. Any other table is of operators that were called directly, one call among many and
+without the host's overhead: a hand-made table of a few samples is taken for one, too."""
 
 from __future__ import annotations
 
@@ -7,11 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from iossim.measurements.device_names import device_of
+from iossim.measurements.formats.format import Format
 from iossim.measurements.kinds.kind import OperatorKind, RecordError
 from iossim.measurements.measurement import Header, MeasurementError, MeasurementSet
 from iossim.measurements.operator_kinds import ALIASES, KINDS, SHAPE_COLUMNS, kind_named, missing_columns
 from iossim.measurements.rows import RowReader
 from iossim.measurements.text_files import Table, header_cells, parse_table, read_file
+
+#: Kinds for which frameworks search for an algorithm, so that the host's overhead drifts.
+_DRIFTING = ("conv",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,18 +91,22 @@ def _listed(kinds: Sequence[OperatorKind]) -> str:
     return " or ".join(names)
 
 
-def read_bare_table(path: Path, device: str | None, source: str, drifting: Collection[str] | None) -> MeasurementSet:
-    """The measurements of a table; ``drifting``: the kinds whose host overhead drifts, None if none is included."""
+def _recognises(path: Path, head: str) -> bool:
+    return not head.startswith("#") and is_table_of_operators(head)
+
+
+def _read(path: Path, device: str | None) -> MeasurementSet:
     table = parse_table(read_file(path), path)
+    through_framework = "row" in table.columns
     _require_latency(table, path)
     kind = None if "op" in table.columns else kind_of_table(path, table.columns).name
     header = Header(
         device=device_of(path, FileName.of(path).device, device),
         data_set=path.name.removesuffix(".csv"),
-        includes_host_overhead=drifting is not None,
-        host_overhead_drifts=kind in (drifting or ()),
+        includes_host_overhead=through_framework,
+        host_overhead_drifts=through_framework and kind in _DRIFTING,
         resolution_us=_resolution_us(table),
-        source=source,
+        source=f"table of operators {'timed through a framework' if through_framework else 'called directly'}",
     )
     try:
         measurements = tuple(table.sieve.keep(table.rows, RowReader(header, kind).measurement))
@@ -116,3 +130,6 @@ def _resolution_us(table: Table) -> float:
         fraction = str(row.cells["latency_us"]).partition(".")[2].rstrip("0")
         decimals = max(decimals, len(fraction))
     return float(10.0**-decimals)
+
+
+FORMAT = Format("table KIND.DEVICE.csv of operators", _recognises, _read)

@@ -6,9 +6,9 @@ It tells no bytes and no arithmetic, and shared memory in megabytes of three dig
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 
-from iossim.calibration.prediction.recordings.recording import MICROSECONDS, Recorded, Recording, number, recording
+from iossim.measurements.profilers.kernels import MICROSECONDS, Profile, ProfiledKernel, number
 from iossim.measurements.text_files import CsvError, csv_rows
 
 _AXES = "XYZ"
@@ -18,13 +18,15 @@ _WITH_UNIT = re.compile(r"(.*\S)\s*\((\w+)\)")
 _COLUMNS = ("Start", "Duration", *(f"{of}{axis}" for of in ("Grd", "Blk") for axis in _AXES), "Strm", "Name")
 
 
-def is_header(columns: Collection[str]) -> bool:
-    """Whether a line of these cells is the header."""
+def is_header(line: str) -> bool:
+    """Whether a line is the header."""
+    columns = (cell.strip().strip('"') for cell in line.split(","))
     return {_name_and_unit(column)[0] for column in columns} >= {"Duration", "GrdX", "BlkX"}
 
 
-def read(lines: Sequence[str], header: int) -> Recording:
+def profile(text: str, header: int) -> Profile:
     """The kernels of a file whose header is line ``header``, counted from 0; raises CsvError."""
+    lines = text.splitlines(keepends=True)
     # What the tool told before the header becomes empty lines, so that lines keep their numbers.
     table = csv_rows("\n" * header + "".join(lines[header:]))
     units = dict(map(_name_and_unit, table.columns))
@@ -35,7 +37,7 @@ def read(lines: Sequence[str], header: int) -> Recording:
     start_us, duration_us = (_scale(units, name, MICROSECONDS, "ns", header) for name in ("Start", "Duration"))
     shared = [name for name in ("StcSMem", "DymSMem") if name in columns]
     shared_scales = [_scale(units, name, _BYTES, "MB", header) for name in shared]
-    kernels: list[Recorded] = []
+    kernels: list[ProfiledKernel] = []
     for row in table.rows:
         told = {name: str(row.cells[column]).strip() for name, column in columns.items()}
         if not told["GrdX"]:
@@ -57,11 +59,11 @@ def read(lines: Sequence[str], header: int) -> Recording:
             "shared_bytes": str(round(sum(held))) if held else "",
         }
         queue = told.get("Ctx", ""), told["Strm"]
-        kernels.append(Recorded(row.line, start, duration, told.get("Device", ""), queue, cells))
+        kernels.append(ProfiledKernel(row.line, start, duration, told.get("Device", ""), queue, cells))
     notes = []
     if any(float(kernel.cells["shared_bytes"] or 0) for kernel in kernels) and max(shared_scales) > 1e3:
         notes.append("shared memory is as Nsight Systems rounds it, to three digits behind the point of its unit")
-    return recording(kernels, "", len(table.rows) - len(kernels), notes)
+    return Profile(tuple(kernels), "", len(table.rows) - len(kernels), tuple(notes))
 
 
 def _scale(units: Mapping[str, str], name: str, known: Mapping[str, float], default: str, header: int) -> float:

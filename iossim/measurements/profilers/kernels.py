@@ -1,0 +1,130 @@
+"""Kernels as a profiler recorded them, and the table of kernels that they make.
+
+Rows of the table come in the order in which kernels started. What a kernel took when it was recorded stands for its time
+alone, which is wrong where others ran beside it. Copies and memsets are left out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from iossim.measurements.rows import NumberedRow
+from iossim.measurements.text_files import CsvError
+
+MICROSECONDS = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6}
+#: A kernel that ran beside others for more than this part of its time tells no time alone.
+_OVERLAP_TOLD = 0.05
+DURATION = "alone_us"
+
+
+@dataclass(frozen=True, slots=True)
+class ProfiledKernel:
+    """A kernel: where it stands in the file, when it ran, on which device and in which queue (context and stream).
+
+    ``cells`` hold its name, its grid and what it holds and moves, as far as recorded, in the columns of tables of kernels.
+    ``faults`` say by column what could not be read. ``ranges`` are the cells of NVTX ranges around it.
+    """
+
+    place: int
+    start_us: float
+    duration_us: float
+    device: str
+    queue: tuple[str, str]
+    cells: Mapping[str, str]
+    faults: Mapping[str, CsvError] = field(default_factory=dict)
+    ranges: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """All kernels of a file in its order; ``others`` is the number of copies and memsets beside them.
+
+    ``place`` is what the kernels' places count, if not lines. If kernels ran ``one_by_one``, their starts tell no more than
+    their order.
+    """
+
+    kernels: tuple[ProfiledKernel, ...]
+    place: str = ""
+    others: int = 0
+    notes: tuple[str, ...] = ()
+    one_by_one: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class KernelRows:
+    """Rows of a table of kernels; ``place`` is what their numbers count, if not lines."""
+
+    rows: tuple[NumberedRow, ...]
+    place: str = ""
+    notes: tuple[str, ...] = ()
+
+
+def number(text: str, column: str, line: int) -> float:
+    """The finite number in a cell; raises CsvError."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        remedy = "profile with LC_ALL=C" if "," in text else "export the report again"
+        raise CsvError(f"{column}: {text!r} is not a number", remedy, line)
+    return value
+
+
+def side_by_side(profile: Profile) -> KernelRows:
+    """The kernels of a profile as a table; raises CsvError for the first that could not be read, and for several devices."""
+    ordered = sorted(profile.kernels, key=lambda kernel: (kernel.start_us, kernel.place))
+    if not ordered:
+        raise CsvError("the recording has no kernels", "record with CUDA's activity traced")
+    for kernel in profile.kernels:
+        for fault in kernel.faults.values():
+            raise fault
+    devices = dict.fromkeys(kernel.device for kernel in ordered)
+    if len(devices) > 1:
+        raise CsvError(f"holds kernels of {len(devices)} devices, {', '.join(devices)}", "export those of one")
+    notes = list(profile.notes)
+    contexts = {kernel.queue[0] for kernel in ordered}
+    if len(contexts) > 1:
+        numbers = {queue: str(number) for number, queue in enumerate(dict.fromkeys(one.queue for one in ordered))}
+        notes.append(f"streams of {len(contexts)} contexts are numbered from 0, in the order in which they started")
+    else:
+        numbers = {kernel.queue: kernel.queue[1] for kernel in ordered}
+    timed = [one for one in ordered if math.isfinite(one.start_us + one.duration_us)]
+    beside = 0 if profile.one_by_one else _beside_others(timed)
+    if beside:
+        notes.append(
+            f"{beside} of {len(ordered)} kernels ran beside others when they were recorded: what they took then stands "
+            "for their time alone, and may be too long (record with CUDA_LAUNCH_BLOCKING=1)"
+        )
+    if profile.others:
+        notes.append(f"copies and memsets are left out: {profile.others}")
+    rows = tuple(
+        NumberedRow(
+            kernel.place,
+            {**kernel.cells, "stream": numbers[kernel.queue], DURATION: f"{kernel.duration_us:.9g}"},
+        )
+        for kernel in ordered
+    )
+    return KernelRows(rows, profile.place, tuple(notes))
+
+
+def _beside_others(kernels: Sequence[ProfiledKernel]) -> int:
+    """How many kernels ran beside others for more than a small part of their time."""
+    changes = sorted(
+        change for kernel in kernels for change in ((kernel.start_us, 1), (kernel.start_us + kernel.duration_us, -1))
+    )
+    # The time for which two or more ran, up to each change.
+    shared_us: dict[float, float] = {}
+    running, total_us, before_us = 0, 0.0, 0.0
+    for time_us, change in changes:
+        if running > 1:
+            total_us += time_us - before_us
+        shared_us[time_us] = total_us
+        running, before_us = running + change, time_us
+    return sum(
+        shared_us[kernel.start_us + kernel.duration_us] - shared_us[kernel.start_us]
+        > _OVERLAP_TOLD * kernel.duration_us
+        for kernel in kernels
+    )

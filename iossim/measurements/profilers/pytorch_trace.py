@@ -1,0 +1,99 @@
+"""Chrome traces of the PyTorch profiler (Kineto), ``profiler.export_chrome_trace("trace.json")``: complete events, and kernels.
+
+They tell no bytes and no arithmetic of a kernel, but which operator launched it (``formats.pytorch_profiler``).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from iossim.measurements.profilers.kernels import Profile, ProfiledKernel
+from iossim.measurements.text_files import CsvError
+
+#: How a file says in its first letters that it is one.
+_MARKS = ('"traceEvents"', '"ph"', '"deviceProperties"')
+
+
+@dataclass(frozen=True, slots=True)
+class TraceEvent:
+    """A complete event of a trace; names of arguments in lower case, as their spelling changed between versions."""
+
+    name: str
+    category: str
+    thread: str
+    begin_us: float
+    duration_us: float
+    arguments: dict[str, Any]
+
+    def number(self, name: str) -> int | None:
+        """An argument that links events; 0 links none."""
+        value = self.arguments.get(name)
+        return value if isinstance(value, int) and value else None
+
+
+def is_chrome_trace(head: str) -> bool:
+    """Whether a file that begins with this text is a trace."""
+    begin = head.lstrip()
+    return begin.startswith(("{", "[")) and any(mark in begin for mark in _MARKS)
+
+
+def read_trace(text: str) -> tuple[dict[str, Any], list[TraceEvent]]:
+    """The document, and its complete events in the order of the file; raises CsvError for a trace that is not whole."""
+    try:
+        trace = json.loads(text)
+        document = trace if isinstance(trace, dict) else {"traceEvents": trace}
+        return document, list(_complete_events(document))
+    except (ValueError, RecursionError) as error:
+        raise CsvError(f"is no whole trace: {error}", "it may be cut short, record it again") from None
+
+
+def profile(text: str) -> Profile:
+    """The kernels of a trace; raises CsvError."""
+    _, events = read_trace(text)
+    on_device = [event for event in events if event.category in ("kernel", "gpu_memcpy", "gpu_memset")]
+    kernels = [_kernel(event, place) for place, event in enumerate(on_device, 1) if event.category == "kernel"]
+    return Profile(tuple(kernels), "GPU event", len(on_device) - len(kernels))
+
+
+def _kernel(event: TraceEvent, place: int) -> ProfiledKernel:
+    told = event.arguments
+    device, context, stream = (str(told.get(name, "")) for name in ("device", "context", "stream"))
+    cells = {
+        "name": event.name,
+        "blocks": _extent(told.get("grid")),
+        "threads": _extent(told.get("block")),
+        "registers_per_thread": str(told.get("registers per thread", "")),
+        "shared_bytes": str(told.get("shared memory", "")),
+    }
+    return ProfiledKernel(place, event.begin_us, event.duration_us, device, (context, stream), cells)
+
+
+def _extent(sizes: object) -> str:
+    return "x".join(map(str, sizes)) if isinstance(sizes, list) else ""
+
+
+def _complete_events(trace: dict[str, Any]) -> Iterator[TraceEvent]:
+    """The events with a begin and a duration; raises ValueError where there is no list of them."""
+    records = trace.get("traceEvents")
+    if not isinstance(records, list):
+        raise ValueError("the trace has no list 'traceEvents'")
+    for record in records:
+        if not isinstance(record, dict) or record.get("ph") != "X":
+            continue
+        arguments = record.get("args")
+        yield TraceEvent(
+            str(record.get("name", "")),
+            str(record.get("cat", "")).lower(),
+            f"{record.get('pid')} {record.get('tid')}",
+            _microseconds(record.get("ts")),
+            _microseconds(record.get("dur")),
+            {str(key).lower(): value for key, value in arguments.items()} if isinstance(arguments, dict) else {},
+        )
+
+
+def _microseconds(value: Any) -> float:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
