@@ -48,7 +48,7 @@ from iossim.execution.plan import Plan, Queue
 from iossim.ir.network import Network
 from iossim.ir.op import Array
 from iossim.ir.types import Precision
-from iossim.measurements.device_names import device_of_product
+from iossim.measurements.measurement import device_of_product
 from iossim.schedule.strategy import Strategy
 
 INSTALL = "pip install 'iossim[gpu]' (CUDA 13) or 'iossim[gpu-cuda12]'"

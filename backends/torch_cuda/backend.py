@@ -22,7 +22,7 @@ from iossim.hardware.nvidia_smi import gpus
 from iossim.ir.network import Network
 from iossim.ir.op import Array
 from iossim.ir.types import Precision
-from iossim.measurements.device_names import device_of_product
+from iossim.measurements.measurement import device_of_product
 from iossim.schedule.strategy import Strategy
 
 if TYPE_CHECKING:

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from iossim.hardware.load import device_names
-from iossim.measurements.device_names import ALIASES, device_of, device_of_product
-from iossim.measurements.measurement import MeasurementError
+from iossim.measurements.measurement import ALIASES, MeasurementError, device_of, device_of_product
 
 
 @pytest.mark.parametrize(

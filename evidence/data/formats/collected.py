@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 from iossim.ir.types import Precision
-from iossim.measurements.device_names import device_of, device_of_product
 from iossim.measurements.formats.format import Format
 from iossim.measurements.kinds.kind import RecordError
 from iossim.measurements.measurement import (
@@ -28,6 +27,8 @@ from iossim.measurements.measurement import (
     Measurement,
     MeasurementSet,
     StageMeasurement,
+    device_of,
+    device_of_product,
 )
 from iossim.measurements.operator import Operator
 from iossim.measurements.operator_kinds import read_record

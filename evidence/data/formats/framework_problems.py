@@ -19,11 +19,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from evidence.data.formats.sets_of_devices import set_of_device
 from iossim.hardware.load import device, device_names
 from iossim.ir.types import Precision
-from iossim.measurements.device_names import device_of, device_of_product
-from iossim.measurements.formats.format import Format, set_of_device
-from iossim.measurements.measurement import Header, Measurement, MeasurementSet
+from iossim.measurements.formats.format import Format
+from iossim.measurements.measurement import Header, Measurement, MeasurementSet, device_of, device_of_product
 from iossim.measurements.operator_kinds import read_record
 from iossim.measurements.rows import Row, RowError, number
 from iossim.measurements.text_files import header_cells, parse_table, read_file

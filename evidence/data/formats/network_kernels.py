@@ -17,10 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from iossim.ir.types import Precision
-from iossim.measurements.device_names import device_of
 from iossim.measurements.formats.format import Format
 from iossim.measurements.kinds.kind import RecordError
-from iossim.measurements.measurement import Header, Measurement, MeasurementError, MeasurementSet
+from iossim.measurements.measurement import Header, Measurement, MeasurementError, MeasurementSet, device_of
 from iossim.measurements.operator_kinds import read_record
 from iossim.measurements.rows import Row, number
 from iossim.measurements.text_files import header_cells, parse_table, read_file

@@ -26,10 +26,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from evidence.data.formats.sets_of_devices import set_of_device
 from iossim.ir.types import Precision
-from iossim.measurements.device_names import device_of
-from iossim.measurements.formats.format import Format, set_of_device
-from iossim.measurements.measurement import Header, Measurement, MeasurementSet
+from iossim.measurements.formats.format import Format
+from iossim.measurements.measurement import Header, Measurement, MeasurementSet, device_of
 from iossim.measurements.operator_kinds import read_record
 from iossim.measurements.rows import NumberedRow, Row, RowError, number
 from iossim.measurements.text_files import header_cells, parse_table, read_file

@@ -12,10 +12,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from iossim.measurements.device_names import device_of
 from iossim.measurements.formats.format import Format
 from iossim.measurements.kinds.kind import OperatorKind, RecordError
-from iossim.measurements.measurement import Header, MeasurementError, MeasurementSet
+from iossim.measurements.measurement import Header, MeasurementError, MeasurementSet, device_of
 from iossim.measurements.operator_kinds import ALIASES, KINDS, SHAPE_COLUMNS, kind_named, missing_columns
 from iossim.measurements.rows import RowReader
 from iossim.measurements.text_files import Table, header_cells, parse_table, read_file

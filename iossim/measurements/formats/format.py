@@ -1,15 +1,15 @@
-"""What a file format of measurements is, and what several formats share: sets of several devices, and calls that a profiler saw."""
+"""What a file format of measurements is, and how the calls that a profiler saw become measurements."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from iossim.measurements.measurement import Extent, Measurement, MeasurementError, MeasurementSet
+from iossim.measurements.measurement import Extent, Measurement, MeasurementSet
 from iossim.measurements.operator import Operator
 
 
@@ -26,18 +26,6 @@ class Format:
     read: Callable[[Path, str | None], MeasurementSet]
     #: The sets of a file of several devices; None for formats of files of one.
     read_sets: Callable[[Path], tuple[MeasurementSet, ...]] | None = None
-
-
-def set_of_device(path: Path, sets: Sequence[MeasurementSet], device: str | None) -> MeasurementSet:
-    """The one set of a file that is of a device, None where there is but one. Raises MeasurementError naming them."""
-    chosen = [one for one in sets if device in (None, one.device)]
-    if len(chosen) == 1:
-        return chosen[0]
-    names = ", ".join(one.device for one in sets) or "no device"
-    said = (
-        "; give one of them with `device`" if device is None else f", not on {device}; give `device` with one of them"
-    )
-    raise MeasurementError(f"measurements {path}: recorded on {names}{said}")
 
 
 @dataclass(frozen=True, slots=True)

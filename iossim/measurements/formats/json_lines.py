@@ -10,9 +10,16 @@ from pydantic import ValidationError
 
 from iossim.base.values import first_problem
 from iossim.ir.types import Precision
-from iossim.measurements.device_names import device_of
 from iossim.measurements.formats.format import Format
-from iossim.measurements.measurement import SCHEMA, VERSION, Header, Measurement, MeasurementError, MeasurementSet
+from iossim.measurements.measurement import (
+    SCHEMA,
+    VERSION,
+    Header,
+    Measurement,
+    MeasurementError,
+    MeasurementSet,
+    device_of,
+)
 from iossim.measurements.operator_kinds import record_of
 from iossim.measurements.rows import NumberedRow, RowReader, Sieve
 from iossim.measurements.text_files import read_file

@@ -24,10 +24,9 @@ from itertools import groupby
 from pathlib import Path
 
 from iossim.ir.types import Precision
-from iossim.measurements.device_names import device_of
 from iossim.measurements.formats.format import Call, Format, measurements_of_calls
 from iossim.measurements.kinds.kind import RecordError
-from iossim.measurements.measurement import Extent, Header, MeasurementError, MeasurementSet
+from iossim.measurements.measurement import Extent, Header, MeasurementError, MeasurementSet, device_of
 from iossim.measurements.operator import Operator
 from iossim.measurements.operator_kinds import ALIASES, KINDS, parse_description
 from iossim.measurements.profilers.kernels import DURATION, ProfiledKernel

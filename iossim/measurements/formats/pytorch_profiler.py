@@ -27,11 +27,18 @@ from pathlib import Path
 from typing import Any
 
 from iossim.ir.types import Precision
-from iossim.measurements.device_names import device_of, device_of_product
 from iossim.measurements.formats.format import Call, Format, measurements_of_calls
 from iossim.measurements.formats.pytorch_operators import Recorded, operator_of
 from iossim.measurements.kinds.kind import RecordError
-from iossim.measurements.measurement import SCHEMA, Extent, Header, MeasurementError, MeasurementSet
+from iossim.measurements.measurement import (
+    SCHEMA,
+    Extent,
+    Header,
+    MeasurementError,
+    MeasurementSet,
+    device_of,
+    device_of_product,
+)
 from iossim.measurements.operator import Operator
 from iossim.measurements.profilers.pytorch_trace import TraceEvent, is_chrome_trace, read_trace
 from iossim.measurements.rows import Sieve

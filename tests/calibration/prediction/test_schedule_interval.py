@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import iossim
-from iossim.calibration.prediction.concurrency_slopes import ConcurrencySlopes
 from iossim.calibration.prediction.schedule_interval import (
     REPEAT_NOISE,
+    ConcurrencySlopes,
     ScheduleErrors,
     schedule_errors,
 )

@@ -1,0 +1,20 @@
+"""Files of public data sets that hold sets of several devices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from iossim.measurements.measurement import MeasurementError, MeasurementSet
+
+
+def set_of_device(path: Path, sets: Sequence[MeasurementSet], device: str | None) -> MeasurementSet:
+    """The one set of a file that is of a device, None where there is but one. Raises MeasurementError naming them."""
+    chosen = [one for one in sets if device in (None, one.device)]
+    if len(chosen) == 1:
+        return chosen[0]
+    names = ", ".join(one.device for one in sets) or "no device"
+    said = (
+        "; give one of them with `device`" if device is None else f", not on {device}; give `device` with one of them"
+    )
+    raise MeasurementError(f"measurements {path}: recorded on {names}{said}")
