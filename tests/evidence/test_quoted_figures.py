@@ -70,7 +70,7 @@ def differences(kept: Any, made: Any, within: float = 0.0, place: str = "") -> I
         for index, value in enumerate(kept):
             yield from differences(value, made[index], within, f"{place}/{index}")
     elif isinstance(kept, float | int) and isinstance(made, float | int):
-        if abs(kept - made) > max(within, 1e-4 * abs(kept)):
+        if abs(kept - made) > max(within, 1e-4 * abs(kept), 1e-9):
             yield f"{place}: {kept} is kept, {made} was made"
     elif kept != made:
         yield f"{place}: {kept!r} is kept, {made!r} was made"
