@@ -20,6 +20,9 @@ except ImportError:  # on a machine with a GPU, say: what needs one does without
 # Workers of xdist share the cores: threads of BLAS in each would wait for one another. NumPy reads it when it is loaded.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+# Fixtures of the conformance classes, as a project of somebody else asks for them.
+pytest_plugins = ["iossim.testing"]
+
 # Projects of others, which tests install and run.
 collect_ignore = ["plugin_project", "user_project"]
 

@@ -12,7 +12,16 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from documents import ROOT, block_commands, documents, iossim_arguments, is_command, python_blocks, run_in_one_shell
+from documents import (
+    ROOT,
+    STILL_AT_WORK,
+    block_commands,
+    documents,
+    iossim_arguments,
+    is_command,
+    python_blocks,
+    run_in_one_shell,
+)
 
 from iossim.cli.main import build_command, main
 from iossim.hardware.load import device as load_device
@@ -24,7 +33,7 @@ NOT_RUN = {
     "pip install": "installs; .ci/run does what the README says of it",
     "pytest": "tests; .ci/run runs them",
     "graph_subst.pb": "a file of TASO's, which is not part of the repository",
-    "--processes": "needs PyTorch, iossim[distributed]; tests/dataflow runs it",
+    "--processes": "needs PyTorch, iossim[distributed]; tests/edge runs it",
     "substitutions.py exhaustive": "searches until 100 s have passed",
 }
 #: Documents all of whose commands take a few seconds; the others are run in the slow tier.
@@ -65,7 +74,10 @@ def clone(tmp_path: Path) -> Path:
     ],
 )
 def test_every_block_runs_as_pasted(document: Path, clone: Path) -> None:
-    """The README activates the environment itself; who reads another page has done so."""
+    """The README activates the environment itself; who reads another page has done so.
+
+    What takes longer than the limit has shown no error until then.
+    """
     if document.name == "rules.md":
         rule = re.search(r"^    rule: .*?\n(?=\S)", document.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
         assert rule is not None
@@ -78,7 +90,11 @@ def test_every_block_runs_as_pasted(document: Path, clone: Path) -> None:
     ran = run_in_one_shell(commands_to_run(document), clone, **environment)
     for each in ran:
         print(f"{each.seconds:4} s  {each.command}")  # pytest -rP shows it
-    failed = [f"{each.command}\n  exit code {each.code}: {each.output[-500:]}" for each in ran if each.code != 0]
+    failed = [
+        f"{each.command}\n  exit code {each.code}: {each.output[-500:]}"
+        for each in ran
+        if each.code not in (0, *STILL_AT_WORK)
+    ]
     assert not failed, "\n".join(failed)
 
 

@@ -100,6 +100,25 @@ def records_table(title: str, rows: Sequence[Mapping[str, Cell]], columns: Seque
     return table
 
 
+def keyed_table(
+    title: str,
+    rows: Sequence[Mapping[str, Cell]],
+    *,
+    titles: Mapping[str, str] | None = None,
+    wraps: Sequence[str] = (),
+    shortens: Sequence[str] = (),
+    digits: Mapping[str, int] | int = 2,
+) -> Table:
+    """A table with a column for each key of the first row; what differs from a plain :class:`Column` is given by key."""
+    of_floats = {} if isinstance(digits, int) else digits
+    usual = digits if isinstance(digits, int) else 2
+    columns = [
+        Column(key, (titles or {}).get(key, ""), of_floats.get(key, usual), key in wraps, key in shortens)
+        for key in (rows[0] if rows else ())
+    ]
+    return records_table(title, rows, columns)
+
+
 @dataclass(frozen=True, slots=True)
 class _GivesWay:
     """How wide a column is where there is room, and how it gives way where there is none."""

@@ -18,16 +18,13 @@ if TYPE_CHECKING:
     from iossim.tasks.measured_schedules import MeasuredNetwork
 
 Models = Annotated[
-    list[str],
-    typer.Argument(metavar="MODEL...", help="Networks of the zoo (see 'iossim models list') or ONNX files."),
+    list[str], options.argument("MODEL...", "Networks of the zoo (see 'iossim models list') or ONNX files.")
 ]
 Schedulers = Annotated[
-    str,
-    typer.Option("--schedulers", metavar="NAMES", help="Whose schedules are run; speed-ups are over the first."),
+    str, options.option("--schedulers", "NAMES", "Whose schedules are run; speed-ups are over the first.")
 ]
 Compare = Annotated[
-    str,
-    typer.Option("--compare", metavar="NAMES", help="Baselines beside them: torch, onnxruntime, or one of theirs."),
+    str, options.option("--compare", "NAMES", "Baselines beside them: torch, onnxruntime, or one of theirs.")
 ]
 
 
@@ -151,10 +148,7 @@ def _files(found: list[MeasuredNetwork], context: Context, plot: bool | None) ->
     from iossim.measurements.measured_networks import NetworkHeader, NetworkRun, header_line, run_line
 
     header = NetworkHeader(
-        device=context.device,
-        driver=context.driver,
-        date=date.today().isoformat(),
-        source="iossim bench",
+        device=context.device, driver=context.driver, date=date.today().isoformat(), source="iossim bench"
     )
     lines = [header_line(header)]
     for measured in found:

@@ -16,48 +16,32 @@ if TYPE_CHECKING:
     from iossim.calibration.profile_fit import FittedProfiles
     from iossim.hardware.profile import DeviceProfile
 
-Files = Annotated[
-    list[Path] | None,
-    typer.Argument(metavar="[FILES]...", help="Further measurements of the device, as --data."),
-]
+Files = Annotated[list[Path] | None, options.argument("[FILES]...", "Further measurements of the device, as --data.")]
 Data = Annotated[
-    list[Path] | None,
-    typer.Option("--data", metavar="FILES...", help="Measurements of the device, in any known format."),
+    list[Path] | None, options.option("--data", "FILES...", "Measurements of the device, in any known format.")
 ]
 Also = Annotated[
     list[str] | None,
-    typer.Option(
+    options.option(
         "--also",
-        metavar="DEVICE=FILE",
-        help="Measurements of another board with the same chip: it shares the parameters. May be repeated.",
+        "DEVICE=FILE",
+        "Measurements of another board with the same chip: it shares the parameters. May be repeated.",
     ),
 ]
 OutFile = Annotated[
-    Path | None,
-    typer.Option("--out", "-o", metavar="PROFILE.yaml", help="Write here; by default to NAME.calibrated.yaml."),
+    Path | None, options.option("--out -o", "PROFILE.yaml", "Write here; by default to NAME.calibrated.yaml.")
 ]
-Seed = Annotated[int, typer.Option("--seed", metavar="N", parser=options.whole_number, help="Of the bootstrap.")]
-HeldOut = Annotated[
-    float, typer.Option("--held-out", metavar="PART", help="Part of the shapes that the fit never sees.")
-]
-Folds = Annotated[
-    int,
-    typer.Option(
-        "--folds",
-        metavar="N",
-        parser=options.whole_number,
-        help="Folds of the cross-validation; 0 leaves it out, and is fast.",
-    ),
-]
+Seed = Annotated[int, options.number("--seed", "Of the bootstrap.")]
+HeldOut = Annotated[float, options.option("--held-out", "PART", "Part of the shapes that the fit never sees.")]
+Folds = Annotated[int, options.number("--folds", "Folds of the cross-validation; 0 leaves it out, and is fast.")]
 TrustLabels = Annotated[
-    bool, typer.Option("--trust-labels", help="Fit measurements even where they look like another device's.")
+    bool, options.switch("--trust-labels", "Fit measurements even where they look like another device's.")
 ]
 
 Published = Annotated[
     bool,
-    typer.Option(
-        "--published",
-        help="Fit the published networks of these devices too, and how kernels share the device.",
+    options.switch(
+        "--published", "Fit the published networks of these devices too, and how kernels share the device."
     ),
 ]
 

@@ -15,15 +15,13 @@ from iossim.cli.outputs import ExitCode, present
 from iossim.cli.progress import progress_bars
 
 MaxLatency = Annotated[
-    float | None, typer.Option("--max-latency-ms", metavar="X", help="What the best schedule may take at most.")
+    float | None, options.option("--max-latency-ms", "X", "What the best schedule may take at most.")
 ]
 Baseline = Annotated[
-    Path | None,
-    typer.Option("--baseline", metavar="SCHEDULE", help="A saved schedule.json that it may not be slower than."),
+    Path | None, options.option("--baseline", "SCHEDULE", "A saved schedule.json that it may not be slower than.")
 ]
 Tolerance = Annotated[
-    float,
-    typer.Option("--tolerance", metavar="PART", help="How much slower than the baseline it may be: 0.02 for 2%."),
+    float, options.option("--tolerance", "PART", "How much slower than the baseline it may be: 0.02 for 2%.")
 ]
 
 

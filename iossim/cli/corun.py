@@ -11,17 +11,7 @@ import typer
 from iossim.base.errors import OptionError
 from iossim.cli import options
 from iossim.cli.option_groups import takes_options
-from iossim.cli.outputs import (
-    Part,
-    TimelineOutputs,
-    Writer,
-    json_file,
-    notes,
-    pictures,
-    present,
-    text_file,
-    wrapped,
-)
+from iossim.cli.outputs import Part, TimelineOutputs, Writer, json_file, notes, pictures, present, text_file, wrapped
 
 if TYPE_CHECKING:
     from iossim.calibration.prediction.corun import Corun
@@ -31,27 +21,26 @@ _ROWS_SHOWN = 40
 
 Kernels = Annotated[
     Path,
-    typer.Argument(
-        metavar="KERNELS.csv",
-        help="A table with a row for each kernel, those of a stream in order: stream, name, blocks, threads, "
+    options.argument(
+        "KERNELS.csv",
+        "A table with a row for each kernel, those of a stream in order: stream, name, blocks, threads, "
         "registers_per_thread, shared_bytes, and what the kernel takes or asks for: alone_us, dram_bytes, l2_bytes, "
         "footprint_bytes, flops, pipe (fp32, fp64, tensor, int); or op with the columns of 'iossim predict'. Or a recording: "
         "CSV of Nsight Systems (cuda_gpu_trace) or Nsight Compute (raw), trace.json of the PyTorch profiler.",
     ),
 ]
 Graph = Annotated[
-    bool,
-    typer.Option("--graph/--streams", help="One CUDA graph (default), or launches by the host, row after row."),
+    bool, options.switch("--graph/--streams", "One CUDA graph (default), or launches by the host, row after row.")
 ]
 Shares = Annotated[
     str | None,
-    typer.Option(
+    options.option(
         "--sm-share",
-        metavar="50,50",
-        help="Percent of the SMs that each stream has to itself, in the order of their numbers (MPS, green contexts).",
+        "50,50",
+        "Percent of the SMs that each stream has to itself, in the order of their numbers (MPS, green contexts).",
     ),
 ]
-Whole = Annotated[bool, typer.Option("--all", help="Show every kernel, not those alone that lose most time.")]
+Whole = Annotated[bool, options.switch("--all", "Show every kernel, not those alone that lose most time.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -118,10 +107,7 @@ def _shares(text: str) -> list[float]:
 def _files(run: Corun, title: str, outputs: TimelineOutputs) -> dict[str, Writer]:
     from iossim.report.corun_words import corun_csv
 
-    files = {
-        "corun.json": json_file(run.to_json()),
-        "kernels.csv": text_file(corun_csv(run)),
-    }
+    files = {"corun.json": json_file(run.to_json()), "kernels.csv": text_file(corun_csv(run))}
     if outputs.trace is not False:
         from iossim.report.traces import corun_trace
 

@@ -14,17 +14,7 @@ from iossim.base.errors import OptionError
 from iossim.cli import options
 from iossim.cli.interrupt import interruptible
 from iossim.cli.option_groups import takes_options
-from iossim.cli.outputs import (
-    ExitCode,
-    Part,
-    Writer,
-    json_file,
-    pictures,
-    present,
-    text_file,
-    wants_plot,
-    wrapped,
-)
+from iossim.cli.outputs import ExitCode, Part, Writer, json_file, pictures, present, text_file, wants_plot, wrapped
 from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
@@ -38,55 +28,37 @@ if TYPE_CHECKING:
 #: So many operators are told where neither --operator nor --all asks for others.
 _FEW = 8
 
-Model = Annotated[str, typer.Argument(metavar="MODEL", help="A model, as for 'iossim optimize'.")]
+Model = Annotated[str, options.argument("MODEL", "A model, as for 'iossim optimize'.")]
 EdgeName = Annotated[
-    str | None,
-    typer.Option("--device", "-d", metavar="NAME", help="An edge device: c6678, zcu102, or a profile.yaml."),
+    str | None, options.option("--device -d", "NAME", "An edge device: c6678, zcu102, or a profile.yaml.")
 ]
 Policy = Annotated[
-    str,
-    typer.Option("--policy", metavar="NAME", help="How operators are split: priority (the paper's), exhaustive."),
+    str, options.option("--policy", "NAME", "How operators are split: priority (the paper's), exhaustive.")
 ]
-Devices = Annotated[
-    int,
-    typer.Option("--devices", metavar="N", parser=options.whole_number, help="So many of them, joined by links."),
-]
+Devices = Annotated[int, options.number("--devices", "So many of them, joined by links.")]
 Link = Annotated[
-    str | None,
-    typer.Option("--link", metavar="NAME", help="The link between them: srio, ethernet (default: its first)."),
+    str | None, options.option("--link", "NAME", "The link between them: srio, ethernet (default: its first).")
 ]
 Sync = Annotated[
-    str,
-    typer.Option("--sync", metavar="NAME", help="How what they make comes together: ring, or a parameter server."),
+    str, options.option("--sync", "NAME", "How what they make comes together: ring, or a parameter server.")
 ]
 Mix = Annotated[
-    str,
-    typer.Option("--mix", metavar="NAME", help="How operators are divided among them: mix, or all outC, inH or inW."),
+    str, options.option("--mix", "NAME", "How operators are divided among them: mix, or all outC, inH or inW.")
 ]
 InParts = Annotated[
-    bool, typer.Option("--parts", help="Search for branches to run side by side on parts of the units, too.")
+    bool, options.switch("--parts", "Search for branches to run side by side on parts of the units, too.")
 ]
 Processes = Annotated[
-    int | None,
-    typer.Option(
-        "--processes",
-        metavar="N",
-        parser=options.whole_number,
-        help="Each device a process of this machine (PyTorch's gloo).",
-    ),
+    int | None, options.number("--processes", "Each device a process of this machine (PyTorch's gloo).")
 ]
 OperatorNames = Annotated[
     list[str] | None,
-    typer.Option(
-        "--operator", metavar="NAME", help="Explain this operator, and price every split of it; may be repeated."
-    ),
+    options.option("--operator", "NAME", "Explain this operator, and price every split of it; may be repeated."),
 ]
 AllOperators = Annotated[
-    bool, typer.Option("--all", help="Tell of every operator, not of those alone that take longest.")
+    bool, options.switch("--all", "Tell of every operator, not of those alone that take longest.")
 ]
-Seed = Annotated[
-    int, typer.Option("--seed", metavar="N", parser=options.whole_number, help="Of the inputs that are made.")
-]
+Seed = Annotated[int, options.number("--seed", "Of the inputs that are made.")]
 
 
 def register(app: typer.Typer) -> None:

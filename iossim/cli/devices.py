@@ -16,39 +16,27 @@ if TYPE_CHECKING:
     from iossim.hardware.device import Device
     from iossim.hardware.profile import DeviceProfile
 
-DeviceName = Annotated[str, typer.Argument(metavar="DEVICE", help="A device's name, or a profile.yaml.")]
+DeviceName = Annotated[str, options.argument("DEVICE", "A device's name, or a profile.yaml.")]
 
-Whole = Annotated[bool, typer.Option("--all", help="The whole profile as YAML, with bands and resampled parameters.")]
-NewName = Annotated[str, typer.Argument(metavar="NAME", help="What the device is to be called.")]
-NewFile = Annotated[
-    Path | None, typer.Option("--out", "-o", metavar="FILE", help="The file to write; by default NAME.yaml here.")
-]
-Profiles = Annotated[list[str], typer.Argument(metavar="PROFILE...", help="Names of devices, or profiles' files.")]
-Name = Annotated[str, typer.Argument(metavar="NAME", help="What to call the device.")]
-Like = Annotated[
-    str, typer.Option("--like", metavar="DEVICE", help="The device whose facts hold where none is given.")
-]
-Sms = Annotated[
-    int | None, typer.Option("--sm", metavar="N", parser=options.whole_number, help="Streaming multiprocessors.")
-]
-Clock = Annotated[float | None, typer.Option("--clock-ghz", metavar="GHZ", help="Boost clock.")]
-Bandwidth = Annotated[float | None, typer.Option("--dram-gbps", metavar="GB/S", help="DRAM bandwidth, GB/s.")]
-L2 = Annotated[float | None, typer.Option("--l2-mib", metavar="MIB", help="L2 cache.")]
-Power = Annotated[float | None, typer.Option("--power-w", metavar="W", help="Board power.")]
-Capability = Annotated[
-    str | None, typer.Option("--compute-capability", metavar="X.Y", help="By default that of --like.")
-]
-Lanes = Annotated[
-    int | None,
-    typer.Option("--lanes", metavar="N", parser=options.whole_number, help="fp32 lanes of a multiprocessor."),
-]
-Memory = Annotated[float | None, typer.Option("--dram-gib", metavar="GIB", help="DRAM capacity.")]
+Whole = Annotated[bool, options.switch("--all", "The whole profile as YAML, with bands and resampled parameters.")]
+NewName = Annotated[str, options.argument("NAME", "What the device is to be called.")]
+NewFile = Annotated[Path | None, options.option("--out -o", "FILE", "The file to write; by default NAME.yaml here.")]
+Profiles = Annotated[list[str], options.argument("PROFILE...", "Names of devices, or profiles' files.")]
+Name = Annotated[str, options.argument("NAME", "What to call the device.")]
+Like = Annotated[str, options.option("--like", "DEVICE", "The device whose facts hold where none is given.")]
+Sms = Annotated[int | None, options.number("--sm", "Streaming multiprocessors.")]
+Clock = Annotated[float | None, options.option("--clock-ghz", "GHZ", "Boost clock.")]
+Bandwidth = Annotated[float | None, options.option("--dram-gbps", "GB/S", "DRAM bandwidth, GB/s.")]
+L2 = Annotated[float | None, options.option("--l2-mib", "MIB", "L2 cache.")]
+Power = Annotated[float | None, options.option("--power-w", "W", "Board power.")]
+Capability = Annotated[str | None, options.option("--compute-capability", "X.Y", "By default that of --like.")]
+Lanes = Annotated[int | None, options.number("--lanes", "fp32 lanes of a multiprocessor.")]
+Memory = Annotated[float | None, options.option("--dram-gib", "GIB", "DRAM capacity.")]
 Samples = Annotated[
-    Path | None,
-    typer.Option("--samples", metavar="FILE", help="A few measurements of the device, about 20, to refine it with."),
+    Path | None, options.option("--samples", "FILE", "A few measurements of the device, about 20, to refine it with.")
 ]
 OutFile = Annotated[
-    Path | None, typer.Option("--out", "-o", metavar="FILE.yaml", help="Write here; by default to a new NAME.yaml.")
+    Path | None, options.option("--out -o", "FILE.yaml", "Write here; by default to a new NAME.yaml.")
 ]
 
 

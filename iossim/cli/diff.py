@@ -14,14 +14,11 @@ from iossim.cli.outputs import Part, present
 if TYPE_CHECKING:
     from iossim.tasks.schedule_diff import ScheduleDiff
 
-FirstSchedule = Annotated[Path, typer.Argument(metavar="A", help="A schedule.json.")]
+FirstSchedule = Annotated[Path, options.argument("A", "A schedule.json.")]
 SecondSchedule = Annotated[
-    Path,
-    typer.Argument(
-        metavar="B", help="Another one of the same network, for the same or another device or batch size."
-    ),
+    Path, options.argument("B", "Another one of the same network, for the same or another device or batch size.")
 ]
-AllStages = Annotated[bool, typer.Option("--all", help="Show the stages that are the same, too.")]
+AllStages = Annotated[bool, options.switch("--all", "Show the stages that are the same, too.")]
 
 
 def register(app: typer.Typer) -> None:

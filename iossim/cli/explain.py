@@ -24,16 +24,15 @@ if TYPE_CHECKING:
 _FEW = 10
 
 StageNumbers = Annotated[
-    list[int] | None,
-    typer.Option("--stage", metavar="N", help="Tell all about stage N (the first is 0); may be repeated."),
+    list[int] | None, options.option("--stage", "N", "Tell all about stage N (the first is 0); may be repeated.")
 ]
-AllStages = Annotated[bool, typer.Option("--all", help="Tell of every stage, not of those alone that take longest.")]
+AllStages = Annotated[bool, options.switch("--all", "Tell of every stage, not of those alone that take longest.")]
 OwnPrices = Annotated[
     str | None,
-    typer.Option(
+    options.option(
         "--cost-model",
-        metavar="NAME",
-        help="What else a stage could have cost, by these prices: simulator, table:PRICES.json, replay:STORE; by default "
+        "NAME",
+        "What else a stage could have cost, by these prices: simulator, table:PRICES.json, replay:STORE; by default "
         "the simulator, where it priced the schedule or --device is given.",
     ),
 ]

@@ -20,33 +20,18 @@ if TYPE_CHECKING:
     from iossim.cost.measured.store import Filter, StoredContext
 
 ContextNumber = Annotated[
-    int | None,
-    typer.Option(
-        "--context", metavar="NUMBER", parser=options.whole_number, help="One context, by its number in the list."
-    ),
+    int | None, options.number("--context", "One context, by its number in the list.", "NUMBER")
 ]
-BackendName = Annotated[str | None, typer.Option("--backend", metavar="NAME", help="Measured by this backend.")]
-DeviceName = Annotated[str | None, typer.Option("--device", "-d", metavar="NAME", help="Measured on this device.")]
-EngineName = Annotated[str | None, typer.Option("--engine", metavar="NAME", help="Measured under this engine.")]
-KindName = Annotated[
-    str | None,
-    typer.Option("--kind", metavar="KIND", help="unit, stage, merge or boundary."),
-]
-Records = Annotated[
-    bool, typer.Option("--records", help="Every measurement, not only what there is of each context.")
-]
-ExportFile = Annotated[
-    Path, typer.Argument(metavar="FILE", help="Where to: .jsonl, or .csv; 'iossim calibrate' reads both.")
-]
-Cold = Annotated[bool, typer.Option("--cold", help="What was measured cold, instead of what was measured warm.")]
-Stores = Annotated[list[Path], typer.Argument(metavar="STORES...", help="Stores of other machines or projects.")]
-OlderThan = Annotated[
-    int | None,
-    typer.Option(
-        "--older-than", metavar="DAYS", parser=options.whole_number, help="Measured more than DAYS days ago."
-    ),
-]
-Yes = Annotated[bool, typer.Option("--yes", help="Delete them; without it, only say how many they are.")]
+BackendName = Annotated[str | None, options.option("--backend", "NAME", "Measured by this backend.")]
+DeviceName = Annotated[str | None, options.option("--device -d", "NAME", "Measured on this device.")]
+EngineName = Annotated[str | None, options.option("--engine", "NAME", "Measured under this engine.")]
+KindName = Annotated[str | None, options.option("--kind", "KIND", "unit, stage, merge or boundary.")]
+Records = Annotated[bool, options.switch("--records", "Every measurement, not only what there is of each context.")]
+ExportFile = Annotated[Path, options.argument("FILE", "Where to: .jsonl, or .csv; 'iossim calibrate' reads both.")]
+Cold = Annotated[bool, options.switch("--cold", "What was measured cold, instead of what was measured warm.")]
+Stores = Annotated[list[Path], options.argument("STORES...", "Stores of other machines or projects.")]
+OlderThan = Annotated[int | None, options.number("--older-than", "Measured more than DAYS days ago.", "DAYS")]
+Yes = Annotated[bool, options.switch("--yes", "Delete them; without it, only say how many they are.")]
 
 
 @dataclass(frozen=True)
@@ -83,11 +68,7 @@ def register(app: typer.Typer) -> None:
 
 @takes_options
 def list_measurements(
-    store: options.Store = None,
-    *,
-    filters: StoreFilters,
-    records: Records = False,
-    as_json: options.Json = False,
+    store: options.Store = None, *, filters: StoreFilters, records: Records = False, as_json: options.Json = False
 ) -> None:
     """The contexts of the store, and how many measurements each has; with --records, those."""
     from iossim.cost.measured.store import MeasurementStore

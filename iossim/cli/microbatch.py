@@ -16,31 +16,22 @@ from iossim.cli.progress import progress_bars
 if TYPE_CHECKING:
     from iossim.transforms.microbatching.kernels_under_limits import MicroBatching
 
-Model = Annotated[
-    str | None, typer.Argument(metavar="[MODEL]", help="A model, as for 'iossim optimize'; or none, and --table.")
-]
+Model = Annotated[str | None, options.argument("[MODEL]", "A model, as for 'iossim optimize'; or none, and --table.")]
 Table = Annotated[
     Path | None,
-    typer.Option(
+    options.option(
         "--table",
-        metavar="BENCH.json",
-        help='Instead of a model: {"kernel": [{"batch": 8, "algorithm": "fft", "time_us": 1.0, "workspace_bytes": 4096}, ...]}.',
+        "BENCH.json",
+        'Instead of a model: {"kernel": [{"batch": 8, "algorithm": "fft", "time_us": 1.0, "workspace_bytes": 4096}, ...]}.',
     ),
 ]
-Workspace = Annotated[
-    str | None, typer.Option("--workspace", metavar="SIZE", help="Of each kernel by itself (WR): 64MiB.")
-]
-Total = Annotated[
-    str | None, typer.Option("--total-workspace", metavar="SIZE", help="Of all kernels together (WD): 120MiB.")
-]
+Workspace = Annotated[str | None, options.option("--workspace", "SIZE", "Of each kernel by itself (WR): 64MiB.")]
+Total = Annotated[str | None, options.option("--total-workspace", "SIZE", "Of all kernels together (WD): 120MiB.")]
 Memory = Annotated[
-    str | None,
-    typer.Option("--memory-limit", metavar="SIZE", help="Of activations and workspaces in one arena: 512MiB."),
+    str | None, options.option("--memory-limit", "SIZE", "Of activations and workspaces in one arena: 512MiB.")
 ]
-Policy = Annotated[
-    str, typer.Option("--policy", metavar="NAME", help="Sizes of micro-batches: all, power-of-two, undivided.")
-]
-Pass = Annotated[str, typer.Option("--pass", metavar="NAME", help="forward, or training: gradients as well.")]
+Policy = Annotated[str, options.option("--policy", "NAME", "Sizes of micro-batches: all, power-of-two, undivided.")]
+Pass = Annotated[str, options.option("--pass", "NAME", "forward, or training: gradients as well.")]
 
 
 def register(app: typer.Typer) -> None:

@@ -24,14 +24,9 @@ _ROWS_READ, _ROWS_SHOWN, _KINDS_SHOWN = 24, 12, 6
 #: Part of the arithmetic below which side by side is called little.
 _LITTLE = 0.02
 
-Whole = Annotated[bool, typer.Option("--all", help="A row for every run of equal blocks.")]
-ToFile = Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The file to write.")]
-OperatorSet = Annotated[
-    int | None,
-    typer.Option(
-        "--opset", metavar="N", parser=options.whole_number, help="Operator set; by default one that runtimes read."
-    ),
-]
+Whole = Annotated[bool, options.switch("--all", "A row for every run of equal blocks.")]
+ToFile = Annotated[Path, options.option("--out -o", "FILE", "The file to write.")]
+OperatorSet = Annotated[int | None, options.number("--opset", "Operator set; by default one that runtimes read.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -56,10 +51,7 @@ def list_models(as_json: options.Json = False) -> None:
 
 @takes_options
 def show_model(
-    model: options.Model,
-    reading: ModelOptions,
-    whole: Whole = False,
-    as_json: options.Json = False,
+    model: options.Model, reading: ModelOptions, whole: Whole = False, as_json: options.Json = False
 ) -> None:
     """What is in a network; of many different blocks the largest alone, without --all."""
     from iossim.tasks.network_summary import summarise
@@ -186,12 +178,7 @@ def _listed(kinds: Mapping[str, int], most: int | None = None) -> str:
 
 
 @takes_options
-def export_model(
-    model: options.Model,
-    out: ToFile,
-    reading: ModelOptions,
-    opset: OperatorSet = None,
-) -> None:
+def export_model(model: options.Model, out: ToFile, reading: ModelOptions, opset: OperatorSet = None) -> None:
     """Write a network with its weights as an ONNX file, as it is scheduled: constants folded, passes applied, sizes bound.
 
     Weights of more than 1 GiB go to a file beside it.

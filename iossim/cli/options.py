@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -27,195 +27,155 @@ def help_without_command(context: typer.Context) -> None:
         typer.echo(context.get_help())
 
 
-Model = Annotated[
-    str, typer.Argument(metavar="MODEL", help="A network of the zoo (see 'iossim models list') or an ONNX file.")
-]
-SavedSchedule = Annotated[Path, typer.Argument(metavar="SCHEDULE", help="A schedule.json that optimize wrote.")]
+def option(flags: str, metavar: str, meaning: str) -> Any:
+    """An option that takes a value: its flags with blanks between, what stands for the value, and its help."""
+    return typer.Option(*flags.split(), metavar=metavar, help=meaning)
+
+
+def number(flags: str, meaning: str, metavar: str = "N") -> Any:
+    """An option whose value is a whole number."""
+    return typer.Option(*flags.split(), metavar=metavar, parser=whole_number, help=meaning)
+
+
+def switch(flags: str, meaning: str) -> Any:
+    """An option that takes no value."""
+    return typer.Option(*flags.split(), help=meaning)
+
+
+def argument(metavar: str, meaning: str) -> Any:
+    """An argument: what stands for its value, and its help."""
+    return typer.Argument(metavar=metavar, help=meaning)
+
+
+Model = Annotated[str, argument("MODEL", "A network of the zoo (see 'iossim models list') or an ONNX file.")]
+SavedSchedule = Annotated[Path, argument("SCHEDULE", "A schedule.json that optimize wrote.")]
 OtherModel = Annotated[
-    str | None,
-    typer.Option("--model", metavar="MODEL", help="The model, where it is no longer where the schedule says."),
+    str | None, option("--model", "MODEL", "The model, where it is no longer where the schedule says.")
 ]
 OtherEngine = Annotated[
-    str | None,
-    typer.Option("--engine", metavar="NAME", help="paper, graph or partition; by default the schedule's own."),
+    str | None, option("--engine", "NAME", "paper, graph or partition; by default the schedule's own.")
 ]
 ScenarioName = Annotated[
-    str, typer.Argument(metavar="NAME|FILE", help="A scenario that ships (see 'iossim study list'), or a .yaml file.")
+    str, argument("NAME|FILE", "A scenario that ships (see 'iossim study list'), or a .yaml file.")
 ]
 SchedulerName = Annotated[
-    str,
-    typer.Option("--scheduler", metavar="NAME", help="sequential, greedy, ios-merge, ios-parallel or ios-both."),
+    str, option("--scheduler", "NAME", "sequential, greedy, ios-merge, ios-parallel or ios-both.")
 ]
 Device = Annotated[
-    str | None,
-    typer.Option("--device", "-d", metavar="NAME", help="A device (see 'iossim devices list') or a profile.yaml."),
+    str | None, option("--device -d", "NAME", "A device (see 'iossim devices list') or a profile.yaml.")
 ]
-Batch = Annotated[
-    int | None,
-    typer.Option(
-        "--batch", "-b", metavar="N", parser=whole_number, help="Batch size; by default 1, or an ONNX file's own."
-    ),
-]
-DataType = Annotated[str, typer.Option("--dtype", metavar="TYPE", help="fp32, tf32, fp16, bf16 or int8.")]
+Batch = Annotated[int | None, number("--batch -b", "Batch size; by default 1, or an ONNX file's own.")]
+DataType = Annotated[str, option("--dtype", "TYPE", "fp32, tf32, fp16, bf16 or int8.")]
 ModelDataType = Annotated[
-    str | None,
-    typer.Option(
-        "--dtype", metavar="TYPE", help="fp32, tf32, fp16, bf16 or int8; by default fp32, or an ONNX file's own."
-    ),
+    str | None, option("--dtype", "TYPE", "fp32, tf32, fp16, bf16 or int8; by default fp32, or an ONNX file's own.")
 ]
 Shape = Annotated[
-    list[str] | None,
-    typer.Option("--shape", metavar="NAME=1x3x224x224", help="Shape of an ONNX file's input; may be repeated."),
+    list[str] | None, option("--shape", "NAME=1x3x224x224", "Shape of an ONNX file's input; may be repeated.")
 ]
 Dimension = Annotated[
-    list[str] | None,
-    typer.Option("--dim", metavar="NAME=8", help="Size of an ONNX file's named dimension; may be repeated."),
+    list[str] | None, option("--dim", "NAME=8", "Size of an ONNX file's named dimension; may be repeated.")
 ]
 Strict = Annotated[
-    bool,
-    typer.Option("--strict", help="Refuse operators that iossim does not know, instead of pricing their traffic."),
+    bool, switch("--strict", "Refuse operators that iossim does not know, instead of pricing their traffic.")
 ]
 Training = Annotated[
-    bool, typer.Option("--training", help="The network with the gradients of its maps and weights: docs/training.md.")
+    bool, switch("--training", "The network with the gradients of its maps and weights: docs/training.md.")
 ]
 Passes = Annotated[
-    list[str] | None,
-    typer.Option("--pass", metavar="NAME", help="Rewrite an ONNX file's graph by a plugin's pass; may be repeated."),
+    list[str] | None, option("--pass", "NAME", "Rewrite an ONNX file's graph by a plugin's pass; may be repeated.")
 ]
 Graphs = Annotated[
-    Path | None,
-    typer.Option("--graphs", metavar="DIR", help="Folder of edge lists for randwire, instead of its own graphs."),
+    Path | None, option("--graphs", "DIR", "Folder of edge lists for randwire, instead of its own graphs.")
 ]
-Units = Annotated[
-    str, typer.Option("--units", metavar="POLICY", help="How ops fuse into schedule units: model, fused, none ...")
-]
-MaxBlock = Annotated[
-    int, typer.Option("--max-block", metavar="N", parser=whole_number, help="Split blocks of more than N units.")
-]
+Units = Annotated[str, option("--units", "POLICY", "How ops fuse into schedule units: model, fused, none ...")]
+MaxBlock = Annotated[int, number("--max-block", "Split blocks of more than N units.")]
 Engine = Annotated[
     str,
-    typer.Option(
+    option(
         "--engine",
-        metavar="NAME",
-        help="paper: streams with syncs between stages; graph: one CUDA graph; partition: that, each group of a stage on SMs "
+        "NAME",
+        "paper: streams with syncs between stages; graph: one CUDA graph; partition: that, each group of a stage on SMs "
         "of its own (simulated only).",
     ),
 ]
 CostModelName = Annotated[
     str,
-    typer.Option(
-        "--cost-model",
-        metavar="NAME",
-        help="simulator, table:PRICES.json, random:SEED, a backend (measures), or replay:STORE.",
+    option(
+        "--cost-model", "NAME", "simulator, table:PRICES.json, random:SEED, a backend (measures), or replay:STORE."
     ),
 ]
 Budget = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--budget",
-        metavar="N|SECONDSs|all",
-        help="Of a backend as --cost-model: measurements (default 1000), seconds (60s), or all stages there are.",
+        "N|SECONDSs|all",
+        "Of a backend as --cost-model: measurements (default 1000), seconds (60s), or all stages there are.",
     ),
 ]
 #: What --rewrite means without a value.
 DEFAULT_REWRITE = "default"
 Rewrite = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--rewrite",
-        metavar="[RULES]",
-        help="Rewrite the graph by these rules, searched together with the schedule: sets (see 'iossim rules list') and "
+        "[RULES]",
+        "Rewrite the graph by these rules, searched together with the schedule: sets (see 'iossim rules list') and "
         "files, separated by commas; without a value those that ship.",
     ),
 ]
 OnnxFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--onnx", metavar="FILE", help="Write the network, rewritten or as given, with its weights as ONNX."
-    ),
+    Path | None, option("--onnx", "FILE", "Write the network, rewritten or as given, with its weights as ONNX.")
 ]
 RewriteSearch = Annotated[
     str,
-    typer.Option(
+    option(
         "--rewrite-search",
-        metavar="joint|saturation|backtracking",
-        help="Of --rewrite: together with the schedule, or for the least sum of operators, to be scheduled then.",
+        "joint|saturation|backtracking",
+        "Of --rewrite: together with the schedule, or for the least sum of operators, to be scheduled then.",
     ),
 ]
-Alpha = Annotated[
-    float, typer.Option("--alpha", metavar="X", help="Of --rewrite: graphs up to X times the best are searched on.")
-]
+Alpha = Annotated[float, option("--alpha", "X", "Of --rewrite: graphs up to X times the best are searched on.")]
 RewriteBudget = Annotated[
-    str,
-    typer.Option(
-        "--rewrite-budget", metavar="N|SECONDSs|all", help="Of --rewrite: graphs searched on (200), or seconds (30s)."
-    ),
+    str, option("--rewrite-budget", "N|SECONDSs|all", "Of --rewrite: graphs searched on (200), or seconds (30s).")
 ]
 Unproved = Annotated[
-    bool,
-    typer.Option("--unproved", help="Of --rewrite: use rules that are not proved, too, if they are not refuted."),
+    bool, switch("--unproved", "Of --rewrite: use rules that are not proved, too, if they are not refuted.")
 ]
-Stages = Annotated[
-    str, typer.Option("--stages", metavar="DEFINITION", help="Stages that may be formed: general or paper.")
-]
-MaxGroupSize = Annotated[
-    int | None,
-    typer.Option(
-        "--max-group-size", "-r", metavar="N", parser=whole_number, help="Prune: units in a group (r of the paper)."
-    ),
-]
-MaxGroups = Annotated[
-    int | None,
-    typer.Option(
-        "--max-groups", "-s", metavar="N", parser=whole_number, help="Prune: groups in a stage (s of the paper)."
-    ),
-]
+Stages = Annotated[str, option("--stages", "DEFINITION", "Stages that may be formed: general or paper.")]
+MaxGroupSize = Annotated[int | None, number("--max-group-size -r", "Prune: units in a group (r of the paper).")]
+MaxGroups = Annotated[int | None, number("--max-groups -s", "Prune: groups in a stage (s of the paper).")]
 WorkspaceLimit = Annotated[
-    str | None,
-    typer.Option(
-        "--workspace-limit", metavar="SIZE", help="Workspace of all kernels that run at the same time: 64MiB."
-    ),
+    str | None, option("--workspace-limit", "SIZE", "Workspace of all kernels that run at the same time: 64MiB.")
 ]
 MicroBatch = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--micro-batch",
-        metavar="K|auto",
-        help="Divide the batch of each block into K micro-batches, units of their own; auto: 1, 2 or 4, the fastest.",
+        "K|auto",
+        "Divide the batch of each block into K micro-batches, units of their own; auto: 1, 2 or 4, the fastest.",
     ),
 ]
-Out = Annotated[Path | None, typer.Option("--out", "-o", metavar="DIR", help="Write files into this folder.")]
-Trace = Annotated[
-    bool | None, typer.Option("--trace/--no-trace", help="Write a trace for Perfetto (default with --out).")
-]
+Out = Annotated[Path | None, option("--out -o", "DIR", "Write files into this folder.")]
+Trace = Annotated[bool | None, switch("--trace/--no-trace", "Write a trace for Perfetto (default with --out).")]
 Plot = Annotated[
-    bool | None, typer.Option("--plot/--no-plot", help="Write pictures (default with --out; needs iossim[report]).")
+    bool | None, switch("--plot/--no-plot", "Write pictures (default with --out; needs iossim[report]).")
 ]
 BackendName = Annotated[
     str,
-    typer.Option(
+    option(
         "--backend",
-        metavar="NAME",
-        help="What runs it (see 'iossim doctor'): onnxruntime_cpu, cupy_cudnn ...; NAME:option=value sets its options.",
+        "NAME",
+        "What runs it (see 'iossim doctor'): onnxruntime_cpu, cupy_cudnn ...; NAME:option=value sets its options.",
     ),
 ]
 Store = Annotated[
-    Path | None,
-    typer.Option(
-        "--store", metavar="FILE", help="Where measurements are kept; by default in the user's data folder."
-    ),
+    Path | None, option("--store", "FILE", "Where measurements are kept; by default in the user's data folder.")
 ]
-Rounds = Annotated[
-    int, typer.Option("--rounds", metavar="N", parser=whole_number, help="Rounds that count, each plan once in each.")
-]
-WarmUp = Annotated[
-    int, typer.Option("--warm-up", metavar="N", parser=whole_number, help="Rounds before that do not count.")
-]
-Seed = Annotated[
-    int, typer.Option("--seed", metavar="N", parser=whole_number, help="Of made inputs and of the order in a round.")
-]
-Cold = Annotated[bool, typer.Option("--cold", help="Let no run find its inputs and weights in a cache.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, to standard output.")]
+Rounds = Annotated[int, number("--rounds", "Rounds that count, each plan once in each.")]
+WarmUp = Annotated[int, number("--warm-up", "Rounds before that do not count.")]
+Seed = Annotated[int, number("--seed", "Of made inputs and of the order in a round.")]
+Cold = Annotated[bool, switch("--cold", "Let no run find its inputs and weights in a cache.")]
+Json = Annotated[bool, switch("--json", "Print JSON, and nothing else, to standard output.")]
 
 
 def known_schedulers(names: str) -> list[str]:

@@ -212,23 +212,11 @@ def schedule_parts(found: Schedule) -> Iterator[Part]:
     yield from notes(found.remarks)
 
 
-def table(
-    title: str,
-    rows: Sequence[Mapping[str, Any]],
-    *,
-    titles: Mapping[str, str] | None = None,
-    wraps: Sequence[str] = (),
-    shortens: Sequence[str] = (),
-    digits: Mapping[str, int] | None = None,
-) -> Iterator[Part]:
-    """A table with a column for each key of the first row: its title, whether it wraps or shortens, and decimals of floats."""
-    from iossim.base.tables import Column, records_table
+def table(title: str, rows: Sequence[Mapping[str, Any]], **columns: Any) -> Iterator[Part]:
+    """A table with a column for each key of the first row, as :func:`iossim.base.tables.keyed_table` makes it."""
+    from iossim.base.tables import keyed_table
 
-    columns = [
-        Column(key, (titles or {}).get(key, ""), (digits or {}).get(key, 2), key in wraps, key in shortens)
-        for key in (rows[0] if rows else ())
-    ]
-    yield records_table(title, rows, columns)
+    yield keyed_table(title, rows, **columns)
 
 
 def json_text(document: Any) -> str:

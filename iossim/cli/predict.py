@@ -28,9 +28,9 @@ _MODEL_ENDINGS = (".onnx", ".json")
 
 Source = Annotated[
     str,
-    typer.Argument(
-        metavar="OPS.csv|MODEL",
-        help="A table with a row for each operator, or a model: a network of the zoo or an ONNX file (.onnx). "
+    options.argument(
+        "OPS.csv|MODEL",
+        "A table with a row for each operator, or a model: a network of the zoo or an ONNX file (.onnx). "
         "Columns of a table: conv, conv_transpose: batch, in_channels, out_channels, kernel, in_size, stride, padding, "
         "dilation, groups, each size also as _h and _w (in_h, kernel_w, pad_h ...); linear, bmm: batch, m, n, k; gemm: m, "
         "n, k, trans_a, trans_b; add, relu, gelu and other functions, softmax, layer_norm: rows, cols; max_pool, "
@@ -38,19 +38,15 @@ Source = Annotated[
     ),
 ]
 Kind = Annotated[
-    str | None,
-    typer.Option("--op", metavar="KIND", help="The kind of all rows; without it, a column 'op' says each row's."),
+    str | None, options.option("--op", "KIND", "The kind of all rows; without it, a column 'op' says each row's.")
 ]
 Libraries = Annotated[
-    str,
-    typer.Option("--engine", metavar="NAME", help="Whose libraries are called: paper: cuDNN 7's; graph: today's."),
+    str, options.option("--engine", "NAME", "Whose libraries are called: paper: cuDNN 7's; graph: today's.")
 ]
-OutFile = Annotated[
-    Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write to this file, not to standard output.")
-]
-CsvTable = Annotated[bool, typer.Option("--csv", help="CSV: of a table always; of a model instead of what is read.")]
-JsonTable = Annotated[bool, typer.Option("--json", help="JSON instead of CSV.")]
-Whole = Annotated[bool, typer.Option("--all", help="Of a model, show every op, not those alone that take longest.")]
+OutFile = Annotated[Path | None, options.option("--out -o", "FILE", "Write to this file, not to standard output.")]
+CsvTable = Annotated[bool, options.switch("--csv", "CSV: of a table always; of a model instead of what is read.")]
+JsonTable = Annotated[bool, options.switch("--json", "JSON instead of CSV.")]
+Whole = Annotated[bool, options.switch("--all", "Of a model, show every op, not those alone that take longest.")]
 
 
 @dataclass(frozen=True)

@@ -19,16 +19,9 @@ if TYPE_CHECKING:
     from iossim.cost.measured.profiling import Profile
     from iossim.execution.backend import Context
 
-Pairs = Annotated[
-    int,
-    typer.Option(
-        "--pairs", metavar="N", parser=options.whole_number, help="Pairs of units that may run at the same time."
-    ),
-]
-SampledStages = Annotated[
-    int, typer.Option("--stages", metavar="N", parser=options.whole_number, help="Stages of random schedules.")
-]
-Again = Annotated[bool, typer.Option("--again", help="Measure anew what the store holds already.")]
+Pairs = Annotated[int, options.number("--pairs", "Pairs of units that may run at the same time.")]
+SampledStages = Annotated[int, options.number("--stages", "Stages of random schedules.")]
+Again = Annotated[bool, options.switch("--again", "Measure anew what the store holds already.")]
 
 #: Noisy measurements that are named.
 _NAMED = 3
@@ -94,10 +87,8 @@ def profile(
         "remarks": network.remarks,
         **found.to_json(),
     }
-    parts = chain(
-        _parts(network.name, runner.context, found, path), (f"note: {remark}" for remark in network.remarks)
-    )
-    present(facts, parts, as_json, code=ExitCode.DONE if found.complete else ExitCode.INCOMPLETE)
+    said = chain(_parts(network.name, runner.context, found, path), (f"note: {remark}" for remark in network.remarks))
+    present(facts, said, as_json, code=ExitCode.DONE if found.complete else ExitCode.INCOMPLETE)
 
 
 def _describe_host_cpu(device: str) -> None:

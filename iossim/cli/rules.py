@@ -15,22 +15,15 @@ from iossim.cli.outputs import present, table
 from iossim.cli.progress import progress_bars
 
 SetName = Annotated[
-    str,
-    typer.Argument(
-        metavar="RULES", help="A set by name (see 'iossim rules list'), a .yaml file, or a .pb file of TASO's."
-    ),
+    str, options.argument("RULES", "A set by name (see 'iossim rules list'), a .yaml file, or a .pb file of TASO's.")
 ]
-RuleNames = Annotated[
-    list[str] | None, typer.Argument(metavar="[RULE]...", help="Rules by name; all of the set without.")
-]
+RuleNames = Annotated[list[str] | None, options.argument("[RULE]...", "Rules by name; all of the set without.")]
 Workers = Annotated[int | None, typer.Option("--workers", metavar="N", min=1, help="Processes; without, one a core.")]
 Seconds = Annotated[
     float, typer.Option("--seconds", metavar="S", min=0, help="CPU seconds that the proof of a rule may take.")
 ]
-Anew = Annotated[bool, typer.Option("--anew", help="Verify what has a verdict already, too.")]
-Write = Annotated[
-    Path | None, typer.Option("--write", metavar="FILE", help="Write the verdicts as a file as well (JSON).")
-]
+Anew = Annotated[bool, options.switch("--anew", "Verify what has a verdict already, too.")]
+Write = Annotated[Path | None, options.option("--write", "FILE", "Write the verdicts as a file as well (JSON).")]
 
 
 def register(app: typer.Typer) -> None:

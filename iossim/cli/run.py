@@ -24,22 +24,18 @@ if TYPE_CHECKING:
 
 Compare = Annotated[
     str,
-    typer.Option(
+    options.option(
         "--compare",
-        metavar="NAMES",
-        help="Run beside it: schedulers that need no search (sequential, greedy), torch, or a baseline of torch.",
+        "NAMES",
+        "Run beside it: schedulers that need no search (sequential, greedy), torch, or a baseline of torch.",
     ),
 ]
-OwnModel = Annotated[
-    str | None, typer.Option("--model", metavar="MODEL", help="Where the model is now, if its file has moved.")
-]
-Check = Annotated[bool, typer.Option("--check/--no-check", help="Compare the outputs with NumPy's (default: do).")]
+OwnModel = Annotated[str | None, options.option("--model", "MODEL", "Where the model is now, if its file has moved.")]
+Check = Annotated[bool, options.switch("--check/--no-check", "Compare the outputs with NumPy's (default: do).")]
 Stages = Annotated[
-    bool, typer.Option("--stages", help="Measure each stage by itself too, beside what was predicted for it.")
+    bool, options.switch("--stages", "Measure each stage by itself too, beside what was predicted for it.")
 ]
-PlanFile = Annotated[
-    Path | None, typer.Option("--plan", metavar="FILE", help="Write the plan that was run, as JSON.")
-]
+PlanFile = Annotated[Path | None, options.option("--plan", "FILE", "Write the plan that was run, as JSON.")]
 
 
 def register(app: typer.Typer) -> None:

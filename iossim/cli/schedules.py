@@ -20,14 +20,13 @@ if TYPE_CHECKING:
 #: What the published schedules were found on, by the same engine.
 _PUBLISHED_DEVICE = "v100-sxm2"
 
-IosFilePath = Annotated[Path, typer.Argument(metavar="FILE", help="A schedule that the IOS engine saved (.json).")]
-SavedSchedule = Annotated[Path, typer.Argument(metavar="SCHEDULE", help="A schedule.json that iossim wrote.")]
+IosFilePath = Annotated[Path, options.argument("FILE", "A schedule that the IOS engine saved (.json).")]
+SavedSchedule = Annotated[Path, options.argument("SCHEDULE", "A schedule.json that iossim wrote.")]
 OnDevice = Annotated[
-    str,
-    typer.Option("--device", "-d", metavar="NAME", help="What it is priced on; a file does not say where it ran."),
+    str, options.option("--device -d", "NAME", "What it is priced on; a file does not say where it ran.")
 ]
-ToFile = Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The file to write.")]
-Format = Annotated[str, typer.Option("--format", metavar="NAME", help="ios, dot, or a plugin's.")]
+ToFile = Annotated[Path, options.option("--out -o", "FILE", "The file to write.")]
+Format = Annotated[str, options.option("--format", "NAME", "ios, dot, or a plugin's.")]
 
 
 def register(app: typer.Typer) -> None:

@@ -9,14 +9,11 @@ from typing import Annotated
 import typer
 
 from iossim.base.errors import OptionError
+from iossim.cli import options
 from iossim.cli.outputs import text_file, write_files
 
-Name = Annotated[
-    str | None, typer.Argument(metavar="NAME", help="profile, schedule, table, scenario, measurement or corun.")
-]
-Folder = Annotated[
-    Path | None, typer.Option("--out", "-o", metavar="DIR", help="Write all of them into this folder.")
-]
+Name = Annotated[str | None, options.argument("NAME", "profile, schedule, table, scenario, measurement or corun.")]
+Folder = Annotated[Path | None, options.option("--out -o", "DIR", "Write all of them into this folder.")]
 
 
 def register(app: typer.Typer) -> None:

@@ -13,9 +13,7 @@ from iossim.cli.option_groups import ModelOptions, takes_options
 from iossim.cli.outputs import present, table
 from iossim.cli.progress import progress_bars
 
-CountedStages = Annotated[
-    str, typer.Option("--stages", metavar="DEFINITION", help="Stages that are counted: general or paper.")
-]
+CountedStages = Annotated[str, options.option("--stages", "DEFINITION", "Stages that are counted: general or paper.")]
 
 
 def register(app: typer.Typer) -> None:

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from iossim.schedule.schedule import Schedule
 
 EventDriven = Annotated[
-    bool,
-    typer.Option("--event-driven", help="Also run it as a whole, block by block, on the event-driven simulator."),
+    bool, options.switch("--event-driven", "Also run it as a whole, block by block, on the event-driven simulator.")
 ]
 
 
@@ -88,14 +87,14 @@ def _parts(saved: Schedule, priced: Schedule, execution: Execution | None) -> It
     ratio = priced.latency_us / saved.latency_us if saved.latency_us else 1.0
     yield wrapped(
         f"{priced.latency_us / 1e3:.3f} ms on {priced.device}; {saved.latency_us / 1e3:.3f} ms on {saved.device}, which it was "
-        f"found for ({ratio:.2f}x)",
+        f"found for ({ratio:.2f}x)"
     )
     if execution is not None:
         off = f" ({execution.latency_us / priced.latency_us - 1:+.1%})" if priced.latency_us else ""
         yield wrapped(
             f"Event-driven simulator: {execution.latency_us / 1e3:.3f} ms{off}. Mean active warps: "
             f"{execution.mean_active_warps:,.0f}. Mean utilisation: issue {execution.mean_issue:.0%}, "
-            f"L2 {execution.mean_l2:.0%}, DRAM {execution.mean_dram:.0%}, power {execution.mean_power:.0%}",
+            f"L2 {execution.mean_l2:.0%}, DRAM {execution.mean_dram:.0%}, power {execution.mean_power:.0%}"
         )
 
 

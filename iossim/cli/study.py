@@ -17,30 +17,23 @@ if TYPE_CHECKING:
     from iossim.study.forecast import Forecast
     from iossim.study.scenario import Scenario
 
-NewName = Annotated[
-    str, typer.Argument(metavar="NAME", help="What the study is to be called: letters, digits, - and _.")
-]
-Title = Annotated[str | None, typer.Option("--title", metavar="TEXT", help="What it is about, in a few words.")]
+NewName = Annotated[str, options.argument("NAME", "What the study is to be called: letters, digits, - and _.")]
+Title = Annotated[str | None, options.option("--title", "TEXT", "What it is about, in a few words.")]
 Models = Annotated[
-    str | None,
-    typer.Option("--models", metavar="A,B", help="Networks of the zoo, or ONNX files, with commas between."),
+    str | None, options.option("--models", "A,B", "Networks of the zoo, or ONNX files, with commas between.")
 ]
-Devices = Annotated[str | None, typer.Option("--devices", metavar="A,B", help="Devices, with commas between.")]
-BatchSizes = Annotated[str | None, typer.Option("--batch-sizes", metavar="1,8", help="Batch sizes.")]
-Schedulers = Annotated[str | None, typer.Option("--schedulers", metavar="A,B", help="What makes the schedules.")]
+Devices = Annotated[str | None, options.option("--devices", "A,B", "Devices, with commas between.")]
+BatchSizes = Annotated[str | None, options.option("--batch-sizes", "1,8", "Batch sizes.")]
+Schedulers = Annotated[str | None, options.option("--schedulers", "A,B", "What makes the schedules.")]
 Questions = Annotated[
     list[str] | None,
-    typer.Option(
-        "--question",
-        metavar="MAPPING",
-        help="As a scenario has it: '{best: scheduler, for_each: [model]}'; may be repeated.",
+    options.option(
+        "--question", "MAPPING", "As a scenario has it: '{best: scheduler, for_each: [model]}'; may be repeated."
     ),
 ]
-NewFile = Annotated[
-    Path | None, typer.Option("--out", "-o", metavar="FILE", help="The file to write; by default NAME.yaml here.")
-]
-Force = Annotated[bool, typer.Option("--force", help="Replace a file that is there already.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing: defaults for all that is not given.")]
+NewFile = Annotated[Path | None, options.option("--out -o", "FILE", "The file to write; by default NAME.yaml here.")]
+Force = Annotated[bool, options.switch("--force", "Replace a file that is there already.")]
+Yes = Annotated[bool, options.switch("--yes -y", "Ask nothing: defaults for all that is not given.")]
 
 
 def register(app: typer.Typer) -> None:

@@ -23,35 +23,26 @@ if TYPE_CHECKING:
     from iossim.study.study_run import Row, StudyRun
 
 
-Out = Annotated[
-    Path, typer.Option("--out", "-o", metavar="DIR", help="The folder of the run; made where it is not there.")
-]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on with a run that was interrupted or killed.")]
-WorkerCount = Annotated[
-    int | None,
-    typer.Option("--workers", metavar="N", parser=options.whole_number, help="Processes; by default one a core."),
-]
+Out = Annotated[Path, options.option("--out -o", "DIR", "The folder of the run; made where it is not there.")]
+Resume = Annotated[bool, options.switch("--resume", "Go on with a run that was interrupted or killed.")]
+WorkerCount = Annotated[int | None, options.number("--workers", "Processes; by default one a core.")]
 ExecutorName = Annotated[
-    str, typer.Option("--executor", metavar="NAME", help="processes (of this machine), or dask (a cluster).")
+    str, options.option("--executor", "NAME", "processes (of this machine), or dask (a cluster).")
 ]
 SchedulerAddress = Annotated[
-    str | None, typer.Option("--scheduler", metavar="tcp://HOST:PORT", help="Where the Dask cluster's scheduler is.")
+    str | None, options.option("--scheduler", "tcp://HOST:PORT", "Where the Dask cluster's scheduler is.")
 ]
-Traces = Annotated[bool, typer.Option("--traces", help="Write a trace of every schedule, for ui.perfetto.dev.")]
-Report = Annotated[bool, typer.Option("--report/--no-report", help="Write report.html at the end.")]
-FirstRun = Annotated[Path, typer.Argument(metavar="A", help="The folder of a run.")]
-SecondRun = Annotated[Path, typer.Argument(metavar="B", help="The folder of another one.")]
-RunFolder = Annotated[
-    Path, typer.Argument(metavar="DIR", help="The folder of a run, which 'iossim study run' wrote.")
-]
+Traces = Annotated[bool, options.switch("--traces", "Write a trace of every schedule, for ui.perfetto.dev.")]
+Report = Annotated[bool, options.switch("--report/--no-report", "Write report.html at the end.")]
+FirstRun = Annotated[Path, options.argument("A", "The folder of a run.")]
+SecondRun = Annotated[Path, options.argument("B", "The folder of another one.")]
+RunFolder = Annotated[Path, options.argument("DIR", "The folder of a run, which 'iossim study run' wrote.")]
 Figures = Annotated[
-    str | None,
-    typer.Option("--figures", metavar="FORMAT", help="Write the figures as svg or png to DIR/figures instead."),
+    str | None, options.option("--figures", "FORMAT", "Write the figures as svg or png to DIR/figures instead.")
 ]
-Tables = Annotated[bool, typer.Option("--table", help="Print the figures as tables instead.")]
+Tables = Annotated[bool, options.switch("--table", "Print the figures as tables instead.")]
 Plots = Annotated[
-    list[str] | None,
-    typer.Option("--plot", metavar="NAME", help="With --figures or --table: this kind alone; may be repeated."),
+    list[str] | None, options.option("--plot", "NAME", "With --figures or --table: this kind alone; may be repeated.")
 ]
 
 _PICTURE_FORMATS = ("svg", "png")

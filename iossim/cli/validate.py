@@ -18,16 +18,10 @@ if TYPE_CHECKING:
     from iossim.calibration.validation.validate import Validation
 
 Devices = Annotated[
-    list[str] | None,
-    typer.Option("--device", "-d", metavar="NAME", help="Only this device, or profile.yaml; may be repeated."),
+    list[str] | None, options.option("--device -d", "NAME", "Only this device, or profile.yaml; may be repeated.")
 ]
 Data = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--data",
-        metavar="DIR",
-        help="A folder or file of measurements; may be repeated.",
-    ),
+    list[Path] | None, options.option("--data", "DIR", "A folder or file of measurements; may be repeated.")
 ]
 
 

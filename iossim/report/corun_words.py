@@ -10,7 +10,7 @@ from itertools import chain
 
 from rich.table import Table
 
-from iossim.base.tables import Cell, Column, records_table
+from iossim.base.tables import Cell, keyed_table
 from iossim.calibration.prediction.corun import Corun, CorunKernel, Through
 
 #: Letters of a lane, and of a kernel's name in a table.
@@ -84,15 +84,13 @@ def corun_table(run: Corun, most: int | None = None) -> Table:
         for number, row in enumerate(run.kernels)
         if number in shown
     ]
-    columns = [
-        Column("row"),
-        Column("stream"),
-        Column("name"),
-        *(Column(key, digits=1) for key in ("start_us", "end_us", "alone_us")),
-        Column("slower_x", "slowdown"),
-        Column("slowed_by", "slowed by row (us)", wraps=True),
-    ]
-    return records_table("", rows, columns)
+    return keyed_table(
+        "",
+        rows,
+        titles={"slower_x": "slowdown", "slowed_by": "slowed by row (us)"},
+        wraps=("slowed_by",),
+        digits={"start_us": 1, "end_us": 1, "alone_us": 1},
+    )
 
 
 def slower(row: CorunKernel) -> float:

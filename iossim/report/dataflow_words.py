@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from rich.table import Table
 
-from iossim.base.tables import Cell, Column, records_table
+from iossim.base.tables import Cell, Column, keyed_table, records_table
 from iossim.edge.distributed import Distributed
 from iossim.edge.explain import LEAST_PART, PAIRS, DataflowExplanation, ExplainedOperator
 from iossim.edge.plan import Variant
@@ -96,15 +96,13 @@ def distribution_table(found: Distributed) -> Table:
         }
         for row in found.rows
     ]
-    columns = [
-        Column("operator", shortens=True),
-        Column("mode", "divided by"),
-        Column("sent_kib", digits=0),
-        Column("exchange_us", "sending", digits=1),
-        Column("waited_us", "waiting", digits=1),
-        Column("compute_us", "computing", digits=1),
-    ]
-    return records_table("", rows, columns)
+    return keyed_table(
+        "",
+        rows,
+        titles={"mode": "divided by", "exchange_us": "sending", "waited_us": "waiting", "compute_us": "computing"},
+        shortens=("operator",),
+        digits={"sent_kib": 0, "exchange_us": 1, "waited_us": 1, "compute_us": 1},
+    )
 
 
 def distribution_words(found: Distributed) -> str:

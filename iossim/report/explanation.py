@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from rich.table import Table
 
-from iossim.base.tables import Cell, Column, records_table
+from iossim.base.tables import Cell, keyed_table
 from iossim.report.dot import quoted
 from iossim.report.schedule_words import number_words, stage_words
 from iossim.schedule.strategy import Strategy
@@ -103,19 +103,13 @@ def kernels_table(one: StageExplanation) -> Table:
         }
         for kernel in one.facts.kernels
     ]
-    columns = [
-        Column("stream"),
-        Column("unit", shortens=True),
-        Column("kernel", shortens=True),
-        Column("start_us", digits=1),
-        Column("takes_us", digits=1),
-        Column("alone_us", digits=1),
-        Column("blocks"),
-        Column("waves"),
-        Column("occupancy_percent", "occup.", digits=0),
-        Column("mostly"),
-    ]
-    return records_table("", rows, columns)
+    return keyed_table(
+        "",
+        rows,
+        titles={"occupancy_percent": "occup."},
+        shortens=("unit", "kernel"),
+        digits={"start_us": 1, "takes_us": 1, "alone_us": 1, "occupancy_percent": 0},
+    )
 
 
 def choices_table(one: StageExplanation) -> Table:
@@ -131,14 +125,18 @@ def choices_table(one: StageExplanation) -> Table:
         }
         for choice in sorted([*special, *one.ways], key=lambda choice: choice.more_us)
     ]
-    columns = [
-        Column("otherwise", "alternative"),
-        Column("schedule_us", "more", digits=1),
-        Column("tie"),
-        Column("instead", "replaces"),
-        Column("stages", "stages (| concurrent, > in order)", wraps=True),
-    ]
-    return records_table("", rows, columns)
+    return keyed_table(
+        "",
+        rows,
+        titles={
+            "otherwise": "alternative",
+            "schedule_us": "more",
+            "instead": "replaces",
+            "stages": "stages (| concurrent, > in order)",
+        },
+        wraps=("stages",),
+        digits=1,
+    )
 
 
 def divided(parts_us: Mapping[str, float], total_us: float) -> str:

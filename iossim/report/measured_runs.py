@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from rich.table import Table
 
-from iossim.base.tables import Cell, Column, records_table
+from iossim.base.tables import Cell, keyed_table
 from iossim.execution.measured_run import MeasuredRow
 from iossim.schedule.schedule import Schedule
 from iossim.schedule.strategy import Strategy
@@ -37,16 +37,12 @@ def measured_table(title: str, rows: Sequence[MeasuredRow]) -> Table:
         }
         for row in rows
     ]
-    columns = [
-        Column("schedule"),
-        Column("median_ms", digits=3),
-        Column("spread_ms", digits=3),
-        Column("speedup_x", "speed-up"),
-        Column("interval", "90%\ninterval"),
-        Column("predicted_ms", digits=3),
-        Column("error_percent", digits=1),
-    ]
-    return records_table(title, records, columns)
+    return keyed_table(
+        title,
+        records,
+        titles={"speedup_x": "speed-up", "interval": "90%\ninterval"},
+        digits={"speedup_x": 2, "error_percent": 1, "median_ms": 3, "spread_ms": 3, "predicted_ms": 3},
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,14 +89,9 @@ def stage_table(rows: Sequence[StageRow]) -> Table:
         }
         for row in rows
     ]
-    columns = [
-        Column("stage"),
-        Column("predicted_us", digits=1),
-        Column("measured_us", digits=1),
-        Column("error_percent", digits=1),
-        Column("groups", "groups (one a line, > in order)", wraps=True),
-    ]
-    return records_table("Stage by stage", records, columns)
+    return keyed_table(
+        "Stage by stage", records, titles={"groups": "groups (one a line, > in order)"}, wraps=("groups",), digits=1
+    )
 
 
 def median_stage_error_percent(rows: Sequence[StageRow]) -> float | None:

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from iossim.base.tables import Cell, Column, records_table
+from iossim.base.tables import Cell, Column, keyed_table, records_table
 from iossim.hardware.device import Device
 from iossim.hardware.profile import Datasheet, DeviceProfile
 from iossim.hardware.provenance import KindError, Provenance
@@ -43,8 +43,7 @@ def parameter_table(title: str, rows: Sequence[Mapping[str, float | str | bool |
                 "remark": ", ".join(remarks),
             }
         )
-    columns = [Column(name) for name in ("parameter", "value", "spread", "bounds")]
-    return records_table(title, records, [*columns, Column("remark", wraps=True)])
+    return keyed_table(title, records, wraps=("remark",))
 
 
 #: Significant digits of values and of their spread.
@@ -56,14 +55,13 @@ def device_summary(profile: DeviceProfile) -> RenderableType:
     """What a reader asks of a profile first; bands and resampled parameters are left to its file."""
     provenance = profile.provenance
     parts: list[RenderableType] = [Text(f"{profile.name}: {profile.title}", style="bold"), Text("")]
-    parts += [records_table("Facts", _facts(profile), [Column("fact"), Column("value"), Column("source")])]
+    parts += [keyed_table("Facts", _facts(profile))]
     parts += [Text(f"{name}: {source}") for name, source in profile.sources.items()]
     parts += [Text(""), *_origin(provenance)]
-    columns = [Column("parameter"), Column("value"), Column("spread"), Column("remark", wraps=True)]
     for title, values in (("Parameters", profile.parameters), ("Costs of the engine", profile.engine)):
         parts += [
             Text(""),
-            records_table(title, [_parameter(name, value, provenance) for name, value in values], columns),
+            keyed_table(title, [_parameter(name, value, provenance) for name, value in values], wraps=("remark",)),
         ]
     if provenance.spread:
         parts.append(Text("spread: standard deviation over fits to resampled data"))
@@ -92,7 +90,7 @@ def edge_summary(device: Device) -> RenderableType:
             for key, value in several
         ]
     sources = [Text(f"{name}: {source}") for name, source in device.sources.items()]
-    table = records_table("Facts", rows, [Column("fact"), Column("value"), Column("source")])
+    table = keyed_table("Facts", rows)
     return Group(Text(f"{device.name}: {device.title}", style="bold"), Text(""), table, *sources)
 
 
@@ -146,8 +144,7 @@ def _origin(provenance: Provenance) -> list[RenderableType]:
         rows: list[dict[str, Cell]] = [
             {"data_set": each.name, "device": each.device, "rows": each.rows} for each in provenance.data_sets
         ]
-        columns = [Column("data_set", "data set", wraps=True), Column("device"), Column("rows")]
-        told += [Text(""), records_table("Fitted to", rows, columns)]
+        told += [Text(""), keyed_table("Fitted to", rows, titles={"data_set": "data set"}, wraps=("data_set",))]
     return told
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from rich.table import Table
 
-from iossim.base.tables import Cell, Column, records_table
+from iossim.base.tables import Cell, keyed_table
 from iossim.report.schedule_words import stage_words
 from iossim.schedule.schedule import Schedule, Stage
 from iossim.tasks.schedule_diff import Change, Passage, ScheduleDiff
@@ -62,15 +62,14 @@ def diff_table(found: ScheduleDiff, all_passages: bool = False) -> Table:
         )
         before = passage.block
     rows += _totals(found.passages, all_passages)
-    columns = [
-        Column("block", shortens=True),
-        Column("change"),
-        Column("a_us", "A", digits=1),
-        Column("b_us", "B", digits=1),
-        Column("first", "stages of A (| concurrent)", wraps=True),
-        Column("second", "stages of B", wraps=True),
-    ]
-    return records_table("", rows, columns)
+    return keyed_table(
+        "",
+        rows,
+        titles={"a_us": "A", "b_us": "B", "first": "stages of A (| concurrent)", "second": "stages of B"},
+        wraps=("first", "second"),
+        shortens=("block",),
+        digits=1,
+    )
 
 
 def _totals(passages: Sequence[Passage], all_passages: bool) -> list[Mapping[str, Cell]]:

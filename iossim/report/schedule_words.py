@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from iossim.base.tables import Cell, Column, records_table
+from iossim.base.tables import Cell, keyed_table
 from iossim.schedule.schedule import Schedule, Stage
 from iossim.schedule.strategy import Strategy
 from iossim.search.options import StageSpace
@@ -28,18 +28,18 @@ def schedule_table(schedule: Schedule) -> Table:
                 }
             )
             number += 1
-    columns = [
-        Column("stage"),
-        Column("block", shortens=True),
-        Column("boundary_us", "before", digits=1),
-        Column("latency_us", digits=1),
-        Column("groups", "groups (one a line, > in order)", wraps=True),
-    ]
     title = (
         f"{schedule.network} on {schedule.device}, batch {schedule.source.batch}, {schedule.precision}, "
         f"{schedule.scheduler}: {schedule.latency_us / 1000:.3f} ms"
     )
-    return records_table(title, rows, columns)
+    return keyed_table(
+        title,
+        rows,
+        titles={"boundary_us": "before", "groups": "groups (one a line, > in order)"},
+        wraps=("groups",),
+        shortens=("block",),
+        digits=1,
+    )
 
 
 def _group_line(group: Sequence[str], strategy: Strategy) -> str:

@@ -233,12 +233,7 @@ def _microbatch() -> Schema:
 
 def _record(**properties: Schema) -> Schema:
     """An object with just these properties."""
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
+    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
 
 
 def _operator(spellings: list[str], columns: Iterable[Any]) -> Schema:

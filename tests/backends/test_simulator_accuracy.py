@@ -13,6 +13,7 @@ import pytest
 
 from evidence.data.data_sets import read_measurement_sets, read_measurements
 from evidence.validation.networks import NetworkEvaluation, evaluate_networks
+from evidence.validation.roofline import roofline_us
 from iossim.calibration.validation.operators import OperatorEvaluation, evaluate_operators
 from iossim.hardware.load import device
 from iossim.ir.types import Precision
@@ -21,7 +22,7 @@ DEVICE = "v100-sxm2"
 
 
 def held_out(shared: Path, table: str, name: str) -> OperatorEvaluation:
-    return evaluate_operators(read_measurements(shared / "data" / table), device(name)).unseen
+    return evaluate_operators(read_measurements(shared / "data" / table), device(name), roofline_us).unseen
 
 
 @pytest.mark.parametrize(
@@ -60,7 +61,7 @@ def test_tensor_cores(shared: Path, table: str, name: str, kind: str, error: flo
 def test_convolutions_of_a_framework(shared: Path, name: str, error: float, small_error: float, tau: float) -> None:
     """GPU time beside a host overhead that drifts with the row."""
     found = held_out(shared, f"kernels/conv.{name}.csv", name)
-    accuracy, roofline = found.gpu_time(), found.roofline()
+    accuracy, roofline = found.gpu_time(), found.baseline()
     assert accuracy.rows > 900
     assert accuracy.mean_error is not None
     assert accuracy.mean_error < error

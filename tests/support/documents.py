@@ -56,6 +56,12 @@ def iossim_arguments(document: Path) -> list[list[str]]:
     return list(found.values())
 
 
+#: Seconds after which a command of a document is interrupted: CI runs all of them.
+LIMIT_S = 150
+#: The exit codes of ``timeout`` for a command that it interrupted, and for one that it had to kill.
+STILL_AT_WORK = (124, 137)
+
+
 @dataclass(frozen=True)
 class Ran:
     """A command that a shell has run."""
@@ -67,9 +73,14 @@ class Ran:
 
 
 def run_in_one_shell(commands: Sequence[str], folder: Path, **environment: str) -> list[Ran]:
-    """Run commands in order in one fresh shell that stands in a folder, with nobody at the keyboard."""
+    """Run commands in order in one fresh shell that stands in a folder, with nobody at the keyboard.
+
+    A command that takes longer than :data:`LIMIT_S` is interrupted, and has an exit code of :data:`STILL_AT_WORK`.
+    """
     log = folder.parent / f"{folder.name}.log"
     lines = [f"exec > {shlex.quote(str(log))} 2>&1 < /dev/null"]
+    for program in ("iossim", "python"):
+        lines.append(f'{program}() {{ timeout --signal=INT --kill-after=20 {LIMIT_S} "$(type -P {program})" "$@"; }}')
     for command in commands:
         lines += ["begin=$SECONDS", command, 'printf "\\n@@ %s %s\\n" "$?" "$((SECONDS - begin))"']
     subprocess.run(["bash", "-c", "\n".join(lines)], cwd=folder, env={**os.environ, **environment}, check=False)

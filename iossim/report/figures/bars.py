@@ -20,10 +20,7 @@ _PARTS = {"low_ms": "expected from", "high_ms": "expected to", "published_ms": "
 
 
 def bar_record(
-    value: float | None,
-    text: str,
-    interval_ms: tuple[float, float] | None = None,
-    published_ms: float | None = None,
+    value: float | None, text: str, interval_ms: tuple[float, float] | None = None, published_ms: float | None = None
 ) -> dict[str, Cell]:
     """The cells of a record by which :func:`bar_specification` draws what stands at a bar, and the ``text`` behind it."""
     low_ms, high_ms = interval_ms or (None, None)

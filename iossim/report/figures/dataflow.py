@@ -280,7 +280,7 @@ def distribution_figure(found: Distributed, title: str) -> Figure:
     """The latency of each way against one device, and the time of each operator of the best, in order."""
     devices = found.distribution.devices
     records: list[dict[str, Cell]] = [
-        {"panel": _WAYS, "name": "one device", "part": "total", "ms": found.one_us / 1e3},
+        {"panel": _WAYS, "name": "one device", "part": "total", "ms": found.one_us / 1e3}
     ]
     for mode, us in found.by_mode_us.items():
         records.append({"panel": _WAYS, "name": f"all by {mode}", "part": "total", "ms": us / 1e3})

@@ -14,14 +14,7 @@ from iossim.base.errors import OptionError
 from iossim.base.user_files import write_atomically
 from iossim.report.figures.figure import Figure, LegendEntry, title_of
 from iossim.report.figures.vega import libraries
-from iossim.report.study.layout import (
-    fixed,
-    fixed_in_words,
-    in_sample_in_words,
-    point_label,
-    points,
-    varying,
-)
+from iossim.report.study.layout import fixed, fixed_in_words, in_sample_in_words, point_label, points, varying
 from iossim.report.study.page_data import page_data
 from iossim.report.study.plots import figures, study_command
 from iossim.study.study_run import Answer, StudyRun

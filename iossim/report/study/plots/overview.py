@@ -7,15 +7,7 @@ from collections.abc import Mapping
 from iossim.base.tables import Cell, Column, number_of
 from iossim.report.figures.figure import Figure, Panel, title_of
 from iossim.report.figures.heat_map import heat_map
-from iossim.report.study.layout import (
-    axis_columns,
-    best_of,
-    coordinates,
-    panel_title,
-    points,
-    values_of,
-    varying,
-)
+from iossim.report.study.layout import axis_columns, best_of, coordinates, panel_title, points, values_of, varying
 from iossim.report.study.plots import Plot
 from iossim.report.study.plots.bars import baseline_of
 from iossim.study.axes import AXES, name_of

@@ -66,10 +66,7 @@ def draw(run: StudyRun) -> Figure | None:
         panels=tuple(panels),
         command=_command(run, chosen[0]),
         choices=(Column("point"),) if len(chosen) > 1 else (),
-        legend=(
-            *(LegendEntry(kind, colour) for kind, colour in colours.items()),
-            *occupancy_legend(),
-        ),
+        legend=(*(LegendEntry(kind, colour) for kind, colour in colours.items()), *occupancy_legend()),
         stacked=True,
         printed=tuple(record for record in records if record["what"] == "stage"),
     )
