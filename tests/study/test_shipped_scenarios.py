@@ -32,7 +32,6 @@ NOT_SHOWN = {
         "Under 64 MiB the second convolution is 2.33 times as fast as undivided (within 25%).",
     ),
     ("dataflow_devices", "On the C6678 horizontal optimisation takes 17.9 to 43.9% off."),
-    ("dataflow_devices", "On the ZCU102 horizontal optimisation takes 80.4 to 96.2% off."),
     ("dataflow_devices", "On the ZCU102 vertical optimisation takes a further 21.2 to 83.3% off."),
     ("dataflow_partitions", "A ring with the mix is about 3.7 times as fast as one device (3.3 to 4.0)."),
     ("substitutions", "Fewer kernels run, 138 -> 115, 50 -> 40 and 70 -> 67."),
