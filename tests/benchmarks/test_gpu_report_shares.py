@@ -31,6 +31,7 @@ def job(out: Path, section: str, dry: bool = False) -> Any:
     return Job(section, out, time.monotonic() + 1000, ("ios_sample", "squeezenet"), "", "", dry)
 
 
+@pytest.mark.torch
 def test_baselines_that_share_what_is_compiled_are_measured_in_one_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

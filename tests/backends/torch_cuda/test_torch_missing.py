@@ -28,6 +28,7 @@ def test_what_is_missing_is_one_line_with_a_remedy() -> None:
         create_backend("torch_cuda")
 
 
+@pytest.mark.torch
 def test_a_cuda_build_is_not_told_to_install_one(monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
