@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from iossim.execution.box import Box
-from iossim.ir.op import Array, Op
+from iossim.ir.op import Array, KindTable, Op
 from iossim.ir.ops.add import Add
 from iossim.ir.ops.batch_norm import BatchNorm
 from iossim.ir.ops.cast import Cast
@@ -70,19 +70,21 @@ class Piece:
 
 
 Access = Callable[[Any, Sequence[TensorType], TensorType, Box], Piece | None]
+ACCESS = KindTable[Access]()
 
 
 def piece(op: Op, inputs: Sequence[TensorType], output: TensorType, box: Box) -> Piece | None:
     """How ``op`` computes ``box`` of its output; None where it cannot, or its access pattern is not known."""
-    access = _ACCESS.get(type(op))
+    access = ACCESS.get(op.kind)
     return None if access is None else access(op, inputs, output, box)
 
 
 def is_known(op: Op) -> bool:
     """Whether the op's access pattern is known."""
-    return type(op) in _ACCESS
+    return op.kind in ACCESS
 
 
+@ACCESS.register(Add, Cast, Clip, Identity, Mul, Nary, Relu, Sigmoid, Unary, Where)
 def _elementwise(op: Op, inputs: Sequence[TensorType], output: TensorType, box: Box) -> Piece:
     boxes = tuple(_broadcast(value.shape, box) for value in inputs)
     return Piece(op, boxes, (AS_IT_LIES,) * len(boxes))
@@ -137,6 +139,7 @@ def channels_first(rank: int) -> tuple[int, ...]:
     return (0, *range(2, rank), 1)
 
 
+@ACCESS.register(Conv)
 def _conv(op: Conv, inputs: Sequence[TensorType], output: TensorType, box: Box) -> Piece | None:
     x, weight = inputs[0], inputs[1]
     first, count = box.starts[1], box.shape[1]
@@ -163,6 +166,7 @@ def _conv(op: Conv, inputs: Sequence[TensorType], output: TensorType, box: Box) 
     return Piece(replace(op, pads=pads, groups=groups), (read, part, *bias), orders)
 
 
+@ACCESS.register(ConvTranspose)
 def _conv_transpose(op: ConvTranspose, inputs: Sequence[TensorType], output: TensorType, box: Box) -> Piece | None:
     x, weight = inputs[0], inputs[1]
     if op.groups > 1:
@@ -189,6 +193,7 @@ def _conv_transpose(op: ConvTranspose, inputs: Sequence[TensorType], output: Ten
     return Piece(bare, (read, part, *bias), orders, wanted)
 
 
+@ACCESS.register(MaxPool, AveragePool)
 def _pool(op: MaxPool | AveragePool, inputs: Sequence[TensorType], output: TensorType, box: Box) -> Piece | None:
     if op.ceil_mode:
         return None
@@ -198,11 +203,13 @@ def _pool(op: MaxPool | AveragePool, inputs: Sequence[TensorType], output: Tenso
     return Piece(replace(op, pads=pads), (read,), (Order(None, extent, op.strides[0], op.pads[0]),))
 
 
+@ACCESS.register(GlobalAveragePool, GlobalMaxPool)
 def _global_pool(op: Op, inputs: Sequence[TensorType], output: TensorType, box: Box) -> Piece:
     size = inputs[0].shape[2:]
     return Piece(op, (Box((*box.starts[:2], *(0,) * len(size)), (*box.shape[:2], *size)),), (AS_IT_LIES,))
 
 
+@ACCESS.register(Gemm)
 def _gemm(op: Gemm, inputs: Sequence[TensorType], output: TensorType, box: Box) -> Piece:
     (row, column), (rows, columns) = box
     inner = inputs[0].shape[0 if op.trans_a else 1]
@@ -213,6 +220,7 @@ def _gemm(op: Gemm, inputs: Sequence[TensorType], output: TensorType, box: Box) 
     return Piece(op, (a, b, *c), (*orders, *(AS_IT_LIES,) * len(c)))
 
 
+@ACCESS.register(MatMul)
 def _matmul(op: MatMul, inputs: Sequence[TensorType], output: TensorType, box: Box) -> Piece | None:
     a, b = inputs
     if len(a.shape) < 2 or len(b.shape) < 2:
@@ -227,12 +235,14 @@ def _matmul(op: MatMul, inputs: Sequence[TensorType], output: TensorType, box: B
     return Piece(op, (read_a, read_b), (AS_IT_LIES, columns))
 
 
+@ACCESS.register(Softmax)
 def _softmax(op: Softmax, inputs: Sequence[TensorType], output: TensorType, box: Box) -> Piece | None:
     first = op.axis % len(output.shape)
     last = len(output.shape) if op.flatten else first + 1
     return Piece(op, (box,), (AS_IT_LIES,)) if box.shape[first:last] == output.shape[first:last] else None
 
 
+@ACCESS.register(LayerNorm)
 def _layer_norm(op: LayerNorm, inputs: Sequence[TensorType], output: TensorType, box: Box) -> Piece | None:
     first = op.axis % len(output.shape)
     if box.shape[first:] != output.shape[first:]:
@@ -241,11 +251,13 @@ def _layer_norm(op: LayerNorm, inputs: Sequence[TensorType], output: TensorType,
     return Piece(op, boxes, (AS_IT_LIES,) * len(boxes))
 
 
+@ACCESS.register(BatchNorm)
 def _batch_norm(op: BatchNorm, inputs: Sequence[TensorType], output: TensorType, box: Box) -> Piece:
     channels = Box(box.starts[1:2], box.shape[1:2])
     return Piece(op, (box, *(channels,) * (len(inputs) - 1)), (AS_IT_LIES,) * len(inputs))
 
 
+@ACCESS.register(Concat)
 def _concat(op: Concat, inputs: Sequence[TensorType], output: TensorType, box: Box) -> Piece:
     axis = op.axis % len(output.shape)
     boxes, offset = [], 0
@@ -260,6 +272,7 @@ def _concat(op: Concat, inputs: Sequence[TensorType], output: TensorType, box: B
     return Piece(op, tuple(boxes), (AS_IT_LIES,) * len(boxes))
 
 
+@ACCESS.register(Transpose)
 def _transpose(op: Transpose, inputs: Sequence[TensorType], output: TensorType, box: Box) -> Piece:
     axes = op.permutation
     starts, shape = [0] * len(axes), [0] * len(axes)
@@ -268,6 +281,7 @@ def _transpose(op: Transpose, inputs: Sequence[TensorType], output: TensorType, 
     return Piece(op, (Box(tuple(starts), tuple(shape)),), (Order(tuple(axes)),))
 
 
+@ACCESS.register(Slice)
 def _slice(op: Slice, inputs: Sequence[TensorType], output: TensorType, box: Box) -> Piece | None:
     starts, shape = list(box.starts), list(box.shape)
     for axis, begin, step in zip(op.axes, op.starts, op.steps, strict=True):
@@ -277,6 +291,7 @@ def _slice(op: Slice, inputs: Sequence[TensorType], output: TensorType, box: Box
     return Piece(Identity(), (Box(tuple(starts), tuple(shape)),), (AS_IT_LIES,))
 
 
+@ACCESS.register(Reshape, Flatten)
 def _reshape(op: Reshape | Flatten, inputs: Sequence[TensorType], output: TensorType, box: Box) -> Piece | None:
     """Axes that both shapes begin or end with can be split; what lies between is whole."""
     before, after = inputs[0].shape, output.shape
@@ -296,24 +311,3 @@ def _reshape(op: Reshape | Flatten, inputs: Sequence[TensorType], output: Tensor
     starts = (*box.starts[:head], *(0,) * len(between), *box.starts[end:])
     shape = (*box.shape[:head], *between, *box.shape[end:])
     return Piece(Reshape(box.shape), (Box(starts, shape),), (AS_IT_LIES,))
-
-
-_ACCESS: dict[type[Op], Access] = {
-    **dict.fromkeys((Add, Cast, Clip, Identity, Mul, Nary, Relu, Sigmoid, Unary, Where), _elementwise),
-    Conv: _conv,
-    ConvTranspose: _conv_transpose,
-    MaxPool: _pool,
-    AveragePool: _pool,
-    GlobalAveragePool: _global_pool,
-    GlobalMaxPool: _global_pool,
-    Gemm: _gemm,
-    MatMul: _matmul,
-    Softmax: _softmax,
-    LayerNorm: _layer_norm,
-    BatchNorm: _batch_norm,
-    Concat: _concat,
-    Transpose: _transpose,
-    Slice: _slice,
-    Reshape: _reshape,
-    Flatten: _reshape,
-}

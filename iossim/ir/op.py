@@ -8,11 +8,11 @@ the modules of ``iossim.ir.ops`` are all imported together, so that adding an op
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import Enum
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from iossim.base.errors import GraphError, ModelError, did_you_mean
 from iossim.ir.types import DType, TensorType
 
 Array = NDArray[Any]
+_T = TypeVar("_T")
 
 
 class NotCoveredError(ModelError):
@@ -214,6 +215,22 @@ def op_class(kind: str) -> type[Op]:
     if kind not in Op.registry:
         raise GraphError(f"unknown op kind {kind!r}; {did_you_mean(kind, Op.registry)}")
     return Op.registry[kind]
+
+
+class KindTable(dict[str, _T]):
+    """What some part of iossim knows of each op kind, by the kind's name; ``get`` gives None for a kind that it lacks.
+
+    Ops themselves say what they mean. What only one part asks (a gradient, a kernel, an access pattern) is a table there.
+    """
+
+    def register(self, *kinds: str | type[Op]) -> Callable[[_T], _T]:
+        """A decorator that enters what it decorates for op kinds, each given by its name or its class."""
+
+        def enter(entry: _T) -> _T:
+            self.update(dict.fromkeys((each if isinstance(each, str) else each.kind for each in kinds), entry))
+            return entry
+
+        return enter
 
 
 def is_product(onnx_type: str) -> bool:

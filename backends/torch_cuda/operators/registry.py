@@ -12,7 +12,7 @@ from typing import Any
 
 from iossim.backends.torch_cuda.tensors import DTYPES
 from iossim.execution.backend import BackendError
-from iossim.ir.op import Op
+from iossim.ir.op import KindTable, Op
 from iossim.ir.types import TensorType
 
 #: A tensor, or what stands for one while a module is traced.
@@ -22,15 +22,14 @@ Operator = Callable[[Any, Sequence[Operand], Sequence[TensorType]], tuple[Operan
 #: Why an op on operands of these types is not computed, in a few words; empty where it is.
 Refusal = Callable[[Any, Sequence[TensorType]], str]
 
-_OPERATORS: dict[str, tuple[Operator, Refusal | None]] = {}
+OPERATORS = KindTable[tuple[Operator, Refusal | None]]()
 
 
 def computes(*kinds: str, refuses: Refusal | None = None) -> Callable[[Operator], Operator]:
     """Registers the function that computes ops of these kinds, but for those that ``refuses`` has a reason against."""
 
     def register(function: Operator) -> Operator:
-        for kind in kinds:
-            _OPERATORS[kind] = (function, refuses)
+        OPERATORS.register(*kinds)((function, refuses))
         return function
 
     return register
@@ -45,12 +44,13 @@ def floating_only(op: Op, types: Sequence[TensorType]) -> str:
 
 def covers(op: Op, types: Sequence[TensorType]) -> str:
     """Why torch cannot compute the op on operands of these types, in a few words; empty where it can."""
-    if op.kind not in _OPERATORS:
+    known = OPERATORS.get(op.kind)
+    if known is None:
         return f"op kind {op.kind!r} has no function in torch"
     for value in (*types, *op.infer(types)):
         if value.dtype not in DTYPES:
             return f"{op.kind} is not computed on {value.dtype} in torch"
-    refuses = _OPERATORS[op.kind][1]
+    _, refuses = known
     return refuses(op, types) if refuses else ""
 
 
@@ -58,4 +58,4 @@ def apply(op: Op, operands: Sequence[Operand], types: Sequence[TensorType]) -> t
     """The op's outputs; raises BackendError for an op that torch does not cover."""
     if reason := covers(op, types):
         raise BackendError(f"{reason}; use backend numpy_reference")
-    return _OPERATORS[op.kind][0](op, operands, types)
+    return OPERATORS[op.kind][0](op, operands, types)

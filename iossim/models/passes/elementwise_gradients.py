@@ -17,7 +17,7 @@ from iossim.ir.ops.relu import Relu
 from iossim.ir.ops.sigmoid import Sigmoid
 from iossim.ir.ops.unary import FUNCTIONS, Unary
 from iossim.ir.ops.where import Where
-from iossim.models.passes.gradients import Gradients, Tape, gradient_of, op_of, summed
+from iossim.models.passes.gradients import RULES, Gradients, Tape, op_of, summed
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ SLOPES: dict[str, Slope] = {
 }
 
 
-@gradient_of(Unary)
+@RULES.register(Unary)
 def _unary(tape: Tape, node: Node, grad: str) -> Gradients:
     op = op_of(node, Unary)
     if op.function not in SLOPES:
@@ -126,13 +126,13 @@ def _unary(tape: Tape, node: Node, grad: str) -> Gradients:
         return [tape.add(Mul(), grad, slope.name)]
 
 
-@gradient_of(Relu)
+@RULES.register(Relu)
 def _relu(tape: Tape, node: Node, grad: str) -> Gradients:
     with tape.unit("Relu"):
         return [tape.add(Mul(), grad, tape.add(Unary("sign"), node.outputs[0]))]
 
 
-@gradient_of(Clip)
+@RULES.register(Clip)
 def _clip(tape: Tape, node: Node, grad: str) -> Gradients:
     """Where a bound is reached there is none, as PyTorch's ReLU6 has it."""
     op = op_of(node, Clip)
@@ -141,7 +141,7 @@ def _clip(tape: Tape, node: Node, grad: str) -> Gradients:
         return [tape.add(Mul(), grad, inside.name) if inside else grad]
 
 
-@gradient_of(Sigmoid)
+@RULES.register(Sigmoid)
 def _sigmoid(tape: Tape, node: Node, grad: str) -> Gradients:
     (y,) = node.outputs
     with tape.unit("Sigmoid"):
@@ -149,12 +149,12 @@ def _sigmoid(tape: Tape, node: Node, grad: str) -> Gradients:
         return [tape.add(Mul(), grad, tape.add(Mul(), y, rest))]
 
 
-@gradient_of(Add)
+@RULES.register(Add)
 def _add(tape: Tape, node: Node, grad: str) -> Gradients:
     return [summed(tape, grad, each) if tape.needed(each) else None for each in node.inputs]
 
 
-@gradient_of(Mul)
+@RULES.register(Mul)
 def _mul(tape: Tape, node: Node, grad: str) -> Gradients:
     return [
         summed(tape, tape.add(Mul(), grad, other), each) if tape.needed(each) else None
@@ -162,7 +162,7 @@ def _mul(tape: Tape, node: Node, grad: str) -> Gradients:
     ]
 
 
-@gradient_of(Nary)
+@RULES.register(Nary)
 def _nary(tape: Tape, node: Node, grad: str) -> Gradients:
     """Of differences, quotients, and powers with a constant exponent."""
     function, (a, b, *_), y = op_of(node, Nary).function, node.inputs, _Value(tape, node.outputs[0])
@@ -189,7 +189,7 @@ def _nary(tape: Tape, node: Node, grad: str) -> Gradients:
     return found
 
 
-@gradient_of(Where)
+@RULES.register(Where)
 def _where(tape: Tape, node: Node, grad: str) -> Gradients:
     condition, *chosen = node.inputs
     zero = tape.filled((), 0.0)

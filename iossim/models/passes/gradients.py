@@ -1,8 +1,8 @@
 """What the gradient of each op kind is, as other ops: the rules of reverse-mode differentiation.
 
 A rule has the tape, the node, and the gradient of each of its outputs; it adds ops to the tape and returns the
-gradient of each input, None where that has none. A rule for another op kind is a function registered by
-:func:`gradient_of`; those of element-wise ops are in :mod:`iossim.models.passes.elementwise_gradients`.
+gradient of each input, None where that has none. A rule for another op kind is a function registered in
+:data:`RULES`; those of element-wise ops are in :mod:`iossim.models.passes.elementwise_gradients`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar, cast
 
 from iossim.base.errors import ModelError
 from iossim.ir.graph import Node
-from iossim.ir.op import Op
+from iossim.ir.op import KindTable, Op
 from iossim.ir.ops.add import Add
 from iossim.ir.ops.batch_norm import BatchNorm
 from iossim.ir.ops.cast import Cast
@@ -74,26 +74,17 @@ class Tape(Protocol):
 Gradients = Sequence[str | None]
 Rule = Callable[..., Gradients]
 _Op = TypeVar("_Op", bound=Op)
-_RULES: dict[type[Op], Rule] = {}
-
-
-def gradient_of(*kinds: type[Op]) -> Callable[[Rule], Rule]:
-    """Register a rule for classes of ops."""
-
-    def register(rule: Rule) -> Rule:
-        _RULES.update(dict.fromkeys(kinds, rule))
-        return rule
-
-    return register
+RULES = KindTable[Rule]()
 
 
 def gradients(tape: Tape, node: Node, grads: Sequence[str]) -> Gradients:
     """The gradient of each input of a node, given those of its outputs; raises ModelError for a kind without rule."""
-    if type(node.op) not in _RULES:
+    rule = RULES.get(node.op.kind)
+    if rule is None:
         raise ModelError(
             f"op {node.name!r} ({node.op.kind}) has no gradient here; leave out `training`, or register a rule for its kind"
         )
-    return _RULES[type(node.op)](tape, node, *grads)
+    return rule(tape, node, *grads)
 
 
 def op_of(node: Node, kind: type[_Op]) -> _Op:
@@ -112,7 +103,7 @@ def summed(tape: Tape, grad: str, like: str) -> str:
         return total if tape.type(total).shape == want else tape.add(Reshape(want), total)
 
 
-@gradient_of(Conv)
+@RULES.register(Conv)
 def _conv(tape: Tape, node: Node, grad: str) -> Gradients:
     op, (x, weight, *bias) = op_of(node, Conv), node.inputs
     shared = (op.strides, op.pads, op.dilations, op.groups)
@@ -127,7 +118,7 @@ def _conv(tape: Tape, node: Node, grad: str) -> Gradients:
     ]
 
 
-@gradient_of(Gemm)
+@RULES.register(Gemm)
 def _gemm(tape: Tape, node: Node, grad: str) -> Gradients:
     op, (a, b, *bias) = op_of(node, Gemm), node.inputs
     found: list[str | None] = [None, None]
@@ -149,7 +140,7 @@ def _gemm(tape: Tape, node: Node, grad: str) -> Gradients:
     return found
 
 
-@gradient_of(MatMul)
+@RULES.register(MatMul)
 def _matmul(tape: Tape, node: Node, grad: str) -> Gradients:
     a, b = node.inputs
     rows, columns = tape.type(a), tape.type(b)
@@ -183,7 +174,7 @@ def _turned(tape: Tape, value: str) -> str:
     return tape.add(Transpose((*batch, columns, rows)), value)
 
 
-@gradient_of(Softmax, LogSoftmax)
+@RULES.register(Softmax, LogSoftmax)
 def _softmax(tape: Tape, node: Node, grad: str) -> Gradients:
     op, (y,) = cast(SoftmaxLike, node.op), node.outputs
     if op.flatten:
@@ -196,19 +187,19 @@ def _softmax(tape: Tape, node: Node, grad: str) -> Gradients:
         return [tape.add(Mul(), tape.add(Add(), grad, tape.add(Unary("neg"), mean)), y)]
 
 
-@gradient_of(MaxPool)
+@RULES.register(MaxPool)
 def _max_pool(tape: Tape, node: Node, grad: str) -> Gradients:
     op = op_of(node, MaxPool)
     return [tape.add(MaxPoolBackward(**op.attributes()), node.inputs[0], grad)]
 
 
-@gradient_of(AveragePool)
+@RULES.register(AveragePool)
 def _average_pool(tape: Tape, node: Node, grad: str) -> Gradients:
     op, size = op_of(node, AveragePool), tape.type(node.inputs[0]).shape[2:]
     return [tape.add(AveragePoolBackward(**op.attributes(), input_size=size), grad)]
 
 
-@gradient_of(GlobalAveragePool)
+@RULES.register(GlobalAveragePool)
 def _global_average_pool(tape: Tape, node: Node, grad: str) -> Gradients:
     shape = tape.type(node.inputs[0]).shape
     with tape.unit("AveragePool"):
@@ -216,7 +207,7 @@ def _global_average_pool(tape: Tape, node: Node, grad: str) -> Gradients:
         return [tape.add(Expand(shape), share)]
 
 
-@gradient_of(BatchNorm)
+@RULES.register(BatchNorm)
 def _batch_norm(tape: Tape, node: Node, grad: str) -> Gradients:
     """Constant statistics have no gradient; those of the batch have it in that of ``x``, of which they are made."""
     x, scale, bias, mean, variance = node.inputs
@@ -247,7 +238,7 @@ def _batch_norm(tape: Tape, node: Node, grad: str) -> Gradients:
     return found
 
 
-@gradient_of(LayerNorm)
+@RULES.register(LayerNorm)
 def _layer_norm(tape: Tape, node: Node, grad: str) -> Gradients:
     op, (x, scale, *bias) = op_of(node, LayerNorm), node.inputs
     rank = len(tape.type(x).shape)
@@ -268,29 +259,29 @@ def _layer_norm(tape: Tape, node: Node, grad: str) -> Gradients:
     return [*found, *(summed(tape, grad, each) if tape.needed(each) else None for each in bias)]
 
 
-@gradient_of(Concat)
+@RULES.register(Concat)
 def _concat(tape: Tape, node: Node, grad: str) -> Gradients:
     axis = op_of(node, Concat).axis
     return tape.add_all(Split(axis, tuple(tape.type(each).shape[axis] for each in node.inputs)), grad)
 
 
-@gradient_of(Flatten, Reshape)
+@RULES.register(Flatten, Reshape)
 def _reshape(tape: Tape, node: Node, grad: str) -> Gradients:
     return [tape.add(Reshape(tape.type(node.inputs[0]).shape), grad)]
 
 
-@gradient_of(Identity)
+@RULES.register(Identity)
 def _identity(tape: Tape, node: Node, grad: str) -> Gradients:
     return [grad]
 
 
-@gradient_of(Transpose)
+@RULES.register(Transpose)
 def _transpose(tape: Tape, node: Node, grad: str) -> Gradients:
     order = op_of(node, Transpose).permutation
     return [tape.add(Transpose(tuple(order.index(axis) for axis in range(len(order)))), grad)]
 
 
-@gradient_of(Reduce)
+@RULES.register(Reduce)
 def _reduce(tape: Tape, node: Node, grad: str) -> Gradients:
     op, (x,), (y,) = op_of(node, Reduce), node.inputs, node.outputs
     shape = tape.type(x).shape
@@ -329,12 +320,12 @@ def _slope_of_reduction(tape: Tape, node: Node, op: Reduce, x: str, y: str) -> s
             raise ModelError(f"op {node.name!r} (reduce, {op.function}) has no gradient here")
 
 
-@gradient_of(Split)
+@RULES.register(Split)
 def _split(tape: Tape, node: Node, *grads: str) -> Gradients:
     return [tape.add(Concat(op_of(node, Split).axis), *grads)]
 
 
-@gradient_of(Slice)
+@RULES.register(Slice)
 def _slice(tape: Tape, node: Node, grad: str) -> Gradients:
     op, shape = op_of(node, Slice), tape.type(node.inputs[0]).shape
     if set(op.steps) - {1}:
@@ -346,7 +337,7 @@ def _slice(tape: Tape, node: Node, grad: str) -> Gradients:
     return [tape.add(Pad((*before, *after)), grad)]
 
 
-@gradient_of(Gather)
+@RULES.register(Gather)
 def _gather(tape: Tape, node: Node, grad: str) -> Gradients:
     data, indices = node.inputs
     axis = op_of(node, Gather).axis
@@ -354,12 +345,12 @@ def _gather(tape: Tape, node: Node, grad: str) -> Gradients:
     return [tape.add(GatherBackward(axis, size), grad, indices) if tape.needed(data) else None, None]
 
 
-@gradient_of(Expand)
+@RULES.register(Expand)
 def _expand(tape: Tape, node: Node, grad: str) -> Gradients:
     return [summed(tape, grad, node.inputs[0])]
 
 
-@gradient_of(Cast)
+@RULES.register(Cast)
 def _cast(tape: Tape, node: Node, grad: str) -> Gradients:
     x = tape.type(node.inputs[0]).dtype
     return [tape.add(Cast(str(x)), grad) if x.is_floating else None]

@@ -1,7 +1,9 @@
 """Shapes of outputs of ops at unknown shapes of inputs, and when an op takes its inputs.
 
-What each op says of shapes in ``infer`` is said here again over symbols, for the kinds that axioms are about. A test compares the
-two at random shapes. Dimensions are positive, as iossim takes no empty tensors.
+What each op says of shapes in ``infer`` is said here again over symbols, for the kinds that axioms are about. The two are not one
+function: ``infer`` takes tuples of ints and branches on their lengths and sizes, while a rule is proved for tensors of any rank,
+whose shape is an array of unknown length for the solver, and what ``infer`` refuses has to become a claim instead of an error. A
+test compares the two at random shapes. Dimensions are positive, as iossim takes no empty tensors.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from typing import Any
 
 import z3
 
+from iossim.ir.op import KindTable
 from iossim.ir.ops.channels_last import TO_FIRST, TO_LAST
 from iossim.transforms.rewriting.symbolic import (
     Claim,
@@ -37,12 +40,12 @@ class Typed:
 
 #: Attributes by name, shapes of the inputs; None where symbols do not carry the op.
 _Typing = Callable[[Mapping[str, Any], Sequence[Tuple], Arithmetic], Typed | None]
-_TYPINGS: dict[str, _Typing] = {}
+TYPINGS = KindTable[_Typing]()
 
 
 def typed(kind: str, attributes: Mapping[str, Any], inputs: Sequence[Tuple], arithmetic: Arithmetic) -> Typed | None:
     """What an op makes of inputs of these shapes. None for a kind, or a use of one, whose shapes are not modelled."""
-    typing = _TYPINGS.get(kind)
+    typing = TYPINGS.get(kind)
     return None if typing is None else typing(attributes, inputs, arithmetic)
 
 
@@ -58,20 +61,12 @@ def always(kind: str, attributes: Mapping[str, Any], x: Tuple, outputs: int) -> 
     return []
 
 
-def _of(*kinds: str) -> Callable[[_Typing], _Typing]:
-    def register(typing: _Typing) -> _Typing:
-        _TYPINGS.update(dict.fromkeys(kinds, typing))
-        return typing
-
-    return register
-
-
-@_of("relu", "sigmoid", "clip", "identity", "unary")
+@TYPINGS.register("relu", "sigmoid", "clip", "identity", "unary")
 def _elementwise(attributes: Mapping[str, Any], inputs: Sequence[Tuple], arithmetic: Arithmetic) -> Typed | None:
     return Typed((), (inputs[0],)) if len(inputs) == 1 else None
 
 
-@_of("add", "mul")
+@TYPINGS.register("add", "mul")
 def _broadcast(attributes: Mapping[str, Any], inputs: Sequence[Tuple], arithmetic: Arithmetic) -> Typed | None:
     if len(inputs) != 2:
         return None
@@ -115,7 +110,7 @@ def _minus(a: Any, b: Any) -> Any:
     return a - b if isinstance(a, int) and isinstance(b, int) else z3.simplify(integer(a) - b)
 
 
-@_of("concat")
+@TYPINGS.register("concat")
 def _concat(attributes: Mapping[str, Any], inputs: Sequence[Tuple], arithmetic: Arithmetic) -> Typed | None:
     """Of two inputs along an axis that is counted from the front."""
     a, b = inputs
@@ -133,7 +128,7 @@ def _with(shape: Tuple, axis: Any, size: Any) -> Tuple:
     return Tuple.made(shape.length, lambda place: z3.simplify(z3.If(integer(place) == axis, size, shape.at(place))))
 
 
-@_of("split")
+@TYPINGS.register("split")
 def _split(attributes: Mapping[str, Any], inputs: Sequence[Tuple], arithmetic: Arithmetic) -> Typed | None:
     (x,), axis, sizes = inputs, attributes["axis"], attributes["sizes"]
     if sizes.items is None:
@@ -143,7 +138,7 @@ def _split(attributes: Mapping[str, Any], inputs: Sequence[Tuple], arithmetic: A
     return Typed(tuple(needs), tuple(_with(x, axis, size) for size in sizes.items))
 
 
-@_of("slice")
+@TYPINGS.register("slice")
 def _slice(attributes: Mapping[str, Any], inputs: Sequence[Tuple], arithmetic: Arithmetic) -> Typed | None:
     """Of one axis, from one place to a later one, if these are known to lie inside."""
     (x,) = inputs
@@ -155,7 +150,7 @@ def _slice(attributes: Mapping[str, Any], inputs: Sequence[Tuple], arithmetic: A
     return Typed((inside,), (_with(x, axis, end - start),)) if arithmetic.knows(inside) else None
 
 
-@_of("matmul")
+@TYPINGS.register("matmul")
 def _matmul(attributes: Mapping[str, Any], inputs: Sequence[Tuple], arithmetic: Arithmetic) -> Typed | None:
     a, b = inputs
     if not isinstance(a.length, int) or not isinstance(b.length, int):
@@ -183,7 +178,7 @@ def _matmul(attributes: Mapping[str, Any], inputs: Sequence[Tuple], arithmetic: 
     return Typed((Claim(x[-1] == inner), fit), (Tuple.of(shape),))
 
 
-@_of("transpose")
+@TYPINGS.register("transpose")
 def _transpose(attributes: Mapping[str, Any], inputs: Sequence[Tuple], arithmetic: Arithmetic) -> Typed | None:
     (x,), order = inputs, attributes["permutation"]
     needs = [Claim(integer(order.length) == x.length)]
@@ -197,7 +192,7 @@ def _transpose(attributes: Mapping[str, Any], inputs: Sequence[Tuple], arithmeti
     return Typed(tuple(needs), (Tuple.made(order.length, lambda place: x.at(order.at(place))),))
 
 
-@_of("pad")
+@TYPINGS.register("pad")
 def _pad(attributes: Mapping[str, Any], inputs: Sequence[Tuple], arithmetic: Arithmetic) -> Typed | None:
     """With constants; the other modes ask more of the sizes."""
     (x,), pads, mode = inputs, attributes["pads"], attributes["mode"]
@@ -212,7 +207,7 @@ def _pad(attributes: Mapping[str, Any], inputs: Sequence[Tuple], arithmetic: Ari
     return Typed(needs, (shape,))
 
 
-@_of("conv")
+@TYPINGS.register("conv")
 def _conv(attributes: Mapping[str, Any], inputs: Sequence[Tuple], arithmetic: Arithmetic) -> Typed | None:
     x, w = inputs[:2]
     strides, pads, dilations, groups = (attributes[name] for name in ("strides", "pads", "dilations", "groups"))
@@ -256,7 +251,7 @@ def _plus(length: Any, more: int) -> Any:
 _pooled = z3.Function("pooled", *[z3.IntSort()] * 6, z3.DeclareSort("Value"), z3.IntSort())
 
 
-@_of("max_pool", "average_pool")
+@TYPINGS.register("max_pool", "average_pool")
 def _pool(attributes: Mapping[str, Any], inputs: Sequence[Tuple], arithmetic: Arithmetic) -> Typed | None:
     """The count of windows is an unknown function of all that it depends on."""
     (x,) = inputs
@@ -295,7 +290,7 @@ def _pool(attributes: Mapping[str, Any], inputs: Sequence[Tuple], arithmetic: Ar
     return Typed(needs, (Tuple.made(_plus(rank, 2), at),))
 
 
-@_of("global_average_pool", "global_max_pool")
+@TYPINGS.register("global_average_pool", "global_max_pool")
 def _global_pool(attributes: Mapping[str, Any], inputs: Sequence[Tuple], arithmetic: Arithmetic) -> Typed | None:
     (x,) = inputs
 
@@ -308,11 +303,11 @@ def _global_pool(attributes: Mapping[str, Any], inputs: Sequence[Tuple], arithme
 def _channels_last(kind: str) -> None:
     """As the op on NCHW, its input and output transposed."""
 
-    @_of(f"{kind}_nhwc")
+    @TYPINGS.register(f"{kind}_nhwc")
     def typing(attributes: Mapping[str, Any], inputs: Sequence[Tuple], arithmetic: Arithmetic) -> Typed | None:
         x, *rest = inputs
         first = Tuple.of([x.at(axis) for axis in TO_FIRST])
-        found = _TYPINGS[kind](attributes, [first, *rest], arithmetic)
+        found = TYPINGS[kind](attributes, [first, *rest], arithmetic)
         if found is None:
             return None
         (y,) = found.outputs
@@ -323,7 +318,7 @@ for _kind in ("conv", "max_pool", "average_pool", "global_average_pool", "global
     _channels_last(_kind)
 
 
-@_of("batch_norm")
+@TYPINGS.register("batch_norm")
 def _batch_norm(attributes: Mapping[str, Any], inputs: Sequence[Tuple], arithmetic: Arithmetic) -> Typed | None:
     x, *each = inputs
     needs = [Claim(integer(x.length) > 1)]
@@ -331,7 +326,7 @@ def _batch_norm(attributes: Mapping[str, Any], inputs: Sequence[Tuple], arithmet
     return Typed(tuple(needs), (x,))
 
 
-@_of("reshape")
+@TYPINGS.register("reshape")
 def _reshape(attributes: Mapping[str, Any], inputs: Sequence[Tuple], arithmetic: Arithmetic) -> Typed | None:
     """To a shape without a 0 or -1, of a tensor of known rank."""
     (x,), shape = inputs, attributes["shape"]
@@ -341,7 +336,7 @@ def _reshape(attributes: Mapping[str, Any], inputs: Sequence[Tuple], arithmetic:
     return Typed((Claim(elements[0] == elements[1]),), (shape,))
 
 
-@_of("gemm")
+@TYPINGS.register("gemm")
 def _gemm(attributes: Mapping[str, Any], inputs: Sequence[Tuple], arithmetic: Arithmetic) -> Typed | None:
     """Where it is known which operands are transposed."""
     sides = []
