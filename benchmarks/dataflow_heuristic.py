@@ -16,7 +16,7 @@ from collections import defaultdict
 import numpy as np
 import typer
 
-from iossim.backends.numpy_reference.evaluate import evaluate_graph
+from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.base.errors import DeviceError
 from iossim.edge.capacity import check as check_capacity
 from iossim.edge.optimize import POLICIES, plan
@@ -28,8 +28,8 @@ from iossim.execution.measured_run import largest_error
 from iossim.hardware.edge import EdgeDevice, edge_device
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
-from iossim.ir.ops.add import Add
 from iossim.ir.ops.matmul import MatMul
+from iossim.ir.ops.nary import Add
 from iossim.ir.ops.pool import AveragePool, MaxPool
 from iossim.ir.ops.softmax import Softmax
 

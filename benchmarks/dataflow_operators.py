@@ -20,9 +20,9 @@ from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.op import Op
 from iossim.ir.ops.conv import Conv
-from iossim.ir.ops.gemm import Gemm
+from iossim.ir.ops.matmul import Gemm
 from iossim.ir.ops.pool import AveragePool, MaxPool
-from iossim.ir.ops.relu import Relu
+from iossim.ir.ops.unary import Relu
 
 
 def cbr(b: GraphBuilder, x: str, name: str, channels: int, window: int) -> str:

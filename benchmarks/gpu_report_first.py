@@ -26,7 +26,7 @@ CONVOLUTION = "conv"
 
 def section_first(job: Job) -> None:
     """One convolution in every way, then the facts of the machine; what imports PyTorch comes last."""
-    from iossim.backends.numpy_reference.evaluate import numpy_outputs
+    from iossim.backends.numpy_reference.execute import numpy_outputs
     from iossim.execution.made_inputs import made_arrays
 
     network = one_convolution()
@@ -45,7 +45,7 @@ def section_first(job: Job) -> None:
 def one_convolution() -> Network:
     """A Conv-Relu of usual size."""
     from iossim.ir.builder import GraphBuilder
-    from iossim.ir.ops.relu import Relu
+    from iossim.ir.ops.unary import Relu
 
     builder = GraphBuilder("one_convolution")
     x = builder.input("x", (1, CHANNELS, SIZE, SIZE))

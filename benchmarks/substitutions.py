@@ -38,7 +38,7 @@ from iossim.execution.memory import plan_memory
 from iossim.ir.graph import Graph
 from iossim.ir.network import Network
 from iossim.ir.op import Array
-from iossim.models.onnx.write import write_onnx
+from iossim.models.onnx.export import write_onnx
 from iossim.search.options import SearchOptions
 from iossim.search.scheduler import silent
 from iossim.transforms.rewriting.application import apply

@@ -22,7 +22,7 @@ from iossim.execution.lower import lower_stage
 from iossim.execution.memory import with_memory
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
-from iossim.ir.ops.relu import Relu
+from iossim.ir.ops.unary import Relu
 from iossim.schedule.strategy import Strategy
 
 #: For how long a second thread has had nothing to do: next to nothing, and as long as small and large ops take.

@@ -17,12 +17,9 @@ from iossim.backends.cupy_cudnn.kernel_call import KernelCall, int32s, over_elem
 from iossim.backends.cupy_cudnn.views import View, coalesced
 from iossim.execution.backend import BackendError
 from iossim.ir.op import Op
-from iossim.ir.ops.add import Add
-from iossim.ir.ops.batch_norm import BatchNorm
-from iossim.ir.ops.clip import Clip
-from iossim.ir.ops.mul import Mul
-from iossim.ir.ops.relu import Relu
-from iossim.ir.ops.sigmoid import Sigmoid
+from iossim.ir.ops.nary import Add, Mul
+from iossim.ir.ops.normalization import BatchNorm
+from iossim.ir.ops.unary import Clip, Relu, Sigmoid
 
 NAME = "chain"
 #: The only operand of a copy.

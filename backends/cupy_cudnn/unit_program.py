@@ -23,27 +23,17 @@ from iossim.ir.graph import Node
 from iossim.ir.merging import merged_convolution
 from iossim.ir.network import Network
 from iossim.ir.op import Op
-from iossim.ir.ops.add import Add
-from iossim.ir.ops.batch_norm import BatchNorm
 from iossim.ir.ops.broadcasting import normal_axis
 from iossim.ir.ops.channels_last import TO_FIRST, ChannelsLast, ConvNhwc
-from iossim.ir.ops.clip import Clip
-from iossim.ir.ops.concat import Concat
 from iossim.ir.ops.conv import Conv
-from iossim.ir.ops.flatten import Flatten
-from iossim.ir.ops.gemm import Gemm
-from iossim.ir.ops.identity import Identity
-from iossim.ir.ops.local_response_norm import LocalResponseNorm
-from iossim.ir.ops.matmul import MatMul
-from iossim.ir.ops.mul import Mul
+from iossim.ir.ops.matmul import Gemm, MatMul
+from iossim.ir.ops.nary import Add, Mul
+from iossim.ir.ops.normalization import BatchNorm, LocalResponseNorm
 from iossim.ir.ops.pool import AveragePool, GlobalAveragePool, GlobalMaxPool, MaxPool
-from iossim.ir.ops.relu import Relu
-from iossim.ir.ops.reshape import Reshape
-from iossim.ir.ops.sigmoid import Sigmoid
-from iossim.ir.ops.slice import Slice
+from iossim.ir.ops.reshape import Flatten, Reshape, Transpose
+from iossim.ir.ops.slice import Concat, Slice, Split
 from iossim.ir.ops.softmax import Softmax
-from iossim.ir.ops.split import Split
-from iossim.ir.ops.transpose import Transpose
+from iossim.ir.ops.unary import Clip, Identity, Relu, Sigmoid
 from iossim.ir.types import DType
 
 Call = KernelCall | ConvolutionCall

@@ -16,7 +16,7 @@ from iossim.execution.backend import BackendError
 from iossim.ir.graph import Graph, Node
 from iossim.ir.merging import MergedConvolution
 from iossim.ir.op import Array
-from iossim.ir.ops.batch_norm import BatchNorm, multiplier_and_shift
+from iossim.ir.ops.normalization import BatchNorm, multiplier_and_shift
 
 
 class Weights:

@@ -11,7 +11,7 @@ import numpy as np
 from iossim.backends.cupy_cudnn.kernel_call import KernelCall, int32s, over_elements
 from iossim.backends.cupy_cudnn.views import View
 from iossim.execution.backend import BackendError
-from iossim.ir.ops.local_response_norm import LocalResponseNorm
+from iossim.ir.ops.normalization import LocalResponseNorm
 from iossim.ir.ops.pool import AveragePool, MaxPool
 
 #: Arguments: elements of the output; its channels, height and width; height and width of the input; kernel, strides,

@@ -1,8 +1,8 @@
-"""Runs a plan with NumPy: the proof that a schedule computes what its graph does.
+"""Graphs and plans computed with NumPy: what a graph means, and the proof that a schedule computes the same.
 
-Queues are interleaved as the plan's events and synchronises allow: in issue order, or at random from a seed, since any
-order that a device may take must give the same outputs. A merged launch really runs the one stacked convolution, and its
-readers see slices of it.
+A graph is evaluated op by op, in order. The queues of a plan are interleaved as its events and synchronises allow: in issue
+order, or at random from a seed, since any order that a device may take must give the same outputs. A merged launch really
+runs the one stacked convolution, and its readers see slices of it.
 """
 
 from __future__ import annotations
@@ -13,14 +13,47 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from iossim.base.errors import ScheduleError
+from iossim.base.errors import GraphError, ScheduleError
 from iossim.execution.given_inputs import check_graph, check_inputs
 from iossim.execution.memory import arena_of
 from iossim.execution.plan import Copy, Launch, Plan, Queue, Record, Region, Synchronize, Wait, accesses
+from iossim.ir.graph import Graph
 from iossim.ir.merging import merged_convolution
 from iossim.ir.network import Network
 from iossim.ir.op import Array
 from iossim.schedule.strategy import Strategy
+
+
+def evaluate_graph(
+    graph: Graph, inputs: Mapping[str, Array], values: Sequence[str] | None = None
+) -> dict[str, Array]:
+    """The arrays of ``values`` (the graph's outputs, if not given) by name, from arrays for its inputs.
+
+    Weights are loaded when they are read and not kept; other values are dropped after their last reader. Raises
+    GraphError where ``inputs`` or ``values`` are not the graph's.
+    """
+    wanted = graph.outputs if values is None else tuple(values)
+    for name in wanted:
+        if name not in graph.types:
+            raise GraphError(f"the graph has no value {name!r}")
+    check_inputs(inputs, {name: graph.types[name] for name in graph.inputs})
+    known: dict[str, Array] = {name: inputs[name] for name in graph.inputs}
+    readers_left = Counter(name for node in graph.nodes for name in set(node.inputs))
+    readers_left.update(wanted)
+    for node in graph.nodes:
+        arrays = [known[name] if name in known else graph.constants[name].load() for name in node.inputs]
+        known.update(zip(node.outputs, node.op.evaluate(arrays), strict=True))
+        readers_left.subtract(set(node.inputs))
+        for name in (*node.inputs, *node.outputs):
+            if not readers_left[name]:
+                known.pop(name, None)
+    return {name: known[name] if name in known else graph.constants[name].load() for name in wanted}
+
+
+def numpy_outputs(network: Network, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
+    """A network's outputs, as a :data:`~iossim.execution.reference_outputs.Reference`."""
+    return evaluate_graph(network.graph, inputs)
+
 
 #: Bytes of memory that holds no value: floating-point numbers made of them are NaN.
 _POISON = 0xFF

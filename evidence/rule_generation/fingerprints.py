@@ -15,13 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.ir.op import Array, Op
-from iossim.ir.ops.concat import Concat
 from iossim.ir.ops.conv import Conv
-from iossim.ir.ops.mul import Mul
-from iossim.ir.ops.pad import Pad
-from iossim.ir.ops.relu import Relu
-from iossim.ir.ops.split import Split
-from iossim.ir.ops.transpose import Transpose
+from iossim.ir.ops.nary import Mul
+from iossim.ir.ops.reshape import Transpose
+from iossim.ir.ops.slice import Concat, Pad, Split
+from iossim.ir.ops.unary import Relu
 from iossim.transforms.rewriting.field import PRIME, evaluate_op
 
 Fingerprints = NDArray[np.uint64]

@@ -183,7 +183,7 @@ def export_model(model: options.Model, out: ToFile, reading: ModelOptions, opset
 
     Weights of more than 1 GiB go to a file beside it.
     """
-    from iossim.models.onnx.write import check_exportable, write_onnx
+    from iossim.models.onnx.export import check_exportable, write_onnx
 
     network = reading.network(model)
     check_exportable(network, out)

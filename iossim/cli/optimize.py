@@ -51,7 +51,7 @@ def optimize(
     """
     from iossim import api
     from iossim.cost.create import measures
-    from iossim.models.onnx.write import check_exportable, write_onnx
+    from iossim.models.onnx.export import check_exportable, write_onnx
 
     network = reading.network(model)
     # The device of a backend is where estimates come from.

@@ -66,7 +66,7 @@ def run(
     Predictions are the schedule's own where it is for this device, or those of the simulator for --device.
     """
     from iossim import api
-    from iossim.backends.numpy_reference.evaluate import numpy_outputs
+    from iossim.backends.numpy_reference.execute import numpy_outputs
     from iossim.base.user_files import check_file, write_atomically
     from iossim.execution.backend import backend_from
     from iossim.execution.engine import Engine

@@ -13,29 +13,16 @@ from typing import Any, NamedTuple
 
 from iossim.execution.box import Box
 from iossim.ir.op import Array, KindTable, Op
-from iossim.ir.ops.add import Add
-from iossim.ir.ops.batch_norm import BatchNorm
-from iossim.ir.ops.cast import Cast
-from iossim.ir.ops.clip import Clip
-from iossim.ir.ops.concat import Concat
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.conv_transpose import ConvTranspose
-from iossim.ir.ops.flatten import Flatten
-from iossim.ir.ops.gemm import Gemm
-from iossim.ir.ops.identity import Identity
-from iossim.ir.ops.matmul import MatMul
-from iossim.ir.ops.mul import Mul
-from iossim.ir.ops.nary import Nary
-from iossim.ir.ops.normalization import LayerNorm
+from iossim.ir.ops.matmul import Gemm, MatMul
+from iossim.ir.ops.nary import Add, Mul, Nary, Where
+from iossim.ir.ops.normalization import BatchNorm, LayerNorm
 from iossim.ir.ops.pool import AveragePool, GlobalAveragePool, GlobalMaxPool, MaxPool
-from iossim.ir.ops.relu import Relu
-from iossim.ir.ops.reshape import Reshape
-from iossim.ir.ops.sigmoid import Sigmoid
-from iossim.ir.ops.slice import Slice
+from iossim.ir.ops.reshape import Flatten, Reshape, Transpose
+from iossim.ir.ops.slice import Concat, Slice
 from iossim.ir.ops.softmax import Softmax
-from iossim.ir.ops.transpose import Transpose
-from iossim.ir.ops.unary import Unary
-from iossim.ir.ops.where import Where
+from iossim.ir.ops.unary import Cast, Clip, Identity, Relu, Sigmoid, Unary
 from iossim.ir.types import TensorType
 
 

@@ -16,8 +16,7 @@ from iossim.edge.access import Order
 from iossim.execution.box import Box
 from iossim.ir.network import Network
 from iossim.ir.ops.conv import Conv
-from iossim.ir.ops.gemm import Gemm
-from iossim.ir.ops.matmul import MatMul
+from iossim.ir.ops.matmul import Gemm, MatMul
 from iossim.ir.ops.pool import AveragePool, GlobalAveragePool, GlobalMaxPool, MaxPool
 
 #: The axis of an image's rows.

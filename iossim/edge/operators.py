@@ -17,8 +17,7 @@ from iossim.ir.graph import Node
 from iossim.ir.network import Network
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.conv_transpose import ConvTranspose
-from iossim.ir.ops.gemm import Gemm
-from iossim.ir.ops.matmul import MatMul
+from iossim.ir.ops.matmul import Gemm, MatMul
 from iossim.ir.types import TensorType
 
 

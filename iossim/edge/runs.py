@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import isinf
 from typing import Any
 
-from iossim.backends.numpy_reference.evaluate import evaluate_graph
+from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.edge.distributed import Distributed
 from iossim.edge.plan import EdgePlan
 from iossim.edge.simulator import distributed, execute

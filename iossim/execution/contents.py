@@ -20,8 +20,8 @@ from iossim.execution.plan import Copy, Launch, Plan
 from iossim.ir.graph import Node
 from iossim.ir.merging import merged_convolution
 from iossim.ir.network import Network
-from iossim.ir.ops.concat import Concat
-from iossim.ir.ops.conv_backward import ConvBackwardFilter
+from iossim.ir.ops.conv_transpose import ConvBackwardFilter
+from iossim.ir.ops.slice import Concat
 from iossim.schedule.strategy import Strategy
 
 

@@ -20,10 +20,8 @@ from dataclasses import dataclass
 from iossim.execution.box import starting
 from iossim.ir.graph import Graph, Node
 from iossim.ir.network import Network
-from iossim.ir.ops.concat import Concat
-from iossim.ir.ops.conv_backward import ConvBackwardFilter
-from iossim.ir.ops.slice import Slice
-from iossim.ir.ops.split import Split
+from iossim.ir.ops.conv_transpose import ConvBackwardFilter
+from iossim.ir.ops.slice import Concat, Slice, Split
 
 
 @dataclass(frozen=True, slots=True)

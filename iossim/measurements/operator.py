@@ -22,7 +22,7 @@ class Operator:
     """One op on inputs of given types; raises GraphError if they do not fit, or if nothing comes out.
 
     ``kind`` is what tables call it (``conv``, ``linear``, ``gemm``, ``add``, ``relu`` ...): ``linear`` and ``gemm`` are
-    both :class:`~iossim.ir.ops.gemm.Gemm`. ``weights`` are the indices of the inputs that are weights.
+    both :class:`~iossim.ir.ops.matmul.Gemm`. ``weights`` are the indices of the inputs that are weights.
     """
 
     kind: str

@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from iossim.ir.builder import GraphBuilder
-from iossim.ir.ops.add import Add
-from iossim.ir.ops.concat import Concat
-from iossim.ir.ops.flatten import Flatten
-from iossim.ir.ops.gemm import Gemm
-from iossim.ir.ops.identity import Identity
+from iossim.ir.ops.matmul import Gemm
+from iossim.ir.ops.nary import Add
 from iossim.ir.ops.pool import AveragePool, GlobalAveragePool, MaxPool
-from iossim.ir.ops.relu import Relu
+from iossim.ir.ops.reshape import Flatten
+from iossim.ir.ops.slice import Concat
+from iossim.ir.ops.unary import Identity, Relu
 
 Size = int | tuple[int, int]
 

@@ -15,7 +15,7 @@ from iossim.base.errors import OptionError
 from iossim.ir.network import ModelSource, Network
 from iossim.ir.types import Precision
 from iossim.models.options import LoadOptions
-from iossim.models.passes.single_block import single_block
+from iossim.models.passes.blocks import single_block
 from iossim.models.passes.training import training_network
 from iossim.models.passes.unit_fusion import MODEL
 from iossim.models.sources import ios_file, onnx_file, torch_module, zoo
@@ -72,7 +72,7 @@ def load(
     rewrite an ONNX file's graph behind the standard ones (:mod:`iossim.base.registry`). ``training`` adds the gradients
     of its maps and weights (:func:`iossim.models.passes.training.training_network`); the batch norms of an ONNX
     file or a module then take the statistics of the batch. ``block`` takes one block alone, by its name or number
-    (:func:`iossim.models.passes.single_block.single_block`).
+    (:func:`iossim.models.passes.blocks.single_block`).
 
     A ``torch.nn.Module`` (extra ``torch``) is traced by ``torch.export`` on ``example_inputs``: a tuple of the arguments of
     its ``forward``, a dict of them by name, or one tensor. Their shapes are the network's; ``batch`` sets another leading

@@ -12,7 +12,7 @@ import pytest
 from edge_devices import made
 from random_networks import random_inputs
 
-from iossim.backends.numpy_reference.evaluate import evaluate_graph
+from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.base.errors import DeviceError, PlanError
 from iossim.edge import capacity
 from iossim.edge.capacity import check
@@ -26,17 +26,16 @@ from iossim.edge.splitting import Even
 from iossim.hardware.edge import EdgeDevice
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
-from iossim.ir.ops.add import Add
-from iossim.ir.ops.concat import Concat
 from iossim.ir.ops.conv_transpose import ConvTranspose
-from iossim.ir.ops.cumsum import CumSum
 from iossim.ir.ops.matmul import MatMul
+from iossim.ir.ops.nary import Add
 from iossim.ir.ops.normalization import LayerNorm
 from iossim.ir.ops.pool import AveragePool, GlobalAveragePool, MaxPool
-from iossim.ir.ops.relu import Relu
-from iossim.ir.ops.reshape import Reshape
+from iossim.ir.ops.reduce import CumSum
+from iossim.ir.ops.reshape import Reshape, Transpose
+from iossim.ir.ops.slice import Concat
 from iossim.ir.ops.softmax import Softmax
-from iossim.ir.ops.transpose import Transpose
+from iossim.ir.ops.unary import Relu
 from iossim.models.load import load
 
 #: Units, private, shared and cache bytes: what must be sliced, cut and sent outside is, and on some nothing.

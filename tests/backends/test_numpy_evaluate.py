@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from iossim.backends.numpy_reference.evaluate import evaluate_graph
+from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.base.errors import GraphError
 from iossim.ir.constants import ArrayConstant
 from iossim.ir.graph import Graph, Node
-from iossim.ir.ops.add import Add
-from iossim.ir.ops.relu import Relu
-from iossim.ir.ops.split import Split
+from iossim.ir.ops.nary import Add
+from iossim.ir.ops.slice import Split
+from iossim.ir.ops.unary import Relu
 from iossim.ir.types import TensorType
 
 X = np.array([[-1.0, 2.0, -3.0, 4.0]], dtype=np.float32)

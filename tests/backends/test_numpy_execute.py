@@ -30,7 +30,7 @@ from iossim.ir.builder import GraphBuilder
 from iossim.ir.merging import merge_keys
 from iossim.ir.network import Network
 from iossim.ir.ops.conv import Conv
-from iossim.ir.ops.relu import Relu
+from iossim.ir.ops.unary import Relu
 from iossim.schedule.schedule import Schedule
 from iossim.schedule.strategy import Strategy
 

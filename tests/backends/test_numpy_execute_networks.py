@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from random_networks import merged_stages, random_inputs, random_schedule
 
-from iossim.backends.numpy_reference.evaluate import evaluate_graph
-from iossim.backends.numpy_reference.execute import execute
+from iossim.backends.numpy_reference.execute import evaluate_graph, execute
 from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule
 from iossim.models.load import load

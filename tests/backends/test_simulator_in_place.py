@@ -45,7 +45,7 @@ def test_concats_in_place_cost_nothing_and_all_else_what_it_did() -> None:
 def test_what_is_copied_is_priced_as_a_copy() -> None:
     """Two equal concats, one of values that are made, one of the network's input: equal units that are not equal work."""
     from iossim.ir.builder import GraphBuilder
-    from iossim.ir.ops.concat import Concat
+    from iossim.ir.ops.slice import Concat
 
     b = GraphBuilder("two concats")
     x = b.input("x", (1, 64, 56, 56))

@@ -18,8 +18,8 @@ from iossim.backends.cupy_cudnn.options import DEFAULT_PLANS
 from iossim.calibration.validation.measured_networks import evaluate_all
 from iossim.execution.engine import UNDIVIDED
 from iossim.ir.builder import GraphBuilder
-from iossim.ir.ops.concat import Concat
-from iossim.ir.ops.relu import Relu
+from iossim.ir.ops.slice import Concat
+from iossim.ir.ops.unary import Relu
 from iossim.ir.types import Precision
 from iossim.measurements.measured_networks import NetworkRun, read_measured_networks
 from iossim.measurements.measurement_set import read_measurements

@@ -24,8 +24,8 @@ from iossim.execution.lower import lower_stage
 from iossim.execution.plan import Copy, Launch
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
-from iossim.ir.ops.concat import Concat
-from iossim.ir.ops.relu import Relu
+from iossim.ir.ops.slice import Concat
+from iossim.ir.ops.unary import Relu
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem, bits
 from iossim.schedule.strategy import Strategy

@@ -15,8 +15,8 @@ from iossim.cost.capabilities import UnitVariant, VariantCostModel
 from iossim.cost.workspace_limit import WorkspaceLimited, workspace_limited
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
-from iossim.ir.ops.concat import Concat
 from iossim.ir.ops.conv import Conv
+from iossim.ir.ops.slice import Concat
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.planned_stage import PlannedStage, batch_of
 from iossim.schedule.problem import ScheduleProblem

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_networks import random_inputs, random_network
 
-from iossim.backends.numpy_reference.evaluate import evaluate_graph
+from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.base.errors import DeviceError, OptionError
 from iossim.edge.collectives import SYNCHRONISATIONS, synchronisation
 from iossim.edge.distributed import distributed

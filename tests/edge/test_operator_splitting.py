@@ -14,8 +14,8 @@ from iossim.edge.operators import operators
 from iossim.edge.splitting import Even, Grid, Partition, chunks, grids
 from iossim.execution.box import Box
 from iossim.ir.builder import GraphBuilder
-from iossim.ir.ops.gemm import Gemm
-from iossim.ir.ops.relu import Relu
+from iossim.ir.ops.matmul import Gemm
+from iossim.ir.ops.unary import Relu
 
 shapes = st.tuples(st.just(1), st.integers(1, 9), st.integers(1, 7), st.integers(1, 6))
 

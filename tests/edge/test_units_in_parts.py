@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from random_networks import random_inputs, random_network
 
-from iossim.backends.numpy_reference.evaluate import evaluate_graph
+from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.base.errors import PlanError
 from iossim.edge.capacity import check
 from iossim.edge.optimize import plan

@@ -13,8 +13,7 @@ import pytest
 from plan_races import Races
 from random_networks import random_inputs, random_network, random_schedule
 
-from iossim.backends.numpy_reference.evaluate import evaluate_graph
-from iossim.backends.numpy_reference.execute import execute
+from iossim.backends.numpy_reference.execute import evaluate_graph, execute
 from iossim.base.errors import ScheduleError
 from iossim.cost.random import RandomCostModel
 from iossim.execution.backend import Backend, create_backend

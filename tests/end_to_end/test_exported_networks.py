@@ -20,8 +20,7 @@ from iossim.execution.memory import plan_memory
 from iossim.ir.network import Network
 from iossim.ir.op import Array
 from iossim.models.load import load
-from iossim.models.onnx.export import export_graph
-from iossim.models.onnx.write import write_onnx
+from iossim.models.onnx.export import export_graph, write_onnx
 from iossim.models.passes.pipeline import canonicalise
 
 #: Attention heads and pyramids make wide blocks, which take long to search without pruning.

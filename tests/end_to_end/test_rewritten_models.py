@@ -12,12 +12,12 @@ from onnx_import import import_onnx
 from onnx_of_op import run_onnxruntime
 from seeded_weights import LIGHT_MODELS, write_seeded
 
-from iossim.backends.numpy_reference.evaluate import evaluate_graph
+from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.base.errors import OptionError
 from iossim.ir.constants import AbsentConstant
 from iossim.ir.graph import Graph
 from iossim.models.load import load
-from iossim.models.onnx.write import check_exportable
+from iossim.models.onnx.export import check_exportable
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ import iossim
 from iossim import api
 from iossim.backends.numpy_reference.execute import execute
 from iossim.execution.lower import lower_schedule
-from iossim.models.onnx.write import write_onnx
+from iossim.models.onnx.export import write_onnx
 from iossim.transforms.rewriting.scheduled import Rewriting
 
 #: The smallest inputs that a network takes, or nearly so.

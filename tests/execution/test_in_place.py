@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_networks import make_stage, one_block, random_inputs, random_network, random_schedule, unscheduled
 
-from iossim.backends.numpy_reference.evaluate import evaluate_graph
-from iossim.backends.numpy_reference.execute import execute
+from iossim.backends.numpy_reference.execute import evaluate_graph, execute
 from iossim.base.errors import ScheduleError
 from iossim.execution.box import Box
 from iossim.execution.happens_before import check_happens_before
@@ -23,9 +22,7 @@ from iossim.execution.plan import Copy, Launch, Plan, Queue, Region, Synchronize
 from iossim.execution.repeat import repeat
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
-from iossim.ir.ops.concat import Concat
-from iossim.ir.ops.slice import Slice
-from iossim.ir.ops.split import Split
+from iossim.ir.ops.slice import Concat, Slice, Split
 from iossim.models.load import load
 from iossim.schedule.schedule import Stage
 from iossim.schedule.strategy import Strategy

@@ -16,9 +16,9 @@ from iossim.execution.plan import Launch, Plan, Queue, Record, Region, Synchroni
 from iossim.execution.plan_json import plan_from_json, plan_to_json
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
-from iossim.ir.ops.add import Add
-from iossim.ir.ops.concat import Concat
-from iossim.ir.ops.relu import Relu
+from iossim.ir.ops.nary import Add
+from iossim.ir.ops.slice import Concat
+from iossim.ir.ops.unary import Relu
 from iossim.schedule.schedule import BlockSchedule
 from iossim.schedule.strategy import Strategy
 

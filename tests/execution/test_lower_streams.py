@@ -16,8 +16,7 @@ from random_networks import (
     unscheduled,
 )
 
-from iossim.backends.numpy_reference.evaluate import numpy_outputs
-from iossim.backends.numpy_reference.execute import execute
+from iossim.backends.numpy_reference.execute import execute, numpy_outputs
 from iossim.backends.simulator.events import run_schedule
 from iossim.base.errors import ScheduleError
 from iossim.execution.backend import create_backend

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from random_networks import random_network, random_schedule
 
-from iossim.backends.numpy_reference.evaluate import numpy_outputs
+from iossim.backends.numpy_reference.execute import numpy_outputs
 from iossim.base.errors import OptionError
 from iossim.execution.backend import BackendError, Samples, Timing, backend_from, create_backend, missing_for
 from iossim.execution.engine import Engine

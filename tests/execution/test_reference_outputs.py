@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from random_networks import random_inputs, random_network, random_schedule
 
-from iossim.backends.numpy_reference.evaluate import numpy_outputs
+from iossim.backends.numpy_reference.execute import numpy_outputs
 from iossim.execution.backend import create_backend
 from iossim.execution.measured_run import output_error
 from iossim.execution.reference_outputs import kept_outputs

@@ -15,9 +15,9 @@ from iossim.base.errors import GraphError
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.constants import ArrayConstant, SeededConstant
 from iossim.ir.graph import Graph, Node
-from iossim.ir.ops.add import Add
 from iossim.ir.ops.conv import Conv
-from iossim.ir.ops.relu import Relu
+from iossim.ir.ops.nary import Add
+from iossim.ir.ops.unary import Relu
 from iossim.ir.types import DType, TensorType
 
 X = {"x": TensorType((1, 3, 8, 8))}

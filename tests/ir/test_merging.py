@@ -12,7 +12,7 @@ from iossim.ir.builder import GraphBuilder
 from iossim.ir.merging import merge_keys, merged_convolution
 from iossim.ir.network import Network
 from iossim.ir.ops.conv import Conv
-from iossim.ir.ops.relu import Relu
+from iossim.ir.ops.unary import Relu
 
 sizes = st.integers(1, 5)
 

@@ -8,9 +8,9 @@ from iossim.base.errors import GraphError
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.constants import Constant, FilledConstant
 from iossim.ir.graph import Graph, Node
-from iossim.ir.ops.add import Add
-from iossim.ir.ops.concat import Concat
-from iossim.ir.ops.relu import Relu
+from iossim.ir.ops.nary import Add
+from iossim.ir.ops.slice import Concat
+from iossim.ir.ops.unary import Relu
 from iossim.ir.splicing import spliced
 from iossim.ir.types import TensorType
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from operators import operators
 
-from iossim.ir.ops.gemm import Gemm
+from iossim.ir.ops.matmul import Gemm
 from iossim.ir.types import Precision
 from iossim.measurements.kinds.kind import RecordError
 from iossim.measurements.operator import Operator

@@ -16,16 +16,15 @@ from hypothesis import strategies as st
 from random_networks import make_schedule, make_stage, random_inputs, random_schedule
 
 from iossim import api
-from iossim.backends.numpy_reference.evaluate import evaluate_graph
+from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.base.errors import IossimError, OptionError, ScheduleError
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.constants import ArrayConstant
 from iossim.ir.graph import Graph
 from iossim.ir.merging import merged_convolution
 from iossim.ir.network import Network
-from iossim.ir.ops.clip import Clip
 from iossim.ir.ops.pool import AveragePool
-from iossim.ir.ops.sigmoid import Sigmoid
+from iossim.ir.ops.unary import Clip, Sigmoid
 from iossim.models.ios_engine.export import ios_file
 from iossim.models.ios_engine.file import file_name, network_and_scheduler, read_ios_file
 from iossim.models.ios_engine.translate import network_of_file, schedule_of_file

@@ -12,7 +12,7 @@ from onnx_import import import_onnx
 from onnx_models import write_onnx
 from onnx_of_op import run_onnxruntime
 
-from iossim.backends.numpy_reference.evaluate import evaluate_graph
+from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.base.errors import ModelError
 from iossim.ir.graph import Graph
 from iossim.models.load import load

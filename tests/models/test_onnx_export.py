@@ -14,7 +14,7 @@ from onnx_of_op import run_onnxruntime
 from random_networks import random_inputs, random_network
 from seeded_weights import LIGHT_MODELS, write_seeded
 
-from iossim.backends.numpy_reference.evaluate import evaluate_graph
+from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.base.errors import GraphError, ModelError, ScheduleError
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.constants import AbsentConstant
@@ -22,14 +22,12 @@ from iossim.ir.graph import Graph
 from iossim.ir.merging import merge_keys, merged_convolution
 from iossim.ir.network import Network
 from iossim.ir.op import Op
-from iossim.ir.ops.clip import Clip
 from iossim.ir.ops.nary import Nary
 from iossim.ir.ops.pool import AveragePool
-from iossim.ir.ops.relu import Relu
 from iossim.ir.ops.resize import Resize
-from iossim.ir.ops.slice import Slice
+from iossim.ir.ops.slice import Slice, Split
 from iossim.ir.ops.softmax import Softmax
-from iossim.ir.ops.split import Split
+from iossim.ir.ops.unary import Clip, Relu
 from iossim.ir.types import DType
 from iossim.models.onnx.export import export_graph, export_merged, export_unit
 from iossim.models.onnx.file import OLDEST_OPSET

@@ -10,13 +10,12 @@ from onnx_import import import_onnx
 from onnx_models import write_onnx
 from onnx_of_op import run_onnxruntime
 
-from iossim.backends.numpy_reference.evaluate import evaluate_graph
+from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.base.errors import OptionError
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.pool import MaxPool
 from iossim.ir.ops.reshape import Reshape
-from iossim.ir.ops.slice import Slice
-from iossim.ir.ops.split import Split
+from iossim.ir.ops.slice import Slice, Split
 from iossim.ir.types import DType, TensorType
 from iossim.models.onnx.constants import ExternalConstant
 from iossim.models.passes.pipeline import canonicalise

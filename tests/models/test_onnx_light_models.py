@@ -8,7 +8,7 @@ from onnx_import import import_onnx
 from onnx_of_op import run_onnxruntime
 from seeded_weights import LIGHT_MODELS, write_seeded
 
-from iossim.backends.numpy_reference.evaluate import evaluate_graph
+from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.ir.graph import Graph
 from iossim.models.passes.pipeline import canonicalise
 

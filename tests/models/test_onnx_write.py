@@ -14,13 +14,13 @@ from onnx_import import import_onnx
 from onnx_of_op import run_onnxruntime
 from random_networks import random_inputs, random_network
 
-from iossim.backends.numpy_reference.evaluate import evaluate_graph
+from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.base.errors import GraphError, OptionError
 from iossim.ir.constants import AbsentConstant
 from iossim.ir.graph import Graph
 from iossim.models.load import load
 from iossim.models.onnx.constants import ExternalConstant
-from iossim.models.onnx.write import write_onnx
+from iossim.models.onnx.export import write_onnx
 
 
 @pytest.mark.parametrize("largest_inside_bytes", [0, 2**30])

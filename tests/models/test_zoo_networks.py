@@ -15,8 +15,7 @@ import pytest
 from iossim.base.errors import OptionError
 from iossim.ir.network import Network
 from iossim.ir.ops.conv import Conv
-from iossim.ir.ops.gemm import Gemm
-from iossim.ir.ops.matmul import MatMul
+from iossim.ir.ops.matmul import Gemm, MatMul
 from iossim.ir.types import DType
 from iossim.models.catalogue import BuildOptions, zoo_model, zoo_models
 from iossim.models.load import load

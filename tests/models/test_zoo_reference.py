@@ -11,12 +11,11 @@ import pytest
 
 from iossim.ir.graph import Node
 from iossim.ir.network import Network, Unit
-from iossim.ir.ops.add import Add
-from iossim.ir.ops.concat import Concat
 from iossim.ir.ops.conv import Conv
-from iossim.ir.ops.identity import Identity
+from iossim.ir.ops.nary import Add
 from iossim.ir.ops.pool import AveragePool, GlobalAveragePool, MaxPool
-from iossim.ir.ops.relu import Relu
+from iossim.ir.ops.slice import Concat
+from iossim.ir.ops.unary import Identity, Relu
 from iossim.models.catalogue import BuildOptions, zoo_model
 from iossim.models.load import load
 from iossim.schedule.problem import ScheduleProblem

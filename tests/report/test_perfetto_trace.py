@@ -15,7 +15,7 @@ from iossim.execution.timeline import Span
 from iossim.hardware.lowering.unit import main_kind
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
-from iossim.ir.ops.concat import Concat
+from iossim.ir.ops.slice import Concat
 from iossim.report.colours import reserved_colour
 from iossim.report.traces import perfetto_trace
 from iossim.schedule.schedule import Schedule

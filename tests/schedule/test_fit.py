@@ -12,7 +12,7 @@ from random_networks import make_schedule, make_stage, one_block, random_network
 from iossim.base.errors import ScheduleError
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
-from iossim.ir.ops.concat import Concat
+from iossim.ir.ops.slice import Concat
 from iossim.schedule.fit import fit
 from iossim.schedule.schedule import BlockSchedule, Schedule, Stage
 

@@ -14,7 +14,7 @@ from random_networks import random_network, random_schedule, sequential_schedule
 from iossim.base.errors import ScheduleError
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
-from iossim.ir.ops.add import Add
+from iossim.ir.ops.nary import Add
 from iossim.schedule.fit import fit
 from iossim.schedule.schedule import Schedule, StreamLaunch, StreamSchedule, read_schedule
 from iossim.schedule.streams import as_streams, issue_order

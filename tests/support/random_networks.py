@@ -11,14 +11,10 @@ import numpy as np
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.op import Array, Op
-from iossim.ir.ops.add import Add
-from iossim.ir.ops.clip import Clip
-from iossim.ir.ops.concat import Concat
 from iossim.ir.ops.conv import Conv
-from iossim.ir.ops.relu import Relu
-from iossim.ir.ops.sigmoid import Sigmoid
-from iossim.ir.ops.slice import Slice
-from iossim.ir.ops.split import Split
+from iossim.ir.ops.nary import Add
+from iossim.ir.ops.slice import Concat, Slice, Split
+from iossim.ir.ops.unary import Clip, Relu, Sigmoid
 from iossim.schedule.problem import ScheduleProblem, bits
 from iossim.schedule.schedule import BlockSchedule, ModelReference, Schedule, Stage, StreamLaunch, StreamSchedule
 from iossim.schedule.streams import as_streams

@@ -10,10 +10,9 @@ import numpy as np
 from iossim.ir.constants import ArrayConstant, Constant
 from iossim.ir.graph import Graph, Node
 from iossim.ir.op import Array, Op
-from iossim.ir.ops.add import Add
-from iossim.ir.ops.concat import Concat
-from iossim.ir.ops.mul import Mul
-from iossim.ir.ops.relu import Relu
+from iossim.ir.ops.nary import Add, Mul
+from iossim.ir.ops.slice import Concat
+from iossim.ir.ops.unary import Relu
 from iossim.ir.types import TensorType
 from iossim.transforms.rewriting.expression import IsConstant
 from iossim.transforms.rewriting.field import evaluate_exact, evaluate_real, is_exact_graph, random_elements

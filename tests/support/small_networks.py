@@ -7,8 +7,6 @@ from collections.abc import Callable
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.op import Op
-from iossim.ir.ops.add import Add
-from iossim.ir.ops.batch_norm import BatchNorm
 from iossim.ir.ops.channels_last import (
     AveragePoolNhwc,
     ConvNhwc,
@@ -16,23 +14,15 @@ from iossim.ir.ops.channels_last import (
     GlobalMaxPoolNhwc,
     MaxPoolNhwc,
 )
-from iossim.ir.ops.clip import Clip
-from iossim.ir.ops.concat import Concat
 from iossim.ir.ops.conv import Conv
-from iossim.ir.ops.flatten import Flatten
-from iossim.ir.ops.gemm import Gemm
-from iossim.ir.ops.identity import Identity
-from iossim.ir.ops.local_response_norm import LocalResponseNorm
-from iossim.ir.ops.matmul import MatMul
-from iossim.ir.ops.mul import Mul
+from iossim.ir.ops.matmul import Gemm, MatMul
+from iossim.ir.ops.nary import Add, Mul
+from iossim.ir.ops.normalization import BatchNorm, LocalResponseNorm
 from iossim.ir.ops.pool import AveragePool, GlobalAveragePool, GlobalMaxPool, MaxPool
-from iossim.ir.ops.relu import Relu
-from iossim.ir.ops.reshape import Reshape
-from iossim.ir.ops.sigmoid import Sigmoid
-from iossim.ir.ops.slice import Slice
+from iossim.ir.ops.reshape import Flatten, Reshape, Transpose
+from iossim.ir.ops.slice import Concat, Slice, Split
 from iossim.ir.ops.softmax import Softmax
-from iossim.ir.ops.split import Split
-from iossim.ir.ops.transpose import Transpose
+from iossim.ir.ops.unary import Clip, Identity, Relu, Sigmoid
 
 Shape = tuple[int, ...]
 IMAGE: Shape = (2, 6, 9, 7)

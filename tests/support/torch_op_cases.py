@@ -9,28 +9,26 @@ import numpy as np
 
 from iossim.ir.op import Array, Op
 from iossim.ir.ops import nary, reduce, unary
-from iossim.ir.ops.cast import Cast
-from iossim.ir.ops.conv_backward import ConvBackwardData, ConvBackwardFilter
-from iossim.ir.ops.conv_transpose import ConvTranspose
-from iossim.ir.ops.cumsum import CumSum
-from iossim.ir.ops.depth_space import DepthToSpace, SpaceToDepth
-from iossim.ir.ops.expand import Expand, Tile
-from iossim.ir.ops.gather import Gather, GatherElements, GatherND
-from iossim.ir.ops.gather_backward import GatherBackward
-from iossim.ir.ops.nary import Nary
+from iossim.ir.ops.conv_transpose import ConvBackwardData, ConvBackwardFilter, ConvTranspose
+from iossim.ir.ops.gather import Gather, GatherBackward, GatherElements, GatherND
+from iossim.ir.ops.nary import Nary, PRelu, Where
 from iossim.ir.ops.normalization import GroupNorm, InstanceNorm, LayerNorm, RmsNorm
-from iossim.ir.ops.order import ArgExtreme, TopK
-from iossim.ir.ops.pad import Pad
-from iossim.ir.ops.pool_backward import AveragePoolBackward, MaxPoolBackward
-from iossim.ir.ops.prelu import PRelu
-from iossim.ir.ops.quantize import Dequantize, DynamicQuantize, Quantize
-from iossim.ir.ops.quantized_products import IntegerMatMul, QuantizedConv, QuantizedMatMul
+from iossim.ir.ops.pool import AveragePoolBackward, MaxPoolBackward
+from iossim.ir.ops.quantize import (
+    Dequantize,
+    DynamicQuantize,
+    IntegerMatMul,
+    Quantize,
+    QuantizedConv,
+    QuantizedMatMul,
+)
 from iossim.ir.ops.recurrent import Gru, Lstm, Rnn
-from iossim.ir.ops.reduce import Reduce
+from iossim.ir.ops.reduce import ArgExtreme, CumSum, Reduce, TopK
+from iossim.ir.ops.reshape import DepthToSpace, Expand, SpaceToDepth, Tile
 from iossim.ir.ops.resize import Resize
+from iossim.ir.ops.slice import Pad
 from iossim.ir.ops.softmax import Hardmax, LogSoftmax
-from iossim.ir.ops.unary import Unary
-from iossim.ir.ops.where import Where
+from iossim.ir.ops.unary import Cast, Unary
 
 Case = tuple[Op, list[tuple[int, ...] | Array]]
 

@@ -15,7 +15,7 @@ from iossim.edge.simulator.events import simulate
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.conv import Conv
-from iossim.ir.ops.relu import Relu
+from iossim.ir.ops.unary import Relu
 from iossim.report.dataflow_words import explanation_lines, explanation_overview
 
 

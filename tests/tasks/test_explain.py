@@ -15,7 +15,7 @@ from iossim.hardware.derive import derive
 from iossim.hardware.load import device
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
-from iossim.ir.ops.concat import Concat
+from iossim.ir.ops.slice import Concat
 from iossim.models.seeded_network import seeded_network
 from iossim.report.explanation import long_lines, overview, short_lines
 from iossim.schedule.schedule import Schedule

@@ -11,7 +11,6 @@ from iossim.backends.torch_cuda.operators import (  # noqa: F401  (importing a f
     ordering,
     products,
     quantized,
-    recurrent,
     windows,
 )
 from iossim.backends.torch_cuda.operators.registry import Operand, apply, covers

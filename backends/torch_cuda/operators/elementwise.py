@@ -13,11 +13,8 @@ from iossim.backends.torch_cuda.operators.registry import Operand, computes, flo
 from iossim.backends.torch_cuda.tensors import DTYPES
 from iossim.ir.op import Op
 from iossim.ir.ops import nary, unary
-from iossim.ir.ops.cast import Cast
-from iossim.ir.ops.clip import Clip
-from iossim.ir.ops.nary import Nary
-from iossim.ir.ops.prelu import PRelu
-from iossim.ir.ops.unary import Unary
+from iossim.ir.ops.nary import Nary, PRelu
+from iossim.ir.ops.unary import Cast, Clip, Unary
 from iossim.ir.types import DType, TensorType
 
 

@@ -12,15 +12,9 @@ import torch.nn.functional as F  # noqa: N812  (its usual name)
 from iossim.backends.torch_cuda.operators.registry import Operand, computes
 from iossim.ir.op import Op
 from iossim.ir.ops.broadcasting import normal_axis
-from iossim.ir.ops.concat import Concat
-from iossim.ir.ops.depth_space import DepthToSpace, SpaceToDepth
-from iossim.ir.ops.expand import Tile
-from iossim.ir.ops.gather import Gather, GatherElements, GatherND
-from iossim.ir.ops.gather_backward import GatherBackward
-from iossim.ir.ops.pad import Pad
-from iossim.ir.ops.slice import Slice
-from iossim.ir.ops.split import Split
-from iossim.ir.ops.transpose import Transpose
+from iossim.ir.ops.gather import Gather, GatherBackward, GatherElements, GatherND
+from iossim.ir.ops.reshape import DepthToSpace, SpaceToDepth, Tile, Transpose
+from iossim.ir.ops.slice import Concat, Pad, Slice, Split
 from iossim.ir.types import DType, TensorType
 
 #: ONNX's modes of padding as torch calls them.

@@ -9,10 +9,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812  (its usual name)
 
 from iossim.backends.torch_cuda.operators.registry import Operand, computes, floating_only
-from iossim.ir.ops.batch_norm import BatchNorm
 from iossim.ir.ops.broadcasting import normal_axis
-from iossim.ir.ops.local_response_norm import LocalResponseNorm
-from iossim.ir.ops.normalization import GroupNorm, InstanceNorm, LayerNorm, RmsNorm
+from iossim.ir.ops.normalization import BatchNorm, GroupNorm, InstanceNorm, LayerNorm, LocalResponseNorm, RmsNorm
 from iossim.ir.ops.softmax import Hardmax, LogSoftmax, Softmax, SoftmaxLike
 from iossim.ir.types import TensorType
 

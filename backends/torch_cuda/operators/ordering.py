@@ -11,9 +11,7 @@ from iossim.backends.torch_cuda.operators.registry import Operand, computes, flo
 from iossim.backends.torch_cuda.tensors import DTYPES
 from iossim.ir.op import Op
 from iossim.ir.ops.broadcasting import normal_axis
-from iossim.ir.ops.cumsum import CumSum
-from iossim.ir.ops.order import ArgExtreme, TopK
-from iossim.ir.ops.reduce import Reduce
+from iossim.ir.ops.reduce import ArgExtreme, CumSum, Reduce, TopK
 from iossim.ir.types import DType, TensorType
 
 

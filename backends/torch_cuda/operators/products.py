@@ -1,14 +1,15 @@
-"""Matrix products."""
+"""Matrix products, and recurrent layers by torch's own functions: cuDNN's on CUDA."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
 from iossim.backends.torch_cuda.operators.registry import Operand, computes, floating_only
 from iossim.ir.op import Op
-from iossim.ir.ops.gemm import Gemm
+from iossim.ir.ops.matmul import Gemm
+from iossim.ir.ops.recurrent import Gru, Lstm, Recurrent
 from iossim.ir.ops.stacked_product import folded_shapes
 from iossim.ir.types import TensorType
 
@@ -30,3 +31,60 @@ def _gemm(op: Gemm, operands: Sequence[Operand], types: Sequence[TensorType]) ->
         return (torch.addmm(operands[2], a, b, beta=op.beta, alpha=op.alpha),)
     product = torch.mm(a, b)
     return (product if op.alpha == 1 else torch.mul(product, op.alpha),)
+
+
+#: For each gate in torch's order its place in ONNX's (LSTM: input, output, forget, cell; GRU: update, reset, hidden).
+_GATES = {"lstm": (0, 2, 3, 1), "gru": (1, 0, 2), "rnn": (0,)}
+_LAYERS: dict[str, Callable[..., tuple[Operand, ...]]] = {
+    "lstm": torch.lstm,
+    "gru": torch.gru,
+    "rnn": torch.rnn_tanh,
+}
+
+
+def _refusal(op: Recurrent, types: Sequence[TensorType]) -> str:
+    if "peepholes" in op.operands:
+        return f"{op.kind} of torch has no peepholes"
+    if isinstance(op, Gru) and not op.reset_after:
+        return "gru of torch resets behind the recurrent product (linear_before_reset), not before it"
+    return floating_only(op, types)
+
+
+@computes("lstm", "gru", "rnn", refuses=_refusal)
+def _recurrent(op: Recurrent, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
+    x, weight, recurrence = operands[:3]
+    given = dict(zip(op.operands, operands[3:], strict=True))
+    batch_axis = 0 if op.batch_first else 1
+    steps, batch, d, h = types[0].shape[1 - batch_axis], types[0].shape[batch_axis], op.directions, op.hidden
+    x = torch.transpose(x, 0, 1) if op.batch_first else x
+    backwards = op.direction == "reverse"
+    x = torch.flip(x, [0]) if backwards else x
+    states = []
+    for name in ("state", "cell")[: op.states]:
+        state = given.get(name)
+        if state is None:
+            state = x.new_zeros((d, batch, h))
+        elif op.batch_first:
+            state = torch.transpose(state, 0, 1).contiguous()
+        states.append(state)
+    parameters: list[Operand] = []
+    for direction in range(d):
+        parameters += [_in_torch_order(op, torch.select(each, 0, direction)) for each in (weight, recurrence)]
+        if "bias" in given:
+            both = torch.chunk(torch.select(given["bias"], 0, direction), 2)
+            parameters += [_in_torch_order(op, both[place]) for place in range(2)]
+    initial = states if isinstance(op, Lstm) else states[0]
+    made = _LAYERS[op.kind](x, initial, parameters, "bias" in given, 1, 0.0, False, d == 2, False)
+    every = torch.permute(torch.reshape(made[0], (steps, batch, d, h)), (0, 2, 1, 3))
+    every = torch.flip(every, [0]) if backwards else every
+    finals = [made[1 + place] for place in range(op.states)]
+    if op.batch_first:
+        every = torch.permute(every, (2, 0, 1, 3))
+        finals = [torch.transpose(final, 0, 1) for final in finals]
+    return (every, *finals)
+
+
+def _in_torch_order(op: Recurrent, parameter: Operand) -> Operand:
+    """Rows of all gates, ordered as torch has them. Of weights this is done once, when the module is made."""
+    parts = torch.chunk(parameter, op.gates)
+    return torch.cat([parts[place] for place in _GATES[op.kind]])

@@ -10,8 +10,7 @@ from iossim.backends.torch_cuda.operators.registry import Operand, apply, comput
 from iossim.backends.torch_cuda.tensors import DTYPES
 from iossim.ir.op import Op
 from iossim.ir.ops.matmul import MatMul
-from iossim.ir.ops.quantize import Dequantize, Quantize
-from iossim.ir.ops.quantized_products import QuantizedConv
+from iossim.ir.ops.quantize import Dequantize, Quantize, QuantizedConv
 from iossim.ir.types import DType, TensorType
 
 

@@ -14,10 +14,8 @@ from iossim.backends.torch_cuda.operators.registry import Operand, apply, comput
 from iossim.ir.op import Op
 from iossim.ir.ops.channels_last import TO_FIRST, TO_LAST, ChannelsLast, first_types
 from iossim.ir.ops.conv import Conv
-from iossim.ir.ops.conv_backward import ConvBackwardData, ConvBackwardFilter
-from iossim.ir.ops.conv_transpose import ConvTranspose
-from iossim.ir.ops.pool import AveragePool, MaxPool
-from iossim.ir.ops.pool_backward import AveragePoolBackward, MaxPoolBackward
+from iossim.ir.ops.conv_transpose import ConvBackwardData, ConvBackwardFilter, ConvTranspose
+from iossim.ir.ops.pool import AveragePool, AveragePoolBackward, MaxPool, MaxPoolBackward
 from iossim.ir.ops.resize import Resize
 from iossim.ir.types import TensorType
 

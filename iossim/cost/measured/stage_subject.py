@@ -16,10 +16,10 @@ from iossim.execution.in_place import InPlaceBuffers
 from iossim.hardware.lowering.step import Step
 from iossim.hardware.lowering.unit import merged_step, unit_steps
 from iossim.ir.network import Network
-from iossim.ir.ops.add import Add
-from iossim.ir.ops.concat import Concat
-from iossim.ir.ops.gemm import Gemm
-from iossim.ir.ops.relu import Relu
+from iossim.ir.ops.matmul import Gemm
+from iossim.ir.ops.nary import Add
+from iossim.ir.ops.slice import Concat
+from iossim.ir.ops.unary import Relu
 from iossim.ir.types import TensorType
 from iossim.measurements.kinds.kind import RecordError
 from iossim.measurements.operator import Operator

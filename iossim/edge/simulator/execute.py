@@ -24,7 +24,7 @@ from iossim.edge.plan import EdgePlan, OperatorStep, OutputSlice, Staged, Work, 
 from iossim.execution.box import Box
 from iossim.execution.given_inputs import check_inputs
 from iossim.ir.op import Array
-from iossim.ir.ops.gemm import Gemm
+from iossim.ir.ops.matmul import Gemm
 from iossim.ir.types import TensorType
 
 _ROWS = 2

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from iossim.hardware.lowering.step import Step
 from iossim.ir.ops.conv import Conv
-from iossim.ir.ops.conv_backward import ConvBackwardData, ConvBackwardFilter
+from iossim.ir.ops.conv_transpose import ConvBackwardData, ConvBackwardFilter
 from iossim.ir.types import Precision
 
 #: Precisions whose tensors are fp32, so that an algorithm in fp32 arithmetic may serve them.

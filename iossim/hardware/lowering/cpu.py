@@ -22,8 +22,8 @@ from iossim.hardware.lowering.convolution_shape import ConvolutionShape
 from iossim.hardware.lowering.kernel import Candidate, Kernel, WorkClass, ceil_div
 from iossim.hardware.lowering.step import Operand, Step
 from iossim.hardware.lowering.target import Families, Target
-from iossim.ir.ops.identity import Identity
 from iossim.ir.ops.pool import AveragePool, MaxPool
+from iossim.ir.ops.unary import Identity
 from iossim.ir.types import Precision, TensorType
 
 #: Channels of a block: the fp32 lanes of an AVX-512 register.

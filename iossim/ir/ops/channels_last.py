@@ -1,6 +1,6 @@
 """Ops on images that lie as NHWC, channels last: what the op of the same name makes of NCHW, in the other layout.
 
-The layout of a value is the order of its axes, so that its shape tells it; :class:`~iossim.ir.ops.transpose.Transpose` leads from one to
+The layout of a value is the order of its axes, so that its shape tells it; :class:`~iossim.ir.ops.reshape.Transpose` leads from one to
 the other. Weights are the same tensors for both: known before the network runs, they are stored as a kernel wants them. ONNX has no
 such ops: they are written as those of NCHW between transposes.
 """

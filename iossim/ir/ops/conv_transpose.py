@@ -1,4 +1,4 @@
-"""Transposed convolution: the gradient of a convolution, which makes images larger."""
+"""Transposed convolution, and the two gradients of a convolution: of its input (backward data) and of its weight (backward filter)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 from iossim.base.errors import ModelError
 from iossim.ir.op import Array, OnnxNode, Op, require
 from iossim.ir.ops.broadcasting import widen
-from iossim.ir.ops.conv import onnx_window
+from iossim.ir.ops.conv import Conv, onnx_window
 from iossim.ir.types import TensorType
 
 
@@ -148,3 +148,147 @@ class ConvTranspose(Op):
             "group": self.groups,
             "output_padding": list(self.output_padding),
         }
+
+
+@dataclass(frozen=True)
+class ConvBackward(Op):
+    """What both share: the attributes of the :class:`~iossim.ir.ops.conv.Conv` that they are gradients of."""
+
+    strides: tuple[int, ...] = (1, 1)
+    pads: tuple[int, ...] = (0, 0, 0, 0)
+    dilations: tuple[int, ...] = (1, 1)
+    groups: int = 1
+
+    @property
+    def forward(self) -> Conv:
+        """The convolution that this is a gradient of."""
+        return Conv(self.strides, self.pads, self.dilations, self.groups)
+
+    def _require_gradient(self, x: TensorType, weight: TensorType, grad_output: TensorType) -> None:
+        """Raise GraphError unless a convolution of ``x`` with ``weight`` makes something of the shape of ``grad_output``."""
+        (y,) = self.forward.infer((x, weight))
+        require(
+            y.shape == grad_output.shape,
+            f"is the gradient of a convolution of {x} with {weight}, which makes {y}, not {grad_output}",
+        )
+
+    def _require_ranks(self, sized: Sequence[int], *inputs: TensorType) -> None:
+        rank = len(self.strides)
+        require(len(sized) == rank, f"needs a size for each of its {rank} spatial dimensions, not {list(sized)}")
+        for value in inputs:
+            require(len(value.shape) == rank + 2, f"its input {value} does not have {rank} spatial dimensions")
+        require(self.groups > 0, "needs at least one group")
+
+
+@dataclass(frozen=True)
+class ConvBackwardData(ConvBackward):
+    """Inputs ``grad_output [N, M, *out]`` and ``weight [M, C/groups, *kernel]``; makes the gradient of ``x [N, C, *input_size]``.
+
+    A stride leaves the size of the input open, so it is an attribute. ONNX calls the op ConvTranspose.
+    """
+
+    kind: ClassVar[str] = "conv_backward_data"
+
+    input_size: tuple[int, ...] = (1, 1)
+
+    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
+        require(len(inputs) == 2, f"needs the gradient of the output and a weight, not {len(inputs)} inputs")
+        grad_output, weight = inputs
+        self._require_ranks(self.input_size, *inputs)
+        x = TensorType((grad_output.shape[0], weight.shape[1] * self.groups, *self.input_size), grad_output.dtype)
+        self._require_gradient(x, weight, grad_output)
+        return (x,)
+
+    def multiply_adds(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
+        return inputs[0].elements * math.prod(inputs[1].shape[1:])
+
+    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
+        grad_output, weight = inputs
+        return self.transposed(grad_output.shape[2:], weight.shape[2:]).evaluate((grad_output, weight))
+
+    def transposed(self, size: Sequence[int], kernel: Sequence[int]) -> ConvTranspose:
+        """The transposed convolution that it is, for a gradient of spatial ``size`` and such a ``kernel``."""
+        bare = ConvTranspose(self.strides, self.pads, self.dilations, self.groups, (0,) * len(self.strides))
+        (made,) = bare.infer((TensorType((1, self.groups, *size)), TensorType((self.groups, 1, *kernel))))
+        extra = tuple(length - least for length, least in zip(self.input_size, made.shape[2:], strict=True))
+        return replace(bare, output_padding=extra)
+
+    def to_onnx(self) -> tuple[str, dict[str, Any]]:
+        """Without its padding: :mod:`iossim.models.onnx.spelling` cuts ``input_size`` out of what that makes."""
+        return "ConvTranspose", {
+            "strides": list(self.strides),
+            "dilations": list(self.dilations),
+            "group": self.groups,
+            "output_padding": [stride - 1 for stride in self.strides],
+        }
+
+
+@dataclass(frozen=True)
+class ConvBackwardFilter(ConvBackward):
+    """Inputs ``x [N, C, *spatial]``, ``grad_output [N, M, *out]`` and, if present, ``accumulated``; makes the gradient of the weight.
+
+    That is ``[M, C/groups, *kernel_size]``, a sum over all images, one after another, which begins at ``accumulated``, of the
+    same shape, or at zero (cuDNN's beta: 1 or 0). So the parts of a batch, each given the sum of those
+    before it, make bit for bit what the whole batch makes. A stride leaves the size of the kernel open, so it is an attribute.
+    """
+
+    kind: ClassVar[str] = "conv_backward_filter"
+    may_accumulate: ClassVar[bool] = True
+
+    kernel_size: tuple[int, ...] = (1, 1)
+
+    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
+        require(
+            len(inputs) in (2, 3),
+            f"needs an input, the gradient of the output and maybe a sum to add to, not {len(inputs)} inputs",
+        )
+        x, grad_output = inputs[:2]
+        self._require_ranks(self.kernel_size, x, grad_output)
+        weight = TensorType((grad_output.shape[1], x.shape[1] // self.groups, *self.kernel_size), x.dtype)
+        self._require_gradient(x, weight, grad_output)
+        if len(inputs) == 3:
+            require(inputs[2].shape == weight.shape, f"adds to {inputs[2]} what is {weight}")
+        return (weight,)
+
+    def mixes_images(self, first_varies: bool) -> bool:
+        return True
+
+    @property
+    def sums_images(self) -> bool:
+        return True
+
+    def multiply_adds(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
+        return inputs[1].elements * math.prod(outputs[0].shape[1:])
+
+    def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
+        return 2 * self.multiply_adds(inputs, outputs) + (outputs[0].elements if len(inputs) == 3 else 0)
+
+    def to_onnx(self) -> tuple[str, dict[str, Any]]:
+        """A convolution of images with gradients, channels for images: :mod:`iossim.models.onnx.spelling` writes what is around it."""
+        return "Conv", {
+            "strides": list(self.dilations),
+            "pads": list(self.pads),
+            "dilations": list(self.strides),
+            "group": self.groups,
+        }
+
+    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
+        x, grad_output = widen(inputs[0]), widen(inputs[1])
+        rank, groups = len(self.strides), self.groups
+        padding = [(0, 0), (0, 0), *zip(self.pads[:rank], self.pads[rank:], strict=True)]
+        padded = np.pad(x, padding) if any(self.pads) else x
+        batch, filters, *out = grad_output.shape
+        per_group = x.shape[1] // groups
+        shape = (filters, per_group, *self.kernel_size)
+        total = np.zeros(shape, dtype=x.dtype) if len(inputs) == 2 else widen(inputs[2]).copy()
+        sums = total.reshape(groups, filters // groups, per_group, -1)
+        gradients = grad_output.reshape(batch, groups, filters // groups, -1)
+        for place, tap in enumerate(product(*map(range, self.kernel_size))):
+            window = tuple(
+                slice(offset * dilation, offset * dilation + (length - 1) * stride + 1, stride)
+                for offset, dilation, stride, length in zip(tap, self.dilations, self.strides, out, strict=True)
+            )
+            pixels = padded[(slice(None), slice(None), *window)].reshape(batch, groups, per_group, -1)
+            for image in range(batch):
+                sums[..., place] += np.matmul(gradients[image], pixels[image].transpose(0, 2, 1))
+        return (total.astype(inputs[0].dtype, copy=False),)

@@ -1,13 +1,13 @@
-"""Matrix product with NumPy's rules for vectors and stacks of matrices."""
+"""Matrix products: stacks of them, and one of matrices that may be transposed and scaled."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
-from iossim.ir.op import Array, Op, require
-from iossim.ir.ops.broadcasting import broadcast_shapes, widen
+from iossim.ir.op import Array, OnnxNode, Op, require
+from iossim.ir.ops.broadcasting import broadcast, broadcast_shapes, widen
 from iossim.ir.ops.stacked_product import folded_shapes
 from iossim.ir.types import TensorType
 
@@ -46,3 +46,74 @@ class MatMul(Op):
     def _output(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
         stack = broadcast_shapes([TensorType(a[:-2]), TensorType(b[:-2])])
         return (*stack, *a[-2:-1], *(b[-1:] if len(b) > 1 else ()))
+
+
+@dataclass(frozen=True)
+class Gemm(Op):
+    """``alpha * a @ b + beta * c``: ``a [M, K]``, ``b [K, N]`` and, if present, ``c`` that broadcasts to ``[M, N]``.
+
+    ``trans_a`` and ``trans_b`` say that ``a`` is given as ``[K, M]``, ``b`` as ``[N, K]``.
+    """
+
+    kind: ClassVar[str] = "gemm"
+    onnx_types: ClassVar[tuple[str, ...]] = ("Gemm",)
+    has_epilogue: ClassVar[bool] = True
+    may_accumulate: ClassVar[bool] = True
+
+    alpha: float = 1.0
+    beta: float = 1.0
+    trans_a: bool = False
+    trans_b: bool = False
+
+    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
+        require(len(inputs) in (2, 3), f"needs two matrices and maybe a bias, not {len(inputs)} inputs")
+        a, b = inputs[0], inputs[1]
+        require(len(a.shape) == 2 and len(b.shape) == 2, f"multiplies matrices, not {a} and {b}")
+        require(a.dtype == b.dtype, f"its inputs {a} and {b} differ in element type")
+        rows, inner = a.shape[::-1] if self.trans_a else a.shape
+        inner_b, columns = b.shape[::-1] if self.trans_b else b.shape
+        require(inner == inner_b, f"its inputs {a} and {b} do not multiply: {inner} is not {inner_b}")
+        y = TensorType((rows, columns), a.dtype)
+        if len(inputs) == 3:
+            c = inputs[2]
+            require(broadcast([y, c]) == y, f"its bias {c} does not broadcast to {y}")
+        return (y,)
+
+    @property
+    def sums_images(self) -> bool:
+        return self.trans_a and not self.trans_b and self.beta == 1
+
+    def multiply_adds(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
+        return outputs[0].elements * inputs[0].shape[0 if self.trans_a else 1]
+
+    def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
+        bias = outputs[0].elements if len(inputs) == 3 else 0
+        return 2 * self.multiply_adds(inputs, outputs) + bias
+
+    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
+        a, b = widen(inputs[0]), widen(inputs[1])
+        y: Array = (a.T if self.trans_a else a) @ (b.T if self.trans_b else b)
+        if self.alpha != 1:
+            y = y * y.dtype.type(self.alpha)
+        if len(inputs) == 3:
+            c = widen(inputs[2])
+            y = y + (c if self.beta == 1 else c * y.dtype.type(self.beta))
+        return (y.astype(inputs[0].dtype, copy=False),)
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+        op = cls(
+            float(node.attribute("alpha", 1.0)),
+            float(node.attribute("beta", 1.0)),
+            bool(node.attribute("transA", 0)),
+            bool(node.attribute("transB", 0)),
+        )
+        return op, node.data_inputs(3)
+
+    def to_onnx(self) -> tuple[str, dict[str, Any]]:
+        return "Gemm", {
+            "alpha": self.alpha,
+            "beta": self.beta,
+            "transA": int(self.trans_a),
+            "transB": int(self.trans_b),
+        }

@@ -1,6 +1,6 @@
-"""Element-wise functions of several tensors that are broadcast against each other: a table, and the op that applies one.
+"""Element-wise ops of several tensors that are broadcast against each other: sum, product, choice, and a table of functions.
 
-Sums and products have ops of their own. Each function counts one operation for each input after the first.
+Each function of the table counts one operation for each input after the first.
 """
 
 from __future__ import annotations
@@ -15,6 +15,104 @@ import numpy as np
 from iossim.ir.op import Array, NotCoveredError, OnnxNode, Op, Role, require
 from iossim.ir.ops.broadcasting import broadcast, broadcast_shapes, widen
 from iossim.ir.types import DType, TensorType
+
+
+@dataclass(frozen=True)
+class Add(Op):
+    """Sum of one or more inputs, broadcast against each other: ONNX ``Add`` and ``Sum``."""
+
+    kind: ClassVar[str] = "add"
+    onnx_types: ClassVar[tuple[str, ...]] = ("Add", "Sum")
+    role: ClassVar[Role] = Role.ELEMENTWISE
+
+    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
+        require(len(inputs) > 0, "needs an input")
+        return (broadcast(inputs),)
+
+    def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
+        return outputs[0].elements * (len(inputs) - 1)
+
+    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
+        total = reduce(np.add, [widen(array) for array in inputs])
+        return (total.astype(inputs[0].dtype, copy=False),)
+
+    def to_onnx(self) -> tuple[str, dict[str, Any]]:
+        return "Sum", {}
+
+
+@dataclass(frozen=True)
+class Mul(Op):
+    """Product of two inputs, broadcast against each other."""
+
+    kind: ClassVar[str] = "mul"
+    onnx_types: ClassVar[tuple[str, ...]] = ("Mul",)
+    role: ClassVar[Role] = Role.ELEMENTWISE
+    flops_per_element: ClassVar[int] = 1
+
+    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
+        require(len(inputs) == 2, f"takes two inputs, not {len(inputs)}")
+        return (broadcast(inputs),)
+
+    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
+        product: Array = widen(inputs[0]) * widen(inputs[1])
+        return (product.astype(inputs[0].dtype, copy=False),)
+
+
+@dataclass(frozen=True)
+class Where(Op):
+    """``x`` where ``condition`` holds, else ``y``: inputs ``condition`` (bool), ``x``, ``y``, broadcast."""
+
+    kind: ClassVar[str] = "where"
+    onnx_types: ClassVar[tuple[str, ...]] = ("Where",)
+    role: ClassVar[Role] = Role.ELEMENTWISE
+    flops_per_element: ClassVar[int] = 1
+
+    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
+        require(len(inputs) == 3, f"takes a condition and two tensors, not {len(inputs)} inputs")
+        condition, x, y = inputs
+        require(condition.dtype is DType.BOOL, f"its condition {condition} holds no truth values")
+        require(x.dtype is y.dtype, f"its inputs {x} and {y} differ in element type")
+        return (TensorType(broadcast_shapes(inputs), x.dtype),)
+
+    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
+        return (np.where(*inputs),)
+
+
+@dataclass(frozen=True)
+class PRelu(Op):
+    """``x`` where it is not negative, else ``slope * x``: inputs ``x`` and ``slope``, which broadcasts to ``x``.
+
+    With ``per_channel`` (ONNX below operator set 7) the slope is ``[C]`` for ``x [N, C, ...]``.
+    """
+
+    kind: ClassVar[str] = "prelu"
+    onnx_types: ClassVar[tuple[str, ...]] = ("PRelu",)
+    role: ClassVar[Role] = Role.ELEMENTWISE
+    flops_per_element: ClassVar[int] = 2
+
+    per_channel: bool = False
+
+    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
+        require(len(inputs) == 2, f"takes an input and a slope, not {len(inputs)} inputs")
+        x, slope = inputs
+        if self.per_channel:
+            require(slope.shape == x.shape[1:2], f"its slope {slope} is not one for each channel of {x}")
+        else:
+            require(broadcast([x, slope]) == x, f"its slope {slope} does not broadcast to {x}")
+        return (x,)
+
+    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
+        x, slope = widen(inputs[0]), widen(inputs[1])
+        if self.per_channel:
+            slope = slope.reshape(-1, *[1] * (x.ndim - 2))
+        return (np.where(x < 0, slope * x, x).astype(inputs[0].dtype, copy=False),)
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+        x, slope = (node.input_type(index).shape for index in (0, 1))
+        # Models converted from operator sets that had no broadcasting keep the old shape.
+        per_channel = len(x) > 2 and slope == x[1:2] and slope[0] not in (1, x[-1])
+        return cls(per_channel), node.inputs
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
-"""Normalisations at inference that read their statistics off their input: layer, root mean square, instance, group.
+"""Normalisations at inference: batch, local response (Krizhevsky et al., 2012), layer, root mean square, instance, group.
 
-Counted as eight operations an element: mean, centring, squares and their mean, scaling by the deviation, scale, shift.
+Those that read their statistics off their input are counted as eight operations an element: mean, centring, squares and
+their mean, scaling by the deviation, scale, shift.
 """
 
 from __future__ import annotations
@@ -11,9 +12,114 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from iossim.ir.op import Array, NotCoveredError, OnnxNode, Op, require
-from iossim.ir.ops.broadcasting import broadcast, normal_axis, widen
+from iossim.ir.op import Array, NotCoveredError, OnnxNode, Op, Role, as_float32, require
+from iossim.ir.ops.broadcasting import broadcast, normal_axis, one_input, widen
 from iossim.ir.types import TensorType
+
+
+@dataclass(frozen=True)
+class BatchNorm(Op):
+    """``(x - mean) / sqrt(variance + epsilon) * scale + bias`` for ``x [N, C, ...]``.
+
+    Inputs ``x``, ``scale``, ``bias``, ``mean`` and ``variance``, the last four ``[C]``. Counted as the multiply-add
+    that is left at run time.
+    """
+
+    kind: ClassVar[str] = "batch_norm"
+    onnx_types: ClassVar[tuple[str, ...]] = ("BatchNormalization",)
+    role: ClassVar[Role] = Role.ELEMENTWISE
+    flops_per_element: ClassVar[int] = 2
+
+    epsilon: float = 1e-5
+
+    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
+        require(len(inputs) == 5, f"needs an input, scale, bias, mean and variance, not {len(inputs)} inputs")
+        x = inputs[0]
+        require(len(x.shape) > 1, f"its input {x} has no channels")
+        for name, value in zip(("scale", "bias", "mean", "variance"), inputs[1:], strict=True):
+            require(value.shape == (x.shape[1],), f"its {name} {value} does not have {x.shape[1]} values")
+        return (x,)
+
+    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
+        x, scale, bias, mean, variance = map(widen, inputs)
+        multiplier, shift = multiplier_and_shift(scale, bias, mean, variance, self.epsilon)
+        channels = (1, -1, *[1] * (x.ndim - 2))
+        y = x * multiplier.reshape(channels) + shift.reshape(channels)
+        return (y.astype(inputs[0].dtype, copy=False),)
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+        if node.attribute("training_mode", 0):
+            raise NotCoveredError(
+                f"BatchNormalization {node.name!r} is in training mode; export the model for inference"
+            )
+        if not node.attribute("spatial", 1):
+            raise NotCoveredError(
+                f"BatchNormalization {node.name!r} normalises each pixel apart (spatial=0), which iossim does not "
+                "know; convert the model to opset 9 or later"
+            )
+        return cls(float(node.attribute("epsilon", 1e-5))), node.data_inputs(5)
+
+    def to_onnx(self) -> tuple[str, dict[str, Any]]:
+        return "BatchNormalization", {"epsilon": self.epsilon}
+
+
+def multiplier_and_shift(
+    scale: Array, bias: Array, mean: Array, variance: Array, epsilon: float
+) -> tuple[Array, Array]:
+    """``m`` and ``s`` with ``batch_norm(x) = m * x + s``, each ``[C]``; computed in fp64, of ``scale``'s type."""
+    wide = [array.astype(np.float64) for array in (scale, bias, mean, variance)]
+    multiplier = wide[0] / np.sqrt(wide[3] + epsilon)
+    shift = wide[1] - wide[2] * multiplier
+    return multiplier.astype(scale.dtype), shift.astype(scale.dtype)
+
+
+@dataclass(frozen=True)
+class LocalResponseNorm(Op):
+    """``x / (bias + alpha / size * s) ** beta`` for ``x [N, C, ...]``.
+
+    ``s`` is the sum of squares over ``size`` neighbouring channels: ``(size - 1) // 2`` below, ``size // 2`` above.
+    Counted as a multiply-add for each of them, then the multiply-add, the power and the division.
+    """
+
+    kind: ClassVar[str] = "local_response_norm"
+    onnx_types: ClassVar[tuple[str, ...]] = ("LRN",)
+
+    size: int
+    alpha: float = 1e-4
+    beta: float = 0.75
+    bias: float = 1.0
+
+    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
+        x = one_input(inputs)
+        require(len(x.shape) > 1, f"its input {x} has no channels")
+        require(self.size > 0, f"sums over {self.size} channels; it needs one at least")
+        return (x,)
+
+    def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
+        return outputs[0].elements * (2 * self.size + 4)
+
+    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
+        x = as_float32(inputs[0])
+        reach = ((self.size - 1) // 2, self.size // 2)
+        squares = np.pad(x * x, [(0, 0), reach, *[(0, 0)] * (x.ndim - 2)])
+        channels = x.shape[1]
+        total = np.sum([squares[:, offset : offset + channels] for offset in range(self.size)], axis=0)
+        y = x / (np.float32(self.bias) + np.float32(self.alpha / self.size) * total) ** np.float32(self.beta)
+        return (y.astype(inputs[0].dtype, copy=False),)
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+        op = cls(
+            int(node.attribute("size", 0)),
+            float(node.attribute("alpha", 1e-4)),
+            float(node.attribute("beta", 0.75)),
+            float(node.attribute("bias", 1.0)),
+        )
+        return op, node.data_inputs(1)
+
+    def to_onnx(self) -> tuple[str, dict[str, Any]]:
+        return "LRN", {"size": self.size, "alpha": self.alpha, "beta": self.beta, "bias": self.bias}
 
 
 def _normalised(x: Array, axes: tuple[int, ...], epsilon: float) -> Array:

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from iossim.ir.op import Array, NotCoveredError, OnnxNode, Op, as_float32, require
-from iossim.ir.ops.sigmoid import logistic
+from iossim.ir.ops.unary import logistic
 from iossim.ir.types import TensorType
 
 _DIRECTIONS = ("forward", "reverse", "bidirectional")

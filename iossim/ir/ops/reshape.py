@@ -1,4 +1,4 @@
-"""Reshape; with static shapes it is also what squeezing and unsqueezing are."""
+"""Ops that give a tensor another shape or layout: reshape, flatten, transpose, expand, depth to space and back."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
+import numpy as np
+
 from iossim.base.errors import ModelError
 from iossim.ir.op import Array, OnnxNode, Op, Role, require
-from iossim.ir.ops.broadcasting import normal_axis, one_input
+from iossim.ir.ops.broadcasting import broadcast, normal_axis, one_input
 from iossim.ir.types import TensorType
 
 
@@ -95,3 +97,194 @@ def _unsqueezed(shape: Sequence[int], axes: Sequence[int]) -> tuple[int, ...]:
     require(len(added) == len(axes), f"unsqueezes an axis twice: {list(axes)}")
     rest = iter(shape)
     return tuple(1 if axis in added else next(rest) for axis in range(rank))
+
+
+@dataclass(frozen=True)
+class Flatten(Op):
+    """Dimensions before ``axis`` become the rows of a matrix, the others its columns; ``axis`` may be the rank."""
+
+    kind: ClassVar[str] = "flatten"
+    onnx_types: ClassVar[tuple[str, ...]] = ("Flatten",)
+    role: ClassVar[Role] = Role.VIEW
+
+    axis: int = 1
+
+    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
+        x = one_input(inputs)
+        return (TensorType(self._shape(x.shape), x.dtype),)
+
+    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
+        return (inputs[0].reshape(self._shape(inputs[0].shape)),)
+
+    def _shape(self, shape: Sequence[int]) -> tuple[int, int]:
+        axis = normal_axis(self.axis, len(shape), last=len(shape))
+        return math.prod(shape[:axis]), math.prod(shape[axis:])
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+        rank = len(node.input_type(0).shape)
+        return cls(normal_axis(int(node.attribute("axis", 1)), rank, last=rank)), node.data_inputs(1)
+
+    def to_onnx(self) -> tuple[str, dict[str, Any]]:
+        return "Flatten", {"axis": self.axis}
+
+
+@dataclass(frozen=True)
+class Transpose(Op):
+    """Axis ``i`` of the output is axis ``permutation[i]`` of the input."""
+
+    kind: ClassVar[str] = "transpose"
+    onnx_types: ClassVar[tuple[str, ...]] = ("Transpose",)
+
+    permutation: tuple[int, ...]
+
+    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
+        x = one_input(inputs)
+        require(
+            sorted(self.permutation) == list(range(len(x.shape))),
+            f"its permutation {list(self.permutation)} is not one of the axes of {x}",
+        )
+        return (TensorType(tuple(x.shape[axis] for axis in self.permutation), x.dtype),)
+
+    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
+        return (inputs[0].transpose(self.permutation),)
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+        rank = len(node.input_type(0).shape)
+        return cls(tuple(node.attribute("perm", range(rank - 1, -1, -1)))), node.data_inputs(1)
+
+    def to_onnx(self) -> tuple[str, dict[str, Any]]:
+        return "Transpose", {"perm": list(self.permutation)}
+
+
+@dataclass(frozen=True)
+class Expand(Op):
+    """The input broadcast against ``shape``."""
+
+    kind: ClassVar[str] = "expand"
+    onnx_types: ClassVar[tuple[str, ...]] = ("Expand",)
+
+    shape: tuple[int, ...]
+
+    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
+        x = one_input(inputs)
+        return (broadcast([x, TensorType(self.shape, x.dtype)]),)
+
+    def making(self, shape: tuple[int, ...]) -> Expand:
+        return Expand(shape)
+
+    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
+        (x,) = inputs
+        return (np.broadcast_to(x, np.broadcast_shapes(x.shape, self.shape)),)
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+        return cls(tuple(int(size) for size in node.constant(1, "shape"))), node.data_inputs(1)
+
+    def to_onnx(self) -> tuple[str, dict[str, Any]]:
+        return "Expand", {"shape": list(self.shape)}
+
+
+@dataclass(frozen=True)
+class Tile(Op):
+    """The input side by side, ``repeats`` times along each axis."""
+
+    kind: ClassVar[str] = "tile"
+    onnx_types: ClassVar[tuple[str, ...]] = ("Tile",)
+
+    repeats: tuple[int, ...]
+
+    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
+        x = one_input(inputs)
+        require(
+            len(self.repeats) == len(x.shape), f"its repeats {list(self.repeats)} are not one for each axis of {x}"
+        )
+        return (TensorType(tuple(s * r for s, r in zip(x.shape, self.repeats, strict=True)), x.dtype),)
+
+    def mixes_images(self, first_varies: bool) -> bool:
+        return self.repeats[:1] != (1,)
+
+    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
+        return (np.tile(inputs[0], self.repeats),)
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+        return cls(tuple(int(count) for count in node.constant(1, "repeats"))), node.data_inputs(1)
+
+    def to_onnx(self) -> tuple[str, dict[str, Any]]:
+        return "Tile", {"repeats": list(self.repeats)}
+
+
+@dataclass(frozen=True)
+class DepthToSpace(Op):
+    """``[N, C * b * b, H, W]`` as ``[N, C, H * b, W * b]`` for blocks of ``b = block``.
+
+    With ``columns_first`` (ONNX ``CRD``) the channels of an input are ordered ``[C, b, b]``, else ``[b, b, C]``.
+    """
+
+    kind: ClassVar[str] = "depth_to_space"
+    onnx_types: ClassVar[tuple[str, ...]] = ("DepthToSpace",)
+
+    block: int
+    columns_first: bool = False
+
+    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
+        n, c, h, w = _image(one_input(inputs))
+        b = self.block
+        require(b > 0 and c % (b * b) == 0, f"{c} channels are no blocks of {b} x {b}")
+        return (TensorType((n, c // (b * b), h * b, w * b), inputs[0].dtype),)
+
+    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
+        n, c, h, w = inputs[0].shape
+        b = self.block
+        if self.columns_first:
+            parts = inputs[0].reshape(n, c // (b * b), b, b, h, w).transpose(0, 1, 4, 2, 5, 3)
+        else:
+            parts = inputs[0].reshape(n, b, b, c // (b * b), h, w).transpose(0, 3, 4, 1, 5, 2)
+        return (parts.reshape(n, c // (b * b), h * b, w * b),)
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+        return cls(int(node.attribute("blocksize", 0)), node.attribute("mode", "DCR") == "CRD"), node.data_inputs(1)
+
+    def to_onnx(self) -> tuple[str, dict[str, Any]]:
+        mode = {"mode": "CRD"} if self.columns_first else {}
+        return "DepthToSpace", {"blocksize": self.block, **mode}
+
+
+@dataclass(frozen=True)
+class SpaceToDepth(Op):
+    """``[N, C, H * b, W * b]`` as ``[N, C * b * b, H, W]``: the inverse of :class:`DepthToSpace`."""
+
+    kind: ClassVar[str] = "space_to_depth"
+    onnx_types: ClassVar[tuple[str, ...]] = ("SpaceToDepth",)
+
+    block: int
+    columns_first: bool = False
+
+    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
+        n, c, h, w = _image(one_input(inputs))
+        b = self.block
+        require(b > 0 and h % b == 0 and w % b == 0, f"{h} x {w} pixels are no blocks of {b} x {b}")
+        return (TensorType((n, c * b * b, h // b, w // b), inputs[0].dtype),)
+
+    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
+        n, c, h, w = inputs[0].shape
+        b = self.block
+        order = (0, 1, 3, 5, 2, 4) if self.columns_first else (0, 3, 5, 1, 2, 4)
+        parts = inputs[0].reshape(n, c, h // b, b, w // b, b).transpose(order)
+        return (parts.reshape(n, c * b * b, h // b, w // b),)
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+        return cls(int(node.attribute("blocksize", 0)), node.attribute("mode", "DCR") == "CRD"), node.data_inputs(1)
+
+    def to_onnx(self) -> tuple[str, dict[str, Any]]:
+        mode = {"mode": "CRD"} if self.columns_first else {}
+        return "SpaceToDepth", {"blocksize": self.block, **mode}
+
+
+def _image(x: TensorType) -> tuple[int, ...]:
+    require(len(x.shape) == 4, f"its input {x} is no batch of images")
+    return x.shape

@@ -1,12 +1,15 @@
-"""Slices with steps, forwards or backwards."""
+"""Ops that cut tensors, put them together, and pad them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, ClassVar, Self
 
-from iossim.ir.op import Array, OnnxNode, Op, require
+import numpy as np
+
+from iossim.ir.op import Array, NotCoveredError, OnnxNode, Op, Role, require
 from iossim.ir.ops.broadcasting import normal_axis, one_input
 from iossim.ir.types import TensorType
 
@@ -73,3 +76,171 @@ class Slice(Op):
             "axes": list(self.axes),
             "steps": list(self.steps),
         }
+
+
+@dataclass(frozen=True)
+class Split(Op):
+    """One output for each of ``sizes``, which lie one after another along ``axis``."""
+
+    kind: ClassVar[str] = "split"
+    onnx_types: ClassVar[tuple[str, ...]] = ("Split",)
+
+    axis: int
+    sizes: tuple[int, ...]
+
+    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
+        x = one_input(inputs)
+        axis = normal_axis(self.axis, len(x.shape))
+        require(
+            min(self.sizes, default=1) > 0,
+            f"its sizes {list(self.sizes)} are not all positive: an output would be empty",
+        )
+        require(
+            bool(self.sizes) and sum(self.sizes) == x.shape[axis],
+            f"its sizes {list(self.sizes)} do not add up to dimension {axis} of {x}",
+        )
+        return tuple(TensorType((*x.shape[:axis], size, *x.shape[axis + 1 :]), x.dtype) for size in self.sizes)
+
+    def mixes_images(self, first_varies: bool) -> bool:
+        return self.axis == 0
+
+    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
+        return tuple(np.split(inputs[0], list(accumulate(self.sizes))[:-1], axis=self.axis))
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+        """Sizes are an attribute below opset 13, an input from there on; left out they are equal.
+
+        From opset 18 on, equal sizes may leave a smaller last one.
+        """
+        shape = node.input_type(0).shape
+        axis = normal_axis(int(node.attribute("axis", 0)), len(shape))
+        if node.has_input(1):
+            sizes = tuple(int(size) for size in node.constant(1, "sizes"))
+        elif node.attribute("split") is not None:
+            sizes = tuple(node.attribute("split"))
+        else:
+            parts = int(node.attribute("num_outputs", len(node.outputs)))
+            require(parts == len(node.outputs), f"splits into {parts} parts, but names {len(node.outputs)}")
+            size = -(-shape[axis] // parts) if node.opset >= 18 else shape[axis] // parts
+            sizes = (*[size] * (parts - 1), shape[axis] - size * (parts - 1))
+            require(
+                node.opset >= 18 or sizes[-1] == size, f"dimension {axis} of {list(shape)} has no {parts} equal parts"
+            )
+        require(len(sizes) >= len(node.outputs), f"splits into {len(sizes)} parts, but names {len(node.outputs)}")
+        return cls(axis, sizes), node.data_inputs(1)
+
+    def to_onnx(self) -> tuple[str, dict[str, Any]]:
+        return "Split", {"axis": self.axis, "split": list(self.sizes)}
+
+
+@dataclass(frozen=True)
+class Concat(Op):
+    """One or more inputs joined along ``axis``; equal in every other dimension."""
+
+    kind: ClassVar[str] = "concat"
+    onnx_types: ClassVar[tuple[str, ...]] = ("Concat",)
+    role: ClassVar[Role] = Role.CONCAT
+
+    axis: int = 1
+
+    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
+        require(len(inputs) > 0, "needs an input")
+        first = inputs[0]
+        axis = normal_axis(self.axis, len(first.shape))
+        for other in inputs[1:]:
+            require(
+                other.dtype == first.dtype
+                and len(other.shape) == len(first.shape)
+                and other.shape[:axis] == first.shape[:axis]
+                and other.shape[axis + 1 :] == first.shape[axis + 1 :],
+                f"its inputs {first} and {other} do not join along axis {self.axis}",
+            )
+        joined = sum(value.shape[axis] for value in inputs)
+        return (TensorType((*first.shape[:axis], joined, *first.shape[axis + 1 :]), first.dtype),)
+
+    def mixes_images(self, first_varies: bool) -> bool:
+        return self.axis == 0
+
+    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
+        return (np.concatenate(list(inputs), axis=self.axis),)
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+        rank = len(node.input_type(0).shape)
+        return cls(normal_axis(int(node.attribute("axis", 1)), rank)), node.inputs
+
+    def to_onnx(self) -> tuple[str, dict[str, Any]]:
+        return "Concat", {"axis": self.axis}
+
+
+#: As ONNX and NumPy both call them.
+_MODES = ("constant", "reflect", "edge", "wrap")
+
+
+@dataclass(frozen=True)
+class Pad(Op):
+    """``pads`` holds what is added before each axis, then after each; a negative number takes away.
+
+    ``mode`` is ``constant`` (``value`` everywhere), ``reflect`` (mirrored, without the edge itself), ``edge`` or ``wrap``.
+    """
+
+    kind: ClassVar[str] = "pad"
+    onnx_types: ClassVar[tuple[str, ...]] = ("Pad",)
+
+    pads: tuple[int, ...]
+    mode: str = "constant"
+    value: float = 0.0
+
+    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
+        x = one_input(inputs)
+        rank = len(x.shape)
+        require(len(self.pads) == 2 * rank, f"its pads {list(self.pads)} are not two for each axis of {x}")
+        require(self.mode in _MODES, f"has no mode {self.mode!r}; known: {', '.join(_MODES)}")
+        shape = tuple(
+            size + before + after
+            for size, before, after in zip(x.shape, self.pads[:rank], self.pads[rank:], strict=True)
+        )
+        for size, before, after in zip(x.shape, self.pads[:rank], self.pads[rank:], strict=True):
+            reach = max(before, after)
+            require(
+                self.mode not in ("reflect", "wrap") or reach <= size - (self.mode == "reflect"),
+                f"cannot {self.mode} {reach} elements of an axis of {size}",
+            )
+        return (TensorType(shape, x.dtype),)
+
+    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
+        (x,) = inputs
+        before, after = self.pads[: x.ndim], self.pads[x.ndim :]
+        kept = tuple(
+            slice(max(0, -low), size - max(0, -high)) for size, low, high in zip(x.shape, before, after, strict=True)
+        )
+        widths = [(max(0, low), max(0, high)) for low, high in zip(before, after, strict=True)]
+        if self.mode == "constant":
+            fill = np.asarray(self.value).astype(x.dtype)
+            return (np.pad(x[kept], widths, constant_values=fill),)
+        y: Array = np.pad(x[kept], widths, mode=self.mode)  # type: ignore[call-overload]
+        return (y,)
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+        """Everything is an attribute below opset 11, an input from there on; from 18 on axes may be chosen."""
+        rank = len(node.input_type(0).shape)
+        if node.input_type(0).dtype.is_narrow:
+            raise NotCoveredError(f"Pad {node.name!r} pads {node.input_type(0).dtype}")
+        if node.opset < 11:
+            pads = list(node.attribute("pads", ()))
+            value = float(node.attribute("value", 0.0))
+        else:
+            pads = [int(size) for size in node.constant(1, "pads")]
+            value = float(node.constant(2, "value").item()) if node.has_input(2) else 0.0
+        if node.has_input(3):
+            axes = [normal_axis(int(axis), rank) for axis in node.constant(3, "axes")]
+            whole = [0] * (2 * rank)
+            for place, axis in enumerate(axes):
+                whole[axis], whole[rank + axis] = pads[place], pads[len(axes) + place]
+            pads = whole
+        return cls(tuple(pads), str(node.attribute("mode", "constant")), value), node.data_inputs(1)
+
+    def to_onnx(self) -> tuple[str, dict[str, Any]]:
+        return "Pad", {"pads": list(self.pads), "mode": self.mode, "constant_value|value": self.value}

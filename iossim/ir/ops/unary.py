@@ -1,7 +1,7 @@
-"""Functions of one tensor, element by element: a table of them, and the op that applies one.
+"""Ops on one tensor, element by element: activations, casts, and a table of functions with the op that applies one.
 
-Counted as their arithmetic operations, where an elementary function (exponential, logarithm, root, error function, a
-comparison, a trigonometric function) is one.
+Functions are counted as their arithmetic operations, where an elementary function (exponential, logarithm, root, error
+function, a comparison, a trigonometric function) is one.
 """
 
 from __future__ import annotations
@@ -12,10 +12,152 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from iossim.base.errors import ModelError
+from iossim.ir.onnx_node import dtype_of_onnx, onnx_code
 from iossim.ir.op import Array, NotCoveredError, OnnxNode, Op, Role, require
 from iossim.ir.ops.broadcasting import one_input, widen
-from iossim.ir.ops.sigmoid import logistic
 from iossim.ir.types import DType, TensorType
+
+
+@dataclass(frozen=True)
+class Identity(Op):
+    """The input, unchanged."""
+
+    kind: ClassVar[str] = "identity"
+    onnx_types: ClassVar[tuple[str, ...]] = ("Identity", "Dropout")
+    role: ClassVar[Role] = Role.VIEW
+
+    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
+        return (one_input(inputs),)
+
+    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
+        return (inputs[0],)
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+        if node.has_input(2) and bool(node.constant(2, "training mode")):
+            raise ModelError(f"Dropout {node.name!r} is in training mode; export the model for inference")
+        return cls(), node.data_inputs(1)
+
+
+@dataclass(frozen=True)
+class Cast(Op):
+    """The same numbers as ``dtype``: rounded to the nearest float, cut towards zero to a whole number, non-zero is true."""
+
+    kind: ClassVar[str] = "cast"
+    onnx_types: ClassVar[tuple[str, ...]] = ("Cast", "CastLike")
+    role: ClassVar[Role] = Role.ELEMENTWISE
+
+    dtype: str
+
+    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
+        x = one_input(inputs)
+        require(self.dtype in list(DType), f"casts to {self.dtype!r}, which is no element type")
+        return (TensorType(x.shape, DType(self.dtype)),)
+
+    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
+        with np.errstate(all="ignore"):  # numbers that the type does not hold
+            return (inputs[0].astype(DType(self.dtype).numpy, copy=False),)
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+        x = node.input_type(0).dtype
+        if node.op_type == "CastLike":
+            to = node.input_type(1).dtype
+        else:
+            to = dtype_of_onnx(int(node.attribute("to", 0)), f"{node.op_type} {node.name!r}")
+        if x.is_narrow or to.is_narrow:
+            raise NotCoveredError(f"{node.op_type} {node.name!r} rounds to {to}")
+        return cls(str(to)), node.data_inputs(1)
+
+    def to_onnx(self) -> tuple[str, dict[str, Any]]:
+        return "Cast", {"to": onnx_code(DType(self.dtype))}
+
+
+@dataclass(frozen=True)
+class Relu(Op):
+    """``max(x, 0)``, element by element."""
+
+    kind: ClassVar[str] = "relu"
+    onnx_types: ClassVar[tuple[str, ...]] = ("Relu",)
+    role: ClassVar[Role] = Role.ACTIVATION
+    flops_per_element: ClassVar[int] = 1
+
+    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
+        return (one_input(inputs),)
+
+    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
+        (x,) = inputs
+        return (np.maximum(x, x.dtype.type(0)),)
+
+
+@dataclass(frozen=True)
+class Sigmoid(Op):
+    """``1 / (1 + exp(-x))``, element by element; counted as its four operations."""
+
+    kind: ClassVar[str] = "sigmoid"
+    onnx_types: ClassVar[tuple[str, ...]] = ("Sigmoid",)
+    role: ClassVar[Role] = Role.ACTIVATION
+    flops_per_element: ClassVar[int] = 4
+
+    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
+        x = one_input(inputs)
+        require(x.dtype.is_floating or x.dtype.bytes == 1, f"takes floating-point numbers, not {x.dtype}")
+        return (x,)
+
+    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
+        return (logistic(widen(inputs[0])).astype(inputs[0].dtype, copy=False),)
+
+
+def logistic(x: Array) -> Array:
+    """``1 / (1 + exp(-x))`` of an array of any shape, in its own type."""
+    small = np.exp(-np.abs(x))  # of a non-positive number only, so that nothing overflows
+    result: Array = np.where(x >= 0, 1 / (1 + small), small / (1 + small))
+    return result
+
+
+@dataclass(frozen=True)
+class Clip(Op):
+    """``min(max(x, minimum), maximum)``, element by element; None leaves that side open."""
+
+    kind: ClassVar[str] = "clip"
+    onnx_types: ClassVar[tuple[str, ...]] = ("Clip",)
+    role: ClassVar[Role] = Role.ACTIVATION
+
+    minimum: float | None = None
+    maximum: float | None = None
+
+    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
+        return (one_input(inputs),)
+
+    def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
+        return outputs[0].elements * sum(bound is not None for bound in (self.minimum, self.maximum))
+
+    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
+        (y,) = inputs
+        # ONNX gives the maximum where the bounds cross, so the maximum is applied last.
+        if self.minimum is not None:
+            y = np.maximum(y, np.asarray(self.minimum).astype(y.dtype))
+        if self.maximum is not None:
+            y = np.minimum(y, np.asarray(self.maximum).astype(y.dtype))
+        return (y,)
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+        """Bounds are attributes below opset 11, inputs from there on."""
+        if node.opset < 11:
+            bounds = [node.attribute("min"), node.attribute("max")]
+        else:
+            bounds = [
+                node.constant(index, what).item() if node.has_input(index) else None
+                for index, what in ((1, "minimum"), (2, "maximum"))
+            ]
+        minimum, maximum = (None if bound is None else float(bound) for bound in bounds)
+        return cls(minimum, maximum), node.data_inputs(1)
+
+    def to_onnx(self) -> tuple[str, dict[str, Any]]:
+        bounds = {"min": self.minimum, "max": self.maximum}
+        return "Clip", {name: bound for name, bound in bounds.items() if bound is not None}
 
 
 @dataclass(frozen=True)

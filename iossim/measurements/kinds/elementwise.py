@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from iossim.ir.op import Op
 from iossim.ir.ops import unary
-from iossim.ir.ops.add import Add
-from iossim.ir.ops.clip import Clip
-from iossim.ir.ops.concat import Concat
-from iossim.ir.ops.mul import Mul
-from iossim.ir.ops.nary import Nary
+from iossim.ir.ops.nary import Add, Mul, Nary
 from iossim.ir.ops.normalization import LayerNorm, RmsNorm
-from iossim.ir.ops.relu import Relu
-from iossim.ir.ops.sigmoid import Sigmoid
+from iossim.ir.ops.slice import Concat
 from iossim.ir.ops.softmax import LogSoftmax, Softmax
-from iossim.ir.ops.unary import Unary
+from iossim.ir.ops.unary import Clip, Relu, Sigmoid, Unary
 from iossim.ir.types import DType, TensorType
 from iossim.measurements.kinds.kind import Made, OperatorKind, Parts, Sizes, columns
 from iossim.measurements.operator import Operator

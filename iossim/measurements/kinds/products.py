@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from iossim.ir.ops.gemm import Gemm
-from iossim.ir.ops.matmul import MatMul
+from iossim.ir.ops.matmul import Gemm, MatMul
 from iossim.ir.types import DType, TensorType
 from iossim.measurements.kinds.kind import Column, Made, OperatorKind, Sizes, columns
 from iossim.measurements.operator import Operator

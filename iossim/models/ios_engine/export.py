@@ -14,12 +14,11 @@ from iossim.ir.graph import Node as GraphNode
 from iossim.ir.merging import merged_convolution
 from iossim.ir.network import Block, Network, Unit
 from iossim.ir.op import Op
-from iossim.ir.ops.add import Add
-from iossim.ir.ops.concat import Concat
 from iossim.ir.ops.conv import Conv
-from iossim.ir.ops.identity import Identity
+from iossim.ir.ops.nary import Add
 from iossim.ir.ops.pool import AveragePool, GlobalAveragePool, GlobalMaxPool, MaxPool
-from iossim.ir.ops.relu import Relu
+from iossim.ir.ops.slice import Concat
+from iossim.ir.ops.unary import Identity, Relu
 from iossim.models.ios_engine.file import (
     ConvNode,
     FileBlock,

@@ -17,12 +17,11 @@ from iossim.base.errors import GraphError, IossimError, ScheduleError
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.op import Op
-from iossim.ir.ops.add import Add
-from iossim.ir.ops.concat import Concat
 from iossim.ir.ops.conv import Conv
-from iossim.ir.ops.identity import Identity
+from iossim.ir.ops.nary import Add
 from iossim.ir.ops.pool import AveragePool, GlobalAveragePool, GlobalMaxPool, MaxPool
-from iossim.ir.ops.relu import Relu
+from iossim.ir.ops.slice import Concat
+from iossim.ir.ops.unary import Identity, Relu
 from iossim.ir.types import Precision
 from iossim.models.ios_engine.file import (
     ConvNode,

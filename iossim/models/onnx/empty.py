@@ -12,7 +12,7 @@ import numpy as np
 from onnx import NodeProto, helper, numpy_helper
 
 from iossim.ir.constants import Constant
-from iossim.ir.onnx_types import onnx_code
+from iossim.ir.onnx_node import onnx_code
 from iossim.ir.op import Op
 from iossim.ir.types import TensorType
 from iossim.models.onnx.constants import FilledConstant, Known

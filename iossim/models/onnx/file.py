@@ -16,7 +16,7 @@ from onnx import TensorProto
 from iossim.base.errors import ModelError, last_line
 from iossim.ir.constants import Constant
 from iossim.ir.onnx_node import graphs_in
-from iossim.models.onnx.functions import inlined
+from iossim.models.onnx.inlining import inlined
 from iossim.models.onnx.wire import contents
 
 #: Before it, broadcasting was an attribute, and dropout and batch norm had a training switch.

@@ -20,11 +20,10 @@ from iossim.ir.constants import ArrayConstant, Constant
 from iossim.ir.onnx_node import canonical, compute
 from iossim.ir.op import Array, Op
 from iossim.ir.types import TensorType
-from iossim.models.onnx.branches import runs_graphs
-from iossim.models.onnx.constants import FilledConstant, Known, tensor_constant
+from iossim.models.onnx.constants import NONSENSE, FilledConstant, Known, node_view, tensor_constant
 from iossim.models.onnx.file import is_standard
+from iossim.models.onnx.inlining import runs_graphs
 from iossim.models.onnx.shapes import inferred_outputs, static_shape
-from iossim.models.onnx.view import NONSENSE, node_view
 
 #: Elements of all inputs together up to which a node is folded at import; weights are left to the folding pass.
 LARGEST_FOLDED = 4096

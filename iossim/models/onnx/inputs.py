@@ -1,20 +1,133 @@
-"""Binding the dimensions of a model file's inputs: by batch, by name, by arithmetic on names, or a whole shape at once."""
+"""Binding the dimensions of a model file's inputs: by batch, by name, by arithmetic on names, or a whole shape at once.
+
+A model that was exported for one batch is read for another where computing each image as the exported model would makes
+every value as it was, but with the leading dimension scaled. That is checked for every op. A reshape to a fixed shape whose
+input carries the batch in front acts on each image alone, whatever of the image comes in front with the batch, so that
+its shape may be scaled too.
+"""
 
 from __future__ import annotations
 
+import ast
+import operator
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import onnx
 
 from iossim.base.errors import ModelError, OptionError, did_you_mean
-from iossim.ir.onnx_types import dtype_of_onnx
+from iossim.ir.graph import Graph, Node
+from iossim.ir.onnx_node import dtype_of_onnx
+from iossim.ir.op import Op
 from iossim.ir.types import DType, TensorType
-from iossim.models.onnx.dimensions import dimension_names, dimension_size
 from iossim.models.onnx.file import OnnxModel
 from iossim.models.options import LoadOptions
+
+#: Characters up to which a dimension is read as arithmetic.
+_LONGEST = 200
+_OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}
+
+
+def dimension_names(dimension: str) -> set[str]:
+    """The names that a dimension is computed of: its own where it is a plain name, or no arithmetic on whole numbers."""
+    tree = _arithmetic(dimension)
+    return {dimension} if tree is None else {each.id for each in ast.walk(tree) if isinstance(each, ast.Name)}
+
+
+def dimension_size(dimension: str, sizes: Mapping[str, int]) -> int | None:
+    """The size of a dimension, given by itself or computed of given names; None where one is not given."""
+    if dimension in sizes:
+        return sizes[dimension]
+    tree = _arithmetic(dimension)
+    try:
+        return None if tree is None else _value(tree, sizes)
+    except (KeyError, ArithmeticError):
+        return None
+
+
+def _arithmetic(dimension: str) -> ast.expr | None:
+    """A dimension as arithmetic on names and whole numbers; None for any other text."""
+    if len(dimension) > _LONGEST:
+        return None
+    try:
+        tree = ast.parse(dimension, mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    return tree if _is_arithmetic(tree) else None
+
+
+def _is_arithmetic(tree: ast.expr) -> bool:
+    match tree:
+        case ast.Name():
+            return True
+        case ast.Constant(value=value):
+            return type(value) is int
+        case ast.BinOp(left=left, op=op, right=right):
+            return type(op) in _OPERATORS and _is_arithmetic(left) and _is_arithmetic(right)
+        case _:
+            return False
+
+
+def _value(tree: ast.expr, sizes: Mapping[str, int]) -> int:
+    match tree:
+        case ast.Name(id=name):
+            return sizes[name]
+        case ast.Constant(value=int(value)):
+            return value
+        case ast.BinOp(left=left, op=op, right=right):
+            return _OPERATORS[type(op)](_value(left, sizes), _value(right, sizes))
+        case _:
+            raise KeyError(ast.unparse(tree))
+
+
+@dataclass(frozen=True, eq=False)
+class Rebatching:
+    """``declared`` is the graph as the file has it, for batch ``before``; it is now read for batch ``after``."""
+
+    declared: Graph
+    before: int
+    after: int
+
+    def adapted(self, output: str) -> Node | None:
+        """The node that makes ``output``, if it fixes that it has a multiple of ``before`` in front, made one of ``after``.
+
+        Like :meth:`keeps_batch` it is asked only for values that depend on the inputs.
+        """
+        node, expected = self.declared.producer.get(output), self._expected(output)
+        if node is None or expected is None:
+            return None
+        op = node.op.making(expected.shape)
+        return None if op is None else replace(node, op=op)
+
+    def keeps_batch(self, op: Op, output: str, made: TensorType, first_varies: bool) -> bool:
+        """Whether an op that now makes ``made`` still treats each image as it did.
+
+        ``first_varies`` tells whether its first input depends on what the network is given.
+        """
+        return not op.mixes_images(first_varies) and made == self._expected(output)
+
+    def refusal(self, where: str) -> ModelError:
+        """The error that a node, ``where`` it is, cannot be read for the other batch."""
+        return ModelError(
+            f"{where} does not keep the batch in front, so that batch {self.before} of the file cannot become "
+            f"{self.after}; export the model for the batch that you want, or with an open one"
+        )
+
+    def _expected(self, value: str) -> TensorType | None:
+        """The type that a value must have now; None if it cannot carry the batch in front."""
+        old = self.declared.types.get(value)
+        if old is None or not old.shape or old.shape[0] % self.before:
+            return None
+        return replace(old, shape=(old.shape[0] // self.before * self.after, *old.shape[1:]))
+
 
 Shape = tuple[int, ...]
 

@@ -17,9 +17,9 @@ from onnx import NodeProto, helper, numpy_helper
 from iossim.base.errors import ModelError
 from iossim.ir.op import Array, NotCoveredError
 from iossim.ir.ops.broadcasting import normal_axis
-from iossim.models.onnx.branches import unrolled
 from iossim.models.onnx.constants import Known
 from iossim.models.onnx.file import is_standard
+from iossim.models.onnx.inlining import unrolled
 
 #: Of a sequence the names of its tensors, in order. Of an optional that holds nothing None.
 Parts = tuple[str, ...] | None

@@ -8,12 +8,11 @@ import onnx
 from onnx import NodeProto, TypeProto, helper, numpy_helper
 
 from iossim.base.errors import ModelError, last_line
-from iossim.ir.onnx_node import captured_values
-from iossim.ir.onnx_types import onnx_code
+from iossim.ir.onnx_node import captured_values, onnx_code
 from iossim.ir.types import DType, TensorType
-from iossim.models.onnx.branches import runs_graphs
 from iossim.models.onnx.constants import Known
-from iossim.models.onnx.dimensions import dimension_size
+from iossim.models.onnx.inlining import runs_graphs
+from iossim.models.onnx.inputs import dimension_size
 
 #: Elements of an input up to which inference is told its values.
 LARGEST_KNOWN = 4096

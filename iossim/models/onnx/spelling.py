@@ -16,20 +16,17 @@ import onnx
 from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 
 from iossim.base.errors import ModelError
-from iossim.ir.onnx_node import captured_values, graphs_in, since_versions
-from iossim.ir.onnx_types import onnx_code
+from iossim.ir.onnx_node import captured_values, graphs_in, onnx_code, since_versions
 from iossim.ir.op import Array, Op
 from iossim.ir.ops.broadcasting import normal_axis
 from iossim.ir.ops.channels_last import TO_FIRST, TO_LAST, ChannelsLast, permuted
-from iossim.ir.ops.conv_backward import ConvBackwardData, ConvBackwardFilter
-from iossim.ir.ops.flatten import Flatten
+from iossim.ir.ops.conv_transpose import ConvBackwardData, ConvBackwardFilter
 from iossim.ir.ops.foreign import Foreign
-from iossim.ir.ops.prelu import PRelu
+from iossim.ir.ops.nary import PRelu
 from iossim.ir.ops.recurrent import Recurrent
-from iossim.ir.ops.reshape import Reshape
+from iossim.ir.ops.reshape import Flatten, Reshape, Transpose
 from iossim.ir.ops.slice import Slice
 from iossim.ir.ops.softmax import SoftmaxLike
-from iossim.ir.ops.transpose import Transpose
 from iossim.ir.types import DType, TensorType
 
 #: Written where nothing else is asked for: the newest that every supported ONNX Runtime reads.

@@ -23,18 +23,16 @@ from iossim.ir.onnx_node import operands
 from iossim.ir.op import NotCoveredError, Op
 from iossim.ir.ops.foreign import Foreign
 from iossim.ir.types import TensorType
-from iossim.models.onnx.branches import runs_graphs, taken_branch, values_read, with_weights_outside
-from iossim.models.onnx.constants import Known, tensor_constant
+from iossim.models.onnx.constants import NONSENSE, Known, node_view, op_name, tensor_constant
 from iossim.models.onnx.empty import empty_constant, is_empty, may_make_empty, without_empty
 from iossim.models.onnx.file import is_standard, standard_opset
 from iossim.models.onnx.folding import Folder, can_fold
 from iossim.models.onnx.foreign import ForeignReader, declared_types, listed
-from iossim.models.onnx.inputs import BoundModel
+from iossim.models.onnx.inlining import runs_graphs, taken_branch, values_read, with_weights_outside
+from iossim.models.onnx.inputs import BoundModel, Rebatching
 from iossim.models.onnx.loops import runs_to_write_out, written_out
-from iossim.models.onnx.rebatching import Rebatching
 from iossim.models.onnx.sequences import Sequences
 from iossim.models.onnx.spelling import Names
-from iossim.models.onnx.view import NONSENSE, node_view, op_name
 
 
 def translate(bound: BoundModel, kept: frozenset[str] = frozenset()) -> Graph:

@@ -8,15 +8,8 @@ from dataclasses import dataclass
 
 from iossim.base.errors import ModelError
 from iossim.ir.graph import Node
-from iossim.ir.ops.add import Add
-from iossim.ir.ops.cast import Cast
-from iossim.ir.ops.clip import Clip
-from iossim.ir.ops.mul import Mul
-from iossim.ir.ops.nary import Nary
-from iossim.ir.ops.relu import Relu
-from iossim.ir.ops.sigmoid import Sigmoid
-from iossim.ir.ops.unary import FUNCTIONS, Unary
-from iossim.ir.ops.where import Where
+from iossim.ir.ops.nary import Add, Mul, Nary, Where
+from iossim.ir.ops.unary import FUNCTIONS, Cast, Clip, Relu, Sigmoid, Unary
 from iossim.models.passes.gradients import RULES, Gradients, Tape, op_of, summed
 
 

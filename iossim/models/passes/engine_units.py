@@ -19,11 +19,14 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from iossim.ir.graph import Graph, Node
 from iossim.ir.network import Unit, make_unit
 from iossim.ir.op import Role
-from iossim.ir.ops.concat import Concat
-from iossim.ir.ops.slice import Slice
-from iossim.ir.ops.split import Split
-from iossim.models.passes.unit_kinds import op_kind, unit_kind
-from iossim.models.passes.unit_patterns import private_sums, relu_separable_convolution, separable_convolution
+from iossim.ir.ops.slice import Concat, Slice, Split
+from iossim.models.passes.unit_patterns import (
+    op_kind,
+    private_sums,
+    relu_separable_convolution,
+    separable_convolution,
+    unit_kind,
+)
 
 
 def fused(graph: Graph) -> tuple[Unit, ...]:

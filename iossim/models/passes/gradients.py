@@ -15,34 +15,20 @@ from typing import Protocol, TypeVar, cast
 from iossim.base.errors import ModelError
 from iossim.ir.graph import Node
 from iossim.ir.op import KindTable, Op
-from iossim.ir.ops.add import Add
-from iossim.ir.ops.batch_norm import BatchNorm
-from iossim.ir.ops.cast import Cast
-from iossim.ir.ops.concat import Concat
 from iossim.ir.ops.conv import Conv
-from iossim.ir.ops.conv_backward import ConvBackwardData, ConvBackwardFilter
-from iossim.ir.ops.expand import Expand
-from iossim.ir.ops.flatten import Flatten
-from iossim.ir.ops.gather import Gather
-from iossim.ir.ops.gather_backward import GatherBackward
-from iossim.ir.ops.gemm import Gemm
-from iossim.ir.ops.identity import Identity
-from iossim.ir.ops.matmul import MatMul
-from iossim.ir.ops.mul import Mul
-from iossim.ir.ops.nary import Nary
-from iossim.ir.ops.normalization import LayerNorm
-from iossim.ir.ops.pad import Pad
-from iossim.ir.ops.pool import AveragePool, GlobalAveragePool, MaxPool
-from iossim.ir.ops.pool_backward import AveragePoolBackward, MaxPoolBackward
+from iossim.ir.ops.conv_transpose import ConvBackwardData, ConvBackwardFilter
+from iossim.ir.ops.gather import Gather, GatherBackward
+from iossim.ir.ops.matmul import Gemm, MatMul
+from iossim.ir.ops.nary import Add, Mul, Nary
+from iossim.ir.ops.normalization import BatchNorm, LayerNorm
+from iossim.ir.ops.pool import AveragePool, AveragePoolBackward, GlobalAveragePool, MaxPool, MaxPoolBackward
 from iossim.ir.ops.reduce import Reduce
-from iossim.ir.ops.reshape import Reshape
-from iossim.ir.ops.slice import Slice
+from iossim.ir.ops.reshape import Expand, Flatten, Reshape, Transpose
+from iossim.ir.ops.slice import Concat, Pad, Slice, Split
 from iossim.ir.ops.softmax import LogSoftmax, Softmax, SoftmaxLike
-from iossim.ir.ops.split import Split
-from iossim.ir.ops.transpose import Transpose
-from iossim.ir.ops.unary import Unary
+from iossim.ir.ops.unary import Cast, Identity, Unary
 from iossim.ir.types import TensorType
-from iossim.models.passes.batch_statistics import mean_of_batch
+from iossim.models.passes.batch_norms import mean_of_batch
 
 
 class Tape(Protocol):

@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterable
 from iossim.base.errors import GraphError
 from iossim.base.registry import Extension, Group, Plugin
 from iossim.ir.graph import Graph
-from iossim.models.passes.batch_norm_folding import BatchNormFolding
-from iossim.models.passes.batch_statistics import BatchStatistics
-from iossim.models.passes.common_subexpressions import CommonSubexpressionElimination
-from iossim.models.passes.constant_folding import ConstantFolding
-from iossim.models.passes.dead_op_elimination import DeadOpElimination
+from iossim.models.passes.batch_norms import BatchNormFolding, BatchStatistics
 from iossim.models.passes.graph_pass import GraphPass
-from iossim.models.passes.identity_elimination import IdentityElimination
+from iossim.models.passes.simplification import (
+    CommonSubexpressionElimination,
+    ConstantFolding,
+    DeadOpElimination,
+    IdentityElimination,
+)
 from iossim.models.passes.softmax_recognition import SoftmaxRecognition
 
 #: What a recognised softmax was made of is dead. Dead readers and identities go before the rest, since either would

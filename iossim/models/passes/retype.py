@@ -8,7 +8,7 @@ from iossim.base.errors import GraphError
 from iossim.ir.constants import Constant
 from iossim.ir.graph import Graph, Node
 from iossim.ir.op import Array
-from iossim.ir.ops.cast import Cast
+from iossim.ir.ops.unary import Cast
 from iossim.ir.types import DType, Precision, TensorType
 from iossim.models.passes.graph_pass import GraphPass
 

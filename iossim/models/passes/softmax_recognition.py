@@ -14,26 +14,15 @@ import numpy as np
 
 from iossim.ir.graph import Graph, Node
 from iossim.ir.op import Array
-from iossim.ir.ops.add import Add
-from iossim.ir.ops.cast import Cast
-from iossim.ir.ops.clip import Clip
 from iossim.ir.ops.conv import Conv
-from iossim.ir.ops.expand import Expand
-from iossim.ir.ops.gemm import Gemm
-from iossim.ir.ops.identity import Identity
-from iossim.ir.ops.matmul import MatMul
-from iossim.ir.ops.mul import Mul
-from iossim.ir.ops.nary import Nary
+from iossim.ir.ops.matmul import Gemm, MatMul
+from iossim.ir.ops.nary import Add, Mul, Nary, Where
 from iossim.ir.ops.normalization import LayerNorm
 from iossim.ir.ops.reduce import Reduce
-from iossim.ir.ops.relu import Relu
-from iossim.ir.ops.reshape import Reshape
-from iossim.ir.ops.sigmoid import Sigmoid
+from iossim.ir.ops.reshape import Expand, Reshape, Transpose
 from iossim.ir.ops.slice import Slice
 from iossim.ir.ops.softmax import Softmax
-from iossim.ir.ops.transpose import Transpose
-from iossim.ir.ops.unary import Unary
-from iossim.ir.ops.where import Where
+from iossim.ir.ops.unary import Cast, Clip, Identity, Relu, Sigmoid, Unary
 from iossim.models.passes.graph_pass import GraphPass, with_nodes
 
 _IS_NAN = Unary("is_nan")

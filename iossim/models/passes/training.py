@@ -18,7 +18,7 @@ from iossim.ir.constants import Constant, FilledConstant
 from iossim.ir.graph import Graph, Node
 from iossim.ir.network import Block, Network, make_unit
 from iossim.ir.op import Op
-from iossim.ir.ops.add import Add
+from iossim.ir.ops.nary import Add
 from iossim.ir.types import TensorType
 from iossim.models.passes.blocks import split_blocks
 from iossim.models.passes.gradients import gradients

@@ -13,13 +13,11 @@ from functools import partial
 from iossim.base.errors import OptionError
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
-from iossim.ir.ops.add import Add
 from iossim.ir.ops.matmul import MatMul
-from iossim.ir.ops.mul import Mul
+from iossim.ir.ops.nary import Add, Mul
 from iossim.ir.ops.normalization import LayerNorm
-from iossim.ir.ops.reshape import Reshape
+from iossim.ir.ops.reshape import Reshape, Transpose
 from iossim.ir.ops.softmax import Softmax
-from iossim.ir.ops.transpose import Transpose
 from iossim.ir.ops.unary import Unary
 from iossim.models.catalogue import BuildOptions, ZooModel
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.conv_transpose import ConvTranspose
-from iossim.ir.ops.relu import Relu
+from iossim.ir.ops.unary import Relu
 from iossim.models.catalogue import BuildOptions, ZooModel
 from iossim.models.layers import conv, conv_relu
 from iossim.models.zoo.resnet import backbone, basic

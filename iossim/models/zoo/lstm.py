@@ -8,13 +8,10 @@ from __future__ import annotations
 
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
-from iossim.ir.ops.add import Add
-from iossim.ir.ops.concat import Concat
 from iossim.ir.ops.matmul import MatMul
-from iossim.ir.ops.mul import Mul
-from iossim.ir.ops.sigmoid import Sigmoid
-from iossim.ir.ops.slice import Slice
-from iossim.ir.ops.unary import Unary
+from iossim.ir.ops.nary import Add, Mul
+from iossim.ir.ops.slice import Concat, Slice
+from iossim.ir.ops.unary import Sigmoid, Unary
 from iossim.models.catalogue import BuildOptions, ZooModel
 
 _LAYERS = 2

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
-from iossim.ir.ops.concat import Concat
-from iossim.ir.ops.relu import Relu
-from iossim.ir.ops.reshape import Reshape
-from iossim.ir.ops.transpose import Transpose
+from iossim.ir.ops.reshape import Reshape, Transpose
+from iossim.ir.ops.slice import Concat
+from iossim.ir.ops.unary import Relu
 from iossim.models.catalogue import BuildOptions, ZooModel
 from iossim.models.layers import (
     add_relu,

@@ -10,7 +10,7 @@ from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.pool import MaxPool
-from iossim.ir.ops.relu import Relu
+from iossim.ir.ops.unary import Relu
 from iossim.models.catalogue import BuildOptions, ZooModel
 from iossim.models.layers import conv, conv_relu
 from iossim.models.zoo.vgg import CHANNELS

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from iossim.hardware.lowering.step import Operand, Step
 from iossim.ir.ops.conv import Conv
-from iossim.ir.ops.conv_backward import ConvBackwardData, ConvBackwardFilter
+from iossim.ir.ops.conv_transpose import ConvBackwardData, ConvBackwardFilter
 from iossim.ir.types import Precision, TensorType
 
 #: How many of an op's first operands have images; what follows is weights, or a sum over images.

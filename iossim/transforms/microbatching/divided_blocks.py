@@ -31,11 +31,9 @@ from iossim.execution.in_place import in_place_buffers
 from iossim.ir.graph import Graph, Node
 from iossim.ir.network import BATCH_VIEW, Block, Network, Unit, make_unit
 from iossim.ir.op import Op
-from iossim.ir.ops.add import Add
-from iossim.ir.ops.concat import Concat
-from iossim.ir.ops.slice import Slice
-from iossim.ir.ops.split import Split
-from iossim.models.passes.unit_kinds import op_kind
+from iossim.ir.ops.nary import Add
+from iossim.ir.ops.slice import Concat, Slice, Split
+from iossim.models.passes.unit_patterns import op_kind
 from iossim.schedule.problem import MAX_UNITS, Masks, ScheduleProblem
 from iossim.search.clusters import MOST_TRANSITIONS, cluster_states, cluster_transitions
 from iossim.search.lattice import build_lattice

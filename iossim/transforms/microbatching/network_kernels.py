@@ -7,7 +7,7 @@ from typing import NamedTuple
 from iossim.ir.graph import Node
 from iossim.ir.network import Network
 from iossim.ir.ops.conv import Conv
-from iossim.ir.ops.conv_backward import ConvBackwardData, ConvBackwardFilter
+from iossim.ir.ops.conv_transpose import ConvBackwardData, ConvBackwardFilter
 from iossim.models.passes.training import BACKWARD
 from iossim.transforms.microbatching.conv_kernel import ConvKernel
 

@@ -18,9 +18,9 @@ from iossim.base.errors import GraphError
 from iossim.ir.constants import Constant, FilledConstant, IdentityConstant
 from iossim.ir.graph import Graph, Node, inferred_types
 from iossim.ir.op import Op
-from iossim.ir.ops.concat import Concat
+from iossim.ir.ops.slice import Concat
 from iossim.ir.types import TensorType
-from iossim.models.passes.constant_folding import FoldedConstant
+from iossim.models.passes.simplification import FoldedConstant
 
 
 @dataclass(frozen=True, slots=True)

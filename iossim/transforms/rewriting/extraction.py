@@ -21,7 +21,7 @@ from scipy.sparse.csgraph import connected_components
 from iossim.base.integer_program import solve_integer_program
 from iossim.ir.constants import Constant
 from iossim.ir.graph import Graph, Node
-from iossim.ir.ops.identity import Identity
+from iossim.ir.ops.unary import Identity
 from iossim.transforms.rewriting.egraph import EGraph
 from iossim.transforms.rewriting.operator_prices import OperatorPrices
 

@@ -26,14 +26,11 @@ from numpy.typing import NDArray
 
 from iossim.ir.graph import Graph
 from iossim.ir.op import Array, Op
-from iossim.ir.ops.clip import Clip
-from iossim.ir.ops.gemm import Gemm
-from iossim.ir.ops.nary import Nary
-from iossim.ir.ops.pad import Pad
-from iossim.ir.ops.prelu import PRelu
+from iossim.ir.ops.matmul import Gemm
+from iossim.ir.ops.nary import Nary, PRelu
 from iossim.ir.ops.reduce import Reduce
-from iossim.ir.ops.relu import Relu
-from iossim.ir.ops.unary import Unary
+from iossim.ir.ops.slice import Pad
+from iossim.ir.ops.unary import Clip, Relu, Unary
 
 #: 2^20 - 3.
 PRIME = 1048573

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from iossim.ir.graph import Graph, Node
 from iossim.ir.network import Network
-from iossim.models.passes.single_block import units_alone
+from iossim.models.passes.blocks import units_alone
 from iossim.transforms.rewriting.application import ReplayError, Step, apply, match_of
 from iossim.transforms.rewriting.backtracking import (
     AHEAD,

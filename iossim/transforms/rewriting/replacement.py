@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from iossim.ir.constants import Constant, FilledConstant
 from iossim.ir.graph import Graph, Node
-from iossim.ir.ops.identity import Identity
+from iossim.ir.ops.unary import Identity
 from iossim.ir.types import DType, TensorType
-from iossim.models.passes.constant_folding import FoldedConstant
+from iossim.models.passes.simplification import FoldedConstant
 from iossim.transforms.rewriting.expression import Binding
 from iossim.transforms.rewriting.make import NotMadeError, Zeros, filled_constant, holds, make_op, operands
 from iossim.transforms.rewriting.matching import Match, Matchable, Value, binding_of

@@ -14,9 +14,9 @@ from iossim.backends.cupy_cudnn.weights import Weights
 from iossim.execution.lower import lower_schedule, lower_stage
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
-from iossim.ir.ops.concat import Concat
 from iossim.ir.ops.conv import Conv
-from iossim.ir.ops.gemm import Gemm
+from iossim.ir.ops.matmul import Gemm
+from iossim.ir.ops.slice import Concat
 from iossim.schedule.strategy import Strategy
 
 

@@ -17,7 +17,7 @@ from random_networks import random_inputs, random_network, random_schedule
 import iossim.backends.cupy_cudnn as package
 from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend
 from iossim.backends.cupy_cudnn.options import CudnnOptions
-from iossim.backends.numpy_reference.evaluate import evaluate_graph
+from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.execution.backend import BackendError, DeviceLostError, Timing
 from iossim.execution.engine import UNDIVIDED, Engine
 from iossim.execution.lower import lower_schedule

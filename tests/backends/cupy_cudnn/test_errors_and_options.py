@@ -152,7 +152,7 @@ def test_an_op_that_no_kernel_covers_is_named_with_its_unit(build: Callable[[], 
 
 def test_other_element_types_are_refused() -> None:
     from iossim.ir.builder import GraphBuilder
-    from iossim.ir.ops.relu import Relu
+    from iossim.ir.ops.unary import Relu
 
     b = GraphBuilder("half", Precision.FP16)
     network = b.network([b.add(Relu(), b.input("x", (2, 3)), name="op")])

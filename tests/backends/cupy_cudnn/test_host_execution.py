@@ -16,13 +16,13 @@ from iossim.backends.cupy_cudnn.driver import EnginePlan
 from iossim.backends.cupy_cudnn.options import CudnnOptions
 from iossim.backends.cupy_cudnn.prepared_plan import launch_program
 from iossim.backends.cupy_cudnn.weights import Weights
-from iossim.backends.numpy_reference.evaluate import evaluate_graph
+from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.execution.engine import UNDIVIDED, Engine
 from iossim.execution.lower import lower_schedule, lower_stage
 from iossim.execution.repeat import repeat
 from iossim.ir.network import Network
 from iossim.ir.ops.conv import Conv
-from iossim.ir.ops.gemm import Gemm
+from iossim.ir.ops.matmul import Gemm
 from iossim.ir.ops.pool import AveragePool, MaxPool
 from iossim.ir.types import Precision
 from iossim.models.load import load

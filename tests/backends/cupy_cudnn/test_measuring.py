@@ -164,7 +164,7 @@ def test_plans_that_do_not_fit_together_are_measured_in_turns() -> None:
 def test_a_stage_that_launches_nothing_can_be_measured() -> None:
     b = GraphBuilder("views")
     x = b.conv(b.input("x", (1, 4, 6, 6)), 4, name="before")
-    from iossim.ir.ops.split import Split
+    from iossim.ir.ops.slice import Split
 
     network = b.network(b.add_all(Split(1, (1, 3)), x, name="cut"))
     plan = stage(network, [1])

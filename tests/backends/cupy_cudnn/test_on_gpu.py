@@ -12,7 +12,7 @@ from small_networks import OPS, UNITS
 
 from iossim.backends.cupy_cudnn import candidate_timing
 from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend
-from iossim.backends.numpy_reference.evaluate import evaluate_graph
+from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.execution.backend import Backend, Timing, create_backend, missing_for
 from iossim.execution.engine import UNDIVIDED, Engine
 from iossim.execution.lower import lower_schedule, lower_stage

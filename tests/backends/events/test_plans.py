@@ -103,7 +103,7 @@ def four_units() -> Network:
     with b.block("block"):
         a = b.conv(x, 8, name="a")
         left, right = b.conv(a, 8, name="b"), b.conv(a, 8, name="c")
-        from iossim.ir.ops.add import Add
+        from iossim.ir.ops.nary import Add
 
         d = b.add(Add(), left, right, name="d")
     return b.network([d])

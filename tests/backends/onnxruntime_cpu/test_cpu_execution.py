@@ -23,7 +23,7 @@ from seeded_weights import LIGHT_MODELS, write_seeded
 
 pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
 
-from iossim.backends.numpy_reference.evaluate import evaluate_graph
+from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.backends.onnxruntime_cpu import backend as cpu
 from iossim.backends.onnxruntime_cpu.program import bind, make_arena
 from iossim.backends.onnxruntime_cpu.sessions import ALGORITHMS, Sessions
@@ -35,9 +35,9 @@ from iossim.execution.plan import Plan
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.op import Array
-from iossim.ir.ops.concat import Concat
 from iossim.ir.ops.conv import Conv
-from iossim.ir.ops.relu import Relu
+from iossim.ir.ops.slice import Concat
+from iossim.ir.ops.unary import Relu
 from iossim.ir.types import Precision
 from iossim.models.load import load
 from iossim.schedule.strategy import Strategy

@@ -29,8 +29,8 @@ from iossim.ir.builder import GraphBuilder
 from iossim.ir.graph import Graph, Node
 from iossim.ir.network import Block, Network, make_unit
 from iossim.ir.op import Array
-from iossim.ir.ops.add import Add
-from iossim.ir.ops.local_response_norm import LocalResponseNorm
+from iossim.ir.ops.nary import Add
+from iossim.ir.ops.normalization import LocalResponseNorm
 from iossim.ir.types import DType, Precision, TensorType
 from iossim.schedule.strategy import Strategy
 

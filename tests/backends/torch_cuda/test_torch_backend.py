@@ -7,7 +7,7 @@ import pytest
 from boxed_plans import boxed
 from random_networks import random_inputs, random_network, random_schedule, sequential_schedule
 
-from iossim.backends.numpy_reference.evaluate import evaluate_graph
+from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.base.errors import GraphError, ScheduleError
 from iossim.execution.backend import Samples, Timing, create_backend
 from iossim.execution.engine import Engine

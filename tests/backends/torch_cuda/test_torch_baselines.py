@@ -11,7 +11,7 @@ from iossim.base.errors import OptionError
 from iossim.execution.backend import BackendError, Samples, Timing
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
-from iossim.ir.ops.relu import Relu
+from iossim.ir.ops.unary import Relu
 
 pytest.importorskip("torch", reason="needs PyTorch; pip install 'iossim[torch]'")
 

@@ -9,14 +9,14 @@ import pytest
 from exported_networks import NETWORKS
 from random_networks import random_inputs, random_network
 
-from iossim.backends.numpy_reference.evaluate import evaluate_graph
+from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.execution.backend import BackendError
 from iossim.execution.made_inputs import made_arrays
 from iossim.ir.constants import ArrayConstant
 from iossim.ir.graph import Graph, Node
 from iossim.ir.network import Network
-from iossim.ir.ops.add import Add
-from iossim.ir.ops.relu import Relu
+from iossim.ir.ops.nary import Add
+from iossim.ir.ops.unary import Relu
 from iossim.ir.types import Precision, TensorType
 from iossim.models.load import load
 

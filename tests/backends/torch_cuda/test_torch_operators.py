@@ -18,8 +18,6 @@ from iossim.ir.constants import ArrayConstant, dtype_of
 from iossim.ir.graph import Graph, Node
 from iossim.ir.op import Array, Op, op_class
 from iossim.ir.ops import nary, reduce, unary
-from iossim.ir.ops.add import Add
-from iossim.ir.ops.batch_norm import BatchNorm
 from iossim.ir.ops.channels_last import (
     AveragePoolNhwc,
     ConvNhwc,
@@ -27,29 +25,19 @@ from iossim.ir.ops.channels_last import (
     GlobalMaxPoolNhwc,
     MaxPoolNhwc,
 )
-from iossim.ir.ops.clip import Clip
-from iossim.ir.ops.concat import Concat
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.conv_transpose import ConvTranspose
-from iossim.ir.ops.flatten import Flatten
-from iossim.ir.ops.gemm import Gemm
-from iossim.ir.ops.identity import Identity
-from iossim.ir.ops.local_response_norm import LocalResponseNorm
-from iossim.ir.ops.matmul import MatMul
-from iossim.ir.ops.mul import Mul
-from iossim.ir.ops.nary import Nary
+from iossim.ir.ops.matmul import Gemm, MatMul
+from iossim.ir.ops.nary import Add, Mul, Nary
+from iossim.ir.ops.normalization import BatchNorm, LocalResponseNorm
 from iossim.ir.ops.pool import AveragePool, GlobalAveragePool, GlobalMaxPool, MaxPool
 from iossim.ir.ops.recurrent import Gru, Lstm
 from iossim.ir.ops.reduce import Reduce
-from iossim.ir.ops.relu import Relu
-from iossim.ir.ops.reshape import Reshape
+from iossim.ir.ops.reshape import Flatten, Reshape, Transpose
 from iossim.ir.ops.resize import Resize
-from iossim.ir.ops.sigmoid import Sigmoid
-from iossim.ir.ops.slice import Slice
+from iossim.ir.ops.slice import Concat, Slice, Split
 from iossim.ir.ops.softmax import Softmax
-from iossim.ir.ops.split import Split
-from iossim.ir.ops.transpose import Transpose
-from iossim.ir.ops.unary import Unary
+from iossim.ir.ops.unary import Clip, Identity, Relu, Sigmoid, Unary
 from iossim.ir.types import DType, Precision, TensorType
 
 pytest.importorskip("torch", reason="needs PyTorch; pip install 'iossim[torch]'")

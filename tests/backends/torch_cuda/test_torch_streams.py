@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from random_networks import random_inputs, random_network, random_schedule
 
-from iossim.backends.numpy_reference.evaluate import evaluate_graph
+from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.execution.backend import Timing
 from iossim.execution.engine import UNDIVIDED, Engine
 from iossim.execution.lower import lower_schedule

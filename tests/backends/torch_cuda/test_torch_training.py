@@ -9,14 +9,13 @@ import pytest
 from divided import divided
 
 from iossim import api
-from iossim.backends.numpy_reference.evaluate import evaluate_graph
-from iossim.backends.numpy_reference.execute import execute
+from iossim.backends.numpy_reference.execute import evaluate_graph, execute
 from iossim.execution.lower import lower_schedule
 from iossim.execution.made_inputs import made_arrays
 from iossim.execution.memory import plan_memory
 from iossim.ir.graph import Graph
 from iossim.ir.op import Array
-from iossim.ir.ops.conv_backward import ConvBackwardFilter
+from iossim.ir.ops.conv_transpose import ConvBackwardFilter
 from iossim.models.load import load
 from iossim.models.passes.training import PREFIX
 

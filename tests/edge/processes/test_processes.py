@@ -8,7 +8,7 @@ from command_line import printed_json
 from random_networks import random_inputs
 
 import iossim
-from iossim.backends.numpy_reference.evaluate import evaluate_graph
+from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.edge.distributed import distributed
 from iossim.hardware.edge import edge_device
 

@@ -17,7 +17,7 @@ from iossim.hardware.lowering.kernel import Libraries
 from iossim.hardware.lowering.step import Operand, Step
 from iossim.hardware.lowering.target import step_algorithms, step_candidates
 from iossim.ir.ops.conv import Conv
-from iossim.ir.ops.conv_backward import ConvBackwardData, ConvBackwardFilter
+from iossim.ir.ops.conv_transpose import ConvBackwardData, ConvBackwardFilter
 from iossim.ir.types import Precision, TensorType
 
 P100, T4, A100 = device("p100-sxm2"), device("t4"), device("a100-sxm-40gb")

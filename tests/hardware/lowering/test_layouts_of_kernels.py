@@ -11,7 +11,7 @@ from iossim.hardware.lowering import cpu, gpu
 from iossim.hardware.lowering.kernel import Candidate, Kernel, Libraries, WorkClass
 from iossim.hardware.lowering.step import Operand, Step
 from iossim.ir.ops.channels_last import TO_FIRST, TO_LAST, ConvNhwc, MaxPoolNhwc, permuted
-from iossim.ir.ops.transpose import Transpose
+from iossim.ir.ops.reshape import Transpose
 from iossim.ir.types import Precision, TensorType
 from iossim.measurements.operator_kinds import read_record
 

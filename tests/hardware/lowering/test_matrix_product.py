@@ -16,10 +16,9 @@ from iossim.hardware.lowering.step import Operand, Step
 from iossim.hardware.lowering.target import step_candidates
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.op import Op
-from iossim.ir.ops.gemm import Gemm
-from iossim.ir.ops.matmul import MatMul
+from iossim.ir.ops.matmul import Gemm, MatMul
+from iossim.ir.ops.reshape import Transpose
 from iossim.ir.ops.stacked_product import stacked_product
-from iossim.ir.ops.transpose import Transpose
 from iossim.ir.types import Precision, TensorType
 from iossim.models.passes.pipeline import canonicalise
 

@@ -11,21 +11,17 @@ from iossim.ir.constants import SeededConstant
 from iossim.ir.graph import Graph, Node
 from iossim.ir.network import Network
 from iossim.ir.op import Op
-from iossim.ir.ops.cast import Cast
 from iossim.ir.ops.conv_transpose import ConvTranspose
-from iossim.ir.ops.cumsum import CumSum
-from iossim.ir.ops.depth_space import DepthToSpace
-from iossim.ir.ops.expand import Expand
 from iossim.ir.ops.gather import Gather, GatherND
 from iossim.ir.ops.nary import Nary
 from iossim.ir.ops.normalization import LayerNorm
-from iossim.ir.ops.order import TopK
-from iossim.ir.ops.pad import Pad
-from iossim.ir.ops.quantized_products import IntegerMatMul, QuantizedConv
+from iossim.ir.ops.quantize import IntegerMatMul, QuantizedConv
 from iossim.ir.ops.recurrent import Lstm
-from iossim.ir.ops.reduce import Reduce
+from iossim.ir.ops.reduce import CumSum, Reduce, TopK
+from iossim.ir.ops.reshape import DepthToSpace, Expand
 from iossim.ir.ops.resize import Resize
-from iossim.ir.ops.unary import Unary
+from iossim.ir.ops.slice import Pad
+from iossim.ir.ops.unary import Cast, Unary
 from iossim.ir.types import DType, TensorType
 from iossim.models.partition import network_of
 

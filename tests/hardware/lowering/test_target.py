@@ -14,7 +14,7 @@ from iossim.hardware.kind import device_kind, device_kinds
 from iossim.hardware.load import device
 from iossim.hardware.lowering.target import step_candidates, target_of
 from iossim.ir.op import Op
-from iossim.ir.ops.relu import Relu
+from iossim.ir.ops.unary import Relu
 from iossim.measurements.operator_kinds import parse_description
 
 V100 = device("v100-sxm2")

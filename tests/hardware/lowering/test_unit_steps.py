@@ -14,22 +14,14 @@ from iossim.hardware.lowering.target import step_candidates
 from iossim.hardware.lowering.unit import lower_merged, lower_unit, unit_steps
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
-from iossim.ir.ops.add import Add
-from iossim.ir.ops.concat import Concat
-from iossim.ir.ops.flatten import Flatten
-from iossim.ir.ops.gemm import Gemm
-from iossim.ir.ops.identity import Identity
-from iossim.ir.ops.local_response_norm import LocalResponseNorm
-from iossim.ir.ops.matmul import MatMul
-from iossim.ir.ops.mul import Mul
-from iossim.ir.ops.nary import Nary
+from iossim.ir.ops.matmul import Gemm, MatMul
+from iossim.ir.ops.nary import Add, Mul, Nary
+from iossim.ir.ops.normalization import LocalResponseNorm
 from iossim.ir.ops.pool import GlobalAveragePool, MaxPool
-from iossim.ir.ops.relu import Relu
-from iossim.ir.ops.reshape import Reshape
-from iossim.ir.ops.sigmoid import Sigmoid
+from iossim.ir.ops.reshape import Flatten, Reshape, Transpose
+from iossim.ir.ops.slice import Concat
 from iossim.ir.ops.softmax import Softmax
-from iossim.ir.ops.transpose import Transpose
-from iossim.ir.ops.unary import Unary
+from iossim.ir.ops.unary import Identity, Relu, Sigmoid, Unary
 
 V100 = device("v100-sxm2")
 

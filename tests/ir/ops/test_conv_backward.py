@@ -11,7 +11,7 @@ from onnx_of_op import onnx_of_op, run_onnxruntime
 from iossim.base.errors import GraphError
 from iossim.ir.op import Array, Op
 from iossim.ir.ops.conv import Conv
-from iossim.ir.ops.conv_backward import ConvBackwardData, ConvBackwardFilter
+from iossim.ir.ops.conv_transpose import ConvBackwardData, ConvBackwardFilter
 from iossim.ir.types import TensorType
 
 SETTINGS = settings(max_examples=25, deadline=None)

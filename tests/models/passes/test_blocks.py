@@ -10,8 +10,8 @@ from iossim.base.errors import OptionError
 from iossim.cost.random import RandomCostModel
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Block, Network
-from iossim.ir.ops.add import Add
-from iossim.ir.ops.relu import Relu
+from iossim.ir.ops.nary import Add
+from iossim.ir.ops.unary import Relu
 from iossim.models.load import load
 from iossim.models.passes.blocks import cut_blocks, split_blocks
 from iossim.models.passes.unit_fusion import with_units

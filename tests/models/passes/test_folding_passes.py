@@ -10,33 +10,29 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from iossim.backends.numpy_reference.evaluate import evaluate_graph
+from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.base.errors import GraphError
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.constants import ArrayConstant, Constant, SeededConstant
 from iossim.ir.graph import Graph, Node
 from iossim.ir.op import Array, Op
-from iossim.ir.ops.add import Add
-from iossim.ir.ops.batch_norm import BatchNorm
-from iossim.ir.ops.concat import Concat
 from iossim.ir.ops.conv import Conv
-from iossim.ir.ops.expand import Expand
-from iossim.ir.ops.identity import Identity
-from iossim.ir.ops.mul import Mul
-from iossim.ir.ops.relu import Relu
-from iossim.ir.ops.reshape import Reshape
-from iossim.ir.ops.slice import Slice
-from iossim.ir.ops.split import Split
-from iossim.ir.ops.transpose import Transpose
+from iossim.ir.ops.nary import Add, Mul
+from iossim.ir.ops.normalization import BatchNorm
+from iossim.ir.ops.reshape import Expand, Reshape, Transpose
+from iossim.ir.ops.slice import Concat, Slice, Split
+from iossim.ir.ops.unary import Identity, Relu
 from iossim.ir.types import DType, Precision, TensorType
-from iossim.models.passes.batch_norm_folding import BatchNormFolding
-from iossim.models.passes.common_subexpressions import CommonSubexpressionElimination
-from iossim.models.passes.constant_folding import ConstantFolding
-from iossim.models.passes.dead_op_elimination import DeadOpElimination
+from iossim.models.passes.batch_norms import BatchNormFolding
 from iossim.models.passes.graph_pass import GraphPass
-from iossim.models.passes.identity_elimination import IdentityElimination
 from iossim.models.passes.pipeline import canonicalise
 from iossim.models.passes.retype import Retype, retype
+from iossim.models.passes.simplification import (
+    CommonSubexpressionElimination,
+    ConstantFolding,
+    DeadOpElimination,
+    IdentityElimination,
+)
 
 SHAPE = (2, 4, 5, 5)
 X = {"x": TensorType(SHAPE)}

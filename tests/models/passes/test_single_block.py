@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import iossim
-from iossim.backends.numpy_reference.evaluate import evaluate_graph as evaluate
+from iossim.backends.numpy_reference.execute import evaluate_graph as evaluate
 from iossim.base.errors import OptionError
 from iossim.models.load import load, load_source
-from iossim.models.passes.single_block import single_block
+from iossim.models.passes.blocks import single_block
 from iossim.models.seeded_network import seeded_network
 
 

@@ -11,7 +11,7 @@ from onnx import NodeProto, helper
 from onnx_models import write_onnx
 from onnx_of_op import run_onnxruntime
 
-from iossim.backends.numpy_reference.evaluate import evaluate_graph
+from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.ir.network import Network
 from iossim.ir.op import Array
 from iossim.models.load import load

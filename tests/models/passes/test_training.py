@@ -11,8 +11,7 @@ import pytest
 from command_line import printed_json, refused
 
 import iossim
-from iossim.backends.numpy_reference.evaluate import evaluate_graph
-from iossim.backends.numpy_reference.execute import execute
+from iossim.backends.numpy_reference.execute import evaluate_graph, execute
 from iossim.base.errors import GraphError, ModelError
 from iossim.execution.lower import lower_schedule
 from iossim.ir.builder import GraphBuilder
@@ -20,34 +19,20 @@ from iossim.ir.constants import ArrayConstant
 from iossim.ir.graph import Graph
 from iossim.ir.network import Network
 from iossim.ir.op import Array
-from iossim.ir.ops.add import Add
-from iossim.ir.ops.batch_norm import BatchNorm
-from iossim.ir.ops.clip import Clip
-from iossim.ir.ops.concat import Concat
 from iossim.ir.ops.conv import Conv
-from iossim.ir.ops.expand import Expand
-from iossim.ir.ops.flatten import Flatten
-from iossim.ir.ops.gather import Gather
-from iossim.ir.ops.gather_backward import GatherBackward
-from iossim.ir.ops.gemm import Gemm
-from iossim.ir.ops.matmul import MatMul
-from iossim.ir.ops.mul import Mul
-from iossim.ir.ops.nary import Nary
-from iossim.ir.ops.normalization import LayerNorm
+from iossim.ir.ops.gather import Gather, GatherBackward
+from iossim.ir.ops.matmul import Gemm, MatMul
+from iossim.ir.ops.nary import Add, Mul, Nary, Where
+from iossim.ir.ops.normalization import BatchNorm, LayerNorm
 from iossim.ir.ops.pool import AveragePool, GlobalAveragePool, MaxPool
 from iossim.ir.ops.reduce import Reduce
-from iossim.ir.ops.relu import Relu
-from iossim.ir.ops.reshape import Reshape
-from iossim.ir.ops.sigmoid import Sigmoid
-from iossim.ir.ops.slice import Slice
+from iossim.ir.ops.reshape import Expand, Flatten, Reshape, Transpose
+from iossim.ir.ops.slice import Concat, Slice, Split
 from iossim.ir.ops.softmax import LogSoftmax, Softmax
-from iossim.ir.ops.split import Split
-from iossim.ir.ops.transpose import Transpose
-from iossim.ir.ops.unary import FUNCTIONS, Unary
-from iossim.ir.ops.where import Where
+from iossim.ir.ops.unary import FUNCTIONS, Clip, Relu, Sigmoid, Unary
 from iossim.ir.types import DType, Precision
 from iossim.models.partition import network_of
-from iossim.models.passes.batch_statistics import BatchStatistics
+from iossim.models.passes.batch_norms import BatchStatistics
 from iossim.models.passes.elementwise_gradients import SLOPES
 from iossim.models.passes.training import PREFIX, training_network
 

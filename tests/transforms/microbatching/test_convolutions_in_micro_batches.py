@@ -11,7 +11,7 @@ from seeded_weights import LIGHT_MODELS, write_seeded
 
 import iossim
 from iossim import api
-from iossim.backends.numpy_reference.evaluate import evaluate_graph, numpy_outputs
+from iossim.backends.numpy_reference.execute import evaluate_graph, numpy_outputs
 from iossim.base.errors import GraphError
 from iossim.execution.backend import create_backend
 from iossim.execution.measured_run import for_backend, largest_error, output_error, plan_for

@@ -10,8 +10,7 @@ from divided import divided
 from random_networks import random_inputs
 
 from iossim import api
-from iossim.backends.numpy_reference.evaluate import evaluate_graph
-from iossim.backends.numpy_reference.execute import execute
+from iossim.backends.numpy_reference.execute import evaluate_graph, execute
 from iossim.base.errors import ScheduleError
 from iossim.execution.contents import check_contents
 from iossim.execution.happens_before import check_happens_before
@@ -20,7 +19,7 @@ from iossim.execution.memory import plan_memory
 from iossim.execution.plan import Launch, Plan
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
-from iossim.ir.ops.gemm import Gemm
+from iossim.ir.ops.matmul import Gemm
 from iossim.ir.ops.pool import GlobalAveragePool
 from iossim.ir.ops.reduce import Reduce
 from iossim.ir.ops.reshape import Reshape

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from plan_races import Races
 from random_networks import make_stage, one_block, random_inputs
 
-from iossim.backends.numpy_reference.evaluate import evaluate_graph
-from iossim.backends.numpy_reference.execute import execute
+from iossim.backends.numpy_reference.execute import evaluate_graph, execute
 from iossim.base.errors import ScheduleError
 from iossim.execution.backend import Choice, Choices, create_backend
 from iossim.execution.contents import check_contents
@@ -27,10 +26,9 @@ from iossim.execution.plan_json import plan_from_json, plan_to_json
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import BATCH_VIEW, Network
 from iossim.ir.op import Array
-from iossim.ir.ops.concat import Concat
 from iossim.ir.ops.conv import Conv
-from iossim.ir.ops.conv_backward import ConvBackwardData, ConvBackwardFilter
-from iossim.ir.ops.split import Split
+from iossim.ir.ops.conv_transpose import ConvBackwardData, ConvBackwardFilter
+from iossim.ir.ops.slice import Concat, Split
 from iossim.ir.types import TensorType
 from iossim.schedule.strategy import Strategy
 from iossim.transforms.microbatching.conv_kernel import ConvKernel

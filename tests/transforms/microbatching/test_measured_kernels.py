@@ -16,7 +16,7 @@ from iossim.cost.measured.cost_model import MeasuredCostModel
 from iossim.cost.measured.store import MeasurementStore
 from iossim.execution.engine import Engine
 from iossim.ir.ops.conv import Conv
-from iossim.ir.ops.conv_backward import ConvBackwardFilter
+from iossim.ir.ops.conv_transpose import ConvBackwardFilter
 from iossim.ir.types import DType, Precision, TensorType
 from iossim.transforms.microbatching.conv_kernel import ConvKernel
 from iossim.transforms.microbatching.measured import measured_rows

@@ -10,7 +10,7 @@ from iossim.hardware.load import device
 from iossim.hardware.lowering.kernel import Candidate
 from iossim.hardware.lowering.target import step_candidates
 from iossim.ir.ops.conv import Conv
-from iossim.ir.ops.conv_backward import ConvBackwardData, ConvBackwardFilter
+from iossim.ir.ops.conv_transpose import ConvBackwardData, ConvBackwardFilter
 from iossim.ir.types import Precision, TensorType
 from iossim.transforms.microbatching.configuration import BenchmarkRow
 from iossim.transforms.microbatching.conv_kernel import ConvKernel

@@ -10,17 +10,16 @@ import pytest
 from place_rules import RULE
 from random_places import same_outputs
 
-from iossim.backends.numpy_reference.evaluate import evaluate_graph
+from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.graph import Graph, Node
-from iossim.ir.ops.add import Add
-from iossim.ir.ops.concat import Concat
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.matmul import MatMul
-from iossim.ir.ops.relu import Relu
-from iossim.ir.ops.split import Split
+from iossim.ir.ops.nary import Add
+from iossim.ir.ops.slice import Concat, Split
+from iossim.ir.ops.unary import Relu
 from iossim.ir.types import DType, TensorType
-from iossim.models.passes.constant_folding import FoldedConstant
+from iossim.models.passes.simplification import FoldedConstant
 from iossim.transforms.rewriting.application import Application, ReplayError, Step, apply, replay
 from iossim.transforms.rewriting.matching import find_matches
 from iossim.transforms.rewriting.rule_file import read_rules

@@ -11,12 +11,12 @@ import pytest
 
 import iossim
 from iossim import api
-from iossim.backends.numpy_reference.evaluate import evaluate_graph
+from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.base.errors import OptionError
 from iossim.cost.model import CostModel
 from iossim.cost.random import RandomCostModel
 from iossim.ir.network import Network
-from iossim.models.passes.single_block import single_block
+from iossim.models.passes.blocks import single_block
 from iossim.models.seeded_network import seeded_network
 from iossim.transforms.rewriting.application import apply, replay
 from iossim.transforms.rewriting.backtracking import Candidate, RewriteBudget, Search, search, touched

@@ -10,22 +10,21 @@ import pytest
 
 import iossim
 from iossim import api
-from iossim.backends.numpy_reference.evaluate import evaluate_graph
-from iossim.backends.numpy_reference.execute import execute
+from iossim.backends.numpy_reference.execute import evaluate_graph, execute
 from iossim.execution.lower import lower_schedule
 from iossim.execution.memory import plan_memory
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
-from iossim.ir.ops.add import Add
-from iossim.ir.ops.concat import Concat
 from iossim.ir.ops.conv import Conv
-from iossim.ir.ops.flatten import Flatten
-from iossim.ir.ops.gemm import Gemm
+from iossim.ir.ops.matmul import Gemm
+from iossim.ir.ops.nary import Add
 from iossim.ir.ops.pool import GlobalAveragePool, MaxPool
-from iossim.ir.ops.relu import Relu
+from iossim.ir.ops.reshape import Flatten
+from iossim.ir.ops.slice import Concat
+from iossim.ir.ops.unary import Relu
 from iossim.ir.types import Precision
 from iossim.models.load import load
-from iossim.models.onnx.write import write_onnx
+from iossim.models.onnx.export import write_onnx
 from iossim.models.passes.unit_fusion import with_units
 from iossim.transforms.rewriting.application import apply
 from iossim.transforms.rewriting.matching import find_matches

@@ -10,12 +10,10 @@ from place_rules import RULE
 
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.graph import Graph
-from iossim.ir.ops.add import Add
-from iossim.ir.ops.concat import Concat
 from iossim.ir.ops.conv import Conv
-from iossim.ir.ops.mul import Mul
-from iossim.ir.ops.relu import Relu
-from iossim.ir.ops.split import Split
+from iossim.ir.ops.nary import Add, Mul
+from iossim.ir.ops.slice import Concat, Split
+from iossim.ir.ops.unary import Relu
 from iossim.transforms.rewriting.matching import Match, find_matches
 from iossim.transforms.rewriting.rule_file import read_rules
 

@@ -9,11 +9,11 @@ import pytest
 
 import iossim
 from iossim import api
-from iossim.backends.numpy_reference.evaluate import evaluate_graph
+from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.cost.random import RandomCostModel
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
-from iossim.ir.ops.relu import Relu
+from iossim.ir.ops.unary import Relu
 from iossim.models.seeded_network import seeded_network
 from iossim.transforms.rewriting.application import replay
 from iossim.transforms.rewriting.backtracking import RewriteBudget, search

@@ -10,14 +10,13 @@ import pytest
 from place_rules import SHIPPED
 
 from iossim.api import optimize
-from iossim.backends.numpy_reference.evaluate import evaluate_graph
-from iossim.backends.numpy_reference.execute import execute
+from iossim.backends.numpy_reference.execute import evaluate_graph, execute
 from iossim.execution.lower import lower_schedule
 from iossim.execution.memory import plan_memory
 from iossim.ir.graph import Graph
 from iossim.ir.network import Network
 from iossim.models.load import load
-from iossim.models.onnx.write import write_onnx
+from iossim.models.onnx.export import write_onnx
 from iossim.models.seeded_network import seeded_network
 from iossim.transforms.rewriting.application import Step, apply, replay
 from iossim.transforms.rewriting.matching import find_matches

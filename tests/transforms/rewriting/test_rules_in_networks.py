@@ -7,9 +7,9 @@ import pytest
 
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.graph import Graph
-from iossim.ir.ops.concat import Concat
 from iossim.ir.ops.conv import Conv
-from iossim.ir.ops.relu import Relu
+from iossim.ir.ops.slice import Concat
+from iossim.ir.ops.unary import Relu
 from iossim.models.load import load
 from iossim.transforms.rewriting.application import apply
 from iossim.transforms.rewriting.field import evaluate_real

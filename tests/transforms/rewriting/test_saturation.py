@@ -7,15 +7,14 @@ import pytest
 
 import iossim
 from iossim import api
-from iossim.backends.numpy_reference.evaluate import evaluate_graph
+from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.cost.random import RandomCostModel
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import ModelSource, Network
-from iossim.ir.ops.relu import Relu
-from iossim.ir.ops.sigmoid import Sigmoid
+from iossim.ir.ops.unary import Relu, Sigmoid
 from iossim.ir.types import Precision
 from iossim.models.layers import conv_relu, join
-from iossim.models.passes.single_block import single_block
+from iossim.models.passes.blocks import single_block
 from iossim.models.passes.unit_fusion import with_units
 from iossim.models.seeded_network import seeded_network
 from iossim.transforms.rewriting import joint

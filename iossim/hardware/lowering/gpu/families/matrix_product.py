@@ -33,7 +33,7 @@ from iossim.hardware.lowering.gpu.tensor_core_product import (
 )
 from iossim.hardware.lowering.kernel import Candidate, Kernel, WorkClass
 from iossim.hardware.lowering.step import Step
-from iossim.ir.ops.gemm import Gemm
+from iossim.ir.ops.matmul import Gemm
 from iossim.ir.ops.stacked_product import stacked_product
 
 #: Tiles, and where kernels for them are.

@@ -21,9 +21,8 @@ from iossim.hardware.lowering.gpu.families.reductions import reduction
 from iossim.hardware.lowering.gpu.registry import FAMILIES
 from iossim.hardware.lowering.kernel import ALL_OF_CUDNN, Candidate, Kernel, Libraries, WorkClass, ceil_div
 from iossim.hardware.lowering.step import Step
-from iossim.ir.ops.local_response_norm import LocalResponseNorm
-from iossim.ir.ops.pool import AveragePool, MaxPool
-from iossim.ir.ops.pool_backward import AveragePoolBackward, MaxPoolBackward
+from iossim.ir.ops.normalization import LocalResponseNorm
+from iossim.ir.ops.pool import AveragePool, AveragePoolBackward, MaxPool, MaxPoolBackward
 from iossim.ir.types import DType
 
 _THREADS, _REGISTERS = 128, 26

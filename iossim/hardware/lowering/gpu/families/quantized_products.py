@@ -10,7 +10,7 @@ from iossim.hardware.lowering.gpu.registry import FAMILIES
 from iossim.hardware.lowering.kernel import Candidate
 from iossim.hardware.lowering.step import Step
 from iossim.ir.ops.matmul import MatMul
-from iossim.ir.ops.quantized_products import QuantizedConv
+from iossim.ir.ops.quantize import QuantizedConv
 from iossim.ir.types import Precision
 
 

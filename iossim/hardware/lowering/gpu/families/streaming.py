@@ -10,8 +10,8 @@ from iossim.hardware.lowering.gpu.registry import FAMILIES
 from iossim.hardware.lowering.kernel import Candidate
 from iossim.hardware.lowering.step import Step
 from iossim.ir.ops.channels_last import TO_FIRST, TO_LAST
+from iossim.ir.ops.reshape import Transpose
 from iossim.ir.ops.softmax import SoftmaxLike
-from iossim.ir.ops.transpose import Transpose
 from iossim.ir.types import TensorType
 
 

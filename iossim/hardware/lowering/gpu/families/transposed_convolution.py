@@ -20,8 +20,7 @@ from iossim.hardware.lowering.gpu.tensor_core_convolution import tensor_core_con
 from iossim.hardware.lowering.gpu.tensor_core_product import without_tensor_cores
 from iossim.hardware.lowering.kernel import Candidate, WorkClass, ceil_div
 from iossim.hardware.lowering.step import Step
-from iossim.ir.ops.conv_backward import ConvBackwardData
-from iossim.ir.ops.conv_transpose import ConvTranspose
+from iossim.ir.ops.conv_transpose import ConvBackwardData, ConvTranspose
 from iossim.ir.types import Precision
 
 

@@ -1,0 +1,208 @@
+"""Passes that leave out work: constants are folded, dead ops dropped, identities bypassed, repetitions computed once.
+
+Identities are bypassed in imported models only: those of the benchmark networks are units that the published engine runs,
+and stay.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+
+from iossim.ir.constants import Constant
+from iossim.ir.graph import Graph, Node
+from iossim.ir.op import Array, Op
+from iossim.ir.ops.nary import Add
+from iossim.ir.ops.reshape import Expand, Reshape, Transpose
+from iossim.ir.ops.slice import Concat, Slice
+from iossim.ir.ops.unary import Cast, Identity
+from iossim.ir.types import TensorType
+from iossim.models.passes.graph_pass import GraphPass, with_nodes
+
+
+@dataclass(frozen=True, eq=False)
+class FoldedConstant(Constant):
+    """Output ``position`` of an op on constants, computed whenever it is loaded."""
+
+    type: TensorType
+    op: Op
+    inputs: tuple[Constant, ...]
+    position: int = 0
+
+    @property
+    def is_at_hand(self) -> bool:
+        return False
+
+    def load(self) -> Array:
+        return self.op.evaluate([constant.load() for constant in self.inputs])[self.position]
+
+    @property
+    def origin(self) -> Constant:
+        """What was turned or reshaped, as a table of embeddings that is the last layer's weight too."""
+        if len(self.inputs) != 1 or self.inputs[0].type.elements != self.type.elements:
+            return self
+        return self.inputs[0].origin
+
+
+@dataclass(frozen=True)
+class ConstantFolding(GraphPass):
+    """Replaces every op that reads constants only by constants; nothing is computed before it is loaded.
+
+    Those in ``kept`` count as values that change: what depends on them stays.
+
+    Invariant: afterwards each op depends on an input of the graph, or on what is kept, and the outputs are
+    unchanged to the last bit.
+    """
+
+    kept: frozenset[str] = frozenset()
+
+    def apply(self, graph: Graph) -> Graph:
+        constants = dict(graph.constants)
+        nodes = []
+        for node in graph.nodes:
+            if not all(name in constants and name not in self.kept for name in node.inputs):
+                nodes.append(node)
+                continue
+            inputs = tuple(constants[name] for name in node.inputs)
+            for position, name in enumerate(node.outputs):
+                constants[name] = FoldedConstant(graph.types[name], node.op, inputs, position)
+        return graph if len(nodes) == len(graph.nodes) else with_nodes(graph, nodes, constants)
+
+
+@dataclass(frozen=True)
+class DeadOpElimination(GraphPass):
+    """Drops every op without a path to an output of the graph.
+
+    Invariant: afterwards each op has such a path, and the outputs are unchanged to the last bit.
+    """
+
+    def apply(self, graph: Graph) -> Graph:
+        needed = set(graph.outputs)
+        for node in reversed(graph.nodes):
+            if not needed.isdisjoint(node.outputs):
+                needed.update(node.inputs)
+        nodes = [node for node in graph.nodes if not needed.isdisjoint(node.outputs)]
+        return graph if len(nodes) == len(graph.nodes) else with_nodes(graph, nodes, graph.constants)
+
+
+@dataclass(frozen=True)
+class IdentityElimination(GraphPass):
+    """Removes identities (dropout at inference), sums and concatenations of one input, and reshapes, expansions, slices and casts
+    that change nothing. A transpose that moves only axes of one element becomes a reshape, which moves no data.
+
+    Outputs of the graph keep their names: the op that makes the value takes the name over. An identity stays where
+    that cannot be, because the value is an input, a constant or an output itself.
+
+    Invariant: the outputs are unchanged to the last bit.
+    """
+
+    def apply(self, graph: Graph) -> Graph:
+        source: dict[str, str] = {}  # what stands for the output of a removed op
+        renamed: dict[str, str] = {}  # values that take over the name of an output of the graph
+        kept: list[Node] = []
+        for node in (_as_view(graph, node) for node in graph.nodes):
+            inputs = tuple(source.get(name, name) for name in node.inputs)
+            if not _is_identity(graph, node):
+                kept.append(replace(node, inputs=inputs))
+                continue
+            (value,), (output,) = inputs, node.outputs
+            if output not in graph.returned:
+                source[output] = value
+            elif value in graph.producer and value not in graph.returned and value not in renamed:
+                renamed[value] = output
+                source[output] = value
+            else:
+                kept.append(replace(node, inputs=inputs))
+        if tuple(kept) == graph.nodes:
+            return graph
+        nodes = [
+            replace(
+                node,
+                inputs=tuple(renamed.get(name, name) for name in node.inputs),
+                outputs=tuple(renamed.get(name, name) for name in node.outputs),
+            )
+            for node in kept
+        ]
+        return with_nodes(graph, nodes, graph.constants)
+
+
+def _is_identity(graph: Graph, node: Node) -> bool:
+    if len(node.inputs) != 1 or graph.types[node.inputs[0]] != graph.types[node.outputs[0]]:
+        return False
+    if isinstance(node.op, Slice):
+        return set(node.op.steps) <= {1}
+    return isinstance(node.op, Identity | Add | Concat | Reshape | Expand | Cast)
+
+
+def _as_view(graph: Graph, node: Node) -> Node:
+    """A transpose that keeps the order of all axes of more than one element as the reshape that it is."""
+    if not isinstance(node.op, Transpose):
+        return node
+    shape = graph.types[node.inputs[0]].shape
+    moved = [axis for axis in node.op.permutation if shape[axis] > 1]
+    return replace(node, op=Reshape(graph.types[node.outputs[0]].shape)) if moved == sorted(moved) else node
+
+
+#: Constants of up to so many elements are the same if they hold the same; larger ones, and computed ones, only if they are one.
+_SMALL = 65_536
+
+
+@dataclass(frozen=True)
+class CommonSubexpressionElimination(GraphPass):
+    """Drops every op that another one of the same kind, attributes and inputs stands for.
+
+    An op that makes an output of the graph stays. Products are the same only if their weights are one: in a model whose weights
+    were replaced by fills, to make it small, those of different layers hold the same. A constant is loaded only to tell apart ops that are equal otherwise. (No op
+    draws random numbers: import refuses those that do.)
+
+    Constants in ``kept`` are the same only if they are one, whatever they hold.
+
+    Invariant: the outputs are unchanged to the last bit.
+    """
+
+    kept: frozenset[str] = frozenset()
+
+    def apply(self, graph: Graph) -> Graph:
+        contents = _Contents(graph, self.kept)
+        stands_for: dict[str, str] = {}
+        alike: dict[tuple[str | TensorType, ...], list[Node]] = {}
+        kept: list[Node] = []
+        outputs = set(graph.outputs)
+        for node in graph.nodes:
+            inputs = tuple(stands_for.get(name, name) for name in node.inputs)
+            multiplies = node.op.multiply_adds(graph.input_types(node), graph.output_types(node)) > 0
+            read = inputs if multiplies else tuple(contents.type_of(name) or name for name in inputs)
+            key = (node.op.signature, *read)
+            earlier = alike.setdefault(key, [])
+            first = next((other for other in earlier if contents.equal(other.inputs, inputs)), None)
+            if first is None or not outputs.isdisjoint(node.outputs):
+                kept.append(replace(node, inputs=inputs))
+                if first is None:
+                    earlier.append(kept[-1])
+            else:
+                stands_for.update(zip(node.outputs, first.outputs, strict=True))
+        return graph if len(kept) == len(graph.nodes) else with_nodes(graph, kept, graph.constants)
+
+
+class _Contents:
+    """What constants hold, loaded when it matters, and once."""
+
+    def __init__(self, graph: Graph, kept: frozenset[str]) -> None:
+        self._constants = {name: each for name, each in graph.constants.items() if name not in kept}
+        self._digests: dict[str, str] = {}
+
+    def type_of(self, name: str) -> TensorType | None:
+        """The type of a constant, None for any other value."""
+        return self._constants[name].type if name in self._constants else None
+
+    def equal(self, some: tuple[str, ...], others: tuple[str, ...]) -> bool:
+        """Whether values that are the same but for constants of the same types are the same altogether."""
+        pairs = zip(some, others, strict=True)
+        return all(one == other or self._digest(one) == self._digest(other) for one, other in pairs)
+
+    def _digest(self, name: str) -> str:
+        if name not in self._digests:
+            constant = self._constants[name]
+            small = constant.type.elements <= _SMALL and constant.is_at_hand
+            self._digests[name] = hashlib.sha256(constant.load().tobytes()).hexdigest() if small else name
+        return self._digests[name]
