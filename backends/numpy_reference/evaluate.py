@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from iossim.base.errors import GraphError
-from iossim.execution.given_inputs import check_inputs
+from iossim.execution.made_inputs import check_inputs
 from iossim.ir.graph import Graph
 from iossim.ir.network import Network
 from iossim.ir.op import Array
@@ -39,5 +39,5 @@ def evaluate_graph(
 
 
 def numpy_outputs(network: Network, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
-    """A network's outputs, as a :data:`~iossim.execution.reference_outputs.Reference`."""
+    """A network's outputs, as a :data:`~iossim.execution.measured_run.Reference`."""
     return evaluate_graph(network.graph, inputs)

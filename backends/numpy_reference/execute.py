@@ -14,13 +14,13 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from iossim.base.errors import ScheduleError
-from iossim.execution.given_inputs import check_graph, check_inputs
+from iossim.execution.made_inputs import check_graph, check_inputs
 from iossim.execution.memory import arena_of
 from iossim.execution.plan import Copy, Launch, Plan, Queue, Record, Region, Synchronize, Wait, accesses
 from iossim.ir.merging import merged_convolution
 from iossim.ir.network import Network
 from iossim.ir.op import Array
-from iossim.schedule.strategy import Strategy
+from iossim.schedule.batch import Strategy
 
 #: Bytes of memory that holds no value: floating-point numbers made of them are NaN.
 _POISON = 0xFF

@@ -19,8 +19,8 @@ from iossim.ir.network import Network
 from iossim.ir.ops.add import Add
 from iossim.ir.ops.concat import Concat
 from iossim.ir.ops.relu import Relu
+from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import BlockSchedule
-from iossim.schedule.strategy import Strategy
 
 
 @pytest.fixture

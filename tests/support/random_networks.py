@@ -20,8 +20,15 @@ from iossim.ir.ops.sigmoid import Sigmoid
 from iossim.ir.ops.slice import Slice
 from iossim.ir.ops.split import Split
 from iossim.schedule.problem import ScheduleProblem, bits
-from iossim.schedule.schedule import BlockSchedule, ModelReference, Schedule, Stage, StreamLaunch, StreamSchedule
-from iossim.schedule.streams import as_streams
+from iossim.schedule.schedule import (
+    BlockSchedule,
+    ModelReference,
+    Schedule,
+    Stage,
+    StreamLaunch,
+    StreamSchedule,
+    as_streams,
+)
 
 
 def random_network(seed: int, blocks: int = 2, units: int = 6, movers: bool = False) -> Network:

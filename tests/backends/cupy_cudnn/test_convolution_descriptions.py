@@ -17,7 +17,7 @@ from iossim.ir.network import Network
 from iossim.ir.ops.concat import Concat
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.gemm import Gemm
-from iossim.schedule.strategy import Strategy
+from iossim.schedule.batch import Strategy
 
 
 def convolutions(network: Network) -> dict[str, tuple[Convolution, ...]]:
