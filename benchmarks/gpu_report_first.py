@@ -71,7 +71,7 @@ def _run(job: Job, network: Network, backend: Backend, kind: str, choice: Choice
     from iossim.execution.measured_run import largest_error
     from iossim.execution.memory import plan_memory
     from iossim.measurements.measured_networks import MOST_OUTPUT_ERROR
-    from iossim.schedule.strategy import Strategy
+    from iossim.schedule.batch import Strategy
 
     engine = backend.context.engine
     plan = lower_stage(

@@ -192,7 +192,7 @@ def _stage_sums(
 def _search(job: Job, network: Network, prices: MeasuredCostModel, seconds: float) -> Schedule:
     """The schedule that a measured search finds in its time, as ``iossim optimize`` does it."""
     from iossim.api import optimize, search_options
-    from iossim.search.measured.budget import Budget
+    from iossim.search.options import Budget
 
     most = job.settings.search_measurements
     return optimize(

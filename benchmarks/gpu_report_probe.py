@@ -14,7 +14,7 @@ from iossim.backends.cupy_cudnn.convolution import Convolution, TensorLayout
 from iossim.backends.cupy_cudnn.driver import Allocation, ConvolutionLibrary, Driver, Graph, Kernel
 from iossim.backends.cupy_cudnn.graph_timer import GraphTimer, Lead
 from iossim.backends.cupy_cudnn.issue import Issue, Lane, captured
-from iossim.backends.cupy_cudnn.kernel_call import Scalar
+from iossim.backends.cupy_cudnn.views import Scalar
 from iossim.backends.cupy_cudnn.working_clock import WorkingClock, cycles
 
 THREADS = 256

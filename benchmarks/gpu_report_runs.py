@@ -10,7 +10,7 @@ from gpu_report_job import Job
 
 if TYPE_CHECKING:
     from iossim.execution.backend import Context, Samples, Timing
-    from iossim.execution.reference_outputs import Reference
+    from iossim.execution.measured_run import Reference
     from iossim.ir.network import Network
     from iossim.measurements.measured_networks import NetworkRun
     from iossim.schedule.schedule import Schedule
@@ -62,7 +62,7 @@ def keep_run(
 
 def kept_reference(job: Job, reference: Reference) -> Reference:
     """``reference``, computing nothing that an earlier section has computed."""
-    from iossim.execution.reference_outputs import kept_outputs
+    from iossim.execution.measured_run import kept_outputs
 
     return kept_outputs(reference, job.out / "references")
 

@@ -14,8 +14,7 @@ from collections.abc import Sequence
 from statistics import median
 from time import perf_counter_ns
 
-from iossim.backends.onnxruntime_cpu.program import Segment, SessionProgram, Step, bind, make_arena
-from iossim.backends.onnxruntime_cpu.sessions import Sessions
+from iossim.backends.onnxruntime_cpu.program import Segment, SessionProgram, Sessions, Step, bind, make_arena
 from iossim.backends.onnxruntime_cpu.worker_pool import WorkerPool
 from iossim.base.cores import usable_cores
 from iossim.execution.lower import lower_stage
@@ -23,7 +22,7 @@ from iossim.execution.memory import with_memory
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.unary import Relu
-from iossim.schedule.strategy import Strategy
+from iossim.schedule.batch import Strategy
 
 #: For how long a second thread has had nothing to do: next to nothing, and as long as small and large ops take.
 IDLE_US = (0, 50, 200, 1_000)

@@ -29,10 +29,9 @@ from iossim.schedule.fit import fit
 from iossim.schedule.schedule import Schedule
 from iossim.search.assemble import reprice
 from iossim.search.ios import STRATEGIES
-from iossim.search.measured.budget import Budget
 from iossim.search.measured.search import MeasuredProgress
 from iossim.search.measured.search import ignore as ignore_measuring
-from iossim.search.options import SearchOptions, StageSpace
+from iossim.search.options import Budget, SearchOptions, StageSpace
 from iossim.search.scheduler import Progress, StartProgress, ignore, scheduler_names, silent
 from iossim.tasks.comparison import Comparison
 from iossim.tasks.task import Task, judged

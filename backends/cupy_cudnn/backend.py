@@ -13,15 +13,20 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from iossim.backends.cupy_cudnn import element_kernels
-from iossim.backends.cupy_cudnn.algorithms import Algorithms, Planning
+from iossim.backends.cupy_cudnn.algorithms import Algorithms, KeptChoices, Planning
 from iossim.backends.cupy_cudnn.candidate_timing import CandidateTiming, randomise
 from iossim.backends.cupy_cudnn.cudnn_library import begins_here, check_version, make_findable, the_only, version_text
 from iossim.backends.cupy_cudnn.driver import ConvolutionLibrary, Driver
-from iossim.backends.cupy_cudnn.engines import PaperRun, Run, ready_to_run
 from iossim.backends.cupy_cudnn.issue import Lane, issue_kernel
-from iossim.backends.cupy_cudnn.kept_choices import KeptChoices
 from iossim.backends.cupy_cudnn.options import CudnnOptions, parsed_options
-from iossim.backends.cupy_cudnn.prepared_plan import Machine, PreparedPlan, launch_program
+from iossim.backends.cupy_cudnn.prepared_plan import (
+    Machine,
+    PaperRun,
+    PreparedPlan,
+    Run,
+    launch_program,
+    ready_to_run,
+)
 from iossim.backends.cupy_cudnn.timing import Stopwatch
 from iossim.backends.cupy_cudnn.unit_program import UnitProgram
 from iossim.backends.cupy_cudnn.views import ELEMENT_BYTES, Memory, View, dense
@@ -40,8 +45,8 @@ from iossim.execution.backend import (
     without_variants,
 )
 from iossim.execution.engine import Engine
-from iossim.execution.given_inputs import check_graph, check_inputs
 from iossim.execution.lower import MAIN, lower_stage
+from iossim.execution.made_inputs import check_graph, check_inputs
 from iossim.execution.measured_run import largest_error
 from iossim.execution.memory import with_memory
 from iossim.execution.plan import Plan, Queue
@@ -49,7 +54,7 @@ from iossim.ir.network import Network
 from iossim.ir.op import Array
 from iossim.ir.types import Precision
 from iossim.measurements.measurement import device_of_product
-from iossim.schedule.strategy import Strategy
+from iossim.schedule.batch import Strategy
 
 INSTALL = "pip install 'iossim[gpu]' (CUDA 13) or 'iossim[gpu-cuda12]'"
 #: Of the free memory, what the arenas of plans measured together may take.

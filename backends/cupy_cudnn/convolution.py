@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 
-from iossim.backends.cupy_cudnn.kernel_call import KernelCall
-from iossim.backends.cupy_cudnn.views import View
+from iossim.backends.cupy_cudnn.views import KernelCall, View
 from iossim.execution.backend import BackendError
 from iossim.ir.ops.conv import Conv
 

@@ -12,7 +12,7 @@ import numpy as np
 from cupy.cuda import runtime
 
 from iossim.backends.cupy_cudnn.driver import DeviceFacts
-from iossim.backends.cupy_cudnn.kernel_call import Scalar
+from iossim.backends.cupy_cudnn.views import Scalar
 from iossim.execution.backend import BackendError
 from iossim.ir.op import Array
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from iossim.backends.cupy_cudnn.convolution import Convolution
-from iossim.backends.cupy_cudnn.kernel_call import Scalar
+from iossim.backends.cupy_cudnn.views import Scalar
 from iossim.ir.op import Array
 
 #: Opaque to everything above the driver.

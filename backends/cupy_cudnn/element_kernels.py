@@ -13,8 +13,7 @@ from functools import cache
 
 import numpy as np
 
-from iossim.backends.cupy_cudnn.kernel_call import KernelCall, int32s, over_elements
-from iossim.backends.cupy_cudnn.views import View, coalesced
+from iossim.backends.cupy_cudnn.views import KernelCall, View, coalesced, int32s, over_elements
 from iossim.execution.backend import BackendError
 from iossim.ir.op import Op
 from iossim.ir.ops.nary import Add, Mul

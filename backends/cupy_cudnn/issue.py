@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 from iossim.backends.cupy_cudnn.convolution import Convolution, ConvolutionCall
 from iossim.backends.cupy_cudnn.driver import ConvolutionLibrary, Driver, Graph, Handle, Stream
-from iossim.backends.cupy_cudnn.kernel_call import KernelCall
-from iossim.backends.cupy_cudnn.views import View
+from iossim.backends.cupy_cudnn.views import KernelCall, View
 
 #: Issues one thing to the device, and returns before it has run.
 Issue = Callable[[], None]

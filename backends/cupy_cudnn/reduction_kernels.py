@@ -11,8 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from iossim.backends.cupy_cudnn.kernel_call import MOST_ELEMENTS, KernelCall, int32s
-from iossim.backends.cupy_cudnn.views import View, coalesced
+from iossim.backends.cupy_cudnn.views import MOST_ELEMENTS, KernelCall, View, coalesced, int32s
 from iossim.execution.backend import BackendError
 
 ROW_AXES = 3

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 
 from iossim.backends.cupy_cudnn import element_kernels, reduction_kernels, window_kernels
 from iossim.backends.cupy_cudnn.convolution import ConvolutionCall, convolution_of
-from iossim.backends.cupy_cudnn.kernel_call import KernelCall
-from iossim.backends.cupy_cudnn.views import ELEMENT_BYTES, Memory, View, dense
+from iossim.backends.cupy_cudnn.views import ELEMENT_BYTES, KernelCall, Memory, View, dense
 from iossim.backends.cupy_cudnn.weights import Weights
 from iossim.execution.backend import BackendError
 from iossim.execution.plan import ALIGNMENT_BYTES

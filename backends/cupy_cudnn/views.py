@@ -1,15 +1,16 @@
-"""Where a tensor lies: a place in a named memory, a shape, and strides. Everything that runs on the device reads views.
-
-Strides and offsets count elements of four bytes, since the backend computes in fp32. What a name of memory means (a
-storage of a plan, a weight, the scratch of a launch) is resolved to an address when a plan is prepared.
-"""
+"""Where a tensor lies: a place in a named memory, a shape, and strides. Everything that runs on the device reads views, and a
+launch of one of our own kernels names them before their addresses are known."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
+
+import numpy as np
+
+from iossim.execution.backend import BackendError
 
 ELEMENT_BYTES = 4
 #: What cuDNN assumes of every pointer; storages, weights and scratch begin at multiples of 256 bytes.
@@ -154,3 +155,46 @@ def _packed_from(view: View, first: int) -> bool:
                 return False
             step *= view.shape[axis]
     return True
+
+
+#: Threads of a block where nothing speaks for another number.
+BLOCK_THREADS = 256
+#: Kernels count elements in 32 bits.
+MOST_ELEMENTS = 2**31 - 1
+
+#: Scalars as CUDA takes them; views become the address of their first element.
+Scalar = np.int32 | np.uint32 | np.int64 | np.uint64 | np.float32
+Argument = View | Scalar
+
+
+@dataclass(frozen=True)
+class KernelCall:
+    """Kernel ``name`` of ``source`` over ``blocks`` blocks of ``threads`` threads; ``arguments`` in its order."""
+
+    source: str
+    name: str
+    blocks: int
+    threads: int
+    arguments: tuple[Argument, ...]
+
+    @property
+    def key(self) -> tuple[str, int, tuple[float, ...]]:
+        """Equal for calls that do equal work, wherever their operands lie."""
+        return self.source, self.blocks, tuple(item.item() for item in self.arguments if not isinstance(item, View))
+
+    def bound(self, address: Callable[[View], int]) -> tuple[Scalar, ...]:
+        """The arguments with each view as the address of its first element."""
+        return tuple(np.uint64(address(item)) if isinstance(item, View) else item for item in self.arguments)
+
+
+def over_elements(source: str, name: str, elements: int, arguments: tuple[Argument, ...]) -> KernelCall:
+    """One thread an element; raises BackendError for more elements than a kernel counts."""
+    if elements > MOST_ELEMENTS:
+        raise BackendError(
+            f"a tensor of {elements} elements is larger than the {MOST_ELEMENTS} that kernels count; take a smaller batch"
+        )
+    return KernelCall(source, name, -(-elements // BLOCK_THREADS), BLOCK_THREADS, arguments)
+
+
+def int32s(values: tuple[int, ...] | list[int]) -> tuple[Scalar, ...]:
+    return tuple(np.int32(value) for value in values)

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from iossim.backends.cupy_cudnn.kernel_call import KernelCall, int32s, over_elements
-from iossim.backends.cupy_cudnn.views import View
+from iossim.backends.cupy_cudnn.views import KernelCall, View, int32s, over_elements
 from iossim.execution.backend import BackendError
 from iossim.ir.ops.normalization import LocalResponseNorm
 from iossim.ir.ops.pool import AveragePool, MaxPool

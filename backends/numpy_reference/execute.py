@@ -14,14 +14,14 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from iossim.base.errors import GraphError, ScheduleError
-from iossim.execution.given_inputs import check_graph, check_inputs
+from iossim.execution.made_inputs import check_graph, check_inputs
 from iossim.execution.memory import arena_of
 from iossim.execution.plan import Copy, Launch, Plan, Queue, Record, Region, Synchronize, Wait, accesses
 from iossim.ir.graph import Graph
 from iossim.ir.merging import merged_convolution
 from iossim.ir.network import Network
 from iossim.ir.op import Array
-from iossim.schedule.strategy import Strategy
+from iossim.schedule.batch import Strategy
 
 
 def evaluate_graph(
@@ -51,7 +51,7 @@ def evaluate_graph(
 
 
 def numpy_outputs(network: Network, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
-    """A network's outputs, as a :data:`~iossim.execution.reference_outputs.Reference`."""
+    """A network's outputs, as a :data:`~iossim.execution.measured_run.Reference`."""
     return evaluate_graph(network.graph, inputs)
 
 

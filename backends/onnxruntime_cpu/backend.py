@@ -17,23 +17,20 @@ import numpy as np
 
 from iossim.backends.onnxruntime_cpu.machine import cpu_model
 from iossim.backends.onnxruntime_cpu.measuring import time_programs
-from iossim.backends.onnxruntime_cpu.program import bind, make_arena
-from iossim.backends.onnxruntime_cpu.sessions import ALGORITHMS, BLOCKED, PLAIN, Sessions
+from iossim.backends.onnxruntime_cpu.program import ALGORITHMS, BLOCKED, PLAIN, Sessions, bind, make_arena
 from iossim.backends.onnxruntime_cpu.worker_pool import WorkerPool
 from iossim.base.cores import usable_cores
 from iossim.base.errors import OptionError, PlanError, did_you_mean
 from iossim.execution.backend import Backend, BackendError, Choice, Choices, Context, Samples, Timing
 from iossim.execution.engine import Engine
-from iossim.execution.given_inputs import check_inputs
 from iossim.execution.lower import lower_stage
-from iossim.execution.made_inputs import made_inputs
+from iossim.execution.made_inputs import check_inputs, made_inputs
 from iossim.execution.memory import with_memory
 from iossim.execution.plan import Plan
 from iossim.ir.network import Network
 from iossim.ir.op import Array
 from iossim.ir.types import Precision
-from iossim.schedule.batch import FASTEST, steps_of
-from iossim.schedule.strategy import Strategy
+from iossim.schedule.batch import FASTEST, Strategy, steps_of
 
 NAME = "onnxruntime_cpu"
 #: Op kinds that ONNX Runtime can compute with blocked channels, so that there is a choice of algorithm.

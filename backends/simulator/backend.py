@@ -18,8 +18,7 @@ from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
 from iossim.ir.op import Array
 from iossim.ir.types import Precision
-from iossim.schedule.batch import FASTEST
-from iossim.schedule.strategy import Strategy
+from iossim.schedule.batch import FASTEST, Strategy
 
 ENGINES = tuple(Engine)
 

@@ -19,7 +19,7 @@ from iossim.backends.simulator.stage_model import MAX_GROUPS, StageKernels, pric
 from iossim.base.compiled import jit
 from iossim.base.cores import usable_cores
 from iossim.schedule.batch import StageBatch
-from iossim.schedule.hash_table import GrowingTable, find_slot
+from iossim.schedule.masks import GrowingTable, find_slot
 from iossim.schedule.problem import Masks
 from iossim.schedule.stage_hash import stage_hashes
 

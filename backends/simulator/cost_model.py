@@ -23,7 +23,7 @@ from iossim.cost.capabilities import StageFacts, UnitVariant
 from iossim.cost.model import CostModelIdentity, Prices, StageBounds
 from iossim.execution.backend import Divided
 from iossim.execution.engine import Engine
-from iossim.execution.timeline import Span
+from iossim.execution.execution import Span
 from iossim.hardware.load import device_names
 from iossim.hardware.lowering.kernel import Candidate
 from iossim.hardware.profile import DeviceProfile

@@ -15,12 +15,11 @@ from iossim.backends.simulator.stage_model import price_masks
 from iossim.backends.simulator.stage_pricing import StagePricing
 from iossim.base.errors import ScheduleError
 from iossim.execution.backend import Divided
-from iossim.execution.timeline import Span
+from iossim.execution.execution import Span
 from iossim.ir.network import Block, Network
-from iossim.schedule.batch import FASTEST
+from iossim.schedule.batch import FASTEST, Strategy
 from iossim.schedule.problem import ScheduleProblem, bits
 from iossim.schedule.schedule import Schedule, Stage
-from iossim.schedule.strategy import Strategy
 
 
 @dataclass(frozen=True, eq=False)

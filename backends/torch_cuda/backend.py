@@ -15,15 +15,14 @@ from weakref import WeakKeyDictionary
 from iossim.base.errors import OptionError, did_you_mean
 from iossim.execution.backend import BackendError, Choice, Choices, Context, Samples, Timing, without_variants
 from iossim.execution.engine import Engine
-from iossim.execution.given_inputs import check_graph, check_inputs, check_one_device
-from iossim.execution.made_inputs import made_inputs
+from iossim.execution.made_inputs import check_graph, check_inputs, check_one_device, made_inputs
 from iossim.execution.plan import Launch, Plan
 from iossim.hardware.nvidia_smi import gpus
 from iossim.ir.network import Network
 from iossim.ir.op import Array
 from iossim.ir.types import Precision
 from iossim.measurements.measurement import device_of_product
-from iossim.schedule.strategy import Strategy
+from iossim.schedule.batch import Strategy
 
 if TYPE_CHECKING:
     from iossim.backends.torch_cuda.program import TorchProgram

@@ -17,7 +17,7 @@ from torch import fx
 from iossim.backends.torch_cuda.operators import Operand, apply
 from iossim.backends.torch_cuda.tensors import DTYPES, to_tensor
 from iossim.execution.backend import BackendError
-from iossim.execution.given_inputs import check_inputs
+from iossim.execution.made_inputs import check_inputs
 from iossim.ir.graph import Graph
 from iossim.ir.op import Array
 

@@ -22,7 +22,7 @@ from iossim.ir.constants import ArrayConstant, Constant
 from iossim.ir.graph import Graph, Node
 from iossim.ir.merging import merged_convolution
 from iossim.ir.network import Network
-from iossim.schedule.strategy import Strategy
+from iossim.schedule.batch import Strategy
 
 #: torch's functions that can write into given memory, by what does so with the same arguments.
 _INTO_MEMORY: dict[object, Callable[..., Any]] = {

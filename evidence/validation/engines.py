@@ -20,9 +20,8 @@ from iossim.cost.model import CostModelIdentity, Prices, StageBounds
 from iossim.execution.engine import Engine
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
-from iossim.schedule.batch import StageBatch
+from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.problem import ScheduleProblem
-from iossim.schedule.strategy import Strategy
 from iossim.search.assemble import reprice
 from iossim.search.counting import distinct_stages
 from iossim.search.options import SearchOptions, StageSpace

@@ -61,7 +61,7 @@ def bench(
     from iossim.base.user_files import check_writable
     from iossim.execution.backend import backend_from
     from iossim.execution.engine import Engine
-    from iossim.search.measured.budget import Budget
+    from iossim.search.options import Budget
     from iossim.tasks.measured_schedules import measure_network, split_names
 
     _, baselines = split_names(compare, "--compare", plain=())

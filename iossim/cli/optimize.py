@@ -16,7 +16,7 @@ from iossim.cli.progress import measuring_bar, progress_bars
 
 if TYPE_CHECKING:
     from iossim.cost.model import CostModel
-    from iossim.search.measured.budget import Budget
+    from iossim.search.options import Budget
 
 
 #: What is measured unless --budget says otherwise: with a hundredth of a second each, a quarter of a minute.
@@ -90,7 +90,7 @@ def optimize(
 def default_budget(prices: CostModel) -> Budget | None:
     """The budget of a cost model that measures; None for prices that are there already, measured once or not."""
     from iossim.cost.capabilities import MeasuredBy, MeasuringCostModel
-    from iossim.search.measured.budget import Budget
+    from iossim.search.options import Budget
 
     if not isinstance(prices, MeasuringCostModel) or prices.measured_by is MeasuredBy.STORE:
         return None

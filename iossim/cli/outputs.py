@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from iossim.cost.model import CostModel
-    from iossim.execution.execution import Execution
-    from iossim.execution.timeline import Span
+    from iossim.execution.execution import Execution, Span
     from iossim.ir.network import Network
     from iossim.report.figures.figure import Figure
     from iossim.schedule.schedule import Schedule

@@ -21,7 +21,7 @@ from iossim.schedule.problem import ScheduleProblem
 
 if TYPE_CHECKING:
     from iossim.execution.engine import Engine
-    from iossim.execution.timeline import Span
+    from iossim.execution.execution import Span
     from iossim.hardware.lowering.kernel import Candidate
     from iossim.hardware.profile import DeviceProfile
     from iossim.ir.network import Network

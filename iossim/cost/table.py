@@ -24,9 +24,8 @@ from iossim.base.errors import OptionError
 from iossim.base.user_files import read_text, write_atomically
 from iossim.base.values import Value, first_problem
 from iossim.cost.model import CostModelIdentity, Prices, StageBounds, WrappedCostModel
-from iossim.schedule.batch import StageBatch
+from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.problem import ScheduleProblem, bits
-from iossim.schedule.strategy import Strategy
 
 if TYPE_CHECKING:
     from iossim.hardware.profile import DeviceProfile

@@ -26,10 +26,9 @@ from iossim.base.errors import OptionError
 from iossim.cost.capabilities import UnitVariant, VariantCostModel
 from iossim.cost.model import CostModel, CostModelIdentity, Prices, StageBounds, WrappedCostModel
 from iossim.ir.network import Network
-from iossim.schedule.batch import FASTEST, StageBatch
+from iossim.schedule.batch import FASTEST, StageBatch, Strategy
 from iossim.schedule.planned_stage import PlannedStage, batch_of
 from iossim.schedule.problem import ScheduleProblem, bits
-from iossim.schedule.strategy import Strategy
 
 #: Up to this many divisions of the limit are priced for a stage.
 MOST_DIVISIONS = 256

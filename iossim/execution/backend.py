@@ -23,8 +23,7 @@ from iossim.execution.plan import Plan
 from iossim.ir.network import Network
 from iossim.ir.op import Array
 from iossim.ir.types import Precision
-from iossim.schedule.batch import FASTEST
-from iossim.schedule.strategy import Strategy
+from iossim.schedule.batch import FASTEST, Strategy
 
 
 class BackendError(IossimError):

@@ -14,15 +14,15 @@ from typing import NamedTuple
 
 from iossim.base.errors import ScheduleError
 from iossim.execution.box import Box, starting
-from iossim.execution.given_inputs import check_graph
 from iossim.execution.in_place import mover, starts_of_parts
+from iossim.execution.made_inputs import check_graph
 from iossim.execution.plan import Copy, Launch, Plan
 from iossim.ir.graph import Node
 from iossim.ir.merging import merged_convolution
 from iossim.ir.network import Network
 from iossim.ir.ops.conv_transpose import ConvBackwardFilter
 from iossim.ir.ops.slice import Concat
-from iossim.schedule.strategy import Strategy
+from iossim.schedule.batch import Strategy
 
 
 class _Piece(NamedTuple):

@@ -10,7 +10,23 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.execution.timeline import Span
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Kernel ``name`` of unit ``unit`` runs on ``stream`` from ``start_us`` to ``end_us``, in stage number ``stage``.
+
+    Stages are numbered over the whole schedule, from 0; times are microseconds since the first command was issued. ``sms`` are
+    the SMs that it may use, None for all.
+    """
+
+    name: str
+    unit: str
+    stage: int
+    stream: int
+    start_us: float
+    end_us: float
+    sms: range | None = None
+
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

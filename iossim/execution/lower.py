@@ -36,11 +36,9 @@ from iossim.execution.plan import (
 from iossim.ir.merging import merged_convolution
 from iossim.ir.network import Network
 from iossim.ir.types import TensorType
-from iossim.schedule.batch import FASTEST
+from iossim.schedule.batch import FASTEST, Strategy
 from iossim.schedule.fit import fit
-from iossim.schedule.schedule import AnySchedule, StreamSchedule
-from iossim.schedule.strategy import Strategy
-from iossim.schedule.streams import issue_order
+from iossim.schedule.schedule import AnySchedule, StreamSchedule, issue_order
 
 if TYPE_CHECKING:
     from iossim.execution.backend import Choices, Divided

@@ -8,13 +8,13 @@ how an executor computes a unit, so that a simulator, a GPU and NumPy run the sa
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
 from iossim.execution.box import Box
 from iossim.ir.types import DType, TensorType
-from iossim.schedule.strategy import Strategy
+from iossim.schedule.batch import Strategy
 
 #: Where a storage may begin, in bytes: what CUDA's own allocator aligns to.
 ALIGNMENT_BYTES = 256
@@ -243,3 +243,23 @@ def aligned(size_bytes: int) -> int:
 def workspace_buffer(units: tuple[str, ...], queue: Queue, size_bytes: int) -> Buffer:
     """The workspace of one launch: alive while that runs, so that planned memory shares it with all that is not."""
     return Buffer(f"workspace:{'+'.join(units)}", TensorType((size_bytes,), DType.UINT8), device=queue.device)
+
+
+def repeat(plan: Plan, copies: int, synchronise: bool) -> Plan:
+    """The commands of a plan ``copies`` times in a row, on the same buffers; events are recorded anew each time.
+
+    The last synchronise of the plan comes once, at the end, or with ``synchronise`` after each copy: then a copy takes what
+    the stage takes with the boundary behind it. A plan of several streams without it must join them itself.
+    """
+    *body, end = plan.commands
+    assert isinstance(end, Synchronize), "every plan ends in a synchronise"
+    events = 1 + max((command.event for command in body if isinstance(command, Record | Wait)), default=-1)
+    commands: list[Command] = []
+    for copy in range(copies):
+        commands += [
+            replace(command, event=command.event + copy * events) if isinstance(command, Record | Wait) else command
+            for command in body
+        ]
+        if synchronise or copy == copies - 1:
+            commands.append(end)
+    return replace(plan, commands=tuple(commands))

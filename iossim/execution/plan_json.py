@@ -12,7 +12,7 @@ from iossim.base.errors import ScheduleError
 from iossim.base.values import Value, first_problem
 from iossim.execution.plan import Buffer, Command, Copy, Launch, Plan, Queue, Record, Synchronize, Wait
 from iossim.ir.types import DType, TensorType
-from iossim.schedule.strategy import Strategy
+from iossim.schedule.batch import Strategy
 
 #: 1 knew views of channels alone, and one device.
 FORMAT_VERSION: Literal[2] = 2

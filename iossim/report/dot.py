@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from iossim.ir.network import Network, Unit
+from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import Schedule, Stage
-from iossim.schedule.strategy import Strategy
 
 #: Pale colours that black text is legible on; groups beyond them start over.
 _GROUP_COLOURS = ("#cfe3f3", "#fbe3b5", "#c5e8dc", "#f1d9e7", "#d9eefa", "#f7d3bd", "#faf6c3", "#e3e3e3")

@@ -9,7 +9,7 @@ from rich.table import Table
 from iossim.base.tables import Cell, keyed_table
 from iossim.report.dot import quoted
 from iossim.report.schedule_words import number_words, stage_words
-from iossim.schedule.strategy import Strategy
+from iossim.schedule.batch import Strategy
 from iossim.tasks.explain import Choice, Explanation, StageExplanation
 from iossim.tasks.explain_rewriting import ExplainedStep, Part
 from iossim.transforms.rewriting.scheduled import rewritten_by

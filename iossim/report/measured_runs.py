@@ -10,8 +10,8 @@ from rich.table import Table
 
 from iossim.base.tables import Cell, keyed_table
 from iossim.execution.measured_run import MeasuredRow
+from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import Schedule
-from iossim.schedule.strategy import Strategy
 
 
 def disturbance(rows: Sequence[MeasuredRow]) -> str | None:

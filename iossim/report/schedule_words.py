@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from rich.table import Table
 
 from iossim.base.tables import Cell, keyed_table
+from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import Schedule, Stage
-from iossim.schedule.strategy import Strategy
 from iossim.search.options import StageSpace
 
 

@@ -14,8 +14,7 @@ from typing import Any
 
 from iossim.calibration.prediction.corun import Corun, CorunKernel
 from iossim.edge.planned import Dataflow, memory_rows
-from iossim.execution.execution import Execution
-from iossim.execution.timeline import Span
+from iossim.execution.execution import Execution, Span
 from iossim.hardware.lowering.unit import main_kind
 from iossim.ir.merging import merged_convolution
 from iossim.ir.network import Network
@@ -23,8 +22,8 @@ from iossim.ir.types import TensorType
 from iossim.report.colours import reserved_colour
 from iossim.report.figures.dataflow import dataflow_lanes
 from iossim.report.figures.timeline import StageExtent, stage_extents
+from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import Schedule, Stage
-from iossim.schedule.strategy import Strategy
 
 PROCESS = 1
 

@@ -8,13 +8,34 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
 from iossim.base.errors import PlanError
 from iossim.schedule.problem import Masks, ScheduleProblem
-from iossim.schedule.strategy import Strategy
+
+
+class Strategy(StrEnum):
+    """The two strategies of a stage (IOS thesis, section 3.1)."""
+
+    CONCURRENT = "concurrent"  #: groups (connected components) side by side, the units of a group one after another
+    MERGE = "merge"  #: all units as one stacked convolution
+
+    @property
+    def code(self) -> int:
+        """The strategy as a number, for arrays of many stages (:class:`iossim.schedule.batch.StageBatch`)."""
+        return _CODES[self]
+
+    @staticmethod
+    def of_code(code: int) -> Strategy:
+        return _STRATEGIES[code]
+
+
+_STRATEGIES = tuple(Strategy)
+_CODES = {strategy: code for code, strategy in enumerate(_STRATEGIES)}
+
 
 #: The variant that is fastest alone.
 FASTEST = ""
@@ -53,7 +74,7 @@ class Variants:
 @dataclass(frozen=True, eq=False)
 class StageBatch:
     """``masks[i]`` (uint64) are the units of stage ``i``, ``strategies[i]`` (uint8,
-    :attr:`~iossim.schedule.strategy.Strategy.code`) how they run; both have shape ``[stages]``.
+    :attr:`~iossim.schedule.batch.Strategy.code`) how they run; both have shape ``[stages]``.
 
     ``variants`` say what each unit runs as; without, each runs as what is fastest alone. A merged stage is one convolution
     of its own, and has no variants.

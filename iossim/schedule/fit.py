@@ -15,9 +15,8 @@ from operator import or_
 from iossim.base.errors import ScheduleError, did_you_mean
 from iossim.ir.merging import merged_convolution
 from iossim.ir.network import Block, Network
-from iossim.schedule.schedule import AnySchedule, BlockSchedule, Stage, StreamSchedule
-from iossim.schedule.strategy import Strategy
-from iossim.schedule.streams import issue_order
+from iossim.schedule.batch import Strategy
+from iossim.schedule.schedule import AnySchedule, BlockSchedule, Stage, StreamSchedule, issue_order
 
 _REMEDY = "write the schedule again with optimize"
 _MERGED_VARIANT = "it is merged and names variants; leave them out: it is one convolution of its own"

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from iossim.schedule.batch import FASTEST, StageBatch, Variants
+from iossim.schedule.batch import FASTEST, StageBatch, Strategy, Variants
 from iossim.schedule.problem import ScheduleProblem, bits
 from iossim.schedule.schedule import BlockSchedule, Stage
-from iossim.schedule.strategy import Strategy
 
 
 @dataclass(frozen=True, slots=True)

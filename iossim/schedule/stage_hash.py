@@ -19,10 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.base.compiled import jit
-from iossim.schedule.batch import StageBatch
+from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.masks import find_groups, lowest_bit, scramble
 from iossim.schedule.problem import Masks
-from iossim.schedule.strategy import Strategy
 
 _FORMAT = "stage 1"
 _DIGITS = 32

@@ -20,12 +20,11 @@ from numpy.typing import NDArray
 from iossim.base.errors import ScheduleError
 from iossim.cost.model import START, CostModel, Prices, WrappedCostModel, price_path
 from iossim.ir.network import Network
-from iossim.schedule.batch import StageBatch
+from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.masks import count_groups
 from iossim.schedule.planned_stage import PlannedStage, planned
 from iossim.schedule.problem import ScheduleProblem, bits
 from iossim.schedule.schedule import Schedule, Stage
-from iossim.schedule.strategy import Strategy
 from iossim.search.counting import more_transitions_than
 from iossim.search.ios import solve
 from iossim.search.lattice import build_lattice

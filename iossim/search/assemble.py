@@ -9,11 +9,11 @@ from iossim.base.errors import ScheduleError
 from iossim.cost.model import START, CostModel, price_path, total_us
 from iossim.cost.workspace_limit import WorkspaceLimited
 from iossim.ir.network import Network
+from iossim.schedule.batch import Strategy
 from iossim.schedule.planned_stage import PlannedStage, planned
 from iossim.schedule.problem import ScheduleProblem, bits
 from iossim.schedule.schedule import BlockSchedule, ModelReference, Schedule, Stage
-from iossim.schedule.strategy import Strategy
-from iossim.search.merges import MergedStages, bounds_with_merges
+from iossim.search.lattice import MergedStages, bounds_with_merges
 
 
 def price_blocks(

@@ -12,8 +12,15 @@ from dataclasses import dataclass, replace
 from iossim.cost.model import CostModel
 from iossim.schedule.problem import ScheduleProblem
 from iossim.search.counting import FEW_STATES, more_transitions_than
-from iossim.search.lattice import Lattice, build_lattice
-from iossim.search.merges import ALL_SUBSETS, MergedStages, largest_class, no_merges, price_merges
+from iossim.search.lattice import (
+    ALL_SUBSETS,
+    Lattice,
+    MergedStages,
+    build_lattice,
+    largest_class,
+    no_merges,
+    price_merges,
+)
 from iossim.search.options import SearchOptions, StageSpace
 
 #: The pruning of the paper's experiments (section 4.1): r and s.

@@ -19,14 +19,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from iossim.cost.model import START, CostModel, Prices, StageBounds
-from iossim.schedule.batch import StageBatch
-from iossim.schedule.hash_table import GrowingTable
+from iossim.schedule.batch import StageBatch, Strategy
+from iossim.schedule.masks import GrowingTable
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import Masks
-from iossim.schedule.strategy import Strategy
 from iossim.search.block_parts import Part
 from iossim.search.endings import BoundArrays, StateGraph, find_endings
-from iossim.search.merges import MergedStages
+from iossim.search.lattice import MergedStages
 from iossim.search.relaxation import Endings, Labels, leave, pick, relax, relax_known
 
 #: The endings of a label that are priced next have the least bounds: up to this fraction of the way to the best known

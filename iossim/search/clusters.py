@@ -18,12 +18,11 @@ from operator import or_
 import numpy as np
 
 from iossim.cost.model import START, CostModel
-from iossim.schedule.batch import StageBatch
+from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem, bits
-from iossim.schedule.strategy import Strategy
 from iossim.search.block_search import BlockPath, BlockSolution
-from iossim.search.merges import MergedStages
+from iossim.search.lattice import MergedStages
 from iossim.search.options import StageSpace
 
 #: Where more pairs of states are stages, a stage takes only clusters that are ready; where even those are more, the

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from iossim.base.compiled import jit
 from iossim.base.errors import OptionError
-from iossim.schedule.hash_table import empty_set, grown, insert
+from iossim.schedule.masks import empty_set, grown, insert
 from iossim.schedule.problem import Masks, ScheduleProblem
+from iossim.search.endings import StageWalk, find_stages, stage_walk
 from iossim.search.lattice import Lattice, build_lattice
 from iossim.search.options import StageSpace
-from iossim.search.stage_walk import StageWalk, find_stages, stage_walk
 
 #: No block of so few states has too many transitions to be enumerated: they are not counted first.
 FEW_STATES = 20_000

@@ -25,8 +25,8 @@ from iossim.search.block_parts import Part, prepare_block
 from iossim.search.block_search import BlockSolution, solve_block
 from iossim.search.clusters import cluster_states, solve_clusters
 from iossim.search.free_views import WithoutViews
+from iossim.search.lattice import MergedStages, largest_class, no_merges, price_merges
 from iossim.search.memo import BlockQuestion, SearchMemo
-from iossim.search.merges import MergedStages, largest_class, no_merges, price_merges
 from iossim.search.options import SearchOptions
 from iossim.search.scheduler import Progress, ignore, scheduler
 from iossim.search.unsearched import greedy_stages, sequential_stages

@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.base.compiled import jit
-from iossim.schedule.hash_table import FloatTable, find_slot
-from iossim.schedule.masks import count_bits
+from iossim.schedule.masks import FloatTable, count_bits, find_slot
 from iossim.schedule.problem import Masks
 
 Floats = NDArray[np.float64]

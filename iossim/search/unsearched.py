@@ -12,13 +12,13 @@ from time import perf_counter
 
 from iossim.cost.model import CostModel
 from iossim.ir.network import Network
+from iossim.schedule.batch import Strategy
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import Schedule
-from iossim.schedule.strategy import Strategy
 from iossim.search.assemble import build_schedule, network_lower_bound_us
+from iossim.search.lattice import no_merges
 from iossim.search.memo import SearchMemo
-from iossim.search.merges import no_merges
 from iossim.search.options import SearchOptions
 from iossim.search.scheduler import Progress, scheduler
 

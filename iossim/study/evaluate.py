@@ -9,14 +9,14 @@ from functools import cache
 from iossim.backends.simulator.batch_pricing import set_pricing_threads
 from iossim.cost.capabilities import DeviceCostModel
 from iossim.cost.random import RandomCostModel
+from iossim.execution.execution import Span
 from iossim.execution.lower import lower_schedule
 from iossim.execution.memory import plan_memory
-from iossim.execution.timeline import Span
 from iossim.hardware.lowering.target import target_of
 from iossim.ir.network import Network
+from iossim.schedule.batch import Strategy
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import Schedule
-from iossim.schedule.strategy import Strategy
 from iossim.search.ios import solve
 from iossim.search.memo import SearchMemo
 from iossim.search.options import SearchOptions

@@ -17,9 +17,9 @@ from iossim.calibration.prediction.schedule_interval import ScheduleErrors, sche
 from iossim.cost.capabilities import DeviceCostModel, Limit, MeasuredBy, MeasuringCostModel, StageFacts
 from iossim.cost.model import START, CostModel
 from iossim.ir.network import Network
+from iossim.schedule.batch import Strategy
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.schedule import BlockSchedule, Schedule, Stage
-from iossim.schedule.strategy import Strategy
 from iossim.search.alternatives import (
     Alternatives,
     BlockContext,

@@ -22,8 +22,7 @@ from iossim.hardware.load import device_names
 from iossim.ir.network import Network
 from iossim.schedule.schedule import Schedule
 from iossim.search.assemble import reprice
-from iossim.search.measured.budget import Budget
-from iossim.search.options import SearchOptions
+from iossim.search.options import Budget, SearchOptions
 from iossim.search.scheduler import Progress, ignore, schedule
 from iossim.tasks.comparison import ComparisonRow
 from iossim.tasks.task import Task

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from iossim.execution.lower import lower_stage
 from iossim.execution.memory import memory_lower_bound_bytes
 from iossim.ir.network import Network
+from iossim.schedule.batch import Strategy
 from iossim.schedule.problem import ScheduleProblem
-from iossim.schedule.strategy import Strategy
 from iossim.search.counting import width
 
 

@@ -20,8 +20,8 @@ from iossim.cost.model import CostModel
 from iossim.execution.engine import Engine
 from iossim.hardware.load import device as load_device
 from iossim.ir.network import Network
+from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import Schedule, Stage
-from iossim.schedule.strategy import Strategy
 from iossim.search.assemble import reprice
 from iossim.transforms.replay import network_of
 

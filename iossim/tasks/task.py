@@ -25,12 +25,11 @@ from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import Schedule
 from iossim.search.ios import STRATEGIES
-from iossim.search.measured.budget import Budget
 from iossim.search.measured.schedule import schedule_measured
 from iossim.search.measured.search import MeasuredProgress
 from iossim.search.measured.search import ignore as ignore_measuring
 from iossim.search.memo import SearchMemo
-from iossim.search.options import SearchOptions
+from iossim.search.options import Budget, SearchOptions
 from iossim.search.scheduler import SCHEDULERS, Progress, StartProgress, ignore, schedule, silent
 from iossim.tasks.comparison import ChangedSchedule, Comparison
 from iossim.tasks.other_engine import under_other_engine

@@ -73,7 +73,7 @@ def iossim_table() -> MakeTable:
     groups.
     """
     from iossim.cost.table import BoundaryPrices, PriceTable, StagePrice, TableCostModel
-    from iossim.schedule.strategy import Strategy
+    from iossim.schedule.batch import Strategy
 
     def make(
         prices_us: Mapping[str | Iterable[str], float],

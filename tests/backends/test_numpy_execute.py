@@ -31,8 +31,8 @@ from iossim.ir.merging import merge_keys
 from iossim.ir.network import Network
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.unary import Relu
+from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import Schedule
-from iossim.schedule.strategy import Strategy
 
 SEEDS = st.integers(0, 2**20)
 

@@ -19,10 +19,9 @@ from iossim.ir.network import Network
 from iossim.ir.ops.unary import Relu
 from iossim.ir.types import Precision
 from iossim.models.load import load
-from iossim.schedule.batch import StageBatch
+from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem, bits
-from iossim.schedule.strategy import Strategy
 from iossim.search.scheduler import schedule
 from iossim.testing.least_prices import least_price_us
 

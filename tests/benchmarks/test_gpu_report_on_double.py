@@ -25,7 +25,7 @@ from iossim.measurements.measured_networks import NetworkRun, read_measured_netw
 from iossim.measurements.measurement_set import read_measurements
 from iossim.models.load import load
 from iossim.models.onnx.export import export_graph
-from iossim.schedule.strategy import Strategy
+from iossim.schedule.batch import Strategy
 
 pytestmark = pytest.mark.slow
 

@@ -20,8 +20,8 @@ from iossim.cost.measured.store import MeasurementStore
 from iossim.execution.backend import Timing
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
+from iossim.schedule.batch import Strategy
 from iossim.schedule.problem import ScheduleProblem
-from iossim.schedule.strategy import Strategy
 
 
 @pytest.fixture(autouse=True)

@@ -26,9 +26,8 @@ from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.slice import Concat
 from iossim.ir.ops.unary import Relu
-from iossim.schedule.batch import StageBatch
+from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.problem import ScheduleProblem, bits
-from iossim.schedule.strategy import Strategy
 
 QUICK = Timing(rounds=3, warm_up=0)
 

@@ -10,9 +10,8 @@ import iossim
 from iossim.base.errors import OptionError
 from iossim.cost.capabilities import MeasuringCostModel
 from iossim.cost.perturbed import PerturbedCostModel
-from iossim.schedule.batch import StageBatch
+from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.problem import ScheduleProblem
-from iossim.schedule.strategy import Strategy
 
 DEVICE = "t4"
 

@@ -13,9 +13,8 @@ from iossim.base.errors import OptionError
 from iossim.cost.create import create_cost_model
 from iossim.cost.table import PriceTable, TableCostModel
 from iossim.ir.types import Precision
-from iossim.schedule.batch import StageBatch
+from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.problem import ScheduleProblem
-from iossim.schedule.strategy import Strategy
 
 TABLE = {
     "boundary_us": {"single_to_concurrent": 1, "concurrent_to_single": 2, "concurrent_to_concurrent": 3},

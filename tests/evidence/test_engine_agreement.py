@@ -13,9 +13,8 @@ from iossim.execution.engine import UNDIVIDED, Engine
 from iossim.hardware.load import device
 from iossim.ir.types import Precision
 from iossim.models.load import load
-from iossim.schedule.batch import StageBatch
+from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.problem import ScheduleProblem
-from iossim.schedule.strategy import Strategy
 from iossim.search.counting import distinct_stages
 
 DEVICE = device("v100-sxm2")

@@ -18,12 +18,11 @@ from iossim.execution.contents import check_contents
 from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule
 from iossim.execution.memory import plan_memory
-from iossim.execution.plan import Plan, accesses
-from iossim.execution.repeat import repeat
+from iossim.execution.plan import Plan, accesses, repeat
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
+from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import Stage
-from iossim.schedule.strategy import Strategy
 
 SEEDS = st.integers(0, 2**20)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from iossim.base.errors import GraphError
-from iossim.execution.given_inputs import check_inputs
+from iossim.execution.made_inputs import check_inputs
 from iossim.ir.op import Array
 from iossim.ir.types import DType, TensorType
 

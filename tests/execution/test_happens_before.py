@@ -33,7 +33,7 @@ from iossim.execution.plan import (
 from iossim.ir.network import Network
 from iossim.ir.op import Array
 from iossim.ir.types import DType, TensorType
-from iossim.schedule.strategy import Strategy
+from iossim.schedule.batch import Strategy
 
 SEEDS = st.integers(0, 2**20)
 ENGINES = st.sampled_from(["paper", "graph"])

@@ -18,14 +18,13 @@ from iossim.execution.happens_before import check_happens_before
 from iossim.execution.in_place import Slot, in_place_buffers
 from iossim.execution.lower import lower_schedule, lower_stage
 from iossim.execution.memory import plan_memory
-from iossim.execution.plan import Copy, Launch, Plan, Queue, Region, Synchronize
-from iossim.execution.repeat import repeat
+from iossim.execution.plan import Copy, Launch, Plan, Queue, Region, Synchronize, repeat
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.slice import Concat, Slice, Split
 from iossim.models.load import load
+from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import Stage
-from iossim.schedule.strategy import Strategy
 
 SEEDS = st.integers(0, 2**20)
 

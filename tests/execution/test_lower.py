@@ -19,8 +19,8 @@ from iossim.ir.network import Network
 from iossim.ir.ops.nary import Add
 from iossim.ir.ops.slice import Concat
 from iossim.ir.ops.unary import Relu
+from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import BlockSchedule
-from iossim.schedule.strategy import Strategy
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from iossim.execution.measured_run import output_error
 from iossim.execution.memory import plan_memory
 from iossim.hardware.load import device
 from iossim.models.load import load
-from iossim.schedule.streams import as_streams
+from iossim.schedule.schedule import as_streams
 
 SEEDS = st.integers(0, 2**20)
 ENGINES = st.sampled_from(UNDIVIDED)

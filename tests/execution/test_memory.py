@@ -21,7 +21,7 @@ from iossim.execution.plan import ALIGNMENT_BYTES, Plan
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.models.load import load
-from iossim.schedule.strategy import Strategy
+from iossim.schedule.batch import Strategy
 from iossim.search.scheduler import schedule
 
 SEEDS = st.integers(0, 2**20)

@@ -11,8 +11,7 @@ from random_networks import random_inputs, random_network, random_schedule
 
 from iossim.backends.numpy_reference.execute import numpy_outputs
 from iossim.execution.backend import create_backend
-from iossim.execution.measured_run import output_error
-from iossim.execution.reference_outputs import kept_outputs
+from iossim.execution.measured_run import kept_outputs, output_error
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.op import Array

@@ -26,7 +26,7 @@ from iossim.hardware.load import device
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.types import TensorType
-from iossim.schedule.strategy import Strategy
+from iossim.schedule.batch import Strategy
 
 SEEDS = st.integers(0, 2**20)
 V100, T4 = device("v100-sxm2"), device("t4")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from random_networks import make_stage, one_block, random_network, random_schedule
 from trace_format import check_trace, counters
 
-from iossim.execution.timeline import Span
+from iossim.execution.execution import Span
 from iossim.hardware.lowering.unit import main_kind
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network

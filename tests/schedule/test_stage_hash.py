@@ -6,12 +6,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from iossim.schedule.batch import StageBatch
+from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.masks import count_groups, find_groups
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem, bits
 from iossim.schedule.stage_hash import stage_digest, stage_hashes, unit_keys
-from iossim.schedule.strategy import Strategy
 
 
 @st.composite

@@ -16,8 +16,7 @@ from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.nary import Add
 from iossim.schedule.fit import fit
-from iossim.schedule.schedule import Schedule, StreamLaunch, StreamSchedule, read_schedule
-from iossim.schedule.streams import as_streams, issue_order
+from iossim.schedule.schedule import Schedule, StreamLaunch, StreamSchedule, as_streams, issue_order, read_schedule
 
 SEEDS = st.integers(0, 2**20)
 Launches = list[tuple[str, ...]]

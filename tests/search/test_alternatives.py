@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 
 from iossim.cost.model import START, CostModelIdentity, Prices
 from iossim.models.seeded_network import seeded_network
-from iossim.schedule.batch import StageBatch
+from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem, bits
-from iossim.schedule.strategy import Strategy
 from iossim.search.alternatives import (
     Alternatives,
     BlockContext,

@@ -11,8 +11,8 @@ from brute_force import ScrambledTable, cheapest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from iossim.schedule.batch import Strategy
 from iossim.schedule.problem import ScheduleProblem
-from iossim.schedule.strategy import Strategy
 from iossim.search import clusters as module
 from iossim.search.clusters import cluster_states, cluster_transitions
 from iossim.search.ios import solve

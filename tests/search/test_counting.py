@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 import iossim
 from iossim.base.errors import OptionError
 from iossim.ir.network import Network
+from iossim.schedule.batch import Strategy
 from iossim.schedule.problem import ScheduleProblem
-from iossim.schedule.strategy import Strategy
 from iossim.search import counting
 from iossim.search.counting import SearchSpace, count_search_space, distinct_stages, more_transitions_than, width
 from iossim.search.lattice import build_lattice

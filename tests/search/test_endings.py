@@ -16,8 +16,7 @@ from iossim.schedule.problem import ScheduleProblem, bits
 from iossim.search.block_parts import Part
 from iossim.search.block_search import solve_block
 from iossim.search.endings import BoundArrays, StateGraph, find_endings
-from iossim.search.lattice import Lattice, build_lattice
-from iossim.search.merges import no_merges
+from iossim.search.lattice import Lattice, build_lattice, no_merges
 from iossim.search.options import StageSpace
 from iossim.search.relaxation import Endings, Labels
 from iossim.testing.least_prices import least_price_us

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from iossim.cost.model import CostModel, Prices, StageBounds
 from iossim.cost.random import RandomCostModel
-from iossim.schedule.batch import StageBatch
+from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.problem import ScheduleProblem
-from iossim.schedule.strategy import Strategy
 from iossim.search.assemble import price_blocks, total_latency_us
 from iossim.search.ios import Solution, solve
 from iossim.search.options import SearchLimits, SearchOptions, StageSpace

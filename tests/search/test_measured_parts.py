@@ -12,18 +12,16 @@ from stage_signature import stage_signature
 from test_ios_optimal import layered, problems, spaces
 
 from iossim.cost.random import RandomCostModel
-from iossim.schedule.batch import StageBatch
+from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.stage_hash import stage_hashes, unit_keys
-from iossim.schedule.strategy import Strategy
 from iossim.search.counting import count_search_space
 from iossim.search.ios import solve
-from iossim.search.lattice import build_lattice
+from iossim.search.lattice import build_lattice, price_merges
 from iossim.search.measured.correction import Correction, optimistic_us
 from iossim.search.measured.planner import Planner
 from iossim.search.measured.stage_classes import StageClasses, classify, number_units
 from iossim.search.measured.transitions import Transitions, enumerate_transitions
-from iossim.search.merges import price_merges
 from iossim.search.options import SearchOptions, StageSpace
 
 NO_LIMIT = 10**9

@@ -22,14 +22,12 @@ from iossim.base.errors import OptionError, ScheduleError
 from iossim.cost.capabilities import MeasuringCostModel
 from iossim.cost.model import CostModel, Prices
 from iossim.cost.random import RandomCostModel
-from iossim.schedule.batch import StageBatch
+from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.problem import ScheduleProblem
-from iossim.schedule.strategy import Strategy
 from iossim.search.assemble import price_blocks, total_latency_us
 from iossim.search.ios import solve
-from iossim.search.measured.budget import Budget
 from iossim.search.measured.search import KAPPAS, MeasuredSolution, measured_search
-from iossim.search.options import SearchLimits, SearchOptions, StageSpace
+from iossim.search.options import Budget, SearchLimits, SearchOptions, StageSpace
 
 EVERYTHING = Budget(everything=True)
 

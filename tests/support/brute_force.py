@@ -12,9 +12,8 @@ import numpy as np
 from brute_force_groups import connected_components
 
 from iossim.cost.model import CostModelIdentity, Prices
-from iossim.schedule.batch import StageBatch
+from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.problem import ScheduleProblem
-from iossim.schedule.strategy import Strategy
 from iossim.search.options import StageSpace
 
 

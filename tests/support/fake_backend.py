@@ -14,7 +14,7 @@ from iossim.execution.backend import Choice, Choices, Context, Samples, Timing
 from iossim.execution.plan import Copy, Launch, Plan, Queue, Synchronize
 from iossim.ir.network import Network
 from iossim.ir.op import Array
-from iossim.schedule.strategy import Strategy
+from iossim.schedule.batch import Strategy
 
 SYNCHRONISE_US = 7.0
 COPY_US = 2.0

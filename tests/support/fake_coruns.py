@@ -6,7 +6,7 @@ from fake_timelines import fake_execution
 
 from iossim.backends.simulator.raw_kernels import RawKernel
 from iossim.calibration.prediction.corun import Corun, CorunKernel, Slowed, Through
-from iossim.execution.timeline import Span
+from iossim.execution.execution import Span
 
 LONG_NAME = "void at::native::(anonymous namespace)::elementwise_kernel<4, at::AddFunctor<float> >(int, float*)"
 

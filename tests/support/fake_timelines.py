@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from iossim.execution.execution import Execution
-from iossim.execution.timeline import Span
+from iossim.execution.execution import Execution, Span
 from iossim.ir.network import Network
 from iossim.schedule.schedule import Schedule
 

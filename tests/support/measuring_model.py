@@ -10,9 +10,8 @@ from stage_signature import stage_signature
 
 from iossim.cost.capabilities import MeasuredBy
 from iossim.cost.model import Prices, WrappedCostModel
-from iossim.schedule.batch import StageBatch
+from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.problem import ScheduleProblem
-from iossim.schedule.strategy import Strategy
 
 Sign = Callable[[ScheduleProblem, int, Strategy], Hashable]
 

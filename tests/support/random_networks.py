@@ -16,8 +16,15 @@ from iossim.ir.ops.nary import Add
 from iossim.ir.ops.slice import Concat, Slice, Split
 from iossim.ir.ops.unary import Clip, Relu, Sigmoid
 from iossim.schedule.problem import ScheduleProblem, bits
-from iossim.schedule.schedule import BlockSchedule, ModelReference, Schedule, Stage, StreamLaunch, StreamSchedule
-from iossim.schedule.streams import as_streams
+from iossim.schedule.schedule import (
+    BlockSchedule,
+    ModelReference,
+    Schedule,
+    Stage,
+    StreamLaunch,
+    StreamSchedule,
+    as_streams,
+)
 
 
 def random_network(seed: int, blocks: int = 2, units: int = 6, movers: bool = False) -> Network:

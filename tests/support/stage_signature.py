@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from iossim.schedule.batch import Strategy
 from iossim.schedule.problem import ScheduleProblem, bits
-from iossim.schedule.strategy import Strategy
 
 Signature = tuple[Strategy, tuple[tuple[str, ...], ...]]
 

@@ -17,8 +17,7 @@ from iossim.backends.simulator.events.demand import BlockDemand
 from iossim.backends.simulator.events.footprint import empty_multiprocessor
 from iossim.backends.simulator.events.multiprocessors import KernelRun, MultiprocessorClass, place, scheduling_order
 from iossim.backends.simulator.events.sharing import Sharing, share
-from iossim.execution.execution import Execution
-from iossim.execution.timeline import Span
+from iossim.execution.execution import Execution, Span
 from iossim.hardware.kind import GPU
 from iossim.hardware.profile import DeviceProfile
 

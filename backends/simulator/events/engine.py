@@ -22,9 +22,8 @@ from iossim.backends.simulator.events.program import (
     IssueTransfer,
     IssueWait,
 )
-from iossim.execution.execution import Execution
+from iossim.execution.execution import Execution, Span
 from iossim.execution.plan import Queue
-from iossim.execution.timeline import Span
 from iossim.hardware.profile import DeviceProfile
 
 _Process = Generator[simpy.Event, Any, None]

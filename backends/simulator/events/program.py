@@ -13,15 +13,14 @@ from iossim.backends.simulator.unit_prices import host_issue_us
 from iossim.base.errors import OptionError
 from iossim.execution.backend import Choice
 from iossim.execution.engine import Engine
-from iossim.execution.given_inputs import check_graph
+from iossim.execution.made_inputs import check_graph
 from iossim.execution.plan import Command, Copy, Launch, Plan, Queue, Record, Synchronize, Wait
 from iossim.hardware.lowering.target import copy_candidates
 from iossim.hardware.lowering.unit import StepCandidates, lower_merged, lower_unit
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
 from iossim.ir.types import TensorType
-from iossim.schedule.batch import FASTEST
-from iossim.schedule.strategy import Strategy
+from iossim.schedule.batch import FASTEST, Strategy
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,11 +45,10 @@ from iossim.hardware.lowering.target import step_candidates
 from iossim.hardware.lowering.unit import merged_step, unit_steps
 from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.ir.network import Network
-from iossim.schedule.batch import StageBatch
+from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.planned_stage import batch_of, planned
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import BlockSchedule, Schedule, Stage
-from iossim.schedule.strategy import Strategy
 
 #: The parameters that a latency may be asked for.
 COSTS = ("interference", "bare_launch_us", "synchronise_us", "graph_gap_factor", "fork_us", "join_us")

@@ -49,9 +49,8 @@ from iossim.execution.backend import (
 from iossim.execution.engine import Engine
 from iossim.execution.plan import Plan
 from iossim.ir.network import Network
-from iossim.schedule.batch import StageBatch
+from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.problem import ScheduleProblem
-from iossim.schedule.strategy import Strategy
 
 if TYPE_CHECKING:
     from iossim.hardware.profile import DeviceProfile

@@ -20,10 +20,9 @@ from iossim.cost.capabilities import FREE, IMPOSSIBLE
 from iossim.cost.measured.cost_model import QUICK_ROUNDS, QUICK_WARM_UP, MeasuredCostModel
 from iossim.cost.measured.record import MeasurementRecord
 from iossim.ir.network import Network
-from iossim.schedule.batch import StageBatch
+from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.planned_stage import PlannedStage, batch_of
 from iossim.schedule.problem import ScheduleProblem, bits
-from iossim.schedule.strategy import Strategy
 
 #: Random schedules that are drawn at most to find the stages that are wanted, and the stages that are drawn for each.
 _SCHEDULES = 50

@@ -25,16 +25,14 @@ from iossim.execution.backend import Choices, Divided
 from iossim.execution.engine import Engine
 from iossim.execution.in_place import InPlaceBuffers, in_place_buffers
 from iossim.execution.lower import lower_stage
-from iossim.execution.plan import Copy, Plan, Queue
-from iossim.execution.repeat import repeat
+from iossim.execution.plan import Copy, Plan, Queue, repeat
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.types import Precision
-from iossim.schedule.batch import StageBatch
+from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem, bits
 from iossim.schedule.stage_hash import stage_digest
-from iossim.schedule.strategy import Strategy
 
 #: One measured plan should take at least this long, and may hold this many copies of its stage for that.
 TARGET_US = 1500.0

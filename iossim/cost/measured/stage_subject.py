@@ -24,7 +24,7 @@ from iossim.ir.types import TensorType
 from iossim.measurements.kinds.kind import RecordError
 from iossim.measurements.operator import Operator
 from iossim.measurements.operator_kinds import KINDS, record_of
-from iossim.schedule.strategy import Strategy
+from iossim.schedule.batch import Strategy
 
 OperatorRecord = dict[str, int | str]
 

@@ -13,7 +13,7 @@ from iossim.edge.collectives import apply
 from iossim.edge.distribution import DistributedStep, Distribution
 from iossim.edge.operators import Operator
 from iossim.execution.box import Box
-from iossim.execution.given_inputs import check_inputs
+from iossim.execution.made_inputs import check_inputs
 from iossim.ir.network import Network
 from iossim.ir.op import Array
 

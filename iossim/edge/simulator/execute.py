@@ -22,7 +22,7 @@ from iossim.edge.operators import Demand, Operator
 from iossim.edge.placement import MemoryKind
 from iossim.edge.plan import EdgePlan, OperatorStep, OutputSlice, Staged, Work, unit_work
 from iossim.execution.box import Box
-from iossim.execution.given_inputs import check_inputs
+from iossim.execution.made_inputs import check_inputs
 from iossim.ir.op import Array
 from iossim.ir.ops.matmul import Gemm
 from iossim.ir.types import TensorType

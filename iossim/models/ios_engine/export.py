@@ -34,9 +34,9 @@ from iossim.models.ios_engine.file import (
     StageNames,
     file_name,
 )
+from iossim.schedule.batch import Strategy
 from iossim.schedule.fit import fit
 from iossim.schedule.schedule import BlockSchedule, Schedule, Stage
-from iossim.schedule.strategy import Strategy
 
 
 def ios_file(schedule: Schedule, network: Network) -> IosFile:

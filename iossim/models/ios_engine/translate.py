@@ -36,9 +36,9 @@ from iossim.models.ios_engine.file import (
     StageNames,
     network_and_scheduler,
 )
+from iossim.schedule.batch import Strategy
 from iossim.schedule.fit import fit
 from iossim.schedule.schedule import BlockSchedule, ModelReference, Schedule, Stage
-from iossim.schedule.strategy import Strategy
 
 
 @dataclass(frozen=True)

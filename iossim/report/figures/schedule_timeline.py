@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 
 from iossim.base.tables import Cell, number_of
-from iossim.execution.execution import Execution
-from iossim.execution.timeline import Span
+from iossim.execution.execution import Execution, Span
 from iossim.ir.network import Network
 from iossim.report.colours import kind_colour, kind_colours, text_on
 from iossim.report.figures.figure import Figure, LegendEntry, Panel
@@ -28,8 +27,8 @@ from iossim.report.figures.timeline import (
     text_pixels,
     timeline_records,
 )
+from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import Schedule
-from iossim.schedule.strategy import Strategy
 
 #: The width, and rows are added until each has at most about this many stages, and kernels in its fullest lane.
 _WIDTH_PIXELS, _STAGES_PER_ROW, _KERNELS_PER_ROW, _MAXIMUM_ROWS = 1100, 18, 60, 8

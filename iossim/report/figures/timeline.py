@@ -12,15 +12,14 @@ from typing import Any
 import numpy as np
 
 from iossim.base.tables import Cell
-from iossim.execution.execution import Execution, Floats
-from iossim.execution.timeline import Span
+from iossim.execution.execution import Execution, Floats, Span
 from iossim.hardware.lowering.unit import main_kind
 from iossim.ir.network import Network
 from iossim.report.colours import scheduler_marks
 from iossim.report.figures.figure import Figure, LegendEntry, Panel
 from iossim.report.figures.vega import layer, need_altair, only, specification
+from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import Schedule, Stage
-from iossim.schedule.strategy import Strategy
 
 BUSY, WARPS = "#a79bd0", "#d55e00"
 LANE_PIXELS, _STRIP_PIXELS, LOW_STRIP_PIXELS = 24, 92, 40

@@ -12,9 +12,8 @@ from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import Schedule
 from iossim.search.assemble import build_schedule, price_blocks, total_latency_us
 from iossim.search.ios import STRATEGIES
-from iossim.search.measured.budget import Budget
 from iossim.search.measured.search import DEVIATION, MeasuredProgress, ignore, measured_search
-from iossim.search.options import SearchOptions
+from iossim.search.options import Budget, SearchOptions
 
 #: Nine of ten cases of a normal distribution lie within this many standard deviations: what a band is.
 _NINE_OF_TEN = 1.645

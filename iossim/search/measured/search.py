@@ -22,11 +22,10 @@ from iossim.cost.capabilities import MeasuringCostModel
 from iossim.cost.model import CostModel
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem
-from iossim.search.measured.budget import Budget
 from iossim.search.measured.correction import Correction, optimistic_us
 from iossim.search.measured.planner import Path
 from iossim.search.measured.space import MeasuredCosts, MeasuredSpace, StageKey, build_space
-from iossim.search.options import SearchOptions
+from iossim.search.options import Budget, SearchOptions
 
 Floats = NDArray[np.float64]
 

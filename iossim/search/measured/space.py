@@ -15,10 +15,9 @@ from numpy.typing import NDArray
 
 from iossim.cost.capabilities import FREE, IMPOSSIBLE, MeasuringCostModel
 from iossim.cost.model import CostModel
-from iossim.schedule.batch import StageBatch
+from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem
-from iossim.schedule.strategy import Strategy
 from iossim.search.block_parts import prepare_block
 from iossim.search.measured.planner import PathStep, Planner
 from iossim.search.measured.stage_classes import StageClasses, classify, number_units

@@ -12,14 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.base.compiled import jit
-from iossim.schedule.batch import StageBatch
-from iossim.schedule.hash_table import find_slot
-from iossim.schedule.masks import lowest_bit
+from iossim.schedule.batch import StageBatch, Strategy
+from iossim.schedule.masks import find_slot, lowest_bit
 from iossim.schedule.problem import Masks, ScheduleProblem
-from iossim.schedule.strategy import Strategy
+from iossim.search.endings import StageWalk, find_stages, stage_walk
 from iossim.search.lattice import Lattice
 from iossim.search.options import StageSpace
-from iossim.search.stage_walk import StageWalk, find_stages, stage_walk
 
 
 @dataclass(frozen=True, eq=False)

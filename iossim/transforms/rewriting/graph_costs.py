@@ -17,14 +17,13 @@ import numpy as np
 from iossim.base.errors import ScheduleError
 from iossim.cost.model import START, CostModel, price_path
 from iossim.ir.network import Block, Network
-from iossim.schedule.batch import StageBatch
+from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import MAX_UNITS, ScheduleProblem, bits
-from iossim.schedule.strategy import Strategy
 from iossim.search.assemble import block_lower_bound_us
 from iossim.search.ios import Solution, solve
+from iossim.search.lattice import no_merges, price_merges
 from iossim.search.memo import SearchMemo
-from iossim.search.merges import no_merges, price_merges
 from iossim.search.options import SearchOptions
 
 #: A schedule that took more prices to find than this is not found anew for each graph that differs by a step.

@@ -21,7 +21,7 @@ from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.conv import Conv
 from iossim.ir.types import Precision
-from iossim.schedule.strategy import Strategy
+from iossim.schedule.batch import Strategy
 
 #: As an H200: it idles at 345 MHz, runs at 1980, and takes a while from the one to the other.
 IDLING = {"slowdown": 1980 / 345, "ramp_us": 250_000.0, "idle_us": 100_000.0}

@@ -24,7 +24,7 @@ from iossim.ir.network import Network
 from iossim.ir.ops.conv import Conv
 from iossim.ir.types import Precision
 from iossim.models.load import load
-from iossim.schedule.strategy import Strategy
+from iossim.schedule.batch import Strategy
 
 PlansOf = Callable[[Convolution], Mapping[EnginePlan, float]]
 

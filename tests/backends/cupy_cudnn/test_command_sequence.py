@@ -10,14 +10,12 @@ from hypothesis import strategies as st
 from random_networks import random_network, random_schedule
 
 from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend
-from iossim.backends.cupy_cudnn.engines import GraphRun, PaperRun, capturable
 from iossim.backends.cupy_cudnn.options import CudnnOptions
-from iossim.backends.cupy_cudnn.prepared_plan import PreparedPlan
+from iossim.backends.cupy_cudnn.prepared_plan import GraphRun, PaperRun, PreparedPlan, capturable
 from iossim.backends.cupy_cudnn.weights import Weights
 from iossim.execution.engine import Engine
 from iossim.execution.lower import MAIN, lower_schedule
-from iossim.execution.plan import Command, Plan, Queue, Record, Synchronize, Wait, segments
-from iossim.execution.repeat import repeat
+from iossim.execution.plan import Command, Plan, Queue, Record, Synchronize, Wait, repeat, segments
 from iossim.ir.network import Network
 from iossim.ir.types import Precision
 

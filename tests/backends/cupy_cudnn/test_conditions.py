@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from host_device import HostDriver
 
-from iossim.backends.cupy_cudnn.conditions import Conditions
+from iossim.backends.cupy_cudnn.timing import Conditions
 
 
 class NVMLError(Exception):

@@ -17,7 +17,7 @@ from iossim.ir.network import Network
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.matmul import Gemm
 from iossim.ir.ops.slice import Concat
-from iossim.schedule.strategy import Strategy
+from iossim.schedule.batch import Strategy
 
 
 def convolutions(network: Network) -> dict[str, tuple[Convolution, ...]]:

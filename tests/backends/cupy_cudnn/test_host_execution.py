@@ -19,15 +19,15 @@ from iossim.backends.cupy_cudnn.weights import Weights
 from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.execution.engine import UNDIVIDED, Engine
 from iossim.execution.lower import lower_schedule, lower_stage
-from iossim.execution.repeat import repeat
+from iossim.execution.plan import repeat
 from iossim.ir.network import Network
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.matmul import Gemm
 from iossim.ir.ops.pool import AveragePool, MaxPool
 from iossim.ir.types import Precision
 from iossim.models.load import load
+from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import AnySchedule
-from iossim.schedule.strategy import Strategy
 
 
 def host_backend(engine: Engine = Engine.GRAPH, seed: int = 0) -> CupyCudnnBackend:

@@ -9,15 +9,15 @@ import pytest
 from host_device import HostDriver, HostLibrary
 from small_networks import UNITS
 
+from iossim.backends.cupy_cudnn.algorithms import FORMAT, KeptChoices
 from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend
 from iossim.backends.cupy_cudnn.driver import EnginePlan
-from iossim.backends.cupy_cudnn.kept_choices import FORMAT, KeptChoices
 from iossim.backends.cupy_cudnn.options import CudnnOptions, parsed_options
 from iossim.base.errors import OptionError
 from iossim.execution.backend import BackendError
 from iossim.execution.engine import Engine
 from iossim.ir.types import Precision
-from iossim.schedule.strategy import Strategy
+from iossim.schedule.batch import Strategy
 
 VERSIONS = {"cudnn": "9.19.1", "cudnn-frontend": "1.28.0"}
 PLANS = {EnginePlan("eng0", 0): 9.0, EnginePlan("eng1", 256): 5.0}
@@ -135,7 +135,7 @@ def test_a_choice_that_cannot_be_written_is_said(tmp_path: Path, monkeypatch: py
     def full(path: Path, contents: str) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("iossim.backends.cupy_cudnn.kept_choices.write_atomically", full)
+    monkeypatch.setattr("iossim.backends.cupy_cudnn.algorithms.write_atomically", full)
     with pytest.raises(
         BackendError, match=r"cannot be kept in .*: No space left on device; leave out option choices"
     ):

@@ -21,12 +21,11 @@ from iossim.cost.measured.record import Kind, MeasurementRecord
 from iossim.execution.backend import Context, Samples, Timing
 from iossim.execution.engine import UNDIVIDED, Engine
 from iossim.execution.lower import MAIN, lower_stage
-from iossim.execution.plan import Plan, Record, Wait
-from iossim.execution.repeat import repeat
+from iossim.execution.plan import Plan, Record, Wait, repeat
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.types import Precision
-from iossim.schedule.strategy import Strategy
+from iossim.schedule.batch import Strategy
 
 CONVOLUTION_US = 40.0
 

@@ -16,13 +16,13 @@ from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.execution.backend import Backend, Timing, create_backend, missing_for
 from iossim.execution.engine import UNDIVIDED, Engine
 from iossim.execution.lower import lower_schedule, lower_stage
-from iossim.execution.repeat import repeat
+from iossim.execution.plan import repeat
 from iossim.ir.network import Network
 from iossim.ir.op import Array
 from iossim.ir.types import Precision
 from iossim.models.load import load
+from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import Schedule
-from iossim.schedule.strategy import Strategy
 
 pytestmark = pytest.mark.gpu
 

@@ -32,7 +32,7 @@ def views(draw: st.DrawFn) -> tuple[View, Array, Array]:
 
 
 def run(call_of: object, memory: dict[Memory, Array]) -> None:
-    from iossim.backends.cupy_cudnn.kernel_call import KernelCall
+    from iossim.backends.cupy_cudnn.views import KernelCall
 
     assert isinstance(call_of, KernelCall)
     arguments = call_of.bound(lambda view: memory[view.memory].ctypes.data + 4 * view.offset)

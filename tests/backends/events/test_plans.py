@@ -33,7 +33,7 @@ from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.types import Precision
 from iossim.models.load import load
-from iossim.schedule.strategy import Strategy
+from iossim.schedule.batch import Strategy
 from iossim.search.scheduler import schedule
 
 V100 = device("v100-sxm2")

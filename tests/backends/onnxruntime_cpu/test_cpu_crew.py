@@ -15,8 +15,7 @@ pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
 from random_networks import random_inputs
 
 from iossim.backends.onnxruntime_cpu import backend as cpu
-from iossim.backends.onnxruntime_cpu.program import Segment, SessionProgram, Step, bind, make_arena
-from iossim.backends.onnxruntime_cpu.sessions import Sessions
+from iossim.backends.onnxruntime_cpu.program import Segment, SessionProgram, Sessions, Step, bind, make_arena
 from iossim.backends.onnxruntime_cpu.worker_pool import WorkerPool
 from iossim.base.errors import GraphError, ScheduleError
 from iossim.execution.backend import BackendError
@@ -26,7 +25,7 @@ from iossim.execution.memory import with_memory
 from iossim.execution.plan import Launch, Plan, Queue, Record, Synchronize, Wait
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
-from iossim.schedule.strategy import Strategy
+from iossim.schedule.batch import Strategy
 
 CORES = tuple(sorted(os.sched_getaffinity(0)))
 

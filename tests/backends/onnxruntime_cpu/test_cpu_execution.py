@@ -25,8 +25,7 @@ pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
 
 from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.backends.onnxruntime_cpu import backend as cpu
-from iossim.backends.onnxruntime_cpu.program import bind, make_arena
-from iossim.backends.onnxruntime_cpu.sessions import ALGORITHMS, Sessions
+from iossim.backends.onnxruntime_cpu.program import ALGORITHMS, Sessions, bind, make_arena
 from iossim.base.errors import GraphError, ScheduleError
 from iossim.execution.backend import BackendError, Choice
 from iossim.execution.lower import lower_schedule, lower_stage
@@ -40,7 +39,7 @@ from iossim.ir.ops.slice import Concat
 from iossim.ir.ops.unary import Relu
 from iossim.ir.types import Precision
 from iossim.models.load import load
-from iossim.schedule.strategy import Strategy
+from iossim.schedule.batch import Strategy
 
 SEEDS = st.integers(0, 2**20)
 
@@ -212,7 +211,7 @@ def test_sessions_are_shared_by_equal_work_with_equal_weights() -> None:
 
 
 def test_sessions_that_hold_too_much_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("iossim.backends.onnxruntime_cpu.sessions.KEPT_WEIGHT_BYTES", 0)
+    monkeypatch.setattr("iossim.backends.onnxruntime_cpu.program.KEPT_WEIGHT_BYTES", 0)
     network = random_network(3)
     by = backend()
     inputs = random_inputs(network)

@@ -17,14 +17,13 @@ from iossim.backends.onnxruntime_cpu import backend as cpu
 from iossim.backends.onnxruntime_cpu import machine, measuring
 from iossim.backends.onnxruntime_cpu.machine import LoadReading
 from iossim.backends.onnxruntime_cpu.measuring import time_programs
-from iossim.backends.onnxruntime_cpu.program import Segment, SessionProgram, Step
-from iossim.backends.onnxruntime_cpu.sessions import ALGORITHMS
+from iossim.backends.onnxruntime_cpu.program import ALGORITHMS, Segment, SessionProgram, Step
 from iossim.base.cores import usable_cores
 from iossim.base.errors import OptionError
 from iossim.execution.backend import BackendError, Samples, Timing, backend_names, create_backend, missing_for
 from iossim.execution.engine import Engine
 from iossim.execution.lower import lower_schedule
-from iossim.execution.repeat import repeat
+from iossim.execution.plan import repeat
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.graph import Graph, Node
 from iossim.ir.network import Block, Network, make_unit
@@ -32,7 +31,7 @@ from iossim.ir.op import Array
 from iossim.ir.ops.nary import Add
 from iossim.ir.ops.normalization import LocalResponseNorm
 from iossim.ir.types import DType, Precision, TensorType
-from iossim.schedule.strategy import Strategy
+from iossim.schedule.batch import Strategy
 
 CORES = usable_cores()
 

@@ -13,13 +13,12 @@ from iossim.execution.backend import Samples, Timing, create_backend
 from iossim.execution.engine import Engine
 from iossim.execution.lower import lower_schedule, lower_stage
 from iossim.execution.memory import plan_memory
-from iossim.execution.plan import Copy
-from iossim.execution.repeat import repeat
+from iossim.execution.plan import Copy, repeat
 from iossim.ir.network import Network
 from iossim.ir.op import Array
 from iossim.ir.types import Precision
 from iossim.models.load import load
-from iossim.schedule.strategy import Strategy
+from iossim.schedule.batch import Strategy
 
 pytest.importorskip("torch", reason="needs PyTorch; pip install 'iossim[torch]'")
 

@@ -28,9 +28,9 @@ from iossim.execution.memory import plan_memory
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import BATCH_VIEW
 from iossim.ir.ops.softmax import Softmax
+from iossim.schedule.batch import Strategy
 from iossim.schedule.problem import ScheduleProblem, bits
 from iossim.schedule.schedule import Schedule
-from iossim.schedule.strategy import Strategy
 from iossim.search.ios import solve
 from iossim.search.lattice import build_lattice
 from iossim.search.options import SearchOptions, StageSpace

@@ -30,7 +30,7 @@ from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.conv_transpose import ConvBackwardData, ConvBackwardFilter
 from iossim.ir.ops.slice import Concat, Split
 from iossim.ir.types import TensorType
-from iossim.schedule.strategy import Strategy
+from iossim.schedule.batch import Strategy
 from iossim.transforms.microbatching.conv_kernel import ConvKernel
 from iossim.transforms.microbatching.divided_blocks import divide_units
 

@@ -10,9 +10,8 @@ from iossim.base.errors import OptionError
 from iossim.cost.model import CostModelIdentity, Prices, StageBounds
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.types import Precision
-from iossim.schedule.batch import StageBatch
+from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.problem import ScheduleProblem
-from iossim.schedule.strategy import Strategy
 
 
 @dataclass(frozen=True)
