@@ -14,7 +14,6 @@ from iossim.calibration.prediction.published import comparable_published_us
 from iossim.ir.network import Network
 from iossim.measurements.published_figures import SEQUENTIAL, is_pinned
 from iossim.schedule.schedule import Schedule
-from iossim.transforms.rewriting.saved_rewriting import applied_rules
 from iossim.transforms.transform import Outcome
 
 #: Behind a scheduler whose schedule differs from the best by less than the noise.
@@ -268,6 +267,8 @@ class Comparison:
         }
 
     def _outcome_json(self, outcome: Outcome) -> dict[str, Any]:
+        from iossim.transforms.rewriting.saved_rewriting import applied_rules
+
         return {
             **outcome.to_json(),
             "schedules": [
