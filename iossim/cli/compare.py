@@ -8,16 +8,14 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from iossim.cli import options
-from iossim.cli.interrupt import interruptible
-from iossim.cli.option_groups import ModelOptions, PricingOptions, TransformOptions, takes_options
-from iossim.cli.options import with_flags
+from iossim.cli.options import ModelOptions, PricingOptions, TransformOptions, takes_options, with_flags
 from iossim.cli.outputs import ExitCode, Part, ScheduleOutputs, Writer, json_file, notes, pictures, present, wrapped
-from iossim.cli.progress import progress_bars
+from iossim.cli.progress import interruptible, progress_bars
 
 if TYPE_CHECKING:
     from iossim.cost.model import CostModel
     from iossim.tasks.comparison import Comparison
-    from iossim.tasks.other_engine import OtherEngine
+    from iossim.tasks.task import OtherEngine
 
 
 def register(app: typer.Typer) -> None:
@@ -37,7 +35,7 @@ def compare(
 ) -> None:
     """Schedule a model by every scheduler and print them side by side; with --rewrite or --micro-batch the changed model, too."""
     from iossim import api
-    from iossim.tasks.other_engine import under_other_engine
+    from iossim.tasks.task import under_other_engine
 
     search = pricing.search
     network = reading.network(model)

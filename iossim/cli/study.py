@@ -85,7 +85,7 @@ def _axes_in_words(scenario: Scenario) -> Iterator[str]:
 
 
 def _sentences(scenario: Scenario) -> Iterator[str]:
-    from iossim.study.question_words import in_words
+    from iossim.study.question import in_words
 
     for title, texts in (
         ("asks", list(map(in_words, scenario.questions))),

@@ -12,7 +12,7 @@ from iossim.ir.network import Network
 from iossim.schedule.problem import ScheduleProblem
 from iossim.search.counting import count_search_space
 from iossim.search.ios import STRATEGIES
-from iossim.study.axis_values import Search
+from iossim.study.axes import Search
 from iossim.study.cross_evaluation import families
 from iossim.study.points import Point, load_model, points_of
 from iossim.study.scenario import Scenario
