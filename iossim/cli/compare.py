@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -53,7 +54,7 @@ def compare(
         )
         best, its_network = comparison.best, comparison.best_network
         there = under_other_engine(its_network, best, prices, search) if comparison.complete else None
-    document = {**comparison.to_json(), "other_engine": there and there.to_json()}
+    document = {**comparison.to_json(), "other_engine": there and asdict(there)}
     present(
         document,
         _parts(comparison, there),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -67,7 +68,7 @@ def show_scenario(name: options.ScenarioName, as_json: options.Json = False) -> 
 
     scenario = read_scenario(name)
     expected = forecast(scenario)
-    document = {"scenario": scenario.model_dump(mode="json"), "work": expected.to_json()}
+    document = {"scenario": scenario.model_dump(mode="json"), "work": asdict(expected)}
     said = [scenario.description, *_axes_in_words(scenario), *_sentences(scenario), *_work_in_words(expected)]
     first = f"{scenario.name}: {scenario.title or 'no title'}"
     last = f"run it: iossim study run {name} --out {scenario.name}"

@@ -65,9 +65,6 @@ def register_in(group: typer.Typer) -> None:
         help="Compare two runs: new points, what changed beyond the noise, answers that changed.",
         epilog="The exit code is 0 if nothing changed beyond the noise, and 1 if something did.",
     )(diff)
-    group.command("report", help="Write a run's report again, its figures as pictures, or print them as tables.")(
-        report
-    )
 
 
 def run(

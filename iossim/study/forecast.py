@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from iossim.base.cores import usable_cores
 from iossim.base.errors import OptionError
@@ -52,9 +51,6 @@ class Forecast:
     searches: tuple[Searched, ...]
     cores: int
     seconds: float | None
-
-    def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "searches": [asdict(each) for each in self.searches]}
 
 
 def forecast(scenario: Scenario) -> Forecast:

@@ -6,8 +6,7 @@ A task is a frozen value. What cannot be combined is refused where the task is m
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -52,9 +51,6 @@ class OtherEngine:
     best_us: float
     max_group_size: int
     max_groups: int
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
     def sentence(self) -> str:
         """One line for people: this schedule there, the best of a quick search there, and that over one by one there."""
