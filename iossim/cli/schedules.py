@@ -147,7 +147,7 @@ def diff(
 
 
 def _parts(found: ScheduleDiff, all_stages: bool) -> Iterator[Part]:
-    from iossim.report.schedule_diff import diff_lines, diff_table
+    from iossim.report.schedule_words import diff_lines, diff_table
 
     yield from diff_lines(found)
     if found.changed or all_stages:

@@ -53,6 +53,10 @@ class Passage:
     second_us: float
     moved: tuple[str, ...] = ()
 
+    @property
+    def is_same(self) -> bool:
+        return self.change is Change.SAME
+
 
 @dataclass(frozen=True)
 class CrossPrices:
@@ -86,7 +90,7 @@ class ScheduleDiff:
 
     @property
     def changed(self) -> list[Passage]:
-        return [passage for passage in self.passages if passage.change is not Change.SAME]
+        return [passage for passage in self.passages if not passage.is_same]
 
     @property
     def decided_otherwise(self) -> tuple[int, int]:
@@ -287,4 +291,6 @@ def _prices(schedule: Schedule, network: Network) -> CostModel:
 
 
 def _schedule_json(schedule: Schedule) -> dict[str, Any]:
-    return schedule_facts(schedule) | {"stages": [stage.model_dump(exclude={"variants"}) for stage in schedule.stages]}
+    return schedule_facts(schedule) | {
+        "stages": [stage.model_dump(exclude={"variants"}) for stage in schedule.stages]
+    }
