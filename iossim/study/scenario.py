@@ -22,9 +22,6 @@ from iossim.search.scheduler import scheduler_names
 from iossim.study.axes import AXES, Dataflow, Device, MicroBatches, Model, Rewrite, Search, Workspace
 from iossim.study.question import LIST, MAPPING, VALUE, Question
 
-if TYPE_CHECKING:
-    PointValues = Any
-
 #: The plots that a report may be asked for; the modules of ``iossim.report.study.plots`` draw them.
 PLOTS = (
     "overview", "speedup", "latency", "batch", "batch_specialisation", "device_specialisation", "pruning", "active_warps",
