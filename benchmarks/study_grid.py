@@ -20,7 +20,7 @@ from time import perf_counter
 from typing import Any
 
 from iossim.report.study import write_report
-from iossim.study.axis_values import Device, Model, Search
+from iossim.study.axes import Device, Model, Search
 from iossim.study.run_directory import PARQUET, REPORT, RESULTS, SCHEDULES, TABLE
 from iossim.study.scenario import Scenario
 from iossim.study.sweep import run_study

@@ -8,18 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TypedDict, Unpack
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from iossim.base.errors import OptionError, did_you_mean
 from iossim.base.memory_size import size_bytes
 from iossim.cost.create import create_cost_model
 from iossim.cost.model import CostModel
-from iossim.edge.distributed import Distributed, distributed
-from iossim.edge.planned import Dataflow
-from iossim.edge.planned import dataflow as plan_dataflow
 from iossim.execution.engine import Engine
-from iossim.execution.execution import Execution
-from iossim.hardware.edge import EdgeDevice, edge_device
 from iossim.hardware.load import device as load_device
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
@@ -36,16 +31,17 @@ from iossim.search.scheduler import Progress, StartProgress, ignore, scheduler_n
 from iossim.tasks.comparison import Comparison
 from iossim.tasks.task import Task, judged
 from iossim.tasks.task import compare as compare_schedulers
-from iossim.transforms.microbatching.blocks_in_micro_batches import MicroBatch
-from iossim.transforms.microbatching.convolutions_in_micro_batches import of_network, of_table
-from iossim.transforms.microbatching.kernels_under_limits import MicroBatching
-from iossim.transforms.replay import network_of
-from iossim.transforms.rewriting.backtracking import ALPHA, RewriteBudget
-from iossim.transforms.rewriting.joint import RewriteSearch
-from iossim.transforms.rewriting.rule import Rule
-from iossim.transforms.rewriting.rule_sets import rules_named
-from iossim.transforms.rewriting.scheduled import DEFAULT_BUDGET, Rewrite
-from iossim.transforms.transform import Transform
+
+if TYPE_CHECKING:  # what most calls do not use is loaded by those that do
+    from iossim.edge.distributed import Distributed
+    from iossim.edge.planned import Dataflow
+    from iossim.execution.execution import Execution
+    from iossim.hardware.edge import EdgeDevice
+    from iossim.transforms.microbatching.kernels_under_limits import MicroBatching
+    from iossim.transforms.rewriting.backtracking import RewriteBudget
+    from iossim.transforms.rewriting.joint import RewriteSearch
+    from iossim.transforms.rewriting.rule import Rule
+    from iossim.transforms.transform import Transform
 
 
 class TaskOptions(TypedDict, total=False):
@@ -107,8 +103,8 @@ def task(
     budget: Budget | str | None = None,
     rewrite: str | Sequence[Rule] | None = None,
     rewrite_search: RewriteSearch = "joint",
-    alpha: float = ALPHA,
-    rewrite_budget: RewriteBudget | str = DEFAULT_BUDGET,
+    alpha: float = 1.05,
+    rewrite_budget: RewriteBudget | str = "200",
     unproved: bool = False,
     micro_batch: int | str | None = None,
 ) -> Task:
@@ -131,10 +127,16 @@ def task(
     network = load(model) if isinstance(model, str) else model
     transforms: list[Transform] = []
     if rewrite is not None:
+        from iossim.transforms.rewriting.backtracking import RewriteBudget
+        from iossim.transforms.rewriting.rule_sets import rules_named
+        from iossim.transforms.rewriting.scheduled import Rewrite
+
         rules = rules_named(rewrite) if isinstance(rewrite, str) else tuple(rewrite)
         spend = RewriteBudget.parse(rewrite_budget) if isinstance(rewrite_budget, str) else rewrite_budget
         transforms.append(Rewrite(rules, rewrite_search, alpha, spend, unproved))
     if micro_batch is not None:
+        from iossim.transforms.microbatching.blocks_in_micro_batches import MicroBatch
+
         transforms.append(MicroBatch(micro_batch))
     return Task(
         network,
@@ -210,6 +212,9 @@ def dataflow(
     ``policy``: ``priority`` (the paper's) or ``exhaustive``. ``parts``: branches side by side on parts of the units, too, where
     that takes less. Raises DeviceError where an operator fits no way.
     """
+    from iossim.edge.planned import dataflow as plan_dataflow
+    from iossim.hardware.edge import edge_device
+
     network = load(model) if isinstance(model, str) else model
     board = edge_device(device) if isinstance(device, str) else device
     return plan_dataflow(network, board, policy, parts, progress)
@@ -230,6 +235,9 @@ def distribute(
     ``link``: one of the device's (its first). ``sync``: ``ring`` or ``server``. ``mix``: ``mix``, or ``outC``, ``inH`` or ``inW``
     for every operator that can be divided so. Raises DeviceError without such a link.
     """
+    from iossim.edge.distributed import distributed
+    from iossim.hardware.edge import edge_device
+
     network = load(model) if isinstance(model, str) else model
     board = edge_device(device) if isinstance(device, str) else device
     return distributed(network, board, devices, link, sync, mix, policy)
@@ -254,6 +262,8 @@ def microbatch(
     ``policy``: ``all`` sizes of micro-batches, ``power-of-two``, ``undivided``. ``direction``: ``forward``, or ``training`` for the
     gradients as well.
     """
+    from iossim.transforms.microbatching.convolutions_in_micro_batches import of_network
+
     if direction not in ("forward", "training"):
         raise OptionError(f"`pass` {direction!r} is not known; {did_you_mean(direction, ('forward', 'training'))}")
     network = load(model) if isinstance(model, str) else model
@@ -272,6 +282,8 @@ def microbatch_table(
     total_workspace: int | str | None = None,
 ) -> MicroBatching:
     """The same of the kernels of a table of benchmarks (JSON); of as many images as the largest row of each, if not of ``batch``."""
+    from iossim.transforms.microbatching.convolutions_in_micro_batches import of_table
+
     limits = _limit(workspace, "workspace"), _limit(total_workspace, "total_workspace")
     return of_table(Path(path), batch, policy, *limits)
 
@@ -329,6 +341,8 @@ def _saved(
     """A schedule, read where it is a file, and its network, loaded where it is not given; the two fit."""
     read = saved if isinstance(saved, Schedule) else Schedule.read(Path(saved))
     if network is None:
+        from iossim.transforms.replay import network_of
+
         return read, network_of(read, model)
     fit(read, network)
     return read, network

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from iossim.cli import options
-from iossim.cli.interrupt import interruptible
-from iossim.cli.option_groups import ModelOptions, TimingOptions, takes_options
+from iossim.cli.options import ModelOptions, TimingOptions, takes_options
 from iossim.cli.outputs import ExitCode, Part, Writer, notes, pictures, present, text_file, wants_plot, wrapped
-from iossim.cli.progress import progress_bars
+from iossim.cli.progress import interruptible, progress_bars
 
 if TYPE_CHECKING:
     from iossim.execution.backend import Context

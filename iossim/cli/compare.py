@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from iossim.cli import options
-from iossim.cli.interrupt import interruptible
-from iossim.cli.option_groups import ModelOptions, PricingOptions, TransformOptions, takes_options
-from iossim.cli.options import with_flags
+from iossim.cli.options import ModelOptions, PricingOptions, TransformOptions, takes_options, with_flags
 from iossim.cli.outputs import ExitCode, Part, ScheduleOutputs, Writer, json_file, notes, pictures, present, wrapped
-from iossim.cli.progress import progress_bars
+from iossim.cli.progress import interruptible, progress_bars
 
 if TYPE_CHECKING:
     from iossim.cost.model import CostModel
     from iossim.tasks.comparison import Comparison
-    from iossim.tasks.other_engine import OtherEngine
+    from iossim.tasks.task import OtherEngine
 
 
 def register(app: typer.Typer) -> None:
@@ -37,7 +36,7 @@ def compare(
 ) -> None:
     """Schedule a model by every scheduler and print them side by side; with --rewrite or --micro-batch the changed model, too."""
     from iossim import api
-    from iossim.tasks.other_engine import under_other_engine
+    from iossim.tasks.task import under_other_engine
 
     search = pricing.search
     network = reading.network(model)
@@ -55,7 +54,7 @@ def compare(
         )
         best, its_network = comparison.best, comparison.best_network
         there = under_other_engine(its_network, best, prices, search) if comparison.complete else None
-    document = {**comparison.to_json(), "other_engine": there and there.to_json()}
+    document = {**comparison.to_json(), "other_engine": there and asdict(there)}
     present(
         document,
         _parts(comparison, there),

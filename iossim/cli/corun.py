@@ -10,7 +10,7 @@ import typer
 
 from iossim.base.errors import OptionError
 from iossim.cli import options
-from iossim.cli.option_groups import takes_options
+from iossim.cli.options import takes_options
 from iossim.cli.outputs import Part, TimelineOutputs, Writer, json_file, notes, pictures, present, text_file, wrapped
 
 if TYPE_CHECKING:

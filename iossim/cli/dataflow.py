@@ -12,10 +12,9 @@ import typer
 
 from iossim.base.errors import OptionError
 from iossim.cli import options
-from iossim.cli.interrupt import interruptible
-from iossim.cli.option_groups import takes_options
+from iossim.cli.options import takes_options
 from iossim.cli.outputs import ExitCode, Part, Writer, json_file, pictures, present, text_file, wants_plot, wrapped
-from iossim.cli.progress import progress_bars
+from iossim.cli.progress import interruptible, progress_bars
 
 if TYPE_CHECKING:
     from iossim.edge.distributed import Distributed

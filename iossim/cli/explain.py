@@ -80,8 +80,8 @@ def explain(
         found = explain_schedule(priced, network, prices, stage or None, progress("explain"))
     steps = explain_rewriting(saved, prices, model)
     if out is not None:
-        from iossim.report.dot import dot
         from iossim.report.explanation import rewriting_dot
+        from iossim.report.schedule_formats import dot
 
         files = {"graph.dot": text_file(dot(network, priced))}
         if steps:

@@ -16,10 +16,9 @@ import typer
 from iossim._version import __version__
 from iossim.base.errors import IossimError
 from iossim.base.registry import modules
-from iossim.cli.interrupt import StopNow, hears_interrupts
 from iossim.cli.options import DEFAULT_REWRITE, help_without_command, with_flags
 from iossim.cli.outputs import ExitCode
-from iossim.cli.progress import tells_of_work
+from iossim.cli.progress import StopNow, hears_interrupts, tells_of_work
 
 #: The base of the errors of typer's own parser: unknown options, missing arguments, values of the wrong type.
 _ParserError: type[Exception] = typer.BadParameter.__mro__[2]
@@ -58,6 +57,8 @@ def build_app(commands: str = "iossim.cli", purpose: str = _PURPOSE) -> typer.Ty
     for module in modules(commands):
         if hasattr(module, "register"):
             module.register(app)
+    app.registered_commands.sort(key=lambda command: command.name or "")
+    app.registered_groups.sort(key=lambda group: str(group.name))
     return app
 
 

@@ -12,7 +12,7 @@ import typer
 
 from iossim.base.errors import OptionError, did_you_mean
 from iossim.cli import options
-from iossim.cli.option_groups import OptionGroup, takes_options
+from iossim.cli.options import OptionGroup, takes_options
 from iossim.cli.outputs import Part, present, table
 
 if TYPE_CHECKING:

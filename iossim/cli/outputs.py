@@ -14,7 +14,7 @@ import typer
 
 from iossim.base.errors import OptionError
 from iossim.cli import options
-from iossim.cli.option_groups import OptionGroup
+from iossim.cli.options import OptionGroup
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -96,7 +96,7 @@ class ScheduleOutputs(TimelineOutputs):
         Trace and picture show ``execution``, where it is given, in place of the cost model's own timeline.
         """
         from iossim.cost.capabilities import DeviceCostModel
-        from iossim.report.dot import dot
+        from iossim.report.schedule_formats import dot
 
         files: dict[str, Writer] = {"schedule.json": schedule.save, "graph.dot": text_file(dot(network, schedule))}
         if not isinstance(cost_model, DeviceCostModel):

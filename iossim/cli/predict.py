@@ -12,7 +12,7 @@ import typer
 
 from iossim.base.errors import OptionError
 from iossim.cli import options
-from iossim.cli.option_groups import ModelOptions, takes_options
+from iossim.cli.options import ModelOptions, takes_options
 from iossim.cli.outputs import Part, notes, present, tell_written
 
 if TYPE_CHECKING:

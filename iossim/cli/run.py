@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from iossim.cli import options
-from iossim.cli.option_groups import TimingOptions, takes_options
+from iossim.cli.options import TimingOptions, takes_options
 from iossim.cli.outputs import Part, present, tell_written, wrapped
 from iossim.cli.progress import progress_bars
 

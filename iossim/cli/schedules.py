@@ -1,4 +1,4 @@
-"""``iossim schedules``: schedules from files of the published IOS engine, and to files of others."""
+"""``iossim schedules``: schedules from files of the published IOS engine, and to files of others; ``iossim diff``: two of one network compared."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ import typer
 
 from iossim.base.errors import OptionError
 from iossim.cli import options
-from iossim.cli.option_groups import takes_options
+from iossim.cli.options import takes_options
 from iossim.cli.outputs import Part, ScheduleOutputs, present, schedule_parts, tell_written, wrapped
 
 if TYPE_CHECKING:
     from iossim.ir.network import Network
     from iossim.schedule.schedule import Schedule
+    from iossim.tasks.schedule_diff import ScheduleDiff
 
 #: What the published schedules were found on, by the same engine.
 _PUBLISHED_DEVICE = "v100-sxm2"
@@ -35,6 +36,12 @@ def register(app: typer.Typer) -> None:
     group.command("import", help="Read a schedule that the IOS engine saved, check it and price it.")(import_schedule)
     group.command("export", help="Write a schedule in another program's format.")(export_schedule)
     app.add_typer(group, name="schedules")
+    app.command(
+        "diff",
+        help="Compare two schedules of one network: which units moved, what was merged, split or joined, and what that is "
+        "worth.",
+        epilog="The exit code is 0 whether the schedules differ or not, and 2 where they are not of one network.",
+    )(diff)
 
 
 @takes_options
@@ -115,3 +122,33 @@ def _published_us(network: Network, priced: Schedule) -> float | None:
         )
     except IossimError:
         return None
+
+
+FirstSchedule = Annotated[Path, options.argument("A", "A schedule.json.")]
+SecondSchedule = Annotated[
+    Path, options.argument("B", "Another one of the same network, for the same or another device or batch size.")
+]
+AllStages = Annotated[bool, options.switch("--all", "Show the stages that are the same, too.")]
+
+
+def diff(
+    a: FirstSchedule,
+    b: SecondSchedule,
+    model: options.OtherModel = None,
+    all_stages: AllStages = False,
+    as_json: options.Json = False,
+) -> None:
+    """Compare two saved schedules."""
+    from iossim.schedule.schedule import Schedule
+    from iossim.tasks.schedule_diff import diff as diff_schedules
+
+    found = diff_schedules(Schedule.read(a), Schedule.read(b), model)
+    present(found.to_json, _parts(found, all_stages), as_json)
+
+
+def _parts(found: ScheduleDiff, all_stages: bool) -> Iterator[Part]:
+    from iossim.report.schedule_words import diff_lines, diff_table
+
+    yield from diff_lines(found)
+    if found.changed or all_stages:
+        yield diff_table(found, all_stages)

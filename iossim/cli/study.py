@@ -1,21 +1,29 @@
-"""``iossim study``: the studies that ship, what a study will do, and a new one."""
+"""``iossim study``: the studies that ship, what a study will do, and a new one; a scenario run as a sweep, two runs compared, a run's page again."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from iossim.base.errors import OptionError
+from iossim.base.errors import OptionError, did_you_mean
 from iossim.cli import options
-from iossim.cli.outputs import present, table
-from iossim.cli.study_run import register_in
+from iossim.cli.outputs import ExitCode, Part, present, table, tell_written, wrapped, write_files
+from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
+    from iossim.report.figures.figure import Figure
+    from iossim.report.figures.pictures import PictureFormat
     from iossim.study.forecast import Forecast
     from iossim.study.scenario import Scenario
+    from iossim.study.study_run import Row, StudyRun
 
 NewName = Annotated[str, options.argument("NAME", "What the study is to be called: letters, digits, - and _.")]
 Title = Annotated[str | None, options.option("--title", "TEXT", "What it is about, in a few words.")]
@@ -42,7 +50,19 @@ def register(app: typer.Typer) -> None:
     group.command("list", help="The scenarios that ship.")(list_scenarios)
     group.command("show", help="What a scenario will do, before it is run.")(show_scenario)
     group.command("new", help="Write a commented scenario to fill in.")(new_study)
-    register_in(group)
+    group.command("report", help="Write a run's report again, its figures as pictures, or print them as tables.")(
+        report
+    )
+    group.command(
+        "run",
+        help="Run a study, and write its results to a folder.",
+        epilog="The exit code is 0 also where points failed: their rows say why. After Ctrl-C or a crash, --resume goes on.",
+    )(run)
+    group.command(
+        "diff",
+        help="Compare two runs: new points, what changed beyond the noise, answers that changed.",
+        epilog="The exit code is 0 if nothing changed beyond the noise, and 1 if something did.",
+    )(diff)
     app.add_typer(group, name="study")
 
 
@@ -67,7 +87,7 @@ def show_scenario(name: options.ScenarioName, as_json: options.Json = False) -> 
 
     scenario = read_scenario(name)
     expected = forecast(scenario)
-    document = {"scenario": scenario.model_dump(mode="json"), "work": expected.to_json()}
+    document = {"scenario": scenario.model_dump(mode="json"), "work": asdict(expected)}
     said = [scenario.description, *_axes_in_words(scenario), *_sentences(scenario), *_work_in_words(expected)]
     first = f"{scenario.name}: {scenario.title or 'no title'}"
     last = f"run it: iossim study run {name} --out {scenario.name}"
@@ -85,7 +105,7 @@ def _axes_in_words(scenario: Scenario) -> Iterator[str]:
 
 
 def _sentences(scenario: Scenario) -> Iterator[str]:
-    from iossim.study.question_words import in_words
+    from iossim.study.question import in_words
 
     for title, texts in (
         ("asks", list(map(in_words, scenario.questions))),
@@ -168,3 +188,213 @@ def _numbers(text: str) -> list[int]:
         if not part.isdecimal():
             raise OptionError(f"--batch-sizes {part!r} is not a whole number; write 1,8,32")
     return [int(part) for part in parts]
+
+
+Out = Annotated[Path, options.option("--out -o", "DIR", "The folder of the run; made where it is not there.")]
+Resume = Annotated[bool, options.switch("--resume", "Go on with a run that was interrupted or killed.")]
+WorkerCount = Annotated[int | None, options.number("--workers", "Processes; by default one a core.")]
+ExecutorName = Annotated[
+    str, options.option("--executor", "NAME", "processes (of this machine), or dask (a cluster).")
+]
+SchedulerAddress = Annotated[
+    str | None, options.option("--scheduler", "tcp://HOST:PORT", "Where the Dask cluster's scheduler is.")
+]
+Traces = Annotated[bool, options.switch("--traces", "Write a trace of every schedule, for ui.perfetto.dev.")]
+Report = Annotated[bool, options.switch("--report/--no-report", "Write report.html at the end.")]
+FirstRun = Annotated[Path, options.argument("A", "The folder of a run.")]
+SecondRun = Annotated[Path, options.argument("B", "The folder of another one.")]
+RunFolder = Annotated[Path, options.argument("DIR", "The folder of a run, which 'iossim study run' wrote.")]
+Figures = Annotated[
+    str | None, options.option("--figures", "FORMAT", "Write the figures as svg or png to DIR/figures instead.")
+]
+Tables = Annotated[bool, options.switch("--table", "Print the figures as tables instead.")]
+Plots = Annotated[
+    list[str] | None, options.option("--plot", "NAME", "With --figures or --table: this kind alone; may be repeated.")
+]
+
+_PICTURE_FORMATS = ("svg", "png")
+
+#: Rows of the table on the terminal; results.csv and the report have all.
+_ROWS_SHOWN = 40
+
+
+def run(
+    scenario: options.ScenarioName,
+    *,
+    out: Out,
+    resume: Resume = False,
+    workers: WorkerCount = None,
+    executor: ExecutorName = "processes",
+    scheduler: SchedulerAddress = None,
+    traces: Traces = False,
+    report: Report = True,
+    as_json: options.Json = False,
+) -> None:
+    """Run a study; prints its answers, then a table."""
+    from iossim.report.traces import perfetto_trace
+    from iossim.study.scenario_file import read_scenario
+    from iossim.study.sweep import run_study
+
+    read = read_scenario(scenario)
+    try:
+        with progress_bars(quiet=as_json, unit="points", tells_rest=True) as start:
+            found = run_study(
+                read,
+                out,
+                workers=workers,
+                executor=executor,
+                address=scheduler,
+                resume=resume,
+                trace=perfetto_trace if traces else None,
+                command=["iossim", *sys.argv[1:]],
+                progress=start("study"),
+            )
+    except KeyboardInterrupt:
+        typer.echo(f"interrupted: what is done is kept in {out}; go on with --resume", err=True)
+        raise typer.Exit(ExitCode.INCOMPLETE) from None
+    if report:
+        _write_report(found)
+    present(lambda: _summary(found), _parts(found), as_json)
+    if not as_json:
+        typer.echo(f"wrote {', '.join(_written(found.folder))} to {found.folder}", err=True)
+
+
+def _write_report(run: StudyRun) -> None:
+    """The report of a finished run; a run without is a run all the same, and ``iossim study report`` can make it later."""
+    from iossim.base.errors import IossimError, first_line
+    from iossim.base.notices import warn_once
+    from iossim.study.run_directory import REPORT
+
+    try:
+        from iossim.report.study import write_report
+
+        write_report(run, run.folder / REPORT)
+    except (ImportError, IossimError) as error:
+        warn_once(f"no {REPORT} was written: {first_line(error)}")
+
+
+def diff(a: FirstRun, b: SecondRun, as_json: options.Json = False) -> None:
+    """Compare the runs in two folders."""
+    from iossim.study.run_diff import compare_runs
+    from iossim.study.run_directory import read_run
+
+    found = compare_runs(read_run(a).results, read_run(b).results)
+    code = ExitCode.DOES_NOT_HOLD if found.is_beyond_noise else ExitCode.DONE
+    present(found.to_json, found.lines(), as_json, code=code)
+
+
+def _summary(found: StudyRun) -> dict[str, object]:
+    rows = found.results.rows
+    return {
+        "study": found.results.scenario.name,
+        "folder": str(found.folder),
+        "rows": len(rows),
+        "failed": [
+            {"point": row.point, "scheduler": row.scheduler, "reason": row.reason}
+            for row in rows
+            if row.status == "failed"
+        ],
+        "answers": [answer.model_dump(mode="json") for answer in found.results.answers],
+        "files": _written(found.folder),
+    }
+
+
+def _parts(found: StudyRun) -> Iterator[Part]:
+    """The answers, then the rows."""
+    from iossim.report.study.layout import fixed_in_words, in_sample_in_words
+    from iossim.study.axes import AXES
+
+    results = found.results
+    yield wrapped(results.scenario.title or results.scenario.name, "bold")
+    if same := fixed_in_words(results.rows):
+        yield wrapped(same)
+    for answer in results.answers:
+        # A claim is of whom made it; what is found here stands below it.
+        question = f"published: {answer.question} ({answer.source})" if answer.source else answer.question
+        yield wrapped(question, "bold")
+        if len(answer.cases) > 1:
+            keys = dict.fromkeys(key for case in answer.cases for key in case)
+            told = [{key: case.get(key, "") for key in keys} for case in answer.cases]
+            yield from table("", told, titles={key: key for key in keys}, wraps=list(keys))
+        else:
+            yield wrapped(f"  {answer.answer}")
+    rows = [row for row in results.rows if row.status == "ok"]
+    failed = [row for row in results.rows if row.status == "failed"]
+    if rows:
+        varied = [axis for axis in AXES if len({getattr(row, axis) for row in rows}) > 1] or ["model"]
+        yield _table(rows[:_ROWS_SHOWN], varied)
+    if sentence := in_sample_in_words(rows):
+        yield wrapped(sentence, "dim")
+    if len(rows) > _ROWS_SHOWN:
+        yield wrapped(f"{len(rows) - _ROWS_SHOWN} more rows stand in results.csv")
+    for reason, count in Counter(row.reason for row in failed).items():
+        yield wrapped(f"failed, {count} rows: {reason}", "red")
+
+
+def _table(rows: Sequence[Row], axes: Sequence[str]) -> Table:
+    """Rows side by side, with their labels on some axes."""
+    from iossim.base.tables import Column, records_table
+
+    columns = [
+        *(Column(axis) for axis in axes),
+        Column("scheduler"),
+        Column("latency_ms", digits=3),
+        Column("speedup_x", "speed-up"),
+        Column("stages"),
+        Column("published_ms"),
+        Column("meets"),
+    ]
+    records = [{**row.model_dump(), "speedup_x": row.speedup} for row in rows]
+    return records_table("", records, columns)
+
+
+def _written(folder: Path) -> list[str]:
+    from iossim.study.run_directory import FILES
+
+    return [name for name in FILES if (folder / name).exists()]
+
+
+def report(folder: RunFolder, figures: Figures = None, table: Tables = False, plot: Plots = None) -> None:
+    """Report what a study found; without options DIR/report.html is written again."""
+    if figures is not None and figures not in _PICTURE_FORMATS:
+        raise OptionError(f"--figures {figures!r} is not known; {did_you_mean(figures, _PICTURE_FORMATS)}")
+    if plot and not table and figures is None:
+        raise OptionError("--plot needs --figures or --table; the report has all plots of its scenario")
+    from iossim.study.run_directory import read_run
+
+    run = read_run(folder)
+    if figures is None and not table:
+        from iossim.report.study import write_report
+
+        path = folder / "report.html"
+        write_report(run, path)
+        tell_written([path])
+        return
+    from iossim.report.study.plots import figures as figures_of
+
+    drawn = figures_of(run, plot)
+    if not drawn:
+        raise OptionError(f"{folder} holds no data for {', '.join(plot or []) or 'any plot'}; leave --plot out")
+    if table:
+        from rich.console import Console
+
+        from iossim.report.figures.figure import print_figure
+
+        console = Console()
+        for figure in drawn:
+            print_figure(console, figure)
+    if figures is not None:
+        _write_pictures(folder / "figures", drawn, "svg" if figures == "svg" else "png")
+
+
+def _write_pictures(folder: Path, drawn: list[Figure], kind: PictureFormat) -> None:
+    from iossim.report.figures.pictures import MOST_SLICES, picture_files
+
+    files = picture_files(drawn, kind)
+    write_files(folder, files)
+    cut = [figure.name for figure in drawn if sum(1 for _ in figure.slices()) > MOST_SLICES]
+    if cut:
+        typer.echo(
+            f"of {', '.join(cut)} only the first {MOST_SLICES} choices are drawn; the page of the report has all of them",
+            err=True,
+        )

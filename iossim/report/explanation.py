@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from rich.table import Table
 
 from iossim.base.tables import Cell, keyed_table
-from iossim.report.dot import quoted
+from iossim.report.schedule_formats import quoted
 from iossim.report.schedule_words import number_words, stage_words
 from iossim.schedule.batch import Strategy
 from iossim.tasks.explain import Choice, Explanation, StageExplanation

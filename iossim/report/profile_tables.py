@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from iossim.base.tables import Cell, Column, keyed_table, records_table
-from iossim.hardware.device import Device
+from iossim.hardware.device import Device, Fact
 from iossim.hardware.profile import Datasheet, DeviceProfile
 from iossim.hardware.provenance import KindError, Provenance
 
@@ -55,7 +56,8 @@ def device_summary(profile: DeviceProfile) -> RenderableType:
     """What a reader asks of a profile first; bands and resampled parameters are left to its file."""
     provenance = profile.provenance
     parts: list[RenderableType] = [Text(f"{profile.name}: {profile.title}", style="bold"), Text("")]
-    parts += [keyed_table("Facts", _facts(profile))]
+    known = {name: fact for name in Datasheet.model_fields if (fact := getattr(profile.datasheet, name)) is not None}
+    parts += [keyed_table("Facts", _facts(known))]
     parts += [Text(f"{name}: {source}") for name, source in profile.sources.items()]
     parts += [Text(""), *_origin(provenance)]
     for title, values in (("Parameters", profile.parameters), ("Costs of the engine", profile.engine)):
@@ -78,19 +80,8 @@ def device_summary(profile: DeviceProfile) -> RenderableType:
 
 def edge_summary(device: Device) -> RenderableType:
     """An edge device is its facts: nothing of it is fitted."""
-    rows: list[dict[str, Cell]] = []
-    for name, fact in device.facts().items():
-        several = fact.value.items() if isinstance(fact.value, dict) else [("", fact.value)]
-        rows += [
-            {
-                "fact": f"{name} {key}".rstrip(),
-                "value": _fact(name.replace(".bytes", "_bytes"), value),
-                "source": fact.source,
-            }
-            for key, value in several
-        ]
     sources = [Text(f"{name}: {source}") for name, source in device.sources.items()]
-    table = keyed_table("Facts", rows)
+    table = keyed_table("Facts", _facts(device.facts()))
     return Group(Text(f"{device.name}: {device.title}", style="bold"), Text(""), table, *sources)
 
 
@@ -111,16 +102,17 @@ def _by_kind(errors: Sequence[KindError]) -> list[KindError]:
     ]
 
 
-def _facts(profile: DeviceProfile) -> list[dict[str, Cell]]:
-    rows: list[dict[str, Cell]] = []
-    for name in Datasheet.model_fields:
-        fact = getattr(profile.datasheet, name)
-        if fact is None:
-            continue
-        several = fact.value.items() if isinstance(fact.value, dict) else [("", fact.value)]
-        for key, value in several:
-            rows.append({"fact": f"{name} {key}".rstrip(), "value": _fact(name, value), "source": fact.source})
-    return rows
+def _facts(facts: Mapping[str, Fact[Any]]) -> list[dict[str, Cell]]:
+    """A row for each fact, or for each key of one that has several values."""
+    return [
+        {
+            "fact": f"{name} {key}".rstrip(),
+            "value": _fact(name.replace(".bytes", "_bytes"), value),
+            "source": fact.source,
+        }
+        for name, fact in facts.items()
+        for key, value in (fact.value.items() if isinstance(fact.value, dict) else [("", fact.value)])
+    ]
 
 
 def _fact(name: str, value: str | float | list[int]) -> str:

@@ -10,13 +10,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from iossim.search.scheduler import scheduler_names
-from iossim.study.answer_words import Found, figure, figure_cells, listed
 from iossim.study.axes import Label, name_of
-from iossim.study.claims import figures, judge
+from iossim.study.claims import Found, figure, figure_cells, figures, judge, listed
 from iossim.study.metrics import METRICS, Quantity, number
 from iossim.study.points import labels_of
-from iossim.study.question import Conditions, Labels, Question, Range
-from iossim.study.question_words import in_words
+from iossim.study.question import Conditions, Labels, Question, Range, in_words
 from iossim.study.row_comparison import (
     axis_value,
     best_of,

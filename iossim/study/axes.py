@@ -1,18 +1,207 @@
-"""The axes of a study, declared once: points, answers, figures and the JSON schema derive from this table.
+"""The axes of a study, declared once, and their values: points, answers, figures and the JSON schema derive from this table.
 
-A new axis is a line here, a list in :class:`~iossim.study.scenario.Scenario`, and the field of its name in
-:class:`~iossim.study.points.Point` and :class:`~iossim.study.study_run.Row`.
-"""
+A new axis is a line of :data:`AXES`, a list in :class:`~iossim.study.scenario.Scenario`, and the field of its name in
+:class:`~iossim.study.points.Point` and :class:`~iossim.study.study_run.Row`. A value that is more than a name or a number has a
+label, which reports call it by."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from pathlib import PurePath
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from iossim.study.axis_values import Dataflow, Device, MicroBatches, Model, Rewrite, Search, Workspace
+from iossim.base.memory_size import size_bytes
+from iossim.base.values import Value
+from iossim.models.passes.unit_fusion import MODEL
+from iossim.schedule.problem import MAX_UNITS
+from iossim.search.options import StageSpace
+from iossim.transforms.rewriting.backtracking import ALPHA
+from iossim.transforms.rewriting.joint import RewriteSearch
+
+
+class Model(Value):
+    """A network of the zoo or an ONNX file, and how it is read; in a file a name alone will do."""
+
+    model: str = Field(min_length=1)
+    #: The name that reports use.
+    label: str = ""
+    #: Whole shapes of inputs by name, and sizes of named dimensions, as of ``--shape`` and ``--dim``.
+    shapes: dict[str, list[int]] = Field(default_factory=dict)
+    dims: dict[str, int] = Field(default_factory=dict)
+    units: str = MODEL
+    max_block: int = Field(default=MAX_UNITS, ge=1, le=MAX_UNITS)
+    #: One block alone, by its name, or its number: 1 is the first, -1 the last.
+    block: str | int | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_name(cls, given: Any) -> Any:
+        return {"model": given} if isinstance(given, str) else given
+
+    @model_validator(mode="after")
+    def _labelled(self) -> Self:
+        name = PurePath(self.model).stem if self.model.endswith((".onnx", ".json")) else self.model
+        _label(self, name if self.block is None else f"{name}, block {self.block}")
+        return self
+
+
+class Device(Value):
+    """A device by name or profile file, and what is replaced of it; in a file a name alone will do."""
+
+    device: str = Field(min_length=1)
+    label: str = ""
+    #: Facts of the datasheet, costs of the engine or parameters of the simulator by name, and their new values.
+    set: dict[str, float] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_name(cls, given: Any) -> Any:
+        return {"device": given} if isinstance(given, str) else given
+
+    @model_validator(mode="after")
+    def _labelled(self) -> Self:
+        name = PurePath(self.device).stem if self.device.endswith((".yaml", ".yml")) else self.device
+        changes = ", ".join(f"{key}={value:g}" for key, value in self.set.items())
+        _label(self, f"{name} ({changes})" if changes else name)
+        return self
+
+
+class Search(Value):
+    """How far the schedulers of IOS search: the definition of stages, and the pruning r and s."""
+
+    label: str = ""
+    stages: Literal["general", "paper"] = "general"
+    max_group_size: int | None = Field(default=None, ge=1)
+    max_groups: int | None = Field(default=None, ge=1)
+
+    @model_validator(mode="after")
+    def _labelled(self) -> Self:
+        limits = (("r", self.max_group_size), ("s", self.max_groups))
+        parts = [f"{name}={limit}" for name, limit in limits if limit is not None]
+        parts += ["paper's stages"] if self.stages == "paper" else []
+        _label(self, " ".join(parts) or "exact")
+        return self
+
+    @property
+    def space(self) -> StageSpace:
+        """The stages that the search may form."""
+        return StageSpace(self.stages, self.max_group_size, self.max_groups)
+
+
+class Rewrite(Value):
+    """Rules by which the network is rewritten before all schedulers have it; in a file the rules alone will do."""
+
+    #: Sets and files, separated by commas; ``default``; ``none`` for the network as given.
+    rules: str = Field(min_length=1)
+    label: str = ""
+    #: The scheduler whose schedule is to be the fastest; with ``sequential`` the search is for the least sum of
+    #: operators.
+    scheduler: Literal["sequential", "ios-merge", "ios-parallel", "ios-both"] = "ios-both"
+    #: ``joint`` searches graph and schedule together; the others search for the least sum of operators, then
+    #: schedule.
+    search: RewriteSearch = "joint"
+    alpha: float = Field(default=ALPHA, ge=1)
+    #: The most graphs that the search expands.
+    graphs: int = Field(default=200, ge=1)
+    #: Whether rules are used that are not proved.
+    unproved: bool = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_rules(cls, given: Any) -> Any:
+        return {"rules": given} if isinstance(given, str) else given
+
+    @model_validator(mode="after")
+    def _labelled(self) -> Self:
+        rewritten = "rewritten" if self.rules == "default" else f"rewritten by {self.rules}"
+        made_for = f"for {self.scheduler}" if self.search == "joint" else f"by {self.search}"
+        _label(self, f"{rewritten} {made_for}" if self.rewrites else "as given")
+        return self
+
+    @property
+    def rewrites(self) -> bool:
+        return self.rules != "none"
+
+
+#: Into how many micro-batches each block is divided that can be; ``auto`` chooses for each block, 1 leaves the batch whole.
+MicroBatches = Annotated[int, Field(ge=1)] | Literal["auto"]
+
+
+class Workspace(Value):
+    """What kernels may need besides their tensors; in a file a size alone (``64MiB``), or ``none``, will do."""
+
+    label: str = ""
+    #: The limit on each kernel by itself; in schedules, on all kernels that run at the same time.
+    limit: str | None = None
+    #: The limit on all convolutions together, each with a workspace of its own; it concerns micro-batches alone.
+    total: str | None = None
+    #: The sizes that micro-batches may have, and whether the batches of gradients are divided as well.
+    policy: Literal["all", "power-of-two", "undivided"] = "all"
+    training: bool = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_limit(cls, given: Any) -> Any:
+        return {"limit": None if given == "none" else given} if isinstance(given, str) else given
+
+    @model_validator(mode="after")
+    def _labelled(self) -> Self:
+        parts = [self.limit] if self.limit else []
+        parts += [f"{self.total} in all"] if self.total else []
+        parts += [f"micro-batches {self.policy}"] if self.policy != "all" else []
+        parts += ["training"] if self.training else []
+        _label(self, ", ".join(parts) or "any workspace")
+        return self
+
+    @property
+    def limit_bytes(self) -> int | None:
+        """Raises OptionError for what is no size."""
+        return None if self.limit is None else size_bytes(self.limit, "limit")
+
+    @property
+    def total_bytes(self) -> int | None:
+        """Raises OptionError for what is no size."""
+        return None if self.total is None else size_bytes(self.total, "total")
+
+
+class Dataflow(Value):
+    """How networks run on edge devices; in a file a policy alone (``priority``, ``exhaustive``, ``none``) will do."""
+
+    policy: Literal["none", "priority", "exhaustive"] = "priority"
+    label: str = ""
+    #: The number of devices, joined by ``link`` (by default the first that the device has).
+    devices: int = Field(default=1, ge=1, le=1024)
+    link: str | None = None
+    sync: Literal["ring", "server"] = "ring"
+    #: How operators are divided among the devices: each as is best for it (``mix``), or all alike.
+    mix: Literal["mix", "outC", "inH", "inW"] = "mix"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_policy(cls, given: Any) -> Any:
+        return {"policy": given} if isinstance(given, str) else given
+
+    @model_validator(mode="after")
+    def _labelled(self) -> Self:
+        parts = ["1 device"] if self.devices == 1 else [f"{self.devices} devices", self.sync, self.mix]
+        parts += [self.link] if self.link and self.devices > 1 else []
+        parts += [self.policy] if self.policy != "priority" else []
+        _label(self, ", ".join(parts) if self.plans else "no dataflow")
+        return self
+
+    @property
+    def plans(self) -> bool:
+        return self.policy != "none"
+
+
+def _label(value: Model | Device | Search | Rewrite | Workspace | Dataflow, label: str) -> None:
+    """Call a value that has no label so."""
+    if not value.label:
+        object.__setattr__(value, "label", label)
+
 
 #: The value of a row on an axis: a label, or a batch size.
 Label = str | int

@@ -11,10 +11,9 @@ from iossim.schedule.schedule import Schedule
 from iossim.search.assemble import reprice
 from iossim.study.axes import AXES
 from iossim.study.evaluation_context import EvaluationContext, context_of, network_as
-from iossim.study.failures import Failures
 from iossim.study.journal import CrossDone
 from iossim.study.points import Point
-from iossim.study.study_run import CrossPrice
+from iossim.study.study_run import CrossPrice, Failures
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import threading
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from iossim.calibration.prediction.published import comparable_published_us, is_in_sample
 from iossim.calibration.prediction.schedule_interval import ScheduleErrors, schedule_errors
@@ -16,7 +19,6 @@ from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
 from iossim.schedule.schedule import Schedule
 from iossim.search.options import SearchOptions
-from iossim.study.lru_cache import LruCache
 from iossim.study.points import Point, device_of, network_of
 from iossim.tasks.task import Task
 from iossim.transforms.microbatching.blocks_in_micro_batches import MicroBatch
@@ -27,6 +29,24 @@ from iossim.transforms.rewriting.rule_sets import rules_named
 from iossim.transforms.rewriting.saved_rewriting import applied_rules
 from iossim.transforms.rewriting.scheduled import Rewrite
 from iossim.transforms.transform import Transform
+
+V = TypeVar("V")
+
+
+class LruCache(threading.local, Generic[V]):
+    """The ``maxsize`` values that were asked for last, of each thread; a value that cannot be made is tried again.
+
+    A Dask worker may have several threads, and cost models are no two threads' at a time.
+    """
+
+    def __init__(self, maxsize: int) -> None:
+        self._made = functools.lru_cache(maxsize)(lambda key: self._make())
+
+    def get(self, key: Hashable, make: Callable[[], V]) -> V:
+        self._make = make
+        value: V = self._made(key)
+        return value
+
 
 _MIB = 1 << 20
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from iossim.base.cores import usable_cores
 from iossim.base.errors import OptionError
@@ -12,7 +11,7 @@ from iossim.ir.network import Network
 from iossim.schedule.problem import ScheduleProblem
 from iossim.search.counting import count_search_space
 from iossim.search.ios import STRATEGIES
-from iossim.study.axis_values import Search
+from iossim.study.axes import Search
 from iossim.study.cross_evaluation import families
 from iossim.study.points import Point, load_model, points_of
 from iossim.study.scenario import Scenario
@@ -52,9 +51,6 @@ class Forecast:
     searches: tuple[Searched, ...]
     cores: int
     seconds: float | None
-
-    def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "searches": [asdict(each) for each in self.searches]}
 
 
 def forecast(scenario: Scenario) -> Forecast:

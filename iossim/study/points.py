@@ -22,8 +22,7 @@ from iossim.hardware.override import overridden
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
 from iossim.models.load import load
-from iossim.study.axes import AXES, Label, label_of
-from iossim.study.axis_values import Dataflow, Device, MicroBatches, Model, Rewrite, Search, Workspace
+from iossim.study.axes import AXES, Dataflow, Device, Label, MicroBatches, Model, Rewrite, Search, Workspace, label_of
 from iossim.study.scenario import PointValues, Scenario
 from iossim.transforms.rewriting.rule_sets import rules_named
 from iossim.transforms.rewriting.trusted import trusted

@@ -24,12 +24,11 @@ from iossim.base.values import first_problem
 from iossim.study.axes import AXES
 from iossim.study.cross_evaluation import CrossResult
 from iossim.study.evaluate import PointResult
-from iossim.study.failures import DEFECTS
 from iossim.study.journal import Begin, CrossDone, Journal, PointDone, points_done
 from iossim.study.points import Point
 from iossim.study.scenario import Scenario
 from iossim.study.scenario_file import write_scenario
-from iossim.study.study_run import Results, Row, StudyRun
+from iossim.study.study_run import DEFECTS, Results, Row, StudyRun
 
 SCENARIO, ENVIRONMENT, JOURNAL = "scenario.yaml", "environment.json", "journal.jsonl"
 RESULTS, TABLE, PARQUET, TIMINGS = "results.json", "results.csv", "results.parquet", "timings.csv"

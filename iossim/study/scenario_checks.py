@@ -19,14 +19,11 @@ from iossim.ir.types import Precision
 from iossim.models.catalogue import zoo_models
 from iossim.models.passes.unit_fusion import unit_policy
 from iossim.search.scheduler import scheduler_names
-from iossim.study.axes import AXES, label_of
-from iossim.study.axis_values import Dataflow, Device, Model, Rewrite, Workspace
+from iossim.study.axes import AXES, Dataflow, Device, Model, Rewrite, Workspace, label_of
 from iossim.study.metrics import METRICS
 from iossim.study.points import device_of, edge_device_of, labels_of, points_of
-from iossim.study.question import Conditions, Labels, Question, Range, label_of_axis, place_of
-from iossim.study.question_words import in_words
-from iossim.study.scenario import PLOTS, VARIANTS, Scenario
-from iossim.study.scenario_faults import Fault
+from iossim.study.question import Conditions, Labels, Question, Range, in_words, label_of_axis, place_of
+from iossim.study.scenario import PLOTS, VARIANTS, Fault, Scenario
 from iossim.transforms.rewriting.rule_sets import rules_named
 
 #: The cost models whose argument is a file.

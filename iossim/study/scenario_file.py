@@ -17,9 +17,8 @@ from iossim.base.errors import ScenarioError, did_you_mean
 from iossim.base.located_yaml import Dumper, LocatedYaml, LocatedYamlError, Location, read_located
 from iossim.base.shipped_yaml import shipped_files
 from iossim.base.user_files import read_text, write_atomically
-from iossim.study.scenario import Scenario
+from iossim.study.scenario import Fault, Scenario, fault_of_field
 from iossim.study.scenario_checks import FILE_COST_MODELS, faults_of
-from iossim.study.scenario_faults import Fault, fault_of_field
 
 _FOLDER = "iossim.scenarios"
 _REMEDY = "give a scenario's YAML file, or the name of one that ships (see 'iossim study list')"

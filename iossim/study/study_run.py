@@ -17,12 +17,15 @@ A run directory holds it as files (:mod:`iossim.study.run_directory` writes and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+import traceback
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
 
+from iossim.base.errors import IossimError
 from iossim.base.values import Value
 from iossim.study.scenario import Scenario
 
@@ -169,3 +172,27 @@ class StudyRun:
     environment: dict[str, Any]
     #: Seconds of each search by point and scheduler.
     search_s: dict[tuple[int, str], float]
+
+
+#: The folder of tracebacks in that of a run.
+DEFECTS = "defects"
+
+
+@dataclass
+class Failures:
+    """What failed in one piece of work; ``tracebacks`` are the texts of files, by name, that the run's folder is to hold."""
+
+    tracebacks: dict[str, str] = field(default_factory=dict)
+
+    def reason(self, error: Exception) -> str:
+        """One line. Of what is no :class:`IossimError` it says of what class it is, and where its traceback is.
+
+        Equal tracebacks are one file, whichever worker met them.
+        """
+        text = " ".join(str(error).split())
+        if isinstance(error, IossimError):
+            return text
+        told = "".join(traceback.format_exception(error))
+        name = f"{DEFECTS}/{hashlib.sha256(told.encode()).hexdigest()[:12]}.txt"
+        self.tracebacks[name] = told
+        return f"{type(error).__name__}: {text} (a defect of iossim; its traceback is in {name})"

@@ -8,15 +8,22 @@ the same whatever the number of workers or of attempts.
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from time import perf_counter
+from typing import Any
 
+from iossim._version import __version__
+from iossim.base.cores import usable_cores
 from iossim.base.errors import OptionError
 from iossim.cost.create import measures
 from iossim.search.scheduler import Progress, ignore
 from iossim.study.answers import answer, meets
 from iossim.study.cross_evaluation import CrossTask, MadeElsewhere, evaluate_cross, families
-from iossim.study.environment import Attempt, environment
 from iossim.study.evaluate import PointTask, TraceFormat, evaluate_point
 from iossim.study.journal import CrossDone, PointDone
 from iossim.study.points import Point, points_of
@@ -25,6 +32,55 @@ from iossim.study.run_directory import RunDirectory, read_run
 from iossim.study.scenario import Scenario
 from iossim.study.study_run import CrossPrice, Results, Row, StudyRun
 from iossim.study.workers import Workers, open_workers
+
+#: Packages that results or their speed may depend on.
+_PACKAGES = ("numpy", "numba", "scipy", "simpy", "pydantic", "onnx", "joblib", "distributed", "pyarrow")
+
+
+@dataclass
+class Attempt:
+    """One call of ``run_study`` on a folder; the first, or one that went on."""
+
+    command: Sequence[str]
+    executor: str
+    workers: int
+    #: Points that earlier attempts had done.
+    taken_over: int
+    started: datetime = field(default_factory=lambda: datetime.now(UTC))
+    _begin_s: float = field(default_factory=perf_counter)
+
+    def to_json(self, done: int | None = None) -> dict[str, Any]:
+        """``done``: points of this attempt, once it has come to its end."""
+        told: dict[str, Any] = {
+            "command": list(self.command),
+            "executor": self.executor,
+            "workers": self.workers,
+            "started": self.started.isoformat(timespec="seconds"),
+            "points_taken_over": self.taken_over,
+        }
+        if done is None:
+            return told
+        return {**told, "points_done": done, "elapsed_s": round(perf_counter() - self._begin_s, 3)}
+
+
+def environment(attempts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Versions and machine of this process, and the attempts."""
+    return {
+        "iossim": __version__,
+        "python": platform.python_version(),
+        "packages": {name: found for name in _PACKAGES if (found := _version(name))},
+        "platform": platform.platform(),
+        "machine": platform.machine(),
+        "cores": len(usable_cores()),
+        "attempts": list(attempts),
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
 
 
 def run_study(

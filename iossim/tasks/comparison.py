@@ -14,7 +14,6 @@ from iossim.calibration.prediction.published import comparable_published_us
 from iossim.ir.network import Network
 from iossim.measurements.published_figures import SEQUENTIAL, is_pinned
 from iossim.schedule.schedule import Schedule
-from iossim.transforms.rewriting.saved_rewriting import applied_rules
 from iossim.transforms.transform import Outcome
 
 #: Behind a scheduler whose schedule differs from the best by less than the noise.
@@ -248,18 +247,11 @@ class Comparison:
                     "latency_us": found.latency_us,
                     "interval_us": found.interval_us,
                     "ties": found.ties,
-                    "speedup": found.speedup(self.baseline_us),
-                    "stages": len(found.stages),
-                    "streams": found.streams,
-                    "search_s": found.search_s,
-                    "lower_bound_us": found.lower_bound_us,
+                    **self._worth_json(found),
                     "published_us": self.published_us(found.scheduler),
                     "in_sample": self.is_in_sample(found.scheduler),
                     "left_out_us": self.left_out_us.get(found.scheduler),
-                    "complete": found.complete,
-                    "proven": found.proven,
-                    "notes": found.notes,
-                    "remarks": found.remarks,
+                    **_search_json(found),
                 }
                 for found in self.schedules
             ],
@@ -267,7 +259,13 @@ class Comparison:
             **{outcome.name: self._outcome_json(outcome) for outcome in self.outcomes},
         }
 
+    def _worth_json(self, found: Schedule) -> dict[str, Any]:
+        figures = {name: getattr(found, name) for name in ("streams", "search_s", "lower_bound_us")}
+        return {"speedup": found.speedup(self.baseline_us), "stages": len(found.stages), **figures}
+
     def _outcome_json(self, outcome: Outcome) -> dict[str, Any]:
+        from iossim.transforms.rewriting.saved_rewriting import applied_rules
+
         return {
             **outcome.to_json(),
             "schedules": [
@@ -276,21 +274,18 @@ class Comparison:
                     "scheduler": each.schedule.scheduler,
                     "latency_us": each.schedule.latency_us,
                     "interval_us": each.schedule.interval_us,
-                    "speedup": each.schedule.speedup(self.baseline_us),
-                    "stages": len(each.schedule.stages),
-                    "streams": each.schedule.streams,
-                    "search_s": each.schedule.search_s,
-                    "lower_bound_us": each.schedule.lower_bound_us,
+                    **self._worth_json(each.schedule),
                     "rules": applied_rules(each.network),
-                    "complete": each.schedule.complete,
-                    "proven": each.schedule.proven,
-                    "notes": each.schedule.notes,
-                    "remarks": each.schedule.remarks,
+                    **_search_json(each.schedule),
                 }
                 for each in self.changed
                 if each.transform == outcome.name
             ],
         }
+
+
+def _search_json(found: Schedule) -> dict[str, Any]:
+    return {name: getattr(found, name) for name in ("complete", "proven", "notes", "remarks")}
 
 
 def comparison_table(title: str, rows: Sequence[ComparisonRow]) -> Table:

@@ -8,7 +8,7 @@ no device have no noise, and a schedule whose prices are not at hand is told wit
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import fsum, isfinite
 from typing import Any
 
@@ -132,16 +132,8 @@ class Explanation:
         return sorted(self.stages, key=lambda one: (-one.cost_us, one.number))
 
     def to_json(self) -> dict[str, Any]:
-        found = self.schedule
         return {
-            "network": found.network,
-            "device": found.device,
-            "batch": found.source.batch,
-            "dtype": found.precision,
-            "engine": found.engine,
-            "cost_model": found.cost_model,
-            "scheduler": found.scheduler,
-            "latency_us": found.latency_us,
+            **schedule_facts(self.schedule),
             "sequential_us": self.sequential_us,
             "could_save_us": self.could_save_us,
             "limits_us": dict(self.limits_us),
@@ -290,7 +282,7 @@ class _Explainer:
         gone = [block.stages[number - first] for number in instead]
         come = [stage for stage in self._priced(context, plan) if _key(stage) in {_key(one) for one in stages}]
         # What the boundaries of the stages that stay change by goes with those that change.
-        left_us = _cost_us(gone) + more_us - _cost_us(come)
+        left_us = cost_us(gone) + more_us - cost_us(come)
         side = come if left_us > 0 else gone
         side[-1] = side[-1].model_copy(update={"boundary_us": side[-1].boundary_us + abs(left_us)})
         return self.errors.is_tie(_only(self.schedule, gone), _only(self.schedule, come))
@@ -334,10 +326,25 @@ def _key(stage: Stage) -> tuple[str, frozenset[str]]:
 def _only(schedule: Schedule, stages: Sequence[Stage]) -> Schedule:
     """Some stages of a schedule as one of their own."""
     block = BlockSchedule(name="stages", stages=list(stages))
-    return schedule.model_copy(update={"blocks": [block], "latency_us": _cost_us(stages)})
+    return schedule.model_copy(update={"blocks": [block], "latency_us": cost_us(stages)})
 
 
-def _cost_us(stages: Sequence[Stage]) -> float:
+def schedule_facts(found: Schedule) -> dict[str, Any]:
+    """What a schedule is of, what found and priced it, and what it takes, as JSON values."""
+    return {
+        "network": found.network,
+        "device": found.device,
+        "batch": found.source.batch,
+        "dtype": found.precision,
+        "engine": found.engine,
+        "cost_model": found.cost_model,
+        "scheduler": found.scheduler,
+        "latency_us": found.latency_us,
+    }
+
+
+def cost_us(stages: Sequence[Stage]) -> float:
+    """What stages take, their boundaries included."""
     return fsum(stage.latency_us + stage.boundary_us for stage in stages)
 
 
@@ -353,28 +360,13 @@ def _sequential_us(contexts: Sequence[BlockContext], prices: CostModel) -> float
 
 def _facts_json(facts: StageFacts) -> dict[str, Any]:
     return {
-        "bound": str(facts.bound) if facts.bound else None,
-        "limits_us": {str(limit): us for limit, us in facts.limits_us.items()},
+        "bound": facts.bound,
+        "limits_us": facts.limits_us,
         "longest_group_us": facts.chain_us,
         **({"sms": list(facts.sms)} if facts.sms else {}),
         "host_us": facts.host_us,
         "occupancy": facts.occupancy,
         "arithmetic_of_peak": facts.arithmetic,
         "dram_of_peak": facts.dram,
-        "kernels": [
-            {
-                "name": kernel.name,
-                "unit": kernel.unit,
-                "stream": kernel.stream,
-                "start_us": kernel.start_us,
-                "end_us": kernel.end_us,
-                "alone_us": kernel.alone_us,
-                "blocks": kernel.blocks,
-                "resident_blocks_per_sm": kernel.resident_blocks_per_sm,
-                "waves": kernel.waves,
-                "occupancy": kernel.occupancy,
-                "limits_us": {str(limit): us for limit, us in kernel.limits_us.items()},
-            }
-            for kernel in facts.kernels
-        ],
+        "kernels": [asdict(kernel) for kernel in facts.kernels],
     }

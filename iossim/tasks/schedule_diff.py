@@ -8,9 +8,8 @@ names, so that schedules for two devices or batch sizes can be compared; each ke
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
-from math import fsum
 from typing import Any
 
 from iossim.base.errors import ScheduleError
@@ -23,6 +22,7 @@ from iossim.ir.network import Network
 from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import Schedule, Stage
 from iossim.search.assemble import reprice
+from iossim.tasks.explain import cost_us, schedule_facts
 from iossim.transforms.replay import network_of
 
 
@@ -52,6 +52,10 @@ class Passage:
     first_us: float
     second_us: float
     moved: tuple[str, ...] = ()
+
+    @property
+    def is_same(self) -> bool:
+        return self.change is Change.SAME
 
 
 @dataclass(frozen=True)
@@ -86,7 +90,7 @@ class ScheduleDiff:
 
     @property
     def changed(self) -> list[Passage]:
-        return [passage for passage in self.passages if passage.change is not Change.SAME]
+        return [passage for passage in self.passages if not passage.is_same]
 
     @property
     def decided_otherwise(self) -> tuple[int, int]:
@@ -120,14 +124,7 @@ class ScheduleDiff:
             "second": _schedule_json(self.second),
             "same_prices": self.same_prices,
             "tie": self.tie,
-            "cross": None
-            if self.cross is None
-            else {
-                "first_at_second_us": self.cross.first_at_second_us,
-                "second_at_first_us": self.cross.second_at_first_us,
-                "tie_at_first": self.cross.tie_at_first,
-                "tie_at_second": self.cross.tie_at_second,
-            },
+            "cross": self.cross and asdict(self.cross),
             "unknown": list(self.unknown),
             "decided_otherwise": list(self.decided_otherwise),
             "regrets": None if self.regrets is None else list(self.regrets),
@@ -210,11 +207,7 @@ def _passage(block: str, own: Sequence[Stage], other: Sequence[Stage], left: ran
     else:
         change = Change.REARRANGED
         moved = _moved(was, now)
-    return Passage(block, change, tuple(left), tuple(right), _cost_us(was), _cost_us(now), moved)
-
-
-def _cost_us(stages: Sequence[Stage]) -> float:
-    return fsum(stage.latency_us + stage.boundary_us for stage in stages)
+    return Passage(block, change, tuple(left), tuple(right), cost_us(was), cost_us(now), moved)
 
 
 def _moved(was: Sequence[Stage], now: Sequence[Stage]) -> tuple[str, ...]:
@@ -298,22 +291,6 @@ def _prices(schedule: Schedule, network: Network) -> CostModel:
 
 
 def _schedule_json(schedule: Schedule) -> dict[str, Any]:
-    return {
-        "network": schedule.network,
-        "device": schedule.device,
-        "batch": schedule.source.batch,
-        "dtype": schedule.precision,
-        "engine": schedule.engine,
-        "cost_model": schedule.cost_model,
-        "scheduler": schedule.scheduler,
-        "latency_us": schedule.latency_us,
-        "stages": [
-            {
-                "strategy": stage.strategy,
-                "groups": stage.groups,
-                "latency_us": stage.latency_us,
-                "boundary_us": stage.boundary_us,
-            }
-            for stage in schedule.stages
-        ],
+    return schedule_facts(schedule) | {
+        "stages": [stage.model_dump(exclude={"variants"}) for stage in schedule.stages]
     }

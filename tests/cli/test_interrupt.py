@@ -18,7 +18,7 @@ import pytest
 
 import iossim
 from iossim import api
-from iossim.cli import interrupt
+from iossim.cli import progress
 from iossim.cli.main import main
 from iossim.cost.model import CostModelIdentity, Prices, StageBounds
 from iossim.cost.random import RandomCostModel
@@ -199,7 +199,7 @@ def test_process(interrupts: int, tmp_path: Path) -> None:
     program = """
 import sys, time
 from iossim import api
-from iossim.cli import interrupt
+from iossim.cli import progress
 from iossim.cli.main import main
 from iossim.cost.random import RandomCostModel
 
@@ -244,7 +244,7 @@ sys.exit(main(["optimize", "randwire", "--json"]))
         assert output == ""
 
 
-@pytest.mark.parametrize("handling", [interrupt.hears_interrupts, interrupt.interruptible])
+@pytest.mark.parametrize("handling", [progress.hears_interrupts, progress.interruptible])
 def test_an_interrupt_inside_numba_comes_when_it_is_done(handling: Any) -> None:
     """There an exception is lost, or ends the process: the interrupt is heard as soon as Python's own code runs again."""
     inside: dict[str, Any] = {"__name__": "numba.core.serialize", "signal": signal, "reached": []}

@@ -34,6 +34,21 @@ def test_nothing_heavy_is_imported_before_it_is_needed(statement: str, tmp_path:
     assert done.stdout.split() == []
 
 
+def test_a_comparison_loads_only_what_it_uses(tmp_path: Path) -> None:
+    unused = [
+        *("scipy.optimize", "scipy.sparse", "scipy.stats", "simpy", "z3", "jinja2", "altair", "onnx", "onnxruntime"),
+        *(f"iossim.{name}" for name in ("edge", "study", "transforms.rewriting", "transforms.microbatching")),
+        "iossim.report.figures",
+    ]
+    command = ["compare", "squeezenet", "-d", "t4"]
+    program = (
+        f"import sys; from iossim.cli.main import main; code = main({command!r}); "
+        f"print(*sorted(set({unused!r}) & set(sys.modules)), file=sys.stderr); sys.exit(code)"
+    )
+    done = run("-c", program, folder=tmp_path)
+    assert (done.returncode, done.stderr.split()) == (0, [])
+
+
 def test_help_names_every_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     text = printed(capsys, "--help")

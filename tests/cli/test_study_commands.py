@@ -9,8 +9,7 @@ import pytest
 from command_line import printed, printed_json, refused
 
 from iossim.cli.main import main
-from iossim.study.question import Question
-from iossim.study.question_words import in_words
+from iossim.study.question import Question, in_words
 from iossim.study.scenario_file import MODELINE, read_scenario, scenario_names
 
 

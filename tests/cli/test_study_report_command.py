@@ -9,7 +9,7 @@ from command_line import printed, refused
 from small_studies import small_study
 
 from iossim.cli.outputs import tell_written
-from iossim.study.axis_values import Device
+from iossim.study.axes import Device
 from iossim.study.sweep import run_study
 
 pytest.importorskip("altair")

@@ -17,7 +17,7 @@ from small_studies import files_of, small_study
 
 from iossim.cli.main import main
 from iossim.study import sweep
-from iossim.study.axis_values import Device
+from iossim.study.axes import Device
 from iossim.study.question import Question
 from iossim.study.run_directory import FILES, read_run
 from iossim.study.scenario import Published

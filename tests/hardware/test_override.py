@@ -15,7 +15,7 @@ from iossim.hardware.plausibility import implausible
 from iossim.hardware.read import parse
 from iossim.hardware.write import profile_yaml
 from iossim.ir.types import Precision
-from iossim.study.axis_values import Device
+from iossim.study.axes import Device
 from iossim.study.points import device_of
 
 V100 = device("v100-sxm2")

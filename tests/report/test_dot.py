@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from random_networks import make_stage, one_block, random_network, random_schedule
 
 from iossim.ir.builder import GraphBuilder
-from iossim.report.dot import dot
+from iossim.report.schedule_formats import dot
 
 TOKEN = re.compile(r'\s*("(?:[^"\\]|\\.)*"|[A-Za-z_][A-Za-z0-9_]*|-?\d+(?:\.\d+)?|->|[{}\[\];=,])', re.DOTALL)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from iossim.report.study.page_data import ROW_COLUMNS
+from iossim.report.study.report import ROW_COLUMNS
 from iossim.study.axes import AXES, ROW_AXES, where_in_words
 from iossim.study.metrics import METRICS, Quantity
 from iossim.study.points import Point, axis_values, labels_of

@@ -9,7 +9,7 @@ from small_studies import small_study
 
 from iossim.base.errors import OptionError
 from iossim.study import cross_evaluation, evaluate
-from iossim.study.failures import DEFECTS
+from iossim.study.study_run import DEFECTS
 from iossim.study.sweep import run_study
 
 

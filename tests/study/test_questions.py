@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from iossim.study.answers import answer, meets
-from iossim.study.question import Question
-from iossim.study.question_words import in_words
+from iossim.study.question import Question, in_words
 from iossim.study.row_comparison import is_looked_at
 from iossim.study.scenario import Scenario
 from iossim.study.scenario_checks import faults_of

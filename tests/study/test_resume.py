@@ -19,7 +19,7 @@ from iossim.base.errors import OptionError
 from iossim.report.traces import perfetto_trace
 from iossim.search.scheduler import scheduler_names
 from iossim.study import sweep
-from iossim.study.axis_values import Search
+from iossim.study.axes import Search
 from iossim.study.journal import Journal, whole_entries
 from iossim.study.points import points_of
 from iossim.study.question import Question

@@ -26,8 +26,8 @@ from iossim.report.traces import perfetto_trace
 from iossim.schedule.schedule import Schedule
 from iossim.search.scheduler import scheduler_names
 from iossim.study import sweep
-from iossim.study.axis_values import Device, Model, Search
-from iossim.study.question_words import in_words
+from iossim.study.axes import Device, Model, Search
+from iossim.study.question import in_words
 from iossim.study.run_directory import read_run
 from iossim.study.scenario_file import read_scenario, write_scenario
 from iossim.study.study_run import Row, StudyRun

@@ -6,10 +6,8 @@ from itertools import permutations, product
 from pathlib import Path
 from typing import Any
 
-from iossim.study.axes import AXES, label_of
-from iossim.study.axis_values import Device, Model, Search
-from iossim.study.question import Question
-from iossim.study.question_words import in_words
+from iossim.study.axes import AXES, Device, Model, Search, label_of
+from iossim.study.question import Question, in_words
 from iossim.study.scenario import Published, Scenario
 from iossim.study.study_run import Answer, BlockTime, CrossPrice, Results, Row, StudyRun
 

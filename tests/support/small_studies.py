@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from iossim.study.axis_values import Device, Model
+from iossim.study.axes import Device, Model
 from iossim.study.run_directory import RESULTS, SCHEDULES, TABLE
 from iossim.study.scenario import Scenario
 

@@ -14,7 +14,7 @@ from onnx.helper import make_graph, make_model, make_node, make_tensor_value_inf
 import iossim
 from iossim import api
 from iossim.cost.random import RandomCostModel
-from iossim.tasks.other_engine import under_other_engine
+from iossim.tasks.task import under_other_engine
 
 
 @pytest.mark.parametrize(("engine", "other"), [("paper", "graph"), ("graph", "paper")])

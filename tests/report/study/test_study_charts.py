@@ -13,12 +13,12 @@ from made_studies import SCHEDULERS, made_run, made_scenario, searches
 
 from iossim.base.errors import OptionError
 from iossim.report.colours import scheduler_marks
-from iossim.report.figures import heat_map
+from iossim.report.figures import vega
 from iossim.report.figures.figure import Figure
 from iossim.report.figures.vega import HALO, PALETTE, dark, light, log_ticks, paper
 from iossim.report.study.layout import layout
 from iossim.report.study.plots import figures, plots
-from iossim.study.axis_values import Device, Model, Rewrite
+from iossim.study.axes import Device, Model, Rewrite
 from iossim.study.question import Question
 from iossim.study.scenario import PLOTS
 from iossim.study.study_run import BlockTime, StudyRun
@@ -244,11 +244,11 @@ def test_the_diagonal_of_a_matrix_is_of_the_rows() -> None:
 
 
 def test_texts_of_a_heat_map_can_be_read_on_every_colour() -> None:
-    low, high = (_rgb(colour) for colour in heat_map.COLOURS)
+    low, high = (_rgb(colour) for colour in vega.COLOURS)
     for step in range(101):
         part = step / 100
         colour = tuple(a + part * (b - a) for a, b in zip(low, high, strict=True))
-        text = heat_map.TEXTS[part > heat_map.TURN]
+        text = vega.TEXTS[part > vega.TURN]
         assert _contrast(colour, _rgb(text)) >= 4.5, part
 
 

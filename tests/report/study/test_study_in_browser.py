@@ -13,7 +13,7 @@ from made_studies import SCHEDULERS, made_run, made_scenario, published, searche
 from small_studies import small_study
 
 from iossim.report.study import write_report
-from iossim.study.axis_values import Device, Model
+from iossim.study.axes import Device, Model
 from iossim.study.question import Question, Range
 from iossim.study.sweep import run_study
 

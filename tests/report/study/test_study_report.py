@@ -20,10 +20,9 @@ from iossim.report.figures import vega
 from iossim.report.figures.figure import print_figure
 from iossim.report.figures.pictures import MOST_SLICES, picture_files, whole_specification
 from iossim.report.study import write_report
-from iossim.report.study.page_data import page_data, row_columns
 from iossim.report.study.plots import figures
-from iossim.report.study.report import report
-from iossim.study.axis_values import Device, Model
+from iossim.report.study.report import page_data, report, row_columns
+from iossim.study.axes import Device, Model
 from iossim.study.question import Question
 from iossim.study.study_run import StudyRun
 from iossim.study.sweep import run_study

@@ -11,7 +11,7 @@ from iossim.report.figures.figure import Figure, LegendEntry, title_of
 from iossim.report.figures.vega import layer, need_altair, specification
 from iossim.report.study.layout import axis_columns, coordinates, panels, panels_and_choices, values_of, varying
 from iossim.report.study.plots import Plot
-from iossim.study.axis_values import Rewrite
+from iossim.study.axes import Rewrite
 from iossim.study.study_run import Row, StudyRun
 
 _HEIGHT_PIXELS = 250

@@ -11,7 +11,7 @@ from iossim.report.figures.figure import Figure, LegendEntry, Panel
 from iossim.report.figures.vega import dodged, layer, log_ticks, names_axis, need_altair, specification
 from iossim.report.study.layout import coordinates, panel_title, panels_and_choices, values_of, varying
 from iossim.report.study.plots import Plot
-from iossim.study.axis_values import Search
+from iossim.study.axes import Search
 from iossim.study.study_run import Row, StudyRun
 
 _HEIGHT_PIXELS = 240

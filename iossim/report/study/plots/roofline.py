@@ -12,8 +12,8 @@ from iossim.ir.network import Network
 from iossim.report.colours import kind_colours
 from iossim.report.figures.figure import Figure, LegendEntry, Panel
 from iossim.report.figures.vega import layer, log_ticks, need_altair, specification
-from iossim.report.study.chosen_points import ChosenPoint, chosen_points
 from iossim.report.study.plots import Plot
+from iossim.report.study.plots.timeline import ChosenPoint, chosen_points
 from iossim.study.study_run import StudyRun
 
 _HEIGHT_PIXELS = 340

@@ -7,7 +7,7 @@ from typing import Literal
 
 from iossim.base.tables import Cell, Column, number_of
 from iossim.report.figures.figure import Figure, title_of
-from iossim.report.figures.heat_map import heat_map
+from iossim.report.figures.vega import heat_map
 from iossim.report.study.layout import (
     axis_columns,
     coordinates,
