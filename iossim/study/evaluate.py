@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from iossim.backends.simulator.batch_pricing import set_pricing_threads
+from iossim.backends.simulator.stage_pricing import set_pricing_threads
 from iossim.cost.capabilities import DeviceCostModel
 from iossim.cost.random import RandomCostModel
 from iossim.execution.lower import lower_schedule
