@@ -66,7 +66,7 @@ def grouped(shape: ConvolutionShape) -> Iterator[Candidate]:
     yield Candidate(name, (kernel,), libraries=frozenset({Libraries.CUDNN_7}))
 
 
-_THREADS = 256
+_DEPTHWISE_THREADS = 256
 #: What finding its place costs a thread, in taps of the window.
 _TAPS_OF_INDEXING = 14
 #: Sides of the square windows that the loops are compiled for, and what a row of any other costs beside its taps: 3x5
@@ -89,8 +89,8 @@ def depthwise(shape: ConvolutionShape) -> Iterator[Candidate]:
             Kernel(
                 "depthwise",
                 WorkClass.DEPTHWISE,
-                ceil_div(outputs, _THREADS),
-                _THREADS,
+                ceil_div(outputs, _DEPTHWISE_THREADS),
+                _DEPTHWISE_THREADS,
                 40,
                 4_096,
                 2 * outputs * taps + shape.epilogue_flops,
@@ -107,6 +107,6 @@ def depthwise(shape: ConvolutionShape) -> Iterator[Candidate]:
 def _halo(shape: ConvolutionShape) -> float:
     """How often a block's rows of the input are read from L2, over what its own outputs stand on: 1 or more."""
     row = math.prod(shape.output_size[1:])
-    rows = max(1, min(_THREADS // max(1, row), shape.output_size[0]))
+    rows = max(1, min(_DEPTHWISE_THREADS // max(1, row), shape.output_size[0]))
     own = rows * shape.strides[0]
     return max(1.0, (own - shape.strides[0] + shape.kernel[0]) / own)
