@@ -19,7 +19,7 @@ from command_line import printed, printed_json, refused
 from onnx import TensorProto, helper
 from random_networks import random_inputs, random_network, unscheduled
 
-from iossim.base.notices import warn_once
+from iossim.base.errors import warn_once
 from iossim.base.registry import Group, PluginError
 from iossim.cli.main import main
 from iossim.cost.create import COST_MODELS, cost_model_names

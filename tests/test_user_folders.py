@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from iossim.base.user_folders import user_cache, user_data
+from iossim.base.user_files import user_cache, user_data
 
 FOLDERS = [(user_data, "DATA", ".local/share"), (user_cache, "CACHE", ".cache")]
 

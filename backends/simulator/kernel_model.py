@@ -35,8 +35,7 @@ from iossim.base.compiled import jit
 from iossim.base.errors import PlanError, did_you_mean
 from iossim.cost.capabilities import UnitVariant
 from iossim.hardware.compute_capability import WARP_THREADS
-from iossim.hardware.lowering.kernel import Candidate, Kernel, Libraries
-from iossim.hardware.lowering.occupancy import block_slots
+from iossim.hardware.lowering.kernel import Candidate, Kernel, Libraries, block_slots
 from iossim.hardware.profile import DeviceProfile
 from iossim.schedule.batch import FASTEST, steps_of, variant_of
 

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from iossim.hardware.compute_capability import MultiprocessorLimits
 from iossim.hardware.lowering.gpu.matrix_product import TILES
 from iossim.hardware.lowering.gpu.tensor_core_product import TILE_REUSE
-from iossim.hardware.lowering.kernel import Kernel, WorkClass
-from iossim.hardware.lowering.occupancy import resident_blocks
+from iossim.hardware.lowering.kernel import Kernel, WorkClass, resident_blocks
 from iossim.ir.types import Precision
 
 Floats = NDArray[np.float64]

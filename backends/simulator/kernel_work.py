@@ -26,8 +26,7 @@ from iossim.backends.simulator.kernel_times import (
     grid_blocks,
     time_kernels,
 )
-from iossim.hardware.lowering.kernel import Kernel, ceil_div
-from iossim.hardware.lowering.occupancy import resident_blocks
+from iossim.hardware.lowering.kernel import Kernel, ceil_div, resident_blocks
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,8 +26,7 @@ from iossim.backends.simulator.kernel_rows import TENSOR_CLASSES
 from iossim.backends.simulator.kernel_work import KernelWork, kernel_work, least_block_us
 from iossim.base.errors import OptionError
 from iossim.hardware.compute_capability import FP64_LANES, INT_LANES, TENSOR_CORES, WARP_THREADS
-from iossim.hardware.lowering.kernel import Kernel, ceil_div
-from iossim.hardware.lowering.occupancy import resident_blocks
+from iossim.hardware.lowering.kernel import Kernel, ceil_div, resident_blocks
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.types import Precision
 

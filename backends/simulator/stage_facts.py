@@ -29,8 +29,7 @@ from iossim.backends.simulator.kernel_times import (
 from iossim.backends.simulator.stage_runs import StageRun
 from iossim.cost.capabilities import KernelFacts, Limit, StageFacts
 from iossim.hardware.compute_capability import WARP_THREADS
-from iossim.hardware.lowering.kernel import Kernel
-from iossim.hardware.lowering.occupancy import resident_blocks
+from iossim.hardware.lowering.kernel import Kernel, resident_blocks
 from iossim.ir.network import Network
 from iossim.schedule.schedule import Stage
 

@@ -17,8 +17,7 @@ from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.backends.simulator.kernel_rows import TENSOR_CLASSES
 from iossim.backends.simulator.raw_kernels import Pipe, RawKernel
 from iossim.execution.engine import Engine
-from iossim.hardware.lowering.kernel import ceil_div
-from iossim.hardware.lowering.occupancy import resident_blocks
+from iossim.hardware.lowering.kernel import ceil_div, resident_blocks
 from iossim.hardware.lowering.target import step_candidates
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.types import Precision

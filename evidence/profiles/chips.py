@@ -19,7 +19,7 @@ from iossim.calibration.recording import Recording, default_weight, thinned
 from iossim.calibration.samples import fit_nuisances, hidden, nuisances_us
 from iossim.hardware.kind import GPU
 from iossim.hardware.kinds.gpu import GPU_SPACE, TENSOR_SPACE
-from iossim.hardware.parameter_space import ParameterSpace
+from iossim.hardware.parameters import ParameterSpace
 from iossim.hardware.profile import DeviceProfile
 from iossim.measurements.measurement import MeasurementSet
 

@@ -41,13 +41,11 @@ from iossim.calibration.nuisances import NOT_TOLD
 from iossim.calibration.prediction.accuracy import Residuals, bands_by_kind
 from iossim.calibration.recording import Recording, lowered
 from iossim.calibration.transfer import refined_values, source_device, transferred
-from iossim.hardware.borrowed import Concurrency
 from iossim.hardware.kinds.gpu import GPU_SPACE, PARAMETERS, TENSOR_SPACE
 from iossim.hardware.load import device
-from iossim.hardware.parameter_space import ParameterSpace
-from iossim.hardware.parameters import CALL, ModelParameters
+from iossim.hardware.parameters import CALL, ModelParameters, ParameterSpace
 from iossim.hardware.profile import DeviceProfile, with_values
-from iossim.hardware.transfer import CAPS, PROCESS_GAIN, SourceDevice, TransferTable, transferred_values
+from iossim.hardware.transfer import CAPS, PROCESS_GAIN, Concurrency, SourceDevice, TransferTable, transferred_values
 from iossim.measurements.measurement import Measurement
 
 Floats = NDArray[np.float64]

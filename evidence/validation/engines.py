@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.backends.simulator.events.program import KernelLibrary
-from iossim.backends.simulator.events.stages import stage_us
+from iossim.backends.simulator.events.run import stage_us
 from iossim.cost.model import CostModelIdentity, Prices, StageBounds
 from iossim.execution.engine import Engine
 from iossim.hardware.profile import DeviceProfile

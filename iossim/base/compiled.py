@@ -24,8 +24,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, overload
 
-from iossim.base.notices import warn_once
-from iossim.base.user_folders import user_cache
+from iossim.base.errors import warn_once
+from iossim.base.user_files import user_cache
 
 P = ParamSpec("P")
 R = TypeVar("R")

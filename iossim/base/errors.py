@@ -1,13 +1,17 @@
-"""The one exception that a user's mistake raises.
+"""What a user is told: the one exception that a mistake raises, and notices.
 
 Every error names the input, the reason and the remedy in one line; the command line prints that line and
 exits with code 2. Anything else that escapes is a defect of iossim, and shows its traceback.
+
+A notice is told once, on standard error, unless the program that uses iossim has set up logging otherwise.
 """
 
 from __future__ import annotations
 
 import difflib
+import logging
 from collections.abc import Iterable
+from functools import cache
 
 #: Characters of an error's line; what a damaged file has for names may be longer.
 _LONGEST_LINE = 1600
@@ -86,3 +90,15 @@ def _one_line(text: str) -> str:
         return text
     words = " ".join(text.split())
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in words)
+
+
+@cache
+def warn_once(line: str) -> None:
+    """A warning."""
+    logging.getLogger("iossim").warning("warning: %s", line)
+
+
+@cache
+def note_once(line: str) -> None:
+    """What is no warning: how something that was given is taken."""
+    logging.getLogger("iossim").warning("note: %s", line)

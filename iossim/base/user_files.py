@@ -1,14 +1,38 @@
-"""Files that a user gives and gets: read with an error of one line, written whole or not at all; several of a folder: all or none."""
+"""Where a user's own files stand: what is kept (measurements, profiles of the machine) and what can be made again.
+
+Files that a user gives and gets are read with an error of one line, and written whole or not at all; several of a folder: all or none.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from iossim.base.errors import IossimError, OptionError
+
+
+def user_data() -> Path:
+    """``$IOSSIM_DATA_DIR``, or iossim's place in the platform's folder of application data; it may not exist yet."""
+    return _folder("IOSSIM_DATA_DIR", "data", "Application Support", "XDG_DATA_HOME", ".local/share")
+
+
+def user_cache() -> Path:
+    """``$IOSSIM_CACHE_DIR``, or iossim's place in the platform's cache folder; it may not exist yet."""
+    return _folder("IOSSIM_CACHE_DIR", "cache", "Caches", "XDG_CACHE_HOME", ".cache")
+
+
+def _folder(variable: str, windows: str, library: str, xdg_variable: str, xdg_default: str) -> Path:
+    if chosen := os.environ.get(variable):
+        return Path(chosen)
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "iossim" / windows
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / library / "iossim"
+    return Path(os.environ.get(xdg_variable) or Path.home() / xdg_default) / "iossim"
 
 
 def read_text(path: Path, what: str, remedy: str, error: type[IossimError]) -> str:

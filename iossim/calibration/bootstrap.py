@@ -18,7 +18,7 @@ from scipy.linalg import cholesky, solve_triangular
 from iossim.base.least_squares import lsq_linear
 from iossim.calibration.fit import OUTLIER, Fit, profile_at, relative_errors
 from iossim.calibration.samples import Samples, coefficient_count
-from iossim.hardware.parameter_space import ParameterSpace
+from iossim.hardware.parameters import ParameterSpace
 
 DIGITS = 4
 

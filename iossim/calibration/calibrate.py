@@ -19,7 +19,7 @@ from iossim.calibration.fit import Fit, fit
 from iossim.calibration.prediction.accuracy import Residuals, bands_by_kind, device_times, residuals_by_kind
 from iossim.calibration.recording import Recording, weighted
 from iossim.calibration.samples import Samples, hidden
-from iossim.hardware.parameter_space import ParameterSpace
+from iossim.hardware.parameters import ParameterSpace
 from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.hardware.provenance import DataSet, KindError, Provenance
 from iossim.ir.types import Precision

@@ -19,9 +19,9 @@ from iossim.base.least_squares import least_squares, lsq_linear
 from iossim.calibration.bootstrap import RESAMPLES, Bootstrap, rounded
 from iossim.calibration.host_fit import GAP
 from iossim.calibration.prediction.predict import can_be_priced, recorded_engine, stage_us
-from iossim.hardware.borrowed import Concurrency
 from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.hardware.provenance import DataSet, Provenance
+from iossim.hardware.transfer import Concurrency
 from iossim.ir.types import Precision
 from iossim.measurements.measurement import MeasurementSet, StageMeasurement
 

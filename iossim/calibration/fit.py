@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 from iossim.base.least_squares import least_squares
 from iossim.calibration.nuisances import NOT_TOLD, unslowed
 from iossim.calibration.samples import Samples, fit_nuisances, floor_us, nuisances_us
-from iossim.hardware.parameter_space import ParameterSpace
-from iossim.hardware.parameters import CALL
+from iossim.hardware.parameters import CALL, ParameterSpace
 from iossim.hardware.profile import DeviceProfile, with_values
 
 Floats = NDArray[np.float64]

@@ -53,8 +53,7 @@ def register(app: typer.Typer) -> None:
 
 def list_devices(as_json: options.Json = False) -> None:
     """The devices that ship, the user's, and those of plugins; a profile that cannot be read is a warning."""
-    from iossim.base.errors import IossimError
-    from iossim.base.notices import warn_once
+    from iossim.base.errors import IossimError, warn_once
     from iossim.hardware.edge import edge_device
     from iossim.hardware.edge_names import edge_names
     from iossim.hardware.load import device, device_names, origin

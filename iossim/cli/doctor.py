@@ -119,7 +119,7 @@ def plugins() -> list[dict[str, Any]]:
 
 def folders() -> dict[str, dict[str, Any]]:
     """Where what is kept stands, and whether it is there yet."""
-    from iossim.base.user_folders import user_cache, user_data
+    from iossim.base.user_files import user_cache, user_data
     from iossim.cost.measured.store import default_store
 
     places: dict[str, Path] = {"data": user_data(), "measurement store": default_store(), "cache": user_cache()}

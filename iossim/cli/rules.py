@@ -37,8 +37,7 @@ def register(app: typer.Typer) -> None:
 
 def list_rules(as_json: options.Json = False) -> None:
     """The sets that ship and those of plugins, with their rules counted; a plugin that does not work is a warning."""
-    from iossim.base.errors import IossimError
-    from iossim.base.notices import warn_once
+    from iossim.base.errors import IossimError, warn_once
     from iossim.transforms.rewriting.rule_sets import RULE_SETS, origin, rule_set
 
     rows: list[dict[str, Any]] = []

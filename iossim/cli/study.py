@@ -261,8 +261,7 @@ def run(
 
 def _write_report(run: StudyRun) -> None:
     """The report of a finished run; a run without is a run all the same, and ``iossim study report`` can make it later."""
-    from iossim.base.errors import IossimError, first_line
-    from iossim.base.notices import warn_once
+    from iossim.base.errors import IossimError, first_line, warn_once
     from iossim.study.run_directory import REPORT
 
     try:

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from iossim.base.cores import usable_cores
 from iossim.base.errors import DeviceError
-from iossim.base.user_files import read_text
-from iossim.base.user_folders import user_data
+from iossim.base.user_files import read_text, user_data
 
 if TYPE_CHECKING:
     from iossim.hardware.profile import DeviceProfile

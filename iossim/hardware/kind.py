@@ -14,8 +14,7 @@ from pkgutil import iter_modules
 
 import iossim.hardware.kinds
 from iossim.hardware.compute_capability import TENSOR_CORES, MultiprocessorLimits
-from iossim.hardware.parameter_space import ParameterSpace
-from iossim.hardware.parameters import EngineOverheads, ModelParameters
+from iossim.hardware.parameters import EngineOverheads, ModelParameters, ParameterSpace
 from iossim.ir.types import Precision
 
 #: The kind of a profile that does not say it.
@@ -54,7 +53,7 @@ class DeviceKind:
 
     ``kernels`` are the parameters that operators measured alone determine, ``concurrency`` those that concurrent stages do,
     ``launches`` those that whole networks run unit after unit do, ``tensor_cores`` those that operators on tensor cores do.
-    ``borrows``: what nobody measured on a device is taken from calibrated ones (``devices.transfer``, ``devices.borrowed``).
+    ``borrows``: what nobody measured on a device is taken from calibrated ones (:mod:`iossim.hardware.transfer`).
     """
 
     noun: str

@@ -8,8 +8,7 @@ from typing import Any, Self
 
 from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
-from iossim.base.errors import DeviceError
-from iossim.base.notices import note_once
+from iossim.base.errors import DeviceError, note_once
 from iossim.base.values import Value
 from iossim.hardware.compute_capability import (
     FP16_IN_FP32,

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from iossim.backends.simulator.batch_pricing import set_pricing_threads
+from iossim.backends.simulator.stage_pricing import set_pricing_threads
 from iossim.schedule.schedule import Schedule
 from iossim.search.assemble import reprice
 from iossim.study.axes import AXES

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from iossim.backends.simulator.batch_pricing import set_pricing_threads
+from iossim.backends.simulator.stage_pricing import set_pricing_threads
 from iossim.cost.capabilities import DeviceCostModel
 from iossim.cost.random import RandomCostModel
 from iossim.edge.capacity import uses

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from iossim.base.errors import ScenarioError
-from iossim.base.user_files import write_atomically
-from iossim.base.user_folders import user_data
+from iossim.base.user_files import user_data, write_atomically
 from iossim.study.scenario import Scenario
 from iossim.study.scenario_file import MODELINE, parse_scenario
 

@@ -7,9 +7,9 @@ import pytest
 
 import iossim
 from iossim import api
-from iossim.backends.simulator import batch_pricing
-from iossim.backends.simulator.batch_pricing import price_concurrent
+from iossim.backends.simulator import stage_pricing
 from iossim.backends.simulator.cost_model import SimulatorCostModel
+from iossim.backends.simulator.stage_pricing import price_concurrent
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import Masks, ScheduleProblem
 
@@ -33,11 +33,11 @@ def random_masks(problem: ScheduleProblem, count: int, seed: int) -> Masks:
     return np.array([sum(1 << int(unit) for unit in several) for several in units], dtype=np.uint64)
 
 
-@pytest.mark.parametrize("most", [batch_pricing.MOST_KEPT, 300])
+@pytest.mark.parametrize("most", [stage_pricing.MOST_KEPT, 300])
 def test_prices_are_those_of_each_stage_alone(
     problem: ScheduleProblem, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
-    monkeypatch.setattr(batch_pricing, "MOST_KEPT", most)
+    monkeypatch.setattr(stage_pricing, "MOST_KEPT", most)
     model = simulator()
     prepared = model.stages.prepare(problem)
     for seed in range(8):

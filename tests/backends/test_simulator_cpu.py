@@ -9,7 +9,7 @@ from cpus import cpu
 from evidence.validation.engines import compare_prices
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.backends.simulator.events.program import KernelLibrary
-from iossim.backends.simulator.events.stages import stage_us
+from iossim.backends.simulator.events.run import stage_us
 from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.backends.simulator.kernel_rows import kernel_table
 from iossim.backends.simulator.kernel_times import ALONE, ARITHMETIC, DRAM, L2, time_kernels

@@ -8,7 +8,7 @@ import pytest
 from evidence.validation.engines import SPACE, EventDrivenStages, compare_prices
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.backends.simulator.events.program import KernelLibrary
-from iossim.backends.simulator.events.stages import stage_us
+from iossim.backends.simulator.events.run import stage_us
 from iossim.execution.engine import UNDIVIDED, Engine
 from iossim.hardware.load import device
 from iossim.ir.types import Precision

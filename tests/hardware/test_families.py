@@ -8,8 +8,7 @@ import pytest
 from command_line import printed, printed_json, refused
 
 from iossim import api
-from iossim.base.errors import DeviceError
-from iossim.base.notices import note_once
+from iossim.base.errors import DeviceError, note_once
 from iossim.cli.main import main
 from iossim.hardware.load import aliases, device, device_names, shipped_names
 from iossim.hardware.plausibility import impossible

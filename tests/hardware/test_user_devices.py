@@ -8,8 +8,7 @@ import pytest
 import yaml
 from command_line import printed, printed_json, refused
 
-from iossim.base.errors import DeviceError
-from iossim.base.notices import warn_once
+from iossim.base.errors import DeviceError, warn_once
 from iossim.cli.main import main
 from iossim.hardware.load import device, device_names, origin, own_names, shipped_names, user_folder
 from iossim.hardware.template import write_template

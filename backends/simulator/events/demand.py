@@ -17,8 +17,7 @@ from typing import NamedTuple
 from iossim.backends.simulator.events.footprint import Footprint, block_footprint
 from iossim.backends.simulator.kernel_work import KernelWork
 from iossim.base.errors import ScheduleError
-from iossim.hardware.lowering.kernel import ceil_div
-from iossim.hardware.lowering.occupancy import resident_blocks
+from iossim.hardware.lowering.kernel import ceil_div, resident_blocks
 from iossim.hardware.profile import DeviceProfile
 
 #: The shortest that a block may take: a kernel that asks for nothing still ends after it starts.

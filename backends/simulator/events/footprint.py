@@ -2,7 +2,7 @@
 
 Registers are counted so that unlike kernels can share an SM: a warp takes ``1 / W`` of the register file, ``W`` being
 how many warps with its registers the file holds, allocation granularities included. All shares are whole numbers of
-one common unit, so a kernel alone has exactly the blocks of :func:`iossim.hardware.lowering.occupancy.resident_blocks`, and each
+one common unit, so a kernel alone has exactly the blocks of :func:`iossim.hardware.lowering.kernel.resident_blocks`, and each
 block placed leaves room for exactly one less.
 """
 
@@ -13,8 +13,7 @@ from math import lcm
 from typing import NamedTuple
 
 from iossim.hardware.compute_capability import WARP_THREADS, MultiprocessorLimits
-from iossim.hardware.lowering.kernel import ceil_div
-from iossim.hardware.lowering.occupancy import allocated_shared_bytes, resident_blocks, warps_by_registers
+from iossim.hardware.lowering.kernel import allocated_shared_bytes, ceil_div, resident_blocks, warps_by_registers
 
 
 class Footprint(NamedTuple):

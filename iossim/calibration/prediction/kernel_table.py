@@ -35,7 +35,7 @@ from iossim.base.errors import DeviceError, IossimError, OptionError, did_you_me
 from iossim.base.user_files import read_text
 from iossim.calibration.prediction.operator_table import PRECISION_COLUMNS, RowOperators
 from iossim.execution.engine import Engine
-from iossim.hardware.lowering.occupancy import resident_blocks
+from iossim.hardware.lowering.kernel import resident_blocks
 from iossim.hardware.lowering.target import step_candidates, target_of
 from iossim.hardware.profile import DeviceProfile
 from iossim.measurements.kinds.kind import LARGEST_SIZE, RecordError

@@ -32,8 +32,8 @@ from iossim.cost.measured.stage_plans import (
     boundary_unit,
     copies_for,
     measured_stage,
+    stage_subject,
 )
-from iossim.cost.measured.stage_subject import stage_subject
 from iossim.cost.measured.store import MeasurementStore
 from iossim.cost.model import CostModelIdentity, Prices, StageBounds
 from iossim.execution.backend import (

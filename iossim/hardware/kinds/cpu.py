@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from iossim.hardware.compute_capability import WARP_THREADS, MultiprocessorLimits
 from iossim.hardware.kind import DeviceKind, EngineCosts, Ranges
-from iossim.hardware.parameter_space import FittedParameter, ParameterSpace
-from iossim.hardware.parameters import EngineOverheads, ModelParameters
+from iossim.hardware.parameters import EngineOverheads, FittedParameter, ModelParameters, ParameterSpace
 
 _LIMITS = MultiprocessorLimits("cpu", WARP_THREADS, 1, 1, 0, 0, 0, 1)
 #: A core hides its own latency and starts without a ramp; what a unit costs besides its work is the gap.

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from iossim.hardware.compute_capability import LIMITS, Architecture
 from iossim.hardware.kind import DeviceKind, EngineCosts, Ranges
-from iossim.hardware.parameter_space import FittedParameter, ParameterSpace, fitted
-from iossim.hardware.parameters import EngineOverheads, ModelParameters
+from iossim.hardware.parameters import EngineOverheads, FittedParameter, ModelParameters, ParameterSpace, fitted
 
 _VOLTA = ModelParameters()
 _PASCAL = _VOLTA.model_copy(update={"sustained_gflops_per_watt": 60.0, "gemm_sustained_gflops_per_watt": 60.0})

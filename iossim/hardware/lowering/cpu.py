@@ -17,10 +17,9 @@ import math
 from dataclasses import replace
 
 from iossim.hardware.compute_capability import WARP_THREADS
-from iossim.hardware.lowering.channels_last import as_channels_first
 from iossim.hardware.lowering.convolution_shape import ConvolutionShape
 from iossim.hardware.lowering.kernel import Candidate, Kernel, WorkClass, ceil_div
-from iossim.hardware.lowering.step import Operand, Step
+from iossim.hardware.lowering.step import Operand, Step, as_channels_first
 from iossim.hardware.lowering.target import Families, Target
 from iossim.ir.ops.pool import AveragePool, MaxPool
 from iossim.ir.ops.unary import Identity

@@ -2,13 +2,16 @@
 
 A family of ops registers a function that turns a step into candidates; the files of ``iossim.hardware.lowering.gpu.families`` are
 found by discovery. An op kind without a family is priced as one streaming kernel.
+
+Steps on images that lie as NHWC, as those on NCHW that compute the same.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from iossim.ir.op import Op
+from iossim.ir.ops.channels_last import TO_FIRST, ChannelsLast, first_types, permuted
 from iossim.ir.types import Precision, TensorType
 
 
@@ -47,3 +50,15 @@ class Step:
     @property
     def bytes_written(self) -> int:
         return sum(output.bytes for output in self.outputs)
+
+
+def as_channels_first(step: Step) -> Step:
+    """The step of the op on NCHW; bytes and arithmetic are the same."""
+    assert isinstance(step.op, ChannelsLast)
+    x, *rest = step.operands
+    return replace(
+        step,
+        op=step.op.channels_first,
+        operands=(replace(x, type=permuted(x.type, TO_FIRST)), *rest),
+        outputs=tuple(first_types(step.outputs)),
+    )

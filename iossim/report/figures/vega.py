@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from iossim.base.errors import OptionError
 from iossim.base.tables import Cell
-from iossim.base.user_files import write_atomically
-from iossim.base.user_folders import user_cache
+from iossim.base.user_files import user_cache, write_atomically
 from iossim.report.colours import scheduler_marks
 from iossim.report.figures.figure import ROWS, LegendEntry
 

@@ -18,8 +18,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from iossim.base.user_files import write_atomically
-from iossim.base.user_folders import user_cache
+from iossim.base.user_files import user_cache, write_atomically
 from iossim.transforms.rewriting.expression import ExpressionError, parse_expression
 from iossim.transforms.rewriting.refute import Counterexample
 from iossim.transforms.rewriting.rule import Rule

@@ -10,7 +10,7 @@ import pytest
 from iossim import api
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.backends.simulator.events.program import KernelLibrary
-from iossim.backends.simulator.events.stages import stage_us
+from iossim.backends.simulator.events.run import stage_us
 from iossim.execution.backend import create_backend
 from iossim.execution.engine import Engine
 from iossim.execution.measured_run import plan_for

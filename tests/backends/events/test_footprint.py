@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from iossim.backends.simulator.events.footprint import block_footprint, empty_multiprocessor
 from iossim.hardware.compute_capability import LIMITS, MultiprocessorLimits
-from iossim.hardware.lowering.kernel import ceil_div
-from iossim.hardware.lowering.occupancy import resident_blocks
+from iossim.hardware.lowering.kernel import ceil_div, resident_blocks
 
 limits_of_any = st.sampled_from(sorted(LIMITS)).map(LIMITS.__getitem__)
 needs = st.tuples(st.integers(1, 1024), st.integers(0, 255), st.integers(0, 100_000))

@@ -16,8 +16,7 @@ from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.backends.simulator.kernel_work import KernelWork, kernel_work
 from iossim.base.errors import ScheduleError
 from iossim.hardware.load import device
-from iossim.hardware.lowering.kernel import Candidate, Kernel
-from iossim.hardware.lowering.occupancy import resident_blocks
+from iossim.hardware.lowering.kernel import Candidate, Kernel, resident_blocks
 from iossim.hardware.lowering.unit import lower_unit
 from iossim.hardware.profile import DeviceProfile
 from iossim.models.load import load

@@ -6,8 +6,7 @@ import pytest
 from cpus import cpu
 
 from iossim.hardware.lowering.cpu import GATHERED, GATHERED_AT_STRIDE, PACKED
-from iossim.hardware.lowering.kernel import Candidate, WorkClass
-from iossim.hardware.lowering.occupancy import resident_blocks
+from iossim.hardware.lowering.kernel import Candidate, WorkClass, resident_blocks
 from iossim.hardware.lowering.target import step_candidates
 from iossim.hardware.lowering.unit import lower_unit
 from iossim.measurements.operator_kinds import parse_description

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from iossim.hardware.compute_capability import LIMITS
-from iossim.hardware.lowering.occupancy import occupancy, resident_blocks
+from iossim.hardware.lowering.kernel import occupancy, resident_blocks
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,7 @@ from iossim.hardware.lowering.gpu.tensor_core_product import (
     tensor_products,
     without_tensor_cores,
 )
-from iossim.hardware.lowering.kernel import Candidate, WorkClass
-from iossim.hardware.lowering.occupancy import resident_blocks
+from iossim.hardware.lowering.kernel import Candidate, WorkClass, resident_blocks
 from iossim.ir.types import Precision
 from iossim.measurements.operator_kinds import read_record
 

@@ -23,11 +23,10 @@ from dataclasses import replace
 from enum import StrEnum
 
 from iossim.hardware.lowering.convolution_shape import FP32_STORED, ConvolutionShape
-from iossim.hardware.lowering.gpu.convolution import backward_data, backward_filter, implicit_gemm
-from iossim.hardware.lowering.gpu.convolution.depthwise import depthwise
-from iossim.hardware.lowering.gpu.convolution.explicit_gemm import explicit_gemm
+from iossim.hardware.lowering.gpu.convolution import backward
 from iossim.hardware.lowering.gpu.convolution.fft import fft, fft_of_filter, whole_fft, whole_fft_of_filter
-from iossim.hardware.lowering.gpu.convolution.grouped import grouped
+from iossim.hardware.lowering.gpu.convolution.gemm import by_table, explicit_gemm, without_table
+from iossim.hardware.lowering.gpu.convolution.grouped import depthwise, grouped
 from iossim.hardware.lowering.gpu.convolution.winograd import fused, non_fused, non_fused_of_filter
 from iossim.hardware.lowering.gpu.families.transposed_convolution import transposed_convolution
 from iossim.hardware.lowering.gpu.tensor_core_convolution import tensor_core_convolution
@@ -64,20 +63,20 @@ def forward(step: Step) -> Algorithms:
     found = _by_group(shape, _forward(_one(shape)))
     if shape.groups > 1:
         lanes = _on_lanes(shape)
-        found[Algorithm.IMPLICIT_GEMM] += [*depthwise(shape), *grouped(shape), *implicit_gemm.without_table(lanes)]
-        found[Algorithm.IMPLICIT_PRECOMP_GEMM] += implicit_gemm.by_table(lanes)
+        found[Algorithm.IMPLICIT_GEMM] += [*depthwise(shape), *grouped(shape), *without_table(lanes)]
+        found[Algorithm.IMPLICIT_PRECOMP_GEMM] += by_table(lanes)
     return found
 
 
 def of_data(step: Step) -> Algorithms:
     """The six algorithms of backward data."""
     shape = ConvolutionShape.of(step)
-    scattered = [*backward_data.scattered(shape)]
+    scattered = [*backward.scattered(shape)]
     if set(shape.strides) | set(shape.dilations) != {1}:
         return {Algorithm.ALGO_0: scattered, Algorithm.ALGO_1: transposed_convolution(step)}
     turned = shape.turned
     in_order = [
-        *implicit_gemm.by_table(_on_lanes(turned)),
+        *by_table(_on_lanes(turned)),
         *tensor_core_convolution(turned, is_called_by_engine=False),
         *depthwise(turned),
     ]
@@ -98,9 +97,9 @@ def of_filter(step: Step) -> Algorithms:
         Algorithm.FFT_TILING: [*fft_of_filter(one)],
     }
     return {
-        Algorithm.ALGO_0: [*backward_filter.atomic(shape, by_table=False)],
-        Algorithm.ALGO_1: [*backward_filter.summed(shape), *backward_filter.on_tensor_cores(shape)],
-        Algorithm.ALGO_3: [*backward_filter.atomic(shape, by_table=True)],
+        Algorithm.ALGO_0: [*backward.atomic(shape, by_table=False)],
+        Algorithm.ALGO_1: [*backward.summed(shape), *backward.on_tensor_cores(shape)],
+        Algorithm.ALGO_3: [*backward.atomic(shape, by_table=True)],
         **_by_group(shape, transforms),
     }
 
@@ -109,8 +108,8 @@ def _forward(shape: ConvolutionShape) -> dict[str, list[Candidate]]:
     """Of a convolution of one group."""
     lanes = _on_lanes(shape)
     return {
-        Algorithm.IMPLICIT_GEMM: [*implicit_gemm.without_table(lanes)],
-        Algorithm.IMPLICIT_PRECOMP_GEMM: [*implicit_gemm.by_table(lanes), *tensor_core_convolution(shape)],
+        Algorithm.IMPLICIT_GEMM: [*without_table(lanes)],
+        Algorithm.IMPLICIT_PRECOMP_GEMM: [*by_table(lanes), *tensor_core_convolution(shape)],
         Algorithm.GEMM: [*explicit_gemm(lanes)],
         Algorithm.DIRECT: [],
         **_transforms(shape),

@@ -1,4 +1,6 @@
-"""Depthwise and grouped convolution as cuDNN 7.6 does it for fp32 tensors NCHW: an implicit product for each group.
+"""Depthwise and grouped convolution: the products of cuDNN 7.6, and the depthwise kernels of frameworks.
+
+So cuDNN 7.6 does it for fp32 tensors NCHW: an implicit product for each group.
 
 The grid has a slice for each group, and a block computes a tile of 32 pixels by 32 filters of its group as the implicit
 product without a table of offsets does. Filters that the group does not have are computed all the same: of a
@@ -12,6 +14,14 @@ No kernel of this family has been measured alone. With what dense convolutions t
 an implicit product with 32x32 tiles and the time to fill and drain a wave of blocks, and nothing else, NasNet-A run unit
 after unit is foretold 14 per cent too long. One number is pinned on that latency, how much of that filling and draining
 is seen (``GROUPED_PROLOGUE_SEEN`` of ``backends.simulator.kernel_times``). NasNet-A's other latencies take no part.
+
+Frameworks have computed depthwise convolution by a kernel of their own since: a thread an output, no matrix product.
+
+A thread finds its channel, image and pixel by dividing its number, then loads, multiplies and adds the window: what
+bounds it is not arithmetic but issuing all that. The divisions and bounds cost about as much as fourteen taps: what
+windows of 3 to 15 taps take on an A100 and an RTX A6000 (PyTorch's own kernel) tells that within a third. Consecutive
+threads are consecutive pixels; with a stride a load of a warp lies strewn over as many times the bytes, and takes as many
+times as long. A block covers some rows of its image, and reads the rows that its windows reach beyond those as well.
 """
 
 from __future__ import annotations
@@ -21,7 +31,7 @@ from collections.abc import Iterator
 
 from iossim.hardware.lowering.convolution_shape import ConvolutionShape
 from iossim.hardware.lowering.gpu.matrix_product import INNER_STEP
-from iossim.hardware.lowering.kernel import Candidate, Kernel, Libraries, WorkClass, ceil_div
+from iossim.hardware.lowering.kernel import OF_TODAY, Candidate, Kernel, Libraries, WorkClass, ceil_div
 
 #: Of a block: pixels, filters, threads, registers of each, bytes of shared memory.
 _PIXELS = _FILTERS = 32
@@ -54,3 +64,49 @@ def grouped(shape: ConvolutionShape) -> Iterator[Candidate]:
         tile,
     )
     yield Candidate(name, (kernel,), libraries=frozenset({Libraries.CUDNN_7}))
+
+
+_DEPTHWISE_THREADS = 256
+#: What finding its place costs a thread, in taps of the window.
+_TAPS_OF_INDEXING = 14
+#: Sides of the square windows that the loops are compiled for, and what a row of any other costs beside its taps: 3x5
+#: windows take 1.3 to 1.6 times as long as 3x3 ones on an A100, a T4 and an RTX A6000.
+_COMPILED, _TAPS_OF_A_ROW = ({1}, {3}, {5}), 1.5
+
+
+def depthwise(shape: ConvolutionShape) -> Iterator[Candidate]:
+    """One thread an output pixel; none for a convolution that is not depthwise."""
+    if not shape.is_depthwise:
+        return
+    outputs = shape.filters * shape.pixels
+    taps = math.prod(shape.kernel) * shape.strides[-1] + _TAPS_OF_INDEXING
+    if set(shape.kernel) not in _COMPILED:
+        taps += math.ceil(_TAPS_OF_A_ROW * math.prod(shape.kernel[:-1]))
+    traffic = math.ceil(shape.input_bytes * _halo(shape)) + shape.weight_bytes + shape.output_bytes
+    yield Candidate(
+        "depthwise",
+        (
+            Kernel(
+                "depthwise",
+                WorkClass.DEPTHWISE,
+                ceil_div(outputs, _DEPTHWISE_THREADS),
+                _DEPTHWISE_THREADS,
+                40,
+                4_096,
+                2 * outputs * taps + shape.epilogue_flops,
+                shape.input_bytes,
+                shape.weight_bytes,
+                shape.output_bytes,
+                traffic,
+            ),
+        ),
+        libraries=OF_TODAY,
+    )
+
+
+def _halo(shape: ConvolutionShape) -> float:
+    """How often a block's rows of the input are read from L2, over what its own outputs stand on: 1 or more."""
+    row = math.prod(shape.output_size[1:])
+    rows = max(1, min(_DEPTHWISE_THREADS // max(1, row), shape.output_size[0]))
+    own = rows * shape.strides[0]
+    return max(1.0, (own - shape.strides[0] + shape.kernel[0]) / own)

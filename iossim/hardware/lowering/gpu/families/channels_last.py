@@ -17,15 +17,13 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-from iossim.hardware.lowering.channels_last import as_channels_first
 from iossim.hardware.lowering.convolution_shape import FP32_STORED, ConvolutionShape
 from iossim.hardware.lowering.gpu.families.convolution import on_lanes
 from iossim.hardware.lowering.gpu.families.pooling import global_pooling, pooling
-from iossim.hardware.lowering.gpu.layout import layout_kernel
 from iossim.hardware.lowering.gpu.registry import FAMILIES
-from iossim.hardware.lowering.gpu.tensor_core_convolution import tensor_core_convolution
+from iossim.hardware.lowering.gpu.tensor_core_convolution import layout_kernel, tensor_core_convolution
 from iossim.hardware.lowering.kernel import ALL_OF_CUDNN, Candidate, Libraries
-from iossim.hardware.lowering.step import Step
+from iossim.hardware.lowering.step import Step, as_channels_first
 
 
 @FAMILIES.lowers("conv_nhwc")

@@ -7,10 +7,9 @@ from dataclasses import replace
 
 from iossim.hardware.compute_capability import TENSOR_CORES
 from iossim.hardware.lowering.convolution_shape import FP32_STORED, ConvolutionShape
-from iossim.hardware.lowering.gpu.convolution.depthwise import depthwise
 from iossim.hardware.lowering.gpu.convolution.fft import fft
-from iossim.hardware.lowering.gpu.convolution.grouped import grouped
-from iossim.hardware.lowering.gpu.convolution.implicit_gemm import implicit_gemm
+from iossim.hardware.lowering.gpu.convolution.gemm import implicit_gemm
+from iossim.hardware.lowering.gpu.convolution.grouped import depthwise, grouped
 from iossim.hardware.lowering.gpu.convolution.winograd import winograd
 from iossim.hardware.lowering.gpu.cudnn_algorithms import Algorithms, of_data, of_filter
 from iossim.hardware.lowering.gpu.registry import FAMILIES

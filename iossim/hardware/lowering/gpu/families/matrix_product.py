@@ -2,11 +2,16 @@
 
 cuBLAS stores matrices by columns, so the columns of a product here are the rows of its tiles: recorded grids of dense
 layers have ``ceil(columns / tile rows)`` by ``ceil(rows / tile columns)`` blocks.
+
+Products of quantised tensors are the kernels of the same product in int8, its scales an epilogue.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from iossim.hardware.compute_capability import TENSOR_CORES, Architecture
+from iossim.hardware.lowering.gpu.families.convolution import convolution
 from iossim.hardware.lowering.gpu.matrix_product import (
     BATCHED_TILES,
     SINCE_VOLTA,
@@ -33,8 +38,10 @@ from iossim.hardware.lowering.gpu.tensor_core_product import (
 )
 from iossim.hardware.lowering.kernel import Candidate, Kernel, WorkClass
 from iossim.hardware.lowering.step import Step
-from iossim.ir.ops.matmul import Gemm
+from iossim.ir.ops.matmul import Gemm, MatMul
+from iossim.ir.ops.quantize import QuantizedConv
 from iossim.ir.ops.stacked_product import stacked_product
+from iossim.ir.types import Precision
 
 #: Tiles, and where kernels for them are.
 _TILES = {
@@ -101,3 +108,24 @@ def matrix_product(step: Step) -> list[Candidate]:
 
 def _candidate(kernels: tuple[Kernel, ...], architectures: frozenset[Architecture] | None) -> Candidate:
     return Candidate(kernels[0].name, kernels, parts_bytes(kernels), architectures=architectures)
+
+
+@FAMILIES.lowers("quantized_conv")
+def quantized_convolution(step: Step) -> list[Candidate]:
+    """The convolution of the tensors alone."""
+    assert isinstance(step.op, QuantizedConv)
+    operands = (step.operands[0], step.operands[3])
+    return convolution(replace(step, op=step.op.product, operands=operands, precision=Precision.INT8))
+
+
+@FAMILIES.lowers("quantized_matmul")
+def quantized_product(step: Step) -> list[Candidate]:
+    """The product of the tensors alone."""
+    operands = (step.operands[0], step.operands[3])
+    return matrix_product(replace(step, op=MatMul(), operands=operands, precision=Precision.INT8))
+
+
+@FAMILIES.lowers("integer_matmul")
+def integer_product(step: Step) -> list[Candidate]:
+    """The product of the tensors alone, whose sums stay in 32 bits."""
+    return matrix_product(replace(step, op=MatMul(), operands=step.operands[:2], precision=Precision.INT8))

@@ -1,7 +1,7 @@
 """Pooling: a thread an output, which finds its window and goes through the taps of it.
 
 Neither arithmetic nor memory bounds most of these kernels but issuing their instructions, as in depthwise convolution
-(``convolution/depthwise.py``), in whose taps, of some 13 instructions, their work is counted here. Whose kernel it is makes
+(``convolution/grouped.py``), in whose taps, of some 13 instructions, their work is counted here. Whose kernel it is makes
 the difference:
 
 - cuDNN's finds its place in four strided dimensions: 2x2 pools of the published engine make an output in two clocks of an

@@ -5,6 +5,11 @@ kernels gather by a table of offsets that a small kernel computes before (cuDNN'
 at 128x32. Two compute each offset where it is needed (its IMPLICIT_GEMM), slower and without that launch: one with 32x32
 tiles, which is what few pixels and 1x1 kernels take, and one with 64x256. Launch records of cuDNN's forward convolutions show no split of the inner dimension, so there is none here: with few output tiles the
 device stays partly idle, which is what concurrent groups fill.
+
+Convolution as an explicit matrix product: the windows of all outputs are written one after another, then multiplied.
+
+cuDNN's GEMM. Images are multiplied one by one in one launch, since outputs of an image lie together (NCHW). Where it has
+been measured, it was never the fastest; that is why it is no candidate where a library chooses for itself.
 """
 
 from __future__ import annotations
@@ -13,9 +18,10 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-from iossim.hardware.lowering.convolution_shape import ConvolutionShape
-from iossim.hardware.lowering.gpu.convolution.workspace import offset_table_bytes
+from iossim.hardware.lowering.convolution_shape import FP32_STORED, ConvolutionShape
+from iossim.hardware.lowering.gpu.convolution.workspace import columns_bytes, offset_table_bytes
 from iossim.hardware.lowering.gpu.matrix_product import (
+    BATCHED_TILES,
     TILE_128X32,
     TILE_128X64,
     TILE_128X128,
@@ -23,6 +29,7 @@ from iossim.hardware.lowering.gpu.matrix_product import (
     Tile,
     index_kernel,
     product_kernel,
+    stream_kernel,
 )
 from iossim.hardware.lowering.kernel import Candidate, WorkClass
 
@@ -76,3 +83,31 @@ def _product(shape: ConvolutionShape) -> Product:
         shape.precision,
         shape.groups,
     )
+
+
+def explicit_gemm(shape: ConvolutionShape) -> Iterator[Candidate]:
+    """Every tile of a batched product; of one group and in fp32 only."""
+    if shape.precision not in FP32_STORED or shape.groups > 1:
+        return
+    inner, size = shape.channels * math.prod(shape.kernel), columns_bytes(shape)
+    product = Product(
+        math.prod(shape.output_size),
+        shape.filters,
+        inner,
+        size,
+        shape.weight_bytes,
+        shape.output_bytes,
+        shape.element_bytes,
+        shape.precision,
+        shape.batch,
+    )
+    columns = stream_kernel(
+        "windows_to_columns",
+        inner * shape.pixels,
+        0,
+        activation_bytes=shape.input_bytes,
+        bytes_written=size,
+    )
+    for tile, architectures in BATCHED_TILES.items():
+        gemm = product_kernel(product, tile, WorkClass.GEMM, extra_flops=shape.epilogue_flops)
+        yield Candidate(f"explicit_gemm_{tile}", (columns, gemm), size, architectures=architectures)
