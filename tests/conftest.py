@@ -76,9 +76,14 @@ def shared() -> Path:
     return path
 
 
+#: Files with tests of minutes, the longest first.
+LONGEST = ("test_option_combinations.py", "test_documents.py", "test_quoted_figures.py", "test_shipped_scenarios.py")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes longest, minutes, comes first: no worker is left alone with it at the end."""
-    items.sort(key=lambda item: item.path.name != "test_quoted_figures.py")
+    """The files with the longest tests come first: no worker is left alone with one at the end."""
+    place = {name: number for number, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: place.get(item.path.name, len(LONGEST)))
 
 
 @pytest.hookimpl(optionalhook=True)
