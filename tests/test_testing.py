@@ -54,13 +54,13 @@ def test_a_project_of_a_user(project: Path) -> None:
     ):
         assert re.search(f"AssertionError: {words}", found.stdout), words
     # The test is shown, not the plugin's own lines.
-    assert "iossim/testing.py" not in found.stdout
+    assert "iossim/testing/" not in found.stdout
 
 
 def test_who_does_not_ask_gets_nothing(tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     found = run_pytest(tmp_path, "--fixtures")
-    assert "iossim/testing.py" not in found.stdout
+    assert "iossim/testing/" not in found.stdout
     assert "iossim_device" not in found.stdout
 
 
