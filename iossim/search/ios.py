@@ -293,7 +293,8 @@ class _Solver:
         states = cluster_states(problem)
         if states is None:
             return {}
-        merges = price_merges(problem, self.cost_model, len(problem)) if self.merge else no_merges()
+        most = self.options.space.max_groups or len(problem)
+        merges = price_merges(problem, self.cost_model, most) if self.merge else no_merges()
         merged = merges.masks.tobytes(), merges.prices_us.tobytes()
         ways = []
         for entry, prefix in best.items():

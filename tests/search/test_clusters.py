@@ -8,7 +8,7 @@ from math import inf
 
 import pytest
 from brute_force import ScrambledTable, cheapest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from iossim.schedule.batch import Strategy
@@ -44,7 +44,12 @@ def clustered(draw: st.DrawFn) -> ScheduleProblem:
     return replace(ScheduleProblem.of_edges(count, edges, classes), clusters=found)
 
 
+#: A merged stage of a cluster and a unit beside it is one of three units, more than ``max_groups`` lets it have.
+_MERGED_BEYOND_PRUNING = replace(ScheduleProblem.of_edges(4, [], [1, 1, 0, 1]), clusters=(3, 4, 8))
+
+
 @settings(max_examples=60, deadline=None)
+@example(_MERGED_BEYOND_PRUNING, 0, SPACES[1], False, True)
 @given(clustered(), st.integers(0, 99), st.sampled_from(SPACES), st.booleans(), st.booleans())
 def test_the_best_of_whole_clusters_is_found(
     problem: ScheduleProblem, seed: int, space: StageSpace, concurrent: bool, merge: bool

@@ -182,6 +182,7 @@ def test_caches_are_flushed_before_each_cold_run(quiet: Machine, monkeypatch: py
 
 def test_the_collector_is_off_while_the_clock_runs_and_on_again_after_an_error(quiet: Machine) -> None:
     states: list[bool] = []
+    threads = threading.active_count()
 
     def run() -> None:
         states.append(gc.isenabled())
@@ -191,7 +192,7 @@ def test_the_collector_is_off_while_the_clock_runs_and_on_again_after_an_error(q
         time_programs([program(run)], [{}], Timing(3, 0), CORES, 1, lambda done, total: None)
     assert states == [False]
     assert gc.isenabled()
-    assert threading.active_count() == 1
+    assert threading.active_count() <= threads
 
 
 def test_progress_ends_at_its_total() -> None:
