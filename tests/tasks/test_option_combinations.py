@@ -17,6 +17,7 @@ from iossim.models.load import load
 from iossim.schedule.schedule import Schedule
 from iossim.study.scenario import Scenario
 from iossim.study.sweep import run_study
+from iossim.tasks.task import Scheduled, Task
 
 #: For each option its values, the plain one first.
 OPTIONS: dict[str, tuple[Any, ...]] = {
@@ -107,7 +108,27 @@ def test_pairs_of_options(options: dict[str, Any], capsys: pytest.CaptureFixture
     check(options, capsys, tmp_path / "run")
 
 
+@pytest.fixture
+def each_task_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task that equals one that has run gives what that gave: API and command line then search once, if they ask the same."""
+    known: dict[str, Scheduled] = {}
+    run_task = Task.run
+
+    def remembered(task: Task, *reports: Any) -> Scheduled:
+        # The command line gives the text of a number; the device is asked for only where the prices come from measurements.
+        changes = str(task.transforms).replace("'", "")
+        key = f"{task.network.graph.hash} {task.network.units} {task.prices.identity} {task.scheduler} {task.options} {changes}"
+        if task.budget is not None:
+            return run_task(task, *reports)
+        if key not in known:
+            known[key] = run_task(task, *reports)
+        return known[key]
+
+    monkeypatch.setattr(Task, "run", remembered)
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("each_task_once")
 @pytest.mark.parametrize("micro_batch", OPTIONS["micro_batch"])
 @pytest.mark.parametrize("training", OPTIONS["training"])
 @pytest.mark.parametrize("rewrite", OPTIONS["rewrite"])
