@@ -120,5 +120,5 @@ def test_thousands_of_mutants(tmp_path: Path) -> None:
     assert tally.grown_bytes < 4 << 30
     lines = covered_lines(tmp_path)
     run, there = (sum(each[place] for each in lines.values()) for place in (0, 1))
-    assert len(lines) > 40
+    assert len(lines) > 15
     assert run > 0.75 * there
