@@ -2,7 +2,7 @@
 
 As the published engine chooses, and as any framework's autotuner does. The first few plans of cuDNN's own ranking are timed
 (:mod:`.candidate_timing`), fused with their epilogue and apart from it; a choice is made once for all equal convolutions,
-and kept (:mod:`.kept_choices`) if the user says where.
+and kept in a file if the user says where.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Parameters of a device that nobody measured, from those of devices that were.
+"""Parameters of a device that nobody measured, from those of devices that were; and launch costs that devices borrow.
 
 Each *source device* is a calibrated chip. What scales with the datasheet is taken out before sources are averaged, and put
 back for the device asked for:
@@ -13,9 +13,7 @@ back for the device asked for:
 Otherwise sources of near generations count more. Averages are geometric where values are positive, since they are of
 ratios. Only fitted parameters are transferred; all others stay those of the architecture.
 
-Costs of a launch that a device borrows: nearly none has networks measured on it that tell them.
-
-What the host takes to launch was fitted on one device. Others take it, with the spread of hosts, so that intervals know how
+Nearly no device has networks measured on it that tell what a launch costs. It was fitted on one device; others borrow it, with the spread of hosts, so that intervals know how
 little is known; their provenance says from where.
 """
 

@@ -11,9 +11,7 @@ the host; stages of several groups have the boundary of their engine between the
 (``copy_us`` of a record): under the paper engine a synchronise, under the graph engine their own fork and join, which
 are part of the price.
 
-What was measured, in words and as operators: what a record says of its stage besides the signature.
-
-Operators are records of the measurement-set format (``iossim.measurements.operator_kinds``): one for each step of a unit
+A record also says what was measured, in words and as operators. These are records of the measurement-set format (``iossim.measurements.operator_kinds``): one for each step of a unit
 (``iossim.hardware.lowering.unit``), so that a Conv-Relu counts as a convolution, and a Relu-SepConv as three operators. A unit has
 none where one of its steps has no columns there.
 """

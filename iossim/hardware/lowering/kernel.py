@@ -1,11 +1,9 @@
-"""A kernel as the simulator sees it, and the candidates that an op may run as.
+"""A kernel as the simulator sees it, how many of its blocks an SM holds, and the candidates that an op may run as.
 
 A kernel is a grid of equal thread blocks with the resources that each block holds, the arithmetic that all blocks do
 (tile padding included) and the bytes that they move. Its duration is the kernel model's affair, not the lowering's.
 
-Occupancy: how many blocks of a kernel one SM holds at a time.
-
-The rules are those of NVIDIA's CUDA Occupancy Calculator: threads and block slots, registers allocated to warps in
+The rules of occupancy are those of NVIDIA's CUDA Occupancy Calculator: threads and block slots, registers allocated to warps in
 units, shared memory allocated to blocks in units.
 """
 

@@ -1,9 +1,7 @@
 """What is lowered: a step of a unit, one op with everything that was fused into it.
 
 A family of ops registers a function that turns a step into candidates; the files of ``iossim.hardware.lowering.gpu.families`` are
-found by discovery. An op kind without a family is priced as one streaming kernel.
-
-Steps on images that lie as NHWC, as those on NCHW that compute the same.
+found by discovery. A step on images in NHWC is lowered by way of the step on NCHW that computes the same.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Convolutions on tensor cores: implicit products of pixels by filters whose operands lie as NHWC.
+"""Convolutions on tensor cores, implicit products of pixels by filters in NHWC, and the kernels that change the layout.
 
 An engine whose tensors are fp32 and NCHW, and whose library multiplies in tf32 by default, pays for that with every call:
 the input and the filters are transformed to NHWC before, the output back after, and bias and activation are a kernel of
@@ -14,9 +14,8 @@ On Volta and Turing a step along the inner dimension stays within one position o
 whole step, as the first layers of networks show there (17 to 24 TFLOP/s, padding counted). Later kernels pad channels to
 one load only.
 
-Tensors from one layout to another: by tiles of positions by channels, turned in shared memory, a block each.
-
-The same kernel serves wherever it runs: inside a library's call whose tensors lie otherwise than its kernel wants them, and as
+A tensor goes from one layout to the other by tiles of positions by channels, turned in shared memory, a block each. The same
+kernel serves wherever it runs: inside a library's call whose tensors lie otherwise than its kernel wants them, and as
 an op of the graph.
 """
 

@@ -1,14 +1,9 @@
 """Gradients of convolutions as matrix products: of the input, and of the filter.
 
-The gradient of a convolution's input is a product that is scattered: cuDNN's ALGO_0 of backward data.
+*Of the input*: a product that is scattered, cuDNN's ALGO_0 of backward data. Pixels of the output's gradient by channels x window, over the filters: each result is added atomically to the pixel that its
+tap lies on, in a gradient that is cleared before.
 
-Pixels of the output's gradient by channels x window, over the filters: each result is added atomically to the pixel that its
-tap lies on, in a gradient that is cleared before. No data set has measured these kernels; they are taken to be as efficient
-as the forward kernels that compute each offset where it is needed, with every addition going through L2.
-
-The gradient of a filter is a matrix product of filters by channels x window, over the output pixels of all images.
-
-That has few output tiles and a long inner dimension, so that it is split: each block takes a part of the pixels. What the
+*Of the filter*: a product of filters by channels x window, over the output pixels of all images. That has few output tiles and a long inner dimension, so that it is split: each block takes a part of the pixels. What the
 parts make is added up in one of two ways (Chetlur et al., 2014; cuDNN's manual says which algorithm is deterministic):
 
 - with atomic additions to the result, which is cleared before (ALGO_0, and ALGO_3 by a table of offsets): no workspace, and every
@@ -17,7 +12,7 @@ parts make is added up in one of two ways (Chetlur et al., 2014; cuDNN's manual 
   affair, so that each number of parts is a candidate.
 
 No data set has measured these kernels. They are taken to be as efficient as the forward kernels that gather alike: by a table
-(ALGO_1, ALGO_3), or without (ALGO_0). On tensor cores, as the forward product of the same sizes.
+(ALGO_1, ALGO_3), or without (both ALGO_0, whose additions all go through L2). On tensor cores, as the forward product of the same sizes.
 """
 
 from __future__ import annotations

@@ -1,14 +1,13 @@
-"""Convolution as a matrix product of pixels by filters that gathers its operand on the fly.
+"""Convolution as a matrix product of pixels by filters: implicit, which gathers its operand on the fly, and explicit.
 
-Rows are output pixels, columns filters, the inner dimension is channels x window (Chetlur et al., 2014, cuDNN). Most
+*Implicit.* Rows are output pixels, columns filters, the inner dimension is channels x window (Chetlur et al., 2014, cuDNN). Most
 kernels gather by a table of offsets that a small kernel computes before (cuDNN's IMPLICIT_PRECOMP_GEMM); their tiles begin
 at 128x32. Two compute each offset where it is needed (its IMPLICIT_GEMM), slower and without that launch: one with 32x32
-tiles, which is what few pixels and 1x1 kernels take, and one with 64x256. Launch records of cuDNN's forward convolutions show no split of the inner dimension, so there is none here: with few output tiles the
-device stays partly idle, which is what concurrent groups fill.
+tiles, which is what few pixels and 1x1 kernels take, and one with 64x256. Launch records of cuDNN's forward convolutions
+show no split of the inner dimension, so there is none here: with few output tiles the device stays partly idle, which is
+what concurrent groups fill.
 
-Convolution as an explicit matrix product: the windows of all outputs are written one after another, then multiplied.
-
-cuDNN's GEMM. Images are multiplied one by one in one launch, since outputs of an image lie together (NCHW). Where it has
+*Explicit* (cuDNN's GEMM). The windows of all outputs are written one after another, then multiplied. Images are multiplied one by one in one launch, since outputs of an image lie together (NCHW). Where it has
 been measured, it was never the fastest; that is why it is no candidate where a library chooses for itself.
 """
 

@@ -1,8 +1,6 @@
 """Depthwise and grouped convolution: the products of cuDNN 7.6, and the depthwise kernels of frameworks.
 
-So cuDNN 7.6 does it for fp32 tensors NCHW: an implicit product for each group.
-
-The grid has a slice for each group, and a block computes a tile of 32 pixels by 32 filters of its group as the implicit
+*Grouped.* cuDNN 7.6 computes fp32 tensors in NCHW as an implicit product for each group. The grid has a slice for each group, and a block computes a tile of 32 pixels by 32 filters of its group as the implicit
 product without a table of offsets does. Filters that the group does not have are computed all the same: of a
 depthwise convolution 31 columns of 32 are lost. That is why frameworks wrote depthwise kernels of their own.
 
@@ -12,12 +10,10 @@ what their tile needs of the input once; windows that overlap inside a tile hit 
 
 No kernel of this family has been measured alone. With what dense convolutions tell of such products, the efficiency of
 an implicit product with 32x32 tiles and the time to fill and drain a wave of blocks, and nothing else, NasNet-A run unit
-after unit is foretold 14 per cent too long. One number is pinned on that latency, how much of that filling and draining
-is seen (``GROUPED_PROLOGUE_SEEN`` of ``backends.simulator.kernel_times``). NasNet-A's other latencies take no part.
+after unit is predicted 14% too slow. One number is pinned on that latency: how much of that filling and draining
+is seen (``GROUPED_PROLOGUE_SEEN`` of ``backends.simulator.device_rates``). NasNet-A's other latencies take no part.
 
-Frameworks have computed depthwise convolution by a kernel of their own since: a thread an output, no matrix product.
-
-A thread finds its channel, image and pixel by dividing its number, then loads, multiplies and adds the window: what
+*Depthwise.* Frameworks have a kernel of their own: a thread an output, no matrix product. A thread finds its channel, image and pixel by dividing its number, then loads, multiplies and adds the window: what
 bounds it is not arithmetic but issuing all that. The divisions and bounds cost about as much as fourteen taps: what
 windows of 3 to 15 taps take on an A100 and an RTX A6000 (PyTorch's own kernel) tells that within a third. Consecutive
 threads are consecutive pixels; with a stride a load of a warp lies strewn over as many times the bytes, and takes as many

@@ -1,4 +1,4 @@
-"""Dense layers and matrix products: cuBLAS.
+"""Dense layers and matrix products, of quantised tensors too: cuBLAS.
 
 cuBLAS stores matrices by columns, so the columns of a product here are the rows of its tiles: recorded grids of dense
 layers have ``ceil(columns / tile rows)`` by ``ceil(rows / tile columns)`` blocks.

@@ -1,8 +1,7 @@
 """Ops that read and write in order: element-wise chains, copies, and moves of data. The engine's own kernels, not a library's.
 
-Ops that only move data: padding, repetition, blocks of pixels, entries picked by index.
-
-Each output element is written once and reads one element, or none: what is read is at most what is written.
+An op that only moves data (padding, repetition, blocks of pixels, entries picked by index) writes each output element once and
+reads one element for it, or none: what is read is at most what is written.
 """
 
 from __future__ import annotations
