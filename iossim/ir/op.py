@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from enum import Enum
 from functools import cached_property
 from typing import Any, ClassVar, Self, TypeVar
@@ -99,6 +99,10 @@ class Op(ABC):
     kind: ClassVar[str] = ""
     #: ONNX operator types that :meth:`from_onnx` understands.
     onnx_types: ClassVar[tuple[str, ...]] = ()
+    #: What ONNX calls the fields that are attributes, or parameters that are inputs, there.
+    onnx_names: ClassVar[Mapping[str, str]] = {}
+    #: How many of an ONNX node's inputs carry data; None where all do.
+    onnx_inputs: ClassVar[int | None] = None
     #: Floating-point operations of each element of the first output, besides multiply-adds.
     flops_per_element: ClassVar[int] = 0
     #: Whether ONNX lets the last outputs be left out.
@@ -168,17 +172,19 @@ class Op(ABC):
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        """The op that an ONNX node spells, and the node's inputs that carry data; by default an op without attributes.
+        """The op that an ONNX node spells, and the node's inputs that carry data; by default by the attributes ``onnx_names``.
 
         Raises ModelError for a node that is not valid, NotCoveredError for one that the op kind does not cover.
         """
-        return cls(), node.inputs
+        usual = {field.name: 0 if field.default is MISSING else field.default for field in fields(cls)}
+        given = {name: type(usual[name])(node.attribute(key, usual[name])) for name, key in cls.onnx_names.items()}
+        return cls(**given), node.inputs if cls.onnx_inputs is None else node.data_inputs(cls.onnx_inputs)
 
     def to_onnx(self) -> tuple[str, dict[str, Any]]:
-        """ONNX operator type and attributes; by default the first of its types, and none."""
+        """ONNX operator type and attributes; by default the first of its types, and ``onnx_names``."""
         if not self.onnx_types:
             raise ModelError(f"op kind {self.kind!r} has no ONNX spelling")
-        return self.onnx_types[0], {}
+        return self.onnx_types[0], {key: _spelled(getattr(self, name)) for name, key in self.onnx_names.items()}
 
     def least_opset(self, x: DType) -> int:
         """The first operator set in which :meth:`to_onnx` means this for a first input of ``x``, where schemas do not tell."""
@@ -243,6 +249,12 @@ def is_product(onnx_type: str) -> bool:
 
 def _freeze(value: Any) -> Any:
     return tuple(_freeze(item) for item in value) if isinstance(value, list) else value
+
+
+def _spelled(value: Any) -> Any:
+    if isinstance(value, bool):
+        return int(value)
+    return list(value) if isinstance(value, tuple) else value
 
 
 def require(condition: bool, reason: str) -> None:

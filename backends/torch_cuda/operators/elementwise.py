@@ -3,60 +3,48 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import reduce
 
 import torch
 import torch.nn.functional as F  # noqa: N812  (its usual name)
 
-from iossim.backends.torch_cuda.operators.registry import Operand, computes, floating_only
+from iossim.backends.torch_cuda.operators.registry import (
+    Made,
+    Operand,
+    Operands,
+    Types,
+    computes,
+    floating_only,
+    register,
+)
 from iossim.backends.torch_cuda.tensors import DTYPES
-from iossim.ir.op import Op
 from iossim.ir.ops import nary, unary
 from iossim.ir.ops.nary import Nary, PRelu
-from iossim.ir.ops.unary import Cast, Clip, Unary
-from iossim.ir.types import DType, TensorType
+from iossim.ir.ops.unary import Clip, Unary
+from iossim.ir.types import DType
 
-
-@computes("add")
-def _add(op: Op, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
-    return (reduce(torch.add, operands),)
-
-
-@computes("mul")
-def _mul(op: Op, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
-    return (torch.mul(*operands),)
-
-
-@computes("relu")
-def _relu(op: Op, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
-    return (torch.relu(operands[0]),)
-
-
-@computes("sigmoid", refuses=floating_only)
-def _sigmoid(op: Op, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
-    return (torch.sigmoid(operands[0]),)
+register(
+    {
+        "add": lambda op, *terms: reduce(torch.add, terms),
+        "mul": lambda op, *factors: torch.mul(*factors),
+        "relu": lambda op, x: torch.relu(x),
+        "cast": lambda op, x: x.to(DTYPES[DType(op.dtype)]),
+        "where": lambda op, *operands: torch.where(*operands),
+    }
+)
+register({"sigmoid": lambda op, x: torch.sigmoid(x)}, refuses=floating_only)
 
 
 @computes("clip")
-def _clip(op: Clip, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
+def _clip(op: Clip, operands: Operands, types: Types) -> Made:
     exact: Callable[[float], float] = float if types[0].dtype.is_floating else int
     low, high = (None if bound is None else exact(bound) for bound in (op.minimum, op.maximum))
     return (operands[0] if low is high is None else torch.clamp(operands[0], low, high),)
 
 
-@computes("cast")
-def _cast(op: Cast, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
-    return (operands[0].to(DTYPES[DType(op.dtype)]),)
-
-
-@computes("where")
-def _where(op: Op, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
-    return (torch.where(*operands),)
-
-
 @computes("prelu")
-def _prelu(op: PRelu, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
+def _prelu(op: PRelu, operands: Operands, types: Types) -> Made:
     (x, slope), (shape, slopes) = operands, (value.shape for value in types)
     by_channel = op.per_channel or (len(slopes) == len(shape) - 1 > 0 and slopes[1:] == (1,) * (len(slopes) - 1))
     if types[0].dtype.is_floating and (math.prod(slopes) == 1 or (by_channel and slopes[0] == shape[1])):
@@ -134,7 +122,7 @@ _UNARY: dict[str, Callable[..., Operand]] = {
 }
 
 
-def _unary_refusal(op: Unary, types: Sequence[TensorType]) -> str:
+def _unary_refusal(op: Unary, types: Types) -> str:
     if op.function not in _UNARY:
         return f"function {op.function!r} has no counterpart in torch"
     exact = unary.FUNCTIONS[op.function].takes in ("whole", "truth") or op.function in ("abs", "neg", "sign")
@@ -142,7 +130,7 @@ def _unary_refusal(op: Unary, types: Sequence[TensorType]) -> str:
 
 
 @computes("unary", refuses=_unary_refusal)
-def _unary(op: Unary, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
+def _unary(op: Unary, operands: Operands, types: Types) -> Made:
     return (_UNARY[op.function](operands[0], *op.parameters),)
 
 
@@ -171,14 +159,14 @@ _NARY: dict[str, Callable[[Operand, Operand], Operand]] = {
 }
 
 
-def _nary_refusal(op: Nary, types: Sequence[TensorType]) -> str:
+def _nary_refusal(op: Nary, types: Types) -> str:
     if op.function not in _NARY:
         return f"function {op.function!r} has no counterpart in torch"
     return floating_only(op, types) if op.function == "mean" else ""
 
 
 @computes("nary", refuses=_nary_refusal)
-def _nary(op: Nary, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
+def _nary(op: Nary, operands: Operands, types: Types) -> Made:
     if op.function == "div" and not types[0].dtype.is_floating:
         return (torch.div(*operands, rounding_mode="trunc"),)
     y = reduce(_NARY[op.function], operands)

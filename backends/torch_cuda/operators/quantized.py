@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from iossim.backends.torch_cuda.operators.registry import Operand, apply, computes
+from iossim.backends.torch_cuda.operators.registry import Made, Operand, Operands, Types, apply, computes
 from iossim.backends.torch_cuda.tensors import DTYPES
 from iossim.ir.op import Op
 from iossim.ir.ops.matmul import MatMul
@@ -15,14 +15,14 @@ from iossim.ir.types import DType, TensorType
 
 
 @computes("quantize")
-def _quantize(op: Quantize, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
+def _quantize(op: Quantize, operands: Operands, types: Types) -> Made:
     scale, *zero = _along(op.axis, operands[1:], types)
     (made,) = op.infer(types)
     return (_rounded(torch.div(operands[0].to(torch.float32), scale.to(torch.float32)), zero, made.dtype),)
 
 
 @computes("dequantize")
-def _dequantize(op: Dequantize, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
+def _dequantize(op: Dequantize, operands: Operands, types: Types) -> Made:
     scale, *zero = _along(op.axis, operands[1:], types)
     x = operands[0].to(torch.int64)
     x = torch.sub(x, zero[0].to(torch.int64)) if zero else x
@@ -31,7 +31,7 @@ def _dequantize(op: Dequantize, operands: Sequence[Operand], types: Sequence[Ten
 
 
 @computes("dynamic_quantize")
-def _dynamic_quantize(op: Op, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
+def _dynamic_quantize(op: Op, operands: Operands, types: Types) -> Made:
     x = operands[0].to(torch.float32)
     low, high = torch.clamp(torch.amin(x), max=0.0), torch.clamp(torch.amax(x), min=0.0)
     scale = torch.div(torch.sub(high, low), 255.0)
@@ -42,9 +42,7 @@ def _dynamic_quantize(op: Op, operands: Sequence[Operand], types: Sequence[Tenso
 
 
 @computes("quantized_conv")
-def _quantized_conv(
-    op: QuantizedConv, operands: Sequence[Operand], types: Sequence[TensorType]
-) -> tuple[Operand, ...]:
+def _quantized_conv(op: QuantizedConv, operands: Operands, types: Types) -> Made:
     x, x_scale, x_zero, weight, w_scale, w_zero, y_scale, y_zero, *bias = operands
     (w_zero,) = _along(0, [w_zero], [types[3], types[5]])
     centred = [_centred(x, x_zero), _centred(weight, w_zero), *(each.to(torch.float64) for each in bias)]
@@ -56,7 +54,7 @@ def _quantized_conv(
 
 
 @computes("quantized_matmul")
-def _quantized_matmul(op: Op, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
+def _quantized_matmul(op: Op, operands: Operands, types: Types) -> Made:
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = operands
     in_fp64 = [TensorType(types[place].shape, DType.FLOAT64) for place in (0, 3)]
     (total,) = apply(MatMul(), [_centred(a, a_zero), _centred(b, b_zero)], in_fp64)
@@ -65,7 +63,7 @@ def _quantized_matmul(op: Op, operands: Sequence[Operand], types: Sequence[Tenso
 
 
 @computes("integer_matmul")
-def _integer_matmul(op: Op, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
+def _integer_matmul(op: Op, operands: Operands, types: Types) -> Made:
     zeros = [torch.reshape(zero, ()) for zero in operands[2:]]
     centred = [
         _centred(each, zeros[place]) if place < len(zeros) else each.to(torch.float64)
@@ -94,7 +92,7 @@ def _rounded(x: Operand, zero: Sequence[Operand], dtype: DType) -> Operand:
     return torch.clamp(whole, limits.min, limits.max).to(DTYPES[dtype])
 
 
-def _along(axis: int, parameters: Sequence[Operand], types: Sequence[TensorType]) -> list[Operand]:
+def _along(axis: int, parameters: Sequence[Operand], types: Types) -> list[Operand]:
     """Parameters of one number, or of one for each place of an axis of the first type, as they broadcast."""
     rank = len(types[0].shape)
     found = []

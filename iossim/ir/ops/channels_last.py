@@ -7,10 +7,9 @@ such ops: they are written as those of NCHW between transposes.
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from iossim.ir.op import Array, Op, require
 from iossim.ir.ops.conv import Conv
@@ -20,15 +19,21 @@ from iossim.ir.types import TensorType
 #: Permutations of the axes of images: from NCHW to NHWC, and back.
 TO_LAST, TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 
+_First = TypeVar("_First", bound=Op)
+
 
 @dataclass(frozen=True)
-class ChannelsLast(Op):
+class ChannelsLast(Op, Generic[_First]):
     """Base of the ops on ``x [N, H, W, C]``, with the attributes of the op on ``[N, C, H, W]`` that they stand for."""
 
+    #: The op on NCHW.
+    first: ClassVar[type[Any]]
+
     @property
-    @abstractmethod
-    def channels_first(self) -> Op:
+    def channels_first(self) -> _First:
         """The op that computes the same of NCHW."""
+        made: _First = self.first(*astuple(self))
+        return made
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         require(len(inputs) > 0, "needs an input")
@@ -52,10 +57,11 @@ class ChannelsLast(Op):
 
 
 @dataclass(frozen=True)
-class ConvNhwc(ChannelsLast):
+class ConvNhwc(ChannelsLast[Conv]):
     """Inputs ``x [N, H, W, C]``; ``weight`` and ``bias`` as :class:`Conv` has them."""
 
     kind: ClassVar[str] = "conv_nhwc"
+    first: ClassVar[type[Any]] = Conv
     has_epilogue: ClassVar[bool] = True
 
     strides: tuple[int, ...] = (1, 1)
@@ -63,16 +69,13 @@ class ConvNhwc(ChannelsLast):
     dilations: tuple[int, ...] = (1, 1)
     groups: int = 1
 
-    @property
-    def channels_first(self) -> Conv:
-        return Conv(*astuple(self))
-
 
 @dataclass(frozen=True)
-class MaxPoolNhwc(ChannelsLast):
+class MaxPoolNhwc(ChannelsLast[MaxPool]):
     """:class:`MaxPool` of ``x [N, H, W, C]``."""
 
     kind: ClassVar[str] = "max_pool_nhwc"
+    first: ClassVar[type[Any]] = MaxPool
 
     kernel: tuple[int, ...]
     strides: tuple[int, ...]
@@ -80,16 +83,13 @@ class MaxPoolNhwc(ChannelsLast):
     dilations: tuple[int, ...] = (1, 1)
     ceil_mode: bool = False
 
-    @property
-    def channels_first(self) -> MaxPool:
-        return MaxPool(*astuple(self))
-
 
 @dataclass(frozen=True)
-class AveragePoolNhwc(ChannelsLast):
+class AveragePoolNhwc(ChannelsLast[AveragePool]):
     """:class:`AveragePool` of ``x [N, H, W, C]``."""
 
     kind: ClassVar[str] = "average_pool_nhwc"
+    first: ClassVar[type[Any]] = AveragePool
 
     kernel: tuple[int, ...]
     strides: tuple[int, ...]
@@ -98,31 +98,21 @@ class AveragePoolNhwc(ChannelsLast):
     count_include_pad: bool = False
     dilations: tuple[int, ...] = (1, 1)
 
-    @property
-    def channels_first(self) -> AveragePool:
-        return AveragePool(*astuple(self))
-
 
 @dataclass(frozen=True)
-class GlobalAveragePoolNhwc(ChannelsLast):
+class GlobalAveragePoolNhwc(ChannelsLast[GlobalAveragePool]):
     """Mean of each image, ``[N, 1, 1, C]``."""
 
     kind: ClassVar[str] = "global_average_pool_nhwc"
-
-    @property
-    def channels_first(self) -> GlobalAveragePool:
-        return GlobalAveragePool()
+    first: ClassVar[type[Any]] = GlobalAveragePool
 
 
 @dataclass(frozen=True)
-class GlobalMaxPoolNhwc(ChannelsLast):
+class GlobalMaxPoolNhwc(ChannelsLast[GlobalMaxPool]):
     """Largest element of each image, ``[N, 1, 1, C]``."""
 
     kind: ClassVar[str] = "global_max_pool_nhwc"
-
-    @property
-    def channels_first(self) -> GlobalMaxPool:
-        return GlobalMaxPool()
+    first: ClassVar[type[Any]] = GlobalMaxPool
 
 
 def permuted(value: TensorType, permutation: Sequence[int]) -> TensorType:

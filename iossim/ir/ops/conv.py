@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from iossim.base.errors import ModelError
 from iossim.ir.op import Array, OnnxNode, Op, require
 from iossim.ir.ops.broadcasting import widen
 from iossim.ir.types import TensorType
+
+#: The attributes of a convolution as ONNX calls them.
+CONV_NAMES = {"strides": "strides", "pads": "pads", "dilations": "dilations", "groups": "group"}
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,7 @@ class Conv(Op):
 
     kind: ClassVar[str] = "conv"
     onnx_types: ClassVar[tuple[str, ...]] = ("Conv",)
+    onnx_names: ClassVar[Mapping[str, str]] = CONV_NAMES
     has_epilogue: ClassVar[bool] = True
 
     strides: tuple[int, ...] = (1, 1)
@@ -33,7 +37,7 @@ class Conv(Op):
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         require(len(inputs) in (2, 3), f"needs an input, a weight and maybe a bias, not {len(inputs)} inputs")
-        x, weight = inputs[0], inputs[1]
+        x, weight = inputs[:2]
         rank = len(self.strides)
         require(len(x.shape) == rank + 2, f"its input {x} does not have {rank} spatial dimensions")
         require(len(weight.shape) == rank + 2, f"its weight {weight} does not have {rank} spatial dimensions")
@@ -99,14 +103,6 @@ class Conv(Op):
         kernel = onnx_window(node)
         pads = onnx_pads(node, node.input_type(0).shape[2:], kernel, strides, dilations)
         return cls(strides, pads, dilations, int(node.attribute("group", 1))), node.data_inputs(3)
-
-    def to_onnx(self) -> tuple[str, dict[str, Any]]:
-        return "Conv", {
-            "strides": list(self.strides),
-            "pads": list(self.pads),
-            "dilations": list(self.dilations),
-            "group": self.groups,
-        }
 
 
 def _contract(patches: Array, weight: Array, groups: int, rank: int) -> Array:

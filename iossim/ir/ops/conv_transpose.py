@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, ClassVar, Self
@@ -13,7 +13,7 @@ import numpy as np
 from iossim.base.errors import ModelError
 from iossim.ir.op import Array, OnnxNode, Op, require
 from iossim.ir.ops.broadcasting import widen
-from iossim.ir.ops.conv import Conv, onnx_window
+from iossim.ir.ops.conv import CONV_NAMES, Conv, onnx_window
 from iossim.ir.types import TensorType
 
 
@@ -27,6 +27,7 @@ class ConvTranspose(Op):
 
     kind: ClassVar[str] = "conv_transpose"
     onnx_types: ClassVar[tuple[str, ...]] = ("ConvTranspose",)
+    onnx_names: ClassVar[Mapping[str, str]] = {**CONV_NAMES, "output_padding": "output_padding"}
     has_epilogue: ClassVar[bool] = True
 
     strides: tuple[int, ...] = (1, 1)
@@ -37,7 +38,7 @@ class ConvTranspose(Op):
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         require(len(inputs) in (2, 3), f"needs an input, a weight and maybe a bias, not {len(inputs)} inputs")
-        x, weight = inputs[0], inputs[1]
+        x, weight = inputs[:2]
         rank = len(self.strides)
         require(
             len(x.shape) == len(weight.shape) == rank + 2,
@@ -140,15 +141,6 @@ class ConvTranspose(Op):
         before, after = (small, large) if auto == "SAME_UPPER" else (large, small)
         return replace(self, pads=(*before, *after), output_padding=extra)
 
-    def to_onnx(self) -> tuple[str, dict[str, Any]]:
-        return "ConvTranspose", {
-            "strides": list(self.strides),
-            "pads": list(self.pads),
-            "dilations": list(self.dilations),
-            "group": self.groups,
-            "output_padding": list(self.output_padding),
-        }
-
 
 @dataclass(frozen=True)
 class ConvBackward(Op):
@@ -162,7 +154,7 @@ class ConvBackward(Op):
     @property
     def forward(self) -> Conv:
         """The convolution that this is a gradient of."""
-        return Conv(self.strides, self.pads, self.dilations, self.groups)
+        return Conv(*(getattr(self, name) for name in CONV_NAMES))
 
     def _require_gradient(self, x: TensorType, weight: TensorType, grad_output: TensorType) -> None:
         """Raise GraphError unless a convolution of ``x`` with ``weight`` makes something of the shape of ``grad_output``."""

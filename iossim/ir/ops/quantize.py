@@ -5,15 +5,15 @@ A product multiplies and sums whole numbers in 32 bits, then brings the sums to 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass, replace
+from typing import ClassVar, Self
 
 import numpy as np
 
 from iossim.ir.op import Array, NotCoveredError, OnnxNode, Op, Role, as_float32, require
 from iossim.ir.ops.broadcasting import normal_axis
-from iossim.ir.ops.conv import Conv
+from iossim.ir.ops.conv import CONV_NAMES, Conv
 from iossim.ir.ops.matmul import MatMul
 from iossim.ir.types import DType, TensorType
 
@@ -30,6 +30,7 @@ class Quantize(Op):
 
     kind: ClassVar[str] = "quantize"
     onnx_types: ClassVar[tuple[str, ...]] = ("QuantizeLinear",)
+    onnx_names: ClassVar[Mapping[str, str]] = {"axis": "axis"}
     role: ClassVar[Role] = Role.ELEMENTWISE
     flops_per_element: ClassVar[int] = 4
 
@@ -56,9 +57,6 @@ class Quantize(Op):
             raise NotCoveredError(f"QuantizeLinear {node.name!r} says its element type by an attribute")
         return cls(_axis(node)), node.data_inputs(3)
 
-    def to_onnx(self) -> tuple[str, dict[str, Any]]:
-        return "QuantizeLinear", {"axis": self.axis}
-
 
 @dataclass(frozen=True)
 class Dequantize(Op):
@@ -66,6 +64,7 @@ class Dequantize(Op):
 
     kind: ClassVar[str] = "dequantize"
     onnx_types: ClassVar[tuple[str, ...]] = ("DequantizeLinear",)
+    onnx_names: ClassVar[Mapping[str, str]] = {"axis": "axis"}
     role: ClassVar[Role] = Role.ELEMENTWISE
     flops_per_element: ClassVar[int] = 2
 
@@ -91,9 +90,6 @@ class Dequantize(Op):
         if node.attribute("output_dtype", 0):
             raise NotCoveredError(f"DequantizeLinear {node.name!r} says its element type by an attribute")
         return cls(_axis(node)), node.data_inputs(3)
-
-    def to_onnx(self) -> tuple[str, dict[str, Any]]:
-        return "DequantizeLinear", {"axis": self.axis}
 
 
 @dataclass(frozen=True)
@@ -166,6 +162,7 @@ class QuantizedConv(Op):
 
     kind: ClassVar[str] = "quantized_conv"
     onnx_types: ClassVar[tuple[str, ...]] = ("QLinearConv",)
+    onnx_names: ClassVar[Mapping[str, str]] = CONV_NAMES
     flops_per_element: ClassVar[int] = 4
 
     strides: tuple[int, ...] = (1, 1)
@@ -176,7 +173,7 @@ class QuantizedConv(Op):
     @property
     def product(self) -> Conv:
         """The convolution itself, on tensors without scales."""
-        return Conv(self.strides, self.pads, self.dilations, self.groups)
+        return Conv(*astuple(self))
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         require(len(inputs) in (8, 9), f"needs eight inputs and maybe a bias, not {len(inputs)} inputs")
@@ -200,15 +197,8 @@ class QuantizedConv(Op):
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
         # A convolution of the tensors alone, whose attributes it shares.
-        names = (node.inputs[0], node.inputs[3])
-        bare = OnnxNode(
-            "Conv", node.name, names, node.outputs, node.attributes, node.types, node.constants, node.opset
-        )
-        conv, _ = Conv.from_onnx(bare)
-        return cls(conv.strides, conv.pads, conv.dilations, conv.groups), node.data_inputs(9)
-
-    def to_onnx(self) -> tuple[str, dict[str, Any]]:
-        return "QLinearConv", self.product.to_onnx()[1]
+        bare = replace(node, op_type="Conv", inputs=(node.inputs[0], node.inputs[3]))
+        return cls(*astuple(Conv.from_onnx(bare)[0])), node.data_inputs(9)
 
 
 @dataclass(frozen=True)

@@ -256,10 +256,7 @@ FUNCTIONS: dict[str, Function] = {
     "reciprocal": Function("Reciprocal", 1, np.reciprocal),
     "round": Function("Round", 1, np.rint),
     "selu": Function(
-        "Selu",
-        4,
-        lambda x, alpha, gamma: gamma * _elu(x, alpha),
-        (("alpha", 1.6732632), ("gamma", 1.050701)),
+        "Selu", 4, lambda x, alpha, gamma: gamma * _elu(x, alpha), (("alpha", 1.6732632), ("gamma", 1.050701))
     ),
     "shrink": Function("Shrink", 4, _shrink, (("lambd", 0.5), ("bias", 0.0)), takes="any"),
     "sign": Function("Sign", 2, np.sign, takes="any"),

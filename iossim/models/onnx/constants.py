@@ -55,17 +55,6 @@ class ExternalConstant(Constant):
         return array.astype(dtype, copy=False).reshape(self.type.shape)
 
 
-@dataclass(frozen=True)
-class FilledConstant(Constant):
-    """One number everywhere: ONNX ``ConstantOfShape``."""
-
-    type: TensorType
-    value: float
-
-    def load(self) -> Array:
-        return np.full(self.type.shape, self.value, dtype=self.type.dtype.numpy)
-
-
 #: Elements up to which a constant is taken for what says shapes, axes, counts or scales.
 LARGEST_PARAMETER = 1 << 16
 
@@ -117,13 +106,7 @@ def tensor_constant(tensor: TensorProto, folder: Path, what: str) -> Constant:
 
 def _numbers(tensor: TensorProto) -> tuple[object, ...]:
     """The fields of which one holds the data, where it is not raw."""
-    return (
-        tensor.float_data,
-        tensor.int32_data,
-        tensor.int64_data,
-        tensor.double_data,
-        tensor.uint64_data,
-    )
+    return tensor.float_data, tensor.int32_data, tensor.int64_data, tensor.double_data, tensor.uint64_data
 
 
 def _external_constant(tensor: TensorProto, tensor_type: TensorType, folder: Path, what: str) -> Constant:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 
@@ -122,13 +122,9 @@ def declared_types(graph: onnx.GraphProto, sizes: Mapping[str, int]) -> dict[str
 
 def listed(unknown: Mapping[str, Sequence[tuple[str, str]]]) -> str:
     """Operators that cannot be taken, by type with the names of their nodes and the reasons, in one line."""
-    return "; ".join(_entry(op_type, nodes) for op_type, nodes in sorted(unknown.items()))
-
-
-def _entry(op_type: str, nodes: Sequence[tuple[str, str]]) -> str:
-    more = f" and {len(nodes) - 1} more" if len(nodes) > 1 else ""
-    return f"{op_type} ({nodes[0][0]!r}{more}): {', '.join(_unique(reason for _, reason in nodes))}"
-
-
-def _unique(items: Iterator[str]) -> list[str]:
-    return list(dict.fromkeys(items))
+    entries = []
+    for op_type, nodes in sorted(unknown.items()):
+        more = f" and {len(nodes) - 1} more" if len(nodes) > 1 else ""
+        reasons = ", ".join(dict.fromkeys(reason for _, reason in nodes))
+        entries.append(f"{op_type} ({nodes[0][0]!r}{more}): {reasons}")
+    return "; ".join(entries)

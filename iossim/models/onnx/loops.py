@@ -77,10 +77,7 @@ def written_out(node: NodeProto, runs: int, name: str, where: str) -> list[NodeP
 
 
 def repeated_types(
-    node: NodeProto,
-    versions: Mapping[str, int],
-    known: Known,
-    ir_version: int,
+    node: NodeProto, versions: Mapping[str, int], known: Known, ir_version: int
 ) -> dict[str, TensorType]:
     """The types of a loop's outputs by name, those that are known; of any other node none."""
     attributes = {each.name: helper.get_attribute_value(each) for each in node.attribute}

@@ -19,10 +19,7 @@ LARGEST_KNOWN = 4096
 
 
 def inferred_outputs(
-    node: NodeProto,
-    versions: Mapping[str, int],
-    known: Known,
-    ir_version: int = 8,
+    node: NodeProto, versions: Mapping[str, int], known: Known, ir_version: int = 8
 ) -> dict[str, TypeProto]:
     """The types of a node's outputs by name, as far as they are known; ``versions`` are those of operator sets by domain.
 
@@ -69,7 +66,8 @@ def inferred_types(
     try:
         found = onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=follows)
     except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError) as error:
-        raise ModelError(_reason(error)) from None
+        # The last line of what ONNX says is what is wrong.
+        raise ModelError(last_line(error).split(") ", 1)[-1].strip()) from None
     return {value.name: value.type for value in found.graph.output}
 
 
@@ -92,8 +90,3 @@ def static_shape(tensor: TypeProto.Tensor, sizes: Mapping[str, int] | None = Non
     ]
     known = tuple(size for size in dimensions if size is not None)
     return known if len(known) == len(dimensions) else None
-
-
-def _reason(error: Exception) -> str:
-    """The last line of what ONNX says, which is what is wrong."""
-    return last_line(error).split(") ", 1)[-1].strip()

@@ -7,13 +7,14 @@ read. Value names are the model's.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
 
 import numpy as np
 import onnx
-from onnx import NodeProto
+from onnx import NodeProto, TensorProto
 
 import iossim.ir.ops  # noqa: F401  (importing it registers every op)
 from iossim.base.errors import GraphError, ModelError, first_line
@@ -141,30 +142,23 @@ class _Importer:
                 raise ModelError(f"{where} reads {value!r}, which nothing before it makes; the file is damaged")
         if self._sequences.takes(node, inputs):
             try:
-                nodes = self._sequences.taken_apart(node, name, self._known, where)
+                with _made_model_errors(where):
+                    nodes = self._sequences.taken_apart(node, name, self._known, where)
             except NotCoveredError as error:
                 self._note_unknown(node, name, str(error))
-            except GraphError as error:
-                raise ModelError(f"{where}: {error}") from None
-            except NONSENSE as error:
-                raise ModelError(_not_valid(where, error)) from None
             else:
                 self._read_instead(nodes, name)
             return
         if node.op_type == "If" and is_standard(node.domain) and set(node.input) <= self._constants.keys():
             self._read_branch(node, name, where)
             return
-        try:
+        with _made_model_errors(where):
             instead = without_empty(node, name, self._known)
             runs = 0 if instead else runs_to_write_out(node, self._known, self._written_out)
             if runs:
                 instead = written_out(self._with_weights_outside(node, name, where), runs, name, where)
                 self._written_out += len(instead)
             known = None if instead else self._folder.known_outputs(node, where, self._known)
-        except GraphError as error:
-            raise ModelError(f"{where}: {error}") from None
-        except NONSENSE as error:
-            raise ModelError(_not_valid(where, error)) from None
         if instead:
             self._read_instead(instead, name)
         elif known is not None:
@@ -190,8 +184,7 @@ class _Importer:
         condition = self._constants[given].load()
         self._branches += 1
         weights, nodes = taken_branch(node, bool(condition.item()), f"{name}.{self._branches}.", where)
-        for tensor in weights:
-            self._add_constant(tensor.name, tensor_constant(tensor, self._path.parent, f"{where}: {tensor.name!r}"))
+        self._add_weights(weights, where)
         self._read_instead(nodes, f"{name}.{self._branches}")
 
     def _read_instead(self, nodes: list[NodeProto], name: str) -> None:
@@ -203,9 +196,12 @@ class _Importer:
     def _with_weights_outside(self, node: NodeProto, name: str, where: str) -> NodeProto:
         """The node with the weights of its graphs taken in as constants, like all others."""
         kept, weights = with_weights_outside(node, f"{name}.", where)
+        self._add_weights(weights, where)
+        return kept
+
+    def _add_weights(self, weights: Iterable[TensorProto], where: str) -> None:
         for tensor in weights:
             self._add_constant(tensor.name, tensor_constant(tensor, self._path.parent, f"{where}: {tensor.name!r}"))
-        return kept
 
     def _add_constant(self, name: str, constant: Constant) -> None:
         if name in self._types:
@@ -231,38 +227,34 @@ class _Importer:
         """
         uncovered: NotCoveredError | None = None
         if op_class is not None:
+            with _made_model_errors(where):
+                try:
+                    return self._own(op_class, node, name)
+                except NotCoveredError as error:
+                    uncovered = error
+                except ModelError as error:
+                    raise ModelError(f"{self._path}: {error}") from None
+        with _made_model_errors(where):
             try:
-                return self._own(op_class, node, name)
-            except NotCoveredError as error:
-                uncovered = error
-            except GraphError as error:
-                raise ModelError(f"{where}: {error}") from None
-            except ModelError as error:
-                raise ModelError(f"{self._path}: {error}") from None
-            except NONSENSE as error:
-                raise ModelError(_not_valid(where, error)) from None
-        try:
-            op = self._foreign.read(node, self._known)
-        except NotCoveredError as error:
-            if uncovered is not None:
-                raise ModelError(f"{self._path}: {uncovered}") from None
-            raise error
-        except (ModelError, GraphError) as error:
-            raise ModelError(f"{where} is not valid: {error}") from None
-        except NONSENSE as error:
-            raise ModelError(_not_valid(where, error)) from None
+                op = self._foreign.read(node, self._known)
+            except NotCoveredError:
+                if uncovered is not None:
+                    raise ModelError(f"{self._path}: {uncovered}") from None
+                raise
+            except (ModelError, GraphError) as error:
+                raise ModelError(f"{where} is not valid: {error}") from None
         data = operands(node)
         return op, data, op.infer(self._known.types_of(data))
 
     def _own(
         self, op_class: type[Op], node: NodeProto, name: str
     ) -> tuple[Op, tuple[str, ...], tuple[TensorType, ...]]:
-        adapted = self._rebatching.adapted(node.output[0]) if self._rebatching and self._varies(node) else None
-        op, data = (
-            (adapted.op, adapted.inputs)
-            if adapted
-            else op_class.from_onnx(node_view(node, name, self._known, self._opset))
-        )
+        varies = not self._varying.isdisjoint(node.input)
+        adapted = self._rebatching.adapted(node.output[0]) if self._rebatching and varies else None
+        if adapted:
+            op, data = adapted.op, adapted.inputs
+        else:
+            op, data = op_class.from_onnx(node_view(node, name, self._known, self._opset))
         made = op.infer(self._known.types_of(data))
         if len(made) > len(node.output) and not op.may_leave_out_outputs:
             raise ModelError(
@@ -274,9 +266,6 @@ class _Importer:
                     f"{node.op_type} {name!r}: its output {value!r} is read, which iossim does not compute"
                 )
         return op, data, made
-
-    def _varies(self, node: NodeProto) -> bool:
-        return not self._varying.isdisjoint(node.input)
 
     def _add_op(
         self,
@@ -340,5 +329,13 @@ def _check_numbers(node: NodeProto, where: str) -> None:
             raise ModelError(f"{where} is not valid: its attribute {attribute.name!r} is no number (NaN)")
 
 
-def _not_valid(where: str, error: Exception) -> str:
-    return f"{where} is not valid: its operands or attributes make no sense ({type(error).__name__}: {first_line(error)})"
+@contextmanager
+def _made_model_errors(where: str) -> Iterator[None]:
+    """Raises what reading a node raises for operands that do not fit as a ModelError that begins with ``where``."""
+    try:
+        yield
+    except GraphError as error:
+        raise ModelError(f"{where}: {error}") from None
+    except NONSENSE as error:
+        reason = f"{type(error).__name__}: {first_line(error)}"
+        raise ModelError(f"{where} is not valid: its operands or attributes make no sense ({reason})") from None
