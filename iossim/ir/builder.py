@@ -60,7 +60,10 @@ class GraphBuilder:
     def add_all(self, op: Op, *inputs: str, name: str | None = None) -> tuple[str, ...]:
         """Add an op; returns the names of its values: the op's, with a number behind it where there are several."""
         name = name or f"{op.kind}_{len(self._nodes)}"
-        types = self._infer(op, name, inputs)
+        try:
+            types = op.infer([self.types[value] for value in inputs])
+        except GraphError as error:
+            raise GraphError(f"op {name!r} ({op.kind}): {error}") from None
         values = (name,) if len(types) == 1 else tuple(f"{name}.{index}" for index in range(len(types)))
         self.types.update(zip(values, types, strict=True))
         index = len(self._nodes)
@@ -115,9 +118,8 @@ class GraphBuilder:
 
     def network(self, outputs: Sequence[str], source: ModelSource | None = None) -> Network:
         graph = self.graph(outputs)
-        position = {node.name: index for index, node in enumerate(graph.nodes)}
         units = tuple(
-            make_unit(graph, name, kind, [position[self._nodes[index].name] for index in nodes])
+            make_unit(graph, name, kind, [graph.position[self._nodes[index].name] for index in nodes])
             for name, kind, nodes in self._units
         )
         blocks = tuple(Block(name, tuple(members)) for name, members in self._blocks)
@@ -130,9 +132,3 @@ class GraphBuilder:
             self._open_block.append(index)
         else:
             self._blocks.append((name, [index]))
-
-    def _infer(self, op: Op, name: str, inputs: Sequence[str]) -> tuple[TensorType, ...]:
-        try:
-            return op.infer([self.types[value] for value in inputs])
-        except GraphError as error:
-            raise GraphError(f"op {name!r} ({op.kind}): {error}") from None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -199,17 +199,17 @@ class Network:
 def make_unit(graph: Graph, name: str, kind: str, nodes: Iterable[int]) -> Unit:
     """A unit of the given nodes, its inputs and outputs read off the graph."""
     indices = tuple(sorted(nodes))
-    inside = {value for index in indices for value in graph.nodes[index].outputs}
-    members = {graph.nodes[index].name for index in indices}
-    inputs: dict[str, None] = {}
-    for index in indices:
-        for value in graph.nodes[index].inputs:
-            if value not in inside and value not in graph.constants:
-                inputs[value] = None
-    outputs = tuple(
+    return Unit(name, kind, indices, *boundary(graph, [graph.nodes[index] for index in indices]))
+
+
+def boundary(graph: Graph, nodes: Sequence[Node]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What nodes of a graph read from outside, constants left out, and what they make that is read outside or returned."""
+    made = {value: None for node in nodes for value in node.outputs}
+    members = {node.name for node in nodes}
+    inputs = {value: None for node in nodes for value in node.inputs if value not in made}
+    outputs = (
         value
-        for index in indices
-        for value in graph.nodes[index].outputs
+        for value in made
         if value in graph.returned or any(reader.name not in members for reader in graph.consumers[value])
     )
-    return Unit(name, kind, indices, tuple(inputs), outputs)
+    return tuple(value for value in inputs if value not in graph.constants), tuple(outputs)

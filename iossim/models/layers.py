@@ -118,14 +118,16 @@ def flatten(b: GraphBuilder, name: str, x: str) -> str:
 def fully_connected(b: GraphBuilder, name: str, x: str, features: int) -> str:
     """A matrix product with a weight ``[features, inputs]``, and a bias."""
     with b.unit(name, "Gemm"):
-        weight = b.constant(f"{name}.weight", (features, b.types[x].shape[1]))
-        bias = b.constant(f"{name}.bias", (features,))
-        return b.add(Gemm(trans_b=True), x, weight, bias, name=f"{name}.gemm")
+        return _gemm(b, name, x, features)
 
 
 def fully_connected_relu(b: GraphBuilder, name: str, x: str, features: int) -> str:
     """The same with a ReLU."""
     with b.unit(name, "Gemm-Relu"):
-        weight = b.constant(f"{name}.weight", (features, b.types[x].shape[1]))
-        bias = b.constant(f"{name}.bias", (features,))
-        return b.add(Relu(), b.add(Gemm(trans_b=True), x, weight, bias, name=f"{name}.gemm"), name=f"{name}.relu")
+        return b.add(Relu(), _gemm(b, name, x, features), name=f"{name}.relu")
+
+
+def _gemm(b: GraphBuilder, name: str, x: str, features: int) -> str:
+    weight = b.constant(f"{name}.weight", (features, b.types[x].shape[1]))
+    bias = b.constant(f"{name}.bias", (features,))
+    return b.add(Gemm(trans_b=True), x, weight, bias, name=f"{name}.gemm")

@@ -21,9 +21,9 @@ from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from iossim.base.errors import ModelError, OptionError, first_line
 from iossim.base.user_files import check_file
-from iossim.ir.constants import AbsentConstant, ArrayConstant, Constant
+from iossim.ir.constants import AbsentConstant, Constant
 from iossim.ir.graph import Graph, Node
-from iossim.ir.merging import merged_convolution
+from iossim.ir.merging import merged_graph
 from iossim.ir.network import Network, Unit
 from iossim.ir.onnx_node import onnx_code
 from iossim.ir.types import Precision, TensorType
@@ -54,29 +54,12 @@ def export_unit(network: Network, unit: Unit, opset: int | None = None) -> onnx.
 
 
 def export_merged(network: Network, units: Sequence[int], opset: int | None = None) -> onnx.ModelProto:
-    """The model of the stacked convolution of several units (indices) and the activation they share.
+    """The model of :func:`~iossim.ir.merging.merged_graph`: of several units (indices) as one convolution.
 
-    It reads their common input and makes one output, in which the parts are channel slices in the order of ``units``.
     Raises ScheduleError where they do not merge, else as :func:`export_graph`.
     """
-    graph = network.graph
-    merged = merged_convolution(network, units)
-    parts = [network.unit_nodes(network.units[unit]) for unit in units]
-    arrays = [[graph.constants[value].load() for value in nodes[0].inputs[1:]] for nodes in parts]
-    weight, bias = merged.stack([part[0] for part in arrays], [part[1] if len(part) > 1 else None for part in arrays])
-    output = "merged:" + "+".join(network.units[unit].name for unit in units)
-    names = Names([merged.input, output])
-    constants = {names.fresh("weight"): ArrayConstant(weight)}
-    if bias is not None:
-        constants[names.fresh("bias")] = ArrayConstant(bias)
-    activations = [node.op for node in parts[0][1:]]
-    values = [names.fresh("stacked"), output] if activations else [output]
-    nodes = [Node("stacked", merged.op, (merged.input, *constants), (values[0],))]
-    for op, source, target in zip(activations, values[:-1], values[1:], strict=True):
-        nodes.append(Node(target, op, (source,), (target,)))
-    types = {name: constant.type for name, constant in constants.items()}
-    types |= {merged.input: graph.types[merged.input], **dict.fromkeys(values, merged.output)}
-    return _model(output, nodes, (merged.input,), (output,), types, constants, opset)
+    graph = merged_graph(network, units)
+    return export_graph(graph, opset, graph.outputs[0])
 
 
 def _model(
@@ -86,12 +69,10 @@ def _model(
     outputs: Sequence[str],
     types: Mapping[str, TensorType],
     constants: Mapping[str, Constant],
-    asked_opset: int | None,
+    opset: int | None,
     store: StoreWeight | None = None,
 ) -> onnx.ModelProto:
     nodes = tuple(nodes)
-    ops = [node.op for node in nodes]
-    opset = asked_opset
     if opset is None:
         opset = fitting_opset((node.op, types[node.inputs[0]]) for node in nodes)
     used = {value for node in nodes for value in node.inputs} | set(outputs)
@@ -109,9 +90,8 @@ def _model(
         [_declared(value, types[value]) for value in outputs],
         weights,
     )
-    imports = [
-        helper.make_opsetid(domain, version) for domain, version in {"": opset, **imported_domains(ops)}.items()
-    ]
+    domains = {"": opset, **imported_domains(node.op for node in nodes)}
+    imports = [helper.make_opsetid(domain, version) for domain, version in domains.items()]
     model = helper.make_model(graph, opset_imports=imports, ir_version=IR_VERSION, producer_name="iossim")
     if store is not None:
         return model

@@ -29,6 +29,7 @@ from iossim.ir.ops.reshape import Flatten, Reshape, Transpose
 from iossim.ir.ops.slice import Slice
 from iossim.ir.ops.softmax import SoftmaxLike
 from iossim.ir.types import DType, TensorType
+from iossim.models.passes.graph_pass import free_name
 
 #: Written where nothing else is asked for: the newest that every supported ONNX Runtime reads.
 OPSET = 21
@@ -44,10 +45,7 @@ class Names:
 
     def fresh(self, wanted: str) -> str:
         """``wanted``, or the first of ``wanted_2``, ``wanted_3``, ... that is free; taken from now on."""
-        name, count = wanted, 1
-        while name in self._taken:
-            count += 1
-            name = f"{wanted}_{count}"
+        name = free_name(wanted, self._taken)
         self._taken.add(name)
         return name
 

@@ -22,7 +22,7 @@ from itertools import accumulate, pairwise
 
 from iossim.base.errors import OptionError, did_you_mean
 from iossim.ir.graph import Graph
-from iossim.ir.network import Block, Network, make_unit
+from iossim.ir.network import Block, Network, boundary, make_unit
 from iossim.schedule.problem import MAX_UNITS
 
 
@@ -188,7 +188,7 @@ def single_block(network: Network, block: str | int) -> Network:
 
     Raises OptionError for a block that there is not.
     """
-    chosen = _find(network, block)
+    chosen = _found(network.blocks, block, network.name)
     return units_alone(network, chosen.units, f"{network.name}.{chosen.name}")
 
 
@@ -200,26 +200,11 @@ def units_alone(network: Network, units: Iterable[int], name: str) -> Network:
     chosen = sorted(units)
     kept = sorted(node for unit in chosen for node in network.units[unit].nodes)
     nodes = [network.graph.nodes[index] for index in kept]
-    made = {value for node in nodes for value in node.outputs}
-    members = {node.name for node in nodes}
-    inputs: dict[str, None] = {}
-    for node in nodes:
-        for value in node.inputs:
-            if value not in made and value not in network.graph.constants:
-                inputs[value] = None
-    outputs = [
-        value
-        for node in nodes
-        for value in node.outputs
-        if value in network.graph.returned
-        or any(reader.name not in members for reader in network.graph.consumers[value])
-    ]
-    graph = Graph.create(
-        {name: network.graph.types[name] for name in inputs}, outputs, nodes, network.graph.constants
-    )
-    place = {node.name: index for index, node in enumerate(graph.nodes)}
+    inputs, outputs = boundary(network.graph, nodes)
+    types = {name: network.graph.types[name] for name in inputs}
+    graph = Graph.create(types, outputs, nodes, network.graph.constants)
     own = [
-        make_unit(graph, unit.name, unit.kind, [place[network.graph.nodes[node].name] for node in unit.nodes])
+        make_unit(graph, unit.name, unit.kind, [graph.position[node.name] for node in network.unit_nodes(unit)])
         for unit in (network.units[index] for index in chosen)
     ]
     position = {unit: index for index, unit in enumerate(chosen)}
@@ -231,22 +216,18 @@ def units_alone(network: Network, units: Iterable[int], name: str) -> Network:
     return replace(network, name=name, graph=graph, units=tuple(own), blocks=blocks)
 
 
-def _find(network: Network, block: str | int) -> Block:
-    blocks = network.blocks
+def _found(blocks: Sequence[Block], block: str | int, network: str) -> Block:
     if isinstance(block, str):
-        for each in blocks:
-            if each.name == block:
-                return each
+        by_name = {each.name: each for each in blocks}
+        if block in by_name:
+            return by_name[block]
         try:
             block = int(block)
         except ValueError:
-            names = [each.name for each in blocks]
-            raise OptionError(
-                f"network {network.name!r} has no block {block!r}; {did_you_mean(block, names)}"
-            ) from None
+            raise OptionError(f"network {network!r} has no block {block!r}; {did_you_mean(block, by_name)}") from None
     if not 1 <= abs(block) <= len(blocks):
         raise OptionError(
-            f"network {network.name!r} has {len(blocks)} blocks, and none has the number {block}; give 1 to {len(blocks)}, "
+            f"network {network!r} has {len(blocks)} blocks, and none has the number {block}; give 1 to {len(blocks)}, "
             "or -1 for the last"
         )
     return blocks[block - 1 if block > 0 else block]

@@ -46,7 +46,7 @@ class _Growth:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.position = {node.name: index for index, node in enumerate(graph.nodes)}
+        self.position = graph.position
         self.taken: set[str] = set()
         self.depth: dict[str, int] = {}
         for node in graph.nodes:

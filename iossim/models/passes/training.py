@@ -50,7 +50,9 @@ def training_network(network: Network, max_block: int = MAX_UNITS) -> Network:
         if contributions.keys().isdisjoint(node.outputs) or not any(map(tape.needed, node.inputs)):
             continue
         grads = [
-            tape.total(value, contributions[value]) if value in contributions else tape.zero(value)
+            tape.total(value, contributions[value])
+            if value in contributions
+            else tape.filled(tape.types[value].shape, 0.0)  # nothing differentiable reads it
             for value in node.outputs
         ]
         for value, grad in zip(node.inputs, gradients(tape, node, grads), strict=True):
@@ -99,10 +101,6 @@ class _Tape:
 
     def maker(self, value: str) -> Node | None:
         return self.graph.producer.get(value)
-
-    def zero(self, value: str) -> str:
-        """The gradient of a value that nothing differentiable reads."""
-        return self.filled(self.types[value].shape, 0.0)
 
     def filled(self, shape: Sequence[int], value: float) -> str:
         kind = TensorType(tuple(shape), self.types[self.node.outputs[0]].dtype)
@@ -163,9 +161,8 @@ def _assembled(network: Network, tape: _Tape, inputs: dict[str, TensorType], ren
         [*network.graph.nodes, *made],
         {**network.graph.constants, **tape.constants},
     )
-    place = {node.name: index for index, node in enumerate(graph.nodes)}
     units = [
-        make_unit(graph, unit.name, unit.kind, [place[node.name] for node in network.unit_nodes(unit)])
+        make_unit(graph, unit.name, unit.kind, [graph.position[node.name] for node in network.unit_nodes(unit)])
         for unit in network.units
     ]
     blocks = list(network.blocks)
@@ -174,6 +171,6 @@ def _assembled(network: Network, tape: _Tape, inputs: dict[str, TensorType], ren
         for name, kind, block, nodes in tape.units:
             if block == number:
                 members.append(len(units))
-                units.append(make_unit(graph, name, kind, [place[node.name] for node in nodes]))
+                units.append(make_unit(graph, name, kind, [graph.position[node.name] for node in nodes]))
         blocks.append(Block(f"{network.blocks[number].name}.backward", tuple(members)))
     return replace(network, name=f"{network.name}.training", graph=graph, units=tuple(units), blocks=tuple(blocks))

@@ -157,7 +157,6 @@ def relu_sepconv(graph: Graph) -> tuple[Unit, ...]:
 
 def _fuse(graph: Graph, patterns: Sequence[Pattern]) -> tuple[Unit, ...]:
     """Units by the first pattern that fits an op and finds its ops free; an op that none fits is a unit alone."""
-    position = {node.name: index for index, node in enumerate(graph.nodes)}
     taken: set[str] = set()
     units: list[Unit] = []
     for pattern in patterns:
@@ -167,7 +166,7 @@ def _fuse(graph: Graph, patterns: Sequence[Pattern]) -> tuple[Unit, ...]:
                 kind, others = match
                 members = [node, *others]
                 taken.update(member.name for member in members)
-                units.append(make_unit(graph, node.name, kind, [position[member.name] for member in members]))
+                units.append(make_unit(graph, node.name, kind, [graph.position[member.name] for member in members]))
     units += [
         make_unit(graph, node.name, op_kind(node.op), [index])
         for index, node in enumerate(graph.nodes)
@@ -215,15 +214,12 @@ def _relu_conv(graph: Graph, node: Node) -> Match:
 
 
 def _concat_of_adds(graph: Graph, node: Node) -> Match:
-    if not isinstance(node.op, Concat):
-        return None
-    return "Concat", private_sums(graph, node)
+    return ("Concat", private_sums(graph, node)) if isinstance(node.op, Concat) else None
 
 
 def private_sums(graph: Graph, node: Node) -> list[Node]:
     """The sums of values of one shape that ``node`` alone reads."""
-    found = dict.fromkeys(node.inputs)
-    producers = (private_producer(graph, value) for value in found)
+    producers = (private_producer(graph, value) for value in dict.fromkeys(node.inputs))
     return [producer for producer in producers if producer is not None and _is_plain_sum(graph, producer)]
 
 
