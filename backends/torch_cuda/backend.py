@@ -1,4 +1,4 @@
-"""Backend ``torch_cuda``: plans in PyTorch on CUDA streams, issued one by one (paper) or captured as CUDA graphs (graph).
+"""Backend ``torch_cuda``: plans in PyTorch on CUDA streams, issued (engine paper) or captured as CUDA graphs (graph).
 
 It computes each launch with torch's own functions, so it shows what streams and graphs bring to PyTorch; cuDNN called
 directly is backend ``cupy_cudnn``. Option ``device=cpu`` runs plans in the order of issue on the CPU: for tests.
@@ -101,8 +101,8 @@ class TorchBackend:
     def execute(self, network: Network, plan: Plan, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Run a plan once; the arrays of ``plan.outputs`` by name, from arrays for ``plan.inputs``.
 
-        Raises BackendError for an op that torch does not cover, ScheduleError for a plan of another network, GraphError for
-        inputs that do not fit.
+        Raises BackendError for an op that torch does not cover, ScheduleError for a plan of another network,
+        GraphError for inputs that do not fit.
         """
         from iossim.backends.torch_cuda.tensors import arithmetic, to_array, to_tensor
 

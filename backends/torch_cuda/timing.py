@@ -36,8 +36,7 @@ _CYCLES_PER_US = 2_500
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Something to time. ``call`` issues it to the current stream and, unless it is a ``replay`` of one CUDA graph, waits for
-    nothing or for itself."""
+    """Something to time: ``call`` issues it to the current stream; a ``replay`` is one CUDA graph."""
 
     call: Callable[[], object]
     replay: bool = False
@@ -88,7 +87,7 @@ def time_rounds(
 
 
 def _warm_clock(runs: Sequence[Run], synchronise: Callable[[], object]) -> None:
-    """Run all in turn for a while, untimed: a device that has idled is clocked down, to a fifth of its clock and less."""
+    """Run all in turn for a while, untimed: a device that has idled is clocked down."""
     end_s = time.perf_counter() + _WARM_CLOCK_S
     while time.perf_counter() < end_s:
         for run in runs:

@@ -22,7 +22,7 @@ from iossim.ir.types import DType, Precision, TensorType
 
 
 class GraphBuilder:
-    """Collects nodes; every op added inside ``with builder.unit(...)`` belongs to that unit, else to one of its own."""
+    """Collects nodes; every op added inside ``with builder.unit(...)`` is of that unit, else of one of its own."""
 
     def __init__(self, name: str, precision: Precision = Precision.FP32, seed: int = 0) -> None:
         self.name = name
@@ -45,7 +45,7 @@ class GraphBuilder:
     def constant(
         self, name: str, shape: Sequence[int], dtype: DType | None = None, value: float | None = None
     ) -> str:
-        """A weight that is ``value`` everywhere, or seeded noise that depends on ``name`` and the builder's seed alone."""
+        """A weight: ``value`` everywhere, or noise that depends on ``name`` and the builder's seed alone."""
         kind = TensorType(tuple(shape), dtype or self.dtype)
         constant = SeededConstant(kind, name, self._seed) if value is None else FilledConstant(kind, value)
         self._constants[name] = constant

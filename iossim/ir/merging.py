@@ -34,7 +34,7 @@ class MergedConvolution:
     """The stacked convolution of several units.
 
     ``op`` applies to the shared input and a weight of type ``weight``; output channels
-    ``[channel_begin[i], channel_begin[i + 1])`` are those of part ``i``, whose kernel sits at ``offsets[i]`` inside the merged one.
+    ``[channel_begin[i], channel_begin[i + 1])`` are those of part ``i``, whose kernel sits at ``offsets[i]``.
     """
 
     op: Conv
@@ -47,7 +47,8 @@ class MergedConvolution:
     offsets: tuple[tuple[int, ...], ...]
 
     def stack(self, weights: Sequence[Array], biases: Sequence[Array | None]) -> tuple[Array, Array | None]:
-        """The merged weight ``[sum M, C, *kernel]`` and bias ``[sum M]`` from those of the parts, ``[M, C, *smaller]`` and ``[M]``.
+        """The merged weight ``[sum M, C, *kernel]`` and bias ``[sum M]`` from the parts' ``[M, C, *smaller]`` and
+        ``[M]``.
 
         A part without a bias, None, has zeros; the merged bias is None where no part has one.
         """
@@ -118,7 +119,7 @@ def merged_convolution(network: Network, units: Sequence[int]) -> MergedConvolut
 
 
 def merged_graph(network: Network, units: Sequence[int]) -> Graph:
-    """The stacked convolution of several units and the activation they share, as a graph from their input to one output.
+    """The stacked convolution of several units and their activation, as a graph from their input to one output.
 
     In the output the parts are channel slices in the order of ``units``. Raises as :func:`merged_convolution`.
     """

@@ -19,7 +19,7 @@ from iossim.ir.graph import Graph, Node
 from iossim.ir.ops.foreign import Foreign
 from iossim.ir.types import Precision
 
-#: The kind of a unit that takes images out of a batch, or puts them back, where they lie: it is no work for any device.
+#: The kind of a unit that takes images out of a batch, or puts them back, where they lie: no work for a device.
 BATCH_VIEW = "BatchView"
 
 
@@ -71,7 +71,7 @@ class Network:
     notes: tuple[str, ...] = ()
     #: How the network was read otherwise than its file says, one sentence each.
     reading: tuple[str, ...] = ()
-    #: Units (names) of one block, each of the same operator of interchangeable micro-batches: none need start before those in front of it.
+    #: Units (names) of one block, one operator of interchangeable micro-batches: none need start before an earlier.
     interchangeable: tuple[tuple[str, ...], ...] = ()
     #: Units (names) of one block that a search keeps in one stage: of a block with too many stages to try them all.
     clusters: tuple[tuple[str, ...], ...] = ()
@@ -203,7 +203,7 @@ def make_unit(graph: Graph, name: str, kind: str, nodes: Iterable[int]) -> Unit:
 
 
 def boundary(graph: Graph, nodes: Sequence[Node]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What nodes of a graph read from outside, constants left out, and what they make that is read outside or returned."""
+    """What nodes read from outside, constants left out, and what they make that is read outside or returned."""
     made = {value: None for node in nodes for value in node.outputs}
     members = {node.name for node in nodes}
     inputs = {value: None for node in nodes for value in node.inputs if value not in made}

@@ -78,7 +78,7 @@ class OnnxNode:
         return self.types[self.inputs[index]]
 
     def constant(self, index: int, what: str) -> Array:
-        """The array of input ``index``, of its type in ``types``; raises NotCoveredError where it is computed at run time."""
+        """The array of input ``index``; raises NotCoveredError where it is computed at run time."""
         name = self.inputs[index]
         if name not in self.constants:
             raise NotCoveredError(
@@ -129,20 +129,20 @@ class Op(ABC):
         """Types of the outputs; raises GraphError (without the op's name) if the inputs do not fit."""
 
     def making(self, shape: tuple[int, ...]) -> Op | None:
-        """The op that makes ``shape`` where this one has the shape of its output among its attributes; None where it has not."""
+        """The op that makes ``shape``, for an op that has its output's shape as an attribute; None for any other."""
         return None
 
     def mixes_images(self, first_varies: bool) -> bool:
         """Whether it may combine different places of its leading dimension, or put them in another order.
 
-        ``first_varies`` tells whether its first input depends on what the network is given. What changes that dimension's
-        size need not say so: the type of its output does.
+        ``first_varies`` tells whether its first input depends on what the network is given. An op that changes that
+        dimension's size need not say so: the type of its output does.
         """
         return False
 
     @property
     def sums_images(self) -> bool:
-        """Whether it sums over the leading dimension of its inputs: what it makes of ranges of that adds up to what it makes of all."""
+        """Whether it sums over the leading dimension, so that results of parts of a batch add up to that of all."""
         return False
 
     @property
@@ -152,7 +152,7 @@ class Op(ABC):
 
     @abstractmethod
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
-        """The outputs, computed with NumPy: the meaning of the op. Arrays are of the types that :meth:`infer` takes and gives."""
+        """The outputs, computed with NumPy: the meaning of the op. :meth:`infer` gives their types."""
 
     def multiply_adds(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
         """Multiply-adds of convolutions and matrix products, bias left out: what papers count networks by."""
@@ -172,7 +172,7 @@ class Op(ABC):
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        """The op that an ONNX node spells, and the node's inputs that carry data; by default by the attributes ``onnx_names``.
+        """The op that an ONNX node spells, by default by ``onnx_names``, and the node's inputs that carry data.
 
         Raises ModelError for a node that is not valid, NotCoveredError for one that the op kind does not cover.
         """
@@ -187,7 +187,7 @@ class Op(ABC):
         return self.onnx_types[0], {key: _spelled(getattr(self, name)) for name, key in self.onnx_names.items()}
 
     def least_opset(self, x: DType) -> int:
-        """The first operator set in which :meth:`to_onnx` means this for a first input of ``x``, where schemas do not tell."""
+        """The first operator set in which :meth:`to_onnx` means this op on an input ``x``, where schemas do not tell."""
         return 1
 
     @cached_property
@@ -224,9 +224,10 @@ def op_class(kind: str) -> type[Op]:
 
 
 class KindTable(dict[str, _T]):
-    """What some part of iossim knows of each op kind, by the kind's name; ``get`` gives None for a kind that it lacks.
+    """What one part of iossim alone asks of each op kind (a gradient, a kernel, an access pattern), by the kind's
+    name.
 
-    Ops themselves say what they mean. What only one part asks (a gradient, a kernel, an access pattern) is a table there.
+    ``get`` gives None for a kind that it lacks.
     """
 
     def register(self, *kinds: str | type[Op]) -> Callable[[_T], _T]:

@@ -1,4 +1,4 @@
-"""Tensor types: a shape and an element type. The layout of images is the order of their axes: NCHW, but where an op says NHWC."""
+"""Tensor types: a shape and an element type. Images lie as NCHW, but where an op says NHWC."""
 
 from __future__ import annotations
 

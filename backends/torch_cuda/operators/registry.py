@@ -1,8 +1,9 @@
 """Which function computes an op kind in torch, and what keeps it from that.
 
-A function takes an op, its operands and their types, and returns the outputs. It looks at types, never at tensors, so that
-it computes with tensors and also traces symbolic operands of ``torch.fx`` (:mod:`iossim.backends.torch_cuda.module`). It makes
-no tensor of numbers of its own: such a tensor would be copied to the device in each run, which no CUDA graph can hold.
+A function takes an op, its operands and their types, and returns the outputs. It looks at types, never at tensors, so
+that it computes with tensors and also traces symbolic operands of ``torch.fx``
+(:mod:`iossim.backends.torch_cuda.module`). It makes no tensor of numbers of its own: such a tensor would be copied to
+the device in each run, which no CUDA graph can hold.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ OPERATORS = KindTable[tuple[Operator, Refusal | None]]()
 
 
 def computes(*kinds: str, refuses: Refusal | None = None) -> Callable[[Operator], Operator]:
-    """Registers the function that computes ops of these kinds, but for those that ``refuses`` has a reason against."""
+    """Registers the function that computes ops of these kinds, unless ``refuses`` gives a reason."""
 
     def register(function: Operator) -> Operator:
         OPERATORS.register(*kinds)((function, refuses))

@@ -1,8 +1,7 @@
 """Ops on images that lie as NHWC, channels last: what the op of the same name makes of NCHW, in the other layout.
 
-The layout of a value is the order of its axes, so that its shape tells it; :class:`~iossim.ir.ops.reshape.Transpose` leads from one to
-the other. Weights are the same tensors for both: known before the network runs, they are stored as a kernel wants them. ONNX has no
-such ops: they are written as those of NCHW between transposes.
+The layout of a value is the order of its axes; :class:`~iossim.ir.ops.reshape.Transpose` leads from one to the other.
+Weights are the same tensors for both. ONNX has no such ops: they are written as those of NCHW between transposes.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _First = TypeVar("_First", bound=Op)
 
 @dataclass(frozen=True)
 class ChannelsLast(Op, Generic[_First]):
-    """Base of the ops on ``x [N, H, W, C]``, with the attributes of the op on ``[N, C, H, W]`` that they stand for."""
+    """Base of the ops on ``x [N, H, W, C]``, with the attributes of the op on ``[N, C, H, W]``."""
 
     #: The op on NCHW.
     first: ClassVar[type[Any]]

@@ -137,8 +137,8 @@ def onnx_window(node: OnnxNode) -> tuple[int, ...]:
     said = node.attribute("kernel_shape")
     if said is not None and tuple(said) != window:
         raise ModelError(
-            f"{node.op_type} {node.name!r}: its kernel_shape is {list(said)}, but its weight {node.input_type(1)}; export "
-            "the model again"
+            f"{node.op_type} {node.name!r}: its kernel_shape is {list(said)}, but its weight {node.input_type(1)}; "
+            "export the model again"
         )
     return window
 

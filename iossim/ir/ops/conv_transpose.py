@@ -1,4 +1,4 @@
-"""Transposed convolution, and the two gradients of a convolution: of its input (backward data) and of its weight (backward filter)."""
+"""Transposed convolution, and a convolution's gradients: of its input (backward data) and weight (backward filter)."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from iossim.ir.types import TensorType
 class ConvTranspose(Op):
     """Inputs ``x [N, C, *spatial]``, ``weight [C, M/groups, *kernel]`` and, if present, ``bias [M]``.
 
-    Each input pixel adds its products with the weight to a window of the output; ``pads`` (before each spatial dimension,
-    then after each) is cut off, ``output_padding`` rows of bias alone stand at the end.
+    Each input pixel adds its products with the weight to a window of the output; ``pads`` (before each spatial
+    dimension, then after each) is cut off, ``output_padding`` rows of bias alone stand at the end.
     """
 
     kind: ClassVar[str] = "conv_transpose"
@@ -157,7 +157,7 @@ class ConvBackward(Op):
         return Conv(*(getattr(self, name) for name in CONV_NAMES))
 
     def _require_gradient(self, x: TensorType, weight: TensorType, grad_output: TensorType) -> None:
-        """Raise GraphError unless a convolution of ``x`` with ``weight`` makes something of the shape of ``grad_output``."""
+        """Raise GraphError unless a convolution of ``x`` with ``weight`` makes the shape of ``grad_output``."""
         (y,) = self.forward.infer((x, weight))
         require(
             y.shape == grad_output.shape,
@@ -174,7 +174,8 @@ class ConvBackward(Op):
 
 @dataclass(frozen=True)
 class ConvBackwardData(ConvBackward):
-    """Inputs ``grad_output [N, M, *out]`` and ``weight [M, C/groups, *kernel]``; makes the gradient of ``x [N, C, *input_size]``.
+    """The gradient of ``x [N, C, *input_size]`` from ``grad_output [N, M, *out]`` and ``weight [M, C/groups,
+    *kernel]``.
 
     A stride leaves the size of the input open, so it is an attribute. ONNX calls the op ConvTranspose.
     """
@@ -217,11 +218,12 @@ class ConvBackwardData(ConvBackward):
 
 @dataclass(frozen=True)
 class ConvBackwardFilter(ConvBackward):
-    """Inputs ``x [N, C, *spatial]``, ``grad_output [N, M, *out]`` and, if present, ``accumulated``; makes the gradient of the weight.
+    """The weight's gradient from ``x [N, C, *spatial]``, ``grad_output [N, M, *out]`` and, if present,
+    ``accumulated``.
 
-    That is ``[M, C/groups, *kernel_size]``, a sum over all images, one after another, which begins at ``accumulated``, of the
-    same shape, or at zero (cuDNN's beta: 1 or 0). So the parts of a batch, each given the sum of those
-    before it, make bit for bit what the whole batch makes. A stride leaves the size of the kernel open, so it is an attribute.
+    It is ``[M, C/groups, *kernel_size]``, summed image by image from ``accumulated``, of the same shape, or from zero
+    (cuDNN's beta: 1 or 0), so that parts of a batch, each given the sum before it, make bit for bit what the whole
+    batch makes. A stride leaves the size of the kernel open, so it is an attribute.
     """
 
     kind: ClassVar[str] = "conv_backward_filter"
@@ -256,7 +258,7 @@ class ConvBackwardFilter(ConvBackward):
         return 2 * self.multiply_adds(inputs, outputs) + (outputs[0].elements if len(inputs) == 3 else 0)
 
     def to_onnx(self) -> tuple[str, dict[str, Any]]:
-        """A convolution of images with gradients, channels for images: :mod:`iossim.models.onnx.spelling` writes what is around it."""
+        """A convolution of images with gradients; :mod:`iossim.models.onnx.spelling` writes what is around it."""
         return "Conv", {
             "strides": list(self.dilations),
             "pads": list(self.pads),

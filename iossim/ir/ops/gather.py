@@ -92,8 +92,8 @@ class GatherElements(_PickingAlongAxis):
 class GatherND(_Picking):
     """``data`` at each index of ``indices [..., depth]``: ``[..., *data.shape[batch_dims + depth:]]``.
 
-    The first ``batch_dims`` axes of both are the same; an index says a place on the ``depth`` axes of ``data`` behind them,
-    where a negative number counts from the end.
+    The first ``batch_dims`` axes of both are the same; an index says a place on the ``depth`` axes of ``data`` behind
+    them, where a negative number counts from the end.
     """
 
     kind: ClassVar[str] = "gather_nd"

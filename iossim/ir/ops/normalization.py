@@ -1,7 +1,7 @@
-"""Normalisations at inference: batch, local response (Krizhevsky et al., 2012), layer, root mean square, instance, group.
+"""Normalisations at inference: batch, local response (Krizhevsky et al., 2012), layer, RMS, instance, group.
 
-Those that read their statistics off their input are counted as eight operations an element: mean, centring, squares and
-their mean, scaling by the deviation, scale, shift.
+Those that read their statistics off their input are counted as eight operations an element: mean, centring, squares
+and their mean, scaling by the deviation, scale, shift.
 """
 
 from __future__ import annotations

@@ -198,8 +198,8 @@ def _window(node: OnnxNode) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int
 class MaxPoolBackward(Op):
     """Inputs ``x [N, C, *spatial]`` and ``grad_output [N, C, *out]``; makes the gradient of ``x``.
 
-    Of equal largest elements the first of a window has the gradient, by rows, as in PyTorch and cuDNN's deterministic mode.
-    The attributes are those of :class:`MaxPool`.
+    Of equal largest elements the first by rows has the gradient, as in PyTorch and cuDNN's deterministic mode. The
+    attributes are those of :class:`MaxPool`.
     """
 
     kind: ClassVar[str] = "max_pool_backward"

@@ -23,7 +23,7 @@ QUANTISED = (DType.INT8, DType.UINT8, DType.INT16, DType.UINT16)
 
 @dataclass(frozen=True)
 class Quantize(Op):
-    """``clip(round(x / scale) + zero point)``: inputs ``x``, ``scale`` and, if present, ``zero point`` (else 0, uint8).
+    """``clip(round(x / scale) + zero point)``: inputs ``x``, ``scale`` and maybe ``zero point`` (else 0, uint8).
 
     Scale and zero point are one number, or one for each place along ``axis``. Halves are rounded to even.
     """
@@ -94,7 +94,7 @@ class Dequantize(Op):
 
 @dataclass(frozen=True)
 class DynamicQuantize(Op):
-    """``x`` as uint8 over its own range (zero included): outputs the whole numbers, their scale and their zero point."""
+    """``x`` as uint8 over its own range (zero included): the whole numbers, their scale and their zero point."""
 
     kind: ClassVar[str] = "dynamic_quantize"
     onnx_types: ClassVar[tuple[str, ...]] = ("DynamicQuantizeLinear",)
@@ -118,7 +118,7 @@ class DynamicQuantize(Op):
 
 
 def quantised(x: Array, zero: Array) -> Array:
-    """``x`` of any shape, in units of the scale, rounded, moved by the zero point and clipped to its type; it broadcasts to ``x``."""
+    """``x``, in units of the scale, rounded, moved by the zero point and clipped to its type."""
     limits = np.iinfo(zero.dtype)
     with np.errstate(invalid="ignore"):
         whole: Array = np.clip(np.rint(x) + zero, limits.min, limits.max).astype(zero.dtype)
@@ -137,7 +137,7 @@ def check_parameters(x: TensorType, parameters: Sequence[TensorType], axis: int)
 
 
 def along(parameter: Array, axis: int, rank: int) -> Array:
-    """A parameter ``[n]`` of one number for each place along ``axis``, as ``[n, 1, ...]``, which broadcasts; ``[]`` as it is."""
+    """A parameter ``[n]``, one number for each place along ``axis``, as ``[n, 1, ...]``, which broadcasts."""
     if parameter.size == 1:
         return parameter.reshape(())
     shape = [1] * rank
@@ -155,7 +155,7 @@ def _axis(node: OnnxNode) -> int:
 
 @dataclass(frozen=True)
 class QuantizedConv(Op):
-    """Inputs ``x, x scale, x zero, weight, weight scale, weight zero, y scale, y zero`` and, if present, ``bias [M]`` (int32).
+    """Inputs ``x, x scale, x zero, weight, weight scale, weight zero, y scale, y zero``, maybe ``bias [M]`` (int32).
 
     Scale and zero point of the weight are one number, or one for each filter. Attributes are those of :class:`Conv`.
     """
@@ -203,7 +203,7 @@ class QuantizedConv(Op):
 
 @dataclass(frozen=True)
 class QuantizedMatMul(Op):
-    """Inputs ``a, a scale, a zero, b, b scale, b zero, y scale, y zero``; scales and zero points are one number each."""
+    """Inputs ``a, a scale, a zero, b, b scale, b zero, y scale, y zero``; scales and zero points are single."""
 
     kind: ClassVar[str] = "quantized_matmul"
     onnx_types: ClassVar[tuple[str, ...]] = ("QLinearMatMul",)

@@ -1,9 +1,10 @@
-"""Recurrent layers, each a composite of one product for all time steps and one small product for each: LSTM, GRU, RNN.
+"""Recurrent layers (LSTM, GRU, RNN): one product for all time steps and one small product for each step.
 
-Operands are ONNX's: ``x [T, N, I]``, ``weight [D, G * H, I]``, ``recurrence [D, G * H, H]``, then, where present, ``bias
-[D, 2 * G * H]`` and the initial states ``[D, N, H]``, for ``T`` steps, ``N`` sequences, ``D`` directions, ``G`` gates and
-``H`` hidden numbers. Outputs are all hidden states ``[T, D, N, H]``, the last hidden state ``[D, N, H]`` and, for the
-LSTM, the last cell state. With ``batch_first`` (ONNX ``layout`` 1) sequences are the first axis of all but the weights.
+Operands are ONNX's: ``x [T, N, I]``, ``weight [D, G * H, I]``, ``recurrence [D, G * H, H]``, then, where present,
+``bias [D, 2 * G * H]`` and the initial states ``[D, N, H]``, for ``T`` steps, ``N`` sequences, ``D`` directions,
+``G`` gates and ``H`` hidden numbers. Outputs are all hidden states ``[T, D, N, H]``, the last hidden state ``[D, N,
+H]`` and, for the LSTM, the last cell state. With ``batch_first`` (ONNX ``layout`` 1) sequences are the first axis of
+all but the weights.
 """
 
 from __future__ import annotations
@@ -183,7 +184,7 @@ class Lstm(Recurrent):
 class Gru(Recurrent):
     """Gated recurrent unit; gates update, reset, hidden.
 
-    With ``reset_after`` (ONNX ``linear_before_reset``) the reset gate weighs the recurrent product, else the state before it.
+    With ``reset_after`` (ONNX ``linear_before_reset``) the reset gate weighs the recurrent product, else the state.
     """
 
     kind: ClassVar[str] = "gru"

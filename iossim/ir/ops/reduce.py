@@ -99,7 +99,7 @@ class Reduce(Op):
 
 @dataclass(frozen=True)
 class CumSum(AlongAxis):
-    """``y[i] = x[0] + ... + x[i]`` along ``axis``; ``exclusive`` leaves ``x[i]`` out, ``reverse`` sums from the end."""
+    """``y[i] = x[0] + ... + x[i]`` along ``axis``; ``exclusive`` without ``x[i]``, ``reverse`` from the end."""
 
     kind: ClassVar[str] = "cumsum"
     onnx_types: ClassVar[tuple[str, ...]] = ("CumSum",)
@@ -139,7 +139,7 @@ class CumSum(AlongAxis):
 
 @dataclass(frozen=True)
 class ArgExtreme(AlongAxis):
-    """Where the largest (or ``smallest``) element along ``axis`` is: the first, or the ``last``, if there are several."""
+    """Where the largest (or ``smallest``) element along ``axis`` is; of several the first, or the ``last``."""
 
     kind: ClassVar[str] = "arg_extreme"
     onnx_types: ClassVar[tuple[str, ...]] = ("ArgMax", "ArgMin")

@@ -210,7 +210,7 @@ class Tile(Op):
 class _Blocks(Op):
     """Base of the two ops below, for blocks of ``b = block``.
 
-    With ``columns_first`` (ONNX ``CRD``) the channels of the deeper tensor are ordered ``[C, b, b]``, else ``[b, b, C]``.
+    With ``columns_first`` (ONNX ``CRD``) the deeper tensor's channels are ordered ``[C, b, b]``, else ``[b, b, C]``.
     """
 
     block: int

@@ -22,9 +22,9 @@ _OPSET = 19
 class Resize(Op):
     """The input resampled by ``scales``, or to ``sizes`` if they are given: one number for each axis.
 
-    ``mode`` is ``nearest``, ``linear`` or ``cubic``; ``coordinates`` says which place of the input an output stands for,
-    ``rounding`` which neighbour is nearest, as ONNX names them. Counted as a multiply-add for each neighbour that an output
-    weighs.
+    ``mode`` is ``nearest``, ``linear`` or ``cubic``; ``coordinates`` says which place of the input an output stands
+    for, ``rounding`` which neighbour is nearest, as ONNX names them. Counted as a multiply-add for each neighbour
+    that an output weighs.
     """
 
     kind: ClassVar[str] = "resize"

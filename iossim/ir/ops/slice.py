@@ -159,7 +159,7 @@ _MODES = ("constant", "reflect", "edge", "wrap")
 class Pad(Op):
     """``pads`` holds what is added before each axis, then after each; a negative number takes away.
 
-    ``mode`` is ``constant`` (``value`` everywhere), ``reflect`` (mirrored, without the edge itself), ``edge`` or ``wrap``.
+    ``mode`` is ``constant`` (``value``), ``reflect`` (mirrored, without the edge itself), ``edge`` or ``wrap``.
     """
 
     kind: ClassVar[str] = "pad"

@@ -19,8 +19,8 @@ from iossim.ir.types import TensorType
 class SoftmaxLike(AlongAxis):
     """Base of the ops that weigh elements along ``axis`` against each other.
 
-    With ``flatten`` they go over ``axis`` and all axes after it, which is what ONNX meant below opset 13. Counted as five
-    operations an element: maximum, subtraction, exponential, sum, division (or logarithm).
+    With ``flatten`` they go over ``axis`` and all axes after it, which is what ONNX meant below opset 13. Counted as
+    five operations an element: maximum, subtraction, exponential, sum, division (or logarithm).
     """
 
     onnx_names: ClassVar[Mapping[str, str]] = {

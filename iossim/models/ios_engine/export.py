@@ -1,7 +1,7 @@
 """From a network and a schedule of it to a file of the published IOS engine.
 
-That engine knows convolutions with bias and symmetric padding, pooling, ReLU, sums and concats along the channels, and
-sequences of these as one unit, in blocks that read one value and make one. Anything else is refused by name.
+That engine knows convolutions with bias and symmetric padding, pooling, ReLU, sums and concats along the channels,
+and sequences of these as one unit, in blocks that read one value and make one. Anything else is refused by name.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from iossim.schedule.schedule import BlockSchedule, Schedule, Stage
 
 
 def ios_file(schedule: Schedule, network: Network) -> IosFile:
-    """The file of a schedule; raises ScheduleError where it does not fit the network, or where the format has no words."""
+    """The file of a schedule; raises ScheduleError where it does not fit the network or the format."""
     fit(schedule, network)
     try:
         return _Writer(network).file(schedule)

@@ -1,7 +1,6 @@
-"""Constants as ONNX files hold them (tensors in the model, in a file beside it, fills), and nodes as the op classes read them.
+"""Constants as ONNX files hold them, in the model or in a file beside it, and nodes as the op classes read them.
 
-All constants are lazy: the array is made when somebody loads it, and not kept. A node has its attributes as Python values, and
-the arrays of what is known at import.
+All constants are lazy: the array is made when somebody loads it, and not kept.
 """
 
 from __future__ import annotations
@@ -124,7 +123,8 @@ def _external_constant(tensor: TensorProto, tensor_type: TensorType, folder: Pat
         raise ModelError(f"{what} is stored in {location!r}, which is no file; put it beside the model") from None
     if not location or not path.is_relative_to(root):
         raise ModelError(
-            f"{what} is stored in {location!r}, outside the model's folder; iossim reads weights beside the model only"
+            f"{what} is stored in {location!r}, outside the model's folder; "
+            "iossim reads weights beside the model only"
         )
     if not is_file:
         raise ModelError(f"{what} is stored in {folder / location}, which does not exist; put it beside the model")
@@ -180,7 +180,8 @@ def node_view(node: NodeProto, name: str, known: Known, opset: int) -> OnnxNode:
 
 
 def op_name(node: NodeProto, name: str) -> str:
-    """What an op is called: where PyTorch's exporter noted its module, that and the operator, else ``name``, the node's own.
+    """What an op is called: its module, where PyTorch's exporter noted it, and the operator; else ``name``, the
+    node's.
 
     ``encoder.layer.0.output.dense.MatMul`` says more than ``node_MatMul_95``.
     """

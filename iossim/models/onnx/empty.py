@@ -1,4 +1,4 @@
-"""Tensors without elements, as the cache of a first token: their values are known at import, so that they are constants.
+"""Tensors without elements, as the cache of a first token: they are known at import, so that they are constants.
 
 What reads nothing but them folds; a concat is without them, and a split does not make them.
 """
@@ -36,7 +36,7 @@ def may_make_empty(op: Op, inputs: Sequence[TensorType]) -> bool:
 
 
 def without_empty(node: NodeProto, name: str, known: Known) -> list[NodeProto]:
-    """The nodes that stand for one, if it is a concat of empty tensors among others, or a split into empty ones; else none."""
+    """The nodes that stand for a concat of empty tensors among others, or for a split into empty ones; else none."""
     if not is_standard(node.domain):
         return []
     if node.op_type == "Concat":

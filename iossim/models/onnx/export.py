@@ -1,8 +1,8 @@
 """Graphs, schedule units and merged convolutions as ONNX models, with their weights.
 
 Inputs and outputs keep the names they have in the graph, so that what runs a model can bind them to a plan's buffers.
-Where no operator set is asked for, it is the newest that every supported ONNX Runtime reads, or that of foreign ops which
-mean something else in it.
+Where no operator set is asked for, it is the newest that every supported ONNX Runtime reads, or that of foreign ops
+which mean something else in it.
 
 A written file has its weights inside, or, where they are too large for that, in a file beside, one after another.
 """
@@ -39,9 +39,9 @@ def export_graph(
 ) -> onnx.ModelProto:
     """The model of a whole graph, checked by ONNX's checker.
 
-    ``store`` says where weights go: by default into the model. Where they go elsewhere, it is for the caller to check the
-    model once all is written. Raises ModelError for an op that the operator set cannot spell, GraphError for a graph
-    without its weights.
+    ``store`` says where weights go: by default into the model. Where they go elsewhere, it is for the caller to check
+    the model once all is written. Raises ModelError for an op that the operator set cannot spell, GraphError for a
+    graph without its weights.
     """
     return _model(name, graph.nodes, graph.inputs, graph.outputs, graph.types, graph.constants, opset, store)
 
@@ -120,7 +120,7 @@ _ALIGNMENT = 4096
 
 
 def check_exportable(network: Network, path: Path) -> None:
-    """Raise OptionError now rather than after the work where a network has nothing to write, or the file has no folder."""
+    """Raise OptionError where a network has nothing to write, or the file has no folder."""
     if network.precision is Precision.INT8:
         raise OptionError("int8 is for pricing: there are no scales to write; give `dtype` fp32, fp16 or bf16")
     if any(isinstance(constant, AbsentConstant) for constant in network.graph.constants.values()):
@@ -138,7 +138,8 @@ def write_onnx(
     name: str = "graph",
     largest_inside_bytes: int = LARGEST_INSIDE_BYTES,
 ) -> list[Path]:
-    """Write a graph, checked by ONNX's checker, and return the files: one, or two where the weights are beside the model.
+    """Write a graph, checked by ONNX's checker; returns the files: one, or two where the weights are beside the
+    model.
 
     Of weights beside the model one at a time is in memory. Files are replaced when all is written and checked. Raises
     OptionError for an operator set that there is not, or a file that cannot be written, else as

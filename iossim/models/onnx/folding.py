@@ -1,8 +1,8 @@
 """What of an ONNX model is known at import: constants, shapes, and the arithmetic on them.
 
 Exporters spell static shapes as Shape, Gather, Concat, Reshape. Whatever reads only small known arrays is computed
-once, by ONNX's own reference implementation, so that operators which iossim does not know fold as well. What cannot be
-computed stays a node.
+once, by ONNX's own reference implementation, so that operators which iossim does not know fold as well. What cannot
+be computed stays a node.
 """
 
 from __future__ import annotations
@@ -31,8 +31,7 @@ LARGEST_FOLDED = 4096
 #: Elements of an output up to which a node whose output may be of any size is folded at import.
 LARGEST_MADE = 1 << 20
 
-#: Operators whose outputs are no larger than their inputs together, squared: shape arithmetic, mostly. Those of all others
-#: are as large as values, attributes or the number of inputs say.
+#: Operators whose outputs are no larger than their inputs together, squared: shape arithmetic, mostly.
 _STAY_SMALL = {
     "Abs", "Add", "And", "ArgMax", "ArgMin", "Cast", "CastLike", "Ceil", "Clip", "Compress", "Concat", "Cos",
     "CumSum", "Div", "Equal", "Erf", "Exp", "Flatten", "Floor", "Gather", "GatherElements", "GatherND",
@@ -97,7 +96,7 @@ class Folder:
         return [ArrayConstant(array) for array in made]
 
     def _computed_by_op(self, node: NodeProto, known: Known) -> list[Constant] | None:
-        """The outputs by the op's own evaluation; None if that fails too: then the node is read like any other, or refused as one."""
+        """The outputs by the op's own evaluation; None if that fails too: then the node is read like any other."""
         op_class = Op.onnx_registry.get(node.op_type)
         if op_class is None:
             return None
@@ -109,9 +108,9 @@ class Folder:
         return [ArrayConstant(array) for array in made]
 
     def _stays_small(self, node: NodeProto, where: str, known: Known) -> bool:
-        """Whether the outputs are known to be no larger than :data:`LARGEST_MADE`: a few numbers can ask for terabytes.
+        """Whether the outputs are known to be no larger than :data:`LARGEST_MADE`.
 
-        So can a single one ask for years, such as the size of a kernel that slides over padding.
+        A few numbers can ask for terabytes, and for years, such as the size of a kernel that slides over padding.
         """
         for each in node.attribute:
             if math.prod(max(1, abs(size)) for size in (each.i, *each.ints)) > LARGEST_MADE:

@@ -1,4 +1,4 @@
-"""ONNX nodes that no op kind covers, as foreign ops: their output types by ONNX's shape inference, or by the file's word.
+"""ONNX nodes that no op kind covers, as foreign ops: their output types by ONNX's shape inference or by the file.
 
 Inference sees the types of the inputs, and the values of those that are known. Where the output's shape still is open
 the file may declare it; evaluation checks that it holds.
@@ -45,8 +45,8 @@ class ForeignReader:
     def read(self, node: NodeProto, known: Known) -> Foreign:
         """The node as a foreign op.
 
-        Raises NotCoveredError that says, to be read behind the node's name, why it cannot be one; ModelError for operands that
-        the operator does not take.
+        Raises NotCoveredError that says, to be read behind the node's name, why it cannot be one; ModelError for
+        operands that the operator does not take.
         """
         domain = "" if is_standard(node.domain) else node.domain
         if domain not in self.versions:

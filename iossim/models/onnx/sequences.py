@@ -1,7 +1,7 @@
 """Sequences and optionals of ONNX taken apart at import: of each it is known which tensors are in it.
 
-Exporters write them around splits and stacks. ``SplitToSequence`` becomes a split, ``SequenceAt`` the tensor that is there,
-``ConcatFromSequence`` a concat; no sequence is left when the network runs.
+Exporters write them around splits and stacks. ``SplitToSequence`` becomes a split, ``SequenceAt`` the tensor that is
+there, ``ConcatFromSequence`` a concat; no sequence is left when the network runs.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class Sequences:
     def taken_apart(self, node: NodeProto, name: str, known: Known, where: str) -> list[NodeProto]:
         """The nodes on tensors alone that stand for a node; sequences that it makes are known from now on.
 
-        Raises NotCoveredError, to be read behind the node's name, where that depends on data; ModelError for operands that the
-        operator does not take.
+        Raises NotCoveredError, to be read behind the node's name, where that depends on data; ModelError for operands
+        that the operator does not take.
         """
         if not is_standard(node.domain) or node.op_type not in _READERS:
             raise NotCoveredError("it reads a sequence or an optional, of which iossim only follows the tensors")
@@ -100,7 +100,7 @@ class _Reading:
         return self.known.parameter(name)
 
     def position(self, index: int, count: int, last: int) -> int:
-        """A place in a sequence of ``count`` tensors; ``last`` where it is left out, also the largest that is allowed."""
+        """A place in a sequence of ``count`` tensors; ``last``, the largest that is allowed, where it is left out."""
         if not self.given(index):
             return last
         array = self.array(index, "position")

@@ -1,4 +1,4 @@
-"""What ONNX's shape inference tells of one node, from the types of its inputs and the values of those that are known."""
+"""What ONNX's shape inference tells of a node, from the types of its inputs and the values of known ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LARGEST_KNOWN = 4096
 def inferred_outputs(
     node: NodeProto, versions: Mapping[str, int], known: Known, ir_version: int = 8
 ) -> dict[str, TypeProto]:
-    """The types of a node's outputs by name, as far as they are known; ``versions`` are those of operator sets by domain.
+    """The types of a node's outputs by name, as far as known; ``versions`` are those of operator sets by domain.
 
     Raises ModelError with ONNX's reason for operands that the operator does not take.
     """
@@ -72,9 +72,10 @@ def inferred_types(
 
 
 def _told(value: TensorType, is_open: bool) -> list[int | None]:
-    """The shape of an input as inference is told it: where it ``is_open`` whether it says a shape, not how long a long list is.
+    """The shape of an input as inference is told it: not that of a long list where it ``is_open`` whether it says a
+    shape.
 
-    ONNX writes down a dimension for each of its numbers.
+    ONNX writes down a dimension for each of the list's numbers.
     """
     is_long = len(value.shape) == 1 and value.elements > LARGEST_KNOWN
     return [None] if is_long and is_open else list(value.shape)

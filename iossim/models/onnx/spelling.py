@@ -53,7 +53,7 @@ class Names:
 def spell(
     op: Op, name: str, inputs: Sequence[str], outputs: Sequence[str], x: TensorType, opset: int, names: Names
 ) -> tuple[list[NodeProto], list[TensorProto]]:
-    """Nodes that compute ``outputs`` from ``inputs`` (value names), and the tensors of the parameters that are inputs.
+    """Nodes that compute ``outputs`` from ``inputs`` (value names), and the tensors of parameters that are inputs.
 
     ``x`` is the type of the first input; ``names`` gives parameters and values in between theirs. Raises ModelError
     where the operator of that ``opset`` cannot say what the op does.
@@ -148,7 +148,7 @@ class _Speller:
     def _backward_data(
         self, op: ConvBackwardData, name: str, inputs: Sequence[str], target: str, grad_output: TensorType
     ) -> None:
-        """All that the windows cover, and what of it is the input: the operator's own padding does not tell that for every stride."""
+        """All that the windows cover, and the input cut out of it: no padding says that for every stride."""
         whole = self.names.fresh(f"{name}.whole")
         op_type, attributes = op.to_onnx()
         self._node(op_type, inputs, [whole], name, **attributes)
@@ -159,7 +159,7 @@ class _Speller:
     def _backward_filter(
         self, op: ConvBackwardFilter, name: str, inputs: Sequence[str], target: str, x: TensorType
     ) -> None:
-        """A convolution of the input with the gradients: channels stand for images, steps of the window for dilations."""
+        """A convolution of the input with the gradients: channels stand for images, strides for dilations."""
         rank, batch = len(op.kernel_size), x.shape[0]
         swapped, axes = (1, 0, *range(2, 2 + rank)), tuple(range(2, 2 + rank))
 
@@ -197,7 +197,7 @@ class _Speller:
 
 
 def fitting_opset(ops: Iterable[tuple[Op, TensorType]]) -> int:
-    """The operator set to write ops in, each given with its first input: :data:`OPSET`, or a later one that has all of them.
+    """The operator set to write ops in, each given with its first input: :data:`OPSET`, or a later one that has all.
 
     Where foreign ops mean something else in it, it is theirs.
     """
@@ -227,7 +227,7 @@ def _exists(op_type: str, opset: int) -> bool:
 
 @cache
 def _first_opset(op: Op, x: DType) -> int:
-    """The first operator set from :data:`OPSET` on that has all that an op says, for a first input of ``x``; OPSET if none has."""
+    """The first operator set from :data:`OPSET` on that has all that an op says of an input ``x``; OPSET if none."""
     op_type, given = op.to_onnx()
     type_name = f"tensor({TensorProto.DataType.Name(onnx_code(x)).lower()})"
     for opset in range(max(OPSET, op.least_opset(x)), onnx.defs.onnx_opset_version() + 1):
@@ -286,7 +286,7 @@ def _needed_outputs(node: NodeProto, version: int) -> set[int]:
 
 
 def _rename(graph: GraphProto, outside: Mapping[str, str], prefix: str, names: Names) -> None:
-    """Give the values of a graph in a node names that nothing else has; those from ``outside`` are called as that says."""
+    """Give the values of a graph in a node names that nothing else has; those from ``outside`` have theirs."""
     known = {"": "", **outside}
     for value in graph.input:
         known[value.name] = value.name = names.fresh(f"{prefix}.{value.name}")

@@ -1,7 +1,7 @@
 """ONNX models as graphs: static shapes, lazy weights, shape arithmetic folded away.
 
-Operators are read by the op classes of :mod:`iossim.ir.ops`; this module walks the nodes, and says clearly what cannot be
-read. Value names are the model's.
+Operators are read by the op classes of :mod:`iossim.ir.ops`; this module walks the nodes, and says clearly what
+cannot be read. Value names are the model's.
 """
 
 from __future__ import annotations
@@ -221,7 +221,7 @@ class _Importer:
     def _interpreted(
         self, op_class: type[Op] | None, node: NodeProto, name: str, where: str
     ) -> tuple[Op, tuple[str, ...], tuple[TensorType, ...]]:
-        """A node as an op of its own kind, or else as a foreign one; with the inputs that carry data and its output types.
+        """A node as an op of its own kind or a foreign one, with the inputs that carry data and its output types.
 
         Raises NotCoveredError where it can be neither.
         """
@@ -258,7 +258,8 @@ class _Importer:
         made = op.infer(self._known.types_of(data))
         if len(made) > len(node.output) and not op.may_leave_out_outputs:
             raise ModelError(
-                f"{node.op_type} {name!r} makes {len(made)} outputs, but names {len(node.output)}; the file is damaged"
+                f"{node.op_type} {name!r} makes {len(made)} outputs, but names {len(node.output)}; "
+                "the file is damaged"
             )
         for value in node.output[len(made) :]:
             if value and self._readers[value]:

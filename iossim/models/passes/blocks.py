@@ -1,17 +1,18 @@
 """Blocks of any network: cut where one unit stands between all that comes before and all that follows.
 
-*A cut behind unit v.* Every unit but v leads to v, or depends on v. Then v is the last of what leads to it to finish, in any
-schedule, and nothing that depends on it could have begun earlier: scheduling block by block loses nothing (a stage across
-the cut would hold v, and so be a single group). In the graph's terms v dominates all that follows and post-dominates all
-before; values may well be carried past it: a residual, or the mask that every layer of a transformer reads.
+*A cut behind unit v.* Every unit but v leads to v, or depends on v. Then v is the last of what leads to it to finish,
+in any schedule, and nothing that depends on it could have begun earlier: scheduling block by block loses nothing (a
+stage across the cut would hold v, and so be a single group). In the graph's terms v dominates all that follows and
+post-dominates all before; values may well be carried past it: a residual, or the mask that every layer of a
+transformer reads.
 
 Two kinds of units need not be in order with v, and stand in the way of no cut:
 
-- a *dead end* (a unit that no other reads: it only makes graph outputs) stays in the block of the last unit it reads, also
-  by way of preparations;
-- a *preparation* goes to the block of the first unit that reads it: one without multiply-adds, that depends on such units
-  alone, and that not everything with multiply-adds depends on (a mask that is cast and expanded for a layer, a lookup
-  of positions). It could have run earlier, if there was room; it is small.
+- a *dead end* (a unit that no other reads: it only makes graph outputs) stays in the block of the last unit it reads,
+  also by way of preparations;
+- a *preparation* goes to the block of the first unit that reads it: one without multiply-adds, that depends on such
+  units alone, and that not everything with multiply-adds depends on (a mask that is cast and expanded for a layer, a
+  lookup of positions). It could have run earlier, if there was room; it is small.
 """
 
 from __future__ import annotations
@@ -66,10 +67,10 @@ def check_max_block(max_block: int) -> None:
 def _between_cuts(network: Network) -> list[Block]:
     """Blocks between cuts, in time linear in units and edges.
 
-    Of the units that must be in order with v, in any topological order, those up to position i all lead to the one at i if
-    each before i is read by one up to i; those behind i all depend on it if each reads one at i or later. So a unit that
-    is first read at position r forbids the cuts between itself and r, and one that last reads position m those between m
-    and itself.
+    Of the units that must be in order with v, in any topological order, those up to position i all lead to the one at
+    i if each before i is read by one up to i; those behind i all depend on it if each reads one at i or later. So a
+    unit that is first read at position r forbids the cuts between itself and r, and one that last reads position m
+    those between m and itself.
     """
     count = len(network.units)
     readers: list[list[int]] = [[] for _ in range(count)]
@@ -114,7 +115,7 @@ def _between_cuts(network: Network) -> list[Block]:
 def _preparations(network: Network, readers: Sequence[Sequence[int]]) -> set[int]:
     """The units that prepare something for a part of the network.
 
-    ``before`` are the units that no multiply-add comes before, each with the set of those that it depends on and itself, as bits;
+    ``before`` are the units that no multiply-add comes before, each with itself and what it depends on, as bits;
     ``trunk`` those of them that all the others depend on.
     """
     before: dict[int, int] = {}
@@ -227,7 +228,7 @@ def _found(blocks: Sequence[Block], block: str | int, network: str) -> Block:
             raise OptionError(f"network {network!r} has no block {block!r}; {did_you_mean(block, by_name)}") from None
     if not 1 <= abs(block) <= len(blocks):
         raise OptionError(
-            f"network {network!r} has {len(blocks)} blocks, and none has the number {block}; give 1 to {len(blocks)}, "
-            "or -1 for the last"
+            f"network {network!r} has {len(blocks)} blocks, and none has the number {block}; "
+            f"give 1 to {len(blocks)}, or -1 for the last"
         )
     return blocks[block - 1 if block > 0 else block]

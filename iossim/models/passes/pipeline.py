@@ -37,15 +37,12 @@ def apply_passes(graph: Graph, passes: Iterable[GraphPass]) -> Graph:
 
 
 def canonicalise(graph: Graph) -> Graph:
-    """An imported graph as it is scheduled: constants and batch norms folded, dead ops, identities and repetitions gone."""
+    """An imported graph as it is scheduled, after the standard passes."""
     return apply_passes(graph, STANDARD)
 
 
 def canonicalise_for_training(graph: Graph, weights: frozenset[str]) -> Graph:
-    """The same for a graph whose gradients are asked for.
-
-    The ``weights`` stay as they are, and batch norms take the statistics of the batch.
-    """
+    """The same for training: the ``weights`` stay as they are, and batch norms take the statistics of the batch."""
     passes = (
         ConstantFolding(weights),
         SoftmaxRecognition(),

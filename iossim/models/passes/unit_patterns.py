@@ -1,7 +1,7 @@
-"""Units as the papers draw them, patterns of a few ops that are a unit wherever they stand; and what a unit is called.
+"""Units as the papers draw them, patterns of a few ops; and what a unit is called.
 
-A pattern ends with one op, the unit's *last*, and all its other ops are read inside it alone. A unit's name is its ops in
-words, as ``Conv-Add-Relu``, or what a handful of them compute (a GELU that is spelt out).
+A pattern ends with one op, the unit's *last*, and all its other ops are read inside it alone. A unit's name is its
+ops in words, as ``Conv-Add-Relu``, or what a handful of them compute (a GELU that is spelt out).
 """
 
 from __future__ import annotations
@@ -48,8 +48,11 @@ def op_kind(op: Op) -> str:
 
 
 def unit_kind(graph: Graph, nodes: Sequence[Node]) -> str:
-    """The kind of a unit of several ops, in order: views left out, ``SepConv`` for depthwise and pointwise, ``Bias`` for a sum
-    with a constant, and one name for the ops that compute a known function, as ``Matmul-Bias-Gelu``."""
+    """The kind of a unit of several ops, in order, as ``Matmul-Bias-Gelu``; views are left out.
+
+    ``SepConv`` is depthwise and pointwise, ``Bias`` a sum with a constant; ops that compute a known function have its
+    name.
+    """
     working = [node for node in nodes if node.op.role is not Role.VIEW]
     if len(working) < 2:
         return op_kind((working or nodes)[-1].op)
@@ -88,7 +91,7 @@ def _without_details(parts: Sequence[str], anchors: Sequence[bool]) -> list[str]
 
 
 def _spelt_out(graph: Graph, nodes: Sequence[Node], begin: int) -> tuple[int, str]:
-    """Where the longest run from ``begin`` ends that computes a known function of one value, and its name; or one op, unnamed.
+    """Where the longest run from ``begin`` ends that computes a known function, and its name; or one op, unnamed.
 
     Judged by what it computes: the ops are evaluated at points on both sides of zero.
     """
@@ -106,7 +109,7 @@ def _spelt_out(graph: Graph, nodes: Sequence[Node], begin: int) -> tuple[int, st
 
 @cache
 def _expected() -> Array:
-    """The values of each of the functions at the points, shape ``[functions, points]``: computed once, compared with often."""
+    """The values of each of the functions at the points, shape ``[functions, points]``."""
     functions = (FUNCTIONS[name] for name in _SPELT_OUT)
     return np.stack([each.compute(_POINTS, *(value for _, value in each.parameters)) for each in functions])
 

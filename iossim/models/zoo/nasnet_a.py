@@ -1,8 +1,8 @@
 """NasNet-A 6 @ 4032 (Zoph et al., 2018, arXiv:1707.07012, figure 4), as the IOS paper schedules it.
 
-A cell reads the outputs ``previous`` and ``current`` of the two cells before it, and combines them in five sums that are
-concatenated. Each of its 25 blocks is a cell, or an op of stem and tail; they are scheduled one by one although a cell
-also reads the cell before the one before it.
+A cell reads the outputs ``previous`` and ``current`` of the two cells before it, and combines them in five sums that
+are concatenated. Each of its 25 blocks is a cell, or an op of stem and tail; they are scheduled one by one although a
+cell also reads the cell before the one before it.
 
 The published network departs from the paper's figures in these places, which are kept:
 

@@ -1,4 +1,4 @@
-"""ResNet 18, 34, 50, 101 and 152 (He et al., 2015, arXiv:1512.03385), as torchvision has them, with batch norm folded.
+"""ResNet 18, 34, 50, 101 and 152 (He et al., 2015, arXiv:1512.03385), as in torchvision, with batch norm folded.
 
 In a bottleneck the 3x3 convolution has the stride. A block is one residual block.
 """

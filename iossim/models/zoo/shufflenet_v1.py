@@ -1,8 +1,8 @@
-"""ShuffleNet v1 with three groups (Zhang et al., 2017, arXiv:1707.01083, table 1, 1x), batch norm folded, with its classifier.
+"""ShuffleNet v1 with three groups (Zhang et al., 2017, arXiv:1707.01083, table 1, 1x), batch norm folded.
 
-A unit is a grouped 1x1 convolution with a ReLU, a shuffle of the channels over the groups, a depthwise 3x3 convolution and a
-grouped 1x1 one, bypassed: by its input, or where it halves the image by an average of it, which is joined. The first grouped
-convolution of all is of one group, since there are few channels.
+A unit is a grouped 1x1 convolution with a ReLU, a shuffle of the channels over the groups, a depthwise 3x3
+convolution and a grouped 1x1 one, bypassed: by its input, or where it halves the image by an average of it, which is
+joined. The first grouped convolution of all is of one group, since there are few channels.
 """
 
 from __future__ import annotations

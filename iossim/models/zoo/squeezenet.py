@@ -1,7 +1,7 @@
 """SqueezeNet 1.0, plain and with complex bypass (Iandola et al., 2016, arXiv:1602.07360, figure 2).
 
-A fire module squeezes its input with a 1x1 convolution and expands it with 3x3 and 1x1 ones, side by side. With bypass every
-module is passed by: by its input where the channels agree, by a 1x1 convolution where they grow.
+A fire module squeezes its input with a 1x1 convolution and expands it with 3x3 and 1x1 ones, side by side. With
+bypass every module is passed by: by its input where the channels agree, by a 1x1 convolution where they grow.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """SSD on images of 300x300 over VGG-16 (Liu et al., 2016, arXiv:1512.02325), of 20 classes and background.
 
-Its outputs are those of the convolutions that predict boxes and classes, a pair for each of six resolutions: what decodes
-them, and the norm of conv4_3's values, are left out.
+Its outputs are those of the convolutions that predict boxes and classes, a pair for each of six resolutions: what
+decodes them, and the norm of conv4_3's values, are left out.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""VGG of 16 and 19 layers (Simonyan and Zisserman, 2014, arXiv:1409.1556, configurations D and E). A block is one resolution."""
+"""VGG of 16 and 19 layers (Simonyan and Zisserman, 2014, arXiv:1409.1556). A block is one resolution."""
 
 from __future__ import annotations
 
