@@ -82,6 +82,7 @@ class GraphBuilder:
         stride: int = 1,
         padding: int | tuple[int, int] = 0,
         groups: int = 1,
+        dilation: int = 1,
         name: str | None = None,
     ) -> str:
         """A 2-D convolution with bias and symmetric padding, with weights of its own."""
@@ -91,7 +92,8 @@ class GraphBuilder:
         weight = self.constant(f"{name}.weight", (channels, self.types[x].shape[1] // groups, height, width))
         bias = self.constant(f"{name}.bias", (channels,))
         pads = (vertical, horizontal, vertical, horizontal)
-        return self.add(Conv((stride, stride), pads, (1, 1), groups), x, weight, bias, name=name)
+        op = Conv((stride, stride), pads, (dilation, dilation), groups)
+        return self.add(op, x, weight, bias, name=name)
 
     @contextmanager
     def unit(self, name: str, kind: str) -> Iterator[None]:

@@ -224,7 +224,7 @@ def inferred_types(node: Node, types: Mapping[str, TensorType]) -> tuple[TensorT
 
 
 def check_names(nodes: Sequence[Node], known: Container[str]) -> None:
-    """Raise GraphError for a node or value that is there twice, and one that is read but neither made nor ``known``."""
+    """Raise GraphError for a node or value that is there twice, and one that is read but not made or ``known``."""
     made: set[str] = set()
     names: set[str] = set()
     for node in nodes:

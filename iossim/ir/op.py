@@ -187,7 +187,7 @@ class Op(ABC):
         return self.onnx_types[0], {key: _spelled(getattr(self, name)) for name, key in self.onnx_names.items()}
 
     def least_opset(self, x: DType) -> int:
-        """The first operator set in which :meth:`to_onnx` means this op on an input ``x``, where schemas do not tell."""
+        """The first operator set in which :meth:`to_onnx` means this on an input ``x``, where schemas do not tell."""
         return 1
 
     @cached_property

@@ -19,11 +19,18 @@ Size = int | tuple[int, int]
 
 
 def conv(
-    b: GraphBuilder, name: str, x: str, channels: int, kernel: Size = 1, stride: int = 1, padding: Size = 0
+    b: GraphBuilder,
+    name: str,
+    x: str,
+    channels: int,
+    kernel: Size = 1,
+    stride: int = 1,
+    padding: Size = 0,
+    groups: int = 1,
 ) -> str:
     """A convolution without an activation."""
     with b.unit(name, "Conv"):
-        return b.conv(x, channels, kernel, stride, padding, name=f"{name}.conv")
+        return b.conv(x, channels, kernel, stride, padding, groups, name=f"{name}.conv")
 
 
 def conv_relu(
@@ -35,10 +42,11 @@ def conv_relu(
     stride: int = 1,
     padding: Size = 0,
     groups: int = 1,
+    dilation: int = 1,
 ) -> str:
     """A convolution and a ReLU."""
     with b.unit(name, "Conv-Relu"):
-        y = b.conv(x, channels, kernel, stride, padding, groups, name=f"{name}.conv")
+        y = b.conv(x, channels, kernel, stride, padding, groups, dilation, name=f"{name}.conv")
         return b.add(Relu(), y, name=f"{name}.relu")
 
 

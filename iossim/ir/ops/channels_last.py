@@ -11,8 +11,15 @@ from dataclasses import astuple, dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
 from iossim.ir.op import Array, Op, require
-from iossim.ir.ops.conv import Conv
-from iossim.ir.ops.pool import AveragePool, GlobalAveragePool, GlobalMaxPool, MaxPool
+from iossim.ir.ops.conv import Conv, ConvAttributes
+from iossim.ir.ops.pool import (
+    AveragePool,
+    AveragePoolAttributes,
+    GlobalAveragePool,
+    GlobalMaxPool,
+    MaxPool,
+    MaxPoolAttributes,
+)
 from iossim.ir.types import TensorType
 
 #: Permutations of the axes of images: from NCHW to NHWC, and back.
@@ -56,46 +63,28 @@ class ChannelsLast(Op, Generic[_First]):
 
 
 @dataclass(frozen=True)
-class ConvNhwc(ChannelsLast[Conv]):
+class ConvNhwc(ConvAttributes, ChannelsLast[Conv]):
     """Inputs ``x [N, H, W, C]``; ``weight`` and ``bias`` as :class:`Conv` has them."""
 
     kind: ClassVar[str] = "conv_nhwc"
     first: ClassVar[type[Any]] = Conv
     has_epilogue: ClassVar[bool] = True
 
-    strides: tuple[int, ...] = (1, 1)
-    pads: tuple[int, ...] = (0, 0, 0, 0)
-    dilations: tuple[int, ...] = (1, 1)
-    groups: int = 1
-
 
 @dataclass(frozen=True)
-class MaxPoolNhwc(ChannelsLast[MaxPool]):
+class MaxPoolNhwc(MaxPoolAttributes, ChannelsLast[MaxPool]):
     """:class:`MaxPool` of ``x [N, H, W, C]``."""
 
     kind: ClassVar[str] = "max_pool_nhwc"
     first: ClassVar[type[Any]] = MaxPool
 
-    kernel: tuple[int, ...]
-    strides: tuple[int, ...]
-    pads: tuple[int, ...]
-    dilations: tuple[int, ...] = (1, 1)
-    ceil_mode: bool = False
-
 
 @dataclass(frozen=True)
-class AveragePoolNhwc(ChannelsLast[AveragePool]):
+class AveragePoolNhwc(AveragePoolAttributes, ChannelsLast[AveragePool]):
     """:class:`AveragePool` of ``x [N, H, W, C]``."""
 
     kind: ClassVar[str] = "average_pool_nhwc"
     first: ClassVar[type[Any]] = AveragePool
-
-    kernel: tuple[int, ...]
-    strides: tuple[int, ...]
-    pads: tuple[int, ...]
-    ceil_mode: bool = False
-    count_include_pad: bool = False
-    dilations: tuple[int, ...] = (1, 1)
 
 
 @dataclass(frozen=True)

@@ -14,26 +14,34 @@ from iossim.ir.op import Array, OnnxNode, Op, require
 from iossim.ir.ops.broadcasting import widen
 from iossim.ir.types import TensorType
 
-#: The attributes of a convolution as ONNX calls them.
-CONV_NAMES = {"strides": "strides", "pads": "pads", "dilations": "dilations", "groups": "group"}
-
 
 @dataclass(frozen=True)
-class Conv(Op):
-    """Inputs ``x [N, C, *spatial]``, ``weight [M, C/groups, *kernel]`` and, if present, ``bias [M]``.
+class ConvAttributes(Op):
+    """Base of convolutions and their gradients; ``pads`` are those before each axis, then those after, as in ONNX."""
 
-    ``pads`` holds the padding before each spatial dimension, then after each, as in ONNX.
-    """
-
-    kind: ClassVar[str] = "conv"
-    onnx_types: ClassVar[tuple[str, ...]] = ("Conv",)
-    onnx_names: ClassVar[Mapping[str, str]] = CONV_NAMES
-    has_epilogue: ClassVar[bool] = True
+    onnx_names: ClassVar[Mapping[str, str]] = {
+        "strides": "strides", "pads": "pads", "dilations": "dilations", "groups": "group"
+    }  # fmt: skip
 
     strides: tuple[int, ...] = (1, 1)
     pads: tuple[int, ...] = (0, 0, 0, 0)
     dilations: tuple[int, ...] = (1, 1)
     groups: int = 1
+
+    def padded(self, x: Array) -> Array:
+        """Images ``[N, C, *spatial]`` with zeros around them."""
+        rank = len(self.strides)
+        padding = [(0, 0), (0, 0), *zip(self.pads[:rank], self.pads[rank:], strict=True)]
+        return np.pad(x, padding) if any(self.pads) else x
+
+
+@dataclass(frozen=True)
+class Conv(ConvAttributes):
+    """Inputs ``x [N, C, *spatial]``, ``weight [M, C/groups, *kernel]`` and, if present, ``bias [M]``."""
+
+    kind: ClassVar[str] = "conv"
+    onnx_types: ClassVar[tuple[str, ...]] = ("Conv",)
+    has_epilogue: ClassVar[bool] = True
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         require(len(inputs) in (2, 3), f"needs an input, a weight and maybe a bias, not {len(inputs)} inputs")
@@ -84,10 +92,8 @@ class Conv(Op):
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         x, weight = widen(inputs[0]), widen(inputs[1])
         rank = len(self.strides)
-        padding = [(0, 0), (0, 0), *zip(self.pads[:rank], self.pads[rank:], strict=True)]
-        padded = np.pad(x, padding) if any(self.pads) else x
         window = tuple((k - 1) * d + 1 for k, d in zip(weight.shape[2:], self.dilations, strict=True))
-        patches = np.lib.stride_tricks.sliding_window_view(padded, window, axis=tuple(range(2, rank + 2)))
+        patches = np.lib.stride_tricks.sliding_window_view(self.padded(x), window, axis=tuple(range(2, rank + 2)))
         step = (slice(None), slice(None), *(slice(None, None, s) for s in self.strides))
         patches = patches[(*step, *(slice(None, None, d) for d in self.dilations))]
         y = _contract(patches, weight, self.groups, rank)

@@ -1,4 +1,4 @@
-"""Transposed convolution, and a convolution's gradients: of its input (backward data) and weight (backward filter)."""
+"""Transposed convolution, and the gradients of a convolution: backward data (its input) and filter (its weight)."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from iossim.base.errors import ModelError
-from iossim.ir.op import Array, OnnxNode, Op, require
+from iossim.ir.op import Array, OnnxNode, require
 from iossim.ir.ops.broadcasting import widen
-from iossim.ir.ops.conv import CONV_NAMES, Conv, onnx_window
+from iossim.ir.ops.conv import Conv, ConvAttributes, onnx_window
 from iossim.ir.types import TensorType
 
 
 @dataclass(frozen=True)
-class ConvTranspose(Op):
+class ConvTranspose(ConvAttributes):
     """Inputs ``x [N, C, *spatial]``, ``weight [C, M/groups, *kernel]`` and, if present, ``bias [M]``.
 
     Each input pixel adds its products with the weight to a window of the output; ``pads`` (before each spatial
@@ -27,13 +27,9 @@ class ConvTranspose(Op):
 
     kind: ClassVar[str] = "conv_transpose"
     onnx_types: ClassVar[tuple[str, ...]] = ("ConvTranspose",)
-    onnx_names: ClassVar[Mapping[str, str]] = {**CONV_NAMES, "output_padding": "output_padding"}
+    onnx_names: ClassVar[Mapping[str, str]] = {**ConvAttributes.onnx_names, "output_padding": "output_padding"}
     has_epilogue: ClassVar[bool] = True
 
-    strides: tuple[int, ...] = (1, 1)
-    pads: tuple[int, ...] = (0, 0, 0, 0)
-    dilations: tuple[int, ...] = (1, 1)
-    groups: int = 1
     output_padding: tuple[int, ...] = (0, 0)
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
@@ -143,18 +139,13 @@ class ConvTranspose(Op):
 
 
 @dataclass(frozen=True)
-class ConvBackward(Op):
-    """What both share: the attributes of the :class:`~iossim.ir.ops.conv.Conv` that they are gradients of."""
-
-    strides: tuple[int, ...] = (1, 1)
-    pads: tuple[int, ...] = (0, 0, 0, 0)
-    dilations: tuple[int, ...] = (1, 1)
-    groups: int = 1
+class ConvBackward(ConvAttributes):
+    """What both share: the attributes are those of the convolution that they are gradients of."""
 
     @property
     def forward(self) -> Conv:
         """The convolution that this is a gradient of."""
-        return Conv(*(getattr(self, name) for name in CONV_NAMES))
+        return Conv(self.strides, self.pads, self.dilations, self.groups)
 
     def _require_gradient(self, x: TensorType, weight: TensorType, grad_output: TensorType) -> None:
         """Raise GraphError unless a convolution of ``x`` with ``weight`` makes the shape of ``grad_output``."""
@@ -268,9 +259,8 @@ class ConvBackwardFilter(ConvBackward):
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         x, grad_output = widen(inputs[0]), widen(inputs[1])
-        rank, groups = len(self.strides), self.groups
-        padding = [(0, 0), (0, 0), *zip(self.pads[:rank], self.pads[rank:], strict=True)]
-        padded = np.pad(x, padding) if any(self.pads) else x
+        groups = self.groups
+        padded = self.padded(x)
         batch, filters, *out = grad_output.shape
         per_group = x.shape[1] // groups
         shape = (filters, per_group, *self.kernel_size)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import astuple, dataclass
 from functools import reduce
 from itertools import product
 from typing import ClassVar, Self
@@ -18,31 +18,29 @@ from iossim.ir.ops.broadcasting import one_input, widen
 from iossim.ir.ops.conv import onnx_pads
 from iossim.ir.types import TensorType
 
-_NAMES = {
-    "kernel": "kernel_shape",
-    "strides": "strides",
-    "pads": "pads",
-    "dilations": "dilations",
-    "ceil_mode": "ceil_mode",
-}
-
 
 @dataclass(frozen=True)
-class MaxPool(Op):
-    """Largest element of each window of ``x [N, C, *spatial]``; padding never wins.
+class MaxPoolAttributes(Op):
+    """Base of max pooling and its gradient: ``pads`` before each spatial dimension, then after each, as in ONNX."""
 
-    ``pads`` holds the padding before each spatial dimension, then after each, as in ONNX.
-    """
-
-    kind: ClassVar[str] = "max_pool"
-    onnx_types: ClassVar[tuple[str, ...]] = ("MaxPool",)
-    onnx_names: ClassVar[Mapping[str, str]] = _NAMES
+    onnx_names: ClassVar[Mapping[str, str]] = {
+        "kernel": "kernel_shape",
+        **{name: name for name in ("strides", "pads", "dilations", "ceil_mode")},
+    }
 
     kernel: tuple[int, ...]
     strides: tuple[int, ...]
     pads: tuple[int, ...]
     dilations: tuple[int, ...] = (1, 1)
     ceil_mode: bool = False
+
+
+@dataclass(frozen=True)
+class MaxPool(MaxPoolAttributes):
+    """Largest element of each window of ``x [N, C, *spatial]``; padding never wins."""
+
+    kind: ClassVar[str] = "max_pool"
+    onnx_types: ClassVar[tuple[str, ...]] = ("MaxPool",)
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         return (_pooled(self, one_input(inputs)),)
@@ -61,12 +59,13 @@ class MaxPool(Op):
 
 
 @dataclass(frozen=True)
-class AveragePool(Op):
-    """Mean of each window of ``x [N, C, *spatial]``; ``pads`` as in :class:`MaxPool`."""
+class AveragePoolAttributes(Op):
+    """Base of average pooling and its gradient; ``pads`` as in :class:`MaxPoolAttributes`."""
 
-    kind: ClassVar[str] = "average_pool"
-    onnx_types: ClassVar[tuple[str, ...]] = ("AveragePool",)
-    onnx_names: ClassVar[Mapping[str, str]] = {**_NAMES, "count_include_pad": "count_include_pad"}
+    onnx_names: ClassVar[Mapping[str, str]] = {
+        **MaxPoolAttributes.onnx_names,
+        "count_include_pad": "count_include_pad",
+    }
 
     kernel: tuple[int, ...]
     strides: tuple[int, ...]
@@ -74,6 +73,14 @@ class AveragePool(Op):
     ceil_mode: bool = False
     count_include_pad: bool = False
     dilations: tuple[int, ...] = (1, 1)
+
+
+@dataclass(frozen=True)
+class AveragePool(AveragePoolAttributes):
+    """Mean of each window of ``x [N, C, *spatial]``."""
+
+    kind: ClassVar[str] = "average_pool"
+    onnx_types: ClassVar[tuple[str, ...]] = ("AveragePool",)
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         return (_pooled(self, one_input(inputs)),)
@@ -195,24 +202,17 @@ def _window(node: OnnxNode) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int
 
 
 @dataclass(frozen=True)
-class MaxPoolBackward(Op):
+class MaxPoolBackward(MaxPoolAttributes):
     """Inputs ``x [N, C, *spatial]`` and ``grad_output [N, C, *out]``; makes the gradient of ``x``.
 
-    Of equal largest elements the first by rows has the gradient, as in PyTorch and cuDNN's deterministic mode. The
-    attributes are those of :class:`MaxPool`.
+    Of equal largest elements the first by rows has the gradient, as in PyTorch and cuDNN's deterministic mode.
     """
 
     kind: ClassVar[str] = "max_pool_backward"
 
-    kernel: tuple[int, ...]
-    strides: tuple[int, ...]
-    pads: tuple[int, ...]
-    dilations: tuple[int, ...] = (1, 1)
-    ceil_mode: bool = False
-
     @property
     def forward(self) -> MaxPool:
-        return MaxPool(**{field.name: getattr(self, field.name) for field in fields(MaxPool)})
+        return MaxPool(*astuple(self))
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         require(len(inputs) == 2, f"needs what was pooled and the gradient of the output, not {len(inputs)} inputs")
@@ -238,25 +238,19 @@ class MaxPoolBackward(Op):
 
 
 @dataclass(frozen=True)
-class AveragePoolBackward(Op):
+class AveragePoolBackward(AveragePoolAttributes):
     """Input ``grad_output [N, C, *out]``; makes the gradient of ``x [N, C, *input_size]``.
 
-    A stride leaves the size of the input open, so it is an attribute; the others are those of :class:`AveragePool`.
+    A stride leaves the size of the input open, so it is an attribute.
     """
 
     kind: ClassVar[str] = "average_pool_backward"
 
-    kernel: tuple[int, ...]
-    strides: tuple[int, ...]
-    pads: tuple[int, ...]
-    ceil_mode: bool = False
-    count_include_pad: bool = False
-    dilations: tuple[int, ...] = (1, 1)
     input_size: tuple[int, ...] = (1, 1)
 
     @property
     def forward(self) -> AveragePool:
-        return AveragePool(**{field.name: getattr(self, field.name) for field in fields(AveragePool)})
+        return AveragePool(*astuple(self)[:-1])
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         require(len(inputs) == 1, f"needs the gradient of the output, not {len(inputs)} inputs")

@@ -13,7 +13,7 @@ import numpy as np
 
 from iossim.ir.op import Array, NotCoveredError, OnnxNode, Op, Role, as_float32, require
 from iossim.ir.ops.broadcasting import normal_axis
-from iossim.ir.ops.conv import CONV_NAMES, Conv
+from iossim.ir.ops.conv import Conv, ConvAttributes
 from iossim.ir.ops.matmul import MatMul
 from iossim.ir.types import DType, TensorType
 
@@ -154,7 +154,7 @@ def _axis(node: OnnxNode) -> int:
 
 
 @dataclass(frozen=True)
-class QuantizedConv(Op):
+class QuantizedConv(ConvAttributes):
     """Inputs ``x, x scale, x zero, weight, weight scale, weight zero, y scale, y zero``, maybe ``bias [M]`` (int32).
 
     Scale and zero point of the weight are one number, or one for each filter. Attributes are those of :class:`Conv`.
@@ -162,13 +162,7 @@ class QuantizedConv(Op):
 
     kind: ClassVar[str] = "quantized_conv"
     onnx_types: ClassVar[tuple[str, ...]] = ("QLinearConv",)
-    onnx_names: ClassVar[Mapping[str, str]] = CONV_NAMES
     flops_per_element: ClassVar[int] = 4
-
-    strides: tuple[int, ...] = (1, 1)
-    pads: tuple[int, ...] = (0, 0, 0, 0)
-    dilations: tuple[int, ...] = (1, 1)
-    groups: int = 1
 
     @property
     def product(self) -> Conv:

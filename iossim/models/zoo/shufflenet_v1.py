@@ -16,6 +16,7 @@ from iossim.models.catalogue import BuildOptions, ZooModel
 from iossim.models.layers import (
     add_relu,
     average_pool,
+    conv,
     conv_relu,
     flatten,
     fully_connected,
@@ -51,21 +52,13 @@ def _unit(b: GraphBuilder, name: str, x: str, channels: int, stride: int) -> str
     first = 1 if width % (4 * _GROUPS) else _GROUPS
     y = conv_relu(b, f"{name}.reduce", x, channels // 4, groups=first)
     y = _shuffle(b, f"{name}.shuffle", y)
-    y = _plain(b, f"{name}.depthwise", y, channels // 4, 3, stride, 1, channels // 4)
-    y = _plain(b, f"{name}.expand", y, made, 1, 1, 0, _GROUPS)
+    y = conv(b, f"{name}.depthwise", y, channels // 4, 3, stride, padding=1, groups=channels // 4)
+    y = conv(b, f"{name}.expand", y, made, groups=_GROUPS)
     if stride == 1:
         return add_relu(b, f"{name}.add", y, x)
     passed = average_pool(b, f"{name}.pool", x, 3, stride=2, padding=1)
     with b.unit(f"{name}.concat", "Concat-Relu"):
         return b.add(Relu(), b.add(Concat(1), passed, y, name=f"{name}.concat.join"), name=f"{name}.concat.relu")
-
-
-def _plain(
-    b: GraphBuilder, name: str, x: str, channels: int, kernel: int, stride: int, padding: int, groups: int
-) -> str:
-    """A grouped convolution without an activation."""
-    with b.unit(name, "Conv"):
-        return b.conv(x, channels, kernel, stride, padding, groups, name=f"{name}.conv")
 
 
 def _shuffle(b: GraphBuilder, name: str, x: str) -> str:
