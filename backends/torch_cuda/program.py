@@ -20,7 +20,7 @@ from iossim.execution.memory import arena_of, with_memory
 from iossim.execution.plan import Copy, Launch, Plan, Queue, Queued, Record, Wait, segments
 from iossim.ir.graph import Graph
 from iossim.ir.merging import merged_graph
-from iossim.ir.network import Network
+from iossim.ir.network import Network, subgraph
 from iossim.schedule.batch import Strategy
 
 #: torch's functions that can write into given memory, by what does so with the same arguments.
@@ -32,15 +32,11 @@ _INTO_MEMORY: dict[object, Callable[..., Any]] = {
 
 def launch_graph(network: Network, launch: Launch) -> Graph:
     """What a launch computes as a graph of its own: a unit's ops, or one stacked convolution and its activation."""
-    graph = network.graph
     units = [network.unit_index[name] for name in launch.units]
     if launch.strategy is Strategy.MERGE:
         return merged_graph(network, units)
     unit = network.units[units[0]]
-    nodes = network.unit_nodes(unit)
-    read = {name for node in nodes for name in node.inputs}
-    constants = {name: graph.constants[name] for name in sorted(read & set(graph.constants))}
-    return Graph.create({name: graph.types[name] for name in unit.inputs}, unit.outputs, nodes, constants)
+    return subgraph(network.graph, network.unit_nodes(unit), unit.inputs, unit.outputs)
 
 
 def launch_module(graph: Graph, device: str) -> fx.GraphModule:

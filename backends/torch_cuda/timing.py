@@ -43,10 +43,7 @@ class Run:
 
 
 def time_rounds(
-    runs: Sequence[Run],
-    timing: Timing,
-    device: str,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    runs: Sequence[Run], timing: Timing, device: str, progress: Callable[[int, int], None] = lambda done, total: None
 ) -> list[Samples]:
     """The times of each run, microseconds; ``device`` is ``cpu`` or ``cuda``. No round is rejected."""
     synchronise: Callable[[], object] = torch.cuda.synchronize if device == "cuda" else lambda: None

@@ -213,3 +213,10 @@ def boundary(graph: Graph, nodes: Sequence[Node]) -> tuple[tuple[str, ...], tupl
         if value in graph.returned or any(reader.name not in members for reader in graph.consumers[value])
     )
     return tuple(value for value in inputs if value not in graph.constants), tuple(outputs)
+
+
+def subgraph(graph: Graph, nodes: Sequence[Node], inputs: Sequence[str], outputs: Sequence[str]) -> Graph:
+    """Nodes of a graph as one of their own, from ``inputs`` to ``outputs``."""
+    read = {value for node in nodes for value in node.inputs}
+    constants = {name: constant for name, constant in graph.constants.items() if name in read}
+    return Graph.create({name: graph.types[name] for name in inputs}, outputs, nodes, constants)

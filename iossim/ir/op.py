@@ -165,9 +165,7 @@ class Op(ABC):
     def work(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> Work:
         """Arithmetic and the bytes of all inputs (weights included) and outputs, each moved once."""
         return Work(
-            self.flops(inputs, outputs),
-            sum(value.bytes for value in inputs),
-            sum(value.bytes for value in outputs),
+            self.flops(inputs, outputs), sum(value.bytes for value in inputs), sum(value.bytes for value in outputs)
         )
 
     @classmethod

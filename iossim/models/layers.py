@@ -135,6 +135,13 @@ def fully_connected_relu(b: GraphBuilder, name: str, x: str, features: int) -> s
         return b.add(Relu(), _gemm(b, name, x, features), name=f"{name}.relu")
 
 
+def head(b: GraphBuilder, x: str) -> str:
+    """The block at the end of a network for ImageNet: the mean of each channel, and a fully connected layer."""
+    with b.block("head"):
+        x = flatten(b, "flatten", global_average_pool(b, "avgpool", x))
+        return fully_connected(b, "fc", x, 1000)
+
+
 def _gemm(b: GraphBuilder, name: str, x: str, features: int) -> str:
     weight = b.constant(f"{name}.weight", (features, b.types[x].shape[1]))
     bias = b.constant(f"{name}.bias", (features,))

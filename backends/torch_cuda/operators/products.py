@@ -34,11 +34,7 @@ def _gemm(op: Gemm, operands: Operands, types: Types) -> Made:
 
 #: For each gate in torch's order its place in ONNX's (LSTM: input, output, forget, cell; GRU: update, reset, hidden).
 _GATES = {"lstm": (0, 2, 3, 1), "gru": (1, 0, 2), "rnn": (0,)}
-_LAYERS: dict[str, Callable[..., tuple[Operand, ...]]] = {
-    "lstm": torch.lstm,
-    "gru": torch.gru,
-    "rnn": torch.rnn_tanh,
-}
+_LAYERS: dict[str, Callable[..., tuple[Operand, ...]]] = {"lstm": torch.lstm, "gru": torch.gru, "rnn": torch.rnn_tanh}
 
 
 def _refusal(op: Recurrent, types: Types) -> str:

@@ -63,7 +63,7 @@ class ChannelsLast(Op, Generic[_First]):
 
 
 @dataclass(frozen=True)
-class ConvNhwc(ConvAttributes, ChannelsLast[Conv]):
+class ConvNhwc(ChannelsLast[Conv], ConvAttributes):
     """Inputs ``x [N, H, W, C]``; ``weight`` and ``bias`` as :class:`Conv` has them."""
 
     kind: ClassVar[str] = "conv_nhwc"
@@ -72,7 +72,7 @@ class ConvNhwc(ConvAttributes, ChannelsLast[Conv]):
 
 
 @dataclass(frozen=True)
-class MaxPoolNhwc(MaxPoolAttributes, ChannelsLast[MaxPool]):
+class MaxPoolNhwc(ChannelsLast[MaxPool], MaxPoolAttributes):
     """:class:`MaxPool` of ``x [N, H, W, C]``."""
 
     kind: ClassVar[str] = "max_pool_nhwc"
@@ -80,7 +80,7 @@ class MaxPoolNhwc(MaxPoolAttributes, ChannelsLast[MaxPool]):
 
 
 @dataclass(frozen=True)
-class AveragePoolNhwc(AveragePoolAttributes, ChannelsLast[AveragePool]):
+class AveragePoolNhwc(ChannelsLast[AveragePool], AveragePoolAttributes):
     """:class:`AveragePool` of ``x [N, H, W, C]``."""
 
     kind: ClassVar[str] = "average_pool_nhwc"

@@ -28,6 +28,10 @@ class ConvAttributes(Op):
     dilations: tuple[int, ...] = (1, 1)
     groups: int = 1
 
+    def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
+        added = outputs[0].elements if len(inputs) == 3 else 0
+        return super().flops(inputs, outputs) + added
+
     def padded(self, x: Array) -> Array:
         """Images ``[N, C, *spatial]`` with zeros around them."""
         rank = len(self.strides)
@@ -60,13 +64,11 @@ class Conv(ConvAttributes):
             f"its input has {x.shape[1]} channels, its weight takes {weight.shape[1]} in {self.groups} groups",
         )
         require(
-            weight.shape[0] % self.groups == 0,
-            f"{weight.shape[0]} filters do not divide into {self.groups} groups",
+            weight.shape[0] % self.groups == 0, f"{weight.shape[0]} filters do not divide into {self.groups} groups"
         )
         if len(inputs) == 3:
             require(
-                inputs[2].shape == (weight.shape[0],),
-                f"its bias {inputs[2]} does not have {weight.shape[0]} values",
+                inputs[2].shape == (weight.shape[0],), f"its bias {inputs[2]} does not have {weight.shape[0]} values"
             )
         spatial = tuple(
             (size + before + after - dilation * (kernel - 1) - 1) // stride + 1
@@ -84,10 +86,6 @@ class Conv(ConvAttributes):
 
     def multiply_adds(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
         return outputs[0].elements * math.prod(inputs[1].shape[1:])
-
-    def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
-        bias = outputs[0].elements if len(inputs) == 3 else 0
-        return 2 * self.multiply_adds(inputs, outputs) + bias
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         x, weight = widen(inputs[0]), widen(inputs[1])
@@ -150,11 +148,7 @@ def onnx_window(node: OnnxNode) -> tuple[int, ...]:
 
 
 def onnx_pads(
-    node: OnnxNode,
-    size: Sequence[int],
-    kernel: Sequence[int],
-    strides: Sequence[int],
-    dilations: Sequence[int],
+    node: OnnxNode, size: Sequence[int], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
 ) -> tuple[int, ...]:
     """Padding of an ONNX convolution or pooling, ``auto_pad`` resolved; raises ModelError for ranks that differ."""
     auto = node.attribute("auto_pad", "NOTSET")

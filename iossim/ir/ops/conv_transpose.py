@@ -74,10 +74,6 @@ class ConvTranspose(ConvAttributes):
     def multiply_adds(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
         return inputs[0].elements * math.prod(inputs[1].shape[1:])
 
-    def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
-        bias = outputs[0].elements if len(inputs) == 3 else 0
-        return 2 * self.multiply_adds(inputs, outputs) + bias
-
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         x, weight = widen(inputs[0]), widen(inputs[1])
         rank = len(self.strides)
@@ -244,9 +240,6 @@ class ConvBackwardFilter(ConvBackward):
 
     def multiply_adds(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
         return inputs[1].elements * math.prod(outputs[0].shape[1:])
-
-    def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
-        return 2 * self.multiply_adds(inputs, outputs) + (outputs[0].elements if len(inputs) == 3 else 0)
 
     def to_onnx(self) -> tuple[str, dict[str, Any]]:
         """A convolution of images with gradients; :mod:`iossim.models.onnx.spelling` writes what is around it."""

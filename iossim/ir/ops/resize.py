@@ -88,11 +88,7 @@ class Resize(Op):
         if node.opset < 11:
             listed = node.attribute("scales") if node.opset < 9 else node.constant(1, "scales").tolist()
             return cls(
-                tuple(map(float, listed)),
-                (),
-                str(node.attribute("mode", "nearest")),
-                "asymmetric",
-                "floor",
+                tuple(map(float, listed)), (), str(node.attribute("mode", "nearest")), "asymmetric", "floor"
             ), node.data_inputs(1)
         scales: tuple[float, ...] = ()
         sizes: tuple[int, ...] = ()

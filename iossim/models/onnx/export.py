@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -22,9 +22,9 @@ from onnx import NodeProto, TensorProto, helper, numpy_helper
 from iossim.base.errors import ModelError, OptionError, first_line
 from iossim.base.user_files import check_file
 from iossim.ir.constants import AbsentConstant, Constant
-from iossim.ir.graph import Graph, Node
+from iossim.ir.graph import Graph
 from iossim.ir.merging import merged_graph
-from iossim.ir.network import Network, Unit
+from iossim.ir.network import Network, Unit, subgraph
 from iossim.ir.onnx_node import onnx_code
 from iossim.ir.types import Precision, TensorType
 from iossim.models.onnx.file import OLDEST_OPSET
@@ -43,56 +43,25 @@ def export_graph(
     the model once all is written. Raises ModelError for an op that the operator set cannot spell, GraphError for a
     graph without its weights.
     """
-    return _model(name, graph.nodes, graph.inputs, graph.outputs, graph.types, graph.constants, opset, store)
-
-
-def export_unit(network: Network, unit: Unit, opset: int | None = None) -> onnx.ModelProto:
-    """The model of one unit: from ``unit.inputs`` to ``unit.outputs``. Raises as :func:`export_graph`."""
-    graph = network.graph
-    nodes = network.unit_nodes(unit)
-    return _model(unit.name, nodes, unit.inputs, unit.outputs, graph.types, graph.constants, opset)
-
-
-def export_merged(network: Network, units: Sequence[int], opset: int | None = None) -> onnx.ModelProto:
-    """The model of :func:`~iossim.ir.merging.merged_graph`: of several units (indices) as one convolution.
-
-    Raises ScheduleError where they do not merge, else as :func:`export_graph`.
-    """
-    graph = merged_graph(network, units)
-    return export_graph(graph, opset, graph.outputs[0])
-
-
-def _model(
-    name: str,
-    nodes: Iterable[Node],
-    inputs: Sequence[str],
-    outputs: Sequence[str],
-    types: Mapping[str, TensorType],
-    constants: Mapping[str, Constant],
-    opset: int | None,
-    store: StoreWeight | None = None,
-) -> onnx.ModelProto:
-    nodes = tuple(nodes)
+    types = graph.types
     if opset is None:
-        opset = fitting_opset((node.op, types[node.inputs[0]]) for node in nodes)
-    used = {value for node in nodes for value in node.inputs} | set(outputs)
-    names = Names([*types, *(value for node in nodes for value in node.outputs)])
-    weights = [(store or _tensor)(value, constant) for value, constant in constants.items() if value in used]
+        opset = fitting_opset((node.op, types[node.inputs[0]]) for node in graph.nodes)
+    names = Names(types)
+    weights = [(store or _tensor)(value, constant) for value, constant in graph.constants.items()]
     spelled: list[NodeProto] = []
-    for node in nodes:
+    for node in graph.nodes:
         made, parameters = spell(node.op, node.name, node.inputs, node.outputs, types[node.inputs[0]], opset, names)
         spelled += made
         weights += parameters
-    graph = helper.make_graph(
-        spelled,
-        name,
-        [_declared(value, types[value]) for value in inputs],
-        [_declared(value, types[value]) for value in outputs],
-        weights,
-    )
-    domains = {"": opset, **imported_domains(node.op for node in nodes)}
+    declared = [[_declared(value, types[value]) for value in values] for values in (graph.inputs, graph.outputs)]
+    domains = {"": opset, **imported_domains(node.op for node in graph.nodes)}
     imports = [helper.make_opsetid(domain, version) for domain, version in domains.items()]
-    model = helper.make_model(graph, opset_imports=imports, ir_version=IR_VERSION, producer_name="iossim")
+    model = helper.make_model(
+        helper.make_graph(spelled, name, *declared, weights),
+        opset_imports=imports,
+        ir_version=IR_VERSION,
+        producer_name="iossim",
+    )
     if store is not None:
         return model
     try:  # what neither the op nor the schema tells, as a deprecated operator
@@ -102,6 +71,21 @@ def _model(
             f"{name!r} cannot be written in operator set {opset}: {first_line(error)}; write another"
         ) from None
     return model
+
+
+def export_unit(network: Network, unit: Unit, opset: int | None = None) -> onnx.ModelProto:
+    """The model of one unit: from ``unit.inputs`` to ``unit.outputs``. Raises as :func:`export_graph`."""
+    graph = subgraph(network.graph, network.unit_nodes(unit), unit.inputs, unit.outputs)
+    return export_graph(graph, opset, unit.name)
+
+
+def export_merged(network: Network, units: Sequence[int], opset: int | None = None) -> onnx.ModelProto:
+    """The model of :func:`~iossim.ir.merging.merged_graph`: of several units (indices) as one convolution.
+
+    Raises ScheduleError where they do not merge, else as :func:`export_graph`.
+    """
+    graph = merged_graph(network, units)
+    return export_graph(graph, opset, graph.outputs[0])
 
 
 def _declared(name: str, value: TensorType) -> onnx.ValueInfoProto:

@@ -269,13 +269,7 @@ class _Importer:
         return op, data, made
 
     def _add_op(
-        self,
-        op: Op,
-        data: tuple[str, ...],
-        made: Sequence[TensorType],
-        node: NodeProto,
-        name: str,
-        where: str,
+        self, op: Op, data: tuple[str, ...], made: Sequence[TensorType], node: NodeProto, name: str, where: str
     ) -> None:
         if isinstance(op, Foreign):
             named = [value for value in node.output if value]

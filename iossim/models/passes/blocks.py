@@ -22,8 +22,7 @@ from dataclasses import replace
 from itertools import accumulate, pairwise
 
 from iossim.base.errors import OptionError, did_you_mean
-from iossim.ir.graph import Graph
-from iossim.ir.network import Block, Network, boundary, make_unit
+from iossim.ir.network import Block, Network, boundary, make_unit, subgraph
 from iossim.schedule.problem import MAX_UNITS
 
 
@@ -201,9 +200,7 @@ def units_alone(network: Network, units: Iterable[int], name: str) -> Network:
     chosen = sorted(units)
     kept = sorted(node for unit in chosen for node in network.units[unit].nodes)
     nodes = [network.graph.nodes[index] for index in kept]
-    inputs, outputs = boundary(network.graph, nodes)
-    types = {name: network.graph.types[name] for name in inputs}
-    graph = Graph.create(types, outputs, nodes, network.graph.constants)
+    graph = subgraph(network.graph, nodes, *boundary(network.graph, nodes))
     own = [
         make_unit(graph, unit.name, unit.kind, [graph.position[node.name] for node in network.unit_nodes(unit)])
         for unit in (network.units[index] for index in chosen)

@@ -48,7 +48,4 @@ def _model(name: str, form: str, residual: Residual) -> ZooModel:
     return ZooModel(name, f"ResNeXt-50 32x4d, {form}, batch norm folded, with its classifier", (3, 224, 224), whole)
 
 
-MODELS = (
-    _model("resnext50", "grouped", _grouped),
-    _model("resnext50_branches", "in 32 branches", _branches),
-)
+MODELS = (_model("resnext50", "grouped", _grouped), _model("resnext50_branches", "in 32 branches", _branches))

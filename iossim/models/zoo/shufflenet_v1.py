@@ -13,16 +13,7 @@ from iossim.ir.ops.reshape import Reshape, Transpose
 from iossim.ir.ops.slice import Concat
 from iossim.ir.ops.unary import Relu
 from iossim.models.catalogue import BuildOptions, ZooModel
-from iossim.models.layers import (
-    add_relu,
-    average_pool,
-    conv,
-    conv_relu,
-    flatten,
-    fully_connected,
-    global_average_pool,
-    max_pool,
-)
+from iossim.models.layers import add_relu, average_pool, conv, conv_relu, head, max_pool
 
 _GROUPS = 3
 #: Channels of each stage, and how many units it has.
@@ -39,11 +30,7 @@ def build(options: BuildOptions) -> Network:
         for index in range(units):
             with b.block(f"stage{stage}.{index}"):
                 x = _unit(b, f"stage{stage}.{index}", x, channels, 2 if index == 0 else 1)
-    with b.block("head"):
-        x = global_average_pool(b, "avgpool", x)
-        x = flatten(b, "flatten", x)
-        x = fully_connected(b, "fc", x, 1000)
-    return b.network([x])
+    return b.network([head(b, x)])
 
 
 def _unit(b: GraphBuilder, name: str, x: str, channels: int, stride: int) -> str:
