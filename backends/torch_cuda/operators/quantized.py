@@ -46,8 +46,7 @@ def _quantized_conv(op: QuantizedConv, operands: Operands, types: Types) -> Made
     x, x_scale, x_zero, weight, w_scale, w_zero, y_scale, y_zero, *bias = operands
     (w_zero,) = _along(0, [w_zero], [types[3], types[5]])
     centred = [_centred(x, x_zero), _centred(weight, w_zero), *(each.to(torch.float64) for each in bias)]
-    in_fp64 = [TensorType(types[place].shape, DType.FLOAT64) for place in (0, 3, 8)[: len(centred)]]
-    (total,) = apply(op.product, centred, in_fp64)
+    total = _exact(op.product, centred, [types[place] for place in (0, 3, 8)[: len(centred)]])
     (made,) = op.infer(types)
     (w_scale,) = _along(1, [w_scale], [made, types[4]])
     return (_requantised(total, (x_scale, w_scale, y_scale), y_zero, made.dtype),)
@@ -56,8 +55,7 @@ def _quantized_conv(op: QuantizedConv, operands: Operands, types: Types) -> Made
 @computes("quantized_matmul")
 def _quantized_matmul(op: Op, operands: Operands, types: Types) -> Made:
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = operands
-    in_fp64 = [TensorType(types[place].shape, DType.FLOAT64) for place in (0, 3)]
-    (total,) = apply(MatMul(), [_centred(a, a_zero), _centred(b, b_zero)], in_fp64)
+    total = _exact(MatMul(), [_centred(a, a_zero), _centred(b, b_zero)], [types[0], types[3]])
     scales = tuple(torch.reshape(scale, ()) for scale in (a_scale, b_scale, y_scale))
     return (_requantised(total, scales, torch.reshape(y_zero, ()), types[7].dtype),)
 
@@ -69,9 +67,13 @@ def _integer_matmul(op: Op, operands: Operands, types: Types) -> Made:
         _centred(each, zeros[place]) if place < len(zeros) else each.to(torch.float64)
         for place, each in enumerate(operands[:2])
     ]
-    in_fp64 = [TensorType(value.shape, DType.FLOAT64) for value in types[:2]]
-    (total,) = apply(MatMul(), centred, in_fp64)
-    return (total.to(torch.int32),)
+    return (_exact(MatMul(), centred, types[:2]).to(torch.int32),)
+
+
+def _exact(op: Op, operands: Operands, types: Types) -> Operand:
+    """A product of operands in fp64."""
+    (total,) = apply(op, operands, [TensorType(value.shape, DType.FLOAT64) for value in types])
+    return total
 
 
 def _centred(x: Operand, zero: Operand) -> Operand:

@@ -175,17 +175,15 @@ class Pad(Op):
         rank = len(x.shape)
         require(len(self.pads) == 2 * rank, f"its pads {list(self.pads)} are not two for each axis of {x}")
         require(self.mode in _MODES, f"has no mode {self.mode!r}; known: {', '.join(_MODES)}")
-        shape = tuple(
-            size + before + after
-            for size, before, after in zip(x.shape, self.pads[:rank], self.pads[rank:], strict=True)
-        )
+        shape = []
         for size, before, after in zip(x.shape, self.pads[:rank], self.pads[rank:], strict=True):
             reach = max(before, after)
             require(
                 self.mode not in ("reflect", "wrap") or reach <= size - (self.mode == "reflect"),
                 f"cannot {self.mode} {reach} elements of an axis of {size}",
             )
-        return (TensorType(shape, x.dtype),)
+            shape.append(size + before + after)
+        return (TensorType(tuple(shape), x.dtype),)
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         (x,) = inputs
