@@ -164,12 +164,12 @@ def _inside(x: Operand, have: Sequence[int], before: Sequence[int], size: Sequen
 _CHANNELS_LAST = ("conv", "max_pool", "average_pool", "global_average_pool", "global_max_pool")
 
 
-def _first_refusal(op: ChannelsLast, types: Types) -> str:
+def _first_refusal(op: ChannelsLast[Op], types: Types) -> str:
     return covers(op.channels_first, first_types(types))
 
 
 @computes(*(f"{kind}_nhwc" for kind in _CHANNELS_LAST), refuses=_first_refusal)
-def _channels_last(op: ChannelsLast, operands: Operands, types: Types) -> Made:
+def _channels_last(op: ChannelsLast[Op], operands: Operands, types: Types) -> Made:
     """Transposed tensors of torch are views: what is permuted to NCHW still lies as NHWC, and is computed so."""
     x = torch.permute(operands[0], TO_FIRST)
     (y,) = apply(op.channels_first, (x, *operands[1:]), first_types(types))

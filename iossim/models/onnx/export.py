@@ -53,11 +53,11 @@ def export_graph(
         made, parameters = spell(node.op, node.name, node.inputs, node.outputs, types[node.inputs[0]], opset, names)
         spelled += made
         weights += parameters
-    declared = [[_declared(value, types[value]) for value in values] for values in (graph.inputs, graph.outputs)]
+    inputs, outputs = ([_declared(name, types[name]) for name in names] for names in (graph.inputs, graph.outputs))
     domains = {"": opset, **imported_domains(node.op for node in graph.nodes)}
     imports = [helper.make_opsetid(domain, version) for domain, version in domains.items()]
     model = helper.make_model(
-        helper.make_graph(spelled, name, *declared, weights),
+        helper.make_graph(spelled, name, inputs, outputs, weights),
         opset_imports=imports,
         ir_version=IR_VERSION,
         producer_name="iossim",

@@ -32,7 +32,7 @@ def _canonicalised(graph: Graph, kept: frozenset[str], batch_norms: GraphPass) -
     """The graph after the standard passes.
 
     What a recognised softmax was made of is dead. Dead readers and identities go before the rest, since either would
-    keep a batch norm from its convolution. No later pass makes work for an earlier one: once through is a fixed point.
+    keep a batch norm from its convolution. No later pass makes work for an earlier one: this is a fixed point.
     """
     passes = (
         ConstantFolding(kept),
