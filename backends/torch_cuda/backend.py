@@ -45,18 +45,13 @@ def missing() -> str:
     return ""
 
 
-def require_torch() -> None:
-    """Raise BackendError where torch is not installed; the CPU is enough."""
-    if find_spec("torch") is None:
-        raise BackendError(_NOT_INSTALLED)
-
-
 def usable_device(name: str | None = None) -> str:
     """``cuda`` where torch can use it, else ``cpu``; a given name is checked.
 
     Raises BackendError without torch, for an unknown device, and for CUDA where torch cannot use it.
     """
-    require_torch()
+    if find_spec("torch") is None:
+        raise BackendError(_NOT_INSTALLED)
     reason = missing()
     if name is None:
         return "cpu" if reason else "cuda"

@@ -350,11 +350,10 @@ class _Builder:
         if shape != expected:
             raise GraphError(f"node {name!r} makes {_text(shape)}, its output_shape is {_text(expected)}")
 
-    def _check_size(self, name: str, *values: str) -> None:
-        for value in values:
-            value_type = self._b.types[value]
-            if value_type.elements > _MOST_ELEMENTS:
-                raise GraphError(f"node {name!r} has a value of {_text(value_type.shape)}, which no memory holds")
+    def _check_size(self, name: str, value: str) -> None:
+        value_type = self._b.types[value]
+        if value_type.elements > _MOST_ELEMENTS:
+            raise GraphError(f"node {name!r} has a value of {_text(value_type.shape)}, which no memory holds")
 
 
 #: Of a value or a weight: 4 TiB at 32 bits. Counts of bytes and operations then stay within 64 bits.

@@ -145,8 +145,6 @@ def _external_constant(tensor: TensorProto, tensor_type: TensorType, folder: Pat
 
 
 _MODULES = "pkg.torch.onnx.name_scopes"
-#: What reading a node raises whose inputs or attributes have ranks, counts or values that the operator does not take.
-NONSENSE = (TypeError, ValueError, IndexError, KeyError, AttributeError, ArithmeticError)
 
 
 class _Arrays(Mapping[str, Array]):

@@ -53,7 +53,7 @@ def export_graph(
         made, parameters = spell(node.op, node.name, node.inputs, node.outputs, types[node.inputs[0]], opset, names)
         spelled += made
         weights += parameters
-    inputs, outputs = ([_declared(name, types[name]) for name in names] for names in (graph.inputs, graph.outputs))
+    inputs, outputs = ([_declared(each, types[each]) for each in values] for values in (graph.inputs, graph.outputs))
     domains = {"": opset, **imported_domains(node.op for node in graph.nodes)}
     imports = [helper.make_opsetid(domain, version) for domain, version in domains.items()]
     model = helper.make_model(

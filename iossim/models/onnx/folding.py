@@ -17,10 +17,10 @@ from onnx import AttributeProto, NodeProto, TensorProto, helper
 
 from iossim.base.errors import GraphError, ModelError
 from iossim.ir.constants import ArrayConstant, Constant, FilledConstant
-from iossim.ir.onnx_node import canonical, compute
+from iossim.ir.onnx_node import NONSENSE, canonical, compute
 from iossim.ir.op import Array, Op
 from iossim.ir.types import TensorType
-from iossim.models.onnx.constants import NONSENSE, Known, node_view, tensor_constant
+from iossim.models.onnx.constants import Known, node_view, tensor_constant
 from iossim.models.onnx.file import is_standard
 from iossim.models.onnx.inlining import runs_graphs
 from iossim.models.onnx.shapes import inferred_outputs, static_shape

@@ -20,11 +20,11 @@ import iossim.ir.ops  # noqa: F401  (importing it registers every op)
 from iossim.base.errors import GraphError, ModelError, first_line
 from iossim.ir.constants import Constant
 from iossim.ir.graph import Graph, Node
-from iossim.ir.onnx_node import operands
+from iossim.ir.onnx_node import NONSENSE, operands
 from iossim.ir.op import NotCoveredError, Op
 from iossim.ir.ops.foreign import Foreign
 from iossim.ir.types import TensorType
-from iossim.models.onnx.constants import NONSENSE, Known, node_view, op_name, tensor_constant
+from iossim.models.onnx.constants import Known, node_view, op_name, tensor_constant
 from iossim.models.onnx.empty import empty_constant, is_empty, may_make_empty, without_empty
 from iossim.models.onnx.file import is_standard, standard_opset
 from iossim.models.onnx.folding import Folder, can_fold
