@@ -1,8 +1,7 @@
 """A plan bound to torch: its memory as one arena, each launch a traced module, its queues as CUDA streams.
 
-Channel slices are torch views of the storages, so a unit in place reads and writes where the plan says. Where the
-last op of a launch can write into given memory it does; the result of any other (a convolution without activation) is
-copied there, which a library called directly would not need.
+Channel slices are torch views of the storages. Where the last op of a launch can write into given memory it does; the
+result of any other (a convolution without activation) is copied there.
 """
 
 from __future__ import annotations

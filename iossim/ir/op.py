@@ -222,11 +222,7 @@ def op_class(kind: str) -> type[Op]:
 
 
 class KindTable(dict[str, _T]):
-    """What one part of iossim alone asks of each op kind (a gradient, a kernel, an access pattern), by the kind's
-    name.
-
-    ``get`` gives None for a kind that it lacks.
-    """
+    """What one part of iossim alone asks of each op kind (a gradient, a kernel), by name; ``get`` may give None."""
 
     def register(self, *kinds: str | type[Op]) -> Callable[[_T], _T]:
         """A decorator that enters what it decorates for op kinds, each given by its name or its class."""

@@ -1,9 +1,7 @@
 """Which function computes an op kind in torch, and what keeps it from that.
 
-A function takes an op, its operands and their types, and returns the outputs. It looks at types, never at tensors, so
-that it computes with tensors and also traces symbolic operands of ``torch.fx``
-(:mod:`iossim.backends.torch_cuda.module`). It makes no tensor of numbers of its own: such a tensor would be copied to
-the device in each run, which no CUDA graph can hold.
+A function looks at types, never at tensors, so that it also traces symbolic operands of ``torch.fx``. It makes no
+tensor of numbers of its own: that would be copied to the device in each run, which no CUDA graph can hold.
 """
 
 from __future__ import annotations

@@ -161,8 +161,7 @@ class ConvBackward(ConvAttributes):
 
 @dataclass(frozen=True)
 class ConvBackwardData(ConvBackward):
-    """The gradient of ``x [N, C, *input_size]`` from ``grad_output [N, M, *out]`` and ``weight [M, C/groups,
-    *kernel]``.
+    """Makes ``[N, C, *input_size]`` from ``grad_output [N, M, *out]`` and ``weight [M, C/groups, *kernel]``.
 
     A stride leaves the size of the input open, so it is an attribute. ONNX calls the op ConvTranspose.
     """
@@ -205,12 +204,11 @@ class ConvBackwardData(ConvBackward):
 
 @dataclass(frozen=True)
 class ConvBackwardFilter(ConvBackward):
-    """The weight's gradient from ``x [N, C, *spatial]``, ``grad_output [N, M, *out]`` and, if present,
-    ``accumulated``.
+    """The weight's gradient from ``x [N, C, *spatial]``, ``grad_output [N, M, *out]``, maybe ``accumulated``.
 
     It is ``[M, C/groups, *kernel_size]``, summed image by image from ``accumulated``, of the same shape, or from zero
-    (cuDNN's beta: 1 or 0), so that parts of a batch, each given the sum before it, make bit for bit what the whole
-    batch makes. A stride leaves the size of the kernel open, so it is an attribute.
+    (cuDNN's beta: 1 or 0): parts of a batch, each given the sum before it, make bit for bit what the whole batch does.
+    A stride leaves the size of the kernel open, so it is an attribute.
     """
 
     kind: ClassVar[str] = "conv_backward_filter"

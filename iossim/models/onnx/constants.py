@@ -178,8 +178,7 @@ def node_view(node: NodeProto, name: str, known: Known, opset: int) -> OnnxNode:
 
 
 def op_name(node: NodeProto, name: str) -> str:
-    """What an op is called: its module, where PyTorch's exporter noted it, and the operator; else ``name``, the
-    node's.
+    """What an op is called: its module, as PyTorch's exporter noted it, and the operator; else the node's ``name``.
 
     ``encoder.layer.0.output.dense.MatMul`` says more than ``node_MatMul_95``.
     """

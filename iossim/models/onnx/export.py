@@ -122,8 +122,7 @@ def write_onnx(
     name: str = "graph",
     largest_inside_bytes: int = LARGEST_INSIDE_BYTES,
 ) -> list[Path]:
-    """Write a graph, checked by ONNX's checker; returns the files: one, or two where the weights are beside the
-    model.
+    """Write a graph, checked by ONNX's checker; returns the files: the model, and that of weights beside it.
 
     Of weights beside the model one at a time is in memory. Files are replaced when all is written and checked. Raises
     OptionError for an operator set that there is not, or a file that cannot be written, else as

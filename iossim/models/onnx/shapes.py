@@ -72,10 +72,9 @@ def inferred_types(
 
 
 def _told(value: TensorType, is_open: bool) -> list[int | None]:
-    """The shape of an input as inference is told it: not that of a long list where it ``is_open`` whether it says a
-    shape.
+    """The shape of an input as inference is told it; open for a long list that may (``is_open``) say a shape.
 
-    ONNX writes down a dimension for each of the list's numbers.
+    ONNX would write down a dimension for each of its numbers.
     """
     is_long = len(value.shape) == 1 and value.elements > LARGEST_KNOWN
     return [None] if is_long and is_open else list(value.shape)

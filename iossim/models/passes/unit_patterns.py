@@ -50,8 +50,7 @@ def op_kind(op: Op) -> str:
 def unit_kind(graph: Graph, nodes: Sequence[Node]) -> str:
     """The kind of a unit of several ops, in order, as ``Matmul-Bias-Gelu``; views are left out.
 
-    ``SepConv`` is depthwise and pointwise, ``Bias`` a sum with a constant; ops that compute a known function have its
-    name.
+    ``SepConv`` is depthwise and pointwise, ``Bias`` a sum with a constant; a known function has its own name.
     """
     working = [node for node in nodes if node.op.role is not Role.VIEW]
     if len(working) < 2:
