@@ -47,7 +47,7 @@ class MergedConvolution:
     offsets: tuple[tuple[int, ...], ...]
 
     def stack(self, weights: Sequence[Array], biases: Sequence[Array | None]) -> tuple[Array, Array | None]:
-        """The merged weight ``[sum M, C, *kernel]`` and bias ``[sum M]`` from weights ``[M, C, *smaller]`` and biases.
+        """The merged weight ``[sum M, C, *kernel]`` and bias ``[sum M]`` from ``[M, C, *smaller]`` and biases.
 
         A part without a bias, None, has zeros; the merged bias is None where no part has one.
         """

@@ -207,7 +207,7 @@ class ConvBackwardFilter(ConvBackward):
     """The weight's gradient from ``x [N, C, *spatial]``, ``grad_output [N, M, *out]``, maybe ``accumulated``.
 
     It is ``[M, C/groups, *kernel_size]``, summed image by image from ``accumulated``, of the same shape, or from zero
-    (cuDNN's beta: 1 or 0): parts of a batch, each given the sum before it, make bit for bit what the whole batch does.
+    (cuDNN's beta: 1 or 0): parts of a batch, each given the sum before it, make bit for bit what the batch does.
     A stride leaves the size of the kernel open, so it is an attribute.
     """
 

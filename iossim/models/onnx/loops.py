@@ -27,7 +27,7 @@ _MOST_NODES, _MOST_BYTES = 4096, 1 << 26
 
 
 def runs_to_write_out(node: NodeProto, known: Known, written: int) -> int:
-    """How often a ``Loop`` runs whose body multiplies matrices; 0 where it is not known or too often, or no such loop.
+    """How often a ``Loop`` runs whose body multiplies matrices; 0 where it is not known or too often, or for others.
 
     ``written`` are the nodes that stand for loops so far: those in loops are written out too.
     """
