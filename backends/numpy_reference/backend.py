@@ -1,7 +1,6 @@
 """The NumPy executor as a backend: what every other one is checked against, on any machine.
 
-It runs in one thread whatever the plan's queues, so its times show no concurrency; they are what a Python loop over NumPy
-takes, and are of use for trying things out.
+It runs in one thread whatever the plan's queues, so its times show no concurrency.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Graphs and plans computed with NumPy: what a graph means, and the proof that a schedule computes the same.
 
-A graph is evaluated op by op, in order. The queues of a plan are interleaved as its events and synchronises allow: in issue
-order, or at random from a seed, since any order that a device may take must give the same outputs. A merged launch really
-runs the one stacked convolution, and its readers see slices of it.
+A graph is evaluated op by op, in order. The queues of a plan are interleaved as its events and synchronises allow: in
+issue order, or at random from a seed, since any order that a device may take must give the same outputs. A merged
+launch really runs the one stacked convolution, and its readers see slices of it.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ _POISON = 0xFF
 def execute(plan: Plan, network: Network, inputs: Mapping[str, Array], seed: int | None = None) -> dict[str, Array]:
     """The arrays of the plan's outputs by name, from arrays for its inputs.
 
-    ``seed`` draws an interleaving of the queues; None takes the order of issue. A plan whose memory is planned runs in one
-    arena of just its size, in which all that holds no value is NaN. Raises GraphError where ``inputs`` are not the
-    plan's, ScheduleError for a plan of another graph, and where a launch reads what is not there yet (a plan with a
-    race).
+    ``seed`` draws an interleaving of the queues; None takes the order of issue. A plan whose memory is planned runs
+    in one arena of just its size, in which all that holds no value is NaN. Raises GraphError where ``inputs`` are not
+    the plan's, ScheduleError for a plan of another graph, and where a launch reads what is not there yet (a plan with
+    a race).
     """
     check_graph(plan, network)
     check_inputs(inputs, {name: network.graph.types[name] for name in plan.inputs})
@@ -73,7 +73,8 @@ def execute(plan: Plan, network: Network, inputs: Mapping[str, Array], seed: int
     for name in plan.inputs:
         memory.write(name, inputs[name])
     weights = _Weights(network)
-    for work in _in_order(plan) if seed is None else _interleaving(plan, random.Random(seed)):
+    in_order = (command for command in plan.commands if isinstance(command, Launch | Copy))
+    for work in in_order if seed is None else _interleaving(plan, random.Random(seed)):
         read, written = accesses(work)
         arrays = [memory.read(name, work) for name in read]
         if isinstance(work, Copy):
@@ -92,7 +93,7 @@ def execute(plan: Plan, network: Network, inputs: Mapping[str, Array], seed: int
 
 
 class _Memory:
-    """The storages of a plan: in one arena a device where the plan says so, else each allocated when it is first written.
+    """The storages of a plan: in an arena a device where the plan says so, else allocated when first written.
 
     A storage is dropped, or poisoned in the arena, when the last of its reads is done.
     """
@@ -194,15 +195,8 @@ def _run_merged(network: Network, launch: Launch, arrays: Sequence[Array], weigh
     return list(results)
 
 
-def _in_order(plan: Plan) -> Iterator[Launch | Copy]:
-    """The order of issue."""
-    for command in plan.commands:
-        if isinstance(command, Launch | Copy):
-            yield command
-
-
 def _interleaving(plan: Plan, generator: random.Random) -> Iterator[Launch | Copy]:
-    """An order that the plan allows: between two synchronises, each step runs the head of a queue drawn from those that wait for nothing."""
+    """An order that the plan allows: each step runs the head of a queue drawn from those that wait for nothing."""
     pending: defaultdict[Queue, deque[Launch | Copy | Record | Wait]] = defaultdict(deque)
     fired: set[int] = set()
     for command in (*plan.commands, Synchronize()):

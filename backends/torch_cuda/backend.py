@@ -1,4 +1,4 @@
-"""Backend ``torch_cuda``: plans in PyTorch on CUDA streams, issued one by one (paper) or captured as CUDA graphs (graph).
+"""Backend ``torch_cuda``: plans in PyTorch on CUDA streams, issued (engine paper) or captured as CUDA graphs (graph).
 
 It computes each launch with torch's own functions, so it shows what streams and graphs bring to PyTorch; cuDNN called
 directly is backend ``cupy_cudnn``. Option ``device=cpu`` runs plans in the order of issue on the CPU: for tests.
@@ -45,18 +45,13 @@ def missing() -> str:
     return ""
 
 
-def require_torch() -> None:
-    """Raise BackendError where torch is not installed; the CPU is enough."""
-    if find_spec("torch") is None:
-        raise BackendError(_NOT_INSTALLED)
-
-
 def usable_device(name: str | None = None) -> str:
     """``cuda`` where torch can use it, else ``cpu``; a given name is checked.
 
     Raises BackendError without torch, for an unknown device, and for CUDA where torch cannot use it.
     """
-    require_torch()
+    if find_spec("torch") is None:
+        raise BackendError(_NOT_INSTALLED)
     reason = missing()
     if name is None:
         return "cpu" if reason else "cuda"
@@ -101,8 +96,8 @@ class TorchBackend:
     def execute(self, network: Network, plan: Plan, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Run a plan once; the arrays of ``plan.outputs`` by name, from arrays for ``plan.inputs``.
 
-        Raises BackendError for an op that torch does not cover, ScheduleError for a plan of another network, GraphError for
-        inputs that do not fit.
+        Raises BackendError for an op that torch does not cover, ScheduleError for a plan of another network,
+        GraphError for inputs that do not fit.
         """
         from iossim.backends.torch_cuda.tensors import arithmetic, to_array, to_tensor
 

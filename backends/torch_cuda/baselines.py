@@ -1,10 +1,8 @@
 """What a user of PyTorch gets without iossim: outputs, and named baselines of a whole network on one stream.
 
 Compiled is ``torch.compile`` with Inductor's default options; captured is one CUDA graph of all that the module
-issues, replayed, which takes the host out of the time. Max-autotune is compiled by Inductor's own search, with
-weights and inputs in the layout that tensor cores like best (channels last), and captured. Each is the same module,
-at the same inputs, with the same arithmetic. torch is imported when something is asked for: without it that is a
-BackendError.
+issues, replayed. Max-autotune is compiled by Inductor's own search, channels last, and captured. Each is the same
+module, at the same inputs, with the same arithmetic. torch is imported when something is asked for.
 """
 
 from __future__ import annotations

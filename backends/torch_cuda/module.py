@@ -1,9 +1,8 @@
-"""A network as a ``torch.nn.Module``: what a user of PyTorch would run, and an oracle that shares no code with NumPy's.
+"""A network as a ``torch.nn.Module``: what a user of PyTorch would run, and an oracle besides NumPy's.
 
 The graph is traced once into a ``torch.fx.GraphModule``: its ``forward`` is plain generated Python of torch's own
-functions, which eager mode runs without any work of ours between two ops, and which torch.compile reads whole. Units and
-blocks mean nothing here; every value is dropped after its last reader. What depends on weights alone is computed once, while
-tracing.
+functions, without any work of ours between two ops. Every value is dropped after its last reader; what depends on
+weights alone is computed once, while tracing.
 """
 
 from __future__ import annotations

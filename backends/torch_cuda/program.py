@@ -1,8 +1,7 @@
 """A plan bound to torch: its memory as one arena, each launch a traced module, its queues as CUDA streams.
 
-Channel slices are torch views of the storages, so a unit in place reads and writes where the plan says. Where the last op of
-a launch can write into given memory it does; the result of any other (a convolution without activation) is copied there,
-which a library called directly would not need.
+Channel slices are torch views of the storages. Where the last op of a launch can write into given memory it does; the
+result of any other (a convolution without activation) is copied there.
 """
 
 from __future__ import annotations
@@ -18,10 +17,9 @@ from iossim.backends.torch_cuda.tensors import DTYPES
 from iossim.backends.torch_cuda.timing import Run
 from iossim.execution.memory import arena_of, with_memory
 from iossim.execution.plan import Copy, Launch, Plan, Queue, Queued, Record, Wait, segments
-from iossim.ir.constants import ArrayConstant, Constant
-from iossim.ir.graph import Graph, Node
-from iossim.ir.merging import merged_convolution
-from iossim.ir.network import Network
+from iossim.ir.graph import Graph
+from iossim.ir.merging import merged_graph
+from iossim.ir.network import Network, subgraph
 from iossim.schedule.batch import Strategy
 
 #: torch's functions that can write into given memory, by what does so with the same arguments.
@@ -33,30 +31,11 @@ _INTO_MEMORY: dict[object, Callable[..., Any]] = {
 
 def launch_graph(network: Network, launch: Launch) -> Graph:
     """What a launch computes as a graph of its own: a unit's ops, or one stacked convolution and its activation."""
-    graph = network.graph
-    units = [network.units[network.unit_index[name]] for name in launch.units]
+    units = [network.unit_index[name] for name in launch.units]
     if launch.strategy is Strategy.MERGE:
-        return _merged_graph(network, launch)
-    (unit,) = units
-    nodes = network.unit_nodes(unit)
-    read = {name for node in nodes for name in node.inputs}
-    constants = {name: graph.constants[name] for name in sorted(read & set(graph.constants))}
-    return Graph.create({name: graph.types[name] for name in unit.inputs}, unit.outputs, nodes, constants)
-
-
-def _merged_graph(network: Network, launch: Launch) -> Graph:
-    indices = [network.unit_index[name] for name in launch.units]
-    merged = merged_convolution(network, indices)
-    parts = [network.unit_nodes(network.units[index]) for index in indices]
-    loaded = [[network.graph.constants[name].load() for name in nodes[0].inputs[1:]] for nodes in parts]
-    weight, bias = merged.stack([part[0] for part in loaded], [part[1] if len(part) > 1 else None for part in loaded])
-    constants: dict[str, Constant] = {"weight": ArrayConstant(weight)}
-    if bias is not None:
-        constants["bias"] = ArrayConstant(bias)
-    nodes = [Node("convolution", merged.op, ("x", *constants), ("sum",))]
-    for position, activation in enumerate(parts[0][1:]):
-        nodes.append(Node(f"activation{position}", activation.op, nodes[-1].outputs, (f"active{position}",)))
-    return Graph.create({"x": network.graph.types[merged.input]}, nodes[-1].outputs, nodes, constants)
+        return merged_graph(network, units)
+    unit = network.units[units[0]]
+    return subgraph(network.graph, network.unit_nodes(unit), unit.inputs, unit.outputs)
 
 
 def launch_module(graph: Graph, device: str) -> fx.GraphModule:
@@ -171,7 +150,7 @@ class TorchProgram:
 
 
 def _nothing() -> None:
-    return None
+    """Issue nothing."""
 
 
 def _views(plan: Plan, arena: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:

@@ -1,11 +1,9 @@
 """Timed rounds: every run once a round, in an order drawn from a seed, so that drift meets all alike.
 
 A replay of one CUDA graph is timed by two events around it, behind a kernel that sleeps until the host has issued all
-of it, so that the host does not count: it ends when its last kernel does. A time that was taken while the host was
-not ahead is taken again, behind a longer sleep. Any other run is timed by the host's clock, from its first call until
-the host has waited for the last. *Warm*: the run ran once just before, untimed. *Cold*: more than the caches hold was
-written just before. Backend ``cupy_cudnn`` times between the same two events, so that both may be compared; it takes
-disturbed rounds again besides.
+of it; a time that was taken while the host was not ahead is taken again, behind a longer sleep. Any other run is
+timed by the host's clock, until it has waited. *Warm*: the run ran once just before, untimed. *Cold*: more than the
+caches hold was written just before. Backend ``cupy_cudnn`` times between the same two events.
 """
 
 from __future__ import annotations
@@ -36,18 +34,14 @@ _CYCLES_PER_US = 2_500
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Something to time. ``call`` issues it to the current stream and, unless it is a ``replay`` of one CUDA graph, waits for
-    nothing or for itself."""
+    """Something to time: ``call`` issues it to the current stream; a ``replay`` is one CUDA graph."""
 
     call: Callable[[], object]
     replay: bool = False
 
 
 def time_rounds(
-    runs: Sequence[Run],
-    timing: Timing,
-    device: str,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    runs: Sequence[Run], timing: Timing, device: str, progress: Callable[[int, int], None] = lambda done, total: None
 ) -> list[Samples]:
     """The times of each run, microseconds; ``device`` is ``cpu`` or ``cuda``. No round is rejected."""
     synchronise: Callable[[], object] = torch.cuda.synchronize if device == "cuda" else lambda: None
@@ -88,7 +82,7 @@ def time_rounds(
 
 
 def _warm_clock(runs: Sequence[Run], synchronise: Callable[[], object]) -> None:
-    """Run all in turn for a while, untimed: a device that has idled is clocked down, to a fifth of its clock and less."""
+    """Run all in turn for a while, untimed: a device that has idled is clocked down."""
     end_s = time.perf_counter() + _WARM_CLOCK_S
     while time.perf_counter() < end_s:
         for run in runs:

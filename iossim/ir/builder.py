@@ -22,7 +22,7 @@ from iossim.ir.types import DType, Precision, TensorType
 
 
 class GraphBuilder:
-    """Collects nodes; every op added inside ``with builder.unit(...)`` belongs to that unit, else to one of its own."""
+    """Collects nodes; every op added inside ``with builder.unit(...)`` is of that unit, else of one of its own."""
 
     def __init__(self, name: str, precision: Precision = Precision.FP32, seed: int = 0) -> None:
         self.name = name
@@ -45,7 +45,7 @@ class GraphBuilder:
     def constant(
         self, name: str, shape: Sequence[int], dtype: DType | None = None, value: float | None = None
     ) -> str:
-        """A weight that is ``value`` everywhere, or seeded noise that depends on ``name`` and the builder's seed alone."""
+        """A weight: ``value`` everywhere, or noise that depends on ``name`` and the builder's seed alone."""
         kind = TensorType(tuple(shape), dtype or self.dtype)
         constant = SeededConstant(kind, name, self._seed) if value is None else FilledConstant(kind, value)
         self._constants[name] = constant
@@ -60,7 +60,10 @@ class GraphBuilder:
     def add_all(self, op: Op, *inputs: str, name: str | None = None) -> tuple[str, ...]:
         """Add an op; returns the names of its values: the op's, with a number behind it where there are several."""
         name = name or f"{op.kind}_{len(self._nodes)}"
-        types = self._infer(op, name, inputs)
+        try:
+            types = op.infer([self.types[value] for value in inputs])
+        except GraphError as error:
+            raise GraphError(f"op {name!r} ({op.kind}): {error}") from None
         values = (name,) if len(types) == 1 else tuple(f"{name}.{index}" for index in range(len(types)))
         self.types.update(zip(values, types, strict=True))
         index = len(self._nodes)
@@ -79,6 +82,7 @@ class GraphBuilder:
         stride: int = 1,
         padding: int | tuple[int, int] = 0,
         groups: int = 1,
+        dilation: int = 1,
         name: str | None = None,
     ) -> str:
         """A 2-D convolution with bias and symmetric padding, with weights of its own."""
@@ -88,7 +92,8 @@ class GraphBuilder:
         weight = self.constant(f"{name}.weight", (channels, self.types[x].shape[1] // groups, height, width))
         bias = self.constant(f"{name}.bias", (channels,))
         pads = (vertical, horizontal, vertical, horizontal)
-        return self.add(Conv((stride, stride), pads, (1, 1), groups), x, weight, bias, name=name)
+        op = Conv((stride, stride), pads, (dilation, dilation), groups)
+        return self.add(op, x, weight, bias, name=name)
 
     @contextmanager
     def unit(self, name: str, kind: str) -> Iterator[None]:
@@ -115,9 +120,8 @@ class GraphBuilder:
 
     def network(self, outputs: Sequence[str], source: ModelSource | None = None) -> Network:
         graph = self.graph(outputs)
-        position = {node.name: index for index, node in enumerate(graph.nodes)}
         units = tuple(
-            make_unit(graph, name, kind, [position[self._nodes[index].name] for index in nodes])
+            make_unit(graph, name, kind, [graph.position[self._nodes[index].name] for index in nodes])
             for name, kind, nodes in self._units
         )
         blocks = tuple(Block(name, tuple(members)) for name, members in self._blocks)
@@ -130,9 +134,3 @@ class GraphBuilder:
             self._open_block.append(index)
         else:
             self._blocks.append((name, [index]))
-
-    def _infer(self, op: Op, name: str, inputs: Sequence[str]) -> tuple[TensorType, ...]:
-        try:
-            return op.infer([self.types[value] for value in inputs])
-        except GraphError as error:
-            raise GraphError(f"op {name!r} ({op.kind}): {error}") from None

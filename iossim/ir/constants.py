@@ -84,7 +84,7 @@ class FilledConstant(Constant):
 class IdentityConstant(Constant):
     """The weight ``[C, C / groups, *kernel]`` of a convolution that returns its input, or the unit matrix ``[n, n]``.
 
-    It is 1 at the middle of each channel's own filter, 0 elsewhere; the middle of a filter of even size is the element before it.
+    It is 1 at the middle of each channel's own filter (of an even size the element before it), 0 elsewhere.
     Raises GraphError for a shape of neither kind.
     """
 
@@ -109,10 +109,7 @@ class AbsentConstant(Constant):
     """Weights that were not saved with the graph: enough to schedule and price, not to execute."""
 
     type: TensorType
-
-    @property
-    def is_at_hand(self) -> bool:
-        return False
+    is_at_hand = False
 
     def load(self) -> Array:
         raise GraphError("this graph was read without its weights; load the model itself to execute it")

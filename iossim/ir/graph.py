@@ -198,8 +198,8 @@ class Graph:
 def _check_size(value: TensorType, what: str) -> None:
     if value.is_too_large:
         raise GraphError(
-            f"{what} would be {value}, and no tensor has more than {LARGEST_TENSOR_BYTES >> 40} TiB or {MOST_DIMENSIONS} "
-            "dimensions; check the sizes"
+            f"{what} would be {value}, and no tensor has more than {LARGEST_TENSOR_BYTES >> 40} TiB or "
+            f"{MOST_DIMENSIONS} dimensions; check the sizes"
         )
 
 
@@ -224,7 +224,7 @@ def inferred_types(node: Node, types: Mapping[str, TensorType]) -> tuple[TensorT
 
 
 def check_names(nodes: Sequence[Node], known: Container[str]) -> None:
-    """Raise GraphError for a name that two nodes have, a value made twice, and one that is read but neither ``known`` nor made."""
+    """Raise GraphError for a node or value that is there twice, and one that is read but not made or ``known``."""
     made: set[str] = set()
     names: set[str] = set()
     for node in nodes:
@@ -242,7 +242,7 @@ def check_names(nodes: Sequence[Node], known: Container[str]) -> None:
 
 
 def sorted_nodes(nodes: Iterable[Node], made: Container[str]) -> tuple[Node, ...]:
-    """Nodes in an order where each follows what it reads of ``made``, the values that they make; otherwise as given."""
+    """Nodes, each behind what it reads of ``made``, the values that they make; otherwise in the order given."""
     ready: set[str] = set()
     ordered: list[Node] = []
     rest = list(nodes)

@@ -13,10 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 
 from iossim.base.errors import ScheduleError
+from iossim.ir.constants import ArrayConstant, Constant
+from iossim.ir.graph import Graph, Node
 from iossim.ir.network import Network, Unit
 from iossim.ir.op import Array
 from iossim.ir.ops.conv import Conv
@@ -31,7 +34,7 @@ class MergedConvolution:
     """The stacked convolution of several units.
 
     ``op`` applies to the shared input and a weight of type ``weight``; output channels
-    ``[channel_begin[i], channel_begin[i + 1])`` are those of part ``i``, whose kernel sits at ``offsets[i]`` inside the merged one.
+    ``[channel_begin[i], channel_begin[i + 1])`` are those of part ``i``, whose kernel sits at ``offsets[i]``.
     """
 
     op: Conv
@@ -44,7 +47,7 @@ class MergedConvolution:
     offsets: tuple[tuple[int, ...], ...]
 
     def stack(self, weights: Sequence[Array], biases: Sequence[Array | None]) -> tuple[Array, Array | None]:
-        """The merged weight ``[sum M, C, *kernel]`` and bias ``[sum M]`` from those of the parts, ``[M, C, *smaller]`` and ``[M]``.
+        """The merged weight ``[sum M, C, *kernel]`` and bias ``[sum M]`` from ``[M, C, *smaller]`` and biases.
 
         A part without a bias, None, has zeros; the merged bias is None where no part has one.
         """
@@ -76,7 +79,7 @@ def merged_convolution(network: Network, units: Sequence[int]) -> MergedConvolut
         raise ScheduleError(f"units {names} do not merge: they need one input, stride, dilation, size and activation")
     graph = network.graph
     nodes = [network.unit_nodes(part)[0] for part in parts]
-    ops = [_conv(node.op) for node in nodes]
+    ops = [cast(Conv, node.op) for node in nodes]
     weights = [graph.types[node.inputs[1]] for node in nodes]
     x = graph.types[nodes[0].inputs[0]]
     y = graph.types[nodes[0].outputs[0]]
@@ -114,6 +117,25 @@ def merged_convolution(network: Network, units: Sequence[int]) -> MergedConvolut
     )
 
 
+def merged_graph(network: Network, units: Sequence[int]) -> Graph:
+    """The stacked convolution of several units and their activation, as a graph from their input to one output.
+
+    In the output the parts are channel slices in the order of ``units``. Raises as :func:`merged_convolution`.
+    """
+    merged = merged_convolution(network, units)
+    parts = [network.unit_nodes(network.units[unit]) for unit in units]
+    arrays = [[network.graph.constants[value].load() for value in nodes[0].inputs[1:]] for nodes in parts]
+    weight, bias = merged.stack([part[0] for part in arrays], [part[1] if len(part) > 1 else None for part in arrays])
+    name = "merged:" + "+".join(network.units[unit].name for unit in units)
+    constants: dict[str, Constant] = {f"{name}.weight": ArrayConstant(weight)}
+    if bias is not None:
+        constants[f"{name}.bias"] = ArrayConstant(bias)
+    activations = [node.op for node in parts[0][1:]]
+    nodes = [Node("stacked", merged.op, (merged.input, *constants), (f"{name}.stacked" if activations else name,))]
+    nodes += [Node(name, op, nodes[0].outputs, (name,)) for op in activations]
+    return Graph.create({merged.input: network.graph.types[merged.input]}, [name], nodes, constants)
+
+
 def _merge_key(network: Network, unit: Unit) -> str | None:
     nodes = network.unit_nodes(unit)
     if not nodes or not isinstance(nodes[0].op, Conv) or len(nodes) > 2 or unit.outputs != nodes[-1].outputs:
@@ -128,8 +150,3 @@ def _merge_key(network: Network, unit: Unit) -> str | None:
     y = graph.types[node.outputs[0]]
     activation = nodes[1].op.signature if len(nodes) == 2 else ""
     return f"{node.inputs[0]}|{op.strides}|{op.dilations}|{phase}|{y.shape[2:]}|{y.dtype}|{activation}"
-
-
-def _conv(op: object) -> Conv:
-    assert isinstance(op, Conv)
-    return op

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -19,7 +19,7 @@ from iossim.ir.graph import Graph, Node
 from iossim.ir.ops.foreign import Foreign
 from iossim.ir.types import Precision
 
-#: The kind of a unit that takes images out of a batch, or puts them back, where they lie: it is no work for any device.
+#: The kind of a unit that takes images out of a batch, or puts them back, where they lie: no work for a device.
 BATCH_VIEW = "BatchView"
 
 
@@ -71,7 +71,7 @@ class Network:
     notes: tuple[str, ...] = ()
     #: How the network was read otherwise than its file says, one sentence each.
     reading: tuple[str, ...] = ()
-    #: Units (names) of one block, each of the same operator of interchangeable micro-batches: none need start before those in front of it.
+    #: Units (names) of one block, one operator of interchangeable micro-batches: none need start before an earlier.
     interchangeable: tuple[tuple[str, ...], ...] = ()
     #: Units (names) of one block that a search keeps in one stage: of a block with too many stages to try them all.
     clusters: tuple[tuple[str, ...], ...] = ()
@@ -199,17 +199,24 @@ class Network:
 def make_unit(graph: Graph, name: str, kind: str, nodes: Iterable[int]) -> Unit:
     """A unit of the given nodes, its inputs and outputs read off the graph."""
     indices = tuple(sorted(nodes))
-    inside = {value for index in indices for value in graph.nodes[index].outputs}
-    members = {graph.nodes[index].name for index in indices}
-    inputs: dict[str, None] = {}
-    for index in indices:
-        for value in graph.nodes[index].inputs:
-            if value not in inside and value not in graph.constants:
-                inputs[value] = None
-    outputs = tuple(
+    return Unit(name, kind, indices, *boundary(graph, [graph.nodes[index] for index in indices]))
+
+
+def boundary(graph: Graph, nodes: Sequence[Node]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What nodes read from outside, constants left out, and what they make that is read outside or returned."""
+    made = {value: None for node in nodes for value in node.outputs}
+    members = {node.name for node in nodes}
+    inputs = {value: None for node in nodes for value in node.inputs if value not in made}
+    outputs = (
         value
-        for index in indices
-        for value in graph.nodes[index].outputs
+        for value in made
         if value in graph.returned or any(reader.name not in members for reader in graph.consumers[value])
     )
-    return Unit(name, kind, indices, tuple(inputs), outputs)
+    return tuple(value for value in inputs if value not in graph.constants), tuple(outputs)
+
+
+def subgraph(graph: Graph, nodes: Sequence[Node], inputs: Sequence[str], outputs: Sequence[str]) -> Graph:
+    """Nodes of a graph as one of their own, from ``inputs`` to ``outputs``."""
+    read = {value for node in nodes for value in node.inputs}
+    constants = {name: constant for name, constant in graph.constants.items() if name in read}
+    return Graph.create({name: graph.types[name] for name in inputs}, outputs, nodes, constants)

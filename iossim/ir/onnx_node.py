@@ -1,8 +1,8 @@
 """ONNX's codes of element types (``TensorProto.DataType`` of onnx.proto), and one ONNX node computed by itself.
 
-A node is computed by ONNX's own reference implementation, or by ONNX Runtime where that lacks it: the reference has most
-operators in their newest version only, so that ONNX Runtime, if it is installed, computes older ones. It is the meaning of
-ops that iossim has no class of its own for, and of those whose definition is a page of cases.
+A node is computed by ONNX's own reference implementation, or, if it is installed, by ONNX Runtime where the reference
+lacks it: that has most operators in their newest version only. It is the meaning of ops that iossim has no class of
+its own for, and of those whose definition is a page of cases.
 """
 
 from __future__ import annotations
@@ -74,20 +74,10 @@ def onnx_code(dtype: DType) -> int:
 #: What ONNX's own operators are called in a model: the empty domain.
 STANDARD = ""
 
-#: Raised by the reference implementation for operands that an operator cannot take.
-_MISTAKES = (
-    ImportError,  # of a library that the reference of one operator needs, as Pillow for images
-    ValueError,
-    TypeError,
-    IndexError,
-    KeyError,
-    AttributeError,
-    RuntimeError,
-    AssertionError,
-    ArithmeticError,
-    MemoryError,
-    NotImplementedError,
-)
+#: What code raises for inputs or attributes of ranks, counts or values that an operator does not take.
+NONSENSE = (TypeError, ValueError, IndexError, KeyError, AttributeError, ArithmeticError)
+#: What the reference implementation raises then, or where a library is missing, as Pillow for images.
+_MISTAKES = (*NONSENSE, ImportError, RuntimeError, AssertionError, MemoryError)
 
 _Run = Callable[[Sequence[Array]], list[Array]]
 
@@ -95,9 +85,9 @@ _Run = Callable[[Sequence[Array]], list[Array]]
 def canonical(node: NodeProto) -> bytes:
     """The node without names, serialised: equal nodes are equal bytes, in every process.
 
-    Operands are named by their place, ``""`` where one is left out; attributes are sorted, and the tensors in them stored
-    one way. Where it runs graphs, the :func:`captured_values` are ``c0``, ``c1`` ... and all others in them numbered.
-    Raises ValueError for graphs that hold weights, or read what there is not.
+    Operands are named by their place, ``""`` where one is left out; attributes are sorted, and the tensors in them
+    stored one way. Where it runs graphs, the :func:`captured_values` are ``c0``, ``c1`` ... and all others in them
+    numbered. Raises ValueError for graphs that hold weights, or read what there is not.
     """
     bare = _bare(node, [f"x{place}" if name else "" for place, name in enumerate(node.input)])
     bare.output.extend(f"y{place}" if name else "" for place, name in enumerate(node.output))
@@ -130,7 +120,7 @@ def operands(node: NodeProto) -> tuple[str, ...]:
 def captured_values(node: NodeProto) -> list[str]:
     """The values from outside that the graphs in a node read or return, in the order in which they do, each once.
 
-    Graphs follow one another by the names of their attributes: files have them in any order, :func:`canonical` nodes in this.
+    Graphs are in the order of their attributes' names, as in :func:`canonical` nodes.
     """
     found: dict[str, None] = {}
     for attribute in sorted(node.attribute, key=lambda each: each.name):
@@ -144,7 +134,7 @@ def captured_values(node: NodeProto) -> list[str]:
 
 
 def since_versions(node: NodeProto, version: int) -> list[int]:
-    """The operator sets in which a standard node, and those in its graphs, got the meaning that they have in ``version``.
+    """The operator sets in which a standard node, and those in its graphs, got the meaning of ``version``.
 
     Raises onnx.defs.SchemaError for what is not in it.
     """
@@ -202,10 +192,10 @@ def _bare_graph(graph: GraphProto, outer: Mapping[str, str], numbers: Iterator[i
 
 
 def compute(node: bytes, version: int, inputs: Sequence[Array]) -> list[Array]:
-    """The outputs of a :func:`canonical` node that are not left out, from its inputs that are not and what it captures.
+    """The outputs of a :func:`canonical` node, from its inputs and what it captures, without those that are left out.
 
-    All are of the shapes that the operator takes and makes. ``version`` is that of the operator set of the node's domain. Raises GraphError for operands that it cannot take, and
-    where neither the reference nor an installed ONNX Runtime computes it.
+    ``version`` is that of the operator set of the node's domain. Raises GraphError for operands that it cannot take,
+    and where neither the reference nor an installed ONNX Runtime computes it.
     """
     return _runner(node, version)(inputs)
 
@@ -264,7 +254,7 @@ def _model(node: NodeProto, version: int, inputs: Iterable[ValueInfoProto]) -> M
 
 
 def _has_changed(node: NodeProto, version: int) -> bool:
-    """Whether a later operator set has another version of the operator: the reference knows most in the newest only."""
+    """Whether a later operator set has another version of the operator."""
     import onnx
 
     if not onnx.defs.has(node.op_type, node.domain):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from enum import Enum
 from functools import cached_property
 from typing import Any, ClassVar, Self, TypeVar
@@ -78,7 +78,7 @@ class OnnxNode:
         return self.types[self.inputs[index]]
 
     def constant(self, index: int, what: str) -> Array:
-        """The array of input ``index``, of its type in ``types``; raises NotCoveredError where it is computed at run time."""
+        """The array of input ``index``; raises NotCoveredError where it is computed at run time."""
         name = self.inputs[index]
         if name not in self.constants:
             raise NotCoveredError(
@@ -99,6 +99,10 @@ class Op(ABC):
     kind: ClassVar[str] = ""
     #: ONNX operator types that :meth:`from_onnx` understands.
     onnx_types: ClassVar[tuple[str, ...]] = ()
+    #: What ONNX calls the fields that are attributes, or parameters that are inputs, there.
+    onnx_names: ClassVar[Mapping[str, str]] = {}
+    #: How many of an ONNX node's inputs carry data; None where all do.
+    onnx_inputs: ClassVar[int | None] = None
     #: Floating-point operations of each element of the first output, besides multiply-adds.
     flops_per_element: ClassVar[int] = 0
     #: Whether ONNX lets the last outputs be left out.
@@ -125,20 +129,20 @@ class Op(ABC):
         """Types of the outputs; raises GraphError (without the op's name) if the inputs do not fit."""
 
     def making(self, shape: tuple[int, ...]) -> Op | None:
-        """The op that makes ``shape`` where this one has the shape of its output among its attributes; None where it has not."""
+        """The op that makes ``shape``, for an op that has its output's shape as an attribute; None for any other."""
         return None
 
     def mixes_images(self, first_varies: bool) -> bool:
         """Whether it may combine different places of its leading dimension, or put them in another order.
 
-        ``first_varies`` tells whether its first input depends on what the network is given. What changes that dimension's
-        size need not say so: the type of its output does.
+        ``first_varies`` tells whether its first input depends on what the network is given. An op that changes that
+        dimension's size need not say so: the type of its output does.
         """
         return False
 
     @property
     def sums_images(self) -> bool:
-        """Whether it sums over the leading dimension of its inputs: what it makes of ranges of that adds up to what it makes of all."""
+        """Whether it sums over the leading dimension, so that results of parts of a batch add up to that of all."""
         return False
 
     @property
@@ -148,7 +152,7 @@ class Op(ABC):
 
     @abstractmethod
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
-        """The outputs, computed with NumPy: the meaning of the op. Arrays are of the types that :meth:`infer` takes and gives."""
+        """The outputs, computed with NumPy: the meaning of the op. :meth:`infer` gives their types."""
 
     def multiply_adds(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
         """Multiply-adds of convolutions and matrix products, bias left out: what papers count networks by."""
@@ -161,27 +165,27 @@ class Op(ABC):
     def work(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> Work:
         """Arithmetic and the bytes of all inputs (weights included) and outputs, each moved once."""
         return Work(
-            self.flops(inputs, outputs),
-            sum(value.bytes for value in inputs),
-            sum(value.bytes for value in outputs),
+            self.flops(inputs, outputs), sum(value.bytes for value in inputs), sum(value.bytes for value in outputs)
         )
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        """The op that an ONNX node spells, and the node's inputs that carry data; by default an op without attributes.
+        """The op that an ONNX node spells, by default by ``onnx_names``, and the node's inputs that carry data.
 
         Raises ModelError for a node that is not valid, NotCoveredError for one that the op kind does not cover.
         """
-        return cls(), node.inputs
+        usual = {field.name: 0 if field.default is MISSING else field.default for field in fields(cls)}
+        given = {name: type(usual[name])(node.attribute(key, usual[name])) for name, key in cls.onnx_names.items()}
+        return cls(**given), node.inputs if cls.onnx_inputs is None else node.data_inputs(cls.onnx_inputs)
 
     def to_onnx(self) -> tuple[str, dict[str, Any]]:
-        """ONNX operator type and attributes; by default the first of its types, and none."""
+        """ONNX operator type and attributes; by default the first of its types, and ``onnx_names``."""
         if not self.onnx_types:
             raise ModelError(f"op kind {self.kind!r} has no ONNX spelling")
-        return self.onnx_types[0], {}
+        return self.onnx_types[0], {key: _spelled(getattr(self, name)) for name, key in self.onnx_names.items()}
 
     def least_opset(self, x: DType) -> int:
-        """The first operator set in which :meth:`to_onnx` means this for a first input of ``x``, where schemas do not tell."""
+        """The first operator set in which :meth:`to_onnx` means this on an input ``x``, where schemas do not tell."""
         return 1
 
     @cached_property
@@ -218,10 +222,7 @@ def op_class(kind: str) -> type[Op]:
 
 
 class KindTable(dict[str, _T]):
-    """What some part of iossim knows of each op kind, by the kind's name; ``get`` gives None for a kind that it lacks.
-
-    Ops themselves say what they mean. What only one part asks (a gradient, a kernel, an access pattern) is a table there.
-    """
+    """What one part of iossim alone asks of each op kind (a gradient, a kernel), by name; ``get`` may give None."""
 
     def register(self, *kinds: str | type[Op]) -> Callable[[_T], _T]:
         """A decorator that enters what it decorates for op kinds, each given by its name or its class."""
@@ -243,6 +244,12 @@ def is_product(onnx_type: str) -> bool:
 
 def _freeze(value: Any) -> Any:
     return tuple(_freeze(item) for item in value) if isinstance(value, list) else value
+
+
+def _spelled(value: Any) -> Any:
+    if isinstance(value, bool):
+        return int(value)
+    return list(value) if isinstance(value, tuple) else value
 
 
 def require(condition: bool, reason: str) -> None:

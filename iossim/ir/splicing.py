@@ -14,10 +14,10 @@ from iossim.ir.graph import Graph, Node, check_names, inferred_types, sorted_nod
 
 
 def spliced(graph: Graph, gone: Collection[str], made: Sequence[Node], constants: Mapping[str, Constant]) -> Graph:
-    """The graph without the nodes named ``gone``, with ``made``; of ``constants``, which are new, with those that are read.
+    """The graph without the nodes named ``gone``, with ``made``, and with the new ``constants`` that are read.
 
-    A node of ``made`` with the name of one of the graph takes its place. The same as :meth:`Graph.create` gives for these
-    nodes. Raises GraphError as that does, and where a value that stays would have another type than before.
+    A node of ``made`` replaces the one of its name. The same as :meth:`Graph.create` gives for these nodes; raises
+    GraphError as that does, and where a value that stays would have another type than before.
     """
     position = graph.position
     instead = {node.name: node for node in made}
@@ -57,7 +57,7 @@ def spliced(graph: Graph, gone: Collection[str], made: Sequence[Node], constants
 
 
 def _stretch(graph: Graph, out: Sequence[Node], made: Sequence[Node]) -> tuple[int, int]:
-    """The places from the first to behind the last that goes, makes what the new nodes read, or reads what they make."""
+    """From the first to behind the last node that goes, makes what the new ones read, or reads what they make."""
     position = graph.position
     places = [position[node.name] for node in out]
     makers = [
@@ -69,7 +69,7 @@ def _stretch(graph: Graph, out: Sequence[Node], made: Sequence[Node]) -> tuple[i
 
 
 def _between(nodes: Sequence[Node], gone: Collection[str], made: Mapping[str, Node]) -> tuple[Node, ...]:
-    """A stretch of nodes after the change, in an order where each follows what it reads; raises GraphError for a cycle."""
+    """A stretch of nodes after the change, each behind what it reads; raises GraphError for a cycle."""
     staying = [made.get(node.name, node) for node in nodes if node.name not in gone]
     names = {node.name for node in staying}
     staying += [node for node in made.values() if node.name not in names]

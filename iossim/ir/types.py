@@ -1,4 +1,4 @@
-"""Tensor types: a shape and an element type. The layout of images is the order of their axes: NCHW, but where an op says NHWC."""
+"""Tensor types: a shape and an element type. Images lie as NCHW, but where an op says NHWC."""
 
 from __future__ import annotations
 
@@ -86,11 +86,7 @@ class DType(StrEnum):
 _BITS = {dtype: int((re.findall(r"\d+", dtype) or ["8"])[0]) for dtype in DType}
 _BYTES = {dtype: max(1, bits // 8) for dtype, bits in _BITS.items()}
 #: Where NumPy's name is another, besides that it spells ``float`` out.
-_NUMPY = {
-    DType.BFLOAT16: "bfloat16",
-    DType.FLOAT8_E8M0: "float8_e8m0fnu",
-    DType.FLOAT4_E2M1: "float4_e2m1fn",
-}
+_NUMPY = {DType.BFLOAT16: "bfloat16", DType.FLOAT8_E8M0: "float8_e8m0fnu", DType.FLOAT4_E2M1: "float4_e2m1fn"}
 _BY_NUMPY_NAME = {dtype.numpy_name: dtype for dtype in DType}
 
 

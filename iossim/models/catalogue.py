@@ -19,10 +19,9 @@ from iossim.ir.types import Precision
 
 @dataclass(frozen=True, slots=True)
 class BuildOptions:
-    """How a network of the zoo is built.
+    """How a network of the zoo is built: ``input_shape`` with the batch first, ``seed`` of weights and random graphs.
 
-    ``input_shape`` is that of the whole input, the batch first. ``graphs`` is a folder of edge lists,
-    for networks that are made from graphs. ``seed`` is that of the weights, and of graphs drawn at random.
+    ``graphs`` is a folder of edge lists, for networks that are made from graphs.
     """
 
     input_shape: tuple[int, ...]
@@ -33,7 +32,7 @@ class BuildOptions:
 
 @dataclass(frozen=True, slots=True)
 class ZooModel:
-    """A network of the zoo. ``input_shape`` is the default one without the batch: of an image channels, height, width."""
+    """A network of the zoo. ``input_shape`` is the default one without the batch: channels, height, width."""
 
     name: str
     description: str

@@ -19,11 +19,18 @@ Size = int | tuple[int, int]
 
 
 def conv(
-    b: GraphBuilder, name: str, x: str, channels: int, kernel: Size = 1, stride: int = 1, padding: Size = 0
+    b: GraphBuilder,
+    name: str,
+    x: str,
+    channels: int,
+    kernel: Size = 1,
+    stride: int = 1,
+    padding: Size = 0,
+    groups: int = 1,
 ) -> str:
     """A convolution without an activation."""
     with b.unit(name, "Conv"):
-        return b.conv(x, channels, kernel, stride, padding, name=f"{name}.conv")
+        return b.conv(x, channels, kernel, stride, padding, groups, name=f"{name}.conv")
 
 
 def conv_relu(
@@ -35,10 +42,11 @@ def conv_relu(
     stride: int = 1,
     padding: Size = 0,
     groups: int = 1,
+    dilation: int = 1,
 ) -> str:
     """A convolution and a ReLU."""
     with b.unit(name, "Conv-Relu"):
-        y = b.conv(x, channels, kernel, stride, padding, groups, name=f"{name}.conv")
+        y = b.conv(x, channels, kernel, stride, padding, groups, dilation, name=f"{name}.conv")
         return b.add(Relu(), y, name=f"{name}.relu")
 
 
@@ -118,14 +126,23 @@ def flatten(b: GraphBuilder, name: str, x: str) -> str:
 def fully_connected(b: GraphBuilder, name: str, x: str, features: int) -> str:
     """A matrix product with a weight ``[features, inputs]``, and a bias."""
     with b.unit(name, "Gemm"):
-        weight = b.constant(f"{name}.weight", (features, b.types[x].shape[1]))
-        bias = b.constant(f"{name}.bias", (features,))
-        return b.add(Gemm(trans_b=True), x, weight, bias, name=f"{name}.gemm")
+        return _gemm(b, name, x, features)
 
 
 def fully_connected_relu(b: GraphBuilder, name: str, x: str, features: int) -> str:
     """The same with a ReLU."""
     with b.unit(name, "Gemm-Relu"):
-        weight = b.constant(f"{name}.weight", (features, b.types[x].shape[1]))
-        bias = b.constant(f"{name}.bias", (features,))
-        return b.add(Relu(), b.add(Gemm(trans_b=True), x, weight, bias, name=f"{name}.gemm"), name=f"{name}.relu")
+        return b.add(Relu(), _gemm(b, name, x, features), name=f"{name}.relu")
+
+
+def head(b: GraphBuilder, x: str) -> str:
+    """The block at the end of a network for ImageNet: the mean of each channel, and a fully connected layer."""
+    with b.block("head"):
+        x = flatten(b, "flatten", global_average_pool(b, "avgpool", x))
+        return fully_connected(b, "fc", x, 1000)
+
+
+def _gemm(b: GraphBuilder, name: str, x: str, features: int) -> str:
+    weight = b.constant(f"{name}.weight", (features, b.types[x].shape[1]))
+    bias = b.constant(f"{name}.bias", (features,))
+    return b.add(Gemm(trans_b=True), x, weight, bias, name=f"{name}.gemm")

@@ -33,7 +33,7 @@ class Source(Protocol):
         ...
 
     def load(self, model: Any, options: LoadOptions) -> Network:
-        """The network of the model, whose source names the model alone; raises OptionError for options that it cannot take."""
+        """The network; its source names the model alone. Raises OptionError for options that it cannot take."""
         ...
 
 
@@ -59,28 +59,30 @@ def load(
     training: bool = False,
     block: str | int | None = None,
 ) -> Network:
-    """The network of a zoo name, an ONNX file (a ``Path``, a name ending in ``.onnx``, or any existing file), or a module.
+    """The network of a zoo name, an ONNX file (a ``Path``, a name in ``.onnx``, or any existing file), or a module.
 
-    A name ending in ``.json`` is a network and schedule that the published IOS engine saved (:mod:`iossim.models.ios_engine.file`).
+    A name ending in ``.json`` is a network and schedule that the published IOS engine saved
+    (:mod:`iossim.models.ios_engine.file`).
 
     ``batch`` is the number of images; by default one, or what ``shapes`` or an ONNX file say. ``dtype`` names a
-    :class:`~iossim.ir.types.Precision`; by default it is that of the file's or module's weights, fp32 otherwise. ``shapes`` gives whole shapes of graph inputs by name, batch included;
-    ``dimensions`` binds symbolic dimensions of an ONNX file. ``graphs`` is a folder of edge lists, for ``randwire``.
-    ``units`` names a unit policy (:mod:`iossim.models.passes.unit_fusion`). Blocks of more than ``max_block`` units are split.
-    ``seed`` is that of the zoo's weights and random graphs. ``strict`` refuses operators that iossim does not know and
-    would price as memory traffic (:attr:`~iossim.ir.network.Network.foreign`). ``passes`` names passes of plugins that
-    rewrite an ONNX file's graph behind the standard ones (:mod:`iossim.base.registry`). ``training`` adds the gradients
-    of its maps and weights (:func:`iossim.models.passes.training.training_network`); the batch norms of an ONNX
-    file or a module then take the statistics of the batch. ``block`` takes one block alone, by its name or number
+    :class:`~iossim.ir.types.Precision`; by default it is that of the file's or module's weights, fp32 otherwise.
+    ``shapes`` gives whole shapes of graph inputs by name, batch included; ``dimensions`` binds symbolic dimensions of
+    an ONNX file. ``graphs`` is a folder of edge lists, for ``randwire``. ``units`` names a unit policy
+    (:mod:`iossim.models.passes.unit_fusion`). Blocks of more than ``max_block`` units are split. ``seed`` is that of
+    the zoo's weights and random graphs. ``strict`` refuses operators that iossim does not know and would price as
+    memory traffic (:attr:`~iossim.ir.network.Network.foreign`). ``passes`` names passes of plugins that rewrite an
+    ONNX file's graph behind the standard ones (:mod:`iossim.base.registry`). ``training`` adds the gradients of its
+    maps and weights (:func:`iossim.models.passes.training.training_network`); the batch norms of an ONNX file or a
+    module then take the statistics of the batch. ``block`` takes one block alone, by its name or number
     (:func:`iossim.models.passes.blocks.single_block`).
 
-    A ``torch.nn.Module`` (extra ``torch``) is traced by ``torch.export`` on ``example_inputs``: a tuple of the arguments of
-    its ``forward``, a dict of them by name, or one tensor. Their shapes are the network's; ``batch`` sets another leading
-    dimension. Inputs are called as the arguments, outputs as the keys of a returned dict. The module must be in eval mode,
-    since dropout and batch norms do something else in training, and no schedule is for that. Its weights are not copied:
-    while the network is used, leave them as they are. A schedule of such a network does not say where to load it from,
-    so that reading the schedule needs ``network=``, or a file: with ``onnx_file`` the module is written there, as ONNX, and
-    the network is that file's.
+    A ``torch.nn.Module`` (extra ``torch``) is traced by ``torch.export`` on ``example_inputs``: a tuple of the
+    arguments of its ``forward``, a dict of them by name, or one tensor. Their shapes are the network's; ``batch``
+    sets another leading dimension. Inputs are called as the arguments, outputs as the keys of a returned dict. The
+    module must be in eval mode, since dropout and batch norms do something else in training, and no schedule is for
+    that. Its weights are not copied: while the network is used, leave them as they are. A schedule of such a network
+    does not say where to load it from, so that reading the schedule needs ``network=``, or a file: with ``onnx_file``
+    the module is written there, as ONNX, and the network is that file's.
 
     Raises ModelError, OptionError or GraphError.
     """

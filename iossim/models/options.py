@@ -1,4 +1,4 @@
-"""How a model is loaded: the options of :func:`iossim.load` as one value, and the text of them in a network's source."""
+"""How a model is loaded: the options of :func:`iossim.load` as one value, and as text in a network's source."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _DECLARED = "declared"
 class _Text:
     """How an option stands in a :class:`~iossim.ir.network.ModelSource`: its key, and the way to text and back.
 
-    What is ``omitted`` is left out, as is what has no text. ``read`` takes the name for errors, and the text. Of a mapping
-    ``each`` item is an option ``KEY.NAME``.
+    What is ``omitted`` is left out, as is what has no text. ``read`` takes the name for errors, and the text. Of a
+    mapping ``each`` item is an option ``KEY.NAME``.
     """
 
     key: str
@@ -69,7 +69,7 @@ _BATCH = _Text(
 
 @dataclass(frozen=True, kw_only=True)
 class LoadOptions:
-    """What :func:`iossim.load` takes besides the model, and says of each. Those with a text are kept in a network's source.
+    """What :func:`iossim.load` takes besides the model. Options with a text are kept in a network's source.
 
     Raises OptionError for values that no model can be loaded with.
     """

@@ -20,7 +20,7 @@ _PRECISIONS = (DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16)
 
 
 def partition_graph(graph: Graph, name: str, where: str, options: LoadOptions) -> Network:
-    """The network of a canonical graph, whose ops no unit holds yet, cut into blocks; of its own precision by default.
+    """The network of a canonical graph without units, cut into blocks; of its own precision by default.
 
     ``where`` begins the message of a ModelError.
     """
@@ -50,7 +50,7 @@ def partition_network(network: Network, model: str, options: LoadOptions) -> Net
 
 
 def network_of(graph: Graph, name: str, precision: Precision = Precision.FP32, units: str = MODEL) -> Network:
-    """A graph as a network, its ops fused by a unit policy, all units in one block; raises OptionError for an unknown one."""
+    """A graph as a network of one block, its ops fused by a unit policy; raises OptionError for an unknown one."""
     fused = unit_policy(units)(graph)
     return Network(name, graph, fused, (Block("all", tuple(range(len(fused)))),), precision)
 
@@ -59,7 +59,8 @@ def refuse_foreign(network: Network, where: str | Path) -> None:
     """Raise ModelError, beginning with ``where``, for a network with operators that iossim does not know."""
     if network.foreign:
         raise ModelError(
-            f"{where} has operators that iossim does not know: {network.foreign_listed}; leave out `strict` to price them"
+            f"{where} has operators that iossim does not know: {network.foreign_listed}; "
+            "leave out `strict` to price them"
         )
 
 

@@ -16,8 +16,8 @@ def seeded_network(
 ) -> Network:
     """A network of ``blocks`` blocks in a row, each of about ``units`` units between one input and one concat.
 
-    Most convolutions read what others read too, so that there are groups to run side by side and convolutions to merge.
-    Equal arguments give equal networks everywhere. Raises OptionError for sizes below 1 (units: below 3).
+    Most convolutions read what others read too, so that there are groups to run side by side and convolutions to
+    merge. Equal arguments give equal networks everywhere. Raises OptionError for sizes below 1 (units: below 3).
     """
     for name, value, least in (("units", units, 3), ("blocks", blocks, 1), ("batch", batch, 1)):
         if value < least:

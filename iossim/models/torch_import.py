@@ -1,7 +1,7 @@
 """PyTorch modules as graphs: ``torch.export`` traces, torch's ONNX exporter translates, and the ONNX importer reads.
 
-Nothing of PyTorch's own operators is known here, so that what is exported to a file and what is loaded from memory are the
-same network. Weights stay where they are: an array of the graph is a view of the module's own memory.
+Nothing of PyTorch's own operators is known here, so that what is exported to a file and what is loaded from memory
+are the same network. Weights stay where they are: an array of the graph is a view of the module's own memory.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def read_module(module: Any, example_inputs: Any) -> OnnxModel:
 
 
 def save_module(module: Any, example_inputs: Any, path: Path) -> None:
-    """Write the module as an ONNX file, and its weights beside it (``NAME.data``) where they are more than a file holds.
+    """Write the module as an ONNX file, its weights beside it (``NAME.data``) where they are more than a file holds.
 
     Raises ModelError as :func:`read_module`, and for a file that cannot be written.
     """
@@ -79,8 +79,8 @@ def _exported(module: Any, example_inputs: Any) -> Program:
             traced = torch.export.export(module, arguments, keywords)
         except Exception as error:  # whatever the module's own code raises, too
             raise ModelError(
-                f"torch.export cannot trace module {name}: {_reason(error)}; change that in the module or its example "
-                "inputs, or load an ONNX file of it"
+                f"torch.export cannot trace module {name}: {_reason(error)}; change that in the module or its "
+                "example inputs, or load an ONNX file of it"
             ) from None
         import onnxscript.optimizer
 
@@ -91,8 +91,8 @@ def _exported(module: Any, example_inputs: Any) -> Program:
             onnxscript.optimizer.fold_constants(program.model, should_fold=_may_fold)
         except Exception as error:  # the exporter raises what its translations do
             raise ModelError(
-                f"torch.onnx cannot export module {name}: {_reason(error)}; change that in the module, or load an ONNX "
-                "file of it"
+                f"torch.onnx cannot export module {name}: {_reason(error)}; change that in the module, or load an "
+                "ONNX file of it"
             ) from None
     _name_outputs(program.model.graph, traced.call_spec.out_spec)
     return program
@@ -109,13 +109,13 @@ def _arguments(example_inputs: Any, name: str) -> tuple[tuple[Any, ...], dict[st
     if isinstance(example_inputs, tuple | list):
         return tuple(example_inputs), {}
     raise ModelError(
-        f"module {name} needs example inputs: give iossim.load(module, (x, y)) a tuple of its arguments, or a dict of them "
-        "by name"
+        f"module {name} needs example inputs: give iossim.load(module, (x, y)) a tuple of its arguments, "
+        "or a dict of them by name"
     )
 
 
 def _name_outputs(graph: Any, structure: Any) -> None:
-    """Outputs that the module returns as a dict get the names they have in it, unless a value has that name already."""
+    """Outputs that the module returns as a dict get their names there, unless a value has that name already."""
     keys = structure.context
     if not isinstance(keys, Sequence) or len(keys) != len(graph.outputs) or structure.num_leaves != len(keys):
         return
@@ -149,7 +149,7 @@ def _without_weights(model: Any) -> dict[str, Constant]:
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """No warnings, no log, no listings of a trace that failed: what the exporter tells is for those who work on it."""
+    """No warnings, no log, no listings of a trace that failed."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:

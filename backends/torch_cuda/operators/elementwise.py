@@ -3,60 +3,48 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import reduce
 
 import torch
 import torch.nn.functional as F  # noqa: N812  (its usual name)
 
-from iossim.backends.torch_cuda.operators.registry import Operand, computes, floating_only
+from iossim.backends.torch_cuda.operators.registry import (
+    Made,
+    Operand,
+    Operands,
+    Types,
+    computes,
+    floating_only,
+    register,
+)
 from iossim.backends.torch_cuda.tensors import DTYPES
-from iossim.ir.op import Op
 from iossim.ir.ops import nary, unary
 from iossim.ir.ops.nary import Nary, PRelu
-from iossim.ir.ops.unary import Cast, Clip, Unary
-from iossim.ir.types import DType, TensorType
+from iossim.ir.ops.unary import Clip, Unary
+from iossim.ir.types import DType
 
-
-@computes("add")
-def _add(op: Op, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
-    return (reduce(torch.add, operands),)
-
-
-@computes("mul")
-def _mul(op: Op, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
-    return (torch.mul(*operands),)
-
-
-@computes("relu")
-def _relu(op: Op, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
-    return (torch.relu(operands[0]),)
-
-
-@computes("sigmoid", refuses=floating_only)
-def _sigmoid(op: Op, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
-    return (torch.sigmoid(operands[0]),)
+register(
+    {
+        "add": lambda op, *terms: reduce(torch.add, terms),
+        "mul": lambda op, *factors: torch.mul(*factors),
+        "relu": lambda op, x: torch.relu(x),
+        "cast": lambda op, x: x.to(DTYPES[DType(op.dtype)]),
+        "where": lambda op, *operands: torch.where(*operands),
+    }
+)
+register({"sigmoid": lambda op, x: torch.sigmoid(x)}, refuses=floating_only)
 
 
 @computes("clip")
-def _clip(op: Clip, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
+def _clip(op: Clip, operands: Operands, types: Types) -> Made:
     exact: Callable[[float], float] = float if types[0].dtype.is_floating else int
     low, high = (None if bound is None else exact(bound) for bound in (op.minimum, op.maximum))
     return (operands[0] if low is high is None else torch.clamp(operands[0], low, high),)
 
 
-@computes("cast")
-def _cast(op: Cast, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
-    return (operands[0].to(DTYPES[DType(op.dtype)]),)
-
-
-@computes("where")
-def _where(op: Op, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
-    return (torch.where(*operands),)
-
-
 @computes("prelu")
-def _prelu(op: PRelu, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
+def _prelu(op: PRelu, operands: Operands, types: Types) -> Made:
     (x, slope), (shape, slopes) = operands, (value.shape for value in types)
     by_channel = op.per_channel or (len(slopes) == len(shape) - 1 > 0 and slopes[1:] == (1,) * (len(slopes) - 1))
     if types[0].dtype.is_floating and (math.prod(slopes) == 1 or (by_channel and slopes[0] == shape[1])):
@@ -88,53 +76,51 @@ def _swish(x: Operand, alpha: float) -> Operand:
     return F.silu(x) if alpha == 1 else torch.mul(x, torch.sigmoid(torch.mul(x, alpha)))
 
 
+#: Functions of one tensor that torch calls as iossim does.
+_NAMED_ALIKE = [
+    "abs",
+    "acos",
+    "acosh",
+    "asin",
+    "asinh",
+    "atan",
+    "atanh",
+    "bitwise_not",
+    "ceil",
+    "cos",
+    "cosh",
+    "erf",
+    "exp",
+    "floor",
+    "log",
+    "neg",
+    "reciprocal",
+    "round",
+    "sign",
+    "sin",
+    "sinh",
+    "sqrt",
+    "tan",
+    "tanh",
+]
 #: By the name that the op carries: of the tensor, then of the op's parameters.
 _UNARY: dict[str, Callable[..., Operand]] = {
-    "abs": torch.abs,
-    "acos": torch.acos,
-    "acosh": torch.acosh,
-    "asin": torch.asin,
-    "asinh": torch.asinh,
-    "atan": torch.atan,
-    "atanh": torch.atanh,
-    "bitwise_not": torch.bitwise_not,
-    "ceil": torch.ceil,
-    "celu": F.celu,
-    "cos": torch.cos,
-    "cosh": torch.cosh,
-    "elu": F.elu,
-    "erf": torch.erf,
-    "exp": torch.exp,
-    "floor": torch.floor,
-    "gelu": F.gelu,
+    **{name: getattr(torch, name) for name in _NAMED_ALIKE},
     "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
     "hard_sigmoid": _hard_sigmoid,
     "hard_swish": F.hardswish,
     "is_inf": _is_infinite,
     "is_nan": torch.isnan,
-    "leaky_relu": F.leaky_relu,
-    "log": torch.log,
-    "mish": F.mish,
-    "neg": torch.neg,
     "not": torch.logical_not,
-    "reciprocal": torch.reciprocal,
-    "round": torch.round,
     "selu": lambda x, alpha, gamma: torch.mul(F.elu(x, alpha), gamma),
     "shrink": _shrink,
-    "sign": torch.sign,
-    "sin": torch.sin,
-    "sinh": torch.sinh,
-    "softplus": F.softplus,
-    "softsign": F.softsign,
-    "sqrt": torch.sqrt,
+    **{name: getattr(F, name) for name in ("celu", "elu", "gelu", "leaky_relu", "mish", "softplus", "softsign")},
     "swish": _swish,
-    "tan": torch.tan,
-    "tanh": torch.tanh,
     "thresholded_relu": lambda x, alpha: F.threshold(x, alpha, 0.0),
 }
 
 
-def _unary_refusal(op: Unary, types: Sequence[TensorType]) -> str:
+def _unary_refusal(op: Unary, types: Types) -> str:
     if op.function not in _UNARY:
         return f"function {op.function!r} has no counterpart in torch"
     exact = unary.FUNCTIONS[op.function].takes in ("whole", "truth") or op.function in ("abs", "neg", "sign")
@@ -142,43 +128,36 @@ def _unary_refusal(op: Unary, types: Sequence[TensorType]) -> str:
 
 
 @computes("unary", refuses=_unary_refusal)
-def _unary(op: Unary, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
+def _unary(op: Unary, operands: Operands, types: Types) -> Made:
     return (_UNARY[op.function](operands[0], *op.parameters),)
 
 
 _NARY: dict[str, Callable[[Operand, Operand], Operand]] = {
-    "sub": torch.sub,
-    "div": torch.div,
-    "pow": torch.pow,
+    **{name: getattr(torch, name) for name in ("sub", "div", "pow", "fmod")},
     "min": torch.minimum,
     "max": torch.maximum,
     "mean": torch.add,
     "mod": torch.remainder,
-    "fmod": torch.fmod,
     "equal": torch.eq,
     "less": torch.lt,
     "less_or_equal": torch.le,
     "greater": torch.gt,
     "greater_or_equal": torch.ge,
-    "and": torch.logical_and,
-    "or": torch.logical_or,
-    "xor": torch.logical_xor,
-    "bitwise_and": torch.bitwise_and,
-    "bitwise_or": torch.bitwise_or,
-    "bitwise_xor": torch.bitwise_xor,
+    **{name: getattr(torch, f"logical_{name}") for name in ("and", "or", "xor")},
+    **{name: getattr(torch, name) for name in ("bitwise_and", "bitwise_or", "bitwise_xor")},
     "shift_left": torch.bitwise_left_shift,
     "shift_right": torch.bitwise_right_shift,
 }
 
 
-def _nary_refusal(op: Nary, types: Sequence[TensorType]) -> str:
+def _nary_refusal(op: Nary, types: Types) -> str:
     if op.function not in _NARY:
         return f"function {op.function!r} has no counterpart in torch"
     return floating_only(op, types) if op.function == "mean" else ""
 
 
 @computes("nary", refuses=_nary_refusal)
-def _nary(op: Nary, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
+def _nary(op: Nary, operands: Operands, types: Types) -> Made:
     if op.function == "div" and not types[0].dtype.is_floating:
         return (torch.div(*operands, rounding_mode="trunc"),)
     y = reduce(_NARY[op.function], operands)

@@ -9,58 +9,42 @@ from collections.abc import Sequence
 import torch
 import torch.nn.functional as F  # noqa: N812  (its usual name)
 
-from iossim.backends.torch_cuda.operators.registry import Operand, computes
+from iossim.backends.torch_cuda.operators.registry import Made, Operand, Operands, Types, computes, register
 from iossim.ir.op import Op
 from iossim.ir.ops.broadcasting import normal_axis
 from iossim.ir.ops.gather import Gather, GatherBackward, GatherElements, GatherND
-from iossim.ir.ops.reshape import DepthToSpace, SpaceToDepth, Tile, Transpose
-from iossim.ir.ops.slice import Concat, Pad, Slice, Split
-from iossim.ir.types import DType, TensorType
+from iossim.ir.ops.reshape import DepthToSpace, SpaceToDepth
+from iossim.ir.ops.slice import Pad, Slice, Split
+from iossim.ir.types import DType
 
 #: ONNX's modes of padding as torch calls them.
 _PADDING = {"reflect": "reflect", "edge": "replicate", "wrap": "circular"}
 
 
-@computes("identity")
-def _identity(op: Op, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
-    return (operands[0],)
-
-
-@computes("concat")
-def _concat(op: Concat, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
-    return (torch.cat(list(operands), dim=op.axis),)
+register(
+    {
+        "identity": lambda op, x: x,
+        "concat": lambda op, *terms: torch.cat(list(terms), dim=op.axis),
+        "tile": lambda op, x: torch.tile(x, op.repeats),
+        "transpose": lambda op, x: torch.permute(x, op.permutation),
+    }
+)
 
 
 @computes("split")
-def _split(op: Split, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
+def _split(op: Split, operands: Operands, types: Types) -> Made:
     parts = torch.split(operands[0], list(op.sizes), dim=op.axis)
     return tuple(parts[index] for index in range(len(op.sizes)))
 
 
-@computes("reshape", "flatten")
-def _reshape(op: Op, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
+@computes("reshape", "flatten", "expand")
+def _reshape(op: Op, operands: Operands, types: Types) -> Made:
     (made,) = op.infer(types)
-    return (torch.reshape(operands[0], made.shape),)
-
-
-@computes("expand")
-def _expand(op: Op, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
-    (made,) = op.infer(types)
-    return (torch.broadcast_to(operands[0], made.shape),)
-
-
-@computes("tile")
-def _tile(op: Tile, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
-    return (torch.tile(operands[0], op.repeats),)
-
-
-@computes("transpose")
-def _transpose(op: Transpose, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
-    return (torch.permute(operands[0], op.permutation),)
+    return ((torch.broadcast_to if op.kind == "expand" else torch.reshape)(operands[0], made.shape),)
 
 
 @computes("slice")
-def _slice(op: Slice, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
+def _slice(op: Slice, operands: Operands, types: Types) -> Made:
     """torch has no steps backwards: such an axis is reversed first, and its elements counted from the end."""
     (x,), shape = operands, types[0].shape
     index, reversed_axes = [slice(None)] * len(shape), []
@@ -75,7 +59,7 @@ def _slice(op: Slice, operands: Sequence[Operand], types: Sequence[TensorType]) 
 
 
 @computes("gather")
-def _gather(op: Gather, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
+def _gather(op: Gather, operands: Operands, types: Types) -> Made:
     (made,) = op.infer(types)
     axis = normal_axis(op.axis, len(types[0].shape))
     places = torch.reshape(_from_front(operands[1], types[0].shape[axis]), (-1,))
@@ -83,9 +67,7 @@ def _gather(op: Gather, operands: Sequence[Operand], types: Sequence[TensorType]
 
 
 @computes("gather_backward")
-def _gather_backward(
-    op: GatherBackward, operands: Sequence[Operand], types: Sequence[TensorType]
-) -> tuple[Operand, ...]:
+def _gather_backward(op: GatherBackward, operands: Operands, types: Types) -> Made:
     (made,) = op.infer(types)
     before, behind = made.shape[: op.axis], made.shape[op.axis + 1 :]
     places = torch.reshape(_from_front(operands[1], op.size), (-1,))
@@ -94,16 +76,14 @@ def _gather_backward(
 
 
 @computes("gather_elements")
-def _gather_elements(
-    op: GatherElements, operands: Sequence[Operand], types: Sequence[TensorType]
-) -> tuple[Operand, ...]:
+def _gather_elements(op: GatherElements, operands: Operands, types: Types) -> Made:
     axis = normal_axis(op.axis, len(types[0].shape))
     places = _from_front(operands[1], types[0].shape[axis])
     return (torch.gather(operands[0], axis, places.to(torch.int64)),)
 
 
 @computes("gather_nd")
-def _gather_nd(op: GatherND, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
+def _gather_nd(op: GatherND, operands: Operands, types: Types) -> Made:
     """The axes that an index says a place on become one, and so do those before and those behind them."""
     data, indices = types[0].shape, types[1].shape
     begin, end = op.batch_dims, op.batch_dims + indices[-1]
@@ -122,7 +102,7 @@ def _from_front(places: Operand, size: int) -> Operand:
 
 
 @computes("pad")
-def _pad(op: Pad, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
+def _pad(op: Pad, operands: Operands, types: Types) -> Made:
     (x,), (given,) = operands, types
     rank = len(given.shape)
     before, behind = op.pads[:rank], op.pads[rank:]
@@ -166,9 +146,7 @@ def _torch_pads(before: Sequence[int], behind: Sequence[int]) -> list[int]:
 
 
 @computes("depth_to_space")
-def _depth_to_space(
-    op: DepthToSpace, operands: Sequence[Operand], types: Sequence[TensorType]
-) -> tuple[Operand, ...]:
+def _depth_to_space(op: DepthToSpace, operands: Operands, types: Types) -> Made:
     (x,), (n, c, h, w), b = operands, types[0].shape, op.block
     if op.columns_first:
         return (F.pixel_shuffle(x, b),)
@@ -177,9 +155,7 @@ def _depth_to_space(
 
 
 @computes("space_to_depth")
-def _space_to_depth(
-    op: SpaceToDepth, operands: Sequence[Operand], types: Sequence[TensorType]
-) -> tuple[Operand, ...]:
+def _space_to_depth(op: SpaceToDepth, operands: Operands, types: Types) -> Made:
     (x,), (n, c, h, w), b = operands, types[0].shape, op.block
     if op.columns_first:
         return (F.pixel_unshuffle(x, b),)

@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F  # noqa: N812  (its usual name)
 
-from iossim.backends.torch_cuda.operators.registry import Operand, computes, floating_only
+from iossim.backends.torch_cuda.operators.registry import Made, Operand, Operands, Types, computes, floating_only
 from iossim.ir.ops.broadcasting import normal_axis
 from iossim.ir.ops.normalization import BatchNorm, GroupNorm, InstanceNorm, LayerNorm, LocalResponseNorm, RmsNorm
-from iossim.ir.ops.softmax import Hardmax, LogSoftmax, Softmax, SoftmaxLike
-from iossim.ir.types import TensorType
+from iossim.ir.ops.softmax import SoftmaxLike
 
 
 @computes("batch_norm", refuses=floating_only)
-def _batch_norm(op: BatchNorm, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
+def _batch_norm(op: BatchNorm, operands: Operands, types: Types) -> Made:
     x, scale, bias, mean, variance = operands
     return (F.batch_norm(x, mean, variance, scale, bias, training=False, eps=op.epsilon),)
 
 
 @computes("layer_norm", "rms_norm", refuses=floating_only)
-def _layer_norm(
-    op: LayerNorm | RmsNorm, operands: Sequence[Operand], types: Sequence[TensorType]
-) -> tuple[Operand, ...]:
+def _layer_norm(op: LayerNorm | RmsNorm, operands: Operands, types: Types) -> Made:
     shape = types[0].shape
     normalised = shape[normal_axis(op.axis, len(shape)) :]
     norm: Callable[..., Operand] = F.layer_norm if isinstance(op, LayerNorm) else F.rms_norm
@@ -37,9 +34,7 @@ def _layer_norm(
 
 
 @computes("instance_norm", "group_norm", refuses=floating_only)
-def _group_norm(
-    op: InstanceNorm | GroupNorm, operands: Sequence[Operand], types: Sequence[TensorType]
-) -> tuple[Operand, ...]:
+def _group_norm(op: InstanceNorm | GroupNorm, operands: Operands, types: Types) -> Made:
     x, scale, bias = operands
     shape = types[0].shape
     if isinstance(op, InstanceNorm) and math.prod(shape[2:]) > 1:
@@ -50,9 +45,7 @@ def _group_norm(
 
 
 @computes("local_response_norm", refuses=floating_only)
-def _local_response_norm(
-    op: LocalResponseNorm, operands: Sequence[Operand], types: Sequence[TensorType]
-) -> tuple[Operand, ...]:
+def _local_response_norm(op: LocalResponseNorm, operands: Operands, types: Types) -> Made:
     """torch takes ``size // 2`` channels below, ONNX above: they differ where ``size`` is even."""
     x, shape = operands[0], types[0].shape
     if len(shape) == 2:
@@ -62,26 +55,17 @@ def _local_response_norm(
     return (torch.reshape(torch.flip(y, [1]) if even else y, shape),)
 
 
-@computes("softmax", refuses=floating_only)
-def _softmax(op: Softmax, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
-    return (_along_axis(op, torch.softmax, operands[0], types[0]),)
+_ALONG_AXIS: dict[str, Callable[..., Operand]] = {
+    "softmax": torch.softmax,
+    "log_softmax": torch.log_softmax,
+    "hardmax": lambda x, dim: torch.scatter(torch.zeros_like(x), dim, torch.argmax(x, dim, keepdim=True), 1.0),
+}
 
 
-@computes("log_softmax", refuses=floating_only)
-def _log_softmax(op: LogSoftmax, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
-    return (_along_axis(op, torch.log_softmax, operands[0], types[0]),)
-
-
-@computes("hardmax", refuses=floating_only)
-def _hardmax(op: Hardmax, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
-    def choose(x: Operand, dim: int) -> Operand:
-        return torch.scatter(torch.zeros_like(x), dim, torch.argmax(x, dim, keepdim=True), 1.0)
-
-    return (_along_axis(op, choose, operands[0], types[0]),)
-
-
-def _along_axis(op: SoftmaxLike, function: Callable[..., Operand], x: Operand, given: TensorType) -> Operand:
-    axis = normal_axis(op.axis, len(given.shape))
+@computes(*_ALONG_AXIS, refuses=floating_only)
+def _softmax(op: SoftmaxLike, operands: Operands, types: Types) -> Made:
+    (x,), shape, function = operands, types[0].shape, _ALONG_AXIS[op.kind]
+    axis = normal_axis(op.axis, len(shape))
     if not op.flatten:
-        return function(x, dim=axis)
-    return torch.reshape(function(torch.flatten(x, axis), dim=axis), given.shape)
+        return (function(x, dim=axis),)
+    return (torch.reshape(function(torch.flatten(x, axis), dim=axis), shape),)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import reduce
 
 import torch
 
-from iossim.backends.torch_cuda.operators.registry import Operand, computes, floating_only
+from iossim.backends.torch_cuda.operators.registry import Made, Operand, Operands, Types, computes, floating_only
 from iossim.backends.torch_cuda.tensors import DTYPES
 from iossim.ir.op import Op
 from iossim.ir.ops.broadcasting import normal_axis
 from iossim.ir.ops.reduce import ArgExtreme, CumSum, Reduce, TopK
-from iossim.ir.types import DType, TensorType
+from iossim.ir.types import DType
 
 
 def _product(x: Operand, axes: list[int], keepdim: bool) -> Operand:
@@ -35,7 +35,7 @@ _REDUCTIONS: dict[str, Callable[[Operand, list[int], bool], Operand]] = {
 }
 
 
-def _reduce_refusal(op: Reduce, types: Sequence[TensorType]) -> str:
+def _reduce_refusal(op: Reduce, types: Types) -> str:
     if op.function not in _REDUCTIONS:
         return f"reduction {op.function!r} has no counterpart in torch"
     exact = op.function in ("sum", "max", "min", "product", "l1", "sum_square") and types[0].dtype is not DType.BOOL
@@ -43,7 +43,7 @@ def _reduce_refusal(op: Reduce, types: Sequence[TensorType]) -> str:
 
 
 @computes("reduce", refuses=_reduce_refusal)
-def _reduce(op: Reduce, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
+def _reduce(op: Reduce, operands: Operands, types: Types) -> Made:
     (x,), (given,) = operands, types
     if not op.axes:
         return (x,)
@@ -54,7 +54,7 @@ def _reduce(op: Reduce, operands: Sequence[Operand], types: Sequence[TensorType]
 
 
 @computes("cumsum")
-def _cumsum(op: CumSum, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
+def _cumsum(op: CumSum, operands: Operands, types: Types) -> Made:
     (x,), (given,) = operands, types
     axis = normal_axis(op.axis, len(given.shape))
     x = torch.flip(x, [axis]) if op.reverse else x
@@ -66,21 +66,21 @@ def _cumsum(op: CumSum, operands: Sequence[Operand], types: Sequence[TensorType]
 
 
 @computes("global_average_pool", refuses=floating_only)
-def _global_average_pool(op: Op, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
+def _global_average_pool(op: Op, operands: Operands, types: Types) -> Made:
     return (torch.mean(operands[0], dim=list(range(2, len(types[0].shape))), keepdim=True),)
 
 
 @computes("global_max_pool")
-def _global_max_pool(op: Op, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
+def _global_max_pool(op: Op, operands: Operands, types: Types) -> Made:
     return (torch.amax(operands[0], dim=list(range(2, len(types[0].shape))), keepdim=True),)
 
 
-def _no_truth(op: Op, types: Sequence[TensorType]) -> str:
+def _no_truth(op: Op, types: Types) -> str:
     return f"{op.kind} is computed on numbers, not on {types[0].dtype}" if types[0].dtype is DType.BOOL else ""
 
 
 @computes("arg_extreme", refuses=_no_truth)
-def _arg_extreme(op: ArgExtreme, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
+def _arg_extreme(op: ArgExtreme, operands: Operands, types: Types) -> Made:
     axis = normal_axis(op.axis, len(types[0].shape))
     find = torch.argmin if op.smallest else torch.argmax
     if not op.last:
@@ -89,7 +89,7 @@ def _arg_extreme(op: ArgExtreme, operands: Sequence[Operand], types: Sequence[Te
 
 
 @computes("top_k", refuses=_no_truth)
-def _top_k(op: TopK, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
+def _top_k(op: TopK, operands: Operands, types: Types) -> Made:
     """By a stable sort: which of several equal elements ``torch.topk`` takes is not said, in ONNX it is the first."""
     axis = normal_axis(op.axis, len(types[0].shape))
     found = torch.sort(operands[0], dim=axis, descending=op.largest, stable=True)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 
-from iossim.backends.torch_cuda.operators.registry import Operand, computes, floating_only
+from iossim.backends.torch_cuda.operators.registry import Made, Operand, Operands, Types, computes, floating_only
 from iossim.ir.op import Op
 from iossim.ir.ops.matmul import Gemm
 from iossim.ir.ops.recurrent import Gru, Lstm, Recurrent
 from iossim.ir.ops.stacked_product import folded_shapes
-from iossim.ir.types import TensorType
 
 
 @computes("matmul", refuses=floating_only)
-def _matmul(op: Op, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
+def _matmul(op: Op, operands: Operands, types: Types) -> Made:
     shapes = folded_shapes(types[0].shape, types[1].shape)
     if len(types[1].shape) < 3 or shapes == (types[0].shape, types[1].shape):
         return (torch.matmul(*operands),)  # it folds rows onto one matrix by itself, and can write into given memory
@@ -24,7 +23,7 @@ def _matmul(op: Op, operands: Sequence[Operand], types: Sequence[TensorType]) ->
 
 
 @computes("gemm", refuses=floating_only)
-def _gemm(op: Gemm, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
+def _gemm(op: Gemm, operands: Operands, types: Types) -> Made:
     a = torch.t(operands[0]) if op.trans_a else operands[0]
     b = torch.t(operands[1]) if op.trans_b else operands[1]
     if len(operands) == 3:
@@ -35,14 +34,10 @@ def _gemm(op: Gemm, operands: Sequence[Operand], types: Sequence[TensorType]) ->
 
 #: For each gate in torch's order its place in ONNX's (LSTM: input, output, forget, cell; GRU: update, reset, hidden).
 _GATES = {"lstm": (0, 2, 3, 1), "gru": (1, 0, 2), "rnn": (0,)}
-_LAYERS: dict[str, Callable[..., tuple[Operand, ...]]] = {
-    "lstm": torch.lstm,
-    "gru": torch.gru,
-    "rnn": torch.rnn_tanh,
-}
+_LAYERS: dict[str, Callable[..., tuple[Operand, ...]]] = {"lstm": torch.lstm, "gru": torch.gru, "rnn": torch.rnn_tanh}
 
 
-def _refusal(op: Recurrent, types: Sequence[TensorType]) -> str:
+def _refusal(op: Recurrent, types: Types) -> str:
     if "peepholes" in op.operands:
         return f"{op.kind} of torch has no peepholes"
     if isinstance(op, Gru) and not op.reset_after:
@@ -51,7 +46,7 @@ def _refusal(op: Recurrent, types: Sequence[TensorType]) -> str:
 
 
 @computes("lstm", "gru", "rnn", refuses=_refusal)
-def _recurrent(op: Recurrent, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
+def _recurrent(op: Recurrent, operands: Operands, types: Types) -> Made:
     x, weight, recurrence = operands[:3]
     given = dict(zip(op.operands, operands[3:], strict=True))
     batch_axis = 0 if op.batch_first else 1

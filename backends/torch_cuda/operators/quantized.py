@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from iossim.backends.torch_cuda.operators.registry import Operand, apply, computes
+from iossim.backends.torch_cuda.operators.registry import Made, Operand, Operands, Types, apply, computes
 from iossim.backends.torch_cuda.tensors import DTYPES
 from iossim.ir.op import Op
 from iossim.ir.ops.matmul import MatMul
@@ -15,14 +15,14 @@ from iossim.ir.types import DType, TensorType
 
 
 @computes("quantize")
-def _quantize(op: Quantize, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
+def _quantize(op: Quantize, operands: Operands, types: Types) -> Made:
     scale, *zero = _along(op.axis, operands[1:], types)
     (made,) = op.infer(types)
     return (_rounded(torch.div(operands[0].to(torch.float32), scale.to(torch.float32)), zero, made.dtype),)
 
 
 @computes("dequantize")
-def _dequantize(op: Dequantize, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
+def _dequantize(op: Dequantize, operands: Operands, types: Types) -> Made:
     scale, *zero = _along(op.axis, operands[1:], types)
     x = operands[0].to(torch.int64)
     x = torch.sub(x, zero[0].to(torch.int64)) if zero else x
@@ -31,7 +31,7 @@ def _dequantize(op: Dequantize, operands: Sequence[Operand], types: Sequence[Ten
 
 
 @computes("dynamic_quantize")
-def _dynamic_quantize(op: Op, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
+def _dynamic_quantize(op: Op, operands: Operands, types: Types) -> Made:
     x = operands[0].to(torch.float32)
     low, high = torch.clamp(torch.amin(x), max=0.0), torch.clamp(torch.amax(x), min=0.0)
     scale = torch.div(torch.sub(high, low), 255.0)
@@ -42,38 +42,38 @@ def _dynamic_quantize(op: Op, operands: Sequence[Operand], types: Sequence[Tenso
 
 
 @computes("quantized_conv")
-def _quantized_conv(
-    op: QuantizedConv, operands: Sequence[Operand], types: Sequence[TensorType]
-) -> tuple[Operand, ...]:
+def _quantized_conv(op: QuantizedConv, operands: Operands, types: Types) -> Made:
     x, x_scale, x_zero, weight, w_scale, w_zero, y_scale, y_zero, *bias = operands
     (w_zero,) = _along(0, [w_zero], [types[3], types[5]])
     centred = [_centred(x, x_zero), _centred(weight, w_zero), *(each.to(torch.float64) for each in bias)]
-    in_fp64 = [TensorType(types[place].shape, DType.FLOAT64) for place in (0, 3, 8)[: len(centred)]]
-    (total,) = apply(op.product, centred, in_fp64)
+    total = _exact(op.product, centred, [types[place] for place in (0, 3, 8)[: len(centred)]])
     (made,) = op.infer(types)
     (w_scale,) = _along(1, [w_scale], [made, types[4]])
     return (_requantised(total, (x_scale, w_scale, y_scale), y_zero, made.dtype),)
 
 
 @computes("quantized_matmul")
-def _quantized_matmul(op: Op, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
+def _quantized_matmul(op: Op, operands: Operands, types: Types) -> Made:
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = operands
-    in_fp64 = [TensorType(types[place].shape, DType.FLOAT64) for place in (0, 3)]
-    (total,) = apply(MatMul(), [_centred(a, a_zero), _centred(b, b_zero)], in_fp64)
+    total = _exact(MatMul(), [_centred(a, a_zero), _centred(b, b_zero)], [types[0], types[3]])
     scales = tuple(torch.reshape(scale, ()) for scale in (a_scale, b_scale, y_scale))
     return (_requantised(total, scales, torch.reshape(y_zero, ()), types[7].dtype),)
 
 
 @computes("integer_matmul")
-def _integer_matmul(op: Op, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
+def _integer_matmul(op: Op, operands: Operands, types: Types) -> Made:
     zeros = [torch.reshape(zero, ()) for zero in operands[2:]]
     centred = [
         _centred(each, zeros[place]) if place < len(zeros) else each.to(torch.float64)
         for place, each in enumerate(operands[:2])
     ]
-    in_fp64 = [TensorType(value.shape, DType.FLOAT64) for value in types[:2]]
-    (total,) = apply(MatMul(), centred, in_fp64)
-    return (total.to(torch.int32),)
+    return (_exact(MatMul(), centred, types[:2]).to(torch.int32),)
+
+
+def _exact(op: Op, operands: Operands, types: Types) -> Operand:
+    """A product of operands in fp64."""
+    (total,) = apply(op, operands, [TensorType(value.shape, DType.FLOAT64) for value in types])
+    return total
 
 
 def _centred(x: Operand, zero: Operand) -> Operand:
@@ -94,7 +94,7 @@ def _rounded(x: Operand, zero: Sequence[Operand], dtype: DType) -> Operand:
     return torch.clamp(whole, limits.min, limits.max).to(DTYPES[dtype])
 
 
-def _along(axis: int, parameters: Sequence[Operand], types: Sequence[TensorType]) -> list[Operand]:
+def _along(axis: int, parameters: Sequence[Operand], types: Types) -> list[Operand]:
     """Parameters of one number, or of one for each place of an axis of the first type, as they broadcast."""
     rank = len(types[0].shape)
     found = []

@@ -1,13 +1,13 @@
 """Which function computes an op kind in torch, and what keeps it from that.
 
-A function takes an op, its operands and their types, and returns the outputs. It looks at types, never at tensors, so that
-it computes with tensors and also traces symbolic operands of ``torch.fx`` (:mod:`iossim.backends.torch_cuda.module`). It makes
-no tensor of numbers of its own: such a tensor would be copied to the device in each run, which no CUDA graph can hold.
+A function looks at types, never at tensors, so that it also traces symbolic operands of ``torch.fx``. It makes no
+tensor of numbers of its own: that would be copied to the device in each run, which no CUDA graph can hold.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from iossim.backends.torch_cuda.tensors import DTYPES
@@ -17,16 +17,20 @@ from iossim.ir.types import TensorType
 
 #: A tensor, or what stands for one while a module is traced.
 Operand = Any
+Operands = Sequence[Operand]
+Types = Sequence[TensorType]
+#: The outputs of an op.
+Made = tuple[Operand, ...]
 #: Computes an op from its operands and their types.
-Operator = Callable[[Any, Sequence[Operand], Sequence[TensorType]], tuple[Operand, ...]]
+Operator = Callable[[Any, Operands, Types], Made]
 #: Why an op on operands of these types is not computed, in a few words; empty where it is.
-Refusal = Callable[[Any, Sequence[TensorType]], str]
+Refusal = Callable[[Any, Types], str]
 
 OPERATORS = KindTable[tuple[Operator, Refusal | None]]()
 
 
 def computes(*kinds: str, refuses: Refusal | None = None) -> Callable[[Operator], Operator]:
-    """Registers the function that computes ops of these kinds, but for those that ``refuses`` has a reason against."""
+    """Registers the function that computes ops of these kinds, unless ``refuses`` gives a reason."""
 
     def register(function: Operator) -> Operator:
         OPERATORS.register(*kinds)((function, refuses))
@@ -35,14 +39,24 @@ def computes(*kinds: str, refuses: Refusal | None = None) -> Callable[[Operator]
     return register
 
 
-def floating_only(op: Op, types: Sequence[TensorType]) -> str:
+def register(functions: Mapping[str, Callable[..., Operand]], refuses: Refusal | None = None) -> None:
+    """Registers the functions that compute the one output of ops of each kind from the op and its operands alone."""
+    for kind, function in functions.items():
+        OPERATORS[kind] = (partial(_single_output, function), refuses)
+
+
+def _single_output(function: Callable[..., Operand], op: Op, operands: Operands, types: Types) -> Made:
+    return (function(op, *operands),)
+
+
+def floating_only(op: Op, types: Types) -> str:
     """What torch's own function computes on floating-point numbers alone."""
     if not types[0].dtype.is_floating:
         return f"{op.kind} is computed on floating-point numbers only, not on {types[0].dtype}"
     return ""
 
 
-def covers(op: Op, types: Sequence[TensorType]) -> str:
+def covers(op: Op, types: Types) -> str:
     """Why torch cannot compute the op on operands of these types, in a few words; empty where it can."""
     known = OPERATORS.get(op.kind)
     if known is None:
@@ -54,7 +68,7 @@ def covers(op: Op, types: Sequence[TensorType]) -> str:
     return refuses(op, types) if refuses else ""
 
 
-def apply(op: Op, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
+def apply(op: Op, operands: Operands, types: Types) -> Made:
     """The op's outputs; raises BackendError for an op that torch does not cover."""
     if reason := covers(op, types):
         raise BackendError(f"{reason}; use backend numpy_reference")

@@ -10,7 +10,16 @@ import torch.nn.functional as F  # noqa: N812  (its usual name)
 from torch.nn import grad
 
 from iossim.backends.torch_cuda.operators.movement import padded
-from iossim.backends.torch_cuda.operators.registry import Operand, apply, computes, covers, floating_only
+from iossim.backends.torch_cuda.operators.registry import (
+    Made,
+    Operand,
+    Operands,
+    Types,
+    apply,
+    computes,
+    covers,
+    floating_only,
+)
 from iossim.ir.op import Op
 from iossim.ir.ops.channels_last import TO_FIRST, TO_LAST, ChannelsLast, first_types
 from iossim.ir.ops.conv import Conv
@@ -19,8 +28,13 @@ from iossim.ir.ops.pool import AveragePool, AveragePoolBackward, MaxPool, MaxPoo
 from iossim.ir.ops.resize import Resize
 from iossim.ir.types import TensorType
 
+#: torch's functions by the number of spatial dimensions.
+_CONVOLVE = (F.conv1d, F.conv2d, F.conv3d)
+_TRANSPOSED = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)
+_MAX_POOL = (F.max_pool1d, F.max_pool2d, F.max_pool3d)
 
-def _refusal(op: Op, types: Sequence[TensorType]) -> str:
+
+def _refusal(op: Op, types: Types) -> str:
     spatial = len(types[0].shape) - 2
     if not 1 <= spatial <= 3:
         return f"{op.kind} is computed over one to three spatial dimensions, not {spatial}"
@@ -28,23 +42,26 @@ def _refusal(op: Op, types: Sequence[TensorType]) -> str:
 
 
 @computes("conv", refuses=_refusal)
-def _conv(op: Conv, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
-    rank = len(op.strides)
-    convolve = (F.conv1d, F.conv2d, F.conv3d)[rank - 1]
+def _conv(op: Conv, operands: Operands, types: Types) -> Made:
     bias = operands[2] if len(operands) > 2 else None
-    x, padding = operands[0], op.pads[:rank]
-    if op.pads[rank:] != padding:
-        x, padding = padded(x, op.pads[:rank], op.pads[rank:], 0.0), (0,) * rank
+    x, padding = _evenly_padded(operands[0], op.pads)
+    convolve = _CONVOLVE[len(op.strides) - 1]
     return (convolve(x, operands[1], bias, op.strides, padding, op.dilations, op.groups),)
 
 
+def _evenly_padded(x: Operand, pads: Sequence[int]) -> tuple[Operand, Sequence[int]]:
+    """``x``, padded where torch cannot pad it: as much before as behind; and the padding that is left to torch."""
+    rank = len(pads) // 2
+    if pads[rank:] == pads[:rank]:
+        return x, pads[:rank]
+    return padded(x, pads[:rank], pads[rank:], 0.0), (0,) * rank
+
+
 @computes("conv_transpose", refuses=_refusal)
-def _conv_transpose(
-    op: ConvTranspose, operands: Sequence[Operand], types: Sequence[TensorType]
-) -> tuple[Operand, ...]:
+def _conv_transpose(op: ConvTranspose, operands: Operands, types: Types) -> Made:
     """torch cuts as much off before as behind, and adds less at the end than a stride (or dilation)."""
     rank = len(op.strides)
-    convolve = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[rank - 1]
+    convolve = _TRANSPOSED[rank - 1]
     x, weight, *bias = operands
     before, behind = op.pads[:rank], op.pads[rank:]
     least = [max(stride, dilation) for stride, dilation in zip(op.strides, op.dilations, strict=True)]
@@ -58,31 +75,25 @@ def _conv_transpose(
 
 
 @computes("conv_backward_data", refuses=_refusal)
-def _conv_backward_data(
-    op: ConvBackwardData, operands: Sequence[Operand], types: Sequence[TensorType]
-) -> tuple[Operand, ...]:
+def _conv_backward_data(op: ConvBackwardData, operands: Operands, types: Types) -> Made:
     grad_output, weight = types
     return _conv_transpose(op.transposed(grad_output.shape[2:], weight.shape[2:]), operands, types)
 
 
 @computes("conv_backward_filter", refuses=_refusal)
-def _conv_backward_filter(
-    op: ConvBackwardFilter, operands: Sequence[Operand], types: Sequence[TensorType]
-) -> tuple[Operand, ...]:
+def _conv_backward_filter(op: ConvBackwardFilter, operands: Operands, types: Types) -> Made:
     x, grad_output, *accumulated = operands
-    (weight,), rank = op.infer(types), len(op.strides)
-    differentiate = (grad.conv1d_weight, grad.conv2d_weight, grad.conv3d_weight)[rank - 1]
-    padding = op.pads[:rank]
-    if op.pads[rank:] != padding:
-        x, padding = padded(x, op.pads[:rank], op.pads[rank:], 0.0), (0,) * rank
+    (weight,) = op.infer(types)
+    differentiate = (grad.conv1d_weight, grad.conv2d_weight, grad.conv3d_weight)[len(op.strides) - 1]
+    x, padding = _evenly_padded(x, op.pads)
     made = differentiate(x, weight.shape, grad_output, op.strides, padding, op.dilations, op.groups)
     return (torch.add(accumulated[0], made) if accumulated else made,)
 
 
 @computes("max_pool", refuses=_refusal)
-def _max_pool(op: MaxPool, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
+def _max_pool(op: MaxPool, operands: Operands, types: Types) -> Made:
     rank = len(op.kernel)
-    pool = (F.max_pool1d, F.max_pool2d, F.max_pool3d)[rank - 1]
+    pool = _MAX_POOL[rank - 1]
     if _has_torch_padding(op):
         return (pool(operands[0], op.kernel, op.strides, op.pads[:rank], op.dilations, op.ceil_mode),)
     x = padded(operands[0], op.pads[:rank], _reach_behind(op, types[0]), -math.inf)
@@ -90,7 +101,7 @@ def _max_pool(op: MaxPool, operands: Sequence[Operand], types: Sequence[TensorTy
 
 
 @computes("average_pool", refuses=_refusal)
-def _average_pool(op: AveragePool, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
+def _average_pool(op: AveragePool, operands: Operands, types: Types) -> Made:
     (x,), rank = operands, len(op.kernel)
     pool = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)[rank - 1]
     if _has_torch_padding(op) and set(op.dilations) == {1}:
@@ -106,20 +117,17 @@ def _average_pool(op: AveragePool, operands: Sequence[Operand], types: Sequence[
         counted = padded(counted, before, behind, 0.0)
     channels = types[0].shape[1]
     ones = x.new_ones((channels, 1, *op.kernel))
-    convolve = (F.conv1d, F.conv2d, F.conv3d)[rank - 1]
     total, count = (
-        convolve(part, ones, None, op.strides, 0, op.dilations, channels)
+        _CONVOLVE[rank - 1](part, ones, None, op.strides, 0, op.dilations, channels)
         for part in (padded(x, before, behind, 0.0), counted)
     )
     return (torch.div(total, torch.clamp(count, min=1.0)),)
 
 
 @computes("max_pool_backward")
-def _max_pool_backward(
-    op: MaxPoolBackward, operands: Sequence[Operand], types: Sequence[TensorType]
-) -> tuple[Operand, ...]:
+def _max_pool_backward(op: MaxPoolBackward, operands: Operands, types: Types) -> Made:
     forward, rank, shape = op.forward, len(op.kernel), types[0].shape
-    pool = (F.max_pool1d, F.max_pool2d, F.max_pool3d)[rank - 1]
+    pool = _MAX_POOL[rank - 1]
     x = padded(operands[0], op.pads[:rank], _reach_behind(forward, types[0]), -math.inf)
     _, places = pool(x, op.kernel, op.strides, 0, op.dilations, return_indices=True)
     flat = torch.zeros_like(x).flatten(2).scatter_add(2, places.flatten(2), operands[1].flatten(2))
@@ -128,15 +136,11 @@ def _max_pool_backward(
 
 
 @computes("average_pool_backward")
-def _average_pool_backward(
-    op: AveragePoolBackward, operands: Sequence[Operand], types: Sequence[TensorType]
-) -> tuple[Operand, ...]:
+def _average_pool_backward(op: AveragePoolBackward, operands: Operands, types: Types) -> Made:
     (grad_output,), rank, channels, out = operands, len(op.kernel), types[0].shape[1], types[0].shape[2:]
     share = torch.mul(grad_output, torch.as_tensor(1 / op.forward.counts(op.input_size, out)).to(grad_output))
-    spread = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[rank - 1]
-    made = spread(
-        share, grad_output.new_ones((channels, 1, *op.kernel)), None, op.strides, 0, 0, channels, op.dilations
-    )
+    ones = grad_output.new_ones((channels, 1, *op.kernel))
+    made = _TRANSPOSED[rank - 1](share, ones, None, op.strides, 0, 0, channels, op.dilations)
     return (_inside(made, _reach(op.forward, out), op.pads[:rank], op.input_size),)
 
 
@@ -157,19 +161,15 @@ def _inside(x: Operand, have: Sequence[int], before: Sequence[int], size: Sequen
     return x
 
 
-def _first_refusal(op: ChannelsLast, types: Sequence[TensorType]) -> str:
+_CHANNELS_LAST = ("conv", "max_pool", "average_pool", "global_average_pool", "global_max_pool")
+
+
+def _first_refusal(op: ChannelsLast[Op], types: Types) -> str:
     return covers(op.channels_first, first_types(types))
 
 
-@computes(
-    "conv_nhwc",
-    "max_pool_nhwc",
-    "average_pool_nhwc",
-    "global_average_pool_nhwc",
-    "global_max_pool_nhwc",
-    refuses=_first_refusal,
-)
-def _channels_last(op: ChannelsLast, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
+@computes(*(f"{kind}_nhwc" for kind in _CHANNELS_LAST), refuses=_first_refusal)
+def _channels_last(op: ChannelsLast[Op], operands: Operands, types: Types) -> Made:
     """Transposed tensors of torch are views: what is permuted to NCHW still lies as NHWC, and is computed so."""
     x = torch.permute(operands[0], TO_FIRST)
     (y,) = apply(op.channels_first, (x, *operands[1:]), first_types(types))
@@ -188,23 +188,13 @@ def _reach_behind(op: MaxPool | AveragePool, x: TensorType) -> tuple[int, ...]:
 
     Elements that no window reaches are cut off, so that the windows that fit are those of the op.
     """
-    rank = len(op.kernel)
-    (made,) = op.infer([x])
-    return tuple(
-        (made.shape[2 + axis] - 1) * op.strides[axis]
-        + op.dilations[axis] * (op.kernel[axis] - 1)
-        + 1
-        - op.pads[axis]
-        - x.shape[2 + axis]
-        for axis in range(rank)
-    )
+    reach = _reach(op, op.infer([x])[0].shape[2:])
+    return tuple(whole - before - size for whole, before, size in zip(reach, op.pads, x.shape[2:], strict=False))
 
 
 #: Modes as torch calls them, by ONNX's and how many spatial dimensions there are.
 _INTERPOLATIONS = {
-    ("nearest", 1): "nearest",
-    ("nearest", 2): "nearest",
-    ("nearest", 3): "nearest",
+    **{("nearest", spatial): "nearest" for spatial in (1, 2, 3)},
     ("linear", 1): "linear",
     ("linear", 2): "bilinear",
     ("linear", 3): "trilinear",
@@ -212,7 +202,7 @@ _INTERPOLATIONS = {
 }
 
 
-def _resize_refusal(op: Resize, types: Sequence[TensorType]) -> str:
+def _resize_refusal(op: Resize, types: Types) -> str:
     """torch resamples images only, and knows few of ONNX's ways."""
     (given,), (made,) = types, op.infer(types)
     if reason := _refusal(op, types):
@@ -262,7 +252,7 @@ def _axes(op: Resize, given: TensorType) -> list[tuple[int, float]]:
 
 
 @computes("resize", refuses=_resize_refusal)
-def _resize(op: Resize, operands: Sequence[Operand], types: Sequence[TensorType]) -> tuple[Operand, ...]:
+def _resize(op: Resize, operands: Operands, types: Types) -> Made:
     (given,), (made,) = types, op.infer(types)
     spatial = len(given.shape) - 2
     mode = _nearest(op, given, made) if op.mode == "nearest" else _INTERPOLATIONS[op.mode, spatial]

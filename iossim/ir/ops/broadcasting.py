@@ -1,12 +1,14 @@
-"""What element-wise ops of several inputs share: NumPy broadcasting of types, widening of 16-bit floats."""
+"""What ops share: NumPy broadcasting of types, widening of 16-bit floats, axes counted from the front."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 
-from iossim.ir.op import Array, as_float32, require
+from iossim.ir.op import Array, OnnxNode, Op, as_float32, require
 from iossim.ir.types import DType, TensorType
 
 
@@ -46,3 +48,18 @@ def normal_axis(axis: int, rank: int, last: int | None = None) -> int:
     top = rank - 1 if last is None else last
     require(-rank <= axis <= top, f"axis {axis} is not one of a tensor with {rank} dimensions")
     return axis + rank if axis < 0 else axis
+
+
+@dataclass(frozen=True)
+class AlongAxis(Op):
+    """Base of ops along one axis of their first input; as read from ONNX it is counted from the front."""
+
+    axis: int
+
+    def mixes_images(self, first_varies: bool) -> bool:
+        return self.axis == 0
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+        op, data = super().from_onnx(node)
+        return replace(op, axis=normal_axis(op.axis, len(node.input_type(0).shape))), data

@@ -1,34 +1,45 @@
 """Ops on images that lie as NHWC, channels last: what the op of the same name makes of NCHW, in the other layout.
 
-The layout of a value is the order of its axes, so that its shape tells it; :class:`~iossim.ir.ops.reshape.Transpose` leads from one to
-the other. Weights are the same tensors for both: known before the network runs, they are stored as a kernel wants them. ONNX has no
-such ops: they are written as those of NCHW between transposes.
+The layout of a value is the order of its axes; :class:`~iossim.ir.ops.reshape.Transpose` leads from one to the other.
+Weights are the same tensors for both. ONNX has no such ops: they are written as those of NCHW between transposes.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from iossim.ir.op import Array, Op, require
-from iossim.ir.ops.conv import Conv
-from iossim.ir.ops.pool import AveragePool, GlobalAveragePool, GlobalMaxPool, MaxPool
+from iossim.ir.ops.conv import Conv, ConvAttributes
+from iossim.ir.ops.pool import (
+    AveragePool,
+    AveragePoolAttributes,
+    GlobalAveragePool,
+    GlobalMaxPool,
+    MaxPool,
+    MaxPoolAttributes,
+)
 from iossim.ir.types import TensorType
 
 #: Permutations of the axes of images: from NCHW to NHWC, and back.
 TO_LAST, TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 
+_First = TypeVar("_First", bound=Op)
+
 
 @dataclass(frozen=True)
-class ChannelsLast(Op):
-    """Base of the ops on ``x [N, H, W, C]``, with the attributes of the op on ``[N, C, H, W]`` that they stand for."""
+class ChannelsLast(Op, Generic[_First]):
+    """Base of the ops on ``x [N, H, W, C]``, with the attributes of the op on ``[N, C, H, W]``."""
+
+    #: The op on NCHW.
+    first: ClassVar[type[Any]]
 
     @property
-    @abstractmethod
-    def channels_first(self) -> Op:
+    def channels_first(self) -> _First:
         """The op that computes the same of NCHW."""
+        made: _First = self.first(*astuple(self))
+        return made
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         require(len(inputs) > 0, "needs an input")
@@ -52,77 +63,44 @@ class ChannelsLast(Op):
 
 
 @dataclass(frozen=True)
-class ConvNhwc(ChannelsLast):
+class ConvNhwc(ChannelsLast[Conv], ConvAttributes):
     """Inputs ``x [N, H, W, C]``; ``weight`` and ``bias`` as :class:`Conv` has them."""
 
     kind: ClassVar[str] = "conv_nhwc"
+    first: ClassVar[type[Any]] = Conv
     has_epilogue: ClassVar[bool] = True
-
-    strides: tuple[int, ...] = (1, 1)
-    pads: tuple[int, ...] = (0, 0, 0, 0)
-    dilations: tuple[int, ...] = (1, 1)
-    groups: int = 1
-
-    @property
-    def channels_first(self) -> Conv:
-        return Conv(*astuple(self))
 
 
 @dataclass(frozen=True)
-class MaxPoolNhwc(ChannelsLast):
+class MaxPoolNhwc(ChannelsLast[MaxPool], MaxPoolAttributes):
     """:class:`MaxPool` of ``x [N, H, W, C]``."""
 
     kind: ClassVar[str] = "max_pool_nhwc"
-
-    kernel: tuple[int, ...]
-    strides: tuple[int, ...]
-    pads: tuple[int, ...]
-    dilations: tuple[int, ...] = (1, 1)
-    ceil_mode: bool = False
-
-    @property
-    def channels_first(self) -> MaxPool:
-        return MaxPool(*astuple(self))
+    first: ClassVar[type[Any]] = MaxPool
 
 
 @dataclass(frozen=True)
-class AveragePoolNhwc(ChannelsLast):
+class AveragePoolNhwc(ChannelsLast[AveragePool], AveragePoolAttributes):
     """:class:`AveragePool` of ``x [N, H, W, C]``."""
 
     kind: ClassVar[str] = "average_pool_nhwc"
-
-    kernel: tuple[int, ...]
-    strides: tuple[int, ...]
-    pads: tuple[int, ...]
-    ceil_mode: bool = False
-    count_include_pad: bool = False
-    dilations: tuple[int, ...] = (1, 1)
-
-    @property
-    def channels_first(self) -> AveragePool:
-        return AveragePool(*astuple(self))
+    first: ClassVar[type[Any]] = AveragePool
 
 
 @dataclass(frozen=True)
-class GlobalAveragePoolNhwc(ChannelsLast):
+class GlobalAveragePoolNhwc(ChannelsLast[GlobalAveragePool]):
     """Mean of each image, ``[N, 1, 1, C]``."""
 
     kind: ClassVar[str] = "global_average_pool_nhwc"
-
-    @property
-    def channels_first(self) -> GlobalAveragePool:
-        return GlobalAveragePool()
+    first: ClassVar[type[Any]] = GlobalAveragePool
 
 
 @dataclass(frozen=True)
-class GlobalMaxPoolNhwc(ChannelsLast):
+class GlobalMaxPoolNhwc(ChannelsLast[GlobalMaxPool]):
     """Largest element of each image, ``[N, 1, 1, C]``."""
 
     kind: ClassVar[str] = "global_max_pool_nhwc"
-
-    @property
-    def channels_first(self) -> GlobalMaxPool:
-        return GlobalMaxPool()
+    first: ClassVar[type[Any]] = GlobalMaxPool
 
 
 def permuted(value: TensorType, permutation: Sequence[int]) -> TensorType:

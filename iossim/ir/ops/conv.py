@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -16,24 +16,40 @@ from iossim.ir.types import TensorType
 
 
 @dataclass(frozen=True)
-class Conv(Op):
-    """Inputs ``x [N, C, *spatial]``, ``weight [M, C/groups, *kernel]`` and, if present, ``bias [M]``.
+class ConvAttributes(Op):
+    """Base of convolutions and their gradients; ``pads`` are those before each axis, then those after, as in ONNX."""
 
-    ``pads`` holds the padding before each spatial dimension, then after each, as in ONNX.
-    """
-
-    kind: ClassVar[str] = "conv"
-    onnx_types: ClassVar[tuple[str, ...]] = ("Conv",)
-    has_epilogue: ClassVar[bool] = True
+    onnx_names: ClassVar[Mapping[str, str]] = {
+        "strides": "strides", "pads": "pads", "dilations": "dilations", "groups": "group"
+    }  # fmt: skip
 
     strides: tuple[int, ...] = (1, 1)
     pads: tuple[int, ...] = (0, 0, 0, 0)
     dilations: tuple[int, ...] = (1, 1)
     groups: int = 1
 
+    def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
+        added = outputs[0].elements if len(inputs) == 3 else 0
+        return super().flops(inputs, outputs) + added
+
+    def padded(self, x: Array) -> Array:
+        """Images ``[N, C, *spatial]`` with zeros around them."""
+        rank = len(self.strides)
+        padding = [(0, 0), (0, 0), *zip(self.pads[:rank], self.pads[rank:], strict=True)]
+        return np.pad(x, padding) if any(self.pads) else x
+
+
+@dataclass(frozen=True)
+class Conv(ConvAttributes):
+    """Inputs ``x [N, C, *spatial]``, ``weight [M, C/groups, *kernel]`` and, if present, ``bias [M]``."""
+
+    kind: ClassVar[str] = "conv"
+    onnx_types: ClassVar[tuple[str, ...]] = ("Conv",)
+    has_epilogue: ClassVar[bool] = True
+
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         require(len(inputs) in (2, 3), f"needs an input, a weight and maybe a bias, not {len(inputs)} inputs")
-        x, weight = inputs[0], inputs[1]
+        x, weight = inputs[:2]
         rank = len(self.strides)
         require(len(x.shape) == rank + 2, f"its input {x} does not have {rank} spatial dimensions")
         require(len(weight.shape) == rank + 2, f"its weight {weight} does not have {rank} spatial dimensions")
@@ -48,13 +64,11 @@ class Conv(Op):
             f"its input has {x.shape[1]} channels, its weight takes {weight.shape[1]} in {self.groups} groups",
         )
         require(
-            weight.shape[0] % self.groups == 0,
-            f"{weight.shape[0]} filters do not divide into {self.groups} groups",
+            weight.shape[0] % self.groups == 0, f"{weight.shape[0]} filters do not divide into {self.groups} groups"
         )
         if len(inputs) == 3:
             require(
-                inputs[2].shape == (weight.shape[0],),
-                f"its bias {inputs[2]} does not have {weight.shape[0]} values",
+                inputs[2].shape == (weight.shape[0],), f"its bias {inputs[2]} does not have {weight.shape[0]} values"
             )
         spatial = tuple(
             (size + before + after - dilation * (kernel - 1) - 1) // stride + 1
@@ -73,17 +87,11 @@ class Conv(Op):
     def multiply_adds(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
         return outputs[0].elements * math.prod(inputs[1].shape[1:])
 
-    def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
-        bias = outputs[0].elements if len(inputs) == 3 else 0
-        return 2 * self.multiply_adds(inputs, outputs) + bias
-
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         x, weight = widen(inputs[0]), widen(inputs[1])
         rank = len(self.strides)
-        padding = [(0, 0), (0, 0), *zip(self.pads[:rank], self.pads[rank:], strict=True)]
-        padded = np.pad(x, padding) if any(self.pads) else x
         window = tuple((k - 1) * d + 1 for k, d in zip(weight.shape[2:], self.dilations, strict=True))
-        patches = np.lib.stride_tricks.sliding_window_view(padded, window, axis=tuple(range(2, rank + 2)))
+        patches = np.lib.stride_tricks.sliding_window_view(self.padded(x), window, axis=tuple(range(2, rank + 2)))
         step = (slice(None), slice(None), *(slice(None, None, s) for s in self.strides))
         patches = patches[(*step, *(slice(None, None, d) for d in self.dilations))]
         y = _contract(patches, weight, self.groups, rank)
@@ -99,14 +107,6 @@ class Conv(Op):
         kernel = onnx_window(node)
         pads = onnx_pads(node, node.input_type(0).shape[2:], kernel, strides, dilations)
         return cls(strides, pads, dilations, int(node.attribute("group", 1))), node.data_inputs(3)
-
-    def to_onnx(self) -> tuple[str, dict[str, Any]]:
-        return "Conv", {
-            "strides": list(self.strides),
-            "pads": list(self.pads),
-            "dilations": list(self.dilations),
-            "group": self.groups,
-        }
 
 
 def _contract(patches: Array, weight: Array, groups: int, rank: int) -> Array:
@@ -141,18 +141,14 @@ def onnx_window(node: OnnxNode) -> tuple[int, ...]:
     said = node.attribute("kernel_shape")
     if said is not None and tuple(said) != window:
         raise ModelError(
-            f"{node.op_type} {node.name!r}: its kernel_shape is {list(said)}, but its weight {node.input_type(1)}; export "
-            "the model again"
+            f"{node.op_type} {node.name!r}: its kernel_shape is {list(said)}, but its weight {node.input_type(1)}; "
+            "export the model again"
         )
     return window
 
 
 def onnx_pads(
-    node: OnnxNode,
-    size: Sequence[int],
-    kernel: Sequence[int],
-    strides: Sequence[int],
-    dilations: Sequence[int],
+    node: OnnxNode, size: Sequence[int], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
 ) -> tuple[int, ...]:
     """Padding of an ONNX convolution or pooling, ``auto_pad`` resolved; raises ModelError for ranks that differ."""
     auto = node.attribute("auto_pad", "NOTSET")

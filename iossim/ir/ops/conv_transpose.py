@@ -1,9 +1,9 @@
-"""Transposed convolution, and the two gradients of a convolution: of its input (backward data) and of its weight (backward filter)."""
+"""Transposed convolution, and the gradients of a convolution: backward data (its input) and filter (its weight)."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, ClassVar, Self
@@ -11,33 +11,30 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from iossim.base.errors import ModelError
-from iossim.ir.op import Array, OnnxNode, Op, require
+from iossim.ir.op import Array, OnnxNode, require
 from iossim.ir.ops.broadcasting import widen
-from iossim.ir.ops.conv import Conv, onnx_window
+from iossim.ir.ops.conv import Conv, ConvAttributes, onnx_window
 from iossim.ir.types import TensorType
 
 
 @dataclass(frozen=True)
-class ConvTranspose(Op):
+class ConvTranspose(ConvAttributes):
     """Inputs ``x [N, C, *spatial]``, ``weight [C, M/groups, *kernel]`` and, if present, ``bias [M]``.
 
-    Each input pixel adds its products with the weight to a window of the output; ``pads`` (before each spatial dimension,
-    then after each) is cut off, ``output_padding`` rows of bias alone stand at the end.
+    Each input pixel adds its products with the weight to a window of the output; ``pads`` (before each spatial
+    dimension, then after each) is cut off, ``output_padding`` rows of bias alone stand at the end.
     """
 
     kind: ClassVar[str] = "conv_transpose"
     onnx_types: ClassVar[tuple[str, ...]] = ("ConvTranspose",)
+    onnx_names: ClassVar[Mapping[str, str]] = {**ConvAttributes.onnx_names, "output_padding": "output_padding"}
     has_epilogue: ClassVar[bool] = True
 
-    strides: tuple[int, ...] = (1, 1)
-    pads: tuple[int, ...] = (0, 0, 0, 0)
-    dilations: tuple[int, ...] = (1, 1)
-    groups: int = 1
     output_padding: tuple[int, ...] = (0, 0)
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         require(len(inputs) in (2, 3), f"needs an input, a weight and maybe a bias, not {len(inputs)} inputs")
-        x, weight = inputs[0], inputs[1]
+        x, weight = inputs[:2]
         rank = len(self.strides)
         require(
             len(x.shape) == len(weight.shape) == rank + 2,
@@ -76,10 +73,6 @@ class ConvTranspose(Op):
 
     def multiply_adds(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
         return inputs[0].elements * math.prod(inputs[1].shape[1:])
-
-    def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
-        bias = outputs[0].elements if len(inputs) == 3 else 0
-        return 2 * self.multiply_adds(inputs, outputs) + bias
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         x, weight = widen(inputs[0]), widen(inputs[1])
@@ -140,24 +133,10 @@ class ConvTranspose(Op):
         before, after = (small, large) if auto == "SAME_UPPER" else (large, small)
         return replace(self, pads=(*before, *after), output_padding=extra)
 
-    def to_onnx(self) -> tuple[str, dict[str, Any]]:
-        return "ConvTranspose", {
-            "strides": list(self.strides),
-            "pads": list(self.pads),
-            "dilations": list(self.dilations),
-            "group": self.groups,
-            "output_padding": list(self.output_padding),
-        }
-
 
 @dataclass(frozen=True)
-class ConvBackward(Op):
-    """What both share: the attributes of the :class:`~iossim.ir.ops.conv.Conv` that they are gradients of."""
-
-    strides: tuple[int, ...] = (1, 1)
-    pads: tuple[int, ...] = (0, 0, 0, 0)
-    dilations: tuple[int, ...] = (1, 1)
-    groups: int = 1
+class ConvBackward(ConvAttributes):
+    """What both share: the attributes are those of the convolution that they are gradients of."""
 
     @property
     def forward(self) -> Conv:
@@ -165,7 +144,7 @@ class ConvBackward(Op):
         return Conv(self.strides, self.pads, self.dilations, self.groups)
 
     def _require_gradient(self, x: TensorType, weight: TensorType, grad_output: TensorType) -> None:
-        """Raise GraphError unless a convolution of ``x`` with ``weight`` makes something of the shape of ``grad_output``."""
+        """Raise GraphError unless a convolution of ``x`` with ``weight`` makes the shape of ``grad_output``."""
         (y,) = self.forward.infer((x, weight))
         require(
             y.shape == grad_output.shape,
@@ -182,7 +161,7 @@ class ConvBackward(Op):
 
 @dataclass(frozen=True)
 class ConvBackwardData(ConvBackward):
-    """Inputs ``grad_output [N, M, *out]`` and ``weight [M, C/groups, *kernel]``; makes the gradient of ``x [N, C, *input_size]``.
+    """Makes ``[N, C, *input_size]`` from ``grad_output [N, M, *out]`` and ``weight [M, C/groups, *kernel]``.
 
     A stride leaves the size of the input open, so it is an attribute. ONNX calls the op ConvTranspose.
     """
@@ -225,11 +204,11 @@ class ConvBackwardData(ConvBackward):
 
 @dataclass(frozen=True)
 class ConvBackwardFilter(ConvBackward):
-    """Inputs ``x [N, C, *spatial]``, ``grad_output [N, M, *out]`` and, if present, ``accumulated``; makes the gradient of the weight.
+    """The weight's gradient from ``x [N, C, *spatial]``, ``grad_output [N, M, *out]``, maybe ``accumulated``.
 
-    That is ``[M, C/groups, *kernel_size]``, a sum over all images, one after another, which begins at ``accumulated``, of the
-    same shape, or at zero (cuDNN's beta: 1 or 0). So the parts of a batch, each given the sum of those
-    before it, make bit for bit what the whole batch makes. A stride leaves the size of the kernel open, so it is an attribute.
+    It is ``[M, C/groups, *kernel_size]``, summed image by image from ``accumulated``, of the same shape, or from zero
+    (cuDNN's beta: 1 or 0): parts of a batch, each given the sum before it, make bit for bit what the batch does.
+    A stride leaves the size of the kernel open, so it is an attribute.
     """
 
     kind: ClassVar[str] = "conv_backward_filter"
@@ -260,11 +239,8 @@ class ConvBackwardFilter(ConvBackward):
     def multiply_adds(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
         return inputs[1].elements * math.prod(outputs[0].shape[1:])
 
-    def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
-        return 2 * self.multiply_adds(inputs, outputs) + (outputs[0].elements if len(inputs) == 3 else 0)
-
     def to_onnx(self) -> tuple[str, dict[str, Any]]:
-        """A convolution of images with gradients, channels for images: :mod:`iossim.models.onnx.spelling` writes what is around it."""
+        """A convolution of images with gradients; :mod:`iossim.models.onnx.spelling` writes what is around it."""
         return "Conv", {
             "strides": list(self.dilations),
             "pads": list(self.pads),
@@ -274,9 +250,8 @@ class ConvBackwardFilter(ConvBackward):
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         x, grad_output = widen(inputs[0]), widen(inputs[1])
-        rank, groups = len(self.strides), self.groups
-        padding = [(0, 0), (0, 0), *zip(self.pads[:rank], self.pads[rank:], strict=True)]
-        padded = np.pad(x, padding) if any(self.pads) else x
+        groups = self.groups
+        padded = self.padded(x)
         batch, filters, *out = grad_output.shape
         per_group = x.shape[1] // groups
         shape = (filters, per_group, *self.kernel_size)

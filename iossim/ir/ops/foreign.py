@@ -22,9 +22,9 @@ RecordedType = tuple[str, tuple[int, ...]]
 class Foreign(Op):
     """An ONNX node with the types that it was read with.
 
-    ``node`` is the node without names, serialised (:func:`iossim.ir.onnx_node.canonical`), in base64; ``version`` that of
-    the operator set of its domain. Inputs and outputs are those that the node does not leave out. Its work is not known:
-    it counts as the bytes of its operands.
+    ``node`` is the node without names, serialised (:func:`iossim.ir.onnx_node.canonical`), in base64; ``version``
+    that of the operator set of its domain. Inputs and outputs are those that the node does not leave out. Its work is
+    not known: it counts as the bytes of its operands.
     """
 
     kind: ClassVar[str] = "foreign"
@@ -77,8 +77,8 @@ class Foreign(Op):
         for array, expected in zip(made, self.outputs, strict=True):
             require(
                 array.shape == tuple(expected[1]),
-                f"{self.op_type} made an output of shape {list(array.shape)} where the model says {list(expected[1])}: "
-                "its shape depends on data",
+                f"{self.op_type} made an output of shape {list(array.shape)} where the model says "
+                f"{list(expected[1])}: its shape depends on data",
             )
         given = tuple(TensorType(array.shape, DType.of_numpy(array.dtype) or DType.FLOAT32) for array in inputs)
         types = self.infer(given)

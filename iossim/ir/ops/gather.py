@@ -2,26 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 
 from iossim.base.errors import GraphError
-from iossim.ir.op import Array, OnnxNode, Op, Work, require
-from iossim.ir.ops.broadcasting import normal_axis, widen
+from iossim.ir.op import Array, Op, Work, require
+from iossim.ir.ops.broadcasting import AlongAxis, normal_axis, widen
 from iossim.ir.types import DType, TensorType
 
 _INDEX_TYPES = (DType.INT32, DType.INT64)
 
 
-@dataclass(frozen=True)
-class Gather(Op):
-    """``data`` at ``indices`` along ``axis``: ``[..., *indices, ...]``; a negative index counts from the end.
+class _Picking(Op):
+    """Base of ops that pick entries of data by index: what is read of the data is what is picked, not the whole."""
 
-    What is read of ``data`` is what is picked, not the whole.
-    """
+    def work(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> Work:
+        return Work(0, min(inputs[0].bytes, outputs[0].bytes) + inputs[1].bytes, outputs[0].bytes)
+
+    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
+        try:
+            return (self._picked(*inputs),)
+        except IndexError as error:
+            raise GraphError(f"gathers outside its data: {error}") from None
+
+    @abstractmethod
+    def _picked(self, data: Array, indices: Array) -> Array:
+        """The output; raises IndexError for an index outside the data."""
+
+
+class _PickingAlongAxis(AlongAxis, _Picking):
+    onnx_names: ClassVar[Mapping[str, str]] = {"axis": "axis"}
+
+    def mixes_images(self, first_varies: bool) -> bool:
+        return self.axis == 0 and first_varies  # picked from a table of weights, each image has its own
+
+
+@dataclass(frozen=True)
+class Gather(_PickingAlongAxis):
+    """``data`` at ``indices`` along ``axis``: ``[..., *indices, ...]``; a negative index counts from the end."""
 
     kind: ClassVar[str] = "gather"
     onnx_types: ClassVar[tuple[str, ...]] = ("Gather",)
@@ -33,28 +55,12 @@ class Gather(Op):
         axis = normal_axis(self.axis, len(data.shape))
         return (TensorType((*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :]), data.dtype),)
 
-    def work(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> Work:
-        return _picking(inputs, outputs)
-
-    def mixes_images(self, first_varies: bool) -> bool:
-        return self.axis == 0 and first_varies  # picked from a table of weights, each image has its own
-
-    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
-        try:
-            return (np.take(inputs[0], inputs[1], axis=self.axis),)
-        except IndexError as error:
-            raise GraphError(f"gathers outside its data: {error}") from None
-
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        return cls(normal_axis(int(node.attribute("axis", 0)), len(node.input_type(0).shape))), node.inputs
-
-    def to_onnx(self) -> tuple[str, dict[str, Any]]:
-        return "Gather", {"axis": self.axis}
+    def _picked(self, data: Array, indices: Array) -> Array:
+        return np.asarray(np.take(data, indices, axis=self.axis))
 
 
 @dataclass(frozen=True)
-class GatherElements(Op):
+class GatherElements(_PickingAlongAxis):
     """``data[..., indices[..., i, ...], ...]`` for each entry of ``indices``, which has the rank of ``data``."""
 
     kind: ClassVar[str] = "gather_elements"
@@ -75,40 +81,24 @@ class GatherElements(Op):
         )
         return (TensorType(indices.shape, data.dtype),)
 
-    def work(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> Work:
-        return _picking(inputs, outputs)
-
-    def mixes_images(self, first_varies: bool) -> bool:
-        return self.axis == 0 and first_varies  # picked from a table of weights, each image has its own
-
-    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
-        data, indices = inputs
+    def _picked(self, data: Array, indices: Array) -> Array:
         axis = normal_axis(self.axis, data.ndim)
         part = data[tuple(slice(None) if at == axis else slice(size) for at, size in enumerate(indices.shape))]
         whole = np.where(indices < 0, indices + data.shape[axis], indices)
-        try:
-            return (np.take_along_axis(part, whole, axis=axis),)
-        except IndexError as error:
-            raise GraphError(f"gathers outside its data: {error}") from None
-
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        return cls(normal_axis(int(node.attribute("axis", 0)), len(node.input_type(0).shape))), node.inputs
-
-    def to_onnx(self) -> tuple[str, dict[str, Any]]:
-        return "GatherElements", {"axis": self.axis}
+        return np.take_along_axis(part, whole, axis=axis)
 
 
 @dataclass(frozen=True)
-class GatherND(Op):
+class GatherND(_Picking):
     """``data`` at each index of ``indices [..., depth]``: ``[..., *data.shape[batch_dims + depth:]]``.
 
-    The first ``batch_dims`` axes of both are the same; an index says a place on the ``depth`` axes of ``data`` behind them,
-    where a negative number counts from the end.
+    The first ``batch_dims`` axes of both are the same; an index says a place on the ``depth`` axes of ``data`` behind
+    them, where a negative number counts from the end.
     """
 
     kind: ClassVar[str] = "gather_nd"
     onnx_types: ClassVar[tuple[str, ...]] = ("GatherND",)
+    onnx_names: ClassVar[Mapping[str, str]] = {"batch_dims": "batch_dims"}
 
     batch_dims: int = 0
 
@@ -124,38 +114,20 @@ class GatherND(Op):
         )
         return (TensorType((*indices.shape[:-1], *data.shape[together + depth :]), data.dtype),)
 
-    def work(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> Work:
-        return _picking(inputs, outputs)
-
     def mixes_images(self, first_varies: bool) -> bool:
         return self.batch_dims == 0 and first_varies  # picked from a table of weights, each image has its own
 
-    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
-        data, indices = inputs
+    def _picked(self, data: Array, indices: Array) -> Array:
         places: list[Array] = list(np.ix_(*map(range, indices.shape[: self.batch_dims])))
         behind = (1,) * (indices.ndim - 1 - self.batch_dims)
         places = [place.reshape(place.shape + behind) for place in places] + list(np.moveaxis(indices, -1, 0))
-        try:
-            return (np.asarray(data[tuple(places)]),)
-        except IndexError as error:
-            raise GraphError(f"gathers outside its data: {error}") from None
-
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        return cls(int(node.attribute("batch_dims", 0))), node.inputs
-
-    def to_onnx(self) -> tuple[str, dict[str, Any]]:
-        return "GatherND", {"batch_dims": self.batch_dims}
+        return np.asarray(data[tuple(places)])
 
 
 def _data_and_indices(inputs: Sequence[TensorType]) -> tuple[TensorType, TensorType]:
     require(len(inputs) == 2, f"takes data and indices, not {len(inputs)} inputs")
     require(inputs[1].dtype in _INDEX_TYPES, f"its indices {inputs[1]} are no whole numbers of 32 or 64 bits")
     return inputs[0], inputs[1]
-
-
-def _picking(inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> Work:
-    return Work(0, min(inputs[0].bytes, outputs[0].bytes) + inputs[1].bytes, outputs[0].bytes)
 
 
 @dataclass(frozen=True)

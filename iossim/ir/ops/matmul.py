@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
-from iossim.ir.op import Array, OnnxNode, Op, require
+from iossim.ir.op import Array, Op, require
 from iossim.ir.ops.broadcasting import broadcast, broadcast_shapes, widen
 from iossim.ir.ops.stacked_product import folded_shapes
 from iossim.ir.types import TensorType
@@ -57,6 +57,13 @@ class Gemm(Op):
 
     kind: ClassVar[str] = "gemm"
     onnx_types: ClassVar[tuple[str, ...]] = ("Gemm",)
+    onnx_names: ClassVar[Mapping[str, str]] = {
+        "alpha": "alpha",
+        "beta": "beta",
+        "trans_a": "transA",
+        "trans_b": "transB",
+    }
+    onnx_inputs: ClassVar[int | None] = 3
     has_epilogue: ClassVar[bool] = True
     may_accumulate: ClassVar[bool] = True
 
@@ -99,21 +106,3 @@ class Gemm(Op):
             c = widen(inputs[2])
             y = y + (c if self.beta == 1 else c * y.dtype.type(self.beta))
         return (y.astype(inputs[0].dtype, copy=False),)
-
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        op = cls(
-            float(node.attribute("alpha", 1.0)),
-            float(node.attribute("beta", 1.0)),
-            bool(node.attribute("transA", 0)),
-            bool(node.attribute("transB", 0)),
-        )
-        return op, node.data_inputs(3)
-
-    def to_onnx(self) -> tuple[str, dict[str, Any]]:
-        return "Gemm", {
-            "alpha": self.alpha,
-            "beta": self.beta,
-            "transA": int(self.trans_a),
-            "transB": int(self.trans_b),
-        }

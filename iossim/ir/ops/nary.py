@@ -1,4 +1,4 @@
-"""Element-wise ops of several tensors that are broadcast against each other: sum, product, choice, and a table of functions.
+"""Element-wise ops of several tensors, broadcast against each other: sum, product, choice, and a table of functions.
 
 Each function of the table counts one operation for each input after the first.
 """
@@ -119,8 +119,8 @@ class PRelu(Op):
 class Function:
     """``compute`` takes two arrays, and is applied from left to right where there are more (``variadic``).
 
-    ``attributes`` are those that tell functions of one ONNX type apart. Inputs are of one element type unless ``mixed``:
-    then the output has the first's.
+    ``attributes`` are those that tell functions of one ONNX type apart. Inputs are of one element type unless
+    ``mixed``: then the output has the first's.
     """
 
     onnx_type: str

@@ -1,19 +1,19 @@
-"""Normalisations at inference: batch, local response (Krizhevsky et al., 2012), layer, root mean square, instance, group.
+"""Normalisations at inference: batch, local response (Krizhevsky et al., 2012), layer, RMS, instance, group.
 
-Those that read their statistics off their input are counted as eight operations an element: mean, centring, squares and
-their mean, scaling by the deviation, scale, shift.
+Those that read their statistics off their input are counted as eight operations an element: mean, centring, squares
+and their mean, scaling by the deviation, scale, shift.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 
 from iossim.ir.op import Array, NotCoveredError, OnnxNode, Op, Role, as_float32, require
-from iossim.ir.ops.broadcasting import broadcast, normal_axis, one_input, widen
+from iossim.ir.ops.broadcasting import AlongAxis, broadcast, normal_axis, one_input, widen
 from iossim.ir.types import TensorType
 
 
@@ -27,6 +27,8 @@ class BatchNorm(Op):
 
     kind: ClassVar[str] = "batch_norm"
     onnx_types: ClassVar[tuple[str, ...]] = ("BatchNormalization",)
+    onnx_names: ClassVar[Mapping[str, str]] = {"epsilon": "epsilon"}
+    onnx_inputs: ClassVar[int | None] = 5
     role: ClassVar[Role] = Role.ELEMENTWISE
     flops_per_element: ClassVar[int] = 2
 
@@ -58,10 +60,7 @@ class BatchNorm(Op):
                 f"BatchNormalization {node.name!r} normalises each pixel apart (spatial=0), which iossim does not "
                 "know; convert the model to opset 9 or later"
             )
-        return cls(float(node.attribute("epsilon", 1e-5))), node.data_inputs(5)
-
-    def to_onnx(self) -> tuple[str, dict[str, Any]]:
-        return "BatchNormalization", {"epsilon": self.epsilon}
+        return super().from_onnx(node)
 
 
 def multiplier_and_shift(
@@ -84,6 +83,8 @@ class LocalResponseNorm(Op):
 
     kind: ClassVar[str] = "local_response_norm"
     onnx_types: ClassVar[tuple[str, ...]] = ("LRN",)
+    onnx_names: ClassVar[Mapping[str, str]] = {"size": "size", "alpha": "alpha", "beta": "beta", "bias": "bias"}
+    onnx_inputs: ClassVar[int | None] = 1
 
     size: int
     alpha: float = 1e-4
@@ -108,19 +109,6 @@ class LocalResponseNorm(Op):
         y = x / (np.float32(self.bias) + np.float32(self.alpha / self.size) * total) ** np.float32(self.beta)
         return (y.astype(inputs[0].dtype, copy=False),)
 
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        op = cls(
-            int(node.attribute("size", 0)),
-            float(node.attribute("alpha", 1e-4)),
-            float(node.attribute("beta", 0.75)),
-            float(node.attribute("bias", 1.0)),
-        )
-        return op, node.data_inputs(1)
-
-    def to_onnx(self) -> tuple[str, dict[str, Any]]:
-        return "LRN", {"size": self.size, "alpha": self.alpha, "beta": self.beta, "bias": self.bias}
-
 
 def _normalised(x: Array, axes: tuple[int, ...], epsilon: float) -> Array:
     centred = x - x.mean(axis=axes, keepdims=True)
@@ -138,7 +126,7 @@ class _Normalisation(Op):
 
 
 @dataclass(frozen=True)
-class LayerNorm(_Normalisation):
+class LayerNorm(AlongAxis, _Normalisation):
     """``(x - mean) / sqrt(variance + epsilon) * scale + bias``, statistics over ``axis`` and all axes behind it.
 
     Inputs ``x``, ``scale`` and, if present, ``bias``, which broadcast to ``x``.
@@ -146,6 +134,8 @@ class LayerNorm(_Normalisation):
 
     kind: ClassVar[str] = "layer_norm"
     onnx_types: ClassVar[tuple[str, ...]] = ("LayerNormalization",)
+    onnx_names: ClassVar[Mapping[str, str]] = {"axis": "axis", "epsilon": "epsilon"}
+    onnx_inputs: ClassVar[int | None] = 3
 
     axis: int = -1
     epsilon: float = 1e-5
@@ -158,30 +148,21 @@ class LayerNorm(_Normalisation):
             require(broadcast([x, value]) == x, f"its parameter {value} does not broadcast to {x}")
         return (x,)
 
-    def mixes_images(self, first_varies: bool) -> bool:
-        return self.axis == 0
-
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         x, scale, *bias = (widen(array) for array in inputs)
         axes = tuple(range(normal_axis(self.axis, x.ndim), x.ndim))
         y = _normalised(x, axes, self.epsilon) * scale
         return ((y + bias[0] if bias else y).astype(inputs[0].dtype, copy=False),)
 
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        axis = normal_axis(int(node.attribute("axis", -1)), len(node.input_type(0).shape))
-        return cls(axis, float(node.attribute("epsilon", 1e-5))), node.data_inputs(3)
-
-    def to_onnx(self) -> tuple[str, dict[str, Any]]:
-        return "LayerNormalization", {"axis": self.axis, "epsilon": self.epsilon}
-
 
 @dataclass(frozen=True)
-class RmsNorm(_Normalisation):
+class RmsNorm(AlongAxis, _Normalisation):
     """``x / sqrt(mean(x * x) + epsilon) * scale``, the mean over ``axis`` and all axes behind it."""
 
     kind: ClassVar[str] = "rms_norm"
     onnx_types: ClassVar[tuple[str, ...]] = ("RMSNormalization",)
+    onnx_names: ClassVar[Mapping[str, str]] = {"axis": "axis", "epsilon": "epsilon"}
+    onnx_inputs: ClassVar[int | None] = 2
 
     axis: int = -1
     epsilon: float = 1e-5
@@ -193,9 +174,6 @@ class RmsNorm(_Normalisation):
         require(broadcast([x, scale]) == x, f"its scale {scale} does not broadcast to {x}")
         return (x,)
 
-    def mixes_images(self, first_varies: bool) -> bool:
-        return self.axis == 0
-
     def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
         return 5 * outputs[0].elements
 
@@ -206,14 +184,6 @@ class RmsNorm(_Normalisation):
         y = x / np.sqrt(mean + x.dtype.type(self.epsilon)) * scale
         return (y.astype(inputs[0].dtype, copy=False),)
 
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        axis = normal_axis(int(node.attribute("axis", -1)), len(node.input_type(0).shape))
-        return cls(axis, float(node.attribute("epsilon", 1e-5))), node.data_inputs(2)
-
-    def to_onnx(self) -> tuple[str, dict[str, Any]]:
-        return "RMSNormalization", {"axis": self.axis, "epsilon": self.epsilon}
-
 
 @dataclass(frozen=True)
 class InstanceNorm(_Normalisation):
@@ -221,6 +191,8 @@ class InstanceNorm(_Normalisation):
 
     kind: ClassVar[str] = "instance_norm"
     onnx_types: ClassVar[tuple[str, ...]] = ("InstanceNormalization",)
+    onnx_names: ClassVar[Mapping[str, str]] = {"epsilon": "epsilon"}
+    onnx_inputs: ClassVar[int | None] = 3
 
     epsilon: float = 1e-5
 
@@ -232,13 +204,6 @@ class InstanceNorm(_Normalisation):
         y = _normalised(x, tuple(range(2, x.ndim)), self.epsilon)
         return (_scaled(y, inputs),)
 
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        return cls(float(node.attribute("epsilon", 1e-5))), node.data_inputs(3)
-
-    def to_onnx(self) -> tuple[str, dict[str, Any]]:
-        return "InstanceNormalization", {"epsilon": self.epsilon}
-
 
 @dataclass(frozen=True)
 class GroupNorm(_Normalisation):
@@ -246,6 +211,8 @@ class GroupNorm(_Normalisation):
 
     kind: ClassVar[str] = "group_norm"
     onnx_types: ClassVar[tuple[str, ...]] = ("GroupNormalization",)
+    onnx_names: ClassVar[Mapping[str, str]] = {"groups": "num_groups", "epsilon": "epsilon"}
+    onnx_inputs: ClassVar[int | None] = 3
 
     groups: int
     epsilon: float = 1e-5
@@ -266,13 +233,10 @@ class GroupNorm(_Normalisation):
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
         """Below opset 21 scale and bias were one number for each group."""
-        groups = int(node.attribute("num_groups", 0))
-        if node.opset < 21 and groups != node.input_type(0).shape[1]:
+        op, data = super().from_onnx(node)
+        if node.opset < 21 and op.groups != node.input_type(0).shape[1]:
             raise NotCoveredError(f"GroupNormalization {node.name!r} scales groups; export it with operator set 21")
-        return cls(groups, float(node.attribute("epsilon", 1e-5))), node.data_inputs(3)
-
-    def to_onnx(self) -> tuple[str, dict[str, Any]]:
-        return "GroupNormalization", {"num_groups": self.groups, "epsilon": self.epsilon}
+        return op, data
 
 
 def _per_channel(inputs: Sequence[TensorType]) -> TensorType:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass
+from functools import reduce
 from itertools import product
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,20 +20,27 @@ from iossim.ir.types import TensorType
 
 
 @dataclass(frozen=True)
-class MaxPool(Op):
-    """Largest element of each window of ``x [N, C, *spatial]``; padding never wins.
+class MaxPoolAttributes(Op):
+    """Base of max pooling and its gradient: ``pads`` before each spatial dimension, then after each, as in ONNX."""
 
-    ``pads`` holds the padding before each spatial dimension, then after each, as in ONNX.
-    """
-
-    kind: ClassVar[str] = "max_pool"
-    onnx_types: ClassVar[tuple[str, ...]] = ("MaxPool",)
+    onnx_names: ClassVar[Mapping[str, str]] = {
+        "kernel": "kernel_shape",
+        **{name: name for name in ("strides", "pads", "dilations", "ceil_mode")},
+    }
 
     kernel: tuple[int, ...]
     strides: tuple[int, ...]
     pads: tuple[int, ...]
     dilations: tuple[int, ...] = (1, 1)
     ceil_mode: bool = False
+
+
+@dataclass(frozen=True)
+class MaxPool(MaxPoolAttributes):
+    """Largest element of each window of ``x [N, C, *spatial]``; padding never wins."""
+
+    kind: ClassVar[str] = "max_pool"
+    onnx_types: ClassVar[tuple[str, ...]] = ("MaxPool",)
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         return (_pooled(self, one_input(inputs)),)
@@ -49,16 +57,15 @@ class MaxPool(Op):
     def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
         return cls(*_window(node), bool(node.attribute("ceil_mode", 0))), node.data_inputs(1)
 
-    def to_onnx(self) -> tuple[str, dict[str, Any]]:
-        return "MaxPool", _window_to_onnx(self)
-
 
 @dataclass(frozen=True)
-class AveragePool(Op):
-    """Mean of each window of ``x [N, C, *spatial]``; ``pads`` as in :class:`MaxPool`."""
+class AveragePoolAttributes(Op):
+    """Base of average pooling and its gradient; ``pads`` as in :class:`MaxPoolAttributes`."""
 
-    kind: ClassVar[str] = "average_pool"
-    onnx_types: ClassVar[tuple[str, ...]] = ("AveragePool",)
+    onnx_names: ClassVar[Mapping[str, str]] = {
+        **MaxPoolAttributes.onnx_names,
+        "count_include_pad": "count_include_pad",
+    }
 
     kernel: tuple[int, ...]
     strides: tuple[int, ...]
@@ -66,6 +73,14 @@ class AveragePool(Op):
     ceil_mode: bool = False
     count_include_pad: bool = False
     dilations: tuple[int, ...] = (1, 1)
+
+
+@dataclass(frozen=True)
+class AveragePool(AveragePoolAttributes):
+    """Mean of each window of ``x [N, C, *spatial]``."""
+
+    kind: ClassVar[str] = "average_pool"
+    onnx_types: ClassVar[tuple[str, ...]] = ("AveragePool",)
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         return (_pooled(self, one_input(inputs)),)
@@ -95,9 +110,6 @@ class AveragePool(Op):
         kernel, strides, pads, dilations = _window(node)
         ceil_mode, include_pad = (bool(node.attribute(name, 0)) for name in ("ceil_mode", "count_include_pad"))
         return cls(kernel, strides, pads, ceil_mode, include_pad, dilations), node.data_inputs(1)
-
-    def to_onnx(self) -> tuple[str, dict[str, Any]]:
-        return "AveragePool", {**_window_to_onnx(self), "count_include_pad": int(self.count_include_pad)}
 
 
 @dataclass(frozen=True)
@@ -175,22 +187,10 @@ def _pooled(op: MaxPool | AveragePool, x: TensorType) -> TensorType:
 def _reduce(op: MaxPool | AveragePool, x: Array, fill: float, combine: Callable[[Array, Array], Array]) -> Array:
     """Combine the elements of each window, one tap of the kernel at a time over all windows at once."""
     out = _pooled(op, TensorType(x.shape)).shape[2:]
-    padding = [(0, 0), (0, 0)]
-    for axis, before, _ in _axes(op):
-        reach = (out[axis] - 1) * op.strides[axis] + op.dilations[axis] * (op.kernel[axis] - 1) + 1
-        padding.append((before, max(0, reach - before - x.shape[2 + axis])))
+    padding = _padding(op, x.shape[2:], out)
     padded = np.pad(x, padding, constant_values=fill) if any(map(any, padding)) else x
-    result: Array | None = None
-    for tap in product(*map(range, op.kernel)):
-        begin = [offset * dilation for offset, dilation in zip(tap, op.dilations, strict=True)]
-        window = tuple(
-            slice(first, first + (count - 1) * stride + 1, stride)
-            for first, count, stride in zip(begin, out, op.strides, strict=True)
-        )
-        part = padded[(slice(None), slice(None), *window)]
-        result = part.copy() if result is None else combine(result, part)
-    assert result is not None
-    return result
+    first, *others = (padded[window] for window in _windows(op, out))
+    return reduce(combine, others, first.copy())
 
 
 def _window(node: OnnxNode) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
@@ -201,38 +201,18 @@ def _window(node: OnnxNode) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int
     return kernel, strides, onnx_pads(node, node.input_type(0).shape[2:], kernel, strides, dilations), dilations
 
 
-def _window_to_onnx(op: MaxPool | AveragePool) -> dict[str, Any]:
-    return {
-        "kernel_shape": list(op.kernel),
-        "strides": list(op.strides),
-        "pads": list(op.pads),
-        "dilations": list(op.dilations),
-        "ceil_mode": int(op.ceil_mode),
-    }
-
-
-_Window = tuple[slice, ...]
-
-
 @dataclass(frozen=True)
-class MaxPoolBackward(Op):
+class MaxPoolBackward(MaxPoolAttributes):
     """Inputs ``x [N, C, *spatial]`` and ``grad_output [N, C, *out]``; makes the gradient of ``x``.
 
-    Of equal largest elements the first of a window has the gradient, by rows, as in PyTorch and cuDNN's deterministic mode. The attributes
-    are those of :class:`~iossim.ir.ops.pool.MaxPool`.
+    Of equal largest elements the first by rows has the gradient, as in PyTorch and cuDNN's deterministic mode.
     """
 
     kind: ClassVar[str] = "max_pool_backward"
 
-    kernel: tuple[int, ...]
-    strides: tuple[int, ...]
-    pads: tuple[int, ...]
-    dilations: tuple[int, ...] = (1, 1)
-    ceil_mode: bool = False
-
     @property
     def forward(self) -> MaxPool:
-        return MaxPool(**{field.name: getattr(self, field.name) for field in fields(MaxPool)})
+        return MaxPool(*astuple(self))
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         require(len(inputs) == 2, f"needs what was pooled and the gradient of the output, not {len(inputs)} inputs")
@@ -245,8 +225,8 @@ class MaxPoolBackward(Op):
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         x, grad_output = widen(inputs[0]), widen(inputs[1])
-        before, after = _padding(self.forward, x.shape[2:], grad_output.shape[2:])
-        padded = np.pad(x, list(zip(before, after, strict=True)), constant_values=-np.inf)
+        padding = _padding(self.forward, x.shape[2:], grad_output.shape[2:])
+        padded = np.pad(x, padding, constant_values=-np.inf)
         largest = self.forward.evaluate((x,))[0]
         total = np.zeros_like(padded)
         is_open = np.ones(largest.shape, dtype=np.bool_)
@@ -254,31 +234,23 @@ class MaxPoolBackward(Op):
             hit = (padded[window] == largest) & is_open
             total[window] += np.where(hit, grad_output, 0)
             is_open &= ~hit
-        inside = tuple(slice(first, first + size) for first, size in zip(before, x.shape, strict=True))
-        return (total[inside].astype(inputs[0].dtype, copy=False),)
+        return (total[_inside(padding, x.shape)].astype(inputs[0].dtype, copy=False),)
 
 
 @dataclass(frozen=True)
-class AveragePoolBackward(Op):
+class AveragePoolBackward(AveragePoolAttributes):
     """Input ``grad_output [N, C, *out]``; makes the gradient of ``x [N, C, *input_size]``.
 
-    A stride leaves the size of the input open, so it is an attribute; the others are those of
-    :class:`~iossim.ir.ops.pool.AveragePool`.
+    A stride leaves the size of the input open, so it is an attribute.
     """
 
     kind: ClassVar[str] = "average_pool_backward"
 
-    kernel: tuple[int, ...]
-    strides: tuple[int, ...]
-    pads: tuple[int, ...]
-    ceil_mode: bool = False
-    count_include_pad: bool = False
-    dilations: tuple[int, ...] = (1, 1)
     input_size: tuple[int, ...] = (1, 1)
 
     @property
     def forward(self) -> AveragePool:
-        return AveragePool(**{field.name: getattr(self, field.name) for field in fields(AveragePool)})
+        return AveragePool(*astuple(self)[:-1])
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         require(len(inputs) == 1, f"needs the gradient of the output, not {len(inputs)} inputs")
@@ -293,14 +265,13 @@ class AveragePoolBackward(Op):
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         grad_output = widen(inputs[0])
         out = grad_output.shape[2:]
-        before, after = _padding(self.forward, self.input_size, out)
+        padding = _padding(self.forward, self.input_size, out)
         whole = (*grad_output.shape[:2], *self.input_size)
-        total = np.zeros([a + n + b for a, n, b in zip(before, whole, after, strict=True)], grad_output.dtype)
+        total = np.zeros([size + sum(pads) for size, pads in zip(whole, padding, strict=True)], grad_output.dtype)
         share = grad_output / self.forward.counts(self.input_size, out).astype(grad_output.dtype)
         for window in _windows(self.forward, out):
             total[window] += share
-        inside = tuple(slice(first, first + size) for first, size in zip(before, whole, strict=True))
-        return (total[inside].astype(inputs[0].dtype, copy=False),)
+        return (total[_inside(padding, whole)].astype(inputs[0].dtype, copy=False),)
 
 
 def _require_gradient(forward: MaxPool | AveragePool, x: TensorType, grad_output: TensorType) -> None:
@@ -308,22 +279,25 @@ def _require_gradient(forward: MaxPool | AveragePool, x: TensorType, grad_output
     require(y.shape == grad_output.shape, f"is the gradient of a pooling of {x}, which makes {y}, not {grad_output}")
 
 
-def _padding(forward: MaxPool | AveragePool, size: Sequence[int], out: Sequence[int]) -> tuple[list[int], list[int]]:
+def _inside(padding: Sequence[tuple[int, int]], shape: Sequence[int]) -> tuple[slice, ...]:
+    """Where the tensor of that shape lies in the padded one."""
+    return tuple(slice(before, before + size) for (before, _), size in zip(padding, shape, strict=True))
+
+
+def _padding(op: MaxPool | AveragePool, size: Sequence[int], out: Sequence[int]) -> list[tuple[int, int]]:
     """What stands before and after each axis, so that every window lies inside."""
-    rank = len(forward.kernel)
-    before, after = [0, 0], [0, 0]
-    for axis in range(rank):
-        reach = (out[axis] - 1) * forward.strides[axis] + forward.dilations[axis] * (forward.kernel[axis] - 1) + 1
-        before.append(forward.pads[axis])
-        after.append(max(0, reach - forward.pads[axis] - size[axis]))
-    return before, after
+    padding = [(0, 0), (0, 0)]
+    for axis, before, _ in _axes(op):
+        reach = (out[axis] - 1) * op.strides[axis] + op.dilations[axis] * (op.kernel[axis] - 1) + 1
+        padding.append((before, max(0, reach - before - size[axis])))
+    return padding
 
 
-def _windows(forward: MaxPool | AveragePool, out: Sequence[int]) -> Iterator[_Window]:
+def _windows(op: MaxPool | AveragePool, out: Sequence[int]) -> Iterator[tuple[slice, ...]]:
     """What each tap of the kernel covers of the padded input, over all windows at once, by rows."""
-    for tap in product(*map(range, forward.kernel)):
+    for tap in product(*map(range, op.kernel)):
         spatial = (
             slice(offset * dilation, offset * dilation + (count - 1) * stride + 1, stride)
-            for offset, dilation, count, stride in zip(tap, forward.dilations, out, forward.strides, strict=True)
+            for offset, dilation, count, stride in zip(tap, op.dilations, out, op.strides, strict=True)
         )
         yield (slice(None), slice(None), *spatial)

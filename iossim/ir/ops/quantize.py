@@ -5,15 +5,15 @@ A product multiplies and sums whole numbers in 32 bits, then brings the sums to 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass, replace
+from typing import ClassVar, Self
 
 import numpy as np
 
 from iossim.ir.op import Array, NotCoveredError, OnnxNode, Op, Role, as_float32, require
 from iossim.ir.ops.broadcasting import normal_axis
-from iossim.ir.ops.conv import Conv
+from iossim.ir.ops.conv import Conv, ConvAttributes
 from iossim.ir.ops.matmul import MatMul
 from iossim.ir.types import DType, TensorType
 
@@ -23,13 +23,14 @@ QUANTISED = (DType.INT8, DType.UINT8, DType.INT16, DType.UINT16)
 
 @dataclass(frozen=True)
 class Quantize(Op):
-    """``clip(round(x / scale) + zero point)``: inputs ``x``, ``scale`` and, if present, ``zero point`` (else 0, uint8).
+    """``clip(round(x / scale) + zero point)``: inputs ``x``, ``scale`` and maybe ``zero point`` (else 0, uint8).
 
     Scale and zero point are one number, or one for each place along ``axis``. Halves are rounded to even.
     """
 
     kind: ClassVar[str] = "quantize"
     onnx_types: ClassVar[tuple[str, ...]] = ("QuantizeLinear",)
+    onnx_names: ClassVar[Mapping[str, str]] = {"axis": "axis"}
     role: ClassVar[Role] = Role.ELEMENTWISE
     flops_per_element: ClassVar[int] = 4
 
@@ -56,9 +57,6 @@ class Quantize(Op):
             raise NotCoveredError(f"QuantizeLinear {node.name!r} says its element type by an attribute")
         return cls(_axis(node)), node.data_inputs(3)
 
-    def to_onnx(self) -> tuple[str, dict[str, Any]]:
-        return "QuantizeLinear", {"axis": self.axis}
-
 
 @dataclass(frozen=True)
 class Dequantize(Op):
@@ -66,6 +64,7 @@ class Dequantize(Op):
 
     kind: ClassVar[str] = "dequantize"
     onnx_types: ClassVar[tuple[str, ...]] = ("DequantizeLinear",)
+    onnx_names: ClassVar[Mapping[str, str]] = {"axis": "axis"}
     role: ClassVar[Role] = Role.ELEMENTWISE
     flops_per_element: ClassVar[int] = 2
 
@@ -92,13 +91,10 @@ class Dequantize(Op):
             raise NotCoveredError(f"DequantizeLinear {node.name!r} says its element type by an attribute")
         return cls(_axis(node)), node.data_inputs(3)
 
-    def to_onnx(self) -> tuple[str, dict[str, Any]]:
-        return "DequantizeLinear", {"axis": self.axis}
-
 
 @dataclass(frozen=True)
 class DynamicQuantize(Op):
-    """``x`` as uint8 over its own range (zero included): outputs the whole numbers, their scale and their zero point."""
+    """``x`` as uint8 over its own range (zero included): the whole numbers, their scale and their zero point."""
 
     kind: ClassVar[str] = "dynamic_quantize"
     onnx_types: ClassVar[tuple[str, ...]] = ("DynamicQuantizeLinear",)
@@ -122,7 +118,7 @@ class DynamicQuantize(Op):
 
 
 def quantised(x: Array, zero: Array) -> Array:
-    """``x`` of any shape, in units of the scale, rounded, moved by the zero point and clipped to its type; it broadcasts to ``x``."""
+    """``x``, in units of the scale, rounded, moved by the zero point and clipped to its type."""
     limits = np.iinfo(zero.dtype)
     with np.errstate(invalid="ignore"):
         whole: Array = np.clip(np.rint(x) + zero, limits.min, limits.max).astype(zero.dtype)
@@ -141,7 +137,7 @@ def check_parameters(x: TensorType, parameters: Sequence[TensorType], axis: int)
 
 
 def along(parameter: Array, axis: int, rank: int) -> Array:
-    """A parameter ``[n]`` of one number for each place along ``axis``, as ``[n, 1, ...]``, which broadcasts; ``[]`` as it is."""
+    """A parameter ``[n]``, one number for each place along ``axis``, as ``[n, 1, ...]``, which broadcasts."""
     if parameter.size == 1:
         return parameter.reshape(())
     shape = [1] * rank
@@ -158,8 +154,8 @@ def _axis(node: OnnxNode) -> int:
 
 
 @dataclass(frozen=True)
-class QuantizedConv(Op):
-    """Inputs ``x, x scale, x zero, weight, weight scale, weight zero, y scale, y zero`` and, if present, ``bias [M]`` (int32).
+class QuantizedConv(ConvAttributes):
+    """Inputs ``x, x scale, x zero, weight, weight scale, weight zero, y scale, y zero``, maybe ``bias [M]`` (int32).
 
     Scale and zero point of the weight are one number, or one for each filter. Attributes are those of :class:`Conv`.
     """
@@ -168,15 +164,10 @@ class QuantizedConv(Op):
     onnx_types: ClassVar[tuple[str, ...]] = ("QLinearConv",)
     flops_per_element: ClassVar[int] = 4
 
-    strides: tuple[int, ...] = (1, 1)
-    pads: tuple[int, ...] = (0, 0, 0, 0)
-    dilations: tuple[int, ...] = (1, 1)
-    groups: int = 1
-
     @property
     def product(self) -> Conv:
         """The convolution itself, on tensors without scales."""
-        return Conv(self.strides, self.pads, self.dilations, self.groups)
+        return Conv(*astuple(self))
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         require(len(inputs) in (8, 9), f"needs eight inputs and maybe a bias, not {len(inputs)} inputs")
@@ -200,20 +191,13 @@ class QuantizedConv(Op):
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
         # A convolution of the tensors alone, whose attributes it shares.
-        names = (node.inputs[0], node.inputs[3])
-        bare = OnnxNode(
-            "Conv", node.name, names, node.outputs, node.attributes, node.types, node.constants, node.opset
-        )
-        conv, _ = Conv.from_onnx(bare)
-        return cls(conv.strides, conv.pads, conv.dilations, conv.groups), node.data_inputs(9)
-
-    def to_onnx(self) -> tuple[str, dict[str, Any]]:
-        return "QLinearConv", self.product.to_onnx()[1]
+        bare = replace(node, op_type="Conv", inputs=(node.inputs[0], node.inputs[3]))
+        return cls(*astuple(Conv.from_onnx(bare)[0])), node.data_inputs(9)
 
 
 @dataclass(frozen=True)
 class QuantizedMatMul(Op):
-    """Inputs ``a, a scale, a zero, b, b scale, b zero, y scale, y zero``; scales and zero points are one number each."""
+    """Inputs ``a, a scale, a zero, b, b scale, b zero, y scale, y zero``; scales and zero points are single."""
 
     kind: ClassVar[str] = "quantized_matmul"
     onnx_types: ClassVar[tuple[str, ...]] = ("QLinearMatMul",)

@@ -1,9 +1,10 @@
-"""Recurrent layers, each a composite of one product for all time steps and one small product for each: LSTM, GRU, RNN.
+"""Recurrent layers (LSTM, GRU, RNN): one product for all time steps and one small product for each step.
 
-Operands are ONNX's: ``x [T, N, I]``, ``weight [D, G * H, I]``, ``recurrence [D, G * H, H]``, then, where present, ``bias
-[D, 2 * G * H]`` and the initial states ``[D, N, H]``, for ``T`` steps, ``N`` sequences, ``D`` directions, ``G`` gates and
-``H`` hidden numbers. Outputs are all hidden states ``[T, D, N, H]``, the last hidden state ``[D, N, H]`` and, for the
-LSTM, the last cell state. With ``batch_first`` (ONNX ``layout`` 1) sequences are the first axis of all but the weights.
+Operands are ONNX's: ``x [T, N, I]``, ``weight [D, G * H, I]``, ``recurrence [D, G * H, H]``, then, where present,
+``bias [D, 2 * G * H]`` and the initial states ``[D, N, H]``, for ``T`` steps, ``N`` sequences, ``D`` directions,
+``G`` gates and ``H`` hidden numbers. Outputs are all hidden states ``[T, D, N, H]``, the last hidden state ``[D, N,
+H]`` and, for the LSTM, the last cell state. With ``batch_first`` (ONNX ``layout`` 1) sequences are the first axis of
+all but the weights.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ _DIRECTIONS = ("forward", "reverse", "bidirectional")
 _BIAS, _LENGTHS, _STATE, _CELL, _PEEPHOLES = 3, 4, 5, 6, 7
 #: Elementary operations of a gate for one hidden number: two sums, an activation of four, a product.
 _GATE_FLOPS = 7
+
+_States = list[Array]
 
 
 @dataclass(frozen=True)
@@ -81,7 +84,7 @@ class Recurrent(Op):
         x = x.transpose(1, 0, 2) if self.batch_first else x
         steps, batch, _ = x.shape
         every = np.empty((steps, self.directions, batch, self.hidden), dtype=np.float32)
-        last: list[list[Array]] = []
+        last: list[_States] = []
         for direction in range(self.directions):
             backwards = self.direction == "reverse" or direction == 1
             bias = given.get("bias", np.zeros((self.directions, 2 * self.gates * self.hidden), np.float32))[direction]
@@ -106,8 +109,8 @@ class Recurrent(Op):
 
     @abstractmethod
     def _step(
-        self, projected: Array, recurrence: Array, bias: Array, states: list[Array], peepholes: Array | None
-    ) -> list[Array]:
+        self, projected: Array, recurrence: Array, bias: Array, states: _States, peepholes: Array | None
+    ) -> _States:
         """The states after a step: ``projected [N, G * H]`` is the input's share, ``bias`` that of the recurrence."""
 
     @classmethod
@@ -170,8 +173,8 @@ class Lstm(Recurrent):
     activations: ClassVar[tuple[str, ...]] = ("Sigmoid", "Tanh", "Tanh")
 
     def _step(
-        self, projected: Array, recurrence: Array, bias: Array, states: list[Array], peepholes: Array | None
-    ) -> list[Array]:
+        self, projected: Array, recurrence: Array, bias: Array, states: _States, peepholes: Array | None
+    ) -> _States:
         hidden, cell = states
         i, o, f, c = np.split(projected + hidden @ recurrence.T + bias, 4, axis=1)
         p_i, p_o, p_f = np.split(peepholes, 3) if peepholes is not None else (0.0, 0.0, 0.0)
@@ -183,7 +186,7 @@ class Lstm(Recurrent):
 class Gru(Recurrent):
     """Gated recurrent unit; gates update, reset, hidden.
 
-    With ``reset_after`` (ONNX ``linear_before_reset``) the reset gate weighs the recurrent product, else the state before it.
+    With ``reset_after`` (ONNX ``linear_before_reset``) the reset gate weighs the recurrent product, else the state.
     """
 
     kind: ClassVar[str] = "gru"
@@ -202,8 +205,8 @@ class Gru(Recurrent):
         return op_type, {**attributes, "linear_before_reset": int(self.reset_after)}
 
     def _step(
-        self, projected: Array, recurrence: Array, bias: Array, states: list[Array], peepholes: Array | None
-    ) -> list[Array]:
+        self, projected: Array, recurrence: Array, bias: Array, states: _States, peepholes: Array | None
+    ) -> _States:
         (hidden,) = states
         cut = 2 * self.hidden
         gates = projected[:, :cut] + hidden @ recurrence[:cut].T + bias[:cut]
@@ -225,8 +228,8 @@ class Rnn(Recurrent):
     activations: ClassVar[tuple[str, ...]] = ("Tanh",)
 
     def _step(
-        self, projected: Array, recurrence: Array, bias: Array, states: list[Array], peepholes: Array | None
-    ) -> list[Array]:
+        self, projected: Array, recurrence: Array, bias: Array, states: _States, peepholes: Array | None
+    ) -> _States:
         return [np.tanh(projected + states[0] @ recurrence.T + bias)]
 
 

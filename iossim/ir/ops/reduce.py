@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from iossim.ir.op import Array, NotCoveredError, OnnxNode, Op, require
-from iossim.ir.ops.broadcasting import normal_axis, one_input, widen
+from iossim.ir.ops.broadcasting import AlongAxis, normal_axis, one_input, widen
 from iossim.ir.types import DType, TensorType
 
 _Compute = Callable[[Array, tuple[int, ...]], Array]
@@ -44,6 +44,7 @@ class Reduce(Op):
 
     kind: ClassVar[str] = "reduce"
     onnx_types: ClassVar[tuple[str, ...]] = tuple(_BY_ONNX_TYPE)
+    onnx_names: ClassVar[Mapping[str, str]] = {"axes": "axes", "keepdims": "keepdims"}
     has_prologue: ClassVar[bool] = True
 
     function: str
@@ -93,15 +94,16 @@ class Reduce(Op):
         return cls(_BY_ONNX_TYPE[node.op_type], tuple(normal), keepdims), node.data_inputs(1)
 
     def to_onnx(self) -> tuple[str, dict[str, Any]]:
-        return FUNCTIONS[self.function][0], {"axes": list(self.axes), "keepdims": int(self.keepdims)}
+        return FUNCTIONS[self.function][0], super().to_onnx()[1]
 
 
 @dataclass(frozen=True)
-class CumSum(Op):
-    """``y[i] = x[0] + ... + x[i]`` along ``axis``; ``exclusive`` leaves ``x[i]`` out, ``reverse`` sums from the end."""
+class CumSum(AlongAxis):
+    """``y[i] = x[0] + ... + x[i]`` along ``axis``; ``exclusive`` without ``x[i]``, ``reverse`` from the end."""
 
     kind: ClassVar[str] = "cumsum"
     onnx_types: ClassVar[tuple[str, ...]] = ("CumSum",)
+    onnx_names: ClassVar[Mapping[str, str]] = {"axis": "axis", "exclusive": "exclusive", "reverse": "reverse"}
     has_prologue: ClassVar[bool] = True
 
     axis: int = 0
@@ -113,9 +115,6 @@ class CumSum(Op):
         require(x.dtype is not DType.BOOL, f"sums numbers, not {x}")
         normal_axis(self.axis, len(x.shape))
         return (x,)
-
-    def mixes_images(self, first_varies: bool) -> bool:
-        return self.axis == 0
 
     def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
         return inputs[0].elements
@@ -137,16 +136,15 @@ class CumSum(Op):
         flags = bool(node.attribute("exclusive", 0)), bool(node.attribute("reverse", 0))
         return cls(normal_axis(int(axis.item()), len(node.input_type(0).shape)), *flags), node.data_inputs(1)
 
-    def to_onnx(self) -> tuple[str, dict[str, Any]]:
-        return "CumSum", {"axis": self.axis, "exclusive": int(self.exclusive), "reverse": int(self.reverse)}
-
 
 @dataclass(frozen=True)
-class ArgExtreme(Op):
-    """Where the largest (or ``smallest``) element along ``axis`` is: the first, or the ``last``, if there are several."""
+class ArgExtreme(AlongAxis):
+    """Where the largest (or ``smallest``) element along ``axis`` is; of several the first, or the ``last``."""
 
     kind: ClassVar[str] = "arg_extreme"
     onnx_types: ClassVar[tuple[str, ...]] = ("ArgMax", "ArgMin")
+    onnx_names: ClassVar[Mapping[str, str]] = {"axis": "axis", "keepdims": "keepdims", "last": "select_last_index"}
+    onnx_inputs: ClassVar[int | None] = 1
     has_prologue: ClassVar[bool] = True
 
     axis: int = 0
@@ -159,9 +157,6 @@ class ArgExtreme(Op):
         axis = normal_axis(self.axis, len(x.shape))
         kept = (1,) if self.keepdims else ()
         return (TensorType((*x.shape[:axis], *kept, *x.shape[axis + 1 :]), DType.INT64),)
-
-    def mixes_images(self, first_varies: bool) -> bool:
-        return self.axis == 0
 
     def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
         return inputs[0].elements
@@ -178,16 +173,11 @@ class ArgExtreme(Op):
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        axis = normal_axis(int(node.attribute("axis", 0)), len(node.input_type(0).shape))
-        flags = (bool(node.attribute("keepdims", 1)), bool(node.attribute("select_last_index", 0)))
-        return cls(axis, node.op_type == "ArgMin", *flags), node.data_inputs(1)
+        op, data = super().from_onnx(node)
+        return replace(op, smallest=node.op_type == "ArgMin"), data
 
     def to_onnx(self) -> tuple[str, dict[str, Any]]:
-        return "ArgMin" if self.smallest else "ArgMax", {
-            "axis": self.axis,
-            "keepdims": int(self.keepdims),
-            "select_last_index": int(self.last),
-        }
+        return "ArgMin" if self.smallest else "ArgMax", super().to_onnx()[1]
 
 
 @dataclass(frozen=True)

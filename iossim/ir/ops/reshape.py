@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -25,6 +25,7 @@ class Reshape(Op):
 
     kind: ClassVar[str] = "reshape"
     onnx_types: ClassVar[tuple[str, ...]] = ("Reshape", "Squeeze", "Unsqueeze")
+    onnx_names: ClassVar[Mapping[str, str]] = {"shape": "shape"}
     role: ClassVar[Role] = Role.VIEW
 
     shape: tuple[int, ...]
@@ -54,9 +55,6 @@ class Reshape(Op):
                 raise ModelError(f"Reshape {node.name!r} makes an empty tensor; iossim takes none")
             shape = resolve_shape(spelled, x)
         return cls(shape), node.data_inputs(1)
-
-    def to_onnx(self) -> tuple[str, dict[str, Any]]:
-        return "Reshape", {"shape": list(self.shape)}
 
 
 def resolve_shape(shape: Sequence[int], x: TensorType) -> tuple[int, ...]:
@@ -105,6 +103,7 @@ class Flatten(Op):
 
     kind: ClassVar[str] = "flatten"
     onnx_types: ClassVar[tuple[str, ...]] = ("Flatten",)
+    onnx_names: ClassVar[Mapping[str, str]] = {"axis": "axis"}
     role: ClassVar[Role] = Role.VIEW
 
     axis: int = 1
@@ -125,9 +124,6 @@ class Flatten(Op):
         rank = len(node.input_type(0).shape)
         return cls(normal_axis(int(node.attribute("axis", 1)), rank, last=rank)), node.data_inputs(1)
 
-    def to_onnx(self) -> tuple[str, dict[str, Any]]:
-        return "Flatten", {"axis": self.axis}
-
 
 @dataclass(frozen=True)
 class Transpose(Op):
@@ -135,6 +131,7 @@ class Transpose(Op):
 
     kind: ClassVar[str] = "transpose"
     onnx_types: ClassVar[tuple[str, ...]] = ("Transpose",)
+    onnx_names: ClassVar[Mapping[str, str]] = {"permutation": "perm"}
 
     permutation: tuple[int, ...]
 
@@ -154,9 +151,6 @@ class Transpose(Op):
         rank = len(node.input_type(0).shape)
         return cls(tuple(node.attribute("perm", range(rank - 1, -1, -1)))), node.data_inputs(1)
 
-    def to_onnx(self) -> tuple[str, dict[str, Any]]:
-        return "Transpose", {"perm": list(self.permutation)}
-
 
 @dataclass(frozen=True)
 class Expand(Op):
@@ -164,6 +158,7 @@ class Expand(Op):
 
     kind: ClassVar[str] = "expand"
     onnx_types: ClassVar[tuple[str, ...]] = ("Expand",)
+    onnx_names: ClassVar[Mapping[str, str]] = {"shape": "shape"}
 
     shape: tuple[int, ...]
 
@@ -182,9 +177,6 @@ class Expand(Op):
     def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
         return cls(tuple(int(size) for size in node.constant(1, "shape"))), node.data_inputs(1)
 
-    def to_onnx(self) -> tuple[str, dict[str, Any]]:
-        return "Expand", {"shape": list(self.shape)}
-
 
 @dataclass(frozen=True)
 class Tile(Op):
@@ -192,6 +184,7 @@ class Tile(Op):
 
     kind: ClassVar[str] = "tile"
     onnx_types: ClassVar[tuple[str, ...]] = ("Tile",)
+    onnx_names: ClassVar[Mapping[str, str]] = {"repeats": "repeats"}
 
     repeats: tuple[int, ...]
 
@@ -212,22 +205,32 @@ class Tile(Op):
     def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
         return cls(tuple(int(count) for count in node.constant(1, "repeats"))), node.data_inputs(1)
 
-    def to_onnx(self) -> tuple[str, dict[str, Any]]:
-        return "Tile", {"repeats": list(self.repeats)}
-
 
 @dataclass(frozen=True)
-class DepthToSpace(Op):
-    """``[N, C * b * b, H, W]`` as ``[N, C, H * b, W * b]`` for blocks of ``b = block``.
+class _Blocks(Op):
+    """Base of the two ops below, for blocks of ``b = block``.
 
-    With ``columns_first`` (ONNX ``CRD``) the channels of an input are ordered ``[C, b, b]``, else ``[b, b, C]``.
+    With ``columns_first`` (ONNX ``CRD``) the deeper tensor's channels are ordered ``[C, b, b]``, else ``[b, b, C]``.
     """
-
-    kind: ClassVar[str] = "depth_to_space"
-    onnx_types: ClassVar[tuple[str, ...]] = ("DepthToSpace",)
 
     block: int
     columns_first: bool = False
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+        return cls(int(node.attribute("blocksize", 0)), node.attribute("mode", "DCR") == "CRD"), node.data_inputs(1)
+
+    def to_onnx(self) -> tuple[str, dict[str, Any]]:
+        mode = {"mode": "CRD"} if self.columns_first else {}
+        return self.onnx_types[0], {"blocksize": self.block, **mode}
+
+
+@dataclass(frozen=True)
+class DepthToSpace(_Blocks):
+    """``[N, C * b * b, H, W]`` as ``[N, C, H * b, W * b]``."""
+
+    kind: ClassVar[str] = "depth_to_space"
+    onnx_types: ClassVar[tuple[str, ...]] = ("DepthToSpace",)
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         n, c, h, w = _image(one_input(inputs))
@@ -244,24 +247,13 @@ class DepthToSpace(Op):
             parts = inputs[0].reshape(n, b, b, c // (b * b), h, w).transpose(0, 3, 4, 1, 5, 2)
         return (parts.reshape(n, c // (b * b), h * b, w * b),)
 
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        return cls(int(node.attribute("blocksize", 0)), node.attribute("mode", "DCR") == "CRD"), node.data_inputs(1)
-
-    def to_onnx(self) -> tuple[str, dict[str, Any]]:
-        mode = {"mode": "CRD"} if self.columns_first else {}
-        return "DepthToSpace", {"blocksize": self.block, **mode}
-
 
 @dataclass(frozen=True)
-class SpaceToDepth(Op):
+class SpaceToDepth(_Blocks):
     """``[N, C, H * b, W * b]`` as ``[N, C * b * b, H, W]``: the inverse of :class:`DepthToSpace`."""
 
     kind: ClassVar[str] = "space_to_depth"
     onnx_types: ClassVar[tuple[str, ...]] = ("SpaceToDepth",)
-
-    block: int
-    columns_first: bool = False
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         n, c, h, w = _image(one_input(inputs))
@@ -275,14 +267,6 @@ class SpaceToDepth(Op):
         order = (0, 1, 3, 5, 2, 4) if self.columns_first else (0, 3, 5, 1, 2, 4)
         parts = inputs[0].reshape(n, c, h // b, b, w // b, b).transpose(order)
         return (parts.reshape(n, c * b * b, h // b, w // b),)
-
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        return cls(int(node.attribute("blocksize", 0)), node.attribute("mode", "DCR") == "CRD"), node.data_inputs(1)
-
-    def to_onnx(self) -> tuple[str, dict[str, Any]]:
-        mode = {"mode": "CRD"} if self.columns_first else {}
-        return "SpaceToDepth", {"blocksize": self.block, **mode}
 
 
 def _image(x: TensorType) -> tuple[int, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -22,13 +22,22 @@ _OPSET = 19
 class Resize(Op):
     """The input resampled by ``scales``, or to ``sizes`` if they are given: one number for each axis.
 
-    ``mode`` is ``nearest``, ``linear`` or ``cubic``; ``coordinates`` says which place of the input an output stands for,
-    ``rounding`` which neighbour is nearest, as ONNX names them. Counted as a multiply-add for each neighbour that an output
-    weighs.
+    ``mode`` is ``nearest``, ``linear`` or ``cubic``; ``coordinates`` says which place of the input an output stands
+    for, ``rounding`` which neighbour is nearest, as ONNX names them. Counted as a multiply-add for each neighbour
+    that an output weighs.
     """
 
     kind: ClassVar[str] = "resize"
     onnx_types: ClassVar[tuple[str, ...]] = ("Resize", "Upsample")
+    onnx_names: ClassVar[Mapping[str, str]] = {
+        "mode": "mode",
+        "coordinates": "coordinate_transformation_mode",
+        "rounding": "nearest_mode",
+        "cubic": "cubic_coeff_a",
+        "exclude_outside": "exclude_outside",
+        "antialias": "antialias",
+    }
+    onnx_inputs: ClassVar[int | None] = 1
 
     scales: tuple[float, ...] = ()
     sizes: tuple[int, ...] = ()
@@ -62,24 +71,15 @@ class Resize(Op):
         scales = None if self.sizes else np.array(self.scales, dtype=np.float32)
         sizes = np.array(self.sizes, dtype=np.int64) if self.sizes else None
         operands = [widen(x), None, scales] if sizes is None else [widen(x), None, None, sizes]
-        (y,) = compute_standard("Resize", _OPSET, operands, self._attributes())
+        (y,) = compute_standard("Resize", _OPSET, operands, super().to_onnx()[1])
         return (y.astype(x.dtype, copy=False),)
-
-    def _attributes(self) -> dict[str, Any]:
-        return {
-            "mode": self.mode,
-            "coordinate_transformation_mode": self.coordinates,
-            "nearest_mode": self.rounding,
-            "cubic_coeff_a": self.cubic,
-            "exclude_outside": int(self.exclude_outside),
-            "antialias": int(self.antialias),
-        }
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
         """Below opset 11 (and for Upsample) an output stands for its index divided by the scale, rounded down."""
-        coordinates = str(node.attribute("coordinate_transformation_mode", "half_pixel"))
-        if coordinates == "tf_crop_and_resize" or node.attribute("keep_aspect_ratio_policy", "stretch") != "stretch":
+        op, data = super().from_onnx(node)
+        policy = node.attribute("keep_aspect_ratio_policy", "stretch")
+        if op.coordinates == "tf_crop_and_resize" or policy != "stretch":
             raise NotCoveredError(f"Resize {node.name!r} crops or keeps an aspect ratio")
         if node.input_type(0).dtype not in (DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16, DType.FLOAT64):
             raise NotCoveredError(f"Resize {node.name!r} resamples {node.input_type(0).dtype}")
@@ -87,39 +87,20 @@ class Resize(Op):
         axes = [axis % rank for axis in node.attribute("axes", range(rank))]
         if node.opset < 11:
             listed = node.attribute("scales") if node.opset < 9 else node.constant(1, "scales").tolist()
-            return cls(
-                tuple(map(float, listed)),
-                (),
-                str(node.attribute("mode", "nearest")),
-                "asymmetric",
-                "floor",
-            ), node.data_inputs(1)
-        scales: tuple[float, ...] = ()
-        sizes: tuple[int, ...] = ()
+            scales = tuple(map(float, listed))
+            return replace(op, scales=scales, coordinates="asymmetric", rounding="floor"), data
         if node.has_input(3) and node.input_type(3).elements:
-            whole = list(node.input_type(0).shape)
+            sizes = list(node.input_type(0).shape)
             for axis, size in zip(axes, node.constant(3, "sizes"), strict=True):
-                whole[axis] = int(size)
-            sizes = tuple(whole)
-        else:
-            factors = [1.0] * rank
-            for axis, scale in zip(axes, node.constant(2, "scales"), strict=True):
-                factors[axis] = float(scale)
-            scales = tuple(factors)
-        op = cls(
-            scales,
-            sizes,
-            str(node.attribute("mode", "nearest")),
-            coordinates,
-            str(node.attribute("nearest_mode", "round_prefer_floor")),
-            float(node.attribute("cubic_coeff_a", -0.75)),
-            bool(node.attribute("exclude_outside", 0)),
-            bool(node.attribute("antialias", 0)),
-        )
-        return op, node.data_inputs(1)
+                sizes[axis] = int(size)
+            return replace(op, sizes=tuple(sizes)), data
+        factors = [1.0] * rank
+        for axis, scale in zip(axes, node.constant(2, "scales"), strict=True):
+            factors[axis] = float(scale)
+        return replace(op, scales=tuple(factors)), data
 
     def to_onnx(self) -> tuple[str, dict[str, Any]]:
         given: dict[str, Any] = (
             {"sizes": list(self.sizes)} if self.sizes else {"scales": np.array(self.scales, dtype=np.float32)}
         )
-        return "Resize", {**given, **self._attributes()}
+        return "Resize", {**given, **super().to_onnx()[1]}

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 
 from iossim.ir.op import Array, NotCoveredError, OnnxNode, Op, Role, require
-from iossim.ir.ops.broadcasting import normal_axis, one_input
+from iossim.ir.ops.broadcasting import AlongAxis, normal_axis, one_input
 from iossim.ir.types import TensorType
 
 
@@ -23,6 +23,7 @@ class Slice(Op):
 
     kind: ClassVar[str] = "slice"
     onnx_types: ClassVar[tuple[str, ...]] = ("Slice",)
+    onnx_names: ClassVar[Mapping[str, str]] = {"starts": "starts", "ends": "ends", "axes": "axes", "steps": "steps"}
 
     starts: tuple[int, ...]
     ends: tuple[int, ...]
@@ -56,34 +57,26 @@ class Slice(Op):
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
         """Everything is an attribute below opset 10 (which has no steps), an input from there on."""
-        names = ("starts", "ends", "axes", "steps")
         if node.opset < 10:
-            given = [node.attribute(name) for name in names]
+            given = [node.attribute(name) for name in cls.onnx_names]
         else:
             given = [
                 [int(value) for value in node.constant(index, name)] if node.has_input(index) else None
-                for index, name in enumerate(names, start=1)
+                for index, name in enumerate(cls.onnx_names, start=1)
             ]
         starts, ends = given[0] or [], given[1] or []
         axes = given[2] if given[2] is not None else range(len(starts))
         steps = given[3] if given[3] is not None else [1] * len(starts)
         return cls(tuple(starts), tuple(ends), tuple(axes), tuple(steps)), node.data_inputs(1)
 
-    def to_onnx(self) -> tuple[str, dict[str, Any]]:
-        return "Slice", {
-            "starts": list(self.starts),
-            "ends": list(self.ends),
-            "axes": list(self.axes),
-            "steps": list(self.steps),
-        }
-
 
 @dataclass(frozen=True)
-class Split(Op):
+class Split(AlongAxis):
     """One output for each of ``sizes``, which lie one after another along ``axis``."""
 
     kind: ClassVar[str] = "split"
     onnx_types: ClassVar[tuple[str, ...]] = ("Split",)
+    onnx_names: ClassVar[Mapping[str, str]] = {"axis": "axis", "sizes": "split"}
 
     axis: int
     sizes: tuple[int, ...]
@@ -100,9 +93,6 @@ class Split(Op):
             f"its sizes {list(self.sizes)} do not add up to dimension {axis} of {x}",
         )
         return tuple(TensorType((*x.shape[:axis], size, *x.shape[axis + 1 :]), x.dtype) for size in self.sizes)
-
-    def mixes_images(self, first_varies: bool) -> bool:
-        return self.axis == 0
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         return tuple(np.split(inputs[0], list(accumulate(self.sizes))[:-1], axis=self.axis))
@@ -130,16 +120,14 @@ class Split(Op):
         require(len(sizes) >= len(node.outputs), f"splits into {len(sizes)} parts, but names {len(node.outputs)}")
         return cls(axis, sizes), node.data_inputs(1)
 
-    def to_onnx(self) -> tuple[str, dict[str, Any]]:
-        return "Split", {"axis": self.axis, "split": list(self.sizes)}
-
 
 @dataclass(frozen=True)
-class Concat(Op):
+class Concat(AlongAxis):
     """One or more inputs joined along ``axis``; equal in every other dimension."""
 
     kind: ClassVar[str] = "concat"
     onnx_types: ClassVar[tuple[str, ...]] = ("Concat",)
+    onnx_names: ClassVar[Mapping[str, str]] = {"axis": "axis"}
     role: ClassVar[Role] = Role.CONCAT
 
     axis: int = 1
@@ -159,19 +147,8 @@ class Concat(Op):
         joined = sum(value.shape[axis] for value in inputs)
         return (TensorType((*first.shape[:axis], joined, *first.shape[axis + 1 :]), first.dtype),)
 
-    def mixes_images(self, first_varies: bool) -> bool:
-        return self.axis == 0
-
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         return (np.concatenate(list(inputs), axis=self.axis),)
-
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
-        rank = len(node.input_type(0).shape)
-        return cls(normal_axis(int(node.attribute("axis", 1)), rank)), node.inputs
-
-    def to_onnx(self) -> tuple[str, dict[str, Any]]:
-        return "Concat", {"axis": self.axis}
 
 
 #: As ONNX and NumPy both call them.
@@ -182,11 +159,12 @@ _MODES = ("constant", "reflect", "edge", "wrap")
 class Pad(Op):
     """``pads`` holds what is added before each axis, then after each; a negative number takes away.
 
-    ``mode`` is ``constant`` (``value`` everywhere), ``reflect`` (mirrored, without the edge itself), ``edge`` or ``wrap``.
+    ``mode`` is ``constant`` (``value``), ``reflect`` (mirrored, without the edge itself), ``edge`` or ``wrap``.
     """
 
     kind: ClassVar[str] = "pad"
     onnx_types: ClassVar[tuple[str, ...]] = ("Pad",)
+    onnx_names: ClassVar[Mapping[str, str]] = {"pads": "pads", "mode": "mode", "value": "constant_value|value"}
 
     pads: tuple[int, ...]
     mode: str = "constant"
@@ -197,17 +175,15 @@ class Pad(Op):
         rank = len(x.shape)
         require(len(self.pads) == 2 * rank, f"its pads {list(self.pads)} are not two for each axis of {x}")
         require(self.mode in _MODES, f"has no mode {self.mode!r}; known: {', '.join(_MODES)}")
-        shape = tuple(
-            size + before + after
-            for size, before, after in zip(x.shape, self.pads[:rank], self.pads[rank:], strict=True)
-        )
+        shape = []
         for size, before, after in zip(x.shape, self.pads[:rank], self.pads[rank:], strict=True):
             reach = max(before, after)
             require(
                 self.mode not in ("reflect", "wrap") or reach <= size - (self.mode == "reflect"),
                 f"cannot {self.mode} {reach} elements of an axis of {size}",
             )
-        return (TensorType(shape, x.dtype),)
+            shape.append(size + before + after)
+        return (TensorType(tuple(shape), x.dtype),)
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         (x,) = inputs
@@ -241,6 +217,3 @@ class Pad(Op):
                 whole[axis], whole[rank + axis] = pads[place], pads[len(axes) + place]
             pads = whole
         return cls(tuple(pads), str(node.attribute("mode", "constant")), value), node.data_inputs(1)
-
-    def to_onnx(self) -> tuple[str, dict[str, Any]]:
-        return "Pad", {"pads": list(self.pads), "mode": self.mode, "constant_value|value": self.value}

@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 
-from iossim.ir.op import Array, OnnxNode, Op, require
-from iossim.ir.ops.broadcasting import normal_axis, one_input, widen
+from iossim.ir.op import Array, OnnxNode, require
+from iossim.ir.ops.broadcasting import AlongAxis, normal_axis, one_input, widen
 from iossim.ir.types import TensorType
 
 
 @dataclass(frozen=True)
-class SoftmaxLike(Op):
+class SoftmaxLike(AlongAxis):
     """Base of the ops that weigh elements along ``axis`` against each other.
 
-    With ``flatten`` they go over ``axis`` and all axes after it, which is what ONNX meant below opset 13. Counted as five
-    operations an element: maximum, subtraction, exponential, sum, division (or logarithm).
+    With ``flatten`` they go over ``axis`` and all axes after it, which is what ONNX meant below opset 13. Counted as
+    five operations an element: maximum, subtraction, exponential, sum, division (or logarithm).
     """
 
+    onnx_names: ClassVar[Mapping[str, str]] = {
+        "axis": "axis"
+    }  # below opset 13 where ``flatten`` is set, else from there on
     has_prologue: ClassVar[bool] = True
 
     axis: int = -1
@@ -34,9 +37,6 @@ class SoftmaxLike(Op):
         normal_axis(self.axis, len(x.shape))
         return (x,)
 
-    def mixes_images(self, first_varies: bool) -> bool:
-        return self.axis == 0
-
     def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
         return 5 * outputs[0].elements
 
@@ -46,7 +46,7 @@ class SoftmaxLike(Op):
         rows = x.reshape(*x.shape[:first], -1) if self.flatten else x
         with np.errstate(
             invalid="ignore"
-        ):  # where all is minus infinity, as in a row that is masked, nothing is known
+        ):  # a row that is masked whole is minus infinity everywhere, and becomes NaN
             y = self._weigh(rows, first)
         return (y.reshape(x.shape).astype(inputs[0].dtype, copy=False),)
 
@@ -61,10 +61,6 @@ class SoftmaxLike(Op):
         axis = normal_axis(int(node.attribute("axis", 1 if before_13 else -1)), len(shape))
         # Where nothing but ones follows, both meanings agree: the newer one is the canonical one.
         return cls(axis, before_13 and math.prod(shape[axis + 1 :]) > 1), node.data_inputs(1)
-
-    def to_onnx(self) -> tuple[str, dict[str, Any]]:
-        """Of an opset below 13 where ``flatten`` is set, of any other where it is not."""
-        return self.onnx_types[0], {"axis": self.axis}
 
 
 @dataclass(frozen=True)

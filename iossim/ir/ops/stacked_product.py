@@ -1,9 +1,8 @@
 """A stack of matrix products as the fewest that a library computes at once, from where the data lies.
 
-A library (BLAS) computes ``count`` products ``[rows, inner] @ [inner, columns]``. Rows, and likewise columns, lie at one
-distance from each other in their operand and in the output, and in the output one of the two are neighbours. So leading
-axes that only one operand has are more rows, or columns, of one product where that distance allows it; those that both
-have count separate products. Axes of one element say nothing about where anything lies.
+A library (BLAS) computes ``count`` products ``[rows, inner] @ [inner, columns]``. Rows, and likewise columns, are
+evenly spaced in their operand and in the output, where rows or columns are neighbours. So leading axes that only one
+operand has are more rows, or columns, where their spacing allows it; those that both have count separate products.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class StackedProduct:
 
 
 class _Axis(NamedTuple):
-    """Axes of the output that lie one behind another and that the same operands have; ``place`` counts from 1, outermost."""
+    """Neighbouring axes of the output that the same operands have; ``place`` counts from 1, outermost."""
 
     place: int
     size: int
@@ -43,7 +42,7 @@ _SINGLE = _Axis(0, 1, False, False)
 
 
 def stacked_product(a: Sequence[int], b: Sequence[int]) -> StackedProduct:
-    """How ``a [..., M, K] @ b [..., K, N]`` is computed; vectors and leading axes as :class:`~iossim.ir.ops.matmul.MatMul` says."""
+    """How ``a [..., M, K] @ b [..., K, N]`` is computed; vectors as :class:`~iossim.ir.ops.matmul.MatMul` says."""
     leading, m, inner, n = _parts(a, b)
     axes = _axes([*leading, (m, 1)])
     rows = axes[-1:] if m > 1 else [_SINGLE, *(axis for axis in axes if not axis.in_b)]

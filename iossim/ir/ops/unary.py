@@ -1,7 +1,7 @@
 """Ops on one tensor, element by element: activations, casts, and a table of functions with the op that applies one.
 
-Functions are counted as their arithmetic operations, where an elementary function (exponential, logarithm, root, error
-function, a comparison, a trigonometric function) is one.
+Functions are counted as their arithmetic operations, where an elementary function (exponential, logarithm, root,
+error function, a comparison, a trigonometric function) is one.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Identity(Op):
 
 @dataclass(frozen=True)
 class Cast(Op):
-    """The same numbers as ``dtype``: rounded to the nearest float, cut towards zero to a whole number, non-zero is true."""
+    """The same numbers as ``dtype``: the nearest float, cut towards zero to a whole number, non-zero is true."""
 
     kind: ClassVar[str] = "cast"
     onnx_types: ClassVar[tuple[str, ...]] = ("Cast", "CastLike")
@@ -164,7 +164,7 @@ class Clip(Op):
 class Function:
     """``compute`` takes the array, then the parameters, which are ONNX attributes with defaults.
 
-    ``takes`` says which numbers: any, real ones (floats, and the bytes of a quantised graph), whole ones, or truth values.
+    ``takes`` says which numbers: any, real (floats, and a quantised graph's bytes), whole, or truth values.
     """
 
     onnx_type: str
@@ -256,10 +256,7 @@ FUNCTIONS: dict[str, Function] = {
     "reciprocal": Function("Reciprocal", 1, np.reciprocal),
     "round": Function("Round", 1, np.rint),
     "selu": Function(
-        "Selu",
-        4,
-        lambda x, alpha, gamma: gamma * _elu(x, alpha),
-        (("alpha", 1.6732632), ("gamma", 1.050701)),
+        "Selu", 4, lambda x, alpha, gamma: gamma * _elu(x, alpha), (("alpha", 1.6732632), ("gamma", 1.050701))
     ),
     "shrink": Function("Shrink", 4, _shrink, (("lambd", 0.5), ("bias", 0.0)), takes="any"),
     "sign": Function("Sign", 2, np.sign, takes="any"),

@@ -1,12 +1,11 @@
 """From a network and a schedule of it to a file of the published IOS engine.
 
-That engine knows convolutions with bias and symmetric padding, pooling, ReLU, sums and concats along the channels, and
-sequences of these as one unit, in blocks that read one value and make one. Anything else is refused by name.
+That engine knows convolutions with bias and symmetric padding, pooling, ReLU, sums and concats along the channels,
+and sequences of these as one unit, in blocks that read one value and make one. Anything else is refused by name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Literal
 
 from iossim.base.errors import ScheduleError
@@ -34,13 +33,14 @@ from iossim.models.ios_engine.file import (
     StageNames,
     file_name,
 )
+from iossim.models.passes.graph_pass import free_name
 from iossim.schedule.batch import Strategy
 from iossim.schedule.fit import fit
 from iossim.schedule.schedule import BlockSchedule, Schedule, Stage
 
 
 def ios_file(schedule: Schedule, network: Network) -> IosFile:
-    """The file of a schedule; raises ScheduleError where it does not fit the network, or where the format has no words."""
+    """The file of a schedule; raises ScheduleError where it does not fit the network or the format."""
     fit(schedule, network)
     try:
         return _Writer(network).file(schedule)
@@ -295,19 +295,10 @@ def _symmetric_size(
 
 def _node_names(network: Network) -> dict[str, str]:
     """For each unit the name of its node: the unit's, without spaces, which separate names in a file."""
-    return dict(zip([u.name for u in network.units], _distinct(u.name for u in network.units), strict=True))
-
-
-def _distinct(names: Iterable[str]) -> list[str]:
-    found: dict[str, None] = {}
-    for name in names:
-        plain = base = _plain(name)
-        number = 1
-        while plain in found:
-            number += 1
-            plain = f"{base}_{number}"
-        found[plain] = None
-    return list(found)
+    found: dict[str, str] = {}
+    for unit in network.units:
+        found[unit.name] = free_name(_plain(unit.name), found.values())
+    return found
 
 
 def _plain(name: str) -> str:

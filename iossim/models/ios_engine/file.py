@@ -1,9 +1,9 @@
 """The file in which the published IOS engine saves a network together with its schedule: its nodes, read and written.
 
-A file is JSON: ``name``, ``input`` and ``blocks``. A block has the node that it starts from (``enter_node``, made by the
-block before), its other nodes in the order in which they run, the last of them as ``exit_node``, and ``stages``: for each
-stage its groups, for each group the names of nodes. A node has ``inputs``: terms that are joined along the channels, each
-the sum of slices ``[node, begin, end]`` of channels. Shapes leave the batch out: a file holds for any.
+A file is JSON: ``name``, ``input`` and ``blocks``. A block has the node that it starts from (``enter_node``, made by
+the block before), its other nodes in the order in which they run, the last of them as ``exit_node``, and ``stages``:
+for each stage its groups, for each group the names of nodes. A node has ``inputs``: terms that are joined along the
+channels, each the sum of slices ``[node, begin, end]`` of channels. Shapes leave the batch out: a file holds for any.
 
 There is no flag for a merged stage. A merged convolution is one node whose ``hint_name`` lists the names of the
 convolutions that it stands for, and whoever read one of those reads a slice of its channels.

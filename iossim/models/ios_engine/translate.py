@@ -1,9 +1,10 @@
 """From a file of the published IOS engine to a network and a schedule of it: merged convolutions are undone.
 
-A merged convolution becomes the convolutions that it stands for, each a unit of its own. A file does not say which channels
-are whose, nor how large their kernels were before they were placed in zeros. Where the zoo has the network of that name,
-they are taken from it, and the whole graph must then be the zoo's. Otherwise channels are read off the slices that others
-read, or halved where neighbours are read as one, and kernels are as large as the merged one: that computes the same.
+A merged convolution becomes the convolutions that it stands for, each a unit of its own. A file does not say which
+channels are whose, nor how large their kernels were before they were placed in zeros. Where the zoo has the network
+of that name, they are taken from it, and the whole graph must then be the zoo's. Otherwise channels are read off the
+slices that others read, or halved where neighbours are read as one, and kernels are as large as the merged one: that
+computes the same.
 """
 
 from __future__ import annotations
@@ -66,8 +67,8 @@ def network_of_file(
 ) -> Network:
     """The network of a file, a unit a node, the parts of merged convolutions apart; ``path`` names it in errors.
 
-    ``original`` is a network of that name: where it is the file's, it says what the parts were. Raises ScheduleError naming
-    the node at fault.
+    ``original`` is a network of that name: where it is the file's, it says what the parts were. Raises ScheduleError
+    naming the node at fault.
     """
     try:
         if original is not None:
@@ -84,8 +85,7 @@ def network_of_file(
 def _as_original(file: IosFile, batch: int, precision: Precision, seed: int, original: Network) -> Network | None:
     """The file's network with merged convolutions undone as ``original`` has them; None where the two differ.
 
-    Units correspond by name, or, since the engine numbers its nodes, in the order of their numbers; the hash of the whole
-    says if they do.
+    Units correspond by name, or in the order of the engine's numbers; the hash of the whole says if they do.
     """
     names = [name for node in file.nodes() for name in (_merged_names(node) or [node.name])]
     if len(names) != len(original.units):
@@ -178,7 +178,7 @@ def _parts_by_slices(file: IosFile) -> tuple[_Parts, list[str]]:
     """
     merged = {node.name: node for node in file.nodes() if isinstance(node, ConvNode) and _merged_names(node)}
     cuts = {name: {0, node.out_channels} for name, node in merged.items()}
-    #: What is read as one value: a sum's term, all that a node reads. Only neighbours in a concat are read as one slice.
+    #: What is read as one value: a sum's term, all that a node reads.
     single: set[Read] = set()
     for node in file.nodes():
         for term in node.inputs:
@@ -350,11 +350,10 @@ class _Builder:
         if shape != expected:
             raise GraphError(f"node {name!r} makes {_text(shape)}, its output_shape is {_text(expected)}")
 
-    def _check_size(self, name: str, *values: str) -> None:
-        for value in values:
-            value_type = self._b.types[value]
-            if value_type.elements > _MOST_ELEMENTS:
-                raise GraphError(f"node {name!r} has a value of {_text(value_type.shape)}, which no memory holds")
+    def _check_size(self, name: str, value: str) -> None:
+        value_type = self._b.types[value]
+        if value_type.elements > _MOST_ELEMENTS:
+            raise GraphError(f"node {name!r} has a value of {_text(value_type.shape)}, which no memory holds")
 
 
 #: Of a value or a weight: 4 TiB at 32 bits. Counts of bytes and operations then stay within 64 bits.

@@ -1,7 +1,6 @@
-"""Constants as ONNX files hold them (tensors in the model, in a file beside it, fills), and nodes as the op classes read them.
+"""Constants as ONNX files hold them, in the model or in a file beside it, and nodes as the op classes read them.
 
-All constants are lazy: the array is made when somebody loads it, and not kept. A node has its attributes as Python values, and
-the arrays of what is known at import.
+All constants are lazy: the array is made when somebody loads it, and not kept.
 """
 
 from __future__ import annotations
@@ -55,17 +54,6 @@ class ExternalConstant(Constant):
         return array.astype(dtype, copy=False).reshape(self.type.shape)
 
 
-@dataclass(frozen=True)
-class FilledConstant(Constant):
-    """One number everywhere: ONNX ``ConstantOfShape``."""
-
-    type: TensorType
-    value: float
-
-    def load(self) -> Array:
-        return np.full(self.type.shape, self.value, dtype=self.type.dtype.numpy)
-
-
 #: Elements up to which a constant is taken for what says shapes, axes, counts or scales.
 LARGEST_PARAMETER = 1 << 16
 
@@ -117,13 +105,7 @@ def tensor_constant(tensor: TensorProto, folder: Path, what: str) -> Constant:
 
 def _numbers(tensor: TensorProto) -> tuple[object, ...]:
     """The fields of which one holds the data, where it is not raw."""
-    return (
-        tensor.float_data,
-        tensor.int32_data,
-        tensor.int64_data,
-        tensor.double_data,
-        tensor.uint64_data,
-    )
+    return tensor.float_data, tensor.int32_data, tensor.int64_data, tensor.double_data, tensor.uint64_data
 
 
 def _external_constant(tensor: TensorProto, tensor_type: TensorType, folder: Path, what: str) -> Constant:
@@ -141,7 +123,8 @@ def _external_constant(tensor: TensorProto, tensor_type: TensorType, folder: Pat
         raise ModelError(f"{what} is stored in {location!r}, which is no file; put it beside the model") from None
     if not location or not path.is_relative_to(root):
         raise ModelError(
-            f"{what} is stored in {location!r}, outside the model's folder; iossim reads weights beside the model only"
+            f"{what} is stored in {location!r}, outside the model's folder; "
+            "iossim reads weights beside the model only"
         )
     if not is_file:
         raise ModelError(f"{what} is stored in {folder / location}, which does not exist; put it beside the model")
@@ -162,8 +145,6 @@ def _external_constant(tensor: TensorProto, tensor_type: TensorType, folder: Pat
 
 
 _MODULES = "pkg.torch.onnx.name_scopes"
-#: What reading a node raises whose inputs or attributes have ranks, counts or values that the operator does not take.
-NONSENSE = (TypeError, ValueError, IndexError, KeyError, AttributeError, ArithmeticError)
 
 
 class _Arrays(Mapping[str, Array]):
@@ -197,7 +178,7 @@ def node_view(node: NodeProto, name: str, known: Known, opset: int) -> OnnxNode:
 
 
 def op_name(node: NodeProto, name: str) -> str:
-    """What an op is called: where PyTorch's exporter noted its module, that and the operator, else ``name``, the node's own.
+    """What an op is called: its module, as PyTorch's exporter noted it, and the operator; else the node's ``name``.
 
     ``encoder.layer.0.output.dense.MatMul`` says more than ``node_MatMul_95``.
     """

@@ -1,4 +1,4 @@
-"""Tensors without elements, as the cache of a first token: their values are known at import, so that they are constants.
+"""Tensors without elements, as the cache of a first token: they are known at import, so that they are constants.
 
 What reads nothing but them folds; a concat is without them, and a split does not make them.
 """
@@ -11,11 +11,11 @@ from copy import deepcopy
 import numpy as np
 from onnx import NodeProto, helper, numpy_helper
 
-from iossim.ir.constants import Constant
+from iossim.ir.constants import Constant, FilledConstant
 from iossim.ir.onnx_node import onnx_code
 from iossim.ir.op import Op
 from iossim.ir.types import TensorType
-from iossim.models.onnx.constants import FilledConstant, Known
+from iossim.models.onnx.constants import Known
 from iossim.models.onnx.file import is_standard
 
 #: Ops that may make an empty tensor of one that is not; of any other kind, its input is too small for it.
@@ -27,7 +27,7 @@ def is_empty(value: TensorType) -> bool:
 
 
 def empty_constant(value: TensorType) -> Constant:
-    return FilledConstant(value, 0.0)
+    return FilledConstant(value)
 
 
 def may_make_empty(op: Op, inputs: Sequence[TensorType]) -> bool:
@@ -36,7 +36,7 @@ def may_make_empty(op: Op, inputs: Sequence[TensorType]) -> bool:
 
 
 def without_empty(node: NodeProto, name: str, known: Known) -> list[NodeProto]:
-    """The nodes that stand for one, if it is a concat of empty tensors among others, or a split into empty ones; else none."""
+    """The nodes that stand for a concat of empty tensors among others, or for a split into empty ones; else none."""
     if not is_standard(node.domain):
         return []
     if node.op_type == "Concat":

@@ -1,8 +1,8 @@
 """Graphs, schedule units and merged convolutions as ONNX models, with their weights.
 
 Inputs and outputs keep the names they have in the graph, so that what runs a model can bind them to a plan's buffers.
-Where no operator set is asked for, it is the newest that every supported ONNX Runtime reads, or that of foreign ops which
-mean something else in it.
+Where no operator set is asked for, it is the newest that every supported ONNX Runtime reads, or that of foreign ops
+which mean something else in it.
 
 A written file has its weights inside, or, where they are too large for that, in a file beside, one after another.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -21,10 +21,10 @@ from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from iossim.base.errors import ModelError, OptionError, first_line
 from iossim.base.user_files import check_file
-from iossim.ir.constants import AbsentConstant, ArrayConstant, Constant
-from iossim.ir.graph import Graph, Node
-from iossim.ir.merging import merged_convolution
-from iossim.ir.network import Network, Unit
+from iossim.ir.constants import AbsentConstant, Constant
+from iossim.ir.graph import Graph
+from iossim.ir.merging import merged_graph
+from iossim.ir.network import Network, Unit, subgraph
 from iossim.ir.onnx_node import onnx_code
 from iossim.ir.types import Precision, TensorType
 from iossim.models.onnx.file import OLDEST_OPSET
@@ -39,80 +39,29 @@ def export_graph(
 ) -> onnx.ModelProto:
     """The model of a whole graph, checked by ONNX's checker.
 
-    ``store`` says where weights go: by default into the model. Where they go elsewhere, it is for the caller to check the
-    model once all is written. Raises ModelError for an op that the operator set cannot spell, GraphError for a graph
-    without its weights.
+    ``store`` says where weights go: by default into the model. Where they go elsewhere, it is for the caller to check
+    the model once all is written. Raises ModelError for an op that the operator set cannot spell, GraphError for a
+    graph without its weights.
     """
-    return _model(name, graph.nodes, graph.inputs, graph.outputs, graph.types, graph.constants, opset, store)
-
-
-def export_unit(network: Network, unit: Unit, opset: int | None = None) -> onnx.ModelProto:
-    """The model of one unit: from ``unit.inputs`` to ``unit.outputs``. Raises as :func:`export_graph`."""
-    graph = network.graph
-    nodes = network.unit_nodes(unit)
-    return _model(unit.name, nodes, unit.inputs, unit.outputs, graph.types, graph.constants, opset)
-
-
-def export_merged(network: Network, units: Sequence[int], opset: int | None = None) -> onnx.ModelProto:
-    """The model of the stacked convolution of several units (indices) and the activation they share.
-
-    It reads their common input and makes one output, in which the parts are channel slices in the order of ``units``.
-    Raises ScheduleError where they do not merge, else as :func:`export_graph`.
-    """
-    graph = network.graph
-    merged = merged_convolution(network, units)
-    parts = [network.unit_nodes(network.units[unit]) for unit in units]
-    arrays = [[graph.constants[value].load() for value in nodes[0].inputs[1:]] for nodes in parts]
-    weight, bias = merged.stack([part[0] for part in arrays], [part[1] if len(part) > 1 else None for part in arrays])
-    output = "merged:" + "+".join(network.units[unit].name for unit in units)
-    names = Names([merged.input, output])
-    constants = {names.fresh("weight"): ArrayConstant(weight)}
-    if bias is not None:
-        constants[names.fresh("bias")] = ArrayConstant(bias)
-    activations = [node.op for node in parts[0][1:]]
-    values = [names.fresh("stacked"), output] if activations else [output]
-    nodes = [Node("stacked", merged.op, (merged.input, *constants), (values[0],))]
-    for op, source, target in zip(activations, values[:-1], values[1:], strict=True):
-        nodes.append(Node(target, op, (source,), (target,)))
-    types = {name: constant.type for name, constant in constants.items()}
-    types |= {merged.input: graph.types[merged.input], **dict.fromkeys(values, merged.output)}
-    return _model(output, nodes, (merged.input,), (output,), types, constants, opset)
-
-
-def _model(
-    name: str,
-    nodes: Iterable[Node],
-    inputs: Sequence[str],
-    outputs: Sequence[str],
-    types: Mapping[str, TensorType],
-    constants: Mapping[str, Constant],
-    asked_opset: int | None,
-    store: StoreWeight | None = None,
-) -> onnx.ModelProto:
-    nodes = tuple(nodes)
-    ops = [node.op for node in nodes]
-    opset = asked_opset
+    types = graph.types
     if opset is None:
-        opset = fitting_opset((node.op, types[node.inputs[0]]) for node in nodes)
-    used = {value for node in nodes for value in node.inputs} | set(outputs)
-    names = Names([*types, *(value for node in nodes for value in node.outputs)])
-    weights = [(store or _tensor)(value, constant) for value, constant in constants.items() if value in used]
+        opset = fitting_opset((node.op, types[node.inputs[0]]) for node in graph.nodes)
+    names = Names(types)
+    weights = [(store or _tensor)(value, constant) for value, constant in graph.constants.items()]
     spelled: list[NodeProto] = []
-    for node in nodes:
+    for node in graph.nodes:
         made, parameters = spell(node.op, node.name, node.inputs, node.outputs, types[node.inputs[0]], opset, names)
         spelled += made
         weights += parameters
-    graph = helper.make_graph(
-        spelled,
-        name,
-        [_declared(value, types[value]) for value in inputs],
-        [_declared(value, types[value]) for value in outputs],
-        weights,
+    inputs, outputs = ([_declared(each, types[each]) for each in values] for values in (graph.inputs, graph.outputs))
+    domains = {"": opset, **imported_domains(node.op for node in graph.nodes)}
+    imports = [helper.make_opsetid(domain, version) for domain, version in domains.items()]
+    model = helper.make_model(
+        helper.make_graph(spelled, name, inputs, outputs, weights),
+        opset_imports=imports,
+        ir_version=IR_VERSION,
+        producer_name="iossim",
     )
-    imports = [
-        helper.make_opsetid(domain, version) for domain, version in {"": opset, **imported_domains(ops)}.items()
-    ]
-    model = helper.make_model(graph, opset_imports=imports, ir_version=IR_VERSION, producer_name="iossim")
     if store is not None:
         return model
     try:  # what neither the op nor the schema tells, as a deprecated operator
@@ -122,6 +71,21 @@ def _model(
             f"{name!r} cannot be written in operator set {opset}: {first_line(error)}; write another"
         ) from None
     return model
+
+
+def export_unit(network: Network, unit: Unit, opset: int | None = None) -> onnx.ModelProto:
+    """The model of one unit: from ``unit.inputs`` to ``unit.outputs``. Raises as :func:`export_graph`."""
+    graph = subgraph(network.graph, network.unit_nodes(unit), unit.inputs, unit.outputs)
+    return export_graph(graph, opset, unit.name)
+
+
+def export_merged(network: Network, units: Sequence[int], opset: int | None = None) -> onnx.ModelProto:
+    """The model of :func:`~iossim.ir.merging.merged_graph`: of several units (indices) as one convolution.
+
+    Raises ScheduleError where they do not merge, else as :func:`export_graph`.
+    """
+    graph = merged_graph(network, units)
+    return export_graph(graph, opset, graph.outputs[0])
 
 
 def _declared(name: str, value: TensorType) -> onnx.ValueInfoProto:
@@ -140,7 +104,7 @@ _ALIGNMENT = 4096
 
 
 def check_exportable(network: Network, path: Path) -> None:
-    """Raise OptionError now rather than after the work where a network has nothing to write, or the file has no folder."""
+    """Raise OptionError where a network has nothing to write, or the file has no folder."""
     if network.precision is Precision.INT8:
         raise OptionError("int8 is for pricing: there are no scales to write; give `dtype` fp32, fp16 or bf16")
     if any(isinstance(constant, AbsentConstant) for constant in network.graph.constants.values()):
@@ -158,7 +122,7 @@ def write_onnx(
     name: str = "graph",
     largest_inside_bytes: int = LARGEST_INSIDE_BYTES,
 ) -> list[Path]:
-    """Write a graph, checked by ONNX's checker, and return the files: one, or two where the weights are beside the model.
+    """Write a graph, checked by ONNX's checker; returns the files: the model, and that of weights beside it.
 
     Of weights beside the model one at a time is in memory. Files are replaced when all is written and checked. Raises
     OptionError for an operator set that there is not, or a file that cannot be written, else as

@@ -21,7 +21,7 @@ from iossim.models.onnx.wire import contents
 
 #: Before it, broadcasting was an attribute, and dropout and batch norm had a training switch.
 OLDEST_OPSET = 7
-#: Nodes that a model may have; one in a subgraph counts again for each graph around it, since branches are copied when taken.
+#: Nodes that a model may have; one in a subgraph counts again for each graph around it, as branches are copied.
 MOST_NODES = 1 << 18
 #: Fields of a file, each an object of up to a few hundred bytes, and memory of packed numbers.
 MOST_PIECES, MOST_PACKED_BYTES = 1 << 22, 1 << 31
@@ -38,9 +38,9 @@ OLDEST_CONVERTED = 6
 class OnnxModel:
     """A model as ONNX has it, without functions, and what its network is called.
 
-    ``path`` begins every message, and external data lies beside it. ``weights`` are those that the model itself does not
-    hold, by name. ``parameters`` are the initialisers that were parameters of a module, None where that is
-    not known.
+    ``path`` begins every message, and external data lies beside it. ``weights`` are those that the model itself does
+    not hold, by name. ``parameters`` are the initialisers that were parameters of a module, None where that is not
+    known.
     """
 
     proto: onnx.ModelProto
@@ -130,7 +130,8 @@ def _check(model: onnx.ModelProto, path: Path) -> None:
     count = _copies(model.graph.node)
     if count > MOST_NODES:
         raise ModelError(
-            f"{path} has {count:,} operators, those in subgraphs counted by depth; iossim takes at most {MOST_NODES:,}"
+            f"{path} has {count:,} operators, those in subgraphs counted by depth; "
+            f"iossim takes at most {MOST_NODES:,}"
         )
     if not model.graph.output:
         raise ModelError(f"{path} holds a graph without outputs; export the model again")

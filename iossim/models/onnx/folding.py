@@ -1,8 +1,8 @@
 """What of an ONNX model is known at import: constants, shapes, and the arithmetic on them.
 
 Exporters spell static shapes as Shape, Gather, Concat, Reshape. Whatever reads only small known arrays is computed
-once, by ONNX's own reference implementation, so that operators which iossim does not know fold as well. What cannot be
-computed stays a node.
+once, by ONNX's own reference implementation, so that operators which iossim does not know fold as well. What cannot
+be computed stays a node.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import onnx
 from onnx import AttributeProto, NodeProto, TensorProto, helper
 
 from iossim.base.errors import GraphError, ModelError
-from iossim.ir.constants import ArrayConstant, Constant
-from iossim.ir.onnx_node import canonical, compute
+from iossim.ir.constants import ArrayConstant, Constant, FilledConstant
+from iossim.ir.onnx_node import NONSENSE, canonical, compute
 from iossim.ir.op import Array, Op
 from iossim.ir.types import TensorType
-from iossim.models.onnx.constants import NONSENSE, FilledConstant, Known, node_view, tensor_constant
+from iossim.models.onnx.constants import Known, node_view, tensor_constant
 from iossim.models.onnx.file import is_standard
 from iossim.models.onnx.inlining import runs_graphs
 from iossim.models.onnx.shapes import inferred_outputs, static_shape
@@ -31,8 +31,7 @@ LARGEST_FOLDED = 4096
 #: Elements of an output up to which a node whose output may be of any size is folded at import.
 LARGEST_MADE = 1 << 20
 
-#: Operators whose outputs are no larger than their inputs together, squared: shape arithmetic, mostly. Those of all others
-#: are as large as values, attributes or the number of inputs say.
+#: Operators whose outputs are no larger than their inputs together, squared: shape arithmetic, mostly.
 _STAY_SMALL = {
     "Abs", "Add", "And", "ArgMax", "ArgMin", "Cast", "CastLike", "Ceil", "Clip", "Compress", "Concat", "Cos",
     "CumSum", "Div", "Equal", "Erf", "Exp", "Flatten", "Floor", "Gather", "GatherElements", "GatherND",
@@ -67,12 +66,7 @@ class Folder:
     opset: int
     kept: frozenset[str] = frozenset()
 
-    def known_outputs(
-        self,
-        node: NodeProto,
-        where: str,
-        known: Known,
-    ) -> list[Constant] | None:
+    def known_outputs(self, node: NodeProto, where: str, known: Known) -> list[Constant] | None:
         """The outputs of a node that do not depend on what the network is given; None for any other node."""
         if not can_fold(node):
             return None
@@ -102,7 +96,7 @@ class Folder:
         return [ArrayConstant(array) for array in made]
 
     def _computed_by_op(self, node: NodeProto, known: Known) -> list[Constant] | None:
-        """The outputs by the op's own evaluation; None if that fails too: then the node is read like any other, or refused as one."""
+        """The outputs by the op's own evaluation; None if that fails too: then the node is read like any other."""
         op_class = Op.onnx_registry.get(node.op_type)
         if op_class is None:
             return None
@@ -114,14 +108,13 @@ class Folder:
         return [ArrayConstant(array) for array in made]
 
     def _stays_small(self, node: NodeProto, where: str, known: Known) -> bool:
-        """Whether the outputs are known to be no larger than :data:`LARGEST_MADE`: a few numbers can ask for terabytes.
+        """Whether the outputs are known to be no larger than :data:`LARGEST_MADE`.
 
-        So can a single one ask for years, such as the size of a kernel that slides over padding.
+        A few numbers can ask for terabytes, and for years, such as the size of a kernel that slides over padding.
         """
-        if any(
-            math.prod(max(1, abs(size)) for size in (each.i, *each.ints)) > LARGEST_MADE for each in node.attribute
-        ):
-            return False
+        for each in node.attribute:
+            if math.prod(max(1, abs(size)) for size in (each.i, *each.ints)) > LARGEST_MADE:
+                return False
         if node.op_type == "Range":  # whose operands runtimes take as lists of one number, and inference does not
             start, limit, delta = (float(known.constants[name].load().reshape(-1)[0]) for name in node.input)
             if delta == 0 or not math.isfinite(start + limit + delta):
@@ -133,11 +126,8 @@ class Folder:
             outputs = inferred_outputs(node, {"": self.opset}, known)
         except ModelError:
             return False  # read like any other, it is told what is wrong
-        for made in outputs.values():
-            shape = static_shape(made.tensor_type)
-            if shape is None or math.prod(shape) > LARGEST_MADE:
-                return False
-        return True
+        shapes = [static_shape(made.tensor_type) for made in outputs.values()]
+        return all(shape is not None and math.prod(shape) <= LARGEST_MADE for shape in shapes)
 
 
 def can_fold(node: NodeProto) -> bool:
@@ -175,8 +165,7 @@ def _constant(node: NodeProto, folder: Path, where: str) -> Constant:
         raise ModelError(f"{where} has a {attribute.name} of another type; the file is damaged")
     if attribute.name == "value":
         return tensor_constant(attribute.t, folder, where)
-    if attribute.name in ("value_float", "value_floats"):
-        return ArrayConstant(np.array(helper.get_attribute_value(attribute), dtype=np.float32))
-    if attribute.name in ("value_int", "value_ints"):
-        return ArrayConstant(np.array(helper.get_attribute_value(attribute), dtype=np.int64))
+    if attribute.name in _SPELLINGS:
+        dtype = np.float32 if "float" in attribute.name else np.int64
+        return ArrayConstant(np.array(helper.get_attribute_value(attribute), dtype=dtype))
     raise ModelError(f"{where} is given as {attribute.name}, which iossim does not know; store it as a tensor")

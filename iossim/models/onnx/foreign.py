@@ -1,4 +1,4 @@
-"""ONNX nodes that no op kind covers, as foreign ops: their output types by ONNX's shape inference, or by the file's word.
+"""ONNX nodes that no op kind covers, as foreign ops: their output types by ONNX's shape inference or by the file.
 
 Inference sees the types of the inputs, and the values of those that are known. Where the output's shape still is open
 the file may declare it; evaluation checks that it holds.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 
@@ -45,8 +45,8 @@ class ForeignReader:
     def read(self, node: NodeProto, known: Known) -> Foreign:
         """The node as a foreign op.
 
-        Raises NotCoveredError that says, to be read behind the node's name, why it cannot be one; ModelError for operands that
-        the operator does not take.
+        Raises NotCoveredError that says, to be read behind the node's name, why it cannot be one; ModelError for
+        operands that the operator does not take.
         """
         domain = "" if is_standard(node.domain) else node.domain
         if domain not in self.versions:
@@ -122,13 +122,9 @@ def declared_types(graph: onnx.GraphProto, sizes: Mapping[str, int]) -> dict[str
 
 def listed(unknown: Mapping[str, Sequence[tuple[str, str]]]) -> str:
     """Operators that cannot be taken, by type with the names of their nodes and the reasons, in one line."""
-    return "; ".join(_entry(op_type, nodes) for op_type, nodes in sorted(unknown.items()))
-
-
-def _entry(op_type: str, nodes: Sequence[tuple[str, str]]) -> str:
-    more = f" and {len(nodes) - 1} more" if len(nodes) > 1 else ""
-    return f"{op_type} ({nodes[0][0]!r}{more}): {', '.join(_unique(reason for _, reason in nodes))}"
-
-
-def _unique(items: Iterator[str]) -> list[str]:
-    return list(dict.fromkeys(items))
+    entries = []
+    for op_type, nodes in sorted(unknown.items()):
+        more = f" and {len(nodes) - 1} more" if len(nodes) > 1 else ""
+        reasons = ", ".join(dict.fromkeys(reason for _, reason in nodes))
+        entries.append(f"{op_type} ({nodes[0][0]!r}{more}): {reasons}")
+    return "; ".join(entries)

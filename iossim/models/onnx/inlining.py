@@ -1,8 +1,8 @@
-"""What a node of an ONNX model runs, written out in its place: its local functions, and the branch of an ``If`` that is taken.
+"""What a node of an ONNX model runs, written out in its place: local functions, and the branch that an ``If`` takes.
 
-Functions that call functions twice each double with every one: a file of a few lines can stand for more nodes than there is
-memory. So what writing out would make is counted first. Exporters write an ``If`` around a squeeze or a default, on shapes
-that are fixed by now, so that its condition is known at import.
+Functions that call functions twice each double with every one: a file of a few lines can stand for more nodes than
+there is memory. So what writing out would make is counted first. Exporters write an ``If`` around a squeeze or a
+default, on shapes that are fixed by now, so that its condition is known at import.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class _Extent:
 
 
 def inlined(model: onnx.ModelProto, path: Path) -> onnx.ModelProto:
-    """The model without functions; raises ModelError for those that call themselves, are too large, or cannot be inlined."""
+    """The model without functions; raises ModelError for those that call themselves, are too large, or fail."""
     _check(model, path)
     try:
         return onnx.inliner.inline_local_functions(model)
@@ -55,8 +55,8 @@ def _check(model: onnx.ModelProto, path: Path) -> None:
     made = _with_calls(_Extent(0, 0), Counter(_called(model.graph.node, bodies)), extents)
     if made.nodes > MOST_NODES or made.bytes > MOST_BYTES:
         raise ModelError(
-            f"{path} has functions that stand for {made.nodes:,} nodes and {made.bytes:,} bytes; iossim takes at most "
-            f"{MOST_NODES:,} and {MOST_BYTES:,}: export the model without functions"
+            f"{path} has functions that stand for {made.nodes:,} nodes and {made.bytes:,} bytes; iossim takes "
+            f"at most {MOST_NODES:,} and {MOST_BYTES:,}: export the model without functions"
         )
 
 
@@ -116,8 +116,8 @@ def taken_branch(
 ) -> tuple[list[TensorProto], list[NodeProto]]:
     """The weights and nodes of the branch that an ``If`` takes, then identities that make its outputs.
 
-    What the branch defines is called ``prefix`` and its name, so that it meets no name outside. ``where`` begins the message of
-    a ModelError.
+    What the branch defines is called ``prefix`` and its name, so that it meets no name outside. ``where`` begins the
+    message of a ModelError.
     """
     wanted = "then_branch" if condition else "else_branch"
     branch = next((attribute.g for attribute in node.attribute if attribute.name == wanted), None)
@@ -152,7 +152,7 @@ def unrolled(
 
 
 def with_weights_outside(node: NodeProto, prefix: str, where: str) -> tuple[NodeProto, list[TensorProto]]:
-    """The node with the weights of its graphs taken out of them: tensors called ``prefix`` and their number, and names.
+    """The node with the weights of its graphs taken out: tensors called ``prefix``, their number, and names.
 
     ``where`` begins the message of a ModelError.
     """

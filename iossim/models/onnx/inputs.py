@@ -1,9 +1,9 @@
-"""Binding the dimensions of a model file's inputs: by batch, by name, by arithmetic on names, or a whole shape at once.
+"""Binding the dimensions of a model file's inputs: by batch, by name, by arithmetic on names, or by a whole shape.
 
-A model that was exported for one batch is read for another where computing each image as the exported model would makes
-every value as it was, but with the leading dimension scaled. That is checked for every op. A reshape to a fixed shape whose
-input carries the batch in front acts on each image alone, whatever of the image comes in front with the batch, so that
-its shape may be scaled too.
+A model that was exported for one batch is read for another where computing each image as the exported model would
+makes every value as it was, but with the leading dimension scaled. That is checked for every op. A reshape to a fixed
+shape whose input carries the batch in front acts on each image alone, whatever of the image comes in front with the
+batch, so that its shape may be scaled too.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
 
 
 def dimension_names(dimension: str) -> set[str]:
-    """The names that a dimension is computed of: its own where it is a plain name, or no arithmetic on whole numbers."""
+    """The names that a dimension is computed of: its own where it is no arithmetic on names and whole numbers."""
     tree = _arithmetic(dimension)
     return {dimension} if tree is None else {each.id for each in ast.walk(tree) if isinstance(each, ast.Name)}
 
@@ -61,19 +61,9 @@ def _arithmetic(dimension: str) -> ast.expr | None:
         tree = ast.parse(dimension, mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
-    return tree if _is_arithmetic(tree) else None
-
-
-def _is_arithmetic(tree: ast.expr) -> bool:
-    match tree:
-        case ast.Name():
-            return True
-        case ast.Constant(value=value):
-            return type(value) is int
-        case ast.BinOp(left=left, op=op, right=right):
-            return type(op) in _OPERATORS and _is_arithmetic(left) and _is_arithmetic(right)
-        case _:
-            return False
+    taken = (ast.Name, ast.expr_context, ast.BinOp, *_OPERATORS)
+    fits = (isinstance(each, taken) or type(getattr(each, "value", None)) is int for each in ast.walk(tree))
+    return tree if all(fits) else None
 
 
 def _value(tree: ast.expr, sizes: Mapping[str, int]) -> int:
@@ -97,7 +87,7 @@ class Rebatching:
     after: int
 
     def adapted(self, output: str) -> Node | None:
-        """The node that makes ``output``, if it fixes that it has a multiple of ``before`` in front, made one of ``after``.
+        """The node that makes ``output``, if it fixes its shape, made one for batch ``after``.
 
         Like :meth:`keeps_batch` it is asked only for values that depend on the inputs.
         """
@@ -158,8 +148,9 @@ class DeclaredInput:
 class BoundModel:
     """A model with the type of each input, and the sizes of the named dimensions.
 
-    ``sizes`` is None where the inputs are not as the file declares them. If the batch that the file fixes was replaced by
-    another, ``declared`` is the model as the file has it, and both have a ``batch``. ``remarks`` say what was bound unasked.
+    ``sizes`` is None where the inputs are not as the file declares them. If the batch that the file fixes was
+    replaced by another, ``declared`` is the model as the file has it, and both have a ``batch``. ``remarks`` say what
+    was bound unasked.
     """
 
     model: OnnxModel
@@ -173,10 +164,11 @@ class BoundModel:
 def bind(model: OnnxModel, options: LoadOptions) -> BoundModel:
     """Every dimension of the inputs a number.
 
-    ``options.batch`` binds the leading dimension of the inputs, also one that the file fixes: then every value must carry
-    the batch in front, and a reshape to a fixed ``[batch, ...]`` is adapted. ``options.shapes`` binds whole inputs by name,
-    ``options.dimensions`` the named dimensions that the file leaves open. A leading dimension that nothing binds is 1, with a
-    remark. Raises ModelError for another that is left open, OptionError for a binding that fits nothing in the file.
+    ``options.batch`` binds the leading dimension of the inputs, also one that the file fixes: then every value must
+    carry the batch in front, and a reshape to a fixed ``[batch, ...]`` is adapted. ``options.shapes`` binds whole
+    inputs by name, ``options.dimensions`` the named dimensions that the file leaves open. A leading dimension that
+    nothing binds is 1, with a remark. Raises ModelError for another that is left open, OptionError for a binding that
+    fits nothing in the file.
     """
     path, batch, shapes = model.path, options.batch, options.shapes
     inputs = _declared_inputs(model.proto.graph, path)
@@ -215,7 +207,7 @@ def _declared_inputs(graph: onnx.GraphProto, path: Path) -> list[DeclaredInput]:
 
 
 def _unbound_batches(inputs: Sequence[DeclaredInput], options: LoadOptions) -> list[DeclaredInput]:
-    """The inputs whose leading dimension the file leaves open, by a plain name or none, and the options do not bind."""
+    """The inputs whose leading dimension, a plain name or none, neither the file nor the options bind."""
     sizes = _named_sizes(inputs, options)
     return [
         value
@@ -228,7 +220,7 @@ def _unbound_batches(inputs: Sequence[DeclaredInput], options: LoadOptions) -> l
 
 
 def _as_declared(inputs: Sequence[DeclaredInput], bound: Mapping[str, TensorType]) -> dict[str, int] | None:
-    """The sizes of the named dimensions if the inputs are bound as the file declares them; None if sizes were replaced."""
+    """The sizes of the named dimensions; None if the inputs are bound to other sizes than the file declares."""
     sizes: dict[str, int] = {}
     for value in inputs:
         for dimension, size in zip(value.dimensions or (), bound[value.name].shape, strict=False):
@@ -268,7 +260,8 @@ def _check(inputs: Sequence[DeclaredInput], path: Path, options: LoadOptions) ->
                 raise OptionError(f"{path} has no open dimension {name!r}; {did_you_mean(name, named)}")
             shapes = ", ".join(f"{value.name} {value.spelled()}" for value in inputs)
             raise OptionError(
-                f"{path} has no open dimension, so no {name!r}: its inputs are {shapes}; give another batch with `batch` {size}"
+                f"{path} has no open dimension, so no {name!r}: its inputs are {shapes}; "
+                f"give another batch with `batch` {size}"
             )
         if size < 0:
             raise OptionError(f"dimension {name!r} is {size}; give a size")

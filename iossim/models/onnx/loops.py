@@ -1,8 +1,8 @@
 """What loops make, where each run of the body makes what the run before made: ONNX's inference leaves that open.
 
-A state that has the same type after a run as before it keeps it through all of them. How many runs there are is the length of
-what a ``Scan`` reads, or the trip count of a ``Loop`` whose condition is always true. Such a loop is written out where its body
-holds products, so that they are priced, and scheduled, like any others.
+A state that has the same type after a run as before it keeps it through all of them. How many runs there are is the
+length of what a ``Scan`` reads, or the trip count of a ``Loop`` whose condition is always true. Such a loop is
+written out where its body holds products, so that they are priced, and scheduled, like any others.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MOST_NODES, _MOST_BYTES = 4096, 1 << 26
 
 
 def runs_to_write_out(node: NodeProto, known: Known, written: int) -> int:
-    """How often a ``Loop`` runs whose body multiplies matrices; 0 where that is not known, or too often, and for any other node.
+    """How often a ``Loop`` runs whose body multiplies matrices; 0 where it is not known or too often, or for others.
 
     ``written`` are the nodes that stand for loops so far: those in loops are written out too.
     """
@@ -44,7 +44,7 @@ def runs_to_write_out(node: NodeProto, known: Known, written: int) -> int:
 
 
 def written_out(node: NodeProto, runs: int, name: str, where: str) -> list[NodeProto]:
-    """The nodes of all runs of a ``Loop``, then those that make its outputs; ``where`` begins the message of a ModelError."""
+    """The nodes of all runs of a ``Loop``, then those that make its outputs; ``where`` begins a ModelError."""
     (body,) = (each.g for each in node.attribute if each.name == "body")
     nodes: list[NodeProto] = []
 
@@ -77,10 +77,7 @@ def written_out(node: NodeProto, runs: int, name: str, where: str) -> list[NodeP
 
 
 def repeated_types(
-    node: NodeProto,
-    versions: Mapping[str, int],
-    known: Known,
-    ir_version: int,
+    node: NodeProto, versions: Mapping[str, int], known: Known, ir_version: int
 ) -> dict[str, TensorType]:
     """The types of a loop's outputs by name, those that are known; of any other node none."""
     attributes = {each.name: helper.get_attribute_value(each) for each in node.attribute}
@@ -151,7 +148,7 @@ def _stays_true(body: GraphProto) -> bool:
 def _scan(
     node: NodeProto, count: int, attributes: Mapping[str, Any], known: Known
 ) -> tuple[int | None, list[TensorType] | None]:
-    """How often a Scan runs, and what its body is given: its states, and what it reads without the axis along which it does."""
+    """How often a Scan runs, and what its body is given: its states, and slices of what it reads."""
     scanned = [known.types[name] for name in node.input[count:]]
     axes: Sequence[int] = attributes.get("scan_input_axes", [0] * len(scanned))
     if len(axes) != len(scanned) or any(

@@ -1,7 +1,7 @@
 """Sequences and optionals of ONNX taken apart at import: of each it is known which tensors are in it.
 
-Exporters write them around splits and stacks. ``SplitToSequence`` becomes a split, ``SequenceAt`` the tensor that is there,
-``ConcatFromSequence`` a concat; no sequence is left when the network runs.
+Exporters write them around splits and stacks. ``SplitToSequence`` becomes a split, ``SequenceAt`` the tensor that is
+there, ``ConcatFromSequence`` a concat; no sequence is left when the network runs.
 """
 
 from __future__ import annotations
@@ -45,17 +45,11 @@ class Sequences:
             return True
         return any(name in self._parts for name in read)
 
-    def taken_apart(
-        self,
-        node: NodeProto,
-        name: str,
-        known: Known,
-        where: str,
-    ) -> list[NodeProto]:
+    def taken_apart(self, node: NodeProto, name: str, known: Known, where: str) -> list[NodeProto]:
         """The nodes on tensors alone that stand for a node; sequences that it makes are known from now on.
 
-        Raises NotCoveredError, to be read behind the node's name, where that depends on data; ModelError for operands that the
-        operator does not take.
+        Raises NotCoveredError, to be read behind the node's name, where that depends on data; ModelError for operands
+        that the operator does not take.
         """
         if not is_standard(node.domain) or node.op_type not in _READERS:
             raise NotCoveredError("it reads a sequence or an optional, of which iossim only follows the tensors")
@@ -68,6 +62,10 @@ class Sequences:
             )
         self._parts.update(made)
         return nodes
+
+
+#: The sequences that a node makes, and the nodes on tensors that stand for it.
+_Made = tuple[dict[str, Parts], list[NodeProto]]
 
 
 @dataclass(frozen=True)
@@ -102,7 +100,7 @@ class _Reading:
         return self.known.parameter(name)
 
     def position(self, index: int, count: int, last: int) -> int:
-        """A place in a sequence of ``count`` tensors; ``last`` where it is left out, also the largest that is allowed."""
+        """A place in a sequence of ``count`` tensors; ``last``, the largest that is allowed, where it is left out."""
         if not self.given(index):
             return last
         array = self.array(index, "position")
@@ -118,26 +116,15 @@ class _Reading:
     def output(self) -> str:
         return str(self.node.output[0])
 
-    def constant(self, value: Array) -> tuple[dict[str, Parts], list[NodeProto]]:
+    def constant(self, value: Array) -> _Made:
         tensor = numpy_helper.from_array(value)
         return {}, [helper.make_node("Constant", [], [self.output], self.name, value=tensor)]
 
-    def same(self, source: str) -> tuple[dict[str, Parts], list[NodeProto]]:
+    def same(self, source: str) -> _Made:
         """The output is another value, tensor or not."""
         if source in self.parts:
             return {self.output: self.parts[source]}, []
         return {}, [helper.make_node("Identity", [source], [self.output], self.name)]
-
-
-_Made = tuple[dict[str, Parts], list[NodeProto]]
-
-
-def _empty(reading: _Reading) -> _Made:
-    return {reading.output: ()}, []
-
-
-def _construct(reading: _Reading) -> _Made:
-    return {reading.output: tuple(reading.node.input)}, []
 
 
 def _insert(reading: _Reading) -> _Made:
@@ -155,14 +142,6 @@ def _erase(reading: _Reading) -> _Made:
 def _at(reading: _Reading) -> _Made:
     parts = reading.sequence()
     return reading.same(parts[reading.position(1, len(parts), len(parts) - 1)])
-
-
-def _length(reading: _Reading) -> _Made:
-    return reading.constant(np.array(len(reading.sequence()), dtype=np.int64))
-
-
-def _identity(reading: _Reading) -> _Made:
-    return reading.same(reading.given(0))
 
 
 def _optional(reading: _Reading) -> _Made:
@@ -278,16 +257,16 @@ def _with_list(
 
 
 _READERS: dict[str, Callable[[_Reading], _Made]] = {
-    "SequenceEmpty": _empty,
-    "SequenceConstruct": _construct,
+    "SequenceEmpty": lambda reading: ({reading.output: ()}, []),
+    "SequenceConstruct": lambda reading: ({reading.output: tuple(reading.node.input)}, []),
     "SequenceInsert": _insert,
     "SequenceErase": _erase,
     "SequenceAt": _at,
-    "SequenceLength": _length,
+    "SequenceLength": lambda reading: reading.constant(np.array(len(reading.sequence()), dtype=np.int64)),
     "SequenceMap": _map,
     "SplitToSequence": _split,
     "ConcatFromSequence": _concat,
-    "Identity": _identity,
+    "Identity": lambda reading: reading.same(reading.given(0)),
     "Optional": _optional,
     "OptionalGetElement": _get_element,
     "OptionalHasElement": _has_element,

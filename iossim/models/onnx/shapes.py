@@ -1,4 +1,4 @@
-"""What ONNX's shape inference tells of one node, from the types of its inputs and the values of those that are known."""
+"""What ONNX's shape inference tells of a node, from the types of its inputs and the values of known ones."""
 
 from __future__ import annotations
 
@@ -19,12 +19,9 @@ LARGEST_KNOWN = 4096
 
 
 def inferred_outputs(
-    node: NodeProto,
-    versions: Mapping[str, int],
-    known: Known,
-    ir_version: int = 8,
+    node: NodeProto, versions: Mapping[str, int], known: Known, ir_version: int = 8
 ) -> dict[str, TypeProto]:
-    """The types of a node's outputs by name, as far as they are known; ``versions`` are those of operator sets by domain.
+    """The types of a node's outputs by name, as far as known; ``versions`` are those of operator sets by domain.
 
     Raises ModelError with ONNX's reason for operands that the operator does not take.
     """
@@ -69,14 +66,15 @@ def inferred_types(
     try:
         found = onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=follows)
     except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError) as error:
-        raise ModelError(_reason(error)) from None
+        # The last line of what ONNX says is what is wrong.
+        raise ModelError(last_line(error).split(") ", 1)[-1].strip()) from None
     return {value.name: value.type for value in found.graph.output}
 
 
 def _told(value: TensorType, is_open: bool) -> list[int | None]:
-    """The shape of an input as inference is told it: where it ``is_open`` whether it says a shape, not how long a long list is.
+    """The shape of an input as inference is told it; open for a long list that may (``is_open``) say a shape.
 
-    ONNX writes down a dimension for each of its numbers.
+    ONNX would write down a dimension for each of its numbers.
     """
     is_long = len(value.shape) == 1 and value.elements > LARGEST_KNOWN
     return [None] if is_long and is_open else list(value.shape)
@@ -92,8 +90,3 @@ def static_shape(tensor: TypeProto.Tensor, sizes: Mapping[str, int] | None = Non
     ]
     known = tuple(size for size in dimensions if size is not None)
     return known if len(known) == len(dimensions) else None
-
-
-def _reason(error: Exception) -> str:
-    """The last line of what ONNX says, which is what is wrong."""
-    return last_line(error).split(") ", 1)[-1].strip()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -28,6 +29,7 @@ from iossim.ir.ops.reshape import Flatten, Reshape, Transpose
 from iossim.ir.ops.slice import Slice
 from iossim.ir.ops.softmax import SoftmaxLike
 from iossim.ir.types import DType, TensorType
+from iossim.models.passes.graph_pass import free_name
 
 #: Written where nothing else is asked for: the newest that every supported ONNX Runtime reads.
 OPSET = 21
@@ -43,10 +45,7 @@ class Names:
 
     def fresh(self, wanted: str) -> str:
         """``wanted``, or the first of ``wanted_2``, ``wanted_3``, ... that is free; taken from now on."""
-        name, count = wanted, 1
-        while name in self._taken:
-            count += 1
-            name = f"{wanted}_{count}"
+        name = free_name(wanted, self._taken)
         self._taken.add(name)
         return name
 
@@ -54,79 +53,151 @@ class Names:
 def spell(
     op: Op, name: str, inputs: Sequence[str], outputs: Sequence[str], x: TensorType, opset: int, names: Names
 ) -> tuple[list[NodeProto], list[TensorProto]]:
-    """Nodes that compute ``outputs`` from ``inputs`` (value names), and the tensors of the parameters that are inputs.
+    """Nodes that compute ``outputs`` from ``inputs`` (value names), and the tensors of parameters that are inputs.
 
     ``x`` is the type of the first input; ``names`` gives parameters and values in between theirs. Raises ModelError
     where the operator of that ``opset`` cannot say what the op does.
     """
-    if isinstance(op, Foreign):
-        return [_foreign(op, name, inputs, outputs, opset, names)], []
-    if isinstance(op, ChannelsLast):
-        return _between_transposes(op, name, inputs, outputs, x, opset, names)
-    if isinstance(op, SoftmaxLike) and op.flatten and opset >= 13:
-        return _flattened_softmax(op, name, inputs[0], outputs[0], x, opset, names)
-    if isinstance(op, SoftmaxLike) and not op.flatten and opset < 13:
-        behind = x.shape[normal_axis(op.axis, len(x.shape)) + 1 :]
-        if max(behind, default=1) > 1:
-            raise ModelError(
-                f"op {name!r}: below operator set 13 a {op.kind} takes all axes behind its own; write 13"
-            )
-    if isinstance(op, PRelu) and op.per_channel:
-        return _prelu_per_channel(name, inputs, outputs, x, opset, names)
-    if isinstance(op, ConvBackwardData):
-        return _backward_data(op, name, inputs, outputs[0], x, opset, names)
-    if isinstance(op, ConvBackwardFilter):
-        return _backward_filter(op, name, inputs, outputs[0], x, opset, names)
-    op_type, given = op.to_onnx()
-    if op_type == "Sum" and len(inputs) == 2:
-        op_type = "Add"  # which takes whole numbers too
-    if not _exists(op_type, opset):
-        raise ModelError(f"op {name!r}: operator set {opset} has no {op_type}; write a later one")
-    schema = onnx.defs.get_schema(op_type, opset)
-    slots = [slot.name for slot in schema.inputs]
-    operands = op.onnx_operands(inputs) if isinstance(op, Recurrent) else list(inputs)
-    attributes: dict[str, Any] = {}
-    tensors: list[TensorProto] = []
-    for spellings, value in given.items():
-        # Of several names, divided by a bar, the operator has one in each set.
-        parameter = next(
-            (each for each in spellings.split("|") if each in schema.attributes or each in slots), spellings
-        )
-        if parameter in schema.attributes:
-            attributes[parameter] = value
-        elif parameter in slots:
-            slot = slots.index(parameter)
-            operands += [""] * (slot + 1 - len(operands))
-            operands[slot] = names.fresh(f"{name}.{parameter}")
-            tensors.append(numpy_helper.from_array(_array(value, x), operands[slot]))
-        elif not _is_nothing(value):
-            raise ModelError(
-                f"op {name!r}: {op_type} of operator set {opset} has no {parameter!r}; write a later operator set"
-            )
-    return [helper.make_node(op_type, operands, outputs, name, **attributes)], tensors
+    speller = _Speller(opset, names)
+    speller.spell(op, name, inputs, outputs, x)
+    return speller.nodes, speller.tensors
 
 
-def _between_transposes(
-    op: ChannelsLast,
-    name: str,
-    inputs: Sequence[str],
-    outputs: Sequence[str],
-    x: TensorType,
-    opset: int,
-    names: Names,
-) -> tuple[list[NodeProto], list[TensorProto]]:
-    """The op on NCHW with its input transposed before and its output after."""
-    read, made = names.fresh(f"{name}.nchw"), names.fresh(f"{name}.nchw_output")
-    spelled, tensors = spell(
-        op.channels_first, name, [read, *inputs[1:]], [made], permuted(x, TO_FIRST), opset, names
-    )
-    before = helper.make_node("Transpose", [inputs[0]], [read], f"{name}.to_nchw", perm=TO_FIRST)
-    after = helper.make_node("Transpose", [made], outputs, f"{name}.to_nhwc", perm=TO_LAST)
-    return [before, *spelled, after], tensors
+@dataclass(frozen=True)
+class _Speller:
+    """Collects the nodes of an op, and the tensors of their parameters."""
+
+    opset: int
+    names: Names
+    nodes: list[NodeProto] = field(default_factory=list)
+    tensors: list[TensorProto] = field(default_factory=list)
+
+    def spell(self, op: Op, name: str, inputs: Sequence[str], outputs: Sequence[str], x: TensorType) -> None:
+        if isinstance(op, Foreign):
+            self.nodes.append(_foreign(op, name, inputs, outputs, self.opset, self.names))
+        elif isinstance(op, ChannelsLast):
+            self._between_transposes(op, name, inputs, outputs, x)
+        elif isinstance(op, SoftmaxLike) and op.flatten and self.opset >= 13:
+            self._flattened_softmax(op, name, inputs[0], outputs[0], x)
+        elif isinstance(op, PRelu) and op.per_channel:
+            self._prelu_per_channel(name, inputs, outputs, x)
+        elif isinstance(op, ConvBackwardData):
+            self._backward_data(op, name, inputs, outputs[0], x)
+        elif isinstance(op, ConvBackwardFilter):
+            self._backward_filter(op, name, inputs, outputs[0], x)
+        else:
+            self._single(op, name, inputs, outputs, x)
+
+    def _node(
+        self, op_type: str, inputs: Sequence[str], outputs: Sequence[str], name: str = "", **attributes: Any
+    ) -> None:
+        self.nodes.append(helper.make_node(op_type, inputs, outputs, name, **attributes))
+
+    def _single(self, op: Op, name: str, inputs: Sequence[str], outputs: Sequence[str], x: TensorType) -> None:
+        """An op that is one node."""
+        opset = self.opset
+        if isinstance(op, SoftmaxLike) and not op.flatten and opset < 13:
+            behind = x.shape[normal_axis(op.axis, len(x.shape)) + 1 :]
+            if max(behind, default=1) > 1:
+                raise ModelError(
+                    f"op {name!r}: below operator set 13 a {op.kind} takes all axes behind its own; write 13"
+                )
+        op_type, given = op.to_onnx()
+        if op_type == "Sum" and len(inputs) == 2:
+            op_type = "Add"  # which takes whole numbers too
+        if not _exists(op_type, opset):
+            raise ModelError(f"op {name!r}: operator set {opset} has no {op_type}; write a later one")
+        schema = onnx.defs.get_schema(op_type, opset)
+        slots = [slot.name for slot in schema.inputs]
+        operands = op.onnx_operands(inputs) if isinstance(op, Recurrent) else list(inputs)
+        attributes: dict[str, Any] = {}
+        for spellings, value in given.items():
+            # Of several names, divided by a bar, the operator has one in each set.
+            known = (each for each in spellings.split("|") if each in schema.attributes or each in slots)
+            parameter = next(known, spellings)
+            if parameter in schema.attributes:
+                attributes[parameter] = value
+            elif parameter in slots:
+                slot = slots.index(parameter)
+                operands += [""] * (slot + 1 - len(operands))
+                operands[slot] = self.names.fresh(f"{name}.{parameter}")
+                self.tensors.append(numpy_helper.from_array(_array(value, x), operands[slot]))
+            elif not _is_nothing(value):
+                raise ModelError(
+                    f"op {name!r}: {op_type} of operator set {opset} has no {parameter!r}; write a later operator set"
+                )
+        self._node(op_type, operands, outputs, name, **attributes)
+
+    def _between_transposes(
+        self, op: ChannelsLast[Op], name: str, inputs: Sequence[str], outputs: Sequence[str], x: TensorType
+    ) -> None:
+        """The op on NCHW with its input transposed before and its output after."""
+        read, made = self.names.fresh(f"{name}.nchw"), self.names.fresh(f"{name}.nchw_output")
+        self._node("Transpose", [inputs[0]], [read], f"{name}.to_nchw", perm=TO_FIRST)
+        self.spell(op.channels_first, name, [read, *inputs[1:]], [made], permuted(x, TO_FIRST))
+        self._node("Transpose", [made], outputs, f"{name}.to_nhwc", perm=TO_LAST)
+
+    def _prelu_per_channel(self, name: str, inputs: Sequence[str], outputs: Sequence[str], x: TensorType) -> None:
+        """The slope ``[C]`` as ``[C, 1, ...]``, which broadcasts."""
+        aligned = self.names.fresh(f"{name}.slope")
+        slope = TensorType(x.shape[1:2], x.dtype)
+        shape = Reshape((*slope.shape, *[1] * (len(x.shape) - 2)))
+        self.spell(shape, f"{name}.reshape", [inputs[1]], [aligned], slope)
+        self._node("PRelu", [inputs[0], aligned], outputs, name)
+
+    def _backward_data(
+        self, op: ConvBackwardData, name: str, inputs: Sequence[str], target: str, grad_output: TensorType
+    ) -> None:
+        """All that the windows cover, and the input cut out of it: no padding says that for every stride."""
+        whole = self.names.fresh(f"{name}.whole")
+        op_type, attributes = op.to_onnx()
+        self._node(op_type, inputs, [whole], name, **attributes)
+        before, axes = op.pads[: len(op.input_size)], tuple(range(2, 2 + len(op.input_size)))
+        ends = tuple(first + length for first, length in zip(before, op.input_size, strict=True))
+        self.spell(Slice(before, ends, axes, (1,) * len(axes)), f"{name}.cut", [whole], [target], grad_output)
+
+    def _backward_filter(
+        self, op: ConvBackwardFilter, name: str, inputs: Sequence[str], target: str, x: TensorType
+    ) -> None:
+        """A convolution of the input with the gradients: channels stand for images, strides for dilations."""
+        rank, batch = len(op.kernel_size), x.shape[0]
+        swapped, axes = (1, 0, *range(2, 2 + rank)), tuple(range(2, 2 + rank))
+
+        def add(step: Op, read: str, made: str = "") -> str:
+            made = made or self.names.fresh(f"{name}.{step.kind}")
+            self.spell(step, self.names.fresh(f"{name}.step"), [read], [made], x)
+            return made
+
+        if op.groups == 1:
+            images = add(Transpose(swapped), inputs[0])
+        else:
+            per_group = x.shape[1] // op.groups
+            images = add(Reshape((batch, op.groups, per_group, *x.shape[2:])), inputs[0])
+            images = add(Transpose((2, 1, 0, *range(3, 3 + rank))), images)
+            images = add(Reshape((per_group, op.groups * batch, *x.shape[2:])), images)
+        gradients = add(Transpose(swapped), inputs[1])
+        whole = self.names.fresh(f"{name}.whole")
+        op_type, attributes = op.to_onnx()
+        self._node(op_type, [images, gradients], [whole], name, **attributes)
+        # A stride leaves pixels behind the last window, which are no part of the kernel.
+        kept = add(Slice((0,) * rank, op.kernel_size, axes, (1,) * rank), whole)
+        if len(inputs) == 2:
+            add(Transpose(swapped), kept, target)
+        else:
+            self._node("Add", [add(Transpose(swapped), kept), inputs[2]], [target])
+
+    def _flattened_softmax(self, op: SoftmaxLike, name: str, source: str, target: str, x: TensorType) -> None:
+        """From operator set 13 on a softmax has one axis, so that the axes it sums over become one."""
+        axis = normal_axis(op.axis, len(x.shape))
+        flat, soft = self.names.fresh(f"{name}.flat"), self.names.fresh(f"{name}.soft")
+        rows = TensorType((x.elements // int(np.prod(x.shape[axis:])), int(np.prod(x.shape[axis:]))), x.dtype)
+        self.spell(Flatten(axis), f"{name}.{Flatten.kind}", [source], [flat], x)
+        self.spell(type(op)(1), f"{name}.{op.kind}", [flat], [soft], rows)
+        self.spell(Reshape(x.shape), f"{name}.{Reshape.kind}", [soft], [target], rows)
 
 
 def fitting_opset(ops: Iterable[tuple[Op, TensorType]]) -> int:
-    """The operator set to write ops in, each given with its first input: :data:`OPSET`, or a later one that has all of them.
+    """The operator set to write ops in, each given with its first input: :data:`OPSET`, or a later one that has all.
 
     Where foreign ops mean something else in it, it is theirs.
     """
@@ -156,7 +227,7 @@ def _exists(op_type: str, opset: int) -> bool:
 
 @cache
 def _first_opset(op: Op, x: DType) -> int:
-    """The first operator set from :data:`OPSET` on that has all that an op says, for a first input of ``x``; OPSET if none has."""
+    """The first operator set from :data:`OPSET` on that has all that an op says of an input ``x``; OPSET if none."""
     op_type, given = op.to_onnx()
     type_name = f"tensor({TensorProto.DataType.Name(onnx_code(x)).lower()})"
     for opset in range(max(OPSET, op.least_opset(x)), onnx.defs.onnx_opset_version() + 1):
@@ -215,7 +286,7 @@ def _needed_outputs(node: NodeProto, version: int) -> set[int]:
 
 
 def _rename(graph: GraphProto, outside: Mapping[str, str], prefix: str, names: Names) -> None:
-    """Give the values of a graph in a node names that nothing else has; those from ``outside`` are called as that says."""
+    """Give the values of a graph in a node names that nothing else has; those from ``outside`` have theirs."""
     known = {"": "", **outside}
     for value in graph.input:
         known[value.name] = value.name = names.fresh(f"{prefix}.{value.name}")
@@ -247,96 +318,3 @@ def _means_the_same(op: Foreign, opset: int) -> bool:
         return since_versions(_node(op), op.version) == since_versions(_node(op), opset)
     except onnx.defs.SchemaError:
         return op.version == opset
-
-
-def _prelu_per_channel(
-    name: str,
-    inputs: Sequence[str],
-    outputs: Sequence[str],
-    x: TensorType,
-    opset: int,
-    names: Names,
-) -> tuple[list[NodeProto], list[TensorProto]]:
-    """The slope ``[C]`` as ``[C, 1, ...]``, which broadcasts."""
-    aligned = names.fresh(f"{name}.slope")
-    slope = TensorType(x.shape[1:2], x.dtype)
-    shape = Reshape((*slope.shape, *[1] * (len(x.shape) - 2)))
-    nodes, tensors = spell(shape, f"{name}.reshape", [inputs[1]], [aligned], slope, opset, names)
-    return [*nodes, helper.make_node("PRelu", [inputs[0], aligned], outputs, name)], tensors
-
-
-def _backward_data(
-    op: ConvBackwardData,
-    name: str,
-    inputs: Sequence[str],
-    target: str,
-    grad_output: TensorType,
-    opset: int,
-    names: Names,
-) -> tuple[list[NodeProto], list[TensorProto]]:
-    """All that the windows cover, and what of it is the input: the operator's own padding does not tell that for every stride."""
-    whole = names.fresh(f"{name}.whole")
-    op_type, attributes = op.to_onnx()
-    transposed = helper.make_node(op_type, inputs, [whole], name, **attributes)
-    before, axes = op.pads[: len(op.input_size)], tuple(range(2, 2 + len(op.input_size)))
-    ends = tuple(first + length for first, length in zip(before, op.input_size, strict=True))
-    cut = Slice(before, ends, axes, (1,) * len(axes))
-    nodes, tensors = spell(cut, f"{name}.cut", [whole], [target], grad_output, opset, names)
-    return [transposed, *nodes], tensors
-
-
-def _backward_filter(
-    op: ConvBackwardFilter, name: str, inputs: Sequence[str], target: str, x: TensorType, opset: int, names: Names
-) -> tuple[list[NodeProto], list[TensorProto]]:
-    """A convolution of the input with the gradients: channels stand for images, steps of the window for dilations."""
-    rank, batch = len(op.kernel_size), x.shape[0]
-    swapped, axes = (1, 0, *range(2, 2 + rank)), tuple(range(2, 2 + rank))
-    nodes: list[NodeProto] = []
-    tensors: list[TensorProto] = []
-
-    def add(step: Op, read: str, made: str = "") -> str:
-        made = made or names.fresh(f"{name}.{step.kind}")
-        spelled = spell(step, names.fresh(f"{name}.step"), [read], [made], x, opset, names)
-        nodes.extend(spelled[0])
-        tensors.extend(spelled[1])
-        return made
-
-    if op.groups == 1:
-        images = add(Transpose(swapped), inputs[0])
-    else:
-        per_group = x.shape[1] // op.groups
-        images = add(Reshape((batch, op.groups, per_group, *x.shape[2:])), inputs[0])
-        images = add(Transpose((2, 1, 0, *range(3, 3 + rank))), images)
-        images = add(Reshape((per_group, op.groups * batch, *x.shape[2:])), images)
-    gradients = add(Transpose(swapped), inputs[1])
-    whole = names.fresh(f"{name}.whole")
-    op_type, attributes = op.to_onnx()
-    nodes.append(helper.make_node(op_type, [images, gradients], [whole], name, **attributes))
-    # A stride leaves pixels behind the last window, which are no part of the kernel.
-    kept = add(Slice((0,) * rank, op.kernel_size, axes, (1,) * rank), whole)
-    if len(inputs) == 2:
-        add(Transpose(swapped), kept, target)
-    else:
-        nodes.append(helper.make_node("Add", [add(Transpose(swapped), kept), inputs[2]], [target]))
-    return nodes, tensors
-
-
-def _flattened_softmax(
-    op: SoftmaxLike, name: str, source: str, target: str, x: TensorType, opset: int, names: Names
-) -> tuple[list[NodeProto], list[TensorProto]]:
-    """From operator set 13 on a softmax has one axis, so that the axes it sums over become one."""
-    axis = normal_axis(op.axis, len(x.shape))
-    flat, soft = names.fresh(f"{name}.flat"), names.fresh(f"{name}.soft")
-    rows = TensorType((x.elements // int(np.prod(x.shape[axis:])), int(np.prod(x.shape[axis:]))), x.dtype)
-    steps: list[tuple[Op, str, str, TensorType]] = [
-        (Flatten(axis), source, flat, x),
-        (type(op)(1), flat, soft, rows),
-        (Reshape(x.shape), soft, target, rows),
-    ]
-    nodes: list[NodeProto] = []
-    tensors: list[TensorProto] = []
-    for step, read, made, of in steps:
-        spelled = spell(step, f"{name}.{step.kind}", [read], [made], of, opset, names)
-        nodes += spelled[0]
-        tensors += spelled[1]
-    return nodes, tensors

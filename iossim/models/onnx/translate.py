@@ -1,29 +1,30 @@
 """ONNX models as graphs: static shapes, lazy weights, shape arithmetic folded away.
 
-Operators are read by the op classes of :mod:`iossim.ir.ops`; this module walks the nodes, and says clearly what cannot be
-read. Value names are the model's.
+Operators are read by the op classes of :mod:`iossim.ir.ops`; this module walks the nodes, and says clearly what
+cannot be read. Value names are the model's.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
 
 import numpy as np
 import onnx
-from onnx import NodeProto
+from onnx import NodeProto, TensorProto
 
 import iossim.ir.ops  # noqa: F401  (importing it registers every op)
 from iossim.base.errors import GraphError, ModelError, first_line
 from iossim.ir.constants import Constant
 from iossim.ir.graph import Graph, Node
-from iossim.ir.onnx_node import operands
+from iossim.ir.onnx_node import NONSENSE, operands
 from iossim.ir.op import NotCoveredError, Op
 from iossim.ir.ops.foreign import Foreign
 from iossim.ir.types import TensorType
-from iossim.models.onnx.constants import NONSENSE, Known, node_view, op_name, tensor_constant
+from iossim.models.onnx.constants import Known, node_view, op_name, tensor_constant
 from iossim.models.onnx.empty import empty_constant, is_empty, may_make_empty, without_empty
 from iossim.models.onnx.file import is_standard, standard_opset
 from iossim.models.onnx.folding import Folder, can_fold
@@ -141,30 +142,23 @@ class _Importer:
                 raise ModelError(f"{where} reads {value!r}, which nothing before it makes; the file is damaged")
         if self._sequences.takes(node, inputs):
             try:
-                nodes = self._sequences.taken_apart(node, name, self._known, where)
+                with _made_model_errors(where):
+                    nodes = self._sequences.taken_apart(node, name, self._known, where)
             except NotCoveredError as error:
                 self._note_unknown(node, name, str(error))
-            except GraphError as error:
-                raise ModelError(f"{where}: {error}") from None
-            except NONSENSE as error:
-                raise ModelError(_not_valid(where, error)) from None
             else:
                 self._read_instead(nodes, name)
             return
         if node.op_type == "If" and is_standard(node.domain) and set(node.input) <= self._constants.keys():
             self._read_branch(node, name, where)
             return
-        try:
+        with _made_model_errors(where):
             instead = without_empty(node, name, self._known)
             runs = 0 if instead else runs_to_write_out(node, self._known, self._written_out)
             if runs:
                 instead = written_out(self._with_weights_outside(node, name, where), runs, name, where)
                 self._written_out += len(instead)
             known = None if instead else self._folder.known_outputs(node, where, self._known)
-        except GraphError as error:
-            raise ModelError(f"{where}: {error}") from None
-        except NONSENSE as error:
-            raise ModelError(_not_valid(where, error)) from None
         if instead:
             self._read_instead(instead, name)
         elif known is not None:
@@ -190,8 +184,7 @@ class _Importer:
         condition = self._constants[given].load()
         self._branches += 1
         weights, nodes = taken_branch(node, bool(condition.item()), f"{name}.{self._branches}.", where)
-        for tensor in weights:
-            self._add_constant(tensor.name, tensor_constant(tensor, self._path.parent, f"{where}: {tensor.name!r}"))
+        self._add_weights(weights, where)
         self._read_instead(nodes, f"{name}.{self._branches}")
 
     def _read_instead(self, nodes: list[NodeProto], name: str) -> None:
@@ -203,9 +196,12 @@ class _Importer:
     def _with_weights_outside(self, node: NodeProto, name: str, where: str) -> NodeProto:
         """The node with the weights of its graphs taken in as constants, like all others."""
         kept, weights = with_weights_outside(node, f"{name}.", where)
+        self._add_weights(weights, where)
+        return kept
+
+    def _add_weights(self, weights: Iterable[TensorProto], where: str) -> None:
         for tensor in weights:
             self._add_constant(tensor.name, tensor_constant(tensor, self._path.parent, f"{where}: {tensor.name!r}"))
-        return kept
 
     def _add_constant(self, name: str, constant: Constant) -> None:
         if name in self._types:
@@ -225,48 +221,45 @@ class _Importer:
     def _interpreted(
         self, op_class: type[Op] | None, node: NodeProto, name: str, where: str
     ) -> tuple[Op, tuple[str, ...], tuple[TensorType, ...]]:
-        """A node as an op of its own kind, or else as a foreign one; with the inputs that carry data and its output types.
+        """A node as an op of its own kind or a foreign one, with the inputs that carry data and its output types.
 
         Raises NotCoveredError where it can be neither.
         """
         uncovered: NotCoveredError | None = None
         if op_class is not None:
+            with _made_model_errors(where):
+                try:
+                    return self._own(op_class, node, name)
+                except NotCoveredError as error:
+                    uncovered = error
+                except ModelError as error:
+                    raise ModelError(f"{self._path}: {error}") from None
+        with _made_model_errors(where):
             try:
-                return self._own(op_class, node, name)
-            except NotCoveredError as error:
-                uncovered = error
-            except GraphError as error:
-                raise ModelError(f"{where}: {error}") from None
-            except ModelError as error:
-                raise ModelError(f"{self._path}: {error}") from None
-            except NONSENSE as error:
-                raise ModelError(_not_valid(where, error)) from None
-        try:
-            op = self._foreign.read(node, self._known)
-        except NotCoveredError as error:
-            if uncovered is not None:
-                raise ModelError(f"{self._path}: {uncovered}") from None
-            raise error
-        except (ModelError, GraphError) as error:
-            raise ModelError(f"{where} is not valid: {error}") from None
-        except NONSENSE as error:
-            raise ModelError(_not_valid(where, error)) from None
+                op = self._foreign.read(node, self._known)
+            except NotCoveredError:
+                if uncovered is not None:
+                    raise ModelError(f"{self._path}: {uncovered}") from None
+                raise
+            except (ModelError, GraphError) as error:
+                raise ModelError(f"{where} is not valid: {error}") from None
         data = operands(node)
         return op, data, op.infer(self._known.types_of(data))
 
     def _own(
         self, op_class: type[Op], node: NodeProto, name: str
     ) -> tuple[Op, tuple[str, ...], tuple[TensorType, ...]]:
-        adapted = self._rebatching.adapted(node.output[0]) if self._rebatching and self._varies(node) else None
-        op, data = (
-            (adapted.op, adapted.inputs)
-            if adapted
-            else op_class.from_onnx(node_view(node, name, self._known, self._opset))
-        )
+        varies = not self._varying.isdisjoint(node.input)
+        adapted = self._rebatching.adapted(node.output[0]) if self._rebatching and varies else None
+        if adapted:
+            op, data = adapted.op, adapted.inputs
+        else:
+            op, data = op_class.from_onnx(node_view(node, name, self._known, self._opset))
         made = op.infer(self._known.types_of(data))
         if len(made) > len(node.output) and not op.may_leave_out_outputs:
             raise ModelError(
-                f"{node.op_type} {name!r} makes {len(made)} outputs, but names {len(node.output)}; the file is damaged"
+                f"{node.op_type} {name!r} makes {len(made)} outputs, but names {len(node.output)}; "
+                "the file is damaged"
             )
         for value in node.output[len(made) :]:
             if value and self._readers[value]:
@@ -275,17 +268,8 @@ class _Importer:
                 )
         return op, data, made
 
-    def _varies(self, node: NodeProto) -> bool:
-        return not self._varying.isdisjoint(node.input)
-
     def _add_op(
-        self,
-        op: Op,
-        data: tuple[str, ...],
-        made: Sequence[TensorType],
-        node: NodeProto,
-        name: str,
-        where: str,
+        self, op: Op, data: tuple[str, ...], made: Sequence[TensorType], node: NodeProto, name: str, where: str
     ) -> None:
         if isinstance(op, Foreign):
             named = [value for value in node.output if value]
@@ -340,5 +324,13 @@ def _check_numbers(node: NodeProto, where: str) -> None:
             raise ModelError(f"{where} is not valid: its attribute {attribute.name!r} is no number (NaN)")
 
 
-def _not_valid(where: str, error: Exception) -> str:
-    return f"{where} is not valid: its operands or attributes make no sense ({type(error).__name__}: {first_line(error)})"
+@contextmanager
+def _made_model_errors(where: str) -> Iterator[None]:
+    """Raises what reading a node raises for operands that do not fit as a ModelError that begins with ``where``."""
+    try:
+        yield
+    except GraphError as error:
+        raise ModelError(f"{where}: {error}") from None
+    except NONSENSE as error:
+        reason = f"{type(error).__name__}: {first_line(error)}"
+        raise ModelError(f"{where} is not valid: its operands or attributes make no sense ({reason})") from None

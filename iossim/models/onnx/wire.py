@@ -1,7 +1,7 @@
 """What is in an ONNX file, counted before it is parsed: how many pieces, and how much memory its packed numbers take.
 
-Protobuf makes an object of every message, also of those that take two bytes in a file: a file of empty nodes takes a hundred
-times its size, and one of small whole numbers that are packed seventeen times.
+Protobuf makes an object of every message, also of those that take two bytes in a file: a file of empty nodes takes a
+hundred times its size, and one of small whole numbers that are packed seventeen times.
 
 Source: Protocol Buffers, "Encoding" (protobuf.dev/programming-guides/encoding).
 """
@@ -18,7 +18,7 @@ import onnx
 #: Below this no file takes more than is allowed, whatever is in it.
 _SMALL_FILE_BYTES = 4 << 20
 
-#: Of the fields with a length by their numbers: the fields of messages, and the bytes of one of the numbers that are packed.
+#: The fields with a length by their numbers: those of messages, and the bytes of a packed number.
 _Fields = dict[int, Any]
 _KNOWN: dict[str, _Fields] = {}
 
@@ -32,7 +32,7 @@ class Contents:
 
 
 def contents(data: mmap.mmap, most_pieces: int) -> Contents:
-    """The contents of a model's file, counted until there are more than ``most_pieces``; a small file is not looked at.
+    """The contents of a model's file, counted up to ``most_pieces``; a small file is not looked at.
 
     What is no protobuf ends the count: the parser refuses it.
     """
@@ -71,7 +71,7 @@ def contents(data: mmap.mmap, most_pieces: int) -> Contents:
 
 
 def _varint(data: mmap.mmap, place: int, end: int) -> tuple[int, int]:
-    """The number at a place, and the place behind it; one that does not end is larger than any file, and of no kind."""
+    """The number at a place, and the place behind it; one that does not end is larger than any file."""
     value = shift = 0
     while place < end and shift < 70:
         byte = data[place]

@@ -5,8 +5,8 @@
 normalisation, a product and a sum with one constant per channel; each of them is such a scale and shift, and folds
 into a batch norm too, if there is no convolution to fold into.
 
-*Training.* The running mean and variance, which a file holds for inference, are neither read nor updated: that is for the
-training loop, as are the loss and the update of the weights.
+*Training.* The running mean and variance, which a file holds for inference, are neither read nor updated: that is for
+the training loop, as are the loss and the update of the weights.
 """
 
 from __future__ import annotations
@@ -55,10 +55,7 @@ class ScaledConstant(Constant):
     type: TensorType
     weight: Constant
     affine: ChannelAffine
-
-    @property
-    def is_at_hand(self) -> bool:
-        return False
+    is_at_hand = False
 
     def load(self) -> Array:
         multiplier, _ = self.affine.load()
@@ -74,10 +71,7 @@ class ShiftedConstant(Constant):
     type: TensorType
     bias: Constant | None
     affine: ChannelAffine
-
-    @property
-    def is_at_hand(self) -> bool:
-        return False
+    is_at_hand = False
 
     def load(self) -> Array:
         multiplier, shift = self.affine.load()

@@ -1,17 +1,18 @@
 """Blocks of any network: cut where one unit stands between all that comes before and all that follows.
 
-*A cut behind unit v.* Every unit but v leads to v, or depends on v. Then v is the last of what leads to it to finish, in any
-schedule, and nothing that depends on it could have begun earlier: scheduling block by block loses nothing (a stage across
-the cut would hold v, and so be a single group). In the graph's terms v dominates all that follows and post-dominates all
-before; values may well be carried past it: a residual, or the mask that every layer of a transformer reads.
+*A cut behind unit v.* Every unit but v leads to v, or depends on v. Then v is the last of what leads to it to finish,
+in any schedule, and nothing that depends on it could have begun earlier: scheduling block by block loses nothing (a
+stage across the cut would hold v, and so be a single group). In the graph's terms v dominates all that follows and
+post-dominates all before; values may well be carried past it: a residual, or the mask that every layer of a
+transformer reads.
 
 Two kinds of units need not be in order with v, and stand in the way of no cut:
 
-- a *dead end* (a unit that no other reads: it only makes graph outputs) stays in the block of the last unit it reads, also
-  by way of preparations;
-- a *preparation* goes to the block of the first unit that reads it: one without multiply-adds, that depends on such units
-  alone, and that not everything with multiply-adds depends on (a mask that is cast and expanded for a layer, a lookup
-  of positions). It could have run earlier, if there was room; it is small.
+- a *dead end* (a unit that no other reads: it only makes graph outputs) stays in the block of the last unit it reads,
+  also by way of preparations;
+- a *preparation* goes to the block of the first unit that reads it: one without multiply-adds, that depends on such
+  units alone, and that not everything with multiply-adds depends on (a mask that is cast and expanded for a layer, a
+  lookup of positions). It could have run earlier, if there was room; it is small.
 """
 
 from __future__ import annotations
@@ -21,8 +22,7 @@ from dataclasses import replace
 from itertools import accumulate, pairwise
 
 from iossim.base.errors import OptionError, did_you_mean
-from iossim.ir.graph import Graph
-from iossim.ir.network import Block, Network, make_unit
+from iossim.ir.network import Block, Network, boundary, make_unit, subgraph
 from iossim.schedule.problem import MAX_UNITS
 
 
@@ -66,10 +66,10 @@ def check_max_block(max_block: int) -> None:
 def _between_cuts(network: Network) -> list[Block]:
     """Blocks between cuts, in time linear in units and edges.
 
-    Of the units that must be in order with v, in any topological order, those up to position i all lead to the one at i if
-    each before i is read by one up to i; those behind i all depend on it if each reads one at i or later. So a unit that
-    is first read at position r forbids the cuts between itself and r, and one that last reads position m those between m
-    and itself.
+    Of the units that must be in order with v, in any topological order, those up to position i all lead to the one at
+    i if each before i is read by one up to i; those behind i all depend on it if each reads one at i or later. So a
+    unit that is first read at position r forbids the cuts between itself and r, and one that last reads position m
+    those between m and itself.
     """
     count = len(network.units)
     readers: list[list[int]] = [[] for _ in range(count)]
@@ -114,7 +114,7 @@ def _between_cuts(network: Network) -> list[Block]:
 def _preparations(network: Network, readers: Sequence[Sequence[int]]) -> set[int]:
     """The units that prepare something for a part of the network.
 
-    ``before`` are the units that no multiply-add comes before, each with the set of those that it depends on and itself, as bits;
+    ``before`` are the units that no multiply-add comes before, each with itself and what it depends on, as bits;
     ``trunk`` those of them that all the others depend on.
     """
     before: dict[int, int] = {}
@@ -188,7 +188,7 @@ def single_block(network: Network, block: str | int) -> Network:
 
     Raises OptionError for a block that there is not.
     """
-    chosen = _find(network, block)
+    chosen = _found(network.blocks, block, network.name)
     return units_alone(network, chosen.units, f"{network.name}.{chosen.name}")
 
 
@@ -200,26 +200,9 @@ def units_alone(network: Network, units: Iterable[int], name: str) -> Network:
     chosen = sorted(units)
     kept = sorted(node for unit in chosen for node in network.units[unit].nodes)
     nodes = [network.graph.nodes[index] for index in kept]
-    made = {value for node in nodes for value in node.outputs}
-    members = {node.name for node in nodes}
-    inputs: dict[str, None] = {}
-    for node in nodes:
-        for value in node.inputs:
-            if value not in made and value not in network.graph.constants:
-                inputs[value] = None
-    outputs = [
-        value
-        for node in nodes
-        for value in node.outputs
-        if value in network.graph.returned
-        or any(reader.name not in members for reader in network.graph.consumers[value])
-    ]
-    graph = Graph.create(
-        {name: network.graph.types[name] for name in inputs}, outputs, nodes, network.graph.constants
-    )
-    place = {node.name: index for index, node in enumerate(graph.nodes)}
+    graph = subgraph(network.graph, nodes, *boundary(network.graph, nodes))
     own = [
-        make_unit(graph, unit.name, unit.kind, [place[network.graph.nodes[node].name] for node in unit.nodes])
+        make_unit(graph, unit.name, unit.kind, [graph.position[node.name] for node in network.unit_nodes(unit)])
         for unit in (network.units[index] for index in chosen)
     ]
     position = {unit: index for index, unit in enumerate(chosen)}
@@ -231,22 +214,18 @@ def units_alone(network: Network, units: Iterable[int], name: str) -> Network:
     return replace(network, name=name, graph=graph, units=tuple(own), blocks=blocks)
 
 
-def _find(network: Network, block: str | int) -> Block:
-    blocks = network.blocks
+def _found(blocks: Sequence[Block], block: str | int, network: str) -> Block:
     if isinstance(block, str):
-        for each in blocks:
-            if each.name == block:
-                return each
+        by_name = {each.name: each for each in blocks}
+        if block in by_name:
+            return by_name[block]
         try:
             block = int(block)
         except ValueError:
-            names = [each.name for each in blocks]
-            raise OptionError(
-                f"network {network.name!r} has no block {block!r}; {did_you_mean(block, names)}"
-            ) from None
+            raise OptionError(f"network {network!r} has no block {block!r}; {did_you_mean(block, by_name)}") from None
     if not 1 <= abs(block) <= len(blocks):
         raise OptionError(
-            f"network {network.name!r} has {len(blocks)} blocks, and none has the number {block}; give 1 to {len(blocks)}, "
-            "or -1 for the last"
+            f"network {network!r} has {len(blocks)} blocks, and none has the number {block}; "
+            f"give 1 to {len(blocks)}, or -1 for the last"
         )
     return blocks[block - 1 if block > 0 else block]

@@ -1,4 +1,4 @@
-"""Gradients of element-wise ops: the rules of :mod:`iossim.models.passes.gradients` for sums, products and functions."""
+"""Gradients of element-wise ops: rules for sums, products and functions."""
 
 from __future__ import annotations
 

@@ -3,8 +3,8 @@
 A unit is grown backwards from its last op, from the end of the graph to its beginning:
 
 - what is element-wise before it and has its shape, as far as nothing else reads it;
-- the one product or convolution before that, as whose epilogue all this is computed: bias, activation, residual. Of two
-  branches that are added the one with more ops before it, since the other is there earlier;
+- the one product or convolution before that, as whose epilogue all this is computed: bias, activation, residual. Of
+  two branches that are added the one with more ops before it, since the other is there earlier;
 - before a pointwise convolution the depthwise one that it alone reads, with the activation and the sum before that;
 - before a normalisation or softmax what is element-wise there and in no epilogue;
 - views, which cost nothing, at the end and at the beginning.
@@ -46,7 +46,7 @@ class _Growth:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.position = {node.name: index for index, node in enumerate(graph.nodes)}
+        self.position = graph.position
         self.taken: set[str] = set()
         self.depth: dict[str, int] = {}
         for node in graph.nodes:
@@ -69,7 +69,7 @@ class _Growth:
         return sorted(members.values(), key=lambda node: self.position[node.name])
 
     def _views_at_end(self, members: dict[str, Node], last: Node) -> Node:
-        """Take the views that the unit ends with; what they are views of, or the first of them if that is not the unit's."""
+        """Take the views that the unit ends with; returns what they are views of, or the first that can be taken."""
         end = last
         while _is_view(end):
             before = self._private(members, end.inputs[:1])
@@ -80,7 +80,7 @@ class _Growth:
         return end
 
     def _chain(self, members: dict[str, Node], end: Node) -> Node:
-        """Take the element-wise ops before ``end``, itself one, and the product before them; the latter, or ``end`` without one."""
+        """Take the element-wise ops up to ``end`` and the product before them; returns that, else ``end``."""
         chain = self._elementwise_before(members, end)
         products = self._products(chain, end)
         if products:
@@ -114,7 +114,7 @@ class _Growth:
     def _elementwise_before(
         self, members: Mapping[str, Node], end: Node, without: Container[str] = ()
     ) -> dict[str, Node]:
-        """``end``, itself element-wise, and the element-wise ops before it that have its shape and are read in the unit alone."""
+        """``end`` and the element-wise ops before it that have its shape and are read in the unit alone."""
         found = self._grown(
             {**members, end.name: end},
             [end],

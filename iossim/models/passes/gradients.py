@@ -8,12 +8,14 @@ gradient of each input, None where that has none. A rule for another op kind is 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from typing import Protocol, TypeVar, cast
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TypeVar, cast
 
 from iossim.base.errors import ModelError
-from iossim.ir.graph import Node
+from iossim.ir.constants import Constant, FilledConstant
+from iossim.ir.graph import Graph, Node
 from iossim.ir.op import KindTable, Op
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.conv_transpose import ConvBackwardData, ConvBackwardFilter
@@ -30,31 +32,90 @@ from iossim.ir.ops.unary import Cast, Identity, Unary
 from iossim.ir.types import TensorType
 from iossim.models.passes.batch_norms import mean_of_batch
 
+#: What stands behind the name of an op in the names of the ops of its gradient.
+BACKWARD = ".backward."
 
-class Tape(Protocol):
-    """Where rules write. ``needed``: whether the gradient of a value is asked for."""
 
-    def type(self, value: str) -> TensorType: ...
+@dataclass
+class Tape:
+    """Where rules write: the gradients' ops as they are made, each in a unit; ``types`` are those of all values."""
 
-    def needed(self, value: str) -> bool: ...
+    graph: Graph
+    weights: Collection[str]
+    types: dict[str, TensorType] = field(init=False)
+    nodes: list[Node] = field(default_factory=list)
+    constants: dict[str, Constant] = field(default_factory=dict)
+    #: Name, kind, block and nodes of each unit.
+    units: list[tuple[str, str, int, list[Node]]] = field(default_factory=list)
+    #: The block of what makes a value.
+    blocks: dict[str, int] = field(default_factory=dict)
+    node: Node = field(init=False)
+    block: int = 0
+    _open: list[Node] | None = None
+
+    def __post_init__(self) -> None:
+        self.types = dict(self.graph.types)
+        learnt = set(self.weights)
+        for node in self.graph.nodes:
+            if learnt.intersection(node.inputs):
+                learnt.update(value for value in node.outputs if self.types[value].dtype.is_floating)
+        self._needed = learnt
+
+    def type(self, value: str) -> TensorType:
+        return self.types[value]
+
+    def needed(self, value: str) -> bool:
+        """Whether the gradient of a value is asked for."""
+        return value in self._needed
 
     def maker(self, value: str) -> Node | None:
         """What makes a value of the network that is differentiated; None for its inputs and constants."""
-        ...
+        return self.graph.producer.get(value)
 
     def filled(self, shape: Sequence[int], value: float) -> str:
         """A constant, the same everywhere."""
-        ...
+        kind = TensorType(tuple(shape), self.types[self.node.outputs[0]].dtype)
+        name = f"{self.node.name}.backward.{value:g}.{'x'.join(map(str, shape))}"
+        self.constants[name] = FilledConstant(kind, value)
+        self.types[name] = kind
+        return name
 
     def add(self, op: Op, *inputs: str) -> str:
         """The value that the op makes: a unit of its own outside :meth:`unit`."""
-        ...
+        (value,) = self.add_all(op, *inputs)
+        return value
 
-    def add_all(self, op: Op, *inputs: str) -> tuple[str, ...]: ...
+    def add_all(self, op: Op, *inputs: str) -> tuple[str, ...]:
+        name = f"{self.node.name}{BACKWARD}{op.kind}{len(self.nodes)}"
+        types = op.infer([self.types[value] for value in inputs])
+        values = (name,) if len(types) == 1 else tuple(f"{name}.{index}" for index in range(len(types)))
+        node = Node(name, op, inputs, values)
+        self.nodes.append(node)
+        self.types.update(zip(values, types, strict=True))
+        self.blocks.update(dict.fromkeys(values, self.block))
+        if self._open is None:
+            self.units.append((name, op.kind.capitalize(), self.block, [node]))
+        else:
+            self._open.append(node)
+        return values
 
-    def unit(self, kind: str) -> AbstractContextManager[None]:
+    @contextmanager
+    def unit(self, kind: str) -> Iterator[None]:
         """Ops added inside are one unit."""
-        ...
+        if self._open is not None:  # a rule within a rule: part of what is open
+            yield
+            return
+        self._open = []
+        yield
+        nodes, self._open = self._open, None
+        if nodes:
+            self.units.append((nodes[-1].name, f"{kind}-backward", self.block, nodes))
+
+    def total(self, value: str, parts: list[str]) -> str:
+        """The sum of the gradients that a value has from all that read it; added up once."""
+        if len(parts) > 1:
+            parts[:] = [self.add(Add(), *parts)]
+        return parts[0]
 
 
 Gradients = Sequence[str | None]
@@ -68,7 +129,8 @@ def gradients(tape: Tape, node: Node, grads: Sequence[str]) -> Gradients:
     rule = RULES.get(node.op.kind)
     if rule is None:
         raise ModelError(
-            f"op {node.name!r} ({node.op.kind}) has no gradient here; leave out `training`, or register a rule for its kind"
+            f"op {node.name!r} ({node.op.kind}) has no gradient here; "
+            "leave out `training`, or register a rule for its kind"
         )
     return rule(tape, node, *grads)
 
@@ -87,6 +149,15 @@ def summed(tape: Tape, grad: str, like: str) -> str:
     with tape.unit("Sum"):
         total = tape.add(Reduce("sum", axes, keepdims=True), grad) if axes else grad
         return total if tape.type(total).shape == want else tape.add(Reshape(want), total)
+
+
+RULES.register(Identity)(lambda tape, node, grad: [grad])
+RULES.register(Expand)(lambda tape, node, grad: [summed(tape, grad, node.inputs[0])])
+RULES.register(Flatten, Reshape)(lambda tape, node, grad: [tape.add(Reshape(tape.type(node.inputs[0]).shape), grad)])
+RULES.register(Split)(lambda tape, node, *grads: [tape.add(Concat(node.op.axis), *grads)])
+RULES.register(MaxPool)(
+    lambda tape, node, grad: [tape.add(MaxPoolBackward(**node.op.attributes()), node.inputs[0], grad)]
+)
 
 
 @RULES.register(Conv)
@@ -173,12 +244,6 @@ def _softmax(tape: Tape, node: Node, grad: str) -> Gradients:
         return [tape.add(Mul(), tape.add(Add(), grad, tape.add(Unary("neg"), mean)), y)]
 
 
-@RULES.register(MaxPool)
-def _max_pool(tape: Tape, node: Node, grad: str) -> Gradients:
-    op = op_of(node, MaxPool)
-    return [tape.add(MaxPoolBackward(**op.attributes()), node.inputs[0], grad)]
-
-
 @RULES.register(AveragePool)
 def _average_pool(tape: Tape, node: Node, grad: str) -> Gradients:
     op, size = op_of(node, AveragePool), tape.type(node.inputs[0]).shape[2:]
@@ -251,16 +316,6 @@ def _concat(tape: Tape, node: Node, grad: str) -> Gradients:
     return tape.add_all(Split(axis, tuple(tape.type(each).shape[axis] for each in node.inputs)), grad)
 
 
-@RULES.register(Flatten, Reshape)
-def _reshape(tape: Tape, node: Node, grad: str) -> Gradients:
-    return [tape.add(Reshape(tape.type(node.inputs[0]).shape), grad)]
-
-
-@RULES.register(Identity)
-def _identity(tape: Tape, node: Node, grad: str) -> Gradients:
-    return [grad]
-
-
 @RULES.register(Transpose)
 def _transpose(tape: Tape, node: Node, grad: str) -> Gradients:
     order = op_of(node, Transpose).permutation
@@ -306,11 +361,6 @@ def _slope_of_reduction(tape: Tape, node: Node, op: Reduce, x: str, y: str) -> s
             raise ModelError(f"op {node.name!r} (reduce, {op.function}) has no gradient here")
 
 
-@RULES.register(Split)
-def _split(tape: Tape, node: Node, *grads: str) -> Gradients:
-    return [tape.add(Concat(op_of(node, Split).axis), *grads)]
-
-
 @RULES.register(Slice)
 def _slice(tape: Tape, node: Node, grad: str) -> Gradients:
     op, shape = op_of(node, Slice), tape.type(node.inputs[0]).shape
@@ -329,11 +379,6 @@ def _gather(tape: Tape, node: Node, grad: str) -> Gradients:
     axis = op_of(node, Gather).axis
     size = tape.type(data).shape[axis]
     return [tape.add(GatherBackward(axis, size), grad, indices) if tape.needed(data) else None, None]
-
-
-@RULES.register(Expand)
-def _expand(tape: Tape, node: Node, grad: str) -> Gradients:
-    return [summed(tape, grad, node.inputs[0])]
 
 
 @RULES.register(Cast)

@@ -17,44 +17,34 @@ from iossim.models.passes.simplification import (
 )
 from iossim.models.passes.softmax_recognition import SoftmaxRecognition
 
-#: What a recognised softmax was made of is dead. Dead readers and identities go before the rest, since either would
-#: keep a batch norm from its convolution. No later pass makes work for an earlier one: once through is a fixed point.
-STANDARD: tuple[GraphPass, ...] = (
-    ConstantFolding(),
-    SoftmaxRecognition(),
-    DeadOpElimination(),
-    IdentityElimination(),
-    CommonSubexpressionElimination(),
-    BatchNormFolding(),
-)
-
-
-def apply_passes(graph: Graph, passes: Iterable[GraphPass]) -> Graph:
-    """The graph after the passes, one after another."""
-    for each in passes:
-        graph = each.apply(graph)
-    return graph
-
 
 def canonicalise(graph: Graph) -> Graph:
-    """An imported graph as it is scheduled: constants and batch norms folded, dead ops, identities and repetitions gone."""
-    return apply_passes(graph, STANDARD)
+    """An imported graph as it is scheduled, after the standard passes."""
+    return _canonicalised(graph, frozenset(), BatchNormFolding())
 
 
 def canonicalise_for_training(graph: Graph, weights: frozenset[str]) -> Graph:
-    """The same for a graph whose gradients are asked for.
+    """The same for training: the ``weights`` stay as they are, and batch norms take the statistics of the batch."""
+    return _canonicalised(graph, weights, BatchStatistics())
 
-    The ``weights`` stay as they are, and batch norms take the statistics of the batch.
+
+def _canonicalised(graph: Graph, kept: frozenset[str], batch_norms: GraphPass) -> Graph:
+    """The graph after the standard passes.
+
+    What a recognised softmax was made of is dead. Dead readers and identities go before the rest, since either would
+    keep a batch norm from its convolution. No later pass makes work for an earlier one: this is a fixed point.
     """
     passes = (
-        ConstantFolding(weights),
+        ConstantFolding(kept),
         SoftmaxRecognition(),
         DeadOpElimination(),
         IdentityElimination(),
-        CommonSubexpressionElimination(weights),
-        BatchStatistics(),
+        CommonSubexpressionElimination(kept),
+        batch_norms,
     )
-    return apply_passes(graph, passes)
+    for each in passes:
+        graph = each.apply(graph)
+    return graph
 
 
 def _of_plugin(added: Plugin, found: GraphPass) -> Callable[[Graph], Graph]:

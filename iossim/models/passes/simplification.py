@@ -1,7 +1,7 @@
 """Passes that leave out work: constants are folded, dead ops dropped, identities bypassed, repetitions computed once.
 
-Identities are bypassed in imported models only: those of the benchmark networks are units that the published engine runs,
-and stay.
+Identities are bypassed in imported models only: those of the benchmark networks are units that the published engine
+runs, and stay.
 """
 
 from __future__ import annotations
@@ -28,10 +28,7 @@ class FoldedConstant(Constant):
     op: Op
     inputs: tuple[Constant, ...]
     position: int = 0
-
-    @property
-    def is_at_hand(self) -> bool:
-        return False
+    is_at_hand = False
 
     def load(self) -> Array:
         return self.op.evaluate([constant.load() for constant in self.inputs])[self.position]
@@ -87,11 +84,11 @@ class DeadOpElimination(GraphPass):
 
 @dataclass(frozen=True)
 class IdentityElimination(GraphPass):
-    """Removes identities (dropout at inference), sums and concatenations of one input, and reshapes, expansions, slices and casts
-    that change nothing. A transpose that moves only axes of one element becomes a reshape, which moves no data.
+    """Removes ops that change nothing: identities (dropout), sums and concats of one input, reshapes, slices, casts.
 
-    Outputs of the graph keep their names: the op that makes the value takes the name over. An identity stays where
-    that cannot be, because the value is an input, a constant or an output itself.
+    A transpose that moves only axes of one element becomes a reshape, which moves no data. Outputs of the graph keep
+    their names: the op that makes the value takes the name over. An identity stays where that cannot be, because the
+    value is an input, a constant or an output itself.
 
     Invariant: the outputs are unchanged to the last bit.
     """
@@ -143,7 +140,7 @@ def _as_view(graph: Graph, node: Node) -> Node:
     return replace(node, op=Reshape(graph.types[node.outputs[0]].shape)) if moved == sorted(moved) else node
 
 
-#: Constants of up to so many elements are the same if they hold the same; larger ones, and computed ones, only if they are one.
+#: Elements up to which constants that hold the same are the same; larger and computed ones are only if they are one.
 _SMALL = 65_536
 
 
@@ -151,11 +148,10 @@ _SMALL = 65_536
 class CommonSubexpressionElimination(GraphPass):
     """Drops every op that another one of the same kind, attributes and inputs stands for.
 
-    An op that makes an output of the graph stays. Products are the same only if their weights are one: in a model whose weights
-    were replaced by fills, to make it small, those of different layers hold the same. A constant is loaded only to tell apart ops that are equal otherwise. (No op
-    draws random numbers: import refuses those that do.)
-
-    Constants in ``kept`` are the same only if they are one, whatever they hold.
+    An op that makes an output of the graph stays. Products are the same only if their weights are one: in a model
+    whose weights were replaced by fills, layers hold the same. A constant is loaded only to tell apart ops that are
+    equal otherwise; those in ``kept`` are the same only if they are one. (No op draws random numbers: import refuses
+    such.)
 
     Invariant: the outputs are unchanged to the last bit.
     """

@@ -1,9 +1,9 @@
 """Unit policies: how the ops of a graph are fused into schedule units.
 
-A policy is a function from a graph to units. Every unit it makes drains into one of its ops, its *last*: the outputs of
-all others are read inside the unit alone. Such units never wait for one another in a circle,
-since whatever reaches a unit reaches its last op, so that a circle of units would be a circle of last ops; and the
-order of their last ops in the graph is a topological order of the units.
+A policy is a function from a graph to units. Every unit it makes drains into one of its ops, its *last*: the outputs
+of all others are read inside the unit alone. Such units never wait for one another in a circle, since whatever
+reaches a unit reaches its last op, so that a circle of units would be a circle of last ops; and the order of their
+last ops in the graph is a topological order of the units.
 """
 
 from __future__ import annotations

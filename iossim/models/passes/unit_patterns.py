@@ -1,7 +1,7 @@
-"""Units as the papers draw them, patterns of a few ops that are a unit wherever they stand; and what a unit is called.
+"""Units as the papers draw them, patterns of a few ops; and what a unit is called.
 
-A pattern ends with one op, the unit's *last*, and all its other ops are read inside it alone. A unit's name is its ops in
-words, as ``Conv-Add-Relu``, or what a handful of them compute (a GELU that is spelt out).
+A pattern ends with one op, the unit's *last*, and all its other ops are read inside it alone. A unit's name is its
+ops in words, as ``Conv-Add-Relu``, or what a handful of them compute (a GELU that is spelt out).
 """
 
 from __future__ import annotations
@@ -48,8 +48,10 @@ def op_kind(op: Op) -> str:
 
 
 def unit_kind(graph: Graph, nodes: Sequence[Node]) -> str:
-    """The kind of a unit of several ops, in order: views left out, ``SepConv`` for depthwise and pointwise, ``Bias`` for a sum
-    with a constant, and one name for the ops that compute a known function, as ``Matmul-Bias-Gelu``."""
+    """The kind of a unit of several ops, in order, as ``Matmul-Bias-Gelu``; views are left out.
+
+    ``SepConv`` is depthwise and pointwise, ``Bias`` a sum with a constant; a known function has its own name.
+    """
     working = [node for node in nodes if node.op.role is not Role.VIEW]
     if len(working) < 2:
         return op_kind((working or nodes)[-1].op)
@@ -88,7 +90,7 @@ def _without_details(parts: Sequence[str], anchors: Sequence[bool]) -> list[str]
 
 
 def _spelt_out(graph: Graph, nodes: Sequence[Node], begin: int) -> tuple[int, str]:
-    """Where the longest run from ``begin`` ends that computes a known function of one value, and its name; or one op, unnamed.
+    """Where the longest run from ``begin`` ends that computes a known function, and its name; or one op, unnamed.
 
     Judged by what it computes: the ops are evaluated at points on both sides of zero.
     """
@@ -106,7 +108,7 @@ def _spelt_out(graph: Graph, nodes: Sequence[Node], begin: int) -> tuple[int, st
 
 @cache
 def _expected() -> Array:
-    """The values of each of the functions at the points, shape ``[functions, points]``: computed once, compared with often."""
+    """The values of each of the functions at the points, shape ``[functions, points]``."""
     functions = (FUNCTIONS[name] for name in _SPELT_OUT)
     return np.stack([each.compute(_POINTS, *(value for _, value in each.parameters)) for each in functions])
 
@@ -157,7 +159,6 @@ def relu_sepconv(graph: Graph) -> tuple[Unit, ...]:
 
 def _fuse(graph: Graph, patterns: Sequence[Pattern]) -> tuple[Unit, ...]:
     """Units by the first pattern that fits an op and finds its ops free; an op that none fits is a unit alone."""
-    position = {node.name: index for index, node in enumerate(graph.nodes)}
     taken: set[str] = set()
     units: list[Unit] = []
     for pattern in patterns:
@@ -167,7 +168,7 @@ def _fuse(graph: Graph, patterns: Sequence[Pattern]) -> tuple[Unit, ...]:
                 kind, others = match
                 members = [node, *others]
                 taken.update(member.name for member in members)
-                units.append(make_unit(graph, node.name, kind, [position[member.name] for member in members]))
+                units.append(make_unit(graph, node.name, kind, [graph.position[member.name] for member in members]))
     units += [
         make_unit(graph, node.name, op_kind(node.op), [index])
         for index, node in enumerate(graph.nodes)
@@ -215,15 +216,12 @@ def _relu_conv(graph: Graph, node: Node) -> Match:
 
 
 def _concat_of_adds(graph: Graph, node: Node) -> Match:
-    if not isinstance(node.op, Concat):
-        return None
-    return "Concat", private_sums(graph, node)
+    return ("Concat", private_sums(graph, node)) if isinstance(node.op, Concat) else None
 
 
 def private_sums(graph: Graph, node: Node) -> list[Node]:
     """The sums of values of one shape that ``node`` alone reads."""
-    found = dict.fromkeys(node.inputs)
-    producers = (private_producer(graph, value) for value in found)
+    producers = (private_producer(graph, value) for value in dict.fromkeys(node.inputs))
     return [producer for producer in producers if producer is not None and _is_plain_sum(graph, producer)]
 
 

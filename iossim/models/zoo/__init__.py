@@ -1,1 +1,1 @@
-"""The model zoo, a module each network; a module states its ``MODELS`` (:class:`iossim.models.catalogue.ZooModel`)."""
+"""The model zoo, a module a network, which states its ``MODELS`` (:class:`iossim.models.catalogue.ZooModel`)."""

@@ -1,9 +1,8 @@
-"""BERT (Devlin et al., 2018, arXiv:1810.04805): one encoder layer of BERT-base, and all of a small and of the large one.
+"""BERT (Devlin et al., 2018, arXiv:1810.04805): one encoder layer of BERT-base, and a whole small and large one.
 
-A layer is self-attention and a feed-forward part; what comes in is embedded.
-
-The input is a sequence of 128 tokens, 768 wide (512 in the small one, 1,024 in the large); other lengths, and widths that are a multiple of 64, are taken as well. There
-is no mask: all tokens are read. A block is one of the two parts.
+A layer is self-attention and a feed-forward part, a block each. The input is a sequence of 128 embedded tokens, 768
+wide (512 in the small one, 1,024 in the large); other lengths, and widths that are a multiple of 64, are taken as
+well. There is no mask.
 """
 
 from __future__ import annotations

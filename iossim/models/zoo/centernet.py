@@ -1,7 +1,7 @@
-"""CenterNet on ResNet-18 (Zhou et al., 2019, arXiv:1904.07850): three deconvolutions, and heads for centres, sizes and offsets.
+"""CenterNet on ResNet-18 (Zhou et al., 2019, arXiv:1904.07850): three deconvolutions and three heads.
 
-The deconvolutions are 4x4 with stride 2 and 256, 128 and 64 channels, each behind a 3x3 convolution; batch norm is folded, and the
-deformable convolutions of the paper are plain ones. The image is 512 x 512, and there are 80 classes.
+The deconvolutions are 4x4 with stride 2, each behind a 3x3 convolution; batch norm is folded, and the deformable
+convolutions of the paper are plain ones. There are 80 classes.
 """
 
 from __future__ import annotations

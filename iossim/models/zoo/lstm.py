@@ -1,7 +1,7 @@
 """A recurrent network (Hochreiter and Schmidhuber, 1997): two layers of 512, a hundred steps, each step its own ops.
 
-What of a layer does not depend on the step before is one product over all steps. A step is the four gates, the cell's new state,
-and what it shows of that, a unit each.
+What of a layer does not depend on the step before is one product over all steps. A step is the four gates, the cell's
+new state, and what it shows of that, a unit each.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from __future__ import annotations
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.models.catalogue import BuildOptions, ZooModel
-from iossim.models.layers import conv_relu, flatten, fully_connected, global_average_pool
+from iossim.models.layers import conv_relu, head
 
 #: Channels that each pointwise convolution makes, and the stride of the depthwise one before it.
 _LAYERS = ((64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *((512, 1),) * 5, (1024, 2), (1024, 1))
@@ -24,11 +24,7 @@ def build(options: BuildOptions) -> Network:
         with b.block(f"conv{index}"):
             x = conv_relu(b, f"conv{index}.depthwise", x, width, 3, stride=stride, padding=1, groups=width)
             x = conv_relu(b, f"conv{index}.pointwise", x, channels)
-    with b.block("head"):
-        x = global_average_pool(b, "avgpool", x)
-        x = flatten(b, "flatten", x)
-        x = fully_connected(b, "fc", x, 1000)
-    return b.network([x])
+    return b.network([head(b, x)])
 
 
 MODELS = (ZooModel("mobilenet_v1", "MobileNet v1, batch norm folded, with its classifier", (3, 224, 224), build),)

@@ -1,8 +1,8 @@
 """NasNet-A 6 @ 4032 (Zoph et al., 2018, arXiv:1707.07012, figure 4), as the IOS paper schedules it.
 
-A cell reads the outputs ``previous`` and ``current`` of the two cells before it, and combines them in five sums that are
-concatenated. Each of its 25 blocks is a cell, or an op of stem and tail; they are scheduled one by one although a cell
-also reads the cell before the one before it.
+A cell reads the outputs ``previous`` and ``current`` of the two cells before it, and combines them in five sums that
+are concatenated. Each of its 25 blocks is a cell, or an op of stem and tail; they are scheduled one by one although a
+cell also reads the cell before the one before it.
 
 The published network departs from the paper's figures in these places, which are kept:
 
@@ -68,7 +68,7 @@ def _stem_cell_0(b: GraphBuilder, name: str, x: str, width: int) -> str:
     """The first reduction cell; its only input is the first convolution."""
     squeezed = relu_conv(b, f"{name}.conv_1x1", x, width)
     first = _first_sum(b, name, squeezed, x, width, middle=width)
-    second = _second_sum(b, name, squeezed, x, width, middle=width)
+    second = join(b, f"{name}.comb_iter_1", [_second_terms(b, name, squeezed, x, width, middle=width)])
     third, fourth_pool, fifth = _other_sums(b, name, squeezed, x, width, width, first)
     return join(b, f"{name}.concat", [second, third, (fourth_pool, first), fifth])
 
@@ -80,7 +80,7 @@ def _stem_cell_1(b: GraphBuilder, name: str, previous: str, current: str, width:
     left = join(b, f"{name}.previous", [halves])
     narrow = width // 2
     first = _first_sum(b, name, right, left, width, middle=narrow)
-    second = _second_sum(b, name, right, left, width, middle=narrow)
+    second = join(b, f"{name}.comb_iter_1", [_second_terms(b, name, right, left, width, middle=narrow)])
     third, fourth_pool, fifth = _other_sums(b, name, right, left, width, narrow, first)
     return join(b, f"{name}.concat", [second, third, (fourth_pool, second), fifth])
 
@@ -134,10 +134,6 @@ def _first_sum(b: GraphBuilder, name: str, right: str, left: str, width: int, mi
 def _second_terms(b: GraphBuilder, name: str, right: str, left: str, width: int, middle: int) -> tuple[str, str]:
     pool = max_pool(b, f"{name}.comb_iter_1_left", right, 3, stride=2, padding=1)
     return pool, _twice_sepconv(b, f"{name}.comb_iter_1_right", left, width, 7, stride=2, middle=middle)
-
-
-def _second_sum(b: GraphBuilder, name: str, right: str, left: str, width: int, middle: int) -> str:
-    return join(b, f"{name}.comb_iter_1", [_second_terms(b, name, right, left, width, middle)])
 
 
 def _other_sums(

@@ -1,4 +1,4 @@
-"""ResNet 18, 34, 50, 101 and 152 (He et al., 2015, arXiv:1512.03385), as torchvision has them, with batch norm folded.
+"""ResNet 18, 34, 50, 101 and 152 (He et al., 2015, arXiv:1512.03385), as in torchvision, with batch norm folded.
 
 In a bottleneck the 3x3 convolution has the stride. A block is one residual block.
 """
@@ -11,17 +11,8 @@ from functools import partial
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.models.catalogue import BuildOptions, ZooModel
-from iossim.models.layers import (
-    add_relu,
-    conv,
-    conv_relu,
-    flatten,
-    fully_connected,
-    global_average_pool,
-    max_pool,
-)
+from iossim.models.layers import add_relu, conv, conv_relu, head, max_pool
 
-_CLASSES = 1000
 Residual = Callable[[GraphBuilder, str, str, int, int], str]
 
 
@@ -29,11 +20,7 @@ def build(options: BuildOptions, name: str, residual: Residual, depths: tuple[in
     """A network of four stages of residual blocks: ``residual`` adds one, given its name, input, width and stride."""
     b = GraphBuilder(name, options.precision, options.seed)
     x = backbone(b, b.input("image", options.input_shape), residual, depths)
-    with b.block("head"):
-        x = global_average_pool(b, "avgpool", x)
-        x = flatten(b, "flatten", x)
-        x = fully_connected(b, "fc", x, _CLASSES)
-    return b.network([x])
+    return b.network([head(b, x)])
 
 
 def backbone(b: GraphBuilder, x: str, residual: Residual, depths: tuple[int, ...]) -> str:

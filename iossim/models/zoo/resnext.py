@@ -1,8 +1,9 @@
-"""ResNeXt-50 of 32 groups 4 wide (Xie et al., 2016, arXiv:1611.05431, table 1), batch norm folded, in two forms of one function.
+"""ResNeXt-50 of 32 groups 4 wide (Xie et al., 2016, arXiv:1611.05431, table 1), batch norm folded, in two forms.
 
-``resnext50`` has grouped convolutions, as torchvision's (figure 3c of the paper); ``resnext50_branches`` has 32 branches of two
-small convolutions, joined before the last one (figure 3b): the same multiply-adds and weights. A block is one residual block;
-the branches of a residual block are blocks of ``BRANCHES_A_BLOCK``, since exact search takes in no more that are alike.
+``resnext50`` has grouped convolutions, as torchvision's (figure 3c of the paper); ``resnext50_branches`` has 32
+branches of two small convolutions, joined before the last one (figure 3b): the same multiply-adds and weights. A
+block is one residual block; the branches of a residual block are blocks of ``BRANCHES_A_BLOCK``, since exact search
+takes in no more that are alike.
 """
 
 from __future__ import annotations
@@ -47,7 +48,4 @@ def _model(name: str, form: str, residual: Residual) -> ZooModel:
     return ZooModel(name, f"ResNeXt-50 32x4d, {form}, batch norm folded, with its classifier", (3, 224, 224), whole)
 
 
-MODELS = (
-    _model("resnext50", "grouped", _grouped),
-    _model("resnext50_branches", "in 32 branches", _branches),
-)
+MODELS = (_model("resnext50", "grouped", _grouped), _model("resnext50_branches", "in 32 branches", _branches))

@@ -1,8 +1,8 @@
-"""ShuffleNet v1 with three groups (Zhang et al., 2017, arXiv:1707.01083, table 1, 1x), batch norm folded, with its classifier.
+"""ShuffleNet v1 with three groups (Zhang et al., 2017, arXiv:1707.01083, table 1, 1x), batch norm folded.
 
-A unit is a grouped 1x1 convolution with a ReLU, a shuffle of the channels over the groups, a depthwise 3x3 convolution and a
-grouped 1x1 one, bypassed: by its input, or where it halves the image by an average of it, which is joined. The first grouped
-convolution of all is of one group, since there are few channels.
+A unit is a grouped 1x1 convolution with a ReLU, a shuffle of the channels over the groups, a depthwise 3x3
+convolution and a grouped 1x1 one, bypassed: by its input, or where it halves the image by an average of it, which is
+joined. The first grouped convolution of all is of one group, since there are few channels.
 """
 
 from __future__ import annotations
@@ -13,15 +13,7 @@ from iossim.ir.ops.reshape import Reshape, Transpose
 from iossim.ir.ops.slice import Concat
 from iossim.ir.ops.unary import Relu
 from iossim.models.catalogue import BuildOptions, ZooModel
-from iossim.models.layers import (
-    add_relu,
-    average_pool,
-    conv_relu,
-    flatten,
-    fully_connected,
-    global_average_pool,
-    max_pool,
-)
+from iossim.models.layers import add_relu, average_pool, conv, conv_relu, head, max_pool
 
 _GROUPS = 3
 #: Channels of each stage, and how many units it has.
@@ -38,11 +30,7 @@ def build(options: BuildOptions) -> Network:
         for index in range(units):
             with b.block(f"stage{stage}.{index}"):
                 x = _unit(b, f"stage{stage}.{index}", x, channels, 2 if index == 0 else 1)
-    with b.block("head"):
-        x = global_average_pool(b, "avgpool", x)
-        x = flatten(b, "flatten", x)
-        x = fully_connected(b, "fc", x, 1000)
-    return b.network([x])
+    return b.network([head(b, x)])
 
 
 def _unit(b: GraphBuilder, name: str, x: str, channels: int, stride: int) -> str:
@@ -51,21 +39,13 @@ def _unit(b: GraphBuilder, name: str, x: str, channels: int, stride: int) -> str
     first = 1 if width % (4 * _GROUPS) else _GROUPS
     y = conv_relu(b, f"{name}.reduce", x, channels // 4, groups=first)
     y = _shuffle(b, f"{name}.shuffle", y)
-    y = _plain(b, f"{name}.depthwise", y, channels // 4, 3, stride, 1, channels // 4)
-    y = _plain(b, f"{name}.expand", y, made, 1, 1, 0, _GROUPS)
+    y = conv(b, f"{name}.depthwise", y, channels // 4, 3, stride, padding=1, groups=channels // 4)
+    y = conv(b, f"{name}.expand", y, made, groups=_GROUPS)
     if stride == 1:
         return add_relu(b, f"{name}.add", y, x)
     passed = average_pool(b, f"{name}.pool", x, 3, stride=2, padding=1)
     with b.unit(f"{name}.concat", "Concat-Relu"):
         return b.add(Relu(), b.add(Concat(1), passed, y, name=f"{name}.concat.join"), name=f"{name}.concat.relu")
-
-
-def _plain(
-    b: GraphBuilder, name: str, x: str, channels: int, kernel: int, stride: int, padding: int, groups: int
-) -> str:
-    """A grouped convolution without an activation."""
-    with b.unit(name, "Conv"):
-        return b.conv(x, channels, kernel, stride, padding, groups, name=f"{name}.conv")
 
 
 def _shuffle(b: GraphBuilder, name: str, x: str) -> str:

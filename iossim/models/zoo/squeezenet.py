@@ -1,7 +1,7 @@
 """SqueezeNet 1.0, plain and with complex bypass (Iandola et al., 2016, arXiv:1602.07360, figure 2).
 
-A fire module squeezes its input with a 1x1 convolution and expands it with 3x3 and 1x1 ones, side by side. With bypass every
-module is passed by: by its input where the channels agree, by a 1x1 convolution where they grow.
+A fire module squeezes its input with a 1x1 convolution and expands it with 3x3 and 1x1 ones, side by side. With
+bypass every module is passed by: by its input where the channels agree, by a 1x1 convolution where they grow.
 """
 
 from __future__ import annotations
@@ -20,18 +20,11 @@ def build(options: BuildOptions, name: str, bypass: bool) -> Network:
     with b.block("stem"):
         x = conv_relu(b, "conv1", x, 96, 7, stride=2, padding=3)
         x = max_pool(b, "pool1", x, 3, stride=2)
-    x = _fire(b, "fire2", x, 16, 64, bypass)
-    x = _fire(b, "fire3", x, 16, 64, bypass)
-    x = _fire(b, "fire4", x, 32, 128, bypass)
-    with b.block("pool4"):
-        x = max_pool(b, "pool4", x, 3, stride=2)
-    x = _fire(b, "fire5", x, 32, 128, bypass)
-    x = _fire(b, "fire6", x, 48, 192, bypass)
-    x = _fire(b, "fire7", x, 48, 192, bypass)
-    x = _fire(b, "fire8", x, 64, 256, bypass)
-    with b.block("pool8"):
-        x = max_pool(b, "pool8", x, 3, stride=2)
-    x = _fire(b, "fire9", x, 64, 256, bypass)
+    for index, squeeze in enumerate((16, 16, 32, 32, 48, 48, 64, 64), start=2):
+        x = _fire(b, f"fire{index}", x, squeeze, 4 * squeeze, bypass)
+        if index in (4, 8):
+            with b.block(f"pool{index}"):
+                x = max_pool(b, f"pool{index}", x, 3, stride=2)
     with b.block("tail"):
         x = conv_relu(b, "conv10", x, 1000)
         x = global_average_pool(b, "pool10", x)

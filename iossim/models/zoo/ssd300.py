@@ -1,16 +1,14 @@
 """SSD on images of 300x300 over VGG-16 (Liu et al., 2016, arXiv:1512.02325), of 20 classes and background.
 
-Its outputs are those of the convolutions that predict boxes and classes, a pair for each of six resolutions: what decodes
-them, and the norm of conv4_3's values, are left out.
+Its outputs are those of the convolutions that predict boxes and classes, a pair for each of six resolutions: what
+decodes them, and the norm of conv4_3's values, are left out.
 """
 
 from __future__ import annotations
 
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
-from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.pool import MaxPool
-from iossim.ir.ops.unary import Relu
 from iossim.models.catalogue import BuildOptions, ZooModel
 from iossim.models.layers import conv, conv_relu
 from iossim.models.zoo.vgg import CHANNELS
@@ -35,7 +33,7 @@ def build(options: BuildOptions) -> Network:
                 maps.append(x)
             x = _pool(b, f"pool{stage}", x, stage == len(CHANNELS))
     with b.block("fc"):
-        x = _dilated(b, "fc6", x, 1024, 6)
+        x = conv_relu(b, "fc6", x, 1024, 3, padding=6, dilation=6)
         x = conv_relu(b, "fc7", x, 1024)
         maps.append(x)
     for index, (within, out, stride, padding) in enumerate(_EXTRA, start=6):
@@ -58,14 +56,6 @@ def _pool(b: GraphBuilder, name: str, x: str, is_last: bool) -> str:
     op = MaxPool((3, 3), (1, 1), (1, 1, 1, 1)) if is_last else MaxPool((2, 2), (2, 2), (0, 0, height % 2, width % 2))
     with b.unit(name, "Pool"):
         return b.add(op, x, name=f"{name}.max")
-
-
-def _dilated(b: GraphBuilder, name: str, x: str, channels: int, dilation: int) -> str:
-    with b.unit(name, "Conv-Relu"):
-        weight = b.constant(f"{name}.weight", (channels, b.types[x].shape[1], 3, 3))
-        bias = b.constant(f"{name}.bias", (channels,))
-        op = Conv((1, 1), (dilation,) * 4, (dilation, dilation), 1)
-        return b.add(Relu(), b.add(op, x, weight, bias, name=f"{name}.conv"), name=f"{name}.relu")
 
 
 MODELS = (ZooModel("ssd300", "SSD of 300x300 over VGG-16, without the decoding of its boxes", (3, 300, 300), build),)

@@ -1,4 +1,4 @@
-"""VGG of 16 and 19 layers (Simonyan and Zisserman, 2014, arXiv:1409.1556, configurations D and E). A block is one resolution."""
+"""VGG of 16 and 19 layers (Simonyan and Zisserman, 2014, arXiv:1409.1556). A block is one resolution."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from functools import partial
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.models.catalogue import BuildOptions, ZooModel
-from iossim.models.layers import conv_relu, flatten, fully_connected, fully_connected_relu, max_pool
+from iossim.models.layers import conv_relu, max_pool
+from iossim.models.zoo.alexnet import classifier
 
 #: Channels of the convolutions of each resolution.
 CHANNELS = (64, 128, 256, 512, 512)
@@ -21,12 +22,7 @@ def build(options: BuildOptions, name: str, depths: tuple[int, ...]) -> Network:
             for layer in range(1, depth + 1):
                 x = conv_relu(b, f"conv{stage}_{layer}", x, channels, 3, padding=1)
             x = max_pool(b, f"pool{stage}", x, 2, stride=2)
-    with b.block("classifier"):
-        x = flatten(b, "flatten", x)
-        x = fully_connected_relu(b, "fc6", x, 4096)
-        x = fully_connected_relu(b, "fc7", x, 4096)
-        x = fully_connected(b, "fc8", x, 1000)
-    return b.network([x])
+    return b.network([classifier(b, x)])
 
 
 MODELS = tuple(

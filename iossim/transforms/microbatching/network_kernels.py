@@ -8,7 +8,7 @@ from iossim.ir.graph import Node
 from iossim.ir.network import Network
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.conv_transpose import ConvBackwardData, ConvBackwardFilter
-from iossim.models.passes.training import BACKWARD
+from iossim.models.passes.gradients import BACKWARD
 from iossim.transforms.microbatching.conv_kernel import ConvKernel
 
 FORWARD, BACKWARD_DATA, BACKWARD_FILTER = "forward", "backward_data", "backward_filter"
