@@ -8,7 +8,7 @@ from itertools import pairwise, zip_longest
 from typing import NamedTuple
 
 from iossim.base.errors import PlanError
-from iossim.edge.placement import MemoryKind
+from iossim.edge.linking import MemoryKind
 from iossim.edge.plan import EdgePlan, OperatorStep, OutputSlice, Work, unit_work
 
 

@@ -9,9 +9,20 @@ from math import ceil, prod
 from operator import itemgetter
 
 from iossim.base.errors import DeviceError, OptionError, did_you_mean
-from iossim.edge.linking import AS_MADE, Layout, LinkedMap, visit, wanted
+from iossim.edge.linking import (
+    ALIGNMENT,
+    AS_MADE,
+    Layout,
+    LinkedMap,
+    MemoryKind,
+    PlacedMap,
+    aligned,
+    largest_gap,
+    place,
+    visit,
+    wanted,
+)
 from iossim.edge.operators import Operator, Read, operators
-from iossim.edge.placement import ALIGNMENT, MemoryKind, PlacedMap, aligned, largest_gap, place
 from iossim.edge.plan import (
     EdgePlan,
     OperatorStep,

@@ -12,9 +12,8 @@ from enum import StrEnum
 from functools import cached_property
 
 from iossim.edge.access import AS_IT_LIES
-from iossim.edge.linking import AS_MADE, Layout, LinkedMap, visit
+from iossim.edge.linking import AS_MADE, Layout, LinkedMap, MemoryKind, PlacedMap, aligned, visit
 from iossim.edge.operators import Demand, Operator, Read
-from iossim.edge.placement import MemoryKind, PlacedMap, aligned
 from iossim.edge.splitting import Chunk, Partition, chunks, within_groups
 from iossim.execution.box import Box
 from iossim.hardware.edge import EdgeDevice

@@ -10,8 +10,8 @@ from typing import Any
 from iossim.edge.capacity import check, uses
 from iossim.edge.linking import linked_form
 from iossim.edge.optimize import SplitSearch, plan
+from iossim.edge.parts import Parts, in_parts
 from iossim.edge.plan import EdgePlan, OperatorStep, Variant
-from iossim.edge.side_by_side import Parts, in_parts
 from iossim.edge.simulator.events import Timed, simulate
 from iossim.hardware.edge import EdgeDevice
 from iossim.ir.network import Network

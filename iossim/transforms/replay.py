@@ -10,11 +10,11 @@ from iossim.models.load import load_source
 from iossim.schedule.fit import fit
 from iossim.schedule.schedule import Schedule
 from iossim.transforms.microbatching import blocks_in_micro_batches
-from iossim.transforms.rewriting import saved_rewriting
+from iossim.transforms.rewriting import rewritten
 
 #: For each option by which a source names a transform, what repeats it from the option's text. They are applied in this order.
 _REPLAYS: dict[str, Callable[[Network, str], Network]] = {
-    saved_rewriting.OPTION: saved_rewriting.rewritten_again,
+    rewritten.OPTION: rewritten.rewritten_again,
     blocks_in_micro_batches.OPTION: blocks_in_micro_batches.divided_again,
 }
 

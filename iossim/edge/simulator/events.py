@@ -12,7 +12,7 @@ from typing import Any
 
 import simpy
 
-from iossim.edge.placement import MemoryKind
+from iossim.edge.linking import MemoryKind
 from iossim.edge.plan import EdgePlan, Lane, OperatorStep, OutputSlice, Staged, Transfer, Work, unit_work
 from iossim.edge.pricing import rate_gbps
 from iossim.edge.splitting import equal_units

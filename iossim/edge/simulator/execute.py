@@ -17,9 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.edge.access import AS_IT_LIES, Order
-from iossim.edge.linking import Layout
+from iossim.edge.linking import Layout, MemoryKind
 from iossim.edge.operators import Demand, Operator
-from iossim.edge.placement import MemoryKind
 from iossim.edge.plan import EdgePlan, OperatorStep, OutputSlice, Staged, Work, unit_work
 from iossim.execution.box import Box
 from iossim.execution.made_inputs import check_inputs

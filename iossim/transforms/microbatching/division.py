@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from iossim.base.errors import OptionError
 from iossim.base.integer_program import solve_integer_program
-from iossim.transforms.microbatching.configuration import Configuration
+from iossim.transforms.microbatching.reuse import Configuration
 
 #: Two times that differ by less, relatively, are the same: sums of floats.
 SAME = 1e-9

@@ -15,7 +15,7 @@ from typing import Any
 
 from iossim.ir.op import op_class
 from iossim.transforms.rewriting.expression import Expression, Literal, Part, Sequence, Shape, Spread, Variable
-from iossim.transforms.rewriting.make import Zeros, operands
+from iossim.transforms.rewriting.instance import Zeros, operands
 from iossim.transforms.rewriting.rule import Filled, PatternOp, Rule, tensor_of
 from iossim.transforms.rewriting.rule_file import read_rules
 

@@ -22,8 +22,7 @@ from iossim.base.integer_program import solve_integer_program
 from iossim.ir.constants import Constant
 from iossim.ir.graph import Graph, Node
 from iossim.ir.ops.unary import Identity
-from iossim.transforms.rewriting.egraph import EGraph
-from iossim.transforms.rewriting.operator_prices import OperatorPrices
+from iossim.transforms.rewriting.egraph import EGraph, OperatorPrices
 
 
 @dataclass(frozen=True)

@@ -26,10 +26,9 @@ from iossim.transforms.rewriting.backtracking import (
     ignore,
 )
 from iossim.transforms.rewriting.graph_costs import OptimalSchedule, SumOfOperators
-from iossim.transforms.rewriting.parts import search_in_parts
+from iossim.transforms.rewriting.parts import MOST_OPS, search_in_parts
 from iossim.transforms.rewriting.rule import Rule
 from iossim.transforms.rewriting.saturation import SaturationLimits, saturate
-from iossim.transforms.rewriting.splitting import MOST_OPS
 
 #: How a network is rewritten: by backtracking or by saturation, for the least sum of operators, or for its schedule, from what both find.
 RewriteSearch = Literal["joint", "saturation", "backtracking"]

@@ -29,7 +29,7 @@ from iossim.transforms.rewriting.expression import (
     Variable,
     evaluate,
 )
-from iossim.transforms.rewriting.make import holds, left_out_shape
+from iossim.transforms.rewriting.instance import holds, left_out_shape
 from iossim.transforms.rewriting.rule import PatternOp, Rule, is_optional, is_rest, tensor_of
 
 #: What a tensor of a rule is in a graph: a value, None where it is left out, the values of a ``*rest``.

@@ -1,7 +1,7 @@
 """Proofs that the two sides of a rule are equal, from axioms that carry conditions on shapes and attributes.
 
 Both sides become terms (:mod:`iossim.transforms.rewriting.terms`). What the rule's conditions and its well-formed sides say of shapes and
-attributes is linear arithmetic, which z3 decides (:mod:`iossim.transforms.rewriting.symbolic_arithmetic`). Axioms are not left to z3's quantifiers: in
+attributes is linear arithmetic, which z3 decides (:mod:`iossim.transforms.rewriting.symbolic`). Axioms are not left to z3's quantifiers: in
 rounds, each is matched against all terms there are, and where its conditions follow and the ops on its other side are known to take
 their inputs, that side is added and the two are equal. Once both sides of the rule are one class, z3 gets the instances of axioms
 with their conditions, the facts, and the claim that the sides differ: unsatisfiable is a proof, and its core says which axioms it

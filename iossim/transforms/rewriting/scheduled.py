@@ -19,9 +19,9 @@ from iossim.transforms.rewriting.application import Step
 from iossim.transforms.rewriting.backtracking import ALPHA, Found, RewriteBudget
 from iossim.transforms.rewriting.graph_costs import OptimalSchedule, SumOfOperators
 from iossim.transforms.rewriting.joint import RewriteSearch, search_jointly, search_operators
+from iossim.transforms.rewriting.rewritten import with_rewriting
 from iossim.transforms.rewriting.rule import Rule
-from iossim.transforms.rewriting.saved_rewriting import with_rewriting
-from iossim.transforms.rewriting.trusted import trusted
+from iossim.transforms.rewriting.verdict import trusted
 
 #: How many graphs are searched on unless a budget says otherwise.
 DEFAULT_BUDGET = RewriteBudget(graphs=200)

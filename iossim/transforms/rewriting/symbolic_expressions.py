@@ -10,15 +10,16 @@ import z3
 
 from iossim.transforms.rewriting import expression as ex
 from iossim.transforms.rewriting.symbolic import (
+    Arithmetic,
     Claim,
     NotSymbolicError,
     Tuple,
     any_of,
+    equal,
     integer,
     is_inside,
     is_integer,
 )
-from iossim.transforms.rewriting.symbolic_arithmetic import Arithmetic, equal
 
 
 class Evaluator:

@@ -18,6 +18,7 @@ import z3
 from iossim.ir.op import KindTable
 from iossim.ir.ops.channels_last import TO_FIRST, TO_LAST
 from iossim.transforms.rewriting.symbolic import (
+    Arithmetic,
     Claim,
     Tuple,
     distinct,
@@ -27,7 +28,6 @@ from iossim.transforms.rewriting.symbolic import (
     is_opaque,
     same,
 )
-from iossim.transforms.rewriting.symbolic_arithmetic import Arithmetic
 
 
 @dataclass(frozen=True)

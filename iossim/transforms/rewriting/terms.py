@@ -13,19 +13,20 @@ from iossim.ir.op import op_class
 from iossim.transforms.rewriting.axioms import attribute_defaults
 from iossim.transforms.rewriting.congruence import Congruence, Symbol, Term
 from iossim.transforms.rewriting.expression import Comparison, Expression, Shape, Variable
-from iossim.transforms.rewriting.make import Zeros, operands
+from iossim.transforms.rewriting.instance import Zeros, operands
 from iossim.transforms.rewriting.rule import Filled, PatternOp, Rule, tensor_of
 from iossim.transforms.rewriting.symbolic import (
+    Arithmetic,
     Claim,
     NotSymbolicError,
     Tuple,
+    equal,
     everywhere,
     integer,
     is_integer,
     named_value,
     same,
 )
-from iossim.transforms.rewriting.symbolic_arithmetic import Arithmetic, equal
 from iossim.transforms.rewriting.symbolic_expressions import Evaluator
 from iossim.transforms.rewriting.symbolic_types import Typed, always, typed
 

@@ -29,17 +29,13 @@ CHECKER = (
     "axioms.py",
     "congruence.py",
     "expression.py",
-    "field.py",
     "instance.py",
-    "make.py",
-    "missing_conditions.py",
     "proposals.py",
     "prover.py",
     "refute.py",
     "rule.py",
     "sampling.py",
     "symbolic.py",
-    "symbolic_arithmetic.py",
     "symbolic_expressions.py",
     "symbolic_types.py",
     "terms.py",
@@ -192,3 +188,22 @@ def _trusted(text: str) -> dict[str, Verification]:
         return {key: Verification.from_json(value) for key, value in data["verdicts"].items()}
     except (KeyError, TypeError, ValueError, AttributeError, ExpressionError):
         return {}
+
+
+def trusted(rules: Iterable[Rule], unproved: bool = False) -> tuple[tuple[Rule, ...], tuple[Rule, ...]]:
+    """The rules that may be used, and those that are left out.
+
+    A rule with a verdict is used under the conditions that were found besides its own. With ``unproved`` rules that are unknown, or were
+    never verified, are used as they are; one that is refuted never is.
+    """
+    used: list[Rule] = []
+    left_out: list[Rule] = []
+    for rule in rules:
+        known = recall(rule)
+        if known is not None and known.verdict is Verdict.PROVED:
+            used.append(known.restricted(rule))
+        elif unproved and (known is None or known.verdict is Verdict.UNKNOWN):
+            used.append(rule)
+        else:
+            left_out.append(rule)
+    return tuple(used), tuple(left_out)

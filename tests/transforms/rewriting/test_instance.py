@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from iossim.transforms.rewriting.expression import parse_expression
-from iossim.transforms.rewriting.field import evaluate_real
-from iossim.transforms.rewriting.instance import ConditionFailsError, instantiate, place
-from iossim.transforms.rewriting.make import NotMadeError
+from iossim.transforms.rewriting.instance import ConditionFailsError, NotMadeError, instantiate, place
+from iossim.transforms.rewriting.refute import evaluate_real
 from iossim.transforms.rewriting.rule import Filled, PatternOp, Rule
 
 

@@ -20,12 +20,11 @@ from iossim.models.seeded_network import seeded_network
 from iossim.transforms.rewriting import joint
 from iossim.transforms.rewriting.application import apply, replay
 from iossim.transforms.rewriting.backtracking import RewriteBudget, search
-from iossim.transforms.rewriting.egraph import EGraph
+from iossim.transforms.rewriting.egraph import EGraph, operator_prices
 from iossim.transforms.rewriting.extraction import extract_cheapest, extract_greedily, extracted_graph
 from iossim.transforms.rewriting.graph_costs import SumOfOperators
 from iossim.transforms.rewriting.joint import search_jointly, search_operators
 from iossim.transforms.rewriting.matching import find_matches
-from iossim.transforms.rewriting.operator_prices import operator_prices
 from iossim.transforms.rewriting.rewritten import rewritten_network
 from iossim.transforms.rewriting.rule_file import read_rules
 from iossim.transforms.rewriting.rule_sets import rule_set
