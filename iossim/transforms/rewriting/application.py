@@ -8,7 +8,7 @@ ops that read constants alone become constants, which nothing computes before th
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from iossim.base.errors import GraphError, IossimError, did_you_mean
@@ -228,12 +228,7 @@ class Step:
     inputs: tuple[Value, ...]
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "rule": self.rule,
-            "rule_hash": self.rule_hash,
-            "nodes": list(self.nodes),
-            "inputs": [list(value) if isinstance(value, tuple) else value for value in self.inputs],
-        }
+        return asdict(self)
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Step:

@@ -7,19 +7,16 @@ of its outputs equals the tensor of the target that it is mapped to. Ops of any 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from itertools import product
 from typing import Any
 
-from iossim.ir.op import op_class
 from iossim.transforms.rewriting.expression import Expression, Literal, Part, Sequence, Shape, Spread, Variable
 from iossim.transforms.rewriting.instance import Zeros, operands
-from iossim.transforms.rewriting.rule import Filled, PatternOp, Rule, tensor_of
+from iossim.transforms.rewriting.rule import Filled, PatternOp, Rule, attribute_defaults, tensor_of
 from iossim.transforms.rewriting.rule_file import read_rules
-
-_FILE = "axioms.yaml"
 
 
 @dataclass(frozen=True)
@@ -47,22 +44,14 @@ class Equation:
 @cache
 def axioms() -> tuple[Rule, ...]:
     """The axioms as they are written."""
-    return read_rules(_text(), _FILE)
-
-
-def _text() -> str:
-    return (resources.files("iossim.transforms.rewriting") / _FILE).read_text(encoding="utf-8")
+    file = resources.files("iossim.transforms.rewriting") / "axioms.yaml"
+    return read_rules(file.read_text(encoding="utf-8"), file.name)
 
 
 @cache
 def equations() -> tuple[Equation, ...]:
     """The directions in which the axioms can be read: those in which matching the left side says all of the right one."""
     return tuple(equation for axiom in axioms() for equation in _equations(axiom))
-
-
-def attribute_defaults(kind: str) -> dict[str, Any]:
-    """Attributes of an op kind in order, with their defaults; :data:`dataclasses.MISSING` where there is none."""
-    return {field.name: field.default for field in fields(op_class(kind))}
 
 
 def without_optional(rule: Rule) -> Iterator[frozenset[str]]:

@@ -1,4 +1,4 @@
-"""What a graph costs: its operators one by one, its critical path, or its optimal schedule.
+"""What a graph costs: its operators one by one, or its optimal schedule.
 
 The searches over graphs (:mod:`iossim.transforms.rewriting.backtracking`) compare networks by one of these, at the prices of any cost
 model. Graphs of one search differ in a few units, so that what is known of units and blocks is kept: an object here belongs to one cost
@@ -37,11 +37,11 @@ class GraphCost(Protocol):
 
     def at_least_us(self, network: Network) -> float:
         """Never more than :meth:`us`, and cheaper to tell where that is dear."""
-        ...
+        return self.us(network)
 
     def near_us(self, network: Network, like: Network) -> float:
-        """:meth:`us`; or, where that is dear and known of ``like``, from which the network differs little, about as much and never less."""
-        ...
+        """:meth:`us`; where that is dear and known of ``like``, which differs little, about as much and never less."""
+        return self.us(network)
 
 
 @dataclass(eq=False)
@@ -65,7 +65,7 @@ class UnitPrices:
 
 
 @dataclass(eq=False)
-class SumOfOperators:
+class SumOfOperators(GraphCost):
     """The units one after another: what MetaFlow and TASO minimise, and what the ``sequential`` schedule takes."""
 
     cost_model: CostModel
@@ -78,38 +78,9 @@ class SumOfOperators:
         between_us = self.cost_model.price_boundary(False, False) * (len(network.units) - 1)
         return float(sum(self.units.of(network))) + between_us
 
-    def at_least_us(self, network: Network) -> float:
-        return self.us(network)
-
-    def near_us(self, network: Network, like: Network) -> float:
-        return self.us(network)
-
 
 @dataclass(eq=False)
-class CriticalPath:
-    """The longest way through the units: what a device would take that runs anything beside anything for nothing."""
-
-    cost_model: CostModel
-    units: UnitPrices = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.units = UnitPrices(self.cost_model)
-
-    def us(self, network: Network) -> float:
-        done_us: list[float] = []
-        for before, unit_us in zip(network.predecessors, self.units.of(network), strict=True):
-            done_us.append(max((done_us[unit] for unit in before), default=0.0) + unit_us)
-        return max(done_us)
-
-    def at_least_us(self, network: Network) -> float:
-        return self.us(network)
-
-    def near_us(self, network: Network, like: Network) -> float:
-        return self.us(network)
-
-
-@dataclass(eq=False)
-class OptimalSchedule:
+class OptimalSchedule(GraphCost):
     """The network's schedule by IOS, by default ``ios-both``. Blocks that were in an earlier network are not solved again.
 
     A schedule whose blocks were pruned or split, since they are too large to be solved as a whole, counts as it is.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,13 @@ from iossim.ir.constants import ArrayConstant, Constant, FilledConstant, Identit
 from iossim.ir.graph import Graph, Node
 from iossim.ir.op import Array, Op
 from iossim.ir.types import DType, TensorType
-from iossim.transforms.rewriting.expression import Binding, Expression, ExpressionError, IsConstant, Shape, evaluate
+from iossim.transforms.rewriting.expression import (
+    Binding,
+    Expression,
+    ExpressionError,
+    evaluate,
+    tensors_of,
+)
 from iossim.transforms.rewriting.rule import Filled, PatternOp, Rule, tensor_of
 
 #: Ops whose last operand may be left out, and then stands for zeros.
@@ -104,32 +109,6 @@ class ConditionFailsError(NotMadeError):
 
 
 @dataclass(frozen=True)
-class Instance:
-    """``source`` and ``target`` compute, in the order of the rule's ``outputs``, what the rule says is equal.
-
-    A ``*rest`` of tensors is the inputs ``rest.0``, ``rest.1``, ... of the graphs.
-    """
-
-    attributes: Mapping[str, Any]
-    types: Mapping[str, InputType]
-    source: Graph
-    target: Graph
-
-
-def instantiate(
-    rule: Rule, attributes: Mapping[str, Any], shapes: Mapping[str, InputShape], dtype: DType = DType.FLOAT64
-) -> Instance | None:
-    """A rule with its attribute variables and the shapes of its inputs given; None where a side cannot take these, where the
-    sides have other shapes, or where a condition fails.
-    """
-    try:
-        placed = place(rule, attributes, shapes, dtype)
-        return Instance(placed.attributes, placed.types, placed.source, placed.target())
-    except NotMadeError:
-        return None
-
-
-@dataclass(frozen=True)
 class Placed:
     """The source of a rule at concrete shapes, where the conditions on it hold. ``binding`` has the shapes of all its tensors."""
 
@@ -166,11 +145,11 @@ def place(
 
     All tensors are taken for constants: whether they are known before the network runs says nothing of their values.
     """
-    types = {name: _type(shapes[name], name in rule.rests, dtype) for name in rule.inputs}
+    types = {name: input_type(shapes[name], name in rule.rests, dtype) for name in rule.inputs}
     constants = frozenset((*rule.inputs, *rule.made_by_source))
     side = Side(rule, types, Binding(attributes, {}, constants), dtype)
     graph = side.graph(rule.source, [name for name, _ in rule.outputs])
-    conditions = [each for each in rule.conditions if _tensors(each) <= set(side.shapes)]
+    conditions = [each for each in rule.conditions if tensors_of(each) <= set(side.shapes)]
     if not holds(conditions, side.binding):
         raise ConditionFailsError("a condition of the rule does not hold")
     return Placed(rule, dict(attributes), types, graph, side.binding, dtype)
@@ -264,15 +243,10 @@ class Side:
         return tensor
 
 
-def _type(shape: InputShape, is_rest: bool, dtype: DType) -> InputType:
+def input_type(shape: InputShape, is_rest: bool, dtype: DType) -> InputType:
+    """The type of an input of a rule that has such a shape, or of the tensors of a rest."""
     if shape is None:
         return None
     if is_rest:
         return tuple(TensorType(each, dtype) for each in shape if isinstance(each, tuple))
     return TensorType(tuple(size for size in shape if isinstance(size, int)), dtype)
-
-
-@cache
-def _tensors(expression: Expression) -> frozenset[str]:
-    """The tensors whose shapes an expression reads."""
-    return frozenset(part.tensor for part in expression.walk() if isinstance(part, Shape | IsConstant))

@@ -10,27 +10,25 @@ try; the first op tries the nodes of its kind. With ``touched``, each op in turn
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass
 from functools import lru_cache
 from itertools import combinations, pairwise, permutations
 from typing import Any, Protocol
 
 from iossim.ir.constants import Constant
 from iossim.ir.graph import Node
-from iossim.ir.op import op_class
 from iossim.ir.types import TensorType
 from iossim.transforms.rewriting.expression import (
     Binding,
     Expression,
     ExpressionError,
-    IsConstant,
     Literal,
-    Shape,
     Variable,
     evaluate,
+    tensors_of,
 )
 from iossim.transforms.rewriting.instance import holds, left_out_shape
-from iossim.transforms.rewriting.rule import PatternOp, Rule, is_optional, is_rest, tensor_of
+from iossim.transforms.rewriting.rule import PatternOp, Rule, attribute_defaults, is_optional, is_rest, tensor_of
 
 #: What a tensor of a rule is in a graph: a value, None where it is left out, the values of a ``*rest``.
 Value = str | None | tuple[str, ...]
@@ -150,7 +148,7 @@ def _plan(rule: Rule) -> _Plan:
     made_by = {output: index for index, op in enumerate(rule.source) for output in op.outputs}
     ops = tuple(_planned(op, made_by) for op in rule.source)
     known = {*rule.inputs, *rule.made_by_source}
-    conditions = tuple(each for each in rule.conditions if _tensors_of(each) <= known)
+    conditions = tuple(each for each in rule.conditions if tensors_of(each) <= known)
     orders = tuple(_order(rule, first) for first in range(len(ops)))
     return _Plan(ops, orders, conditions, frozenset(op.kind for op in rule.source))
 
@@ -158,16 +156,16 @@ def _plan(rule: Rule) -> _Plan:
 def _planned(op: PatternOp, made_by: Mapping[str, int]) -> _PlannedOp:
     given = dict(op.attributes)
     fixed, bound, computed = [], [], []
-    for field in fields(op_class(op.kind)):
-        value = given.get(field.name)
+    for name, default in attribute_defaults(op.kind).items():
+        value = given.get(name)
         if isinstance(value, Variable):
-            bound.append((field.name, value.name))
+            bound.append((name, value.name))
         elif isinstance(value, Literal):
-            fixed.append((field.name, value.value))
+            fixed.append((name, value.value))
         elif value is not None:
-            computed.append((field.name, value))
-        elif field.default is not MISSING:
-            fixed.append((field.name, field.default))
+            computed.append((name, value))
+        elif default is not MISSING:
+            fixed.append((name, default))
     operands = tuple(tensor_of(each) for each in op.inputs)
     return _PlannedOp(
         op, tuple(fixed), tuple(bound), tuple(computed), operands, tuple(made_by.get(name, -1) for name in operands)
@@ -184,10 +182,6 @@ def _order(rule: Rule, first: int) -> tuple[int, ...]:
         order.append(following)
         known |= tensors[following]
     return tuple(order)
-
-
-def _tensors_of(expression: Expression) -> set[str]:
-    return {part.tensor for part in expression.walk() if isinstance(part, Shape | IsConstant)}
 
 
 def _extended(

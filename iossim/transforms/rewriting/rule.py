@@ -15,9 +15,10 @@ Two spellings say what would take many rules otherwise:
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
-from functools import cached_property
+from functools import cache, cached_property
+from typing import Any
 
 from iossim.base.errors import GraphError, IossimError, did_you_mean
 from iossim.ir.op import op_class
@@ -30,6 +31,12 @@ class RuleError(IossimError):
     def __init__(self, message: str = "", place: tuple[str | int, ...] = ()) -> None:
         super().__init__(message)
         self.place = place
+
+
+@cache
+def attribute_defaults(kind: str) -> Mapping[str, Any]:
+    """Attributes of an op kind in order, with their defaults; :data:`dataclasses.MISSING` where there is none."""
+    return {field.name: field.default for field in fields(op_class(kind))}
 
 
 def is_optional(operand: str) -> bool:

@@ -318,7 +318,11 @@ def rule_set(name_or_path: str) -> tuple[Rule, ...]:
     """
     path = Path(name_or_path)
     if path.suffix == ".pb":
-        return read_published(_read_bytes(path), str(path))
+        try:
+            data = path.read_bytes()
+        except OSError as problem:
+            raise RuleError(f"cannot read rules {path}: {problem.strerror}; {_REMEDY}") from None
+        return read_published(data, str(path))
     if path.suffix in (".yaml", ".yml") or len(path.parts) > 1:
         return read_rules(read_text(path, "rules", _REMEDY, RuleError), str(path))
     found = RULE_SETS.get(name_or_path)
@@ -337,10 +341,3 @@ def origin(name: str) -> str:
     """Where the set of that name comes from: ``shipped``, or the package of a plugin."""
     added = RULE_SETS.plugins().get(name)
     return "shipped" if added is None or name in shipped_files(_FOLDER) else added.package
-
-
-def _read_bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as problem:
-        raise RuleError(f"cannot read rules {path}: {problem.strerror}; {_REMEDY}") from None

@@ -8,14 +8,13 @@ an op refuses. Conditions that are equations set what they speak of; the others 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
-from functools import cache, cached_property
+from dataclasses import dataclass
+from functools import cached_property
 from random import Random
 from typing import Any
 
 from iossim.base.errors import GraphError
-from iossim.ir.op import op_class
-from iossim.ir.types import DType, TensorType
+from iossim.ir.types import DType
 from iossim.transforms.rewriting.expression import (
     Binding,
     Comparison,
@@ -29,9 +28,9 @@ from iossim.transforms.rewriting.expression import (
     Variable,
     evaluate,
 )
-from iossim.transforms.rewriting.instance import InputShape, InputType, Placed, Side, place
+from iossim.transforms.rewriting.instance import InputShape, Placed, Side, input_type, place
 from iossim.transforms.rewriting.proposals import Request, Taste, propose
-from iossim.transforms.rewriting.rule import PatternOp, Rule, is_optional, is_rest, tensor_of
+from iossim.transforms.rewriting.rule import PatternOp, Rule, attribute_defaults, is_optional, is_rest, tensor_of
 
 #: Sizes that draws keep to, in turn: with few, tensors fit each other by chance; with many, no two are equal by chance.
 _SIZES = ((2,), (3,), (2, 3), (1, 2), (4, 2), (1, 3, 2), (2, 4, 6), (1, 2, 3, 4, 5))
@@ -91,7 +90,7 @@ class _Sampler:
         if named:
             return tuple(dict.fromkeys(rank for rank in named if isinstance(rank, int)))
         kinds = {op.kind for op in self.rule.source}
-        if any("strides" in {each.name for each in fields(op_class(kind))} for kind in kinds):
+        if any("strides" in attribute_defaults(kind) for kind in kinds):
             return (4,)
         return (2, 2, 3) if kinds & {"matmul", "gemm"} else (4, 2, 3, 1)
 
@@ -180,7 +179,7 @@ class _Draw:
         return [] if shape is None else [shape]  # type: ignore[list-item]
 
     def _request(self, op: PatternOp, known: list[tuple[int, ...] | None]) -> Request:
-        given = dict(_defaults(op.kind))
+        given = dict(attribute_defaults(op.kind))
         unbound: list[str] = []
         for name, value in op.attributes:
             del given[name]
@@ -215,18 +214,7 @@ class _Draw:
 
     def _take(self, name: str, shape: InputShape) -> None:
         self.shapes[name] = shape
-        self._side.add_input(name, self._type(shape, name in self._sampler.rule.rests))
-
-    def _type(self, shape: Any, is_rest: bool) -> InputType:
-        if shape is None:
-            return None
-        dtype = self._sampler.dtype
-        return tuple(TensorType(each, dtype) for each in shape) if is_rest else TensorType(shape, dtype)
-
-
-@cache
-def _defaults(kind: str) -> dict[str, Any]:
-    return {each.name: each.default for each in fields(op_class(kind))}
+        self._side.add_input(name, input_type(shape, name in self._sampler.rule.rests, self._sampler.dtype))
 
 
 def _settable(part: Expression) -> bool:

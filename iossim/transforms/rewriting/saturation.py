@@ -34,7 +34,7 @@ from iossim.transforms.rewriting.backtracking import (
 )
 from iossim.transforms.rewriting.egraph import EGraph, Origin, operator_prices
 from iossim.transforms.rewriting.extraction import extract_cheapest, extract_greedily, extracted_graph
-from iossim.transforms.rewriting.graph_costs import SumOfOperators
+from iossim.transforms.rewriting.graph_costs import GraphCost, SumOfOperators
 from iossim.transforms.rewriting.matching import Match, find_matches
 from iossim.transforms.rewriting.rewritten import policy_like, rewritten_network
 from iossim.transforms.rewriting.rule import Rule, tensor_of
@@ -313,7 +313,7 @@ def _levels(egraph: EGraph, chosen: frozenset[str]) -> dict[str, int]:
 
 
 @dataclass(frozen=True, eq=False)
-class _Distance:
+class _Distance(GraphCost):
     """No cost, but what guides the search for steps: how far the ops of a network are from the chosen; infinite with one that is not
     in the e-graph."""
 
@@ -334,9 +334,3 @@ class _Distance:
             node.name: float(self.levels.get(name, far))
             for node, name in zip(network.graph.nodes, nodes, strict=True)
         }
-
-    def at_least_us(self, network: Network) -> float:
-        return self.us(network)
-
-    def near_us(self, network: Network, like: Network) -> float:
-        return self.us(network)

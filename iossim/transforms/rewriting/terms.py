@@ -10,11 +10,10 @@ import z3
 
 from iossim.base.errors import IossimError
 from iossim.ir.op import op_class
-from iossim.transforms.rewriting.axioms import attribute_defaults
 from iossim.transforms.rewriting.congruence import Congruence, Symbol, Term
 from iossim.transforms.rewriting.expression import Comparison, Expression, Shape, Variable
 from iossim.transforms.rewriting.instance import Zeros, operands
-from iossim.transforms.rewriting.rule import Filled, PatternOp, Rule, tensor_of
+from iossim.transforms.rewriting.rule import Filled, PatternOp, Rule, attribute_defaults, tensor_of
 from iossim.transforms.rewriting.symbolic import (
     Arithmetic,
     Claim,
@@ -119,7 +118,10 @@ class Terms:
         shapes = [self._shapes[argument] for argument in arguments]
         if assume and shapes:
             self.arithmetic.assume(*always(kind, named, shapes[0], outputs))
-        fits = self._typed(kind, named, shapes)
+        try:
+            fits = typed(kind, named, shapes, self.arithmetic)
+        except NotSymbolicError:
+            fits = None
         if fits is None or len(fits.outputs) != outputs:
             if not assume:
                 return None
@@ -141,12 +143,6 @@ class Terms:
 
     def _rank(self, number: int) -> Any:
         return self._shapes[self.congruence.find(number)].length
-
-    def _typed(self, kind: str, attributes: Mapping[str, Any], shapes: Sequence[Tuple]) -> Typed | None:
-        try:
-            return typed(kind, attributes, shapes, self.arithmetic)
-        except NotSymbolicError:
-            return None
 
     def _from_front(self, axis: Any, rank: Any) -> Any:
         axis = z3.simplify(integer(axis))
@@ -284,7 +280,8 @@ class Sides:
                 values.update(dict.fromkeys(op.outputs))
                 continue
             evaluator = self._evaluator()
-            attributes = [self._attribute(op, name, default, evaluator) for name, default in self._named(op)]
+            defaults = attribute_defaults(op.kind)
+            attributes = [self._attribute(op, name, default, evaluator) for name, default in defaults.items()]
             self.terms.arithmetic.assume(*evaluator.needed)
             arguments = [self._argument(op, f"{side} op {index}", each, attributes) for each in reads]
             made = self.terms.op(op.kind, attributes, arguments, len(op.outputs), f"{side} op {index}")
@@ -293,10 +290,6 @@ class Sides:
                 values[name], self._tensors[name] = name, number
                 self._shapes[name] = self.terms.shape(number)
             self._assume_conditions()
-
-    @staticmethod
-    def _named(op: PatternOp) -> list[tuple[str, Any]]:
-        return list(attribute_defaults(op.kind).items())
 
     @staticmethod
     def _attribute(op: PatternOp, name: str, default: Any, evaluator: Evaluator) -> Any:
