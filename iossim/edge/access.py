@@ -252,9 +252,7 @@ def _concat(op: Concat, inputs: Sequence[TensorType], output: TensorType, box: B
         low = max(box.starts[axis], offset)
         high = min(box.starts[axis] + box.shape[axis], offset + value.shape[axis])
         size = max(0, high - low)
-        starts, shape = list(box.starts), list(box.shape)
-        starts[axis], shape[axis] = (low - offset if size else 0), size
-        boxes.append(Box(tuple(starts), tuple(shape)))
+        boxes.append(box.along(axis, low - offset if size else 0, size))
         offset += value.shape[axis]
     return Piece(op, tuple(boxes), (AS_IT_LIES,) * len(boxes))
 

@@ -58,12 +58,8 @@ def check(plan: EdgePlan) -> None:
         for part in step.slices:
             things = held(plan, index, part)
             for memory, size in sizes.items():
-                _apart(
-                    step,
-                    memory,
-                    sorted((each for each in things if each.memory is memory), key=lambda each: each.address),
-                    size,
-                )
+                own = (each for each in things if each.memory is memory)
+                _apart(step, memory, sorted(own, key=lambda each: each.address), size)
             same = (step.operator.signature, step.is_cut, part.partition)  # a partition says for how many units
             if same not in known:
                 known.add(same)

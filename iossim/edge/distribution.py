@@ -215,24 +215,21 @@ def distribute(
     return found
 
 
+@dataclass(eq=False)
 class _Search:
     """What steps there are from a state, every answer kept."""
 
-    def __init__(
-        self,
-        network: Network,
-        devices: int,
-        link: Link,
-        way: Synchronisation,
-        pricer: Pricer,
-        most_states: int,
-    ) -> None:
-        self.network, self.devices, self.link, self.way = network, devices, link, way
-        self.pricer, self.most_states = pricer, most_states
-        self.operators = operators(network)
-        graph = network.graph
-        self.last = {value: index for index, unit in enumerate(network.units) for value in unit.inputs}
-        self.last |= {value: len(network.units) for value in graph.outputs}
+    network: Network
+    devices: int
+    link: Link
+    way: Synchronisation
+    pricer: Pricer
+    most_states: int
+
+    def __post_init__(self) -> None:
+        self.operators = operators(self.network)
+        self.last = {value: index for index, unit in enumerate(self.network.units) for value in unit.inputs}
+        self.last |= {value: len(self.network.units) for value in self.network.graph.outputs}
         self._choices: dict[str, list[_Choice]] = {}
         self._held: dict[tuple[str, Boxes, Boxes], _Held] = {}
         self._exchanges: dict[tuple[_Held, _Choice], tuple[Exchange | None, _Held]] = {}
@@ -325,10 +322,7 @@ class _Search:
         for box in boxes:
             demand = operator.demand(box)
             assert demand is not None
-            own: dict[str, Box] = {}
-            for read in demand.reads:
-                own[read.value] = read.box.hull(own.get(read.value, read.box))
-            found.append(own)
+            found.append(demand.read_boxes)
         return {value: tuple(own.get(value) for own in found) for value in operator.inputs}
 
     def exchange(self, held: _Held, choice: _Choice) -> tuple[Exchange | None, _Held]:
@@ -385,6 +379,5 @@ def boxes_of(operator: Operator, mode: Mode, devices: int) -> Boxes | None:
     found = []
     for device in range(devices):
         begin, end = ((device + more) * pieces // devices * quantum for more in (0, 1))
-        starts = tuple(begin if index == axis else 0 for index in range(len(whole.shape)))
-        found.append(Box(starts, tuple(end - begin if index == axis else n for index, n in enumerate(whole.shape))))
+        found.append(whole.along(axis, begin, end - begin))
     return tuple(found)

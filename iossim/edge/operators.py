@@ -15,6 +15,7 @@ from iossim.edge.access import Order, Piece, is_known, piece
 from iossim.execution.box import Box
 from iossim.ir.graph import Node
 from iossim.ir.network import Network
+from iossim.ir.op import Array
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.conv_transpose import ConvTranspose
 from iossim.ir.ops.matmul import Gemm, MatMul
@@ -49,6 +50,14 @@ class Demand:
     parameters: Mapping[str, Box]
     multiply_adds: int
     other_flops: int
+
+    @property
+    def read_boxes(self) -> dict[str, Box]:
+        """By feature map the box that holds all that is read of it."""
+        found: dict[str, Box] = {}
+        for read in self.reads:
+            found[read.value] = read.box.hull(found.get(read.value, read.box))
+        return found
 
 
 @dataclass(frozen=True)
@@ -156,8 +165,7 @@ class Operator:
         for axis in roles:
             if shape[axis] > 1:
                 size = self.channel_quantum if axis == roles[0] and self.channel_quantum else 1
-                half = whole._replace(shape=tuple(size if each == axis else n for each, n in enumerate(shape)))
-                if self.demand(half) is not None:
+                if self.demand(whole.along(axis, 0, size)) is not None:
                     found.append(axis)
         return tuple(found)
 
@@ -166,6 +174,13 @@ class Operator:
         rank = len(self.output.shape)
         names = {2: ("inH", "outC"), 3: ("batch", "inH", "outC")}.get(rank, ("batch", "outC", "inH", "inW"))
         return names[axis] if axis < len(names) else f"axis {axis}"
+
+    def evaluate(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
+        """All values of the unit, computed op by op as they are from arrays for its inputs and parameters."""
+        known = dict(arrays)
+        for node in self.nodes:
+            known.update(zip(node.outputs, node.op.evaluate([known[name] for name in node.inputs]), strict=True))
+        return known
 
     def bytes_of(self, value: str, box: Box) -> int:
         return math.prod(box.shape) * self.network.graph.types[value].dtype.bytes
@@ -274,9 +289,7 @@ def partial_piece(whole: Piece, part: ParameterPart, x: TensorType) -> Piece:
 
 
 def _along(box: Box, axis: int, start: int, size: int) -> Box:
-    starts, shape = list(box.starts), list(box.shape)
-    starts[axis], shape[axis] = box.starts[axis] + start, size
-    return Box(tuple(starts), tuple(shape))
+    return box.along(axis, box.starts[axis] + start, size)
 
 
 def _shifted(

@@ -325,12 +325,8 @@ def _staged(placed: EdgePlan, operator: Operator, box: Box, address: int) -> lis
     demand = operator.demand(box)
     if demand is None:
         return None
-    boxes: dict[str, Box] = {}
-    for read in demand.reads:
-        boxes[read.value] = read.box.hull(boxes.get(read.value, read.box))
-    boxes[operator.outputs[0]] = box
     found = []
-    for value, part in boxes.items():
+    for value, part in (demand.read_boxes | {operator.outputs[0]: box}).items():
         buffer = placed.buffers[value]
         if buffer.memory is MemoryKind.EXTERNAL:
             copies = _copies(placed, buffer, part)

@@ -21,7 +21,6 @@ from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.edge.collectives import Collective, apply
 from iossim.edge.distributed import Distributed
 from iossim.edge.distribution import DistributedStep, Distribution
-from iossim.edge.operators import Operator
 from iossim.edge.plan import EdgePlan
 from iossim.edge.simulator import execute
 from iossim.execution.backend import BackendError
@@ -52,27 +51,22 @@ class DeviceValues:
 
     def compute(self, step: DistributedStep, device: int) -> None:
         """Fill the boxes that the device computes of a step's outputs."""
-        if step.operator.unknown:
-            self._whole(step.operator)
+        operator = step.operator
+        if operator.unknown:
+            made = operator.evaluate({name: self.of(name) for name in (*operator.inputs, *operator.parameters)})
+            for value in operator.outputs:
+                self.of(value)[...] = made[value]
             return
         box = step.boxes[device]
-        demand = step.operator.demand(box)
+        demand = operator.demand(box)
         assert demand is not None
         known: dict[tuple[str, Box], Array] = {}
         for call in demand.calls:
             names = zip(call.node.inputs, call.piece.inputs, strict=True)
             arrays = [known[each] if each in known else self.of(each[0])[each[1].selection] for each in names]
             known[call.node.outputs[0], call.box] = call.piece.evaluate(arrays)
-        (value,) = step.operator.outputs
+        (value,) = operator.outputs
         self.of(value)[box.selection] = known[value, box]
-
-    def _whole(self, operator: Operator) -> None:
-        known: dict[str, Array] = {}
-        for node in operator.nodes:
-            made = node.op.evaluate([known[name] if name in known else self.of(name) for name in node.inputs])
-            known.update(zip(node.outputs, made, strict=True))
-        for value in operator.outputs:
-            self.of(value)[...] = known[value]
 
 
 def run_in_turn(found: Distribution, inputs: Mapping[str, Array]) -> list[dict[str, Array]]:

@@ -174,9 +174,7 @@ def _cut(box: Box, axis: int, quantum: int) -> Iterator[Box]:
     start, end = box.starts[axis], box.starts[axis] + box.shape[axis]
     while start < end:
         stop = min(end, (start // quantum + 1) * quantum)
-        starts, shape = list(box.starts), list(box.shape)
-        starts[axis], shape[axis] = start, stop - start
-        yield Box(tuple(starts), tuple(shape))
+        yield box.along(axis, start, stop - start)
         start = stop
 
 

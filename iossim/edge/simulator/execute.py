@@ -72,7 +72,7 @@ class Stored:
         else:
             height = self.type.shape[_ROWS]
             rows = self.layout.bands.read(box.starts[_ROWS], box.shape[_ROWS], height, order)
-            parts = [(band, _rows(box, start, size)) for band, start, size in rows]
+            parts = [(band, box.along(_ROWS, start, size)) for band, start, size in rows]
         for band, part in parts:
             block, lies = blocks[band]
             made[_within(part, box)] = lies[_within(part, block)]
@@ -84,12 +84,6 @@ def _within(part: Box, whole: Box) -> tuple[slice, ...]:
         slice(start - first, start - first + size)
         for start, size, first in zip(part.starts, part.shape, whole.starts, strict=True)
     )
-
-
-def _rows(box: Box, start: int, size: int) -> Box:
-    starts, shape = list(box.starts), list(box.shape)
-    starts[_ROWS], shape[_ROWS] = start, size
-    return Box(tuple(starts), tuple(shape))
 
 
 def run(plan: EdgePlan, inputs: Mapping[str, Array]) -> dict[str, Array]:
@@ -175,10 +169,7 @@ def _run_whole(memories: _Memories, operator: Operator, maps: Mapping[str, Store
     """An operator of unknown access: its ops as they are."""
     types = memories.plan.network.graph.types
     known = {name: maps[name].get(Box.whole(types[name].shape)) for name in operator.inputs}
-    known |= {name: memories.parameter(name) for name in operator.parameters}
-    for node in operator.nodes:
-        made = node.op.evaluate([known[name] for name in node.inputs])
-        known.update(zip(node.outputs, made, strict=True))
+    known = operator.evaluate(known | {name: memories.parameter(name) for name in operator.parameters})
     for name in operator.outputs:
         maps[name].put(Box.whole(types[name].shape), known[name])
 
