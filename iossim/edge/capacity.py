@@ -47,10 +47,7 @@ def held(plan: EdgePlan, index: int, part: OutputSlice) -> list[Held]:
 
 def check(plan: EdgePlan) -> None:
     """Raise PlanError where a memory would hold too much, or two things at one place, at any instant."""
-    sizes = {
-        MemoryKind.SHARED: plan.device.shared.bytes.value,
-        MemoryKind.EXTERNAL: plan.device.external.bytes.value,
-    }
+    sizes = {MemoryKind.SHARED: plan.device.shared.bytes.value, MemoryKind.EXTERNAL: plan.device.external.bytes.value}
     known: set[object] = set()
     for stage in range(len(plan.stages)):
         _side_by_side(plan, stage)

@@ -9,16 +9,7 @@ from typing import Any
 
 from iossim.base.errors import DeviceError, OptionError, did_you_mean
 from iossim.edge.collectives import synchronisation
-from iossim.edge.distribution import (
-    MIXES,
-    NOTHING,
-    Boxes,
-    Distribution,
-    Price,
-    Pricer,
-    distribute,
-    waited_us,
-)
+from iossim.edge.distribution import MIXES, NOTHING, Boxes, Distribution, Price, Pricer, distribute, waited_us
 from iossim.edge.operators import Operator
 from iossim.edge.optimize import DeviceShare, SplitSearch, plan
 from iossim.edge.plan import EdgePlan, OperatorStep, OutputSlice, Variant, unit_work

@@ -117,12 +117,7 @@ def _slice(plan: EdgePlan, step: OperatorStep, part: OutputSlice) -> dict[str, A
 
 
 def _staged(staged: Staged) -> dict[str, Any]:
-    return {
-        "value": staged.value,
-        **_box(staged.box),
-        "shared_address": staged.address,
-        "bytes": staged.bytes,
-    }
+    return {"value": staged.value, **_box(staged.box), "shared_address": staged.address, "bytes": staged.bytes}
 
 
 def _work(work: Work) -> dict[str, Any]:

@@ -246,11 +246,7 @@ class Benchmarks:
 
 
 def benchmarks(
-    network: Network,
-    cost_model: CostModel,
-    policy: str = "all",
-    training: bool = False,
-    progress: Progress = ignore,
+    network: Network, cost_model: CostModel, policy: str = "all", training: bool = False, progress: Progress = ignore
 ) -> Benchmarks:
     """Time the convolutions of a network; raises OptionError where it has none, or where the cost model knows no algorithms.
 

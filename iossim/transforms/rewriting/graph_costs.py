@@ -102,12 +102,7 @@ class OptimalSchedule(GraphCost):
         try:
             problems = _problems(network)
             found = solve(
-                problems,
-                self.cost_model,
-                self.options,
-                concurrent=self.concurrent,
-                merge=self.merge,
-                memo=self._memo,
+                problems, self.cost_model, self.options, concurrent=self.concurrent, merge=self.merge, memo=self._memo
             )
         except ScheduleError:
             return inf  # a unit that the cost model has no price for

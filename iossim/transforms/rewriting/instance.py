@@ -13,13 +13,7 @@ from iossim.ir.constants import ArrayConstant, Constant, FilledConstant, Identit
 from iossim.ir.graph import Graph, Node
 from iossim.ir.op import Array, Op
 from iossim.ir.types import DType, TensorType
-from iossim.transforms.rewriting.expression import (
-    Binding,
-    Expression,
-    ExpressionError,
-    evaluate,
-    tensors_of,
-)
+from iossim.transforms.rewriting.expression import Binding, Expression, ExpressionError, evaluate, tensors_of
 from iossim.transforms.rewriting.rule import Filled, PatternOp, Rule, tensor_of
 
 #: Ops whose last operand may be left out, and then stands for zeros.

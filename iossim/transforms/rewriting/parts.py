@@ -48,10 +48,7 @@ _PLACE = 1000
 
 
 def split(
-    network: Network,
-    together: Sequence[Sequence[int]],
-    places: Iterable[Iterable[str]],
-    most_ops: int = MOST_OPS,
+    network: Network, together: Sequence[Sequence[int]], places: Iterable[Iterable[str]], most_ops: int = MOST_OPS
 ) -> tuple[tuple[int, ...], ...]:
     """The network's units in parts of up to ``most_ops`` ops, in topological order.
 
@@ -85,10 +82,7 @@ def split(
 
 
 def minimum_cut(
-    groups: Sequence[int],
-    weights: Sequence[int],
-    edges: Sequence[tuple[int, int]],
-    spanned: Sequence[frozenset[int]],
+    groups: Sequence[int], weights: Sequence[int], edges: Sequence[tuple[int, int]], spanned: Sequence[frozenset[int]]
 ) -> frozenset[int]:
     """The groups before the cut that breaks the fewest hyperedges ``spanned``, then the fewest ``edges``.
 

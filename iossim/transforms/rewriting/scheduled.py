@@ -26,11 +26,7 @@ from iossim.transforms.rewriting.verdict import trusted
 #: How many graphs are searched on unless a budget says otherwise.
 DEFAULT_BUDGET = RewriteBudget(graphs=200)
 #: What tables call the network that each search finds.
-_LABELS: Mapping[RewriteSearch, str] = {
-    "backtracking": "rewritten",
-    "saturation": "saturated",
-    "joint": "jointly",
-}
+_LABELS: Mapping[RewriteSearch, str] = {"backtracking": "rewritten", "saturation": "saturated", "joint": "jointly"}
 
 
 @dataclass(frozen=True, eq=False)

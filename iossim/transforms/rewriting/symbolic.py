@@ -145,10 +145,7 @@ def any_of(claims: Sequence[Claim]) -> Claim:
     if not _any_universal(claims):
         return Claim(z3.Or([each.given for each in claims]))
     useful = [each for each in claims if not each.universal] + [each for each in claims if each.universal][:1]
-    return Claim(
-        lambda: z3.Or([each.given for each in claims]),
-        lambda: z3.Or([each.shown for each in useful]),
-    )
+    return Claim(lambda: z3.Or([each.given for each in claims]), lambda: z3.Or([each.shown for each in useful]))
 
 
 def everywhere(over: Tuple, holds: Callable[[Any], Any]) -> Claim:
@@ -349,10 +346,7 @@ class Arithmetic:
     def _divides(whole: Any, by: Any, quotient: Any, a: Any, b: Any, product: Any) -> list[Any]:
         """A product divided by one of its factors is the other."""
         exact = z3.And(whole == product, by >= 1)
-        return [
-            z3.Implies(z3.And(exact, by == a), quotient == b),
-            z3.Implies(z3.And(exact, by == b), quotient == a),
-        ]
+        return [z3.Implies(z3.And(exact, by == a), quotient == b), z3.Implies(z3.And(exact, by == b), quotient == a)]
 
     def is_divisible(self, a: Any, b: Any) -> Claim:
         """That ``b`` divides ``a``."""
