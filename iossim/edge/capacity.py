@@ -145,18 +145,15 @@ def _private(plan: EdgePlan, step: OperatorStep, works: Sequence[Work]) -> None:
 
 def uses(plan: EdgePlan, index: int) -> list[Use]:
     """What is in use during each slice of a step."""
-    return [_use(plan, index, part) for part in plan.steps[index].slices]
-
-
-def _use(plan: EdgePlan, index: int, part: OutputSlice) -> Use:
-    step, things = plan.steps[index], held(plan, index, part)
-    works = unit_work(plan, step, part, 0)
-    largest = max((work.chunk.parameter_bytes for work in works), default=0)
-    is_outside = part.parameters_at is None and largest > plan.device.private_bytes.value
-    parameters = step.operator.parameters if is_outside else ()
-    maps = sum(each.bytes for each in things if each.memory is MemoryKind.EXTERNAL and each.what in plan.buffers)
-    return Use(
-        max((work.private_bytes for work in works), default=0),
-        sum(each.bytes for each in things if each.memory is MemoryKind.SHARED),
-        maps + sum(plan.network.graph.types[name].bytes for name in parameters),
-    )
+    step, found = plan.steps[index], []
+    for part in step.slices:
+        things, works = held(plan, index, part), unit_work(plan, step, part, 0)
+        largest = max((work.chunk.parameter_bytes for work in works), default=0)
+        is_outside = part.parameters_at is None and largest > plan.device.private_bytes.value
+        parameters = step.operator.parameters if is_outside else ()
+        maps = sum(each.bytes for each in things if each.memory is MemoryKind.EXTERNAL and each.what in plan.buffers)
+        private_bytes = max((work.private_bytes for work in works), default=0)
+        shared_bytes = sum(each.bytes for each in things if each.memory is MemoryKind.SHARED)
+        parameter_bytes = sum(plan.network.graph.types[name].bytes for name in parameters)
+        found.append(Use(private_bytes, shared_bytes, maps + parameter_bytes))
+    return found

@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from iossim.base.errors import OptionError, did_you_mean
-from iossim.edge.linking import LinkedMap
 from iossim.edge.optimize import SplitSearch
 from iossim.edge.plan import EdgePlan, OperatorStep, OutputSlice, Variant, unit_work
 from iossim.edge.planned import Dataflow
@@ -148,17 +147,25 @@ def explain_dataflow(found: Dataflow, searched: Sequence[str] = ()) -> DataflowE
         thing: simulate(replace(plan, device=device)) for thing, device in _free(found.device, plan.precision).items()
     }
     links = {link.value: link for link in plan.links}
+    makers = {value: unit.name for unit in plan.network.units for value in unit.outputs}
     known: dict[object, tuple[float, tuple[OtherSplit, ...]]] = {}
     operators = []
     for index, step in enumerate(plan.steps):
         row = found.operators[index]
-        saves_us = {thing: row.full_us - _own_us(other.steps[index]) for thing, other in free.items()}
+        saves_us = {
+            thing: row.full_us - (end_us - start_us)
+            for thing, other in free.items()
+            for start_us, end_us in [other.steps[index]]
+        }
         works = [unit_work(plan, step, part, 0) for part in step.slices]
         is_searched = row.operator in searched
-        key = (step.operator.signature, len(step.slices), tuple(map(_places(plan), _values(step))), is_searched)
+        maps = [plan.buffers[value] for value in (*step.operator.inputs, *step.operator.outputs)]
+        places = tuple((each.memory, each.layout) for each in maps)
+        key = (step.operator.signature, len(step.slices), places, is_searched)
         if key not in known:
             known[key] = _splits(plan, step, is_searched)
         priced_us, others = known[key]
+        link = next((links[value] for value in step.operator.outputs if value in links), None)
         operators.append(
             ExplainedOperator(
                 row.operator,
@@ -175,37 +182,13 @@ def explain_dataflow(found: Dataflow, searched: Sequence[str] = ()) -> DataflowE
                 priced_us,
                 others,
                 row.horizontal_us - row.full_us,
-                _writers(plan, links, step),
-                _linked(links, step, row.layout),
+                tuple(makers[value] for value in step.operator.inputs if value in links),
+                None if link is None else Linked(row.layout, link.readers, link.bytes, link.unlinked_bytes),
             )
         )
     whole_us = {thing: timed.total_us - other.total_us for thing, other in free.items()}
     ordered = dict(sorted(whole_us.items(), key=lambda one: -one[1]))
     return DataflowExplanation(found, tuple(operators), ordered)
-
-
-def _own_us(times_us: tuple[float, float]) -> float:
-    start_us, end_us = times_us
-    return end_us - start_us
-
-
-def _values(step: OperatorStep) -> tuple[str, ...]:
-    return (*step.operator.inputs, *step.operator.outputs)
-
-
-def _places(plan: EdgePlan) -> Callable[[str], object]:
-    return lambda value: (plan.buffers[value].memory, plan.buffers[value].layout)
-
-
-def _linked(links: Mapping[str, LinkedMap], step: OperatorStep, form: str) -> Linked | None:
-    link = next((links[value] for value in step.operator.outputs if value in links), None)
-    return None if link is None else Linked(form, link.readers, link.bytes, link.unlinked_bytes)
-
-
-def _writers(plan: EdgePlan, links: Mapping[str, LinkedMap], step: OperatorStep) -> tuple[str, ...]:
-    """The operators that write what this one reads in another order than they make it, for it among others."""
-    makers = {value: unit.name for unit in plan.network.units for value in unit.outputs}
-    return tuple(makers[value] for value in step.operator.inputs if value in links)
 
 
 def _splits(plan: EdgePlan, step: OperatorStep, is_searched: bool) -> tuple[float, tuple[OtherSplit, ...]]:

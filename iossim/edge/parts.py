@@ -227,7 +227,8 @@ def in_parts(
     found = schedule(network, model, "ios-parallel", options)
     by_block = [model.stages(block) for block in found.blocks]
 
-    alone = [one_by_one(_steps(block), device.units.value) for block in by_block]
+    ordered = [sorted(step for stage in block for lane in stage for step in lane.steps) for block in by_block]
+    alone = [one_by_one(steps, device.units.value) for steps in ordered]
 
     def planned(blocks: Sequence[Stages]) -> tuple[EdgePlan, Timed]:
         made = plan(
@@ -248,24 +249,12 @@ def in_parts(
                 chosen, best = flipped, tried
     made, taken = best
     names = [step.operator.name for step in whole.steps]
-    rows = tuple(
-        StageRow(
-            [[names[step] for step in lane.steps] for lane in stage],
-            [lane.units for lane in stage],
-            _span_us(taken, stage),
-            sum(timed.steps[step][1] - timed.steps[step][0] for lane in stage for step in lane.steps),
-        )
-        for stage in made.stages
-        if len(stage) > 1
-    )
-    return Parts(made, taken, timed.total_us, sum(len(stage) > 1 for block in by_block for stage in block), rows)
-
-
-def _steps(stages: Stages) -> list[int]:
-    """In the network's order."""
-    return sorted(step for stage in stages for lane in stage for step in lane.steps)
-
-
-def _span_us(timed: Timed, stage: tuple[Lane, ...]) -> float:
-    ends = [timed.steps[step] for lane in stage for step in lane.steps]
-    return max(end for _, end in ends) - min(start for start, _ in ends)
+    rows = []
+    for stage in (stage for stage in made.stages if len(stage) > 1):
+        steps = [step for lane in stage for step in lane.steps]
+        parts_us = max(taken.steps[step][1] for step in steps) - min(taken.steps[step][0] for step in steps)
+        whole_us = sum(timed.steps[step][1] - timed.steps[step][0] for step in steps)
+        operators = [[names[step] for step in lane.steps] for lane in stage]
+        rows.append(StageRow(operators, [lane.units for lane in stage], parts_us, whole_us))
+    proposed = sum(len(stage) > 1 for block in by_block for stage in block)
+    return Parts(made, taken, timed.total_us, proposed, tuple(rows))

@@ -296,7 +296,9 @@ def micro_batch(
     fronts = {name: _worth_dividing(fitting(own), whole[name]) for name, own in all_of.items()}
     for name, own in fronts.items():
         if not own:
-            within(all_of[name], workspace_limit_bytes or 0, batches[name], _called(name))  # says why
+            direction = f" ({name.direction})" if name.direction != FORWARD else ""
+            called = f"layer {name.layer!r}{direction}"
+            within(all_of[name], workspace_limit_bytes or 0, batches[name], called)  # says why
     division: Division | None = None
     # Under a limit of its own a kernel gains nothing by leaving some of it: the fastest undivided configuration counts.
     chosen = {
@@ -351,7 +353,3 @@ def _all_undivided(
     except OptionError:
         return {}
     return {name: found[str(name)] for name in fronts if found}
-
-
-def _called(name: KernelName) -> str:
-    return f"layer {name.layer!r}" + (f" ({name.direction})" if name.direction != FORWARD else "")

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from math import fsum
 
 import numpy as np
-from numpy.typing import NDArray
 
 from iossim.base.errors import OptionError, did_you_mean
 
@@ -158,7 +157,8 @@ def _fastest_under(rows: Sequence[BenchmarkRow], batch: int, limits: Sequence[in
         choices = times[fitting] + total[before]
         counts = parts[before]
         least = choices.min(axis=0)
-        chosen = _fewest(np.where(choices == least, counts, batch + 1))
+        fewest = np.where(choices == least, counts, batch + 1)[::-1]
+        chosen = len(fewest) - 1 - np.argmin(fewest, axis=0)  # of equals the largest micro-batch
         columns = np.arange(len(caps))
         total[images], parts[images] = least, counts[chosen, columns] + 1
         first[images] = np.where(np.isfinite(least), np.array(fitting)[chosen], -1)
@@ -173,9 +173,3 @@ def _fastest_under(rows: Sequence[BenchmarkRow], batch: int, limits: Sequence[in
         one = Configuration.of(taken)
         found.setdefault(f"{one} {one.workspace_bytes}", one)
     return list(found.values())
-
-
-def _fewest(counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The last place of the least number of each column: of equals the largest micro-batch."""
-    places: NDArray[np.int64] = len(counts) - 1 - np.argmin(counts[::-1], axis=0)
-    return places

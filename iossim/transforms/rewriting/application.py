@@ -72,7 +72,7 @@ class Target:
         if len(made) != len(pattern.outputs):
             raise NotMadeError(f"{pattern} makes {len(made)} outputs")
         name = self.new_name(self._origin(pattern))
-        known = [self._constant(value) for value in inputs]
+        known = [self.constants.get(value) or self._graph.constants.get(value) for value in inputs]
         outputs = (name,) if len(made) == 1 else tuple(f"{name}.{place}" for place in range(len(made)))
         for place, (tensor, value, value_type) in enumerate(zip(pattern.outputs, outputs, made, strict=True)):
             if all(each is not None for each in known):
@@ -95,9 +95,6 @@ class Target:
 
     def type(self, value: str) -> TensorType:
         return self.types[value] if value in self.types else self._graph.types[value]
-
-    def _constant(self, value: str) -> Constant | None:
-        return self.constants.get(value) or self._graph.constants.get(value)
 
     def _origin(self, pattern: PatternOp) -> str:
         """The node that a new one is named after: of the same kind, if there is one."""

@@ -87,8 +87,10 @@ def _tensors(
         arguments = []
         for each in reads:
             arguments.append(_zeros(axiom, each.tensor) if isinstance(each, Zeros) else found[each])
+        given, defaults = dict(op.attributes), attribute_defaults(op.kind)
+        attributes = tuple(given[name] if name in given else literal(value) for name, value in defaults.items())
         for index, name in enumerate(op.outputs):
-            found[name] = Pattern(name, op.kind, tuple(_attributes(op)), tuple(arguments), index, len(op.outputs))
+            found[name] = Pattern(name, op.kind, attributes, tuple(arguments), index, len(op.outputs))
     return found
 
 
@@ -104,12 +106,6 @@ def _zeros(axiom: Rule, tensor: str) -> Filled:
     """What a bias that is left out stands for."""
     reader = next(op for op in axiom.source if tensor in map(tensor_of, op.inputs))
     return Filled(Part(Shape(tensor_of(reader.inputs[1])), 0, 1))
-
-
-def _attributes(op: PatternOp) -> Iterator[Expression]:
-    given = dict(op.attributes)
-    for name, default in attribute_defaults(op.kind).items():
-        yield given[name] if name in given else literal(default)
 
 
 def literal(value: Any) -> Expression:

@@ -7,7 +7,7 @@ model, and prices each distinct unit, and solves each distinct block, once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import Protocol
@@ -56,7 +56,9 @@ class UnitPrices:
         new = {
             signature: unit for unit, signature in enumerate(network.signatures) if signature not in self._known_us
         }
-        for units in _runs(sorted(new.values()), MAX_UNITS):
+        ordered = sorted(new.values())
+        for begin in range(0, len(ordered), MAX_UNITS):
+            units = tuple(ordered[begin : begin + MAX_UNITS])
             problem = ScheduleProblem.of_block(network, Block("units", units))
             alone = np.left_shift(np.uint64(1), np.arange(len(units), dtype=np.uint64))
             prices = self.cost_model.price_stages(StageBatch.concurrent(problem, alone))
@@ -196,8 +198,3 @@ class Transferred:
 
 def _problems(network: Network) -> list[ScheduleProblem]:
     return [ScheduleProblem.of_block(network, block) for block in network.blocks]
-
-
-def _runs(units: Sequence[int], most: int) -> Iterator[tuple[int, ...]]:
-    for begin in range(0, len(units), most):
-        yield tuple(units[begin : begin + most])

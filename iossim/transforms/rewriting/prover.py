@@ -283,7 +283,10 @@ class _Place:
             found = congruence.get(term)
             return None if found is None else (found, _applied(term.symbol, []))
         arguments = [self.tensor(argument, make) for argument in pattern.arguments]
-        values = [self._attribute(value) for value in pattern.attributes]
+        values = [
+            self._values[value.name] if isinstance(value, Variable) else self._value(value)
+            for value in pattern.attributes
+        ]
         if None in arguments or None in values:
             return None
         numbers = [argument[0] for argument in arguments if argument is not None]
@@ -297,11 +300,6 @@ class _Place:
             return None
         self._tensors.setdefault(pattern.name, made)
         return made, _applied(symbol, [argument[1] for argument in arguments if argument is not None])
-
-    def _attribute(self, expression: Expression) -> Any:
-        if isinstance(expression, Variable):
-            return self._values[expression.name]
-        return self._value(expression)
 
     def _value(self, expression: Expression) -> Any:
         """None where it is not known to have one."""

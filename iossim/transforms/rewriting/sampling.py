@@ -27,6 +27,7 @@ from iossim.transforms.rewriting.expression import (
     Shape,
     Variable,
     evaluate,
+    tensors_of,
 )
 from iossim.transforms.rewriting.instance import InputShape, Placed, Side, input_type, place
 from iossim.transforms.rewriting.proposals import Request, Taste, propose
@@ -107,7 +108,7 @@ class _Sampler:
         for condition in self.rule.conditions:
             if isinstance(condition, Comparison) and condition.sign == "==":
                 found += [
-                    _Equation(part, other, _tensor(part))
+                    _Equation(part, other, next(iter(tensors_of(part)), None))
                     for part, other in ((condition.left, condition.right), (condition.right, condition.left))
                     if _settable(part)
                 ]
@@ -222,11 +223,6 @@ def _settable(part: Expression) -> bool:
         case Variable() | Shape() | Length(Shape()) | Part(Shape()) | Item(Shape(), Literal()):
             return True
     return False
-
-
-def _tensor(part: Expression) -> str | None:
-    """The tensor whose shape a settable expression is about."""
-    return next((each.tensor for each in part.walk() if isinstance(each, Shape)), None)
 
 
 def _with_part(shape: tuple[int, ...], part: Expression, wanted: Any, taste: Taste) -> tuple[int, ...]:

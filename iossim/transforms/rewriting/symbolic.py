@@ -112,7 +112,8 @@ class Claim:
 
     @cached_property
     def given(self) -> Any:
-        return self._given() if callable(self._given) else _truth(self._given)
+        given = self._given() if callable(self._given) else self._given
+        return z3.BoolVal(given) if isinstance(given, bool) else given
 
     @cached_property
     def shown(self) -> Any:
@@ -130,10 +131,6 @@ class Claim:
         if not self.universal:
             return Claim(z3.Not(self.given))
         return Claim(lambda: z3.BoolVal(True), lambda: z3.BoolVal(False))
-
-
-def _truth(value: Any) -> Any:
-    return z3.BoolVal(value) if isinstance(value, bool) else value
 
 
 def _any_universal(claims: Sequence[Claim]) -> bool:

@@ -63,7 +63,7 @@ class Evaluator:
             case ex.Sequence(items):
                 return self._sequence(items)
             case ex.Arithmetic(sign, left, right):
-                if any(self._is_tuple(side) for side in (left, right)):
+                if any(isinstance(side, ex.Shape | ex.Part | ex.Sequence) for side in (left, right)):
                     raise NotSymbolicError(f"{expression} is of tuples")
                 return self._calculated(sign, self._integer(left), self._integer(right))
             case ex.Comparison() | ex.AnyOf() | ex.IsConstant():
@@ -95,9 +95,6 @@ class Evaluator:
             case ex.Literal(bool() as value):
                 return Claim(value)
         raise NotSymbolicError(f"{expression} is no condition that symbolic arithmetic has")
-
-    def _is_tuple(self, expression: ex.Expression) -> bool:
-        return isinstance(expression, ex.Shape | ex.Part | ex.Sequence)
 
     def _tuple(self, expression: ex.Expression) -> Tuple:
         found = self.value(expression)

@@ -187,7 +187,7 @@ class Sides:
         self._rests: dict[tuple[str, str, tuple[int, ...]], int] = {}
         self._conditions = list(rule.conditions)
         # Inputs that are said to have one shape are given one.
-        self._twins = [
+        twins = [
             {condition.left.tensor, condition.right.tensor}
             for condition in rule.conditions
             if isinstance(condition, Comparison)
@@ -202,7 +202,10 @@ class Sides:
                 continue
             values[name] = None if name in left_out else name
             if name not in left_out:
-                self._add_input(name)
+                twin = next((other for other in self._shapes if {name, other} in twins), None)
+                shape = self._unknown(name) if twin is None else self._shapes[twin]
+                self._tensors[name], self._shapes[name] = self.terms.tensor(name, shape), shape
+                self.terms.arithmetic.assume(_positive(shape))
         self._bind_attributes()
         self._assume_conditions()
         self._add_ops("source", rule.source, values)
@@ -224,12 +227,6 @@ class Sides:
         self.outputs: list[tuple[int, int]] = list(zip(source, target, strict=True))  # type: ignore[arg-type]
         for a, b in self.outputs:
             self.terms.arithmetic.assume(same(self.terms.shape(a), self.terms.shape(b)))
-
-    def _add_input(self, name: str) -> None:
-        twin = next((other for other in self._shapes if {name, other} in self._twins), None)
-        shape = self._unknown(name) if twin is None else self._shapes[twin]
-        self._tensors[name], self._shapes[name] = self.terms.tensor(name, shape), shape
-        self.terms.arithmetic.assume(_positive(shape))
 
     def _unknown(self, name: str) -> Tuple:
         found = Tuple.unknown(name, self._known_lengths.get(name))
