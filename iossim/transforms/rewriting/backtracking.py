@@ -13,11 +13,10 @@ matched again.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, isfinite
 from time import perf_counter
-from typing import Protocol
 
 from iossim.base.errors import OptionError
 from iossim.ir.graph import Graph
@@ -78,10 +77,8 @@ class Meter:
         return seconds is not None and perf_counter() - self.started >= part * seconds
 
 
-class RewriteProgress(Protocol):
-    """Told as the search goes on: graphs that were seen, and the cost of the best of them in us."""
-
-    def __call__(self, seen: int, best_us: float) -> None: ...
+#: Told as the search goes on: graphs that were seen, and the cost of the best of them in us.
+RewriteProgress = Callable[[int, float], None]
 
 
 def ignore(seen: int, best_us: float) -> None:

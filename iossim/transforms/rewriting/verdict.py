@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from functools import cache
 from importlib import resources
@@ -73,14 +73,7 @@ class Verification:
         return replace(rule, conditions=tuple(dict.fromkeys((*rule.conditions, *found))))
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "verdict": str(self.verdict),
-            "reason": self.reason,
-            "conditions": list(self.conditions),
-            "counterexample": None if self.counterexample is None else self.counterexample.to_json(),
-            "axioms": list(self.axioms),
-            "seconds": round(self.seconds, 3),
-        }
+        return asdict(self) | {"seconds": round(self.seconds, 3)}
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Verification:
