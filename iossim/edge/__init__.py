@@ -1,7 +1,7 @@
 """Dataflow on edge devices: operators split over units, and written in the order in which they are read (Xenos).
 
-Of :mod:`iossim.execution` dataflow uses the boxes, the inputs and how outputs are compared. The rest is its own, since it
-answers other questions:
+Of :mod:`iossim.execution` dataflow uses the boxes, the inputs and how outputs are compared. The rest is its own,
+since it answers other questions:
 
 - Plans. An execution plan is commands on queues that events order. An edge plan has a barrier behind each stage and moves
   every byte itself, so that it says for each unit what comes from which address; commands for it would be a million.

@@ -1,4 +1,4 @@
-"""What every memory holds at every instant of a plan, and that it is never more than it can hold, nor two things at one place."""
+"""What every memory holds at every instant of a plan: never more than it can, nor two things at one place."""
 
 from __future__ import annotations
 
@@ -23,10 +23,8 @@ class Held:
 
 
 class Use(NamedTuple):
-    """Bytes in use during a slice of a step; ``private_bytes`` of the unit that holds most.
-
-    ``external_bytes`` are feature maps, and parameters of the running operator that no memory on the chip holds whole.
-    """
+    """Bytes in use during a slice of a step; ``private_bytes`` of the unit that holds most. ``external_bytes`` are
+    feature maps, and parameters of the running operator that no memory on the chip holds whole."""
 
     private_bytes: int
     shared_bytes: int
@@ -65,7 +63,7 @@ def check(plan: EdgePlan) -> None:
 
 
 def _side_by_side(plan: EdgePlan, stage: int) -> None:
-    """Of lanes beside each other: units of their own, what they read made before, and what is staged for each by itself."""
+    """Check that lanes beside each other have own units and own places, and read what was made before."""
     lanes = sorted(plan.stages[stage], key=lambda lane: lane.first_unit)
     end = 0
     for lane in lanes:
@@ -129,7 +127,7 @@ def _distinct_works(plan: EdgePlan, step: OperatorStep, part: OutputSlice) -> It
 
 
 def _private(plan: EdgePlan, step: OperatorStep, works: Sequence[Work]) -> None:
-    """A unit's private memory holds the parameters of each chunk, and beside them those of the next that come meanwhile."""
+    """Check that a private memory holds each chunk's parameters beside those of the next that come meanwhile."""
     size = plan.device.private_bytes.value
     for one, other in zip_longest(works, works[1:]):
         held = (

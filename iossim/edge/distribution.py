@@ -1,11 +1,12 @@
-"""One network over several devices (d-Xenos, section 5): each operator split by outC, inH or inW, or whole on every device.
+"""One network over several devices (d-Xenos, section 5): operators split by outC, inH or inW, or whole on each.
 
-What a device reads and does not hold is sent to it before the operator runs: a halo by its neighbours, or all parts round the
-ring (or by way of a parameter server). The paper enumerates the modes of every operator and profiles each; here dynamic
-programming over the operators in order finds the same, as what is to come asks only who holds what of the values still read.
+What a device reads and does not hold is sent to it before the operator runs: a halo by its neighbours, or all parts
+round the ring (or by way of a parameter server). The paper enumerates the modes of every operator and profiles each;
+here dynamic programming over the operators in order finds the same, as what is to come asks only who holds what of
+the values still read.
 
-Links and units work at the same time: a device computes first what others are sent of an output, and sends it while it
-computes the rest.
+Links and units work at the same time: a device computes first what others are sent of an output, and sends it while
+it computes the rest.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ Wanted = tuple[Box | None, ...]
 
 
 class Price(NamedTuple):
-    """What an operator takes on the slowest device, and in how many ``passes`` it goes over its output there: with more
-    parameters than a unit holds, in several."""
+    """What an operator takes on the slowest device, and in how many ``passes`` it goes over its output there: with
+    more parameters than a unit holds, in several."""
 
     us: float
     passes: int = 1
@@ -63,10 +64,8 @@ Pricer = Callable[[Operator, Boxes], Price]
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """What is sent of a value before an operator runs, and what each device holds of it then.
-
-    ``share_sent``: of what a device made of the value, what it sends, where it sends most.
-    """
+    """What is sent of a value before an operator runs, and what each device holds of it then. ``share_sent``: of what
+    a device made of the value, what it sends, where it sends most."""
 
     value: str
     collective: Collective
@@ -97,8 +96,9 @@ NOTHING: tuple[tuple[str, ...], Price] = ((), Price(0.0))
 
 
 def waited_us(exchanges: Sequence[Exchange], made: Sequence[str], before: Price) -> float:
-    """How long an operator waits for the exchanges before it. The operator before it, which made the values ``made``, covers
-    a part: all that it computes where older values are sent, and else what it computes behind the part that is sent."""
+    """How long an operator waits for the exchanges before it. The operator before it, which made the values ``made``,
+    covers a part: all that it computes where older values are sent, and else what it computes behind the part that is
+    sent."""
     share = max((each.share_sent for each in exchanges if each.value in made), default=None)
     covered_us = before.us if share is None else before.us * (1 - share) / before.passes
     return max(0.0, sum(each.us for each in exchanges) - covered_us)
@@ -106,7 +106,8 @@ def waited_us(exchanges: Sequence[Exchange], made: Sequence[str], before: Price)
 
 @dataclass(frozen=True, eq=False)
 class Distribution:
-    """``gathers`` bring the network's outputs together at the end. ``exact``: no better choice of modes was given up."""
+    """``gathers`` bring the network's outputs together at the end. ``exact``: no better choice of modes was given
+    up."""
 
     network: Network
     devices: int
@@ -158,7 +159,7 @@ class Distribution:
 
 @dataclass(frozen=True, eq=False)
 class _Held:
-    """A value that is still read: the part that each device made, and what it holds of it by now. There is one of each."""
+    """A value that is still read: the part that each device made, and what it holds by now. There is one of each."""
 
     value: str
     parts: Boxes
@@ -201,10 +202,11 @@ def distribute(
 ) -> Distribution:
     """The modes that take least time over the whole network, of all that ``modes`` allows.
 
-    Inputs and parameters are on every device from the start, and the outputs shall be. States are who holds what of the
-    values still read, which tells how the operator before was divided, and so what an exchange is waited for. Each mode by
-    itself is tried first: what cannot beat the best of those, however little the operators behind it take, is not followed.
-    Where there are still more than ``most_states`` after an operator, the cheapest go on, and the answer is not called exact.
+    Inputs and parameters are on every device from the start, and the outputs shall be. States are who holds what of
+    the values still read, which tells how the operator before was divided, and so what an exchange is waited for.
+    Each mode by itself is tried first: what cannot beat the best of those, however little the operators behind it
+    take, is not followed. Where there are still more than ``most_states`` after an operator, the cheapest go on, and
+    the answer is not called exact.
     """
     search = _Search(network, devices, link, way, pricer, most_states)
     best = None

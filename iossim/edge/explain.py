@@ -1,7 +1,8 @@
-"""Why operators on an edge device are as they are: what bounds each, what else its split could have been, what linking saved.
+"""Why operators on an edge device are as they are: what bounds each, other splits, what linking saved.
 
-What bounds an operator is computed, not guessed: the plan is timed again on devices of which one thing at a time costs nothing,
-and what an operator takes less there is what that thing costs it. Barriers keep operators apart, so that each tells its own.
+What bounds an operator is computed, not guessed: the plan is timed again on devices of which one thing at a time
+costs nothing, and what an operator takes less there is what that thing costs it. Barriers keep operators apart, so
+that each tells its own.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ PAIRS = {
 
 
 def _free(device: EdgeDevice, precision: Precision) -> dict[str, EdgeDevice]:
-    """The device with each thing free: arithmetic, lines that are waited for, what is shared, and what units move alone."""
+    """The device with each thing free: arithmetic, waiting for lines, shared things, units' ports."""
 
     def faster(*names: str, **others: float) -> EdgeDevice:
         known = device.numbers()
@@ -75,11 +76,12 @@ class Linked:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedOperator:
-    """An operator of the full plan. ``saves_us``: by thing, what it would take less if that were free, the most first.
+    """An operator of the full plan. ``saves_us``: by thing, what it would take less were that free, most first.
 
-    ``priced_us`` is the closed form of its own split, ``others`` those of each axis by itself, and of the best of all grids where
-    that was asked for. ``linking_us``: what linking takes off, be it of what it reads (``reads_linked``: who writes that for it)
-    or of its output. ``chunks``: in how many parts a unit's parameters come, the largest of ``chunk_bytes``.
+    ``priced_us`` is the closed form of its own split, ``others`` those of each axis by itself, and of the best of all
+    grids where that was asked for. ``linking_us``: what linking takes off, be it of what it reads (``reads_linked``:
+    who writes that for it) or of its output. ``chunks``: in how many parts a unit's parameters come, the largest of
+    ``chunk_bytes``.
     """
 
     operator: str
@@ -101,7 +103,7 @@ class ExplainedOperator:
 
     @property
     def bound(self) -> str:
-        """What costs it most, a single thing rather than two; ``several at once`` where none costs anything worth a word."""
+        """What costs it most, one thing rather than two; ``several at once`` where none costs much."""
         most_us = max(self.saves_us.values())
         if most_us < LEAST_PART * self.time_us:
             return "several at once"
@@ -135,9 +137,7 @@ class DataflowExplanation:
 
 def explain_dataflow(found: Dataflow, searched: Sequence[str] = ()) -> DataflowExplanation:
     """Explain the full plan of a network; of the operators ``searched`` every grid is priced (seconds on many units).
-
-    Raises OptionError for an operator that is none.
-    """
+    Raises OptionError for an operator that is none."""
     names = [row.operator for row in found.operators]
     for name in searched:
         if name not in names:
@@ -192,7 +192,8 @@ def explain_dataflow(found: Dataflow, searched: Sequence[str] = ()) -> DataflowE
 
 
 def _splits(plan: EdgePlan, step: OperatorStep, is_searched: bool) -> tuple[float, tuple[OtherSplit, ...]]:
-    """What a step's own split is priced at, and each axis by itself, and the best of all grids if that is searched."""
+    """What a step's own split is priced at, and each axis by itself, and the best of all grids if that is
+    searched."""
     own_us = sum(slice_us(plan, step, part) for part in step.slices)
     operator, units = step.operator, plan.device.units.value
     if step.whole or not operator.axes:

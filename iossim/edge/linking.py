@@ -1,9 +1,9 @@
 """Linking: the layout in which an operator writes its feature map is the order in which the next one reads it.
 
-A layout is metadata of an edge; no op is added. As it lies, an image is written channel by channel, each row by row. A
-convolution reads it pixel by pixel, all channels of each: where what it visits exceeds the cache, every element costs a line.
-Linked, it is read in sequence. A reader of windows comes back to rows: they are written again in each band of rows that
-needs them (the halo), so that nothing is looked up behind.
+A layout is metadata of an edge; no op is added. As it lies, an image is written channel by channel, each row by row.
+A convolution reads it pixel by pixel, all channels of each: where what it visits exceeds the cache, every element
+costs a line. Linked, it is read in sequence. A reader of windows comes back to rows: they are written again in each
+band of rows that needs them (the halo), so that nothing is looked up behind.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ class Bands:
     before: int
 
     def of(self, height: int) -> list[tuple[int, int]]:
-        """The rows of the image in each band: the first, and how many. Rows that no window takes are the last band's."""
+        """The rows of the image in each band: the first, and how many. Rows that no window takes are the last
+        band's."""
         made = max(1, (height + 2 * self.before - self.window) // self.stride + 1)
         found = []
         for first in range(0, made, self.rows):
@@ -45,10 +46,8 @@ class Bands:
         return found
 
     def read(self, start: int, size: int, height: int, order: Order) -> list[tuple[int, int, int]]:
-        """What of which bands a box of rows is read from: the band, its first row of the image, and how many.
-
-        Whom the bands are made for reads the halo in each of them; another reads each row once.
-        """
+        """What of which bands a box of rows is read from: the band, its first row of the image, and how many. Whom
+        the bands are made for reads the halo in each of them; another reads each row once."""
         end, found, covered = start + size, [], start
         is_own = (order.window, order.stride, order.before) == (self.window, self.stride, self.before)
         first = 0 if start == 0 else (start + self.before) // self.stride
@@ -65,7 +64,7 @@ class Bands:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The axes of a value from the slowest to the fastest, None as they lie; and the bands of rows that it is written in."""
+    """The axes of a value from the slowest to the fastest, None as they lie; and the bands of rows it is in."""
 
     axes: tuple[int, ...] | None = None
     bands: Bands | None = None
@@ -93,7 +92,7 @@ AS_MADE = Layout()
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """What reading a box moves. What is ``streamed`` comes in sequence while a unit computes; otherwise it waits for each line."""
+    """What reading a box moves. What is ``streamed`` comes while a unit computes; else it waits for each line."""
 
     bytes: int
     streamed: bool
@@ -181,7 +180,7 @@ class MemoryKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PlacedMap:
-    """A feature map in memory, from stage ``first`` (that makes it; -1 for an input) through ``last`` (that reads it)."""
+    """A feature map in memory, from stage ``first`` (its maker; -1 for an input) through ``last`` (a reader)."""
 
     value: str
     memory: MemoryKind
@@ -203,7 +202,7 @@ def aligned(size: int) -> int:
 def place(
     lives: Iterable[tuple[str, int, int, int, Layout]], shared_bytes: int, external_from: int
 ) -> dict[str, PlacedMap]:
-    """A buffer for each ``(value, bytes, first, last, layout)``: in the lowest gap of the shared memory, in order of making."""
+    """A buffer for each ``(value, bytes, first, last, layout)``: in the lowest gap of shared memory, in order."""
     found: dict[str, PlacedMap] = {}
     shared: list[PlacedMap] = []
     external: list[PlacedMap] = []

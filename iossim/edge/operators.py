@@ -1,7 +1,7 @@
 """An operator: a schedule unit of a network, as something whose output is computed box by box.
 
-What a box needs is found by going back from the output through the unit's ops: the boxes of feature maps that it reads and in
-which order, the boxes of parameters, and the arithmetic.
+What a box needs is found by going back from the output through the unit's ops: the boxes of feature maps that it
+reads and in which order, the boxes of parameters, and the arithmetic.
 """
 
 from __future__ import annotations
@@ -63,9 +63,7 @@ class Demand:
 @dataclass(frozen=True)
 class ParameterPart:
     """Of the parameters of a convolution or matrix product: input channels and, of windows, rows and columns.
-
-    Products with a part are partial sums of the output.
-    """
+    Products with a part are partial sums of the output."""
 
     channels: tuple[int, int]
     rows: tuple[int, int] = (0, 1)
@@ -123,7 +121,8 @@ class Operator:
 
     @cached_property
     def anchor(self) -> Node | None:
-        """The product whose parameters can be split into partial sums: the only one with weights, and it reads from outside."""
+        """The product whose parameters can be split into partial sums: the only one with weights, of outside
+        inputs."""
         constants = self.network.graph.constants
         found = [
             node
@@ -188,7 +187,7 @@ class Operator:
 
 @lru_cache(maxsize=16)
 def operators(network: Network) -> tuple[Operator, ...]:
-    """The units of a network, in order; the same of the same network, so that what was found of them is not found again."""
+    """The units of a network, in order; the same of the same network, so that they keep what was found."""
     return tuple(Operator(network, index) for index in range(len(network.units)))
 
 
@@ -295,7 +294,8 @@ def _along(box: Box, axis: int, start: int, size: int) -> Box:
 def _shifted(
     start: int, size: int, before: int, after: int, first: int, taps: int, kernel: int, dilation: int
 ) -> tuple[tuple[int, int], int, int]:
-    """Padding and range of what the ``taps`` rows of a window from ``first`` on read, of what the whole window reads."""
+    """Padding and range of what the ``taps`` rows of a window from ``first`` on read, of what the whole window
+    reads."""
     low = start - before + first * dilation
     high = start + size + after - (kernel - first - taps) * dilation
     begin, end = max(low, start), min(high, start + size)

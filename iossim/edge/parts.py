@@ -1,7 +1,8 @@
-"""Branches side by side, each on a part of the units, against every operator on all of them: a cost model for the search of IOS.
+"""Branches side by side on parts of the units, against every operator on all: a cost model for IOS.
 
-Xenos splits each operator over all units. A unit's share shrinks with that, and what every unit reads again does not: where branches
-lie side by side, fewer units for each may take less. Groups of a stage get parts of the units in :data:`LEVELS` steps.
+Xenos splits each operator over all units. A unit's share shrinks with that, and what every unit reads again does not:
+where branches lie side by side, fewer units for each may take less. Groups of a stage get parts of the units in
+:data:`LEVELS` steps.
 """
 
 from __future__ import annotations
@@ -37,11 +38,11 @@ _Table = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class PartsCostModel:
-    """Prices stages of a plan's operators: groups side by side on parts of the units, dealt so that the longest is as short as
-    can be; memories that all share take at least what all groups move.
+    """Prices stages of a plan's operators: groups side by side on parts of the units, dealt so that the longest is as
+    short as can be; memories that all share take at least what all groups move.
 
-    ``whole`` is the plan on all units; feature maps are priced where they lie in it. Boundaries cost nothing: a barrier is behind
-    every operator anyway.
+    ``whole`` is the plan on all units; feature maps are priced where they lie in it. Boundaries cost nothing: a
+    barrier is behind every operator anyway.
     """
 
     whole: EdgePlan
@@ -57,8 +58,8 @@ class PartsCostModel:
 
     @cached_property
     def tables(self) -> tuple[_Table, _Table, _Table]:
-        """Of each unit of the network at each level: its time, and for how long it fills the shared and the external memory, in
-        us; ``[units, levels]``. More units never take longer: some may idle."""
+        """Of each unit of the network at each level: its time, and for how long it fills the shared and the external
+        memory, in us; ``[units, levels]``. More units never take longer: some may idle."""
         found = np.empty((3, len(self.whole.steps), self.levels))
         known: dict[object, NDArray[np.float64]] = {}
         for step in self.whole.steps:
@@ -114,7 +115,7 @@ class PartsCostModel:
         )
 
     def stages(self, block: BlockSchedule) -> Stages:
-        """The stages of a block as lanes; a group by itself is a stage an operator, so that its feature maps go when read."""
+        """The stages of a block as lanes; a lone group is a stage an operator, so that its maps go when read."""
         index = self.whole.network.unit_index
         found: list[tuple[Lane, ...]] = []
         for stage in block.stages:
@@ -128,8 +129,8 @@ class PartsCostModel:
 def dealt(curves: NDArray[np.float64], count: int) -> NDArray[np.int64]:
     """The levels of each of ``count`` groups, one at least: the longest gets the next until none is left.
 
-    ``curves`` are the groups' times by level, ``[groups, levels]``, none growing. The longest can only be made shorter by more
-    levels of its own, so the largest time is as small as can be.
+    ``curves`` are the groups' times by level, ``[groups, levels]``, none growing. The longest can only be made
+    shorter by more levels of its own, so the largest time is as small as can be.
     """
     levels = np.ones(count, dtype=np.int64)
     for _ in range(curves.shape[1] - count):
@@ -181,8 +182,8 @@ def _prices(masks: Masks, predecessors: Masks, time_us: _Table, shared_us: _Tabl
 
 @dataclass(frozen=True, slots=True)
 class StageRow:
-    """A stage of several lanes: the operators of each, its units, and the stage's time against these operators one after another on
-    all units, both event by event."""
+    """A stage of several lanes: the operators of each, its units, and the stage's time against these operators one
+    after another on all units, both event by event."""
 
     operators: list[list[str]]
     units: list[int]
@@ -192,8 +193,8 @@ class StageRow:
 
 @dataclass(frozen=True)
 class Parts:
-    """``plan`` has lanes in the blocks where they take less. ``proposed`` and ``kept``: stages of several lanes that the search
-    found, and those of them that are in the plan."""
+    """``plan`` has lanes in the blocks where they take less. ``proposed`` and ``kept``: stages of several lanes that
+    the search found, and those of them that are in the plan."""
 
     plan: EdgePlan
     timed: Timed
@@ -217,10 +218,8 @@ class Parts:
 def in_parts(
     whole: EdgePlan, timed: Timed, policy: str, options: SearchOptions | None = None, progress: Progress = ignore
 ) -> Parts:
-    """The stages that the search of IOS finds at closed-form prices, in the blocks where they take less event by event.
-
-    ``whole`` and ``timed`` are the plan of all units and its times. Never slower than it. ``progress`` counts blocks.
-    """
+    """The stages that the search of IOS finds at closed-form prices, where they take less event by event. ``whole``
+    and ``timed`` are the plan of all units and its times. Never slower than it. ``progress`` counts blocks."""
     network, device = whole.network, whole.device
     model = PartsCostModel(whole, policy)
     progress(0, len(network.blocks))

@@ -74,7 +74,7 @@ def plan_to_json(plan: EdgePlan) -> dict[str, Any]:
 
 
 def distribution_to_json(found: Distribution) -> list[dict[str, Any]]:
-    """The steps of all devices: what is sent before each operator, message by message, and the box that each computes."""
+    """The steps of all devices: messages before each operator, and the box that each computes."""
     steps: list[dict[str, Any]] = [
         {
             "operator": step.operator.name,
@@ -167,9 +167,7 @@ def is_saved_plan(path: Path) -> bool:
 
 def planned_again(path: Path, device: str | None = None, model: str | None = None) -> Dataflow:
     """What a saved plan was of; ``device`` is another, or where its profile is, ``model`` where the model is now.
-
-    Raises PlanError where the file tells too little, and where the model is no longer the same.
-    """
+    Raises PlanError where the file tells too little, and where the model is no longer the same."""
     document = from_json(read_text(path, "plan", _REMEDY, PlanError))
     try:
         reference = ModelReference.model_validate(document["source"])

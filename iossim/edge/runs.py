@@ -1,7 +1,8 @@
-"""A plan of dataflow, run: on one edge device's memories, or divided among devices, its outputs beside the reference's.
+"""A plan of dataflow, run: on one edge device, or divided among several, beside the reference.
 
-A divided network is computed by NumPy, every device with arrays of its own. What a device neither made nor was sent is NaN there,
-so that a message too few is seen in the outputs. Messages are copied, or sent between processes by torch.distributed (gloo).
+A divided network is computed by NumPy, every device with arrays of its own. What a device neither made nor was sent
+is NaN there, so that a message too few is seen in the outputs. Messages are copied, or sent between processes by
+torch.distributed (gloo).
 """
 
 from __future__ import annotations
@@ -91,10 +92,7 @@ class ProcessRun:
 
 
 def run_in_processes(found: Distribution, inputs: Mapping[str, Array]) -> ProcessRun:
-    """Run a distribution over as many processes as it has devices.
-
-    Raises BackendError without PyTorch, and where a process fails.
-    """
+    """Run over as many processes as devices. Raises BackendError without PyTorch, and where one fails."""
     try:
         from torch import multiprocessing
     except ImportError:
@@ -162,8 +160,8 @@ TOLERANCE = 1e-4
 
 @dataclass(frozen=True, slots=True)
 class DataflowRun:
-    """``error``: the largest difference of any device's outputs from the reference's, over the largest value; infinite where only
-    one of them is not finite. ``sent_bytes`` by each process, where there are any."""
+    """``error``: the largest difference of any device's outputs from the reference's, over the largest value;
+    infinite where only one of them is not finite. ``sent_bytes`` by each process, where there are any."""
 
     model: str
     device: str
@@ -199,10 +197,8 @@ def run_plan(plan: EdgePlan, seed: int = 0) -> DataflowRun:
 
 
 def run_distributed(found: Distributed, in_processes: bool, seed: int = 0) -> DataflowRun:
-    """A divided network on made inputs: by NumPy, each device with arrays of its own, or each in a process of its own.
-
-    Raises BackendError where processes are wanted and PyTorch is missing, and where one fails.
-    """
+    """A divided network on made inputs: by NumPy, each device with arrays of its own, or each in a process of its
+    own. Raises BackendError where processes are wanted and PyTorch is missing, and where one fails."""
     distribution = found.distribution
     inputs = _inputs(distribution.network, seed)
     outputs: list[dict[str, Array]]

@@ -1,8 +1,8 @@
 """Runs a plan with NumPy: bytes in the memories that it names, in its layouts with their halos, chunk by chunk.
 
-Units and lanes run one after another: a barrier is behind each stage, and nothing in one reads what is written beside it.
-Every unit has a private memory of its own. All memories begin poisoned, and private ones are poisoned again for each slice,
-so that the outputs show a unit that reads what it did not load, or a feature map that nobody wrote.
+Units and lanes run one after another: a barrier is behind each stage, and nothing in one reads what is written beside
+it. Every unit has a private memory of its own. All memories begin poisoned, and private ones are poisoned again for
+each slice, so that the outputs show a unit that reads what it did not load, or a feature map that nobody wrote.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ _Memory = NDArray[np.uint8]
 
 @dataclass(frozen=True, eq=False)
 class Stored:
-    """A feature map, or the box ``space`` of it, in a memory from ``address`` on, block behind block of its layout."""
+    """A feature map, or the box ``space`` of it, in a memory from ``address`` on, block behind block of its
+    layout."""
 
     memory: _Memory
     address: int
@@ -218,7 +219,7 @@ def _load(memories: _Memories, private: _Memory, work: Work) -> None:
 
 
 def _parameters(memories: _Memories, private: _Memory, work: Work) -> Iterator[tuple[str, Box, Array, Array]]:
-    """Each box of parameters of a chunk: where it lies outside, and what the unit reads: the same, or its place in private memory."""
+    """Each box of parameters of a chunk: where it lies outside, and where the unit reads it."""
     address = work.private_address
     for name, box in work.chunk.demand.parameters.items():
         outside = inside = memories.parameter(name)[box.selection]
@@ -262,7 +263,8 @@ def _compute(
 
 
 def _is_needed(value: str, demand: Demand, known: Mapping[tuple[str, Box], Array]) -> bool:
-    """Nothing before what is known already is computed again: an anchor's partial sums are all that comes before it."""
+    """Nothing before what is known already is computed again: an anchor's partial sums are all that comes before
+    it."""
     if not known:
         return True
     made = [call.node.outputs[0] for call in demand.calls]

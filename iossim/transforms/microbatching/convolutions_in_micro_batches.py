@@ -1,8 +1,9 @@
-"""Convolutions in micro-batches under limits on workspace: those of a network on a device, or kernels that a table describes.
+"""Convolutions in micro-batches under limits on workspace: those of a network on a device, or kernels that a table
+describes.
 
-What is found for a network is a schedule that runs: its units one after another, the convolutions in their micro-batches.
-Kernels are benchmarked algorithm by algorithm at each batch size, as cuDNN's own benchmark does: by a model of the device, on the
-device (kept in the store), or by a JSON table of the user's own.
+What is found for a network is a schedule that runs: its units one after another, the convolutions in their
+micro-batches. Kernels are benchmarked algorithm by algorithm at each batch size, as cuDNN's own benchmark does: by a
+model of the device, on the device (kept in the store), or by a JSON table of the user's own.
 """
 
 from __future__ import annotations
@@ -49,10 +50,8 @@ from iossim.transforms.microbatching.reuse import BenchmarkRow, micro_batch_size
 
 
 def simulated_rows(kernel: ConvKernel, cost: DeviceCostModel) -> list[BenchmarkRow]:
-    """Rows of all algorithms that the device and its libraries have, the fastest first.
-
-    An algorithm whose kernels differ in workspace has a row for each that no other of them beats in both time and workspace.
-    """
+    """Rows of all algorithms that the device and its libraries have, the fastest first. An algorithm whose kernels
+    differ in workspace has a row for each that no other of them beats in both time and workspace."""
     algorithms = step_algorithms(kernel.step(), cost.profile)
     candidates = [one for found in algorithms.values() for one in found]
     names = [name for name, found in algorithms.items() for _ in found]
@@ -160,10 +159,8 @@ def of_network(
     progress: Progress = ignore,
     memory_limit_bytes: int | None = None,
 ) -> MicroBatching:
-    """The convolutions of a network: :func:`benchmarks`, divided.
-
-    ``memory_limit_bytes`` is of the arena of the network run unit by unit: activations, and the workspace of what runs.
-    """
+    """The convolutions of a network: :func:`benchmarks`, divided. ``memory_limit_bytes`` is of the arena of the
+    network run unit by unit: activations, and the workspace of what runs."""
     known = benchmarks(network, cost_model, policy, training, progress)
     if memory_limit_bytes is None:
         return known.divided(workspace_limit_bytes, total_workspace_limit_bytes)
@@ -187,10 +184,10 @@ def of_network(
 
 
 def runnable_schedule(found: MicroBatching, network: Network, cost_model: CostModel) -> Schedule:
-    """The schedule of a network's units one after another, with the convolutions in the micro-batches that were found for them.
+    """The schedule of a network's units one after another, with the convolutions in the micro-batches found for them.
 
-    ``network`` has its gradients where these were divided, too. A micro-batch runs as the fastest variant of its unit that
-    needs no more workspace than its kernel was given, where the cost model knows workspaces.
+    ``network`` has its gradients where these were divided, too. A micro-batch runs as the fastest variant of its unit
+    that needs no more workspace than its kernel was given, where the cost model knows workspaces.
     """
     kernels = {one.name: one.configuration for one in found.kernels}
     sizes: dict[str, tuple[int, ...]] = {}
@@ -220,7 +217,8 @@ def runnable_schedule(found: MicroBatching, network: Network, cost_model: CostMo
 
 
 def _one_by_one(problem: ScheduleProblem, cost_model: CostModel, room_bytes: Mapping[str, int]) -> list[PlannedStage]:
-    """A stage a unit, as its fastest variant in the workspace that it has, if it has one; as what needs least where none fits."""
+    """A stage a unit, as its fastest variant in the workspace that it has, if any; where none fits, as what needs
+    least."""
     stages = sequential_stages(problem)
     if not isinstance(cost_model, VariantCostModel):
         return stages
@@ -248,10 +246,8 @@ class Benchmarks:
 def benchmarks(
     network: Network, cost_model: CostModel, policy: str = "all", training: bool = False, progress: Progress = ignore
 ) -> Benchmarks:
-    """Time the convolutions of a network; raises OptionError where it has none, or where the cost model knows no algorithms.
-
-    ``progress`` is told of the distinct kernels that are benchmarked, and how many there are.
-    """
+    """Time the convolutions of a network; raises OptionError where it has none, or where the cost model knows no
+    algorithms. ``progress`` is told of the distinct kernels that are benchmarked, and how many there are."""
     kernels = convolution_kernels(network, training)
     if not kernels:
         raise OptionError(f"{network.name!r} has no convolution whose batch could be divided; give another model")

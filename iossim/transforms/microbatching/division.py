@@ -1,11 +1,12 @@
 """Workspace division (WD): one configuration for each kernel, all their workspaces together under one limit.
 
-A multiple-choice knapsack problem (Kellerer, Pferschy and Pisinger, *Knapsack Problems*, 2004, chapter 11): of each kernel's front
-exactly one configuration, the least sum of times, the sum of workspaces within the limit. Its linear relaxation is solved by
-greed over the convex hulls of the fronts (Dyer, 1984; Zemel, 1984): from the least workspaces on, the step that saves most time
-for a byte comes next, until one no longer fits. That step's rate is the best Lagrange multiplier, and the relaxation a lower
-bound; what fits besides makes the greedy solution, an upper bound. A configuration whose reduced cost is more than what lies between
-the two is in no better solution. What is left is a small 0-1 program, which HiGHS solves.
+A multiple-choice knapsack problem (Kellerer, Pferschy and Pisinger, *Knapsack Problems*, 2004, chapter 11): of each
+kernel's front exactly one configuration, the least sum of times, the sum of workspaces within the limit. Its linear
+relaxation is solved by greed over the convex hulls of the fronts (Dyer, 1984; Zemel, 1984): from the least workspaces
+on, the step that saves most time for a byte comes next, until one no longer fits. That step's rate is the best
+Lagrange multiplier, and the relaxation a lower bound; what fits besides makes the greedy solution, an upper bound. A
+configuration whose reduced cost is more than what lies between the two is in no better solution. What is left is a
+small 0-1 program, which HiGHS solves.
 
 Kernels of equal fronts are interchangeable: the program says how many of them have each configuration.
 """
@@ -66,8 +67,8 @@ class Division:
 def divide(fronts: Mapping[str, Sequence[Configuration]], limit_bytes: int, seconds: float = SECONDS) -> Division:
     """The best division, or after ``seconds`` the best found, with the bound that it stopped at.
 
-    ``fronts``: of each kernel the configurations that no other beats, the fastest first. Raises OptionError, with the least that
-    would do, where the limit is less.
+    ``fronts``: of each kernel the configurations that no other beats, the fastest first. Raises OptionError, with the
+    least that would do, where the limit is less.
     """
     least = sum(front[-1].workspace_bytes for front in fronts.values())
     if least > limit_bytes:
@@ -96,7 +97,8 @@ def divide(fronts: Mapping[str, Sequence[Configuration]], limit_bytes: int, seco
 
 @dataclass(frozen=True)
 class _Greedy:
-    """``taken[c][i]``: how many kernels of class ``c`` have configuration ``i``; ``rate`` is the multiplier, us a byte."""
+    """``taken[c][i]``: how many kernels of class ``c`` have configuration ``i``; ``rate`` is the multiplier, us a
+    byte."""
 
     taken: list[list[int]]
     time_us: float
@@ -146,7 +148,8 @@ def _greedily(classes: Sequence[Sequence[Configuration]], counts: Sequence[int],
 
 
 def _hull(front: Sequence[Configuration]) -> list[tuple[int, int]]:
-    """The steps of the lower convex hull of time over workspace, from the least workspace on: pairs of places in the front."""
+    """The steps of the lower convex hull of time over workspace, from the least workspace on: pairs of places in the
+    front."""
     hull: list[int] = []
     for place in range(len(front) - 1, -1, -1):
         while len(hull) > 1 and _rate(front, hull[-2], hull[-1]) <= _rate(front, hull[-1], place):

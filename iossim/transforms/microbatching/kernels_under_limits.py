@@ -1,11 +1,12 @@
-"""How the kernels of a network are divided: each under a limit of its own (WR), or all under one (WD), beside undivided.
+"""How the kernels of a network are divided: each under its own limit (WR), or all under one (WD), beside undivided.
 
-One limit for activations and workspaces together leaves for workspaces what the tensors that are alive do not take. A plan's
-launches make *moments*: what runs in one moment may run at the same time, and nothing of two moments does. In a moment each queue
-runs its kernels one after another in one workspace, so that it has a front as a kernel has one: sums of times, the largest
-workspace. Moments have no kernel in common, and workspaces end with their moment, so that each is a program of its own
-(:func:`~iossim.transforms.microbatching.division.divide`) and all are exact together. Whether an arena has room for all at
-addresses as well, packing tells: where it does not, the limit is lowered by what is too much.
+One limit for activations and workspaces together leaves for workspaces what the tensors that are alive do not take. A
+plan's launches make *moments*: what runs in one moment may run at the same time, and nothing of two moments does. In
+a moment each queue runs its kernels one after another in one workspace, so that it has a front as a kernel has one:
+sums of times, the largest workspace. Moments have no kernel in common, and workspaces end with their moment, so that
+each is a program of its own (:func:`~iossim.transforms.microbatching.division.divide`) and all are exact together.
+Whether an arena has room for all at addresses as well, packing tells: where it does not, the limit is lowered by what
+is too much.
 """
 
 from __future__ import annotations
@@ -37,10 +38,8 @@ class Moment:
 
 @dataclass(frozen=True)
 class InMemory:
-    """The configuration of each kernel, and the arena of the plan with their workspaces.
-
-    No choice that keeps the limit takes less than ``lower_bound_us``; that is what this one takes, unless packing cost something.
-    """
+    """The configuration of each kernel, and the arena of the plan with their workspaces. No choice that keeps the
+    limit takes less than ``lower_bound_us``; that is what this one takes, unless packing cost something."""
 
     chosen: Mapping[str, Configuration]
     lower_bound_us: float
@@ -54,10 +53,8 @@ class InMemory:
 def divide_in_memory(
     fronts: Mapping[str, Sequence[Configuration]], plan: Plan, kernels: Mapping[str, Sequence[str]], limit_bytes: int
 ) -> InMemory:
-    """The best configurations with which a plan keeps the limit.
-
-    ``kernels``: those of each unit. Raises OptionError, with the least that would do, where the limit is less.
-    """
+    """The best configurations with which a plan keeps the limit. ``kernels``: those of each unit. Raises OptionError,
+    with the least that would do, where the limit is less."""
     runs = _runs(plan)
     moments = _moments(plan, runs, kernels)
     needed = max((moment.alive_bytes + _least(fronts, moment) for moment in moments), default=0)
@@ -175,10 +172,8 @@ Fronts = Mapping[str, Sequence[Configuration]]
 
 @dataclass(frozen=True)
 class DividedKernel:
-    """What a kernel runs as, and as what it runs undivided under the same limits; None where it cannot.
-
-    ``front`` are all configurations that no other beats, whatever the limits.
-    """
+    """What a kernel runs as, and as what it runs undivided under the same limits; None where it cannot. ``front`` are
+    all configurations that no other beats, whatever the limits."""
 
     name: KernelName
     batch: int
@@ -207,8 +202,8 @@ class DividedKernel:
 
 @dataclass(frozen=True)
 class MicroBatching:
-    """All kernels. ``division`` tells of the limit that they share, ``memory`` of one that they share with activations; without either
-    each has its own best."""
+    """All kernels. ``division`` tells of the limit that they share, ``memory`` of one that they share with
+    activations; without either each has its own best."""
 
     kernels: tuple[DividedKernel, ...]
     policy: str
@@ -275,9 +270,9 @@ def micro_batch(
 ) -> MicroBatching:
     """Divide kernels of these batches, by their rows.
 
-    Each keeps the first limit, all together the second, and the third together with activations: ``in_memory`` is what keeps it.
-    None limits nothing. Raises OptionError where a limit is less than
-    what is needed, and names the least that would do.
+    Each keeps the first limit, all together the second, and the third together with activations: ``in_memory`` is
+    what keeps it. None limits nothing. Raises OptionError where a limit is less than what is needed, and names the
+    least that would do.
     """
     known: dict[tuple[int, tuple[BenchmarkRow, ...], str], tuple[Configuration, ...]] = {}
 
@@ -300,7 +295,8 @@ def micro_batch(
             called = f"layer {name.layer!r}{direction}"
             within(all_of[name], workspace_limit_bytes or 0, batches[name], called)  # says why
     division: Division | None = None
-    # Under a limit of its own a kernel gains nothing by leaving some of it: the fastest undivided configuration counts.
+    # Under a limit of its own a kernel gains nothing by leaving some of it: the fastest undivided configuration
+    # counts.
     chosen = {
         name: next((one for one in whole[name][:1] if own[0].time_us >= WORTH_DIVIDING * one.time_us), own[0])
         for name, own in fronts.items()
@@ -325,9 +321,7 @@ def micro_batch(
 
 def _worth_dividing(own: Sequence[Configuration], whole: Sequence[Configuration]) -> tuple[Configuration, ...]:
     """A front without the divisions that gain too little on an undivided configuration that needs no more workspace.
-
-    ``whole`` is the front of the undivided configurations.
-    """
+    ``whole`` is the front of the undivided configurations."""
     worth = [
         one
         for one in own

@@ -1,4 +1,5 @@
-"""Convolutions in one of three directions, as kernels whose batch may be divided: a network's, up to three each for training."""
+"""Convolutions in one of three directions, as kernels whose batch may be divided: a network's, up to three each for
+training."""
 
 from __future__ import annotations
 
@@ -73,10 +74,8 @@ def kernel_name(node: Node) -> KernelName | None:
 
 
 def convolution_kernels(network: Network, training: bool = False) -> dict[KernelName, ConvKernel]:
-    """The kernels in the order of the graph; with ``training`` each convolution's gradients beside it.
-
-    What reads an input of the network needs no gradient of its data.
-    """
+    """The kernels in the order of the graph; with ``training`` each convolution's gradients beside it. What reads an
+    input of the network needs no gradient of its data."""
     graph = network.graph
     found: dict[KernelName, ConvKernel] = {}
     for node in graph.nodes:

@@ -1,12 +1,13 @@
-"""Micro-batches of one kernel, and workspace reuse (WR): the fastest configuration of a kernel under a limit of its own, and all that no other beats.
+"""Micro-batches of one kernel, and workspace reuse (WR): the fastest configuration of a kernel under a limit of its
+own, and all that no other beats.
 
-A configuration's time is the sum over its micro-batches, its workspace the most that one of them needs. So under a limit
-only the rows within it count, and of each size only the fastest:
+A configuration's time is the sum over its micro-batches, its workspace the most that one of them needs. So under a
+limit only the rows within it count, and of each size only the fastest:
 
     T[b] = min over s of  fastest[s] + T[b - s],    T[0] = 0
 
-(u-cuDNN, section 3.2). The undominated configurations are those of all limits: between two workspaces that occur nothing changes,
-so the recursion runs once, over a vector of limits.
+(u-cuDNN, section 3.2). The undominated configurations are those of all limits: between two workspaces that occur
+nothing changes, so the recursion runs once, over a vector of limits.
 """
 
 from __future__ import annotations
@@ -45,10 +46,8 @@ class Part:
 
 @dataclass(frozen=True)
 class Configuration:
-    """A batch in micro-batches that run one after another: the times add up, and one workspace serves all.
-
-    Equal micro-batches are counted, not listed; the largest come first.
-    """
+    """A batch in micro-batches that run one after another: the times add up, and one workspace serves all. Equal
+    micro-batches are counted, not listed; the largest come first."""
 
     parts: tuple[Part, ...]
     time_us: float
@@ -84,7 +83,7 @@ POLICIES = ("all", "power-of-two", "undivided")
 
 
 def micro_batch_sizes(policy: str, batch: int) -> list[int]:
-    """The sizes that micro-batches of a batch may have, least first; raises OptionError for a policy that there is not."""
+    """The sizes that micro-batches of a batch may have, least first; raises OptionError for an unknown policy."""
     if policy not in POLICIES:
         raise OptionError(f"`policy` {policy!r} is not known; {did_you_mean(policy, POLICIES)}")
     if policy == "all":
@@ -98,10 +97,8 @@ _LIMITS_AT_ONCE = 512
 
 
 def front(rows: Iterable[BenchmarkRow], batch: int, policy: str = "all") -> tuple[Configuration, ...]:
-    """The configurations of a batch that no other beats in both time and workspace, the fastest first; none if no rows add up.
-
-    Of equals the one of the fewest micro-batches counts.
-    """
+    """The configurations of a batch that no other beats in both time and workspace, the fastest first; none if no
+    rows add up. Of equals the one of the fewest micro-batches counts."""
     sizes = set(micro_batch_sizes(policy, batch))
     useful = _undominated(row for row in rows if row.batch in sizes)
     limits = sorted({row.workspace_bytes for row in useful})

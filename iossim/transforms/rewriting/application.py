@@ -1,8 +1,9 @@
 """Rules applied: a graph with a match of a rule's source replaced by its target.
 
-What the target makes takes the names of the values that it replaces, so that what reads them, and the outputs of the graph, stay as
-they are. What of the source nothing reads any more goes, and with it all that was computed for it alone; the rest stays. Target
-ops that read constants alone become constants, which nothing computes before they are loaded.
+What the target makes takes the names of the values that it replaces, so that what reads them, and the outputs of the
+graph, stay as they are. What of the source nothing reads any more goes, and with it all that was computed for it
+alone; the rest stays. Target ops that read constants alone become constants, which nothing computes before they are
+loaded.
 """
 
 from __future__ import annotations
@@ -104,7 +105,8 @@ class Target:
         return (alike or self._match.nodes)[0]
 
     def new_name(self, origin: str) -> str:
-        """A name that neither a node nor a value has: that of the node of the model that it comes from, and a number."""
+        """A name that neither a node nor a value has: that of the node of the model that it comes from, and a
+        number."""
         base, number = origin.partition("~")[0], 1
         graph = self._graph
         while (name := f"{base}~{number}") in graph.position or name in graph.types or name in self._names:
@@ -114,7 +116,7 @@ class Target:
 
 
 class Change:
-    """What becomes of the graph: ``gone`` names the nodes that go, ``made`` are those that are new or read something else."""
+    """What becomes of the graph: ``gone`` names nodes that go, ``made`` are new or read something else."""
 
     def __init__(self, graph: Graph, match: Match, target: Target) -> None:
         self._graph = graph
@@ -217,7 +219,8 @@ class ReplayError(IossimError):
 
 @dataclass(frozen=True)
 class Step:
-    """A rule applied at a place, by the nodes of its source ops and the values of its inputs: enough to do it again."""
+    """A rule applied at a place, by the nodes of its source ops and the values of its inputs: enough to do it
+    again."""
 
     rule: str
     rule_hash: str
@@ -239,8 +242,8 @@ class Step:
 
 @dataclass(frozen=True)
 class Application:
-    """A graph after a step. ``made`` are its nodes that are new or read something else than before, ``gone`` those of the graph
-    before that it has no longer."""
+    """A graph after a step. ``made`` are its nodes that are new or read something else than before, ``gone`` those of
+    the graph before that it has no longer."""
 
     graph: Graph
     step: Step
@@ -249,7 +252,7 @@ class Application:
 
 
 def apply(graph: Graph, match: Match) -> Application | None:
-    """The graph with a match replaced; None where that would make a cycle or another type, or a condition on the target fails."""
+    """The graph with a match replaced; None where that makes a cycle or another type, or a condition fails."""
     rule = match.rule
     try:
         target = Target(graph, match)
@@ -265,14 +268,14 @@ def apply(graph: Graph, match: Match) -> Application | None:
 
 
 def replay(graph: Graph, steps: Sequence[Step], rules: Mapping[str, Rule]) -> Graph:
-    """The graph after steps that were taken from it, one after another; raises ReplayError for one that cannot be taken."""
+    """The graph after steps that were taken from it, in order; raises ReplayError for one that cannot be taken."""
     for applied in applications(graph, steps, rules):
         graph = applied.graph
     return graph
 
 
 def applications(graph: Graph, steps: Sequence[Step], rules: Mapping[str, Rule]) -> Iterator[Application]:
-    """What each step makes of the graph that the one before it made; raises ReplayError for one that cannot be taken."""
+    """What each step makes of the graph that the one before it made; raises ReplayError."""
     for number, step in enumerate(steps, 1):
         rule = rules.get(step.rule)
         where = f"step {number} ({step.rule})"

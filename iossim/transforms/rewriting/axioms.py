@@ -1,7 +1,8 @@
 """What proofs start from: ``axioms.yaml``, equations between small patterns of ops that hold under their conditions.
 
-An axiom is a :class:`~iossim.transforms.rewriting.rule.Rule`, read in both directions: where its conditions hold and ops take their inputs, each
-of its outputs equals the tensor of the target that it is mapped to. Ops of any number of inputs are written with two.
+An axiom is a :class:`~iossim.transforms.rewriting.rule.Rule`, read in both directions: where its conditions hold and
+ops take their inputs, each of its outputs equals the tensor of the target that it is mapped to. Ops of any number of
+inputs are written with two.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from iossim.transforms.rewriting.rule_file import read_rules
 
 @dataclass(frozen=True)
 class Pattern:
-    """One output of an op as a tree: ``arguments`` are trees, names of inputs, and constants. ``name`` is the tensor's."""
+    """One output of an op as a tree: ``arguments`` are trees, names of inputs, constants; ``name`` is the
+    tensor's."""
 
     name: str
     kind: str
@@ -50,7 +52,7 @@ def axioms() -> tuple[Rule, ...]:
 
 @cache
 def equations() -> tuple[Equation, ...]:
-    """The directions in which the axioms can be read: those in which matching the left side says all of the right one."""
+    """The directions in which the axioms can be read: where matching the left side says all of the right one."""
     return tuple(equation for axiom in axioms() for equation in _equations(axiom))
 
 

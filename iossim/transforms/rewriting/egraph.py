@@ -1,15 +1,18 @@
-"""An e-graph: many graphs that compute the same in one, each shared part once (Y. Yang et al., Equality saturation for tensor graph
-superoptimization, MLSys 2021: TENSAT).
+"""An e-graph: many graphs that compute the same in one, each shared part once (Y. Yang et al., Equality saturation
+for tensor graph superoptimization, MLSys 2021: TENSAT).
 
-A *class* is a set of values that are equal; an *e-node* is an op that reads classes and makes classes. Two e-nodes with the same op
-and inputs are one (hash-consing), so that values found equal make what is computed of them equal too (congruence). An op
-of several outputs makes a class for each, where TENSAT has one class of a tuple and projections of it.
+A *class* is a set of values that are equal; an *e-node* is an op that reads classes and makes classes. Two e-nodes
+with the same op and inputs are one (hash-consing), so that values found equal make what is computed of them equal too
+(congruence). An op of several outputs makes a class for each, where TENSAT has one class of a tuple and projections
+of it.
 
-What reads constants alone is a constant, folded when it is loaded, and no e-node. Concatenations of constants along one axis are flattened, so that
-weights that were joined in other steps are one. To matching an e-graph looks as a graph in which a value may have several makers.
+What reads constants alone is a constant, folded when it is loaded, and no e-node. Concatenations of constants along
+one axis are flattened, so that weights that were joined in other steps are one. To matching an e-graph looks as a
+graph in which a value may have several makers.
 
-E-nodes are priced together, as one graph of all distinct ops and pairs of neighbours that touch nowhere, fused by the policy most
-like the network's. Two ops that are a unit of the network are priced as that, since a unit that no step touches stays as it is.
+E-nodes are priced together, as one graph of all distinct ops and pairs of neighbours that touch nowhere, fused by the
+policy most like the network's. Two ops that are a unit of the network are priced as that, since a unit that no step
+touches stays as it is.
 """
 
 from __future__ import annotations
@@ -34,8 +37,8 @@ from iossim.transforms.rewriting.rewritten import policy_like
 class Origin:
     """Where an e-node comes from.
 
-    ``node`` is the node of the model that it is named after; ``roots`` are the e-nodes of the graph whose results it replaces; ``made_of``
-    are the e-nodes of the match that it was made by, none for those of the graph.
+    ``node`` is the node of the model that it is named after; ``roots`` are the e-nodes of the graph whose results it
+    replaces; ``made_of`` are the e-nodes of the match that it was made by, none for those of the graph.
     """
 
     node: str
@@ -44,7 +47,8 @@ class Origin:
 
 
 class EGraph:
-    """Begins with one graph. :meth:`rebuild` has to be called after changes, before anything is read but types and :meth:`find`."""
+    """Begins with one graph. Call :meth:`rebuild` after changes, before anything is read but types and
+    :meth:`find`."""
 
     def __init__(self, graph: Graph) -> None:
         self.types: dict[str, TensorType] = {}
@@ -123,7 +127,8 @@ class EGraph:
         return outputs
 
     def add_constant(self, constant: Constant) -> str:
-        """The class of a constant. Those that are folded are told apart by what they are folded of, others by identity, fills by value."""
+        """The class of a constant. Folded ones are told apart by what they are folded of, fills by value, others by
+        identity."""
         by_value = isinstance(constant, FilledConstant | IdentityConstant)
         key: object = constant if by_value else id(constant)
         if key in self._class_of_constant:
@@ -151,7 +156,8 @@ class EGraph:
         return True
 
     def rebuild(self) -> frozenset[str]:
-        """Restore congruence; returns the e-nodes that are new, or make or read other classes than before, by name."""
+        """Restore congruence; returns the e-nodes that are new, or make or read other classes than before, by
+        name."""
         changed = True
         while changed:
             changed = False
@@ -225,7 +231,7 @@ _Key = tuple[object, ...]
 
 @dataclass(frozen=True)
 class OperatorPrices:
-    """Microseconds of each e-node as a unit, and what is saved where the second of a pair is fused to the first, which it reads."""
+    """Microseconds of each e-node as a unit, and what is saved where the second of a pair is fused to the first."""
 
     alone_us: Mapping[str, float]
     saved_us: Mapping[tuple[str, str], float]
@@ -234,7 +240,8 @@ class OperatorPrices:
 def operator_prices(
     egraph: EGraph, network: Network, cost: SumOfOperators, policy: UnitPolicy | None = None
 ) -> OperatorPrices:
-    """The prices of all e-nodes, ``network`` among them, fused by the policy given, or the one most like the network's."""
+    """The prices of all e-nodes, ``network`` among them, fused by the given policy or the one most like the
+    network's."""
     work = _Pieces(egraph)
     alone = {node.name: work.add((node,)) for node in egraph.nodes}
     pairs = {
@@ -257,7 +264,7 @@ def operator_prices(
 
 
 def _units_of_two(egraph: EGraph, network: Network, cost: SumOfOperators) -> Iterator[tuple[tuple[str, str], float]]:
-    """The e-nodes of each unit of two ops of which the second alone reads the first, and its price with the boundary before it."""
+    """The e-nodes of each unit of two ops whose second alone reads the first, and its price with a boundary."""
     names = egraph.nodes_of(network.graph) or []
     between_us = cost.cost_model.price_boundary(False, False)
     for unit, us in zip(network.units, cost.units.of(network), strict=True):
@@ -268,7 +275,8 @@ def _units_of_two(egraph: EGraph, network: Network, cost: SumOfOperators) -> Ite
 
 
 def _may_fuse(first: Node, second: Node) -> bool:
-    """Policies fuse what is element-wise, views, depthwise convolutions with what reads them, and sums into concats."""
+    """Policies fuse what is element-wise, views, depthwise convolutions with what reads them, and sums into
+    concats."""
     if len(first.outputs) != 1:
         return False
     either = (first.op, second.op)

@@ -1,7 +1,8 @@
 """Expressions over attributes and shapes: what a rule says of them, in Python's syntax.
 
-``strides``, ``x.shape[1] // groups``, ``(0, 0, *pads)``, ``w.shape[2:] == v.shape[2:]`` and ``is_constant(w)`` are expressions. Numbers are
-integers or floats; shapes and most attributes are tuples of integers. ``//`` and ``%`` are Python's.
+``strides``, ``x.shape[1] // groups``, ``(0, 0, *pads)``, ``w.shape[2:] == v.shape[2:]`` and ``is_constant(w)`` are
+expressions. Numbers are integers or floats; shapes and most attributes are tuples of integers. ``//`` and ``%`` are
+Python's.
 """
 
 from __future__ import annotations
@@ -191,10 +192,9 @@ _SIGNS = {tree: sign for sign, (tree, _) in _OPERATORS.items()}
 
 
 def parse_expression(text: str | int | float | bool | list[Any]) -> Expression:
-    """The expression that a text spells, or a plain value or list of a file is; raises ExpressionError naming the part.
+    """The expression that a text spells, or a plain value or list is; raises ExpressionError naming the part.
 
-    >>> str(parse_expression("x.shape[1]//groups"))
-    'x.shape[1] // groups'
+    >>> str(parse_expression("x.shape[1]//groups")) 'x.shape[1] // groups'
     """
     if isinstance(text, list):
         return Sequence(tuple(parse_expression(item) for item in text))
@@ -260,7 +260,7 @@ class Binding:
 
 
 def evaluate(expression: Expression, binding: Binding) -> Any:
-    """The value of an expression; raises ExpressionError where a name is not bound, or an index or divisor has no value."""
+    """The value of an expression; raises ExpressionError for unbound names, indices and divisors of no value."""
     try:
         return _evaluate(expression, binding)
     except (KeyError, IndexError, ZeroDivisionError, TypeError) as error:

@@ -1,10 +1,10 @@
 """The cheapest graph of an e-graph, as a 0-1 program (TENSAT, section 5.1), solved by HiGHS.
 
-A variable says of each e-node whether the graph has it. Each output of the graph, and all that a chosen e-node reads, has a chosen maker;
-where classes wait for each other in a circle, each has a number, greater than those of the classes that its maker reads. What a unit
-policy fuses two neighbours for is saved by a pair of them, where the second alone reads the first. So the cost is that of the units
-where none has more than two ops, and an estimate of larger ones. A greedy graph, which counts what is shared as often as it is read, is there without the
-program.
+A variable says of each e-node whether the graph has it. Each output of the graph, and all that a chosen e-node reads,
+has a chosen maker; where classes wait for each other in a circle, each has a number, greater than those of the
+classes that its maker reads. What a unit policy fuses two neighbours for is saved by a pair of them, where the second
+alone reads the first. So the cost is that of the units where none has more than two ops, and an estimate of larger
+ones. A greedy graph, which counts what is shared as often as it is read, is there without the program.
 """
 
 from __future__ import annotations
@@ -27,10 +27,8 @@ from iossim.transforms.rewriting.egraph import EGraph, OperatorPrices
 
 @dataclass(frozen=True)
 class Extraction:
-    """The e-node chosen for each class. ``cost_us`` is by the prices that it was chosen by; no graph costs less than ``at_least_us``.
-
-    Where the latter is less the solver was at its limit.
-    """
+    """The e-node chosen for each class. ``cost_us`` is by the prices that it was chosen by; no graph costs less than
+    ``at_least_us``. Where the latter is less the solver was at its limit."""
 
     makers: Mapping[str, Node]
     cost_us: float
@@ -232,7 +230,8 @@ class _Program:
         self._rows.append((list(joined.items()), least))
 
     def _add_pairs(self) -> int:
-        """A variable for each pair that saves something: both are there, neither in another pair, and nothing else reads the first."""
+        """A variable for each pair that saves something: both are there, in no other pair, and nothing else reads the
+        first."""
         begin = len(self._costs)
         of_first: dict[int, list[int]] = {}
         of_second: dict[int, list[int]] = {}

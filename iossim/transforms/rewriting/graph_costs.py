@@ -1,8 +1,8 @@
 """What a graph costs: its operators one by one, or its optimal schedule.
 
-The searches over graphs (:mod:`iossim.transforms.rewriting.backtracking`) compare networks by one of these, at the prices of any cost
-model. Graphs of one search differ in a few units, so that what is known of units and blocks is kept: an object here belongs to one cost
-model, and prices each distinct unit, and solves each distinct block, once.
+The searches over graphs (:mod:`iossim.transforms.rewriting.backtracking`) compare networks by one of these, at the
+prices of any cost model. Graphs of one search differ in a few units, so that what is known of units and blocks is
+kept: an object here belongs to one cost model, and prices each distinct unit, and solves each distinct block, once.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ class GraphCost(Protocol):
         return self.us(network)
 
     def near_us(self, network: Network, like: Network) -> float:
-        """:meth:`us`; where that is dear and known of ``like``, which differs little, about as much and never less."""
+        """:meth:`us`; where that is dear and known of ``like``, which differs little, about as much and never
+        less."""
         return self.us(network)
 
 
@@ -83,7 +84,8 @@ class SumOfOperators(GraphCost):
 
 @dataclass(eq=False)
 class OptimalSchedule(GraphCost):
-    """The network's schedule by IOS, by default ``ios-both``. Blocks that were in an earlier network are not solved again.
+    """The network's schedule by IOS, by default ``ios-both``. Blocks that were in an earlier network are not solved
+    again.
 
     A schedule whose blocks were pruned or split, since they are too large to be solved as a whole, counts as it is.
     """
@@ -152,7 +154,8 @@ class OptimalSchedule(GraphCost):
 class Transferred:
     """In which stage of a network's schedule each value is made, to run much the same stages of another network.
 
-    ``stage_of``: by value. ``merged`` are the values that merged stages make, by stage. ``prices``: how many it took to find them.
+    ``stage_of``: by value. ``merged`` are the values that merged stages make, by stage. ``prices``: how many it took
+    to find them.
     """
 
     stage_of: Mapping[str, int]
@@ -172,8 +175,8 @@ class Transferred:
         return Transferred(stage_of, merged, found.priced_stages)
 
     def stages(self, problem: ScheduleProblem, network: Network) -> list[PlannedStage]:
-        """Stages of a block of the other network: a unit runs when what it makes was made, or with the first that reads what is new;
-        and not before what it reads."""
+        """Stages of a block of the other network: a unit runs when what it makes was made, or with the first that
+        reads what is new; and not before what it reads."""
         outputs = [network.units[unit].outputs for unit in problem.units]
         wanted: list[int | None] = [
             max((self.stage_of[value] for value in own if value in self.stage_of), default=None) for own in outputs

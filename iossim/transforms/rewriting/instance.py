@@ -51,8 +51,8 @@ class Zeros:
 def operands(op: PatternOp, values: Mapping[str, str | tuple[str, ...] | None]) -> tuple[str | Zeros, ...] | None:
     """The names of the values that an op of a pattern reads, by those that its tensors stand for (None: left out).
 
-    The last operand of a convolution or the like is left out where its tensor is. Any other stands for zeros, unless all
-    operands are left out: then so is what the op makes, and the result is None.
+    The last operand of a convolution or the like is left out where its tensor is. Any other stands for zeros, unless
+    all operands are left out: then so is what the op makes, and the result is None.
     """
     found: list[str | Zeros] = []
     for operand in op.inputs:
@@ -69,7 +69,7 @@ def operands(op: PatternOp, values: Mapping[str, str | tuple[str, ...] | None]) 
 
 
 def left_out_shape(rule: Rule, tensor: str, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
-    """The shape of the zeros that an input stands for where it is left out, by the shapes of what the source makes and reads."""
+    """The shape of the zeros that an input which is left out stands for, by the shapes of the source's tensors."""
     reader = next(op for op in rule.source if tensor in map(tensor_of, op.inputs))
     if reader.kind == "layer_norm":
         return shapes[tensor_of(reader.inputs[1])]
@@ -78,7 +78,7 @@ def left_out_shape(rule: Rule, tensor: str, shapes: Mapping[str, tuple[int, ...]
 
 
 def filled_constant(filled: Filled, binding: Binding, dtype: DType) -> Constant:
-    """A constant that a target brings along; raises NotMadeError where its shape has no value, or the type not its value."""
+    """A constant that a target brings along; raises NotMadeError where its shape or value is impossible."""
     if not dtype.is_floating and filled.value != int(filled.value):
         raise NotMadeError(f"constant {filled}: {dtype} has no {filled.value}")
     try:
@@ -93,7 +93,8 @@ def filled_array(filled: Filled, binding: Binding) -> Array:
     return filled_constant(filled, binding, DType.FLOAT64).load()
 
 
-#: What an input of a rule is in one instance: the shape of a tensor, None where it is left out, the shapes of a ``*rest``.
+#: What an input of a rule is in one instance: the shape of a tensor, None where it is left out, the shapes of a
+#: ``*rest``.
 InputShape = tuple[int, ...] | None | tuple[tuple[int, ...], ...]
 InputType = TensorType | None | tuple[TensorType, ...]
 
@@ -104,7 +105,8 @@ class ConditionFailsError(NotMadeError):
 
 @dataclass(frozen=True)
 class Placed:
-    """The source of a rule at concrete shapes, where the conditions on it hold. ``binding`` has the shapes of all its tensors."""
+    """The source of a rule at concrete shapes, where its conditions hold. ``binding`` has the shapes of all
+    tensors."""
 
     rule: Rule
     attributes: Mapping[str, Any]
@@ -114,8 +116,8 @@ class Placed:
     dtype: DType
 
     def target(self) -> Graph:
-        """The other side. Raises ConditionFailsError where a condition on what it makes fails, and NotMadeError, which says why,
-        where it cannot take the shapes or would make others than the source.
+        """The other side. Raises ConditionFailsError where a condition on what it makes fails, and NotMadeError,
+        which says why, where it cannot take the shapes or would make others than the source.
         """
         side = Side(self.rule, self.types, self.binding, self.dtype)
         for name, filled in self.rule.filled:
@@ -135,7 +137,8 @@ class Placed:
 def place(
     rule: Rule, attributes: Mapping[str, Any], shapes: Mapping[str, InputShape], dtype: DType = DType.FLOAT64
 ) -> Placed:
-    """The source at these shapes. Raises ConditionFailsError where a condition on it fails, NotMadeError where it cannot take them.
+    """The source at these shapes. Raises ConditionFailsError where a condition fails, NotMadeError where it cannot
+    take them.
 
     All tensors are taken for constants: whether they are known before the network runs says nothing of their values.
     """

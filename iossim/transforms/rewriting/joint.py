@@ -1,9 +1,10 @@
 """Substitutions searched together with the schedule.
 
-A graph that costs least one operator after another need not have the fastest schedule: two convolutions that are merged no longer
-run beside each other, and work that is added may fill what is idle. So graphs are compared by their optimal schedules. The graphs
-that are best one operator after another, by backtracking and by equality saturation, are seeds of that search, so that its result is
-never worse than scheduling the network as it is, nor than rewriting it first and scheduling it then.
+A graph that costs least one operator after another need not have the fastest schedule: two convolutions that are
+merged no longer run beside each other, and work that is added may fill what is idle. So graphs are compared by their
+optimal schedules. The graphs that are best one operator after another, by backtracking and by equality saturation,
+are seeds of that search, so that its result is never worse than scheduling the network as it is, nor than rewriting
+it first and scheduling it then.
 """
 
 from __future__ import annotations
@@ -30,11 +31,13 @@ from iossim.transforms.rewriting.parts import MOST_OPS, search_in_parts
 from iossim.transforms.rewriting.rule import Rule
 from iossim.transforms.rewriting.saturation import SaturationLimits, saturate
 
-#: How a network is rewritten: by backtracking or by saturation, for the least sum of operators, or for its schedule, from what both find.
+#: How a network is rewritten: by backtracking or by saturation, for the least sum of operators, or for its schedule,
+#: from what both find.
 RewriteSearch = Literal["joint", "saturation", "backtracking"]
 #: Networks of up to so many ops are one e-graph; larger ones have one for each part.
 WHOLE_OPS = 100
-#: E-nodes of an e-graph: with more of them the choice takes the solver long, and what was found is begun with again anyway.
+#: E-nodes of an e-graph: with more of them the choice takes the solver long, and what was found is begun with again
+#: anyway.
 _NODES, _NODES_PER_OP = 200, 5
 #: Graphs expanded to find the steps at a place again.
 _GRAPHS = 100
@@ -42,10 +45,8 @@ _GRAPHS = 100
 
 @dataclass(eq=False)
 class Saturation:
-    """Equality saturation of networks and of parts of them, each once, for the least sum of operators.
-
-    Seconds of the budget are for all of them together; its graphs limit the search for steps.
-    """
+    """Equality saturation of networks and of parts of them, each once, for the least sum of operators. Seconds of the
+    budget are for all of them together; its graphs limit the search for steps."""
 
     rules: Sequence[Rule]
     cost: SumOfOperators
@@ -91,8 +92,8 @@ def _names(network: Network) -> tuple[str, ...]:
 
 @dataclass(frozen=True, eq=False)
 class JointlyFound:
-    """The best network under the sum of operators, by backtracking (``summed``) and by saturation (``saturated``), and the best
-    under its optimal schedule (``joint``).
+    """The best network under the sum of operators, by backtracking (``summed``) and by saturation (``saturated``),
+    and the best under its optimal schedule (``joint``).
 
     ``summed_us`` and ``saturated_us``: the optimal schedules of the former two.
     """
@@ -119,7 +120,8 @@ def search_operators(
     budget: RewriteBudget | None = None,
     progress: RewriteProgress = ignore,
 ) -> Found:
-    """The network of the least sum of operators that one of the searches finds, or where ``joint`` the better one's."""
+    """The network of the least sum of operators that one of the searches finds, or where ``joint`` the better
+    one's."""
     saturation = Saturation(rules, operators, budget or RewriteBudget(), progress)
     if search == "saturation":
         return saturation.search(network)
@@ -146,10 +148,8 @@ def search_jointly(
     budget: RewriteBudget | None = None,
     progress: RewriteProgress = ignore,
 ) -> JointlyFound:
-    """The network of the fastest schedule, by default ``ios-both``'s, that the rules make of this one; each search has the budget.
-
-    KeyboardInterrupt ends it with the best so far.
-    """
+    """The network of the fastest schedule, by default ``ios-both``'s, that the rules make of this one; each search
+    has the budget. KeyboardInterrupt ends it with the best so far."""
     scheduled = cost or OptimalSchedule(cost_model)
     operators = SumOfOperators(cost_model)
     saturation = Saturation(rules, operators, budget or RewriteBudget(), progress)

@@ -23,7 +23,7 @@ Known = Sequence[ShapeOf | None]
 
 @dataclass(frozen=True)
 class Taste:
-    """What one draw has a liking for: the sizes it takes, how many dimensions, and whether attributes stray from the plain."""
+    """How one draw chooses: from which sizes, how many dimensions, and whether attributes stray from the plain."""
 
     random: Random
     sizes: tuple[int, ...]
@@ -51,7 +51,7 @@ class Taste:
 
 @dataclass
 class Request:
-    """An op whose free operands and unbound attributes are to be proposed. ``given`` are the attributes that have a value."""
+    """An op whose free operands and unbound attributes are to be proposed; ``given`` attributes have a value."""
 
     kind: str
     outputs: int

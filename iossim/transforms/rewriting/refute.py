@@ -1,16 +1,17 @@
 """Rules tried on random tensors: one difference between their sides refutes, and the counterexample can be replayed.
 
-Both sides are evaluated over a prime field where it has their ops. Where they differ there, or where it has not, they are
-evaluated in float64, on numbers of either sign and on positive ones. So a difference that refutes is one of real numbers, larger
-than rounding can be.
+Both sides are evaluated over a prime field where it has their ops. Where they differ there, or where it has not, they
+are evaluated in float64, on numbers of either sign and on positive ones. So a difference that refutes is one of real
+numbers, larger than rounding can be.
 
-Elements of the field are whole numbers below :data:`PRIME` in float64. A product of two is below 2^40 and a sum of up to 2^13
-products below 2^53: NumPy computes both exactly, so an op's own ``evaluate``, reduced after each op, is arithmetic of the field.
-Activations are fixed pseudo-random functions of an element that keep what substitutions build on: elements other than zero are
-positive or negative, ``-x`` always the other, and ``relu``, ``clip``, ``abs``, ``sign`` and leaky rectifiers are what these signs
-make of them, hence idempotent where the real ones are. All others, ``tanh`` say, know nothing of their argument but which it is.
-Equalities of these functions are true of the real ones, but not conversely (``tanh`` is odd). Pooling, softmax, normalisation,
-division, rounding and comparison have no counterpart; see :func:`is_exact`.
+Elements of the field are whole numbers below :data:`PRIME` in float64. A product of two is below 2^40 and a sum of up
+to 2^13 products below 2^53: NumPy computes both exactly, so an op's own ``evaluate``, reduced after each op, is
+arithmetic of the field. Activations are fixed pseudo-random functions of an element that keep what substitutions
+build on: elements other than zero are positive or negative, ``-x`` always the other, and ``relu``, ``clip``, ``abs``,
+``sign`` and leaky rectifiers are what these signs make of them, hence idempotent where the real ones are. All others,
+``tanh`` say, know nothing of their argument but which it is. Equalities of these functions are true of the real ones,
+but not conversely (``tanh`` is odd). Pooling, softmax, normalisation, division, rounding and comparison have no
+counterpart; see :func:`is_exact`.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ def random_elements(random: np.random.Generator, shape: tuple[int, ...]) -> Arra
 
 
 def in_field(numbers: Any) -> Array:
-    """Real numbers as elements. Floats are fractions of powers of two, so that sums and products of those go with it exactly."""
+    """Real numbers as elements. Floats are fractions of powers of two, so that this is exact."""
     array = np.asarray(numbers, dtype=np.float64)
     if (array == np.floor(array)).all():
         whole: Array = np.mod(array, PRIME)
@@ -136,12 +137,13 @@ def evaluate_op(op: Op, inputs: Sequence[Array]) -> tuple[Array, ...]:
 
 
 def evaluate_exact(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """Outputs of a graph whose ops are all exact, by name, from elements by name; constants are taken for elements."""
+    """Outputs of a graph whose ops are all exact, by name, from elements by name; constants are taken for
+    elements."""
     return _evaluate(graph, inputs, in_field, evaluate_op)
 
 
 def evaluate_real(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """Outputs of a graph by name, from real numbers by name, in float64 wherever an op's own evaluation keeps to that."""
+    """Outputs of a graph by name, from real numbers by name, in float64 where an op's evaluation keeps to it."""
     with np.errstate(all="ignore"):  # what divides by zero is infinite on both sides
         return _evaluate(
             graph, inputs, lambda array: np.asarray(array, np.float64), lambda op, given: op.evaluate(given)
@@ -161,7 +163,8 @@ def _evaluate(
 
 
 def _is_positive(x: Array) -> NDArray[np.bool_]:
-    """The sign of elements: small numbers have their own, others one that looks random, ``-x`` the other than ``x``."""
+    """The sign of elements: small numbers have their own, others one that looks random, ``-x`` the other than
+    ``x``."""
     mirrored = x > PRIME // 2
     size = np.where(mirrored, PRIME - x, x)
     flipped = (size > _SMALL) & (_scrambled(size, "sign") % 2 == 1)
@@ -201,8 +204,9 @@ _TOLERANCE = 1e-5
 class Counterexample:
     """Attributes and shapes at which the sides of a rule differ. ``reason`` says how.
 
-    ``element`` of the output ``output`` is the first that differs for inputs of ``seed``: None where the target does not
-    take the shapes, or makes others. ``source`` and ``target`` are its values, None where that is no finite number.
+    ``element`` of the output ``output`` is the first that differs for inputs of ``seed``: None where the target does
+    not take the shapes, or makes others. ``source`` and ``target`` are its values, None where that is no finite
+    number.
     """
 
     attributes: Mapping[str, Any]

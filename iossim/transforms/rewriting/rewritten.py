@@ -25,8 +25,9 @@ _POLICIES = ("conv-relu", "relu-sepconv", "fused", "none")
 def rewritten_network(original: Network, graph: Graph) -> Network:
     """The network of a graph that rewriting made of ``original``'s.
 
-    Units of the original whose ops are all as they were stay as they are; the other ops are fused by the unit policy that makes
-    the most of the original's units. Blocks are cut anew, none with more units than the original was loaded with at most.
+    Units of the original whose ops are all as they were stay as they are; the other ops are fused by the unit policy
+    that makes the most of the original's units. Blocks are cut anew, none with more units than the original was
+    loaded with at most.
     """
     if graph is original.graph:
         return original
@@ -40,7 +41,8 @@ def rewritten_network(original: Network, graph: Graph) -> Network:
 
 
 def _untouched(original: Network, graph: Graph) -> list[Unit]:
-    """The units whose ops are all there, and drain into their last op alone: then no units wait for each other in a circle."""
+    """The units whose ops are all there, and drain into their last op alone: then no units wait for each other in a
+    circle."""
     position = graph.position
     kept = []
     for unit in original.units:
@@ -103,9 +105,7 @@ OPTION = "rewriting"
 
 def with_rewriting(network: Network, steps: Sequence[Step], rules: Iterable[Rule]) -> Network:
     """The rewritten network, whose source says how it is made of the one it was loaded from; without steps as it is.
-
-    Raises OptionError for a network that was rewritten before.
-    """
+    Raises OptionError for a network that was rewritten before."""
     if not steps:
         return network
     if OPTION in dict(network.source.options):
@@ -133,10 +133,8 @@ def applied_rules(network: Network) -> dict[str, int]:
 
 
 def rewritten_again(network: Network, rewriting: str) -> Network:
-    """The network as the text of its source says it was rewritten.
-
-    Raises ReplayError for a text that says nothing, and for steps that cannot be taken from this network.
-    """
+    """The network as the text of its source says it was rewritten. Raises ReplayError for a text that says nothing,
+    and for steps that cannot be taken from this network."""
     rules, steps = rules_and_steps(rewriting)
     graph = replay(network.graph, steps, {rule.name: rule for rule in rules})
     return with_rewriting(rewritten_network(network, graph), steps, rules)

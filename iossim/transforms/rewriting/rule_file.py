@@ -16,8 +16,8 @@
     conditions:                           # all needed; may be left out
       - w1.shape[2:] == w2.shape[2:]
 
-Kinds and attributes are those of :mod:`iossim.ir.ops`; ``docs/rules.md`` says how operands, attributes and conditions are
-read. :mod:`iossim.transforms.rewriting.rule` has the meaning.
+Kinds and attributes are those of :mod:`iossim.ir.ops`; ``docs/rules.md`` says how operands, attributes and conditions
+are read. :mod:`iossim.transforms.rewriting.rule` has the meaning.
 """
 
 from __future__ import annotations
@@ -53,10 +53,8 @@ class _FieldError(Exception):
 
 
 def read_rules(text: str, where: str) -> tuple[Rule, ...]:
-    """The rules of a file in order. ``where`` names the file in errors.
-
-    Raises RuleError naming file, line, rule and field; also where two rules have one name, and where there is none.
-    """
+    """The rules of a file in order. ``where`` names the file in errors. Raises RuleError naming file, line, rule and
+    field; also where two rules have one name, and where there is none."""
     try:
         documents = read_located_documents(text)
     except LocatedYamlError as fault:

@@ -49,9 +49,10 @@ def read_published(data: bytes, where: str) -> tuple[Rule, ...]:
         Parameter      { int32 key = 1; int32 value = 2; }
         MapOutput      { int32 srcOpId = 1; int32 dstOpId = 2; int32 srcTsId = 3; int32 dstTsId = 4; }
 
-    What it leaves unsaid is filled in as TASO's runtime has it. A convolution has as many groups as the channels of its input are
-    times those that its weight takes: in a source they are a variable, in a target ``x.shape[1] // w.shape[1]``. The sizes of a
-    split in a target are those of the concat that it undoes. Products are of matrices. ``where`` names the file in errors.
+    What it leaves unsaid is filled in as TASO's runtime has it. A convolution has as many groups as the channels of
+    its input are times those that its weight takes: in a source they are a variable, in a target ``x.shape[1] //
+    w.shape[1]``. The sizes of a split in a target are those of the concat that it undoes. Products are of matrices.
+    ``where`` names the file in errors.
 
     Raises RuleError where the bytes are none, or hold an operator that no published rule has.
     """
@@ -312,10 +313,8 @@ RULE_SETS: Group[tuple[Rule, ...]] = Group(
 
 
 def rule_set(name_or_path: str) -> tuple[Rule, ...]:
-    """The rules of a set that ships or is a plugin's, by name, or of a file: ``.yaml``, or ``.pb`` as TASO publishes them.
-
-    Raises RuleError for an unknown name, and for a file that cannot be read, naming line, rule and field.
-    """
+    """The rules of a set that ships or is a plugin's, by name, or of a file: ``.yaml``, or ``.pb`` as TASO publishes
+    them. Raises RuleError for an unknown name, and for a file that cannot be read, naming line, rule and field."""
     path = Path(name_or_path)
     if path.suffix == ".pb":
         try:

@@ -1,8 +1,10 @@
-"""Random shapes and attributes that the source of a rule takes and its conditions allow; a seed gives the same ones everywhere.
+"""Random shapes and attributes that the source of a rule takes and its conditions allow, the same for a seed
+everywhere.
 
-Draws differ in taste: few or many sizes, plain attributes or groups, strides, dilations, uneven padding and broadcasting. A
-draw goes through the source op by op, proposes what is free there (:mod:`iossim.transforms.rewriting.proposals`) and begins anew where
-an op refuses. Conditions that are equations set what they speak of; the others are only checked.
+Draws differ in taste: few or many sizes, plain attributes or groups, strides, dilations, uneven padding and
+broadcasting. A draw goes through the source op by op, proposes what is free there
+(:mod:`iossim.transforms.rewriting.proposals`) and begins anew where an op refuses. Conditions that are equations set
+what they speak of; the others are only checked.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ from iossim.transforms.rewriting.instance import InputShape, Placed, Side, input
 from iossim.transforms.rewriting.proposals import Request, Taste, propose
 from iossim.transforms.rewriting.rule import PatternOp, Rule, attribute_defaults, is_optional, is_rest, tensor_of
 
-#: Sizes that draws keep to, in turn: with few, tensors fit each other by chance; with many, no two are equal by chance.
+#: Sizes that draws keep to, in turn: with few, tensors fit each other by chance; with many, no two are equal by
+#: chance.
 _SIZES = ((2,), (3,), (2, 3), (1, 2), (4, 2), (1, 3, 2), (2, 4, 6), (1, 2, 3, 4, 5))
 #: Draws before a taste is given up.
 _DRAWS = 40
@@ -42,7 +45,8 @@ _VAIN_DRAWS = 1200
 
 
 def samples(rule: Rule, count: int, seed: int = 0, dtype: DType = DType.FLOAT64) -> Iterator[Placed]:
-    """Up to ``count`` different places that the source takes, fewer where they are hard to find or there are no more."""
+    """Up to ``count`` different places that the source takes, fewer where they are hard to find or there are no
+    more."""
     random = Random(f"{seed}:{rule.hash}")
     sampler = _Sampler(rule, dtype)
     seen: set[str] = set()

@@ -1,4 +1,4 @@
-"""A network rewritten for a scheduler: the substitutions after which its schedule is the fastest that the search finds."""
+"""A network rewritten for a scheduler: the substitutions after which the fastest schedule was found."""
 
 from __future__ import annotations
 
@@ -40,11 +40,12 @@ class RewrittenFirst:
 
 @dataclass(frozen=True, eq=False)
 class Rewriting:
-    """``network`` is the rewritten one, and says how in its source; or the original, where none was found to be faster.
+    """``network`` is the rewritten one, and says how in its source; or the original, where none is faster.
 
-    ``before_us`` and ``after_us``: by the scheduler that it was rewritten for. ``search`` is how; where it was jointly with the schedule,
-    ``first`` are the networks that are rewritten for the least sum of operators and scheduled then. ``seen`` counts graphs of all
-    searches, ``left_out`` rules that were not used since they are not proved.
+    ``before_us`` and ``after_us``: by the scheduler that it was rewritten for. ``search`` is how; where it was
+    jointly with the schedule, ``first`` are the networks that are rewritten for the least sum of operators and
+    scheduled then. ``seen`` counts graphs of all searches, ``left_out`` rules that were not used since they are not
+    proved.
     """
 
     network: Network
@@ -112,13 +113,14 @@ def rewritten_by(steps: int) -> str:
 class Rewrite:
     """Search the network that a scheduler makes the most of; never slower by it than the network is.
 
-    For ``sequential`` that is the one with the least sum of operators, for the schedulers of IOS it is searched together with the
-    schedule, both under the limit on workspace of the search's options. Another ``search`` than ``joint`` is for the least sum
-    of operators whatever the scheduler, so that what an IOS scheduler makes of its result may be slower than before, as it is in
-    the papers that rewrite first.
+    For ``sequential`` that is the one with the least sum of operators, for the schedulers of IOS it is searched
+    together with the schedule, both under the limit on workspace of the search's options. Another ``search`` than
+    ``joint`` is for the least sum of operators whatever the scheduler, so that what an IOS scheduler makes of its
+    result may be slower than before, as it is in the papers that rewrite first.
 
-    Graphs that cost up to ``alpha`` times the best are searched on, within ``budget``. Rules are used that are proved, with
-    ``unproved`` all that are not refuted. Raises OptionError for an unknown search and an impossible alpha.
+    Graphs that cost up to ``alpha`` times the best are searched on, within ``budget``. Rules are used that are
+    proved, with ``unproved`` all that are not refuted. Raises OptionError for an unknown search and an impossible
+    alpha.
     """
 
     rules: tuple[Rule, ...]

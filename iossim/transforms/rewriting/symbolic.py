@@ -1,10 +1,11 @@
 """Attributes and shapes as z3 sees them: integers, tuples of any length, other values, and what is claimed of them.
 
-What holds for all places of a tuple of unknown length is assumed at the first few and at :data:`ANYWHERE`, a place counted from the
-end of which nothing else is assumed; so what follows there holds at every place.
+What holds for all places of a tuple of unknown length is assumed at the first few and at :data:`ANYWHERE`, a place
+counted from the end of which nothing else is assumed; so what follows there holds at every place.
 
-Everything stays within linear arithmetic and uninterpreted functions, which z3 decides: a product or quotient of two unknowns is
-an uninterpreted function of them, and what is true of it (it cancels, one is neutral) is added as facts about those that occur.
+Everything stays within linear arithmetic and uninterpreted functions, which z3 decides: a product or quotient of two
+unknowns is an uninterpreted function of them, and what is true of it (it cancels, one is neutral) is added as facts
+about those that occur.
 """
 
 from __future__ import annotations
@@ -83,7 +84,8 @@ class Tuple:
         return [self.at(place) for place in range(self.length)] if isinstance(self.length, int) else None
 
     def places(self, every: bool) -> Sequence[Any]:
-        """Where to state of a tuple of unknown length what holds at each place: where it is assumed (``every``), or anywhere."""
+        """Where to state what holds at each place of a tuple of unknown length: to assume it (``every``), or
+        anywhere."""
         from_front = z3.simplify(self.length - 1 - ANYWHERE)
         return (*_FIRST, from_front) if every else (from_front,)
 
@@ -100,9 +102,10 @@ def integer(value: Any) -> Any:
 
 
 class Claim:
-    """A statement in two forms: what may be assumed where it is known (``given``), and what must be shown to know it (``shown``).
+    """A statement in two forms: what may be assumed once it is known (``given``), what shows it (``shown``).
 
-    They differ where it is ``universal``, about all places of a tuple of unknown length. Each is spelled out when it is asked for.
+    They differ where it is ``universal``, about all places of a tuple of unknown length. Each is spelled out when it
+    is asked for.
     """
 
     def __init__(self, given: Any, shown: Any = None) -> None:
@@ -185,7 +188,8 @@ def is_integer(value: Any) -> bool:
     return type(value) is int or z3.is_int(value)
 
 
-#: Of z3 for one question: its own unit of work, so that the answer is the same on every machine. No rule that ships takes a quarter of a million.
+#: Of z3 for one question: its own unit of work, so that the answer is the same on every machine. No rule that ships
+#: takes a quarter of a million.
 _STEPS = 2_000_000
 
 _times = z3.Function("times", z3.IntSort(), z3.IntSort(), z3.IntSort())
@@ -193,10 +197,7 @@ _quotient = z3.Function("quotient", z3.IntSort(), z3.IntSort(), z3.IntSort())
 
 
 class Arithmetic:
-    """What is known of attributes and shapes, and what follows.
-
-    Assumptions come first; then questions are asked. Answers are kept.
-    """
+    """What is known of attributes and shapes, and what follows. Assumptions come first, then questions."""
 
     def __init__(self) -> None:
         self._solver = z3.SolverFor("QF_UFLIA")
@@ -275,10 +276,8 @@ class Arithmetic:
         return Claim(found[1])
 
     def times(self, a: Any, b: Any, cancels: bool = True) -> Any:
-        """The product: multiplied out, and of two unknowns an uninterpreted function.
-
-        Facts about each pair of products are many; where it ``cancels`` from no equation they are spared.
-        """
+        """The product: multiplied out, and of two unknowns an uninterpreted function. Facts about each pair of
+        products are many; where it ``cancels`` from no equation they are spared."""
         return self._linear(z3.simplify(integer(a) * integer(b), som=True), cancels)
 
     def _linear(self, term: Any, cancels: bool) -> Any:
@@ -319,7 +318,7 @@ class Arithmetic:
         return made
 
     def quotient(self, a: Any, b: Any, cancels: bool = True) -> Any:
-        """``a // b`` for a positive ``b``; of any other it is a number of which nothing is known. ``cancels`` as of products."""
+        """``a // b`` for a positive ``b``; of any other nothing is known. ``cancels`` as of products."""
         a, b = z3.simplify(integer(a)), z3.simplify(integer(b))
         if z3.is_int_value(b):
             if b.as_long() <= 0:
@@ -351,7 +350,7 @@ class Arithmetic:
 
 
 def equal(a: Any, b: Any, arithmetic: Arithmetic) -> Claim:
-    """That two values of attributes are equal: integers, tuples, or Python values and those of z3 that stand for such."""
+    """That two values of attributes are equal: integers, tuples, or Python values and z3's for such."""
     if isinstance(a, Tuple) and isinstance(b, Tuple):
         return same(a, b)
     if isinstance(a, Tuple) or isinstance(b, Tuple):

@@ -98,10 +98,8 @@ class Terms:
     def op(
         self, kind: str, attributes: Sequence[Any], arguments: Sequence[int], outputs: int, assume: str = ""
     ) -> tuple[int, ...] | None:
-        """The outputs of an op. None where it is not known to take these inputs.
-
-        That it does is assumed of an op that the rule has; ``assume`` says which, and names the shapes of which nothing is known.
-        """
+        """The outputs of an op. None where it is not known to take these inputs. That it does is assumed of an op
+        that the rule has; ``assume`` says which, and names the shapes of which nothing is known."""
         if kind in _FOLDED and outputs == 1:
             if len(arguments) == 1:
                 return tuple(arguments)
@@ -164,9 +162,9 @@ def _positive(shape: Tuple) -> Claim:
 class Sides:
     """The two sides of a rule, some of its optional inputs left out, each ``*rest`` empty or not.
 
-    It is assumed that the rule's conditions hold, that the ops of both sides take their inputs, and that what is replaced has the
-    shape of what replaces it: a rule is applied nowhere else. ``outputs`` are the pairs of classes to be shown equal. ``lengths`` of
-    tuples and ``known`` equalities are what was found of the same sides before.
+    It is assumed that the rule's conditions hold, that the ops of both sides take their inputs, and that what is
+    replaced has the shape of what replaces it: a rule is applied nowhere else. ``outputs`` are the pairs of classes
+    to be shown equal. ``lengths`` of tuples and ``known`` equalities are what was found of the same sides before.
     """
 
     def __init__(
@@ -308,7 +306,8 @@ class Sides:
             return self._zeros(read.tensor)
         if read not in self._rule.rests:
             return self._tensors[read]
-        # Any number of tensors, at least one, are their sum or what they are when joined: one tensor for each such use.
+        # Any number of tensors, at least one, are their sum or what they are when joined: one tensor for each such
+        # use.
         if op.kind not in _FOLDED:
             raise NotSymbolicError(f"{op.kind} of *{read}, of which proofs know only sums and concatenations")
         use = read, op.kind, tuple(map(self.terms.intern, attributes))

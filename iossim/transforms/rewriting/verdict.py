@@ -1,7 +1,8 @@
 """Verdicts on rules, and where they are kept: beside the rules that ship, and in the user's cache.
 
-A verdict rests on the rule, and on what found it: axioms, prover, tries at refuting it. It is kept by the hash of the rule, with one of
-all the rest, and trusted only while both are the same. Comments and docstrings of the rest do not count.
+A verdict rests on the rule, and on what found it: axioms, prover, tries at refuting it. It is kept by the hash of the
+rule, with one of all the rest, and trusted only while both are the same. Comments and docstrings of the rest do not
+count.
 """
 
 from __future__ import annotations
@@ -54,10 +55,10 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Verification:
-    """The verdict on a rule. ``conditions`` are those that it lacked, as text: a rule that is proved is so under these, too.
+    """The verdict on a rule. ``conditions`` are those that it lacked, as text; a proof is under these, too.
 
-    ``counterexample`` is of the rule as it is written, without them. ``axioms`` are the names of those that a proof used, ``seconds``
-    what it all took.
+    ``counterexample`` is of the rule as it is written, without them. ``axioms`` are the names of those that a proof
+    used, ``seconds`` what it all took.
     """
 
     verdict: Verdict
@@ -186,8 +187,8 @@ def _trusted(text: str) -> dict[str, Verification]:
 def trusted(rules: Iterable[Rule], unproved: bool = False) -> tuple[tuple[Rule, ...], tuple[Rule, ...]]:
     """The rules that may be used, and those that are left out.
 
-    A rule with a verdict is used under the conditions that were found besides its own. With ``unproved`` rules that are unknown, or were
-    never verified, are used as they are; one that is refuted never is.
+    A rule with a verdict is used under the conditions that were found besides its own. With ``unproved`` rules that
+    are unknown, or were never verified, are used as they are; one that is refuted never is.
     """
     used: list[Rule] = []
     left_out: list[Rule] = []

@@ -33,8 +33,9 @@ Memory = dict[str, list[bool]]
 def missing_conditions(rule: Rule, tried: Sequence[Trial], memory: Memory) -> tuple[Expression, ...] | None:
     """Conditions that exclude all failures of ``tried``; None where the vocabulary has none that leave enough.
 
-    Wrong values are excluded first, then shapes that the target does not take. Where no conditions exclude the latter they
-    are let be: a rule is not applied where its target does not fit. ``memory`` is of the call before, with fewer places.
+    Wrong values are excluded first, then shapes that the target does not take. Where no conditions exclude the latter
+    they are let be: a rule is not applied where its target does not fit. ``memory`` is of the call before, with fewer
+    places.
     """
     wrong = misfits = held = 0
     for place, trial in enumerate(tried):
@@ -63,8 +64,8 @@ def missing_conditions(rule: Rule, tried: Sequence[Trial], memory: Memory) -> tu
 def without_broadcasting(
     rule: Rule, conditions: Sequence[Expression], tried: Sequence[Trial]
 ) -> tuple[Expression, ...]:
-    """The conditions, and that no sum or product of the source broadcasts, less those that follow from this at all places of
-    ``tried``: proofs take less where shapes are equal. As they are where no place is like that.
+    """The conditions, and that no sum or product of the source broadcasts, less those that follow from this at all
+    places of ``tried``: proofs take less where shapes are equal. As they are where no place is like that.
     """
     pairs = [
         tuple(map(tensor_of, op.inputs))
@@ -81,7 +82,8 @@ def without_broadcasting(
 
 @dataclass(frozen=True)
 class _Word:
-    """A condition, the places where it holds as a set of bits, and how odd it is: attributes are plainer than sizes."""
+    """A condition, the places where it holds as a set of bits, and how odd it is: attributes are plainer than
+    sizes."""
 
     condition: Expression
     holds: int
@@ -89,8 +91,8 @@ class _Word:
 
 
 def _weakest(words: Sequence[_Word], failures: int, held: int, besides: int) -> list[_Word] | None:
-    """The conjunction that excludes ``failures`` and keeps most of ``held``; of equal ones that with fewer words, then with plainer
-    ones, then that which excludes more ``besides``, then the first.
+    """The conjunction that excludes ``failures`` and keeps most of ``held``; of equal ones that with fewer words,
+    then with plainer ones, then that which excludes more ``besides``, then the first.
     """
     useful: list[_Word] = []
     for word in words:
@@ -218,15 +220,17 @@ def _plain(variable: str, values: set[str]) -> Iterator[str]:
 CASES = 60
 #: Of CPU that the proof of one rule may take.
 PROOF_SECONDS = 20.0
-#: Times that conditions are sought, each time with the failures of those before, and tried; and how often they must be right.
+#: Times that conditions are sought, each time with the failures of those before, and tried; and how often they must
+#: be right.
 _ROUNDS, _CONFIRMED = 8, 2
 
 
 def verify(rule: Rule, seconds: float = PROOF_SECONDS, cases: int = CASES) -> Verification:
     """The verdict on a rule, found anew; a proof takes at most ``seconds`` of CPU.
 
-    *Proved*: its sides compute the same wherever both take their inputs and the conditions hold: its own and those that were
-    found. *Refuted*: there is a counterexample, and no proof under the conditions that exclude it, if there are any.
+    *Proved*: its sides compute the same wherever both take their inputs and the conditions hold: its own and those
+    that were found. *Refuted*: there is a counterexample, and no proof under the conditions that exclude it, if there
+    are any.
     *Unknown*: neither, or it was never seen at work.
     """
     start = time.perf_counter()
@@ -240,10 +244,8 @@ def verify_all(
     anew: bool = False,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Iterator[Verification]:
-    """The verdicts on rules in order: those that were kept where they can be trusted, unless ``anew``, others found and kept.
-
-    ``workers`` processes find them, the same ones for any number of workers.
-    """
+    """The verdicts on rules in order: those that were kept where they can be trusted, unless ``anew``, others found
+    and kept. ``workers`` processes find them, the same ones for any number of workers."""
     kept = [None if anew else recall(rule) for rule in rules]
     open_rules = [rule for rule, known in zip(rules, kept, strict=True) if known is None]
     found = _verify_each(open_rules, seconds, workers)
@@ -323,10 +325,8 @@ def _under(rule: Rule, conditions: Iterable[Expression]) -> Rule:
 
 
 def _conditions_that_hold(rule: Rule, tried: Sequence[Trial], cases: int) -> tuple[Expression, ...] | None:
-    """Conditions under which the rule did not fail at places that were not looked at to find them; None where none were found.
-
-    Under them it may happen that the target does not take its inputs; a rule is not applied there.
-    """
+    """Conditions under which the rule did not fail at places that were not looked at to find them; None where none
+    were found. Under them it may happen that the target does not take its inputs; a rule is not applied there."""
     known = list(tried)
     before: tuple[Expression, ...] | None = None
     confirmed, memory = 0, Memory()
