@@ -2,10 +2,10 @@
 substitutions, MLSys 2019, algorithm 1).
 
 Graphs wait in a queue, the cheapest first. One is taken, every rule is applied at every place, and what costs at most
-``alpha`` times the best is queued in turn, so that a substitution that costs at first may pay later. Where one costs more,
-the search looks a step further: if a rule of several ops then applies to what the step made, and the result is within
-alpha, both steps are taken as one. Graphs of equal :attr:`~iossim.ir.graph.Graph.hash` are looked at once. Of equal costs
-the lesser hash goes first, so that the search is the same in every process.
+``alpha`` times the best is queued in turn, so that a substitution that costs at first may pay later. Where one costs
+more, the search looks a step further: if a rule of several ops then applies to what the step made, and the result is
+within alpha, both steps are taken as one. Graphs of equal :attr:`~iossim.ir.graph.Graph.hash` are looked at once. Of
+equal costs the lesser hash goes first, so that the search is the same in every process.
 
 Matching is incremental: what matches away from the place that changed still matches, and only rules that touch it are
 matched again.

@@ -7,7 +7,7 @@
       - y2 = conv(x, w2, b2?, strides=s, pads=p, dilations=d, groups=1)
     filled:                               # constants that the target brings along; may be left out
       - zeros = filled(shape=(w1.shape[0],), value=0.0)
-    target:                               # what takes their place; may be left out where an output is replaced by an input
+    target:                               # what takes their place; may be left out if inputs replace all outputs
       - w = concat(w1, w2, axis=0)
       - b = concat(b1?, b2?, axis=0)
       - y = conv(x, w, b?, strides=s, pads=p, dilations=d, groups=1)

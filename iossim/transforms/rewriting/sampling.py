@@ -1,7 +1,7 @@
 """Random shapes and attributes that the source of a rule takes and its conditions allow, the same for a seed
 everywhere.
 
-Draws differ in taste: few or many sizes, plain attributes or groups, strides, dilations, uneven padding and
+Draws differ in style: few or many sizes, plain attributes or groups, strides, dilations, uneven padding and
 broadcasting. A draw goes through the source op by op, proposes what is free there
 (:mod:`iossim.transforms.rewriting.proposals`) and begins anew where an op refuses. Conditions that are equations set
 what they speak of; the others are only checked.
@@ -32,13 +32,13 @@ from iossim.transforms.rewriting.expression import (
     tensors_of,
 )
 from iossim.transforms.rewriting.instance import InputShape, Placed, Side, input_type, place
-from iossim.transforms.rewriting.proposals import Request, Taste, propose
+from iossim.transforms.rewriting.proposals import DrawStyle, Request, propose
 from iossim.transforms.rewriting.rule import PatternOp, Rule, attribute_defaults, is_optional, is_rest, tensor_of
 
 #: Sizes that draws keep to, in turn: with few, tensors fit each other by chance; with many, no two are equal by
 #: chance.
 _SIZES = ((2,), (3,), (2, 3), (1, 2), (4, 2), (1, 3, 2), (2, 4, 6), (1, 2, 3, 4, 5))
-#: Draws before a taste is given up.
+#: Draws before a style is given up.
 _DRAWS = 40
 #: Draws that all fail before the rule is.
 _VAIN_DRAWS = 1200
@@ -54,13 +54,13 @@ def samples(rule: Rule, count: int, seed: int = 0, dtype: DType = DType.FLOAT64)
     for turn in range(count):
         for _ in range(_DRAWS):
             sizes = _SIZES[turn % len(_SIZES)]
-            taste = Taste(
+            style = DrawStyle(
                 random,
                 tuple(dict.fromkeys((*sizes, *sampler.numbers))) if random.random() < 0.3 else sizes,
                 random.choice(sampler.ranks),
                 wild=turn % 3 > 0,
             )
-            drawn = sampler.draw(taste, seen)
+            drawn = sampler.draw(style, seen)
             if drawn is not None:
                 yield drawn
                 break
@@ -118,9 +118,9 @@ class _Sampler:
                 ]
         return tuple(found)
 
-    def draw(self, taste: Taste, seen: set[str]) -> Placed | None:
+    def draw(self, style: DrawStyle, seen: set[str]) -> Placed | None:
         """One place that was not seen before, or None."""
-        draw = _Draw(self, taste)
+        draw = _Draw(self, style)
         try:
             for op in self.rule.source:
                 draw.extend(op)
@@ -136,8 +136,8 @@ class _Sampler:
 class _Draw:
     """Shapes and attributes as they are chosen, op by op."""
 
-    def __init__(self, sampler: _Sampler, taste: Taste) -> None:
-        self._sampler, self._taste = sampler, taste
+    def __init__(self, sampler: _Sampler, style: DrawStyle) -> None:
+        self._sampler, self._style = sampler, style
         rule = sampler.rule
         self.attributes: dict[str, Any] = {}
         self.shapes: dict[str, InputShape] = {}
@@ -146,17 +146,17 @@ class _Draw:
 
     def extend(self, op: PatternOp) -> None:
         """Choose what the op leaves free, and add it; raises GraphError where it does not fit."""
-        shapes, taste = self._side.shapes, self._taste
+        shapes, style = self._side.shapes, self._style
         free: list[str] = []
         known: list[tuple[int, ...] | None] = []
         for operand in op.inputs:
             name = tensor_of(operand)
             if name in self.shapes or name in shapes:
                 known.extend(self._known(name))
-            elif is_optional(operand) and taste.chance(0.4):
+            elif is_optional(operand) and style.chance(0.4):
                 self._take(name, None)
             elif is_rest(operand):
-                count = taste.random.randrange(3)
+                count = style.random.randrange(3)
                 free += [name] * count
                 known += [None] * count
                 if not count:
@@ -165,7 +165,7 @@ class _Draw:
                 free += [name] * (name not in free)
                 known.append(None)
         request = self._request(op, known)
-        proposed = propose(request, taste)
+        proposed = propose(request, style)
         chosen = [shape for shape, before in zip(proposed, known, strict=True) if before is None]
         for name, value in op.attributes:
             if isinstance(value, Variable) and value.name not in self.attributes:
@@ -214,7 +214,7 @@ class _Draw:
             wanted = self._value(equation.known)
             del self._side.shapes[name]
             if wanted is not None:
-                shape = _with_part(shape, equation.part, wanted, self._taste)
+                shape = _with_part(shape, equation.part, wanted, self._style)
         return shape
 
     def _take(self, name: str, shape: InputShape) -> None:
@@ -229,7 +229,7 @@ def _settable(part: Expression) -> bool:
     return False
 
 
-def _with_part(shape: tuple[int, ...], part: Expression, wanted: Any, taste: Taste) -> tuple[int, ...]:
+def _with_part(shape: tuple[int, ...], part: Expression, wanted: Any, style: DrawStyle) -> tuple[int, ...]:
     """The shape with one part of it as wanted; as it was where that makes no shape."""
     new = list(shape)
     match part:
@@ -237,7 +237,7 @@ def _with_part(shape: tuple[int, ...], part: Expression, wanted: Any, taste: Tas
             return tuple(wanted)
         case Length():
             while len(new) < wanted:
-                new.insert(0, taste.size())
+                new.insert(0, style.size())
             del new[: len(new) - wanted]
         case Part(_, start, stop):
             new[start:stop] = wanted
