@@ -182,7 +182,7 @@ class MicroBatch:
             )
         limit = options.workspace_limit_bytes
         if self.count is not None:
-            return _told_how(network, self.count, batch, JOINED if limit is None else JOINED_LIMITED)
+            return _in_equal_parts(network, self.count, batch, JOINED if limit is None else JOINED_LIMITED)
         self.check(prices, scheduler)
         bar = progress("micro-batches (ways)")
 
@@ -196,7 +196,7 @@ class MicroBatch:
         return _Search(network, limited, options, tell, MOST_LIMITED_TRANSITIONS, JOINED_LIMITED).best(scheduler)
 
 
-def _told_how(network: Network, count: int, batch: int, joined: int) -> MicroBatched:
+def _in_equal_parts(network: Network, count: int, batch: int, joined: int) -> MicroBatched:
     if batch % count:
         fitting = [str(size) for size in range(2, min(batch, 64) + 1) if batch % size == 0]
         remedy = f"give {AUTO} or one of {', '.join(fitting)}" if fitting else "load a larger `batch`"

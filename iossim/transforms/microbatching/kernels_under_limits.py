@@ -12,7 +12,7 @@ is too much.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import accumulate, chain
 from math import fsum, inf
 from typing import Any
@@ -190,10 +190,7 @@ class DividedKernel:
         return {
             "layer": self.name.layer,
             "pass": self.name.direction,
-            "configuration": [
-                {"micro_batch": part.micro_batch, "count": part.count, "algorithm": part.algorithm}
-                for part in self.configuration.parts
-            ],
+            "configuration": [asdict(part) for part in self.configuration.parts],
             "time_us": self.configuration.time_us,
             "undivided_us": None if self.undivided is None else self.undivided.time_us,
             "workspace_bytes": self.configuration.workspace_bytes,
