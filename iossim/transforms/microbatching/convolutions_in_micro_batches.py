@@ -38,6 +38,7 @@ from iossim.search.unsearched import sequential_stages
 from iossim.transforms.microbatching.blocks_in_micro_batches import OPTION, Division, with_micro_batches
 from iossim.transforms.microbatching.divided_blocks import part_name, parts_text
 from iossim.transforms.microbatching.divisible import unit_divisible
+from iossim.transforms.microbatching.division import BenchmarkRow, micro_batch_sizes
 from iossim.transforms.microbatching.kernels_under_limits import MicroBatching, divide_in_memory, micro_batch
 from iossim.transforms.microbatching.network_kernels import (
     FORWARD,
@@ -46,7 +47,6 @@ from iossim.transforms.microbatching.network_kernels import (
     convolution_kernels,
     kernel_name,
 )
-from iossim.transforms.microbatching.reuse import BenchmarkRow, micro_batch_sizes
 
 
 def simulated_rows(kernel: ConvKernel, cost: DeviceCostModel) -> list[BenchmarkRow]:

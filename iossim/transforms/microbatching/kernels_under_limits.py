@@ -20,9 +20,16 @@ from typing import Any
 from iossim.base.errors import OptionError
 from iossim.execution.memory import plan_memory
 from iossim.execution.plan import Launch, Plan, Queue, Queued, accesses, aligned, segments, workspace_buffer
-from iossim.transforms.microbatching.division import SAME, Division, divide
+from iossim.transforms.microbatching.division import (
+    SAME,
+    BenchmarkRow,
+    Configuration,
+    Division,
+    divide,
+    front,
+    within,
+)
 from iossim.transforms.microbatching.network_kernels import FORWARD, KernelName
-from iossim.transforms.microbatching.reuse import BenchmarkRow, Configuration, front, within
 
 #: How often the limit is lowered until the arena keeps it.
 _ATTEMPTS = 20

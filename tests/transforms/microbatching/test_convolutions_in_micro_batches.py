@@ -20,6 +20,7 @@ from iossim.ir.network import Network
 from iossim.schedule.schedule import Schedule
 from iossim.transforms.microbatching.convolutions_in_micro_batches import runnable_schedule
 from iossim.transforms.microbatching.divided_blocks import divide_units
+from iossim.transforms.microbatching.division import BenchmarkRow
 from iossim.transforms.microbatching.kernels_under_limits import micro_batch
 from iossim.transforms.microbatching.network_kernels import (
     BACKWARD_DATA,
@@ -27,7 +28,6 @@ from iossim.transforms.microbatching.network_kernels import (
     FORWARD,
     convolution_kernels,
 )
-from iossim.transforms.microbatching.reuse import BenchmarkRow
 from iossim.transforms.replay import network_of
 
 SMALL = {"squeezenet": (4, 3, 64, 64), "resnet18": (4, 3, 64, 64)}

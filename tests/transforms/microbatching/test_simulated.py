@@ -13,8 +13,8 @@ from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.conv_transpose import ConvBackwardData, ConvBackwardFilter
 from iossim.ir.types import Precision, TensorType
 from iossim.transforms.microbatching.convolutions_in_micro_batches import simulated_rows
+from iossim.transforms.microbatching.division import BenchmarkRow
 from iossim.transforms.microbatching.network_kernels import ConvKernel
-from iossim.transforms.microbatching.reuse import BenchmarkRow
 
 MIB = 1 << 20
 P100 = SimulatorCostModel(device("p100-sxm2"), Precision.FP32)
