@@ -1,4 +1,7 @@
-"""A network of a rewritten graph: its units and blocks."""
+"""A network of a rewritten graph: its units and blocks, and its source, which names the rules and steps that made it.
+
+Rules and steps stand as one text among the options of the source, so that a saved schedule needs no file of rules.
+"""
 
 from __future__ import annotations
 
