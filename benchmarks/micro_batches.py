@@ -19,10 +19,8 @@ import typer
 import iossim
 from iossim import api
 from iossim.base.memory_size import size_bytes
-from iossim.transforms.microbatching.configuration import Configuration, Part
 from iossim.transforms.microbatching.convolutions_in_micro_batches import benchmarks
-from iossim.transforms.microbatching.division import Division, divide
-from iossim.transforms.microbatching.reuse import front
+from iossim.transforms.microbatching.division import Configuration, Division, Part, divide, front
 
 app = typer.Typer(add_completion=False)
 

@@ -50,7 +50,7 @@ from iossim.transforms.rewriting.rule import Rule
 from iossim.transforms.rewriting.rule_sets import rules_named
 from iossim.transforms.rewriting.saturation import SaturationLimits, saturate
 from iossim.transforms.rewriting.scheduled import Rewrite
-from iossim.transforms.rewriting.trusted import trusted
+from iossim.transforms.rewriting.verdict import trusted
 
 #: Each makes a convolution of another's input beside it, and of that again.
 ENDLESS = ("identity-beside-sum", "identity-beside-concat")

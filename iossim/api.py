@@ -39,8 +39,8 @@ if TYPE_CHECKING:  # what most calls do not use is loaded by those that do
     from iossim.hardware.edge import EdgeDevice
     from iossim.transforms.microbatching.kernels_under_limits import MicroBatching
     from iossim.transforms.rewriting.backtracking import RewriteBudget
-    from iossim.transforms.rewriting.joint import RewriteSearch
     from iossim.transforms.rewriting.rule import Rule
+    from iossim.transforms.rewriting.scheduled import RewriteSearch
     from iossim.transforms.transform import Transform
 
 

@@ -18,7 +18,7 @@ from evidence.rule_generation.fingerprints import Fingerprints, evaluate_stacked
 from evidence.rule_generation.vocabulary import Shape, Template, Type, Vocabulary
 from iossim.base.errors import OptionError
 from iossim.ir.op import Array, Op
-from iossim.transforms.rewriting.field import random_elements
+from iossim.transforms.rewriting.refute import random_elements
 
 Indices = NDArray[np.int32]
 #: Called with how much of the work of a level is done, and how much there is.

@@ -20,7 +20,7 @@ from iossim.ir.ops.nary import Mul
 from iossim.ir.ops.reshape import Transpose
 from iossim.ir.ops.slice import Concat, Pad, Split
 from iossim.ir.ops.unary import Relu
-from iossim.transforms.rewriting.field import PRIME, evaluate_op
+from iossim.transforms.rewriting.refute import PRIME, evaluate_op
 
 Fingerprints = NDArray[np.uint64]
 #: Odd, and no pattern in their bits: those of SplitMix64 (Steele et al., OOPSLA 2014).
@@ -28,7 +28,7 @@ _GOLDEN, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133
 
 
 def evaluate_stacked(op: Op, operands: Sequence[Array]) -> tuple[Array, ...]:
-    """Stacks of the op's outputs from stacks of its operands: as :func:`iossim.transforms.rewriting.field.evaluate_op` of each term."""
+    """Stacks of the op's outputs from stacks of its operands: as :func:`iossim.transforms.rewriting.refute.evaluate_op` of each term."""
     match op:
         case Conv(strides=(1, 1), dilations=(1, 1)):
             return (np.mod(_convolve(op, *operands), PRIME),)
@@ -55,7 +55,7 @@ def evaluate_stacked(op: Op, operands: Sequence[Array]) -> tuple[Array, ...]:
 def _idempotent(x: Array) -> Array:
     """A pseudo-random function that leaves the elements alone that it gives: the multiples of 128, zero among them.
 
-    That of :mod:`iossim.transforms.rewriting.field` makes half of all elements zero, as the real one does, and leaves the others alone. Of small
+    That of :mod:`iossim.transforms.rewriting.refute` makes half of all elements zero, as the real one does, and leaves the others alone. Of small
     tensors, and products of them, nothing but zeros would be left too often, and such terms agree by chance.
     """
     step = np.uint64(128)

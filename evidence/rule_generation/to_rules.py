@@ -18,9 +18,8 @@ from evidence.rule_generation.equations import TEMPLATE, Apply, Equation, Output
 from evidence.rule_generation.vocabulary import OPERANDS
 from iossim.transforms.rewriting.expression import Expression, Item, Literal, Shape, Variable
 from iossim.transforms.rewriting.expression import Sequence as TupleOf
-from iossim.transforms.rewriting.field import evaluate_exact, random_elements
-from iossim.transforms.rewriting.instance import Placed, place
-from iossim.transforms.rewriting.make import NotMadeError
+from iossim.transforms.rewriting.instance import NotMadeError, Placed, place
+from iossim.transforms.rewriting.refute import evaluate_exact, random_elements
 from iossim.transforms.rewriting.rule import PatternOp, Rule
 
 #: What attributes of a convolution may be a variable, and which values are tried.

@@ -244,8 +244,7 @@ def _run_words(done: DataflowRun) -> str:
 
 def _files(found: Dataflow | Distributed, title: str, draws: bool) -> Mapping[str, Writer]:
     from iossim.edge.distributed import Distributed
-    from iossim.edge.plan_json import distribution_to_json
-    from iossim.edge.saved_plan import saved_plan
+    from iossim.edge.plan_json import distribution_to_json, saved_plan
     from iossim.report.traces import dataflow_trace
 
     files: dict[str, Writer]

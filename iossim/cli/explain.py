@@ -64,7 +64,7 @@ def explain(
     """
     from iossim import api
     from iossim.base.user_files import check_writable
-    from iossim.edge.saved_plan import is_saved_plan, planned_again
+    from iossim.edge.plan_json import is_saved_plan, planned_again
     from iossim.tasks.explain import explain as explain_schedule
     from iossim.tasks.explain_rewriting import explain_rewriting
 

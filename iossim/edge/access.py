@@ -1,7 +1,7 @@
-"""Which boxes of its inputs an op reads to compute a box of its output, in which order, and the op that does it on slices.
+"""Which boxes of its inputs an op reads for a box of its output, in which order, and the op on slices.
 
-An op kind is known once it has a function here. A box that an op cannot compute by itself (half of the axis that a softmax
-goes over) has no :class:`Piece`.
+An op kind is known once it has a function here. A box that an op cannot compute by itself (half of the axis that a
+softmax goes over) has no :class:`Piece`.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from iossim.ir.types import TensorType
 class Order(NamedTuple):
     """In which order an input is visited: its axes from the slowest to the fastest; None as they lie.
 
-    ``window``, ``stride`` and ``before`` are of the rows that a window takes, how far it moves, and the padding above: a
-    reader of windows comes back to rows that it has read.
+    ``window``, ``stride`` and ``before`` are of the rows that a window takes, how far it moves, and the padding
+    above: a reader of windows comes back to rows that it has read.
     """
 
     axes: tuple[int, ...] | None = None
@@ -88,7 +88,7 @@ def _broadcast(shape: tuple[int, ...], box: Box) -> Box:
 
 
 class Rows(NamedTuple):
-    """What windows along one axis read: from ``start``, ``size`` elements, and the padding that is left on both sides."""
+    """What windows along one axis read: ``size`` elements from ``start``, and the padding on both sides."""
 
     start: int
     size: int
@@ -97,7 +97,8 @@ class Rows(NamedTuple):
 
 
 def windowed(start: int, size: int, length: int, extent: int, stride: int, before: int) -> Rows:
-    """What ``size`` windows from the ``start``-th read of an axis of ``length``; ``extent`` is what a window covers."""
+    """What ``size`` windows from the ``start``-th read of an axis of ``length``; ``extent`` is what a window
+    covers."""
     first = start * stride - before
     last = (start + size - 1) * stride - before + extent
     return Rows(max(0, first), max(0, min(length, last) - max(0, first)), max(0, -first), max(0, last - length))
@@ -252,9 +253,7 @@ def _concat(op: Concat, inputs: Sequence[TensorType], output: TensorType, box: B
         low = max(box.starts[axis], offset)
         high = min(box.starts[axis] + box.shape[axis], offset + value.shape[axis])
         size = max(0, high - low)
-        starts, shape = list(box.starts), list(box.shape)
-        starts[axis], shape[axis] = (low - offset if size else 0), size
-        boxes.append(Box(tuple(starts), tuple(shape)))
+        boxes.append(box.along(axis, low - offset if size else 0, size))
         offset += value.shape[axis]
     return Piece(op, tuple(boxes), (AS_IT_LIES,) * len(boxes))
 

@@ -1,4 +1,4 @@
-"""What every memory holds at every instant of a plan, and that it is never more than it can hold, nor two things at one place."""
+"""What every memory holds at every instant of a plan: never more than it can, nor two things at one place."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import pairwise, zip_longest
 from typing import NamedTuple
 
 from iossim.base.errors import PlanError
-from iossim.edge.placement import MemoryKind
+from iossim.edge.linking import MemoryKind
 from iossim.edge.plan import EdgePlan, OperatorStep, OutputSlice, Work, unit_work
 
 
@@ -23,10 +23,8 @@ class Held:
 
 
 class Use(NamedTuple):
-    """Bytes in use during a slice of a step; ``private_bytes`` of the unit that holds most.
-
-    ``external_bytes`` are feature maps, and parameters of the running operator that no memory on the chip holds whole.
-    """
+    """Bytes in use during a slice of a step; ``private_bytes`` of the unit that holds most. ``external_bytes`` are
+    feature maps, and parameters of the running operator that no memory on the chip holds whole."""
 
     private_bytes: int
     shared_bytes: int
@@ -47,10 +45,7 @@ def held(plan: EdgePlan, index: int, part: OutputSlice) -> list[Held]:
 
 def check(plan: EdgePlan) -> None:
     """Raise PlanError where a memory would hold too much, or two things at one place, at any instant."""
-    sizes = {
-        MemoryKind.SHARED: plan.device.shared.bytes.value,
-        MemoryKind.EXTERNAL: plan.device.external.bytes.value,
-    }
+    sizes = {MemoryKind.SHARED: plan.device.shared.bytes.value, MemoryKind.EXTERNAL: plan.device.external.bytes.value}
     known: set[object] = set()
     for stage in range(len(plan.stages)):
         _side_by_side(plan, stage)
@@ -58,12 +53,8 @@ def check(plan: EdgePlan) -> None:
         for part in step.slices:
             things = held(plan, index, part)
             for memory, size in sizes.items():
-                _apart(
-                    step,
-                    memory,
-                    sorted((each for each in things if each.memory is memory), key=lambda each: each.address),
-                    size,
-                )
+                own = (each for each in things if each.memory is memory)
+                _apart(step, memory, sorted(own, key=lambda each: each.address), size)
             same = (step.operator.signature, step.is_cut, part.partition)  # a partition says for how many units
             if same not in known:
                 known.add(same)
@@ -72,7 +63,7 @@ def check(plan: EdgePlan) -> None:
 
 
 def _side_by_side(plan: EdgePlan, stage: int) -> None:
-    """Of lanes beside each other: units of their own, what they read made before, and what is staged for each by itself."""
+    """Check that lanes beside each other have own units and own places, and read what was made before."""
     lanes = sorted(plan.stages[stage], key=lambda lane: lane.first_unit)
     end = 0
     for lane in lanes:
@@ -136,7 +127,7 @@ def _distinct_works(plan: EdgePlan, step: OperatorStep, part: OutputSlice) -> It
 
 
 def _private(plan: EdgePlan, step: OperatorStep, works: Sequence[Work]) -> None:
-    """A unit's private memory holds the parameters of each chunk, and beside them those of the next that come meanwhile."""
+    """Check that a private memory holds each chunk's parameters beside those of the next that come meanwhile."""
     size = plan.device.private_bytes.value
     for one, other in zip_longest(works, works[1:]):
         held = (
@@ -152,18 +143,15 @@ def _private(plan: EdgePlan, step: OperatorStep, works: Sequence[Work]) -> None:
 
 def uses(plan: EdgePlan, index: int) -> list[Use]:
     """What is in use during each slice of a step."""
-    return [_use(plan, index, part) for part in plan.steps[index].slices]
-
-
-def _use(plan: EdgePlan, index: int, part: OutputSlice) -> Use:
-    step, things = plan.steps[index], held(plan, index, part)
-    works = unit_work(plan, step, part, 0)
-    largest = max((work.chunk.parameter_bytes for work in works), default=0)
-    is_outside = part.parameters_at is None and largest > plan.device.private_bytes.value
-    parameters = step.operator.parameters if is_outside else ()
-    maps = sum(each.bytes for each in things if each.memory is MemoryKind.EXTERNAL and each.what in plan.buffers)
-    return Use(
-        max((work.private_bytes for work in works), default=0),
-        sum(each.bytes for each in things if each.memory is MemoryKind.SHARED),
-        maps + sum(plan.network.graph.types[name].bytes for name in parameters),
-    )
+    step, found = plan.steps[index], []
+    for part in step.slices:
+        things, works = held(plan, index, part), unit_work(plan, step, part, 0)
+        largest = max((work.chunk.parameter_bytes for work in works), default=0)
+        is_outside = part.parameters_at is None and largest > plan.device.private_bytes.value
+        parameters = step.operator.parameters if is_outside else ()
+        maps = sum(each.bytes for each in things if each.memory is MemoryKind.EXTERNAL and each.what in plan.buffers)
+        private_bytes = max((work.private_bytes for work in works), default=0)
+        shared_bytes = sum(each.bytes for each in things if each.memory is MemoryKind.SHARED)
+        parameter_bytes = sum(plan.network.graph.types[name].bytes for name in parameters)
+        found.append(Use(private_bytes, shared_bytes, maps + parameter_bytes))
+    return found

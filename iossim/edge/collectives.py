@@ -24,10 +24,8 @@ Sent = tuple[int, int, int, Box]
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """Boxes of a value that one device sends another in a round, at one latency.
-
-    A device sends in a round once all that it is sent in earlier rounds is there.
-    """
+    """Boxes of a value that one device sends another in a round, at one latency. A device sends in a round once all
+    that it is sent in earlier rounds is there."""
 
     round: int
     source: int
@@ -81,7 +79,7 @@ class Collective:
         return [found[turn] for turn in sorted(found)]
 
     def share_sent(self, parts: Sequence[Box]) -> float:
-        """Each device made one of ``parts``: the share of its part that it sends to others, of the device that sends most."""
+        """Each device made one of ``parts``: the largest share of its part that one sends to others."""
         found = 0.0
         for device, part in enumerate(parts):
             kept = [part]
@@ -91,8 +89,8 @@ class Collective:
         return found
 
     def us(self, item_bytes: int, link: Link) -> float:
-        """What the messages take, round after round: a device sends one message at a time and receives one at a time, and a
-        round is as long as the busiest of these ports."""
+        """What the messages take, round after round: a device sends one message at a time and receives one at a time,
+        and a round is as long as the busiest of these ports."""
         total_us = 0.0
         for messages in self.rounds:
             ports_us: dict[tuple[int, bool], float] = defaultdict(float)
@@ -105,10 +103,8 @@ class Collective:
 
 
 def ring_all_gather(parts: Sequence[Box]) -> Collective:
-    """From part d on device d to all parts on all devices, in n - 1 rounds in which each device sends a part to the next one.
-
-    n equal parts of S bytes in all take (n - 1) (latency + S / n / bandwidth).
-    """
+    """From part d on device d to all parts on all devices, in n - 1 rounds in which each device sends a part to the
+    next one. n equal parts of S bytes in all take (n - 1) (latency + S / n / bandwidth)."""
     devices = len(parts)
     rounds = range(devices - 1)
     return Collective.of(
@@ -122,10 +118,8 @@ def ring_all_gather(parts: Sequence[Box]) -> Collective:
 
 
 def server_all_gather(parts: Sequence[Box]) -> Collective:
-    """The same by way of a parameter server, device 0: it is sent each part, and sends each of the others all that it lacks.
-
-    n equal parts of S bytes in all take (n - 1) (2 latency + S / bandwidth).
-    """
+    """The same by way of a parameter server, device 0: it is sent each part, and sends each of the others all that it
+    lacks. n equal parts of S bytes in all take (n - 1) (2 latency + S / bandwidth)."""
     workers = range(1, len(parts))
     there: list[Sent] = [(0, device, 0, parts[device]) for device in workers]
     back: list[Sent] = [(1, 0, device, part) for device in workers for own, part in enumerate(parts) if own != device]
@@ -133,8 +127,8 @@ def server_all_gather(parts: Sequence[Box]) -> Collective:
 
 
 def ring_exchange(wanted: Sequence[tuple[int, int, Box]], parts: Sequence[Box]) -> Collective:
-    """Boxes from one device to another, each a source, a target and what is sent. Where all are neighbours they are sent
-    directly, one way round before the other, so that no port is waited for; else all parts go round."""
+    """Boxes from one device to another, each a source, a target and what is sent. Where all are neighbours they are
+    sent directly, one way round before the other, so that no port is waited for; else all parts go round."""
     devices = len(parts)
     if all((source - target) % devices in (1, devices - 1) for source, target, _ in wanted):
         one_way_first = sorted(wanted, key=lambda each: ((each[1] - each[0]) % devices, each[0]))
@@ -175,7 +169,7 @@ def synchronisation(name: str) -> Synchronisation:
 
 
 def apply(collective: Collective, held: Sequence[Array]) -> None:
-    """Change the arrays that the devices hold as the messages do; those of a round are sent before any of them arrives."""
+    """Change the arrays of devices as the messages do; those of a round are sent before any arrives."""
     for messages in collective.rounds:
         sent = [each.packed(held[each.source]) for each in messages]
         for each, packed in zip(messages, sent, strict=True):

@@ -1,4 +1,5 @@
-"""A network over several edge devices: the modes that cost least, planned on each device, and timed event by event."""
+"""A network over several edge devices: the modes that cost least, planned on each device, and timed event by
+event."""
 
 from __future__ import annotations
 
@@ -9,16 +10,7 @@ from typing import Any
 
 from iossim.base.errors import DeviceError, OptionError, did_you_mean
 from iossim.edge.collectives import synchronisation
-from iossim.edge.distribution import (
-    MIXES,
-    NOTHING,
-    Boxes,
-    Distribution,
-    Price,
-    Pricer,
-    distribute,
-    waited_us,
-)
+from iossim.edge.distribution import MIXES, NOTHING, Boxes, Distribution, Price, Pricer, distribute, waited_us
 from iossim.edge.operators import Operator
 from iossim.edge.optimize import DeviceShare, SplitSearch, plan
 from iossim.edge.plan import EdgePlan, OperatorStep, OutputSlice, Variant, unit_work
@@ -32,8 +24,8 @@ from iossim.ir.network import Network
 
 @dataclass(frozen=True, slots=True)
 class DistributedRow:
-    """An operator: how it is divided among the devices, what was sent for it and for how long, what of that it waited for, and the
-    slowest device's time."""
+    """An operator: how it is divided among the devices, what was sent for it and for how long, what of that it waited
+    for, and the slowest device's time."""
 
     operator: str
     kind: str
@@ -60,8 +52,8 @@ class _Timed:
 
 @dataclass(frozen=True)
 class Distributed:
-    """``one_us`` is the same network on one device, ``plans`` what each of them does. ``mix``: ``mix``, or the one mode asked for;
-    ``by_mode_us`` has the latency of each mode that was tried by itself."""
+    """``one_us`` is the same network on one device, ``plans`` what each of them does. ``mix``: ``mix``, or the one
+    mode asked for; ``by_mode_us`` has the latency of each mode that was tried by itself."""
 
     distribution: Distribution
     plans: tuple[EdgePlan, ...]
@@ -125,8 +117,8 @@ def distributed(
 ) -> Distributed:
     """The best division of a network among equal devices.
 
-    Modes are chosen at closed-form prices; of the mix and each mode by itself the one that takes least event by event is
-    kept. Raises DeviceError where the device has no such link, OptionError for what is unknown.
+    Modes are chosen at closed-form prices; of the mix and each mode by itself the one that takes least event by event
+    is kept. Raises DeviceError where the device has no such link, OptionError for what is unknown.
     """
     if devices < 1:
         raise OptionError(f"`devices` is {devices}; give 1 or more")
@@ -180,7 +172,7 @@ def link_of(device: EdgeDevice, name: str | None) -> tuple[str, Link]:
 
 
 def _pricer(network: Network, device: EdgeDevice, devices: int, policy: str) -> Pricer:
-    """What the slowest device takes for its box, in closed form: where each holds its part of every feature map, and no more."""
+    """What the slowest device takes for its box, in closed form, each holding its part of every map."""
     held = {value: 1 / devices for unit in network.units for value in unit.outputs}
     placed = plan(network, device, Variant.FULL, policy, DeviceShare(held=held))
     search, units = SplitSearch(policy), device.units.value

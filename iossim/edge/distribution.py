@@ -1,11 +1,12 @@
-"""One network over several devices (d-Xenos, section 5): each operator split by outC, inH or inW, or whole on every device.
+"""One network over several devices (d-Xenos, section 5): operators split by outC, inH or inW, or whole on each.
 
-What a device reads and does not hold is sent to it before the operator runs: a halo by its neighbours, or all parts round the
-ring (or by way of a parameter server). The paper enumerates the modes of every operator and profiles each; here dynamic
-programming over the operators in order finds the same, as what is to come asks only who holds what of the values still read.
+What a device reads and does not hold is sent to it before the operator runs: a halo by its neighbours, or all parts
+round the ring (or by way of a parameter server). The paper enumerates the modes of every operator and profiles each;
+here dynamic programming over the operators in order finds the same, as what is to come asks only who holds what of
+the values still read.
 
-Links and units work at the same time: a device computes first what others are sent of an output, and sends it while it
-computes the rest.
+Links and units work at the same time: a device computes first what others are sent of an output, and sends it while
+it computes the rest.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ Wanted = tuple[Box | None, ...]
 
 
 class Price(NamedTuple):
-    """What an operator takes on the slowest device, and in how many ``passes`` it goes over its output there: with more
-    parameters than a unit holds, in several."""
+    """What an operator takes on the slowest device, and in how many ``passes`` it goes over its output there: with
+    more parameters than a unit holds, in several."""
 
     us: float
     passes: int = 1
@@ -63,10 +64,8 @@ Pricer = Callable[[Operator, Boxes], Price]
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """What is sent of a value before an operator runs, and what each device holds of it then.
-
-    ``share_sent``: of what a device made of the value, what it sends, where it sends most.
-    """
+    """What is sent of a value before an operator runs, and what each device holds of it then. ``share_sent``: of what
+    a device made of the value, what it sends, where it sends most."""
 
     value: str
     collective: Collective
@@ -97,8 +96,9 @@ NOTHING: tuple[tuple[str, ...], Price] = ((), Price(0.0))
 
 
 def waited_us(exchanges: Sequence[Exchange], made: Sequence[str], before: Price) -> float:
-    """How long an operator waits for the exchanges before it. The operator before it, which made the values ``made``, covers
-    a part: all that it computes where older values are sent, and else what it computes behind the part that is sent."""
+    """How long an operator waits for the exchanges before it. The operator before it, which made the values ``made``,
+    covers a part: all that it computes where older values are sent, and else what it computes behind the part that is
+    sent."""
     share = max((each.share_sent for each in exchanges if each.value in made), default=None)
     covered_us = before.us if share is None else before.us * (1 - share) / before.passes
     return max(0.0, sum(each.us for each in exchanges) - covered_us)
@@ -106,7 +106,8 @@ def waited_us(exchanges: Sequence[Exchange], made: Sequence[str], before: Price)
 
 @dataclass(frozen=True, eq=False)
 class Distribution:
-    """``gathers`` bring the network's outputs together at the end. ``exact``: no better choice of modes was given up."""
+    """``gathers`` bring the network's outputs together at the end. ``exact``: no better choice of modes was given
+    up."""
 
     network: Network
     devices: int
@@ -158,7 +159,7 @@ class Distribution:
 
 @dataclass(frozen=True, eq=False)
 class _Held:
-    """A value that is still read: the part that each device made, and what it holds of it by now. There is one of each."""
+    """A value that is still read: the part that each device made, and what it holds by now. There is one of each."""
 
     value: str
     parts: Boxes
@@ -201,10 +202,11 @@ def distribute(
 ) -> Distribution:
     """The modes that take least time over the whole network, of all that ``modes`` allows.
 
-    Inputs and parameters are on every device from the start, and the outputs shall be. States are who holds what of the
-    values still read, which tells how the operator before was divided, and so what an exchange is waited for. Each mode by
-    itself is tried first: what cannot beat the best of those, however little the operators behind it take, is not followed.
-    Where there are still more than ``most_states`` after an operator, the cheapest go on, and the answer is not called exact.
+    Inputs and parameters are on every device from the start, and the outputs shall be. States are who holds what of
+    the values still read, which tells how the operator before was divided, and so what an exchange is waited for.
+    Each mode by itself is tried first: what cannot beat the best of those, however little the operators behind it
+    take, is not followed. Where there are still more than ``most_states`` after an operator, the cheapest go on, and
+    the answer is not called exact.
     """
     search = _Search(network, devices, link, way, pricer, most_states)
     best = None
@@ -215,24 +217,21 @@ def distribute(
     return found
 
 
+@dataclass(eq=False)
 class _Search:
     """What steps there are from a state, every answer kept."""
 
-    def __init__(
-        self,
-        network: Network,
-        devices: int,
-        link: Link,
-        way: Synchronisation,
-        pricer: Pricer,
-        most_states: int,
-    ) -> None:
-        self.network, self.devices, self.link, self.way = network, devices, link, way
-        self.pricer, self.most_states = pricer, most_states
-        self.operators = operators(network)
-        graph = network.graph
-        self.last = {value: index for index, unit in enumerate(network.units) for value in unit.inputs}
-        self.last |= {value: len(network.units) for value in graph.outputs}
+    network: Network
+    devices: int
+    link: Link
+    way: Synchronisation
+    pricer: Pricer
+    most_states: int
+
+    def __post_init__(self) -> None:
+        self.operators = operators(self.network)
+        self.last = {value: index for index, unit in enumerate(self.network.units) for value in unit.inputs}
+        self.last |= {value: len(self.network.units) for value in self.network.graph.outputs}
         self._choices: dict[str, list[_Choice]] = {}
         self._held: dict[tuple[str, Boxes, Boxes], _Held] = {}
         self._exchanges: dict[tuple[_Held, _Choice], tuple[Exchange | None, _Held]] = {}
@@ -325,10 +324,7 @@ class _Search:
         for box in boxes:
             demand = operator.demand(box)
             assert demand is not None
-            own: dict[str, Box] = {}
-            for read in demand.reads:
-                own[read.value] = read.box.hull(own.get(read.value, read.box))
-            found.append(own)
+            found.append(demand.read_boxes)
         return {value: tuple(own.get(value) for own in found) for value in operator.inputs}
 
     def exchange(self, held: _Held, choice: _Choice) -> tuple[Exchange | None, _Held]:
@@ -385,6 +381,5 @@ def boxes_of(operator: Operator, mode: Mode, devices: int) -> Boxes | None:
     found = []
     for device in range(devices):
         begin, end = ((device + more) * pieces // devices * quantum for more in (0, 1))
-        starts = tuple(begin if index == axis else 0 for index in range(len(whole.shape)))
-        found.append(Box(starts, tuple(end - begin if index == axis else n for index, n in enumerate(whole.shape))))
+        found.append(whole.along(axis, begin, end - begin))
     return tuple(found)

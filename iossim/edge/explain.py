@@ -1,7 +1,8 @@
-"""Why operators on an edge device are as they are: what bounds each, what else its split could have been, what linking saved.
+"""Why operators on an edge device are as they are: what bounds each, other splits, what linking saved.
 
-What bounds an operator is computed, not guessed: the plan is timed again on devices of which one thing at a time costs nothing,
-and what an operator takes less there is what that thing costs it. Barriers keep operators apart, so that each tells its own.
+What bounds an operator is computed, not guessed: the plan is timed again on devices of which one thing at a time
+costs nothing, and what an operator takes less there is what that thing costs it. Barriers keep operators apart, so
+that each tells its own.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from iossim.base.errors import OptionError, did_you_mean
-from iossim.edge.linking import LinkedMap
 from iossim.edge.optimize import SplitSearch
 from iossim.edge.plan import EdgePlan, OperatorStep, OutputSlice, Variant, unit_work
 from iossim.edge.planned import Dataflow
@@ -35,7 +35,7 @@ PAIRS = {
 
 
 def _free(device: EdgeDevice, precision: Precision) -> dict[str, EdgeDevice]:
-    """The device with each thing free: arithmetic, lines that are waited for, what is shared, and what units move alone."""
+    """The device with each thing free: arithmetic, waiting for lines, shared things, units' ports."""
 
     def faster(*names: str, **others: float) -> EdgeDevice:
         known = device.numbers()
@@ -76,11 +76,12 @@ class Linked:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedOperator:
-    """An operator of the full plan. ``saves_us``: by thing, what it would take less if that were free, the most first.
+    """An operator of the full plan. ``saves_us``: by thing, what it would take less were that free, most first.
 
-    ``priced_us`` is the closed form of its own split, ``others`` those of each axis by itself, and of the best of all grids where
-    that was asked for. ``linking_us``: what linking takes off, be it of what it reads (``reads_linked``: who writes that for it)
-    or of its output. ``chunks``: in how many parts a unit's parameters come, the largest of ``chunk_bytes``.
+    ``priced_us`` is the closed form of its own split, ``others`` those of each axis by itself, and of the best of all
+    grids where that was asked for. ``linking_us``: what linking takes off, be it of what it reads (``reads_linked``:
+    who writes that for it) or of its output. ``chunks``: in how many parts a unit's parameters come, the largest of
+    ``chunk_bytes``.
     """
 
     operator: str
@@ -102,7 +103,7 @@ class ExplainedOperator:
 
     @property
     def bound(self) -> str:
-        """What costs it most, a single thing rather than two; ``several at once`` where none costs anything worth a word."""
+        """What costs it most, one thing rather than two; ``several at once`` where none costs much."""
         most_us = max(self.saves_us.values())
         if most_us < LEAST_PART * self.time_us:
             return "several at once"
@@ -136,9 +137,7 @@ class DataflowExplanation:
 
 def explain_dataflow(found: Dataflow, searched: Sequence[str] = ()) -> DataflowExplanation:
     """Explain the full plan of a network; of the operators ``searched`` every grid is priced (seconds on many units).
-
-    Raises OptionError for an operator that is none.
-    """
+    Raises OptionError for an operator that is none."""
     names = [row.operator for row in found.operators]
     for name in searched:
         if name not in names:
@@ -148,17 +147,25 @@ def explain_dataflow(found: Dataflow, searched: Sequence[str] = ()) -> DataflowE
         thing: simulate(replace(plan, device=device)) for thing, device in _free(found.device, plan.precision).items()
     }
     links = {link.value: link for link in plan.links}
+    makers = {value: unit.name for unit in plan.network.units for value in unit.outputs}
     known: dict[object, tuple[float, tuple[OtherSplit, ...]]] = {}
     operators = []
     for index, step in enumerate(plan.steps):
         row = found.operators[index]
-        saves_us = {thing: row.full_us - _own_us(other.steps[index]) for thing, other in free.items()}
+        saves_us = {
+            thing: row.full_us - (end_us - start_us)
+            for thing, other in free.items()
+            for start_us, end_us in [other.steps[index]]
+        }
         works = [unit_work(plan, step, part, 0) for part in step.slices]
         is_searched = row.operator in searched
-        key = (step.operator.signature, len(step.slices), tuple(map(_places(plan), _values(step))), is_searched)
+        maps = [plan.buffers[value] for value in (*step.operator.inputs, *step.operator.outputs)]
+        places = tuple((each.memory, each.layout) for each in maps)
+        key = (step.operator.signature, len(step.slices), places, is_searched)
         if key not in known:
             known[key] = _splits(plan, step, is_searched)
         priced_us, others = known[key]
+        link = next((links[value] for value in step.operator.outputs if value in links), None)
         operators.append(
             ExplainedOperator(
                 row.operator,
@@ -175,8 +182,8 @@ def explain_dataflow(found: Dataflow, searched: Sequence[str] = ()) -> DataflowE
                 priced_us,
                 others,
                 row.horizontal_us - row.full_us,
-                _writers(plan, links, step),
-                _linked(links, step, row.layout),
+                tuple(makers[value] for value in step.operator.inputs if value in links),
+                None if link is None else Linked(row.layout, link.readers, link.bytes, link.unlinked_bytes),
             )
         )
     whole_us = {thing: timed.total_us - other.total_us for thing, other in free.items()}
@@ -184,32 +191,9 @@ def explain_dataflow(found: Dataflow, searched: Sequence[str] = ()) -> DataflowE
     return DataflowExplanation(found, tuple(operators), ordered)
 
 
-def _own_us(times_us: tuple[float, float]) -> float:
-    start_us, end_us = times_us
-    return end_us - start_us
-
-
-def _values(step: OperatorStep) -> tuple[str, ...]:
-    return (*step.operator.inputs, *step.operator.outputs)
-
-
-def _places(plan: EdgePlan) -> Callable[[str], object]:
-    return lambda value: (plan.buffers[value].memory, plan.buffers[value].layout)
-
-
-def _linked(links: Mapping[str, LinkedMap], step: OperatorStep, form: str) -> Linked | None:
-    link = next((links[value] for value in step.operator.outputs if value in links), None)
-    return None if link is None else Linked(form, link.readers, link.bytes, link.unlinked_bytes)
-
-
-def _writers(plan: EdgePlan, links: Mapping[str, LinkedMap], step: OperatorStep) -> tuple[str, ...]:
-    """The operators that write what this one reads in another order than they make it, for it among others."""
-    makers = {value: unit.name for unit in plan.network.units for value in unit.outputs}
-    return tuple(makers[value] for value in step.operator.inputs if value in links)
-
-
 def _splits(plan: EdgePlan, step: OperatorStep, is_searched: bool) -> tuple[float, tuple[OtherSplit, ...]]:
-    """What a step's own split is priced at, and each axis by itself, and the best of all grids if that is searched."""
+    """What a step's own split is priced at, and each axis by itself, and the best of all grids if that is
+    searched."""
     own_us = sum(slice_us(plan, step, part) for part in step.slices)
     operator, units = step.operator, plan.device.units.value
     if step.whole or not operator.axes:

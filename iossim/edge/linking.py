@@ -1,16 +1,17 @@
 """Linking: the layout in which an operator writes its feature map is the order in which the next one reads it.
 
-A layout is metadata of an edge; no op is added. As it lies, an image is written channel by channel, each row by row. A
-convolution reads it pixel by pixel, all channels of each: where what it visits exceeds the cache, every element costs a line.
-Linked, it is read in sequence. A reader of windows comes back to rows: they are written again in each band of rows that
-needs them (the halo), so that nothing is looked up behind.
+A layout is metadata of an edge; no op is added. As it lies, an image is written channel by channel, each row by row.
+A convolution reads it pixel by pixel, all channels of each: where what it visits exceeds the cache, every element
+costs a line. Linked, it is read in sequence. A reader of windows comes back to rows: they are written again in each
+band of rows that needs them (the halo), so that nothing is looked up behind.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from iossim.edge.access import Order
 from iossim.execution.box import Box
@@ -33,7 +34,8 @@ class Bands:
     before: int
 
     def of(self, height: int) -> list[tuple[int, int]]:
-        """The rows of the image in each band: the first, and how many. Rows that no window takes are the last band's."""
+        """The rows of the image in each band: the first, and how many. Rows that no window takes are the last
+        band's."""
         made = max(1, (height + 2 * self.before - self.window) // self.stride + 1)
         found = []
         for first in range(0, made, self.rows):
@@ -44,10 +46,8 @@ class Bands:
         return found
 
     def read(self, start: int, size: int, height: int, order: Order) -> list[tuple[int, int, int]]:
-        """What of which bands a box of rows is read from: the band, its first row of the image, and how many.
-
-        Whom the bands are made for reads the halo in each of them; another reads each row once.
-        """
+        """What of which bands a box of rows is read from: the band, its first row of the image, and how many. Whom
+        the bands are made for reads the halo in each of them; another reads each row once."""
         end, found, covered = start + size, [], start
         is_own = (order.window, order.stride, order.before) == (self.window, self.stride, self.before)
         first = 0 if start == 0 else (start + self.before) // self.stride
@@ -64,7 +64,7 @@ class Bands:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The axes of a value from the slowest to the fastest, None as they lie; and the bands of rows that it is written in."""
+    """The axes of a value from the slowest to the fastest, None as they lie; and the bands of rows it is in."""
 
     axes: tuple[int, ...] | None = None
     bands: Bands | None = None
@@ -92,7 +92,7 @@ AS_MADE = Layout()
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """What reading a box moves. What is ``streamed`` comes in sequence while a unit computes; otherwise it waits for each line."""
+    """What reading a box moves. What is ``streamed`` comes while a unit computes; else it waits for each line."""
 
     bytes: int
     streamed: bool
@@ -168,3 +168,69 @@ def linked_form(network: Network, producer: int, readers: Sequence[int]) -> str:
     if any(isinstance(op, MatMul | Gemm) for op in ops):
         return "matmul"
     return f"{own} -> {', '.join(dict.fromkeys(kinds))}"
+
+
+class MemoryKind(StrEnum):
+    """The memories of an edge device."""
+
+    PRIVATE = "private"
+    SHARED = "shared"
+    EXTERNAL = "external"
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedMap:
+    """A feature map in memory, from stage ``first`` (its maker; -1 for an input) through ``last`` (a reader)."""
+
+    value: str
+    memory: MemoryKind
+    address: int
+    bytes: int
+    first: int
+    last: int
+    layout: Layout = AS_MADE
+
+
+#: Addresses are multiples of this: a line of any device.
+ALIGNMENT = 64
+
+
+def aligned(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+def place(
+    lives: Iterable[tuple[str, int, int, int, Layout]], shared_bytes: int, external_from: int
+) -> dict[str, PlacedMap]:
+    """A buffer for each ``(value, bytes, first, last, layout)``: in the lowest gap of shared memory, in order."""
+    found: dict[str, PlacedMap] = {}
+    shared: list[PlacedMap] = []
+    external: list[PlacedMap] = []
+    for value, size, first, last, layout in lives:
+        for memory, taken, room in ((MemoryKind.SHARED, shared, shared_bytes), (MemoryKind.EXTERNAL, external, None)):
+            beside = [each for each in taken if each.first <= last and first <= each.last]
+            address = lowest_gap(beside, size, 0 if memory is MemoryKind.SHARED else external_from)
+            if room is None or address + size <= room:
+                found[value] = PlacedMap(value, memory, address, size, first, last, layout)
+                taken.append(found[value])
+                break
+    return found
+
+
+def lowest_gap(taken: Sequence[PlacedMap], size: int, start: int = 0) -> int:
+    """The lowest address from which on ``size`` bytes are free."""
+    for each in sorted(taken, key=lambda one: one.address):
+        if each.address - start >= size:
+            break
+        start = max(start, aligned(each.address + each.bytes))
+    return start
+
+
+def largest_gap(taken: Sequence[PlacedMap], end: int) -> tuple[int, int]:
+    """Where the largest free run of the shared memory begins, and its bytes."""
+    best, start = (0, 0), 0
+    for each in sorted(taken, key=lambda one: one.address):
+        if each.address - start > best[1]:
+            best = (start, each.address - start)
+        start = max(start, aligned(each.address + each.bytes))
+    return max(best, (start, max(0, end - start)), key=lambda gap: gap[1])

@@ -1,7 +1,7 @@
 """An operator: a schedule unit of a network, as something whose output is computed box by box.
 
-What a box needs is found by going back from the output through the unit's ops: the boxes of feature maps that it reads and in
-which order, the boxes of parameters, and the arithmetic.
+What a box needs is found by going back from the output through the unit's ops: the boxes of feature maps that it
+reads and in which order, the boxes of parameters, and the arithmetic.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from iossim.edge.access import Order, Piece, is_known, piece
 from iossim.execution.box import Box
 from iossim.ir.graph import Node
 from iossim.ir.network import Network
+from iossim.ir.op import Array
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.conv_transpose import ConvTranspose
 from iossim.ir.ops.matmul import Gemm, MatMul
@@ -50,13 +51,19 @@ class Demand:
     multiply_adds: int
     other_flops: int
 
+    @property
+    def read_boxes(self) -> dict[str, Box]:
+        """By feature map the box that holds all that is read of it."""
+        found: dict[str, Box] = {}
+        for read in self.reads:
+            found[read.value] = read.box.hull(found.get(read.value, read.box))
+        return found
+
 
 @dataclass(frozen=True)
 class ParameterPart:
     """Of the parameters of a convolution or matrix product: input channels and, of windows, rows and columns.
-
-    Products with a part are partial sums of the output.
-    """
+    Products with a part are partial sums of the output."""
 
     channels: tuple[int, int]
     rows: tuple[int, int] = (0, 1)
@@ -114,7 +121,8 @@ class Operator:
 
     @cached_property
     def anchor(self) -> Node | None:
-        """The product whose parameters can be split into partial sums: the only one with weights, and it reads from outside."""
+        """The product whose parameters can be split into partial sums: the only one with weights, of outside
+        inputs."""
         constants = self.network.graph.constants
         found = [
             node
@@ -156,8 +164,7 @@ class Operator:
         for axis in roles:
             if shape[axis] > 1:
                 size = self.channel_quantum if axis == roles[0] and self.channel_quantum else 1
-                half = whole._replace(shape=tuple(size if each == axis else n for each, n in enumerate(shape)))
-                if self.demand(half) is not None:
+                if self.demand(whole.along(axis, 0, size)) is not None:
                     found.append(axis)
         return tuple(found)
 
@@ -167,13 +174,20 @@ class Operator:
         names = {2: ("inH", "outC"), 3: ("batch", "inH", "outC")}.get(rank, ("batch", "outC", "inH", "inW"))
         return names[axis] if axis < len(names) else f"axis {axis}"
 
+    def evaluate(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
+        """All values of the unit, computed op by op as they are from arrays for its inputs and parameters."""
+        known = dict(arrays)
+        for node in self.nodes:
+            known.update(zip(node.outputs, node.op.evaluate([known[name] for name in node.inputs]), strict=True))
+        return known
+
     def bytes_of(self, value: str, box: Box) -> int:
         return math.prod(box.shape) * self.network.graph.types[value].dtype.bytes
 
 
 @lru_cache(maxsize=16)
 def operators(network: Network) -> tuple[Operator, ...]:
-    """The units of a network, in order; the same of the same network, so that what was found of them is not found again."""
+    """The units of a network, in order; the same of the same network, so that they keep what was found."""
     return tuple(Operator(network, index) for index in range(len(network.units)))
 
 
@@ -274,15 +288,14 @@ def partial_piece(whole: Piece, part: ParameterPart, x: TensorType) -> Piece:
 
 
 def _along(box: Box, axis: int, start: int, size: int) -> Box:
-    starts, shape = list(box.starts), list(box.shape)
-    starts[axis], shape[axis] = box.starts[axis] + start, size
-    return Box(tuple(starts), tuple(shape))
+    return box.along(axis, box.starts[axis] + start, size)
 
 
 def _shifted(
     start: int, size: int, before: int, after: int, first: int, taps: int, kernel: int, dilation: int
 ) -> tuple[tuple[int, int], int, int]:
-    """Padding and range of what the ``taps`` rows of a window from ``first`` on read, of what the whole window reads."""
+    """Padding and range of what the ``taps`` rows of a window from ``first`` on read, of what the whole window
+    reads."""
     low = start - before + first * dilation
     high = start + size + after - (kernel - first - taps) * dilation
     begin, end = max(low, start), min(high, start + size)

@@ -9,9 +9,20 @@ from math import ceil, prod
 from operator import itemgetter
 
 from iossim.base.errors import DeviceError, OptionError, did_you_mean
-from iossim.edge.linking import AS_MADE, Layout, LinkedMap, visit, wanted
+from iossim.edge.linking import (
+    ALIGNMENT,
+    AS_MADE,
+    Layout,
+    LinkedMap,
+    MemoryKind,
+    PlacedMap,
+    aligned,
+    largest_gap,
+    place,
+    visit,
+    wanted,
+)
 from iossim.edge.operators import Operator, Read, operators
-from iossim.edge.placement import ALIGNMENT, MemoryKind, PlacedMap, aligned, largest_gap, place
 from iossim.edge.plan import (
     EdgePlan,
     OperatorStep,
@@ -48,10 +59,10 @@ def arithmetic_us(found: EdgePlan, operator: Operator, space: Box) -> float:
 
 @dataclass
 class SplitSearch:
-    """Splits the operators of a network on a device by a policy, for one plan or several: what is known is not searched again.
+    """Splits the operators of a network on a device by a policy, for one plan or several, each split searched once.
 
-    An interrupt ends the search: its operator gets the best split so far, those behind it the priority's. ``progress`` is
-    told of each operator, of ``total`` in all plans that the search is for.
+    An interrupt ends the search: its operator gets the best split so far, those behind it the priority's.
+    ``progress`` is told of each operator, of ``total`` in all plans that the search is for.
     """
 
     policy: str = "priority"
@@ -70,9 +81,9 @@ class SplitSearch:
         """How a box of an operator is split over so many units of a plan's device.
 
         The exhaustive policy takes the cheapest of every grid and of what the priority gives. A barrier is between
-        operators, so that the best split of each is the best of all. A unit computes at least its share of the arithmetic,
-        which grows with its elements. Grids are priced in the order of the largest share, until that alone takes as long
-        as the best split, or :data:`MOST_TRIED` splits were priced.
+        operators, so that the best split of each is the best of all. A unit computes at least its share of the
+        arithmetic, which grows with its elements. Grids are priced in the order of the largest share, until that
+        alone takes as long as the best split, or :data:`MOST_TRIED` splits were priced.
         """
         best: Partition = Even(space, units, operator.axes)
         if self.policy == "priority" or self.was_interrupted:
@@ -100,8 +111,8 @@ class SplitSearch:
 
 @dataclass(frozen=True, eq=False)
 class DeviceShare:
-    """What one of several devices does: ``spaces``, the box that it computes of each operator by index (all of it where there is
-    none), and ``held``, the part of each feature map's elements that it holds (all)."""
+    """What one of several devices does: ``spaces``, the box that it computes of each operator by index (all of it
+    where there is none), and ``held``, the part of each feature map's elements that it holds (all)."""
 
     spaces: Mapping[int, Box] = field(default_factory=dict)
     held: Mapping[str, float] = field(default_factory=dict)
@@ -121,10 +132,8 @@ def plan(
     share: DeviceShare = ALL,
     stages: Stages | None = None,
 ) -> EdgePlan:
-    """The plan of a network on a device, or of a device's share of it; ``stages`` are by default one operator after another.
-
-    Raises DeviceError where an operator fits no way, and where the device lacks the network's precision.
-    """
+    """The plan of a network on a device, or of a device's share of it; ``stages`` are by default one operator after
+    another. Raises DeviceError where an operator fits no way, and where the device lacks the network's precision."""
     search = SplitSearch(policy) if isinstance(policy, str) else policy
     device.multiply_adds_per_us(network.precision)
     if stages is None:
@@ -132,7 +141,8 @@ def plan(
     placed = _placed(network, device, variant, {}, share, stages)
     if variant is not Variant.FULL:
         return _with_steps(placed, search, share)
-    # Links are chosen for operators that are all split: how vanilla's reads unlinked maps says nothing of linked ones.
+    # Links are chosen for operators that are all split: how vanilla's reads unlinked maps says nothing of linked
+    # ones.
     layouts = dict(_linked(_with_steps(placed, search, share, leaves_whole=False)))
     found = _with_steps(_placed(network, device, variant, layouts, share, stages), search, share)
     return replace(found, links=tuple(_links(found)))
@@ -204,7 +214,7 @@ def _with_steps(placed: EdgePlan, search: SplitSearch, share: DeviceShare, leave
 
 
 def _unsplit(placed: EdgePlan, operator: Operator, space: Box) -> OperatorStep:
-    """An operator as nobody split it: on as many units as the toolchain uses by itself, its parameters where they lie."""
+    """An operator as nobody split it: on as many units as the toolchain uses, its parameters where they lie."""
     units = placed.device.unpartitioned_units.value
     partition = Even(space, 1, ()) if operator.unknown else Even(space, units, operator.axes)
     part = OutputSlice(partition, parameters_at=_shared_parameters(placed, operator))
@@ -249,7 +259,8 @@ def _partition(placed: EdgePlan, step: OperatorStep, part: OutputSlice, search: 
 
 
 def _slices(placed: EdgePlan, operator: Operator, space: Box) -> Iterator[OutputSlice]:
-    """The slices of a box of an operator whose feature maps lie outside: as few as fit what is left of the shared memory."""
+    """The slices of a box of an operator whose feature maps lie outside: as few as fit the rest of the shared
+    memory."""
     whole = Even(space, 1, ())
     outside = [
         name for name in (*operator.inputs, *operator.outputs) if placed.buffers[name].memory is MemoryKind.EXTERNAL
@@ -286,7 +297,8 @@ def _even_part(space: Box, axis: int, count: int, index: int) -> Box:
 
 
 def _shared_parameters(placed: EdgePlan, operator: Operator) -> int | None:
-    """Where the parameters of an operator stand that no unit holds; None where one does, or where there is no room."""
+    """Where the parameters of an operator stand that no unit holds; None where one does, or where there is no
+    room."""
     size = sum(placed.network.graph.types[name].bytes for name in operator.parameters)
     if size <= placed.device.private_bytes.value:
         return None
@@ -295,7 +307,7 @@ def _shared_parameters(placed: EdgePlan, operator: Operator) -> int | None:
 
 
 def _room(placed: EdgePlan, index: int) -> tuple[int, int]:
-    """Of the largest free run of the shared memory while a step's stage runs, the part of its lane: as much as of the units."""
+    """A lane's part, by its units, of the largest free run of the shared memory while a step's stage runs."""
     stage, lane = placed.places[index]
     beside = [
         each
@@ -314,12 +326,8 @@ def _staged(placed: EdgePlan, operator: Operator, box: Box, address: int) -> lis
     demand = operator.demand(box)
     if demand is None:
         return None
-    boxes: dict[str, Box] = {}
-    for read in demand.reads:
-        boxes[read.value] = read.box.hull(boxes.get(read.value, read.box))
-    boxes[operator.outputs[0]] = box
     found = []
-    for value, part in boxes.items():
+    for value, part in (demand.read_boxes | {operator.outputs[0]: box}).items():
         buffer = placed.buffers[value]
         if buffer.memory is MemoryKind.EXTERNAL:
             copies = _copies(placed, buffer, part)
@@ -360,7 +368,8 @@ def _links(found: EdgePlan) -> Iterator[LinkedMap]:
 
 
 def _costs(found: EdgePlan) -> Iterator[tuple[str, dict[Layout, int]]]:
-    """For each feature map that an operator makes: the bytes that a reader's busiest unit moves, and the share of writing."""
+    """For each feature map that an operator makes: bytes that readers' busiest units move, and the share of
+    writing."""
     device, types = found.device, found.network.graph.types
     reads: dict[str, list[tuple[Read, MemoryKind]]] = {}
     for step in found.steps:

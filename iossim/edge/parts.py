@@ -1,15 +1,17 @@
-"""Branches side by side, each on a part of the units, against every operator on all of them: a cost model for the search of IOS.
+"""Branches side by side on parts of the units, against every operator on all: a cost model for IOS.
 
-Xenos splits each operator over all units. A unit's share shrinks with that, and what every unit reads again does not: where branches
-lie side by side, fewer units for each may take less. Groups of a stage get parts of the units in :data:`LEVELS` steps.
+Xenos splits each operator over all units. A unit's share shrinks with that, and what every unit reads again does not:
+where branches lie side by side, fewer units for each may take less. Groups of a stage get parts of the units in
+:data:`LEVELS` steps.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from math import isfinite
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,13 +19,17 @@ from numpy.typing import NDArray
 from iossim.base.compiled import jit
 from iossim.base.errors import DeviceError
 from iossim.cost.model import CostModelIdentity, Prices, StageBounds
-from iossim.edge.optimize import on_units
+from iossim.edge.capacity import check
+from iossim.edge.optimize import on_units, plan
 from iossim.edge.plan import EdgePlan, Lane, Stages, one_by_one
 from iossim.edge.pricing import step_load
+from iossim.edge.simulator.events import Timed, simulate
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.masks import find_groups, lowest_bit
 from iossim.schedule.problem import Masks, ScheduleProblem
 from iossim.schedule.schedule import BlockSchedule
+from iossim.search.options import SearchOptions
+from iossim.search.scheduler import Progress, ignore, schedule
 
 #: Parts are multiples of a sixteenth of the units, or of one where there are fewer.
 LEVELS = 16
@@ -32,11 +38,11 @@ _Table = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class PartsCostModel:
-    """Prices stages of a plan's operators: groups side by side on parts of the units, dealt so that the longest is as short as
-    can be; memories that all share take at least what all groups move.
+    """Prices stages of a plan's operators: groups side by side on parts of the units, dealt so that the longest is as
+    short as can be; memories that all share take at least what all groups move.
 
-    ``whole`` is the plan on all units; feature maps are priced where they lie in it. Boundaries cost nothing: a barrier is behind
-    every operator anyway.
+    ``whole`` is the plan on all units; feature maps are priced where they lie in it. Boundaries cost nothing: a
+    barrier is behind every operator anyway.
     """
 
     whole: EdgePlan
@@ -52,8 +58,8 @@ class PartsCostModel:
 
     @cached_property
     def tables(self) -> tuple[_Table, _Table, _Table]:
-        """Of each unit of the network at each level: its time, and for how long it fills the shared and the external memory, in
-        us; ``[units, levels]``. More units never take longer: some may idle."""
+        """Of each unit of the network at each level: its time, and for how long it fills the shared and the external
+        memory, in us; ``[units, levels]``. More units never take longer: some may idle."""
         found = np.empty((3, len(self.whole.steps), self.levels))
         known: dict[object, NDArray[np.float64]] = {}
         for step in self.whole.steps:
@@ -109,7 +115,7 @@ class PartsCostModel:
         )
 
     def stages(self, block: BlockSchedule) -> Stages:
-        """The stages of a block as lanes; a group by itself is a stage an operator, so that its feature maps go when read."""
+        """The stages of a block as lanes; a lone group is a stage an operator, so that its maps go when read."""
         index = self.whole.network.unit_index
         found: list[tuple[Lane, ...]] = []
         for stage in block.stages:
@@ -123,8 +129,8 @@ class PartsCostModel:
 def dealt(curves: NDArray[np.float64], count: int) -> NDArray[np.int64]:
     """The levels of each of ``count`` groups, one at least: the longest gets the next until none is left.
 
-    ``curves`` are the groups' times by level, ``[groups, levels]``, none growing. The longest can only be made shorter by more
-    levels of its own, so the largest time is as small as can be.
+    ``curves`` are the groups' times by level, ``[groups, levels]``, none growing. The longest can only be made
+    shorter by more levels of its own, so the largest time is as small as can be.
     """
     levels = np.ones(count, dtype=np.int64)
     for _ in range(curves.shape[1] - count):
@@ -172,3 +178,82 @@ def _prices(masks: Masks, predecessors: Masks, time_us: _Table, shared_us: _Tabl
             longest = max(longest, shared, external)
         prices[index] = longest
     return prices
+
+
+@dataclass(frozen=True, slots=True)
+class StageRow:
+    """A stage of several lanes: the operators of each, its units, and the stage's time against these operators one
+    after another on all units, both event by event."""
+
+    operators: list[list[str]]
+    units: list[int]
+    parts_us: float
+    whole_us: float
+
+
+@dataclass(frozen=True)
+class Parts:
+    """``plan`` has lanes in the blocks where they take less. ``proposed`` and ``kept``: stages of several lanes that
+    the search found, and those of them that are in the plan."""
+
+    plan: EdgePlan
+    timed: Timed
+    whole_us: float
+    proposed: int
+    rows: tuple[StageRow, ...]
+
+    @property
+    def total_us(self) -> float:
+        return self.timed.total_us
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "parts_us": self.total_us,
+            "stages": len(self.plan.stages),
+            "stages_proposed": self.proposed,
+            "stages_in_parts": [asdict(row) for row in self.rows],
+        }
+
+
+def in_parts(
+    whole: EdgePlan, timed: Timed, policy: str, options: SearchOptions | None = None, progress: Progress = ignore
+) -> Parts:
+    """The stages that the search of IOS finds at closed-form prices, where they take less event by event. ``whole``
+    and ``timed`` are the plan of all units and its times. Never slower than it. ``progress`` counts blocks."""
+    network, device = whole.network, whole.device
+    model = PartsCostModel(whole, policy)
+    progress(0, len(network.blocks))
+    found = schedule(network, model, "ios-parallel", options)
+    by_block = [model.stages(block) for block in found.blocks]
+
+    ordered = [sorted(step for stage in block for lane in stage for step in lane.steps) for block in by_block]
+    alone = [one_by_one(steps, device.units.value) for steps in ordered]
+
+    def planned(blocks: Sequence[Stages]) -> tuple[EdgePlan, Timed]:
+        made = plan(
+            network, device, whole.variant, policy, stages=tuple(stage for block in blocks for stage in block)
+        )
+        check(made)
+        return made, simulate(made)
+
+    # Where feature maps lie depends on all stages: what a block gains is seen in the whole plan alone.
+    chosen, best = alone, (whole, timed)
+    if (tried := planned(by_block))[1].total_us < timed.total_us:
+        chosen, best = by_block, tried
+    for place, (stages, others) in enumerate(zip(by_block, alone, strict=True)):
+        progress(place + 1, len(by_block))
+        if stages != others:
+            flipped = [*chosen[:place], others if chosen[place] == stages else stages, *chosen[place + 1 :]]
+            if (tried := planned(flipped))[1].total_us < best[1].total_us:
+                chosen, best = flipped, tried
+    made, taken = best
+    names = [step.operator.name for step in whole.steps]
+    rows = []
+    for stage in (stage for stage in made.stages if len(stage) > 1):
+        steps = [step for lane in stage for step in lane.steps]
+        parts_us = max(taken.steps[step][1] for step in steps) - min(taken.steps[step][0] for step in steps)
+        whole_us = sum(timed.steps[step][1] - timed.steps[step][0] for step in steps)
+        operators = [[names[step] for step in lane.steps] for lane in stage]
+        rows.append(StageRow(operators, [lane.units for lane in stage], parts_us, whole_us))
+    proposed = sum(len(stage) > 1 for block in by_block for stage in block)
+    return Parts(made, taken, timed.total_us, proposed, tuple(rows))

@@ -1,7 +1,8 @@
-"""A plan: where everything lies, and what each unit loads, computes and stores, stage by stage, with a barrier after each.
+"""A plan: where everything lies and what each unit does, with a barrier after each stage.
 
-A stage is one operator on all units, or lanes of operators side by side, each on a part of the units. A plan is compact: a :class:`OperatorStep` holds how an operator is split, and :func:`unit_work` says for one unit what that comes to,
-transfer by transfer with bytes and addresses. The simulator times it, NumPy runs it, and both see the same.
+A stage is one operator on all units, or lanes of operators side by side, each on a part of the units. A plan is
+compact: a :class:`OperatorStep` holds how an operator is split, and :func:`unit_work` says for one unit what that
+comes to, transfer by transfer with bytes and addresses. The simulator times it, NumPy runs it, and both see the same.
 """
 
 from __future__ import annotations
@@ -12,9 +13,8 @@ from enum import StrEnum
 from functools import cached_property
 
 from iossim.edge.access import AS_IT_LIES
-from iossim.edge.linking import AS_MADE, Layout, LinkedMap, visit
+from iossim.edge.linking import AS_MADE, Layout, LinkedMap, MemoryKind, PlacedMap, aligned, visit
 from iossim.edge.operators import Demand, Operator, Read
-from iossim.edge.placement import MemoryKind, PlacedMap, aligned
 from iossim.edge.splitting import Chunk, Partition, chunks, within_groups
 from iossim.execution.box import Box
 from iossim.hardware.edge import EdgeDevice
@@ -42,10 +42,10 @@ class Staged:
 
 @dataclass(frozen=True)
 class OutputSlice:
-    """A part of an operator's output: first DMA brings ``inputs``, then units work, then DMA takes the ``output`` away.
+    """A part of an operator's output: DMA brings ``inputs``, units work, DMA takes the ``output`` away.
 
-    ``parameters_at``: where all parameters stand in the shared memory meanwhile, of an operator that nobody split and whose
-    parameters no private memory holds.
+    ``parameters_at``: where all parameters stand in the shared memory meanwhile, of an operator that nobody split and
+    whose parameters no private memory holds.
     """
 
     partition: Partition
@@ -56,8 +56,9 @@ class OutputSlice:
 
 @dataclass(frozen=True, eq=False)
 class OperatorStep:
-    """An operator. ``whole``: why it runs whole on one unit, where it does so in every variant. ``is_cut``: whether its
-    parameters are cut until they fit a unit's private memory; as nobody split it, they are read where they lie."""
+    """An operator. ``whole``: why it runs whole on one unit, where it does so in every variant. ``is_cut``: whether
+    its parameters are cut until they fit a unit's private memory; as nobody split it, they are read where they
+    lie."""
 
     operator: Operator
     slices: tuple[OutputSlice, ...]
@@ -67,7 +68,7 @@ class OperatorStep:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """Steps, by index, one after another on ``units`` units from ``first_unit`` on, beside the other lanes of their stage."""
+    """Steps, by index, in a row on ``units`` units from ``first_unit`` on, beside the stage's other lanes."""
 
     steps: tuple[int, ...]
     first_unit: int
@@ -113,7 +114,8 @@ class EdgePlan:
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """Bytes that move between a unit and a memory from an address on; ``bytes`` counts whole lines, ``size`` what is wanted."""
+    """What moves between a unit and a memory from an address on; ``bytes`` counts whole lines, ``size`` what is
+    wanted."""
 
     what: str
     memory: MemoryKind
@@ -127,9 +129,9 @@ class Transfer:
 class Work:
     """What a unit does with one chunk: it gets the parameters, reads, computes for ``compute_us`` and writes.
 
-    Parameters that fit lie in the unit's own private memory, at ``private_address``: DMA brings them (``by_dma``; ``ahead``
-    of time, while the unit works on the chunk before, where both fit), or the unit reads them when it needs them. Of
-    parameters that do not fit, which are read where they lie, ``private_bytes`` are 0.
+    Parameters that fit lie in the unit's own private memory, at ``private_address``: DMA brings them (``by_dma``;
+    ``ahead`` of time, while the unit works on the chunk before, where both fit), or the unit reads them when it needs
+    them. Of parameters that do not fit, which are read where they lie, ``private_bytes`` are 0.
     """
 
     chunk: Chunk
@@ -171,7 +173,7 @@ def unit_work(plan: EdgePlan, step: OperatorStep, part: OutputSlice, unit: int) 
 
 
 def _beside(before: Work | None, size: int, private: int) -> tuple[int, bool]:
-    """Where parameters come while a unit works on those of ``before``; at 0 afterwards where there is no room for both."""
+    """Where parameters come while a unit works on those of ``before``; at 0, afterwards, without room for both."""
     if before is None or not before.by_dma or size <= before.private_address:
         return 0, True
     end = before.private_address + before.private_bytes
@@ -237,7 +239,7 @@ def _reads(plan: EdgePlan, part: OutputSlice, demand: Demand) -> Iterator[Transf
 
 
 def _writes(plan: EdgePlan, step: OperatorStep, part: OutputSlice, chunk: Chunk) -> Iterator[Transfer]:
-    """The output, or a partial sum of it, which all but the first read back too; written once into each band that has it."""
+    """The output, or a partial sum of it, which all but the first read back, too; once for each band."""
     for value in step.operator.outputs:
         box = (
             chunk.demand.box if len(step.operator.outputs) == 1 else Box.whole(plan.network.graph.types[value].shape)

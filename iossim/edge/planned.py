@@ -1,4 +1,4 @@
-"""A network on an edge device as nobody split it, split over units, and split and linked: the times of each operator side by side."""
+"""A network on an edge device, unsplit, split over units, and linked: operators' times side by side."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 from iossim.edge.capacity import check, uses
 from iossim.edge.linking import linked_form
 from iossim.edge.optimize import SplitSearch, plan
+from iossim.edge.parts import Parts, in_parts
 from iossim.edge.plan import EdgePlan, OperatorStep, Variant
-from iossim.edge.side_by_side import Parts, in_parts
 from iossim.edge.simulator.events import Timed, simulate
 from iossim.hardware.edge import EdgeDevice
 from iossim.ir.network import Network
@@ -20,8 +20,8 @@ from iossim.search.scheduler import StartProgress, ignore
 
 @dataclass(frozen=True, slots=True)
 class OperatorRow:
-    """An operator in the three plans; ``partition``, ``layout`` and ``moved_bytes`` (over the shared and the external memory) are
-    of the full one. ``whole``: why it runs whole on one unit."""
+    """An operator in the three plans; ``partition``, ``layout`` and ``moved_bytes`` (over the shared and the external
+    memory) are of the full one. ``whole``: why it runs whole on one unit."""
 
     operator: str
     kind: str
@@ -49,8 +49,8 @@ class MemoryRow:
 
 @dataclass(frozen=True)
 class Dataflow:
-    """``optimise_s`` is what finding the full plan took, its simulation not counted. ``parts``: the full plan with branches side by
-    side, where it was asked for."""
+    """``optimise_s`` is what finding the full plan took, its simulation not counted. ``parts``: the full plan with
+    branches side by side, where it was asked for."""
 
     plans: Mapping[Variant, EdgePlan]
     times: Mapping[Variant, Timed]
@@ -111,10 +111,8 @@ def dataflow(
     parts: bool = False,
     progress: StartProgress = lambda label: ignore,
 ) -> Dataflow:
-    """The three plans of a network, and one in parts if asked for, each checked against every memory's capacity, and timed.
-
-    An interrupt ends the search for splits: see :class:`~iossim.edge.optimize.SplitSearch`.
-    """
+    """The three plans of a network, and one in parts if asked for, each checked against every memory's capacity, and
+    timed. An interrupt ends the search for splits: see :class:`~iossim.edge.optimize.SplitSearch`."""
     # The full plan is split twice: before it is linked, and after.
     search = SplitSearch(policy, progress("operators split"), 3 * len(network.units))
     plans = {}
@@ -162,7 +160,7 @@ def _partition(step: OperatorStep) -> str:
 
 
 def _layout(full: EdgePlan, step: OperatorStep) -> str:
-    """The linked form that its output is written for, with how many rows a band has; empty where it is written as it is made."""
+    """The linked form that its output is written for, with the rows of a band; empty where it is as made."""
     for link in full.links:
         if link.value in step.operator.outputs:
             readers = [full.network.unit_index[name] for name in link.readers]

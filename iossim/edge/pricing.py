@@ -1,4 +1,4 @@
-"""What a step takes, in closed form, for searches: the busiest unit, or whatever all units share, whichever is slower.
+"""What a step takes, in closed form, for searches: the busiest unit or what all share, whichever is slower.
 
 The event-driven simulator times whole plans; this compares ways to split one operator.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from iossim.edge.placement import MemoryKind
+from iossim.edge.linking import MemoryKind
 from iossim.edge.plan import EdgePlan, OperatorStep, OutputSlice, Staged, Transfer, Work, unit_work
 
 
@@ -25,7 +25,8 @@ def moving_us(plan: EdgePlan, transfers: Sequence[Transfer]) -> float:
 
 
 def work_us(plan: EdgePlan, work: Work) -> float:
-    """What a unit takes for a chunk once its parameters are there: what is streamed comes and goes while it computes."""
+    """What a unit takes for a chunk once its parameters are there: what is streamed comes and goes while it
+    computes."""
     direct = () if work.by_dma else work.parameters
     waited = [each for each in (*direct, *work.reads) if not each.streamed]
     streamed = [each for each in (*direct, *work.reads) if each.streamed]

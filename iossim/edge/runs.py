@@ -1,20 +1,158 @@
-"""A plan of dataflow, run: on one edge device's memories, or divided among devices or processes, its outputs beside the reference's."""
+"""A plan of dataflow, run: on one edge device, or divided among several, beside the reference.
+
+A divided network is computed by NumPy, every device with arrays of its own. What a device neither made nor was sent
+is NaN there, so that a message too few is seen in the outputs. Messages are copied, or sent between processes by
+torch.distributed (gloo).
+"""
 
 from __future__ import annotations
 
+import pickle
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isinf
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
+
 from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.edge.collectives import Collective, apply
 from iossim.edge.distributed import Distributed
+from iossim.edge.distribution import DistributedStep, Distribution
 from iossim.edge.plan import EdgePlan
-from iossim.edge.simulator import distributed, execute
-from iossim.execution.made_inputs import made_arrays
+from iossim.edge.simulator import execute
+from iossim.execution.backend import BackendError
+from iossim.execution.box import Box
+from iossim.execution.made_inputs import check_inputs, made_arrays
 from iossim.execution.measured_run import largest_error
 from iossim.ir.network import Network
 from iossim.ir.op import Array
+
+
+class DeviceValues:
+    """The feature maps of one device: arrays of their whole shapes, of which it fills and is sent boxes."""
+
+    def __init__(self, network: Network, inputs: Mapping[str, Array]) -> None:
+        graph = network.graph
+        check_inputs(inputs, {name: graph.types[name] for name in graph.inputs})
+        self.network = network
+        self.arrays: dict[str, Array] = {name: array.copy() for name, array in inputs.items()}
+
+    def of(self, value: str) -> Array:
+        if value in self.network.graph.constants:
+            return self.network.graph.constants[value].load()
+        if value not in self.arrays:
+            kind = self.network.graph.types[value]
+            empty = np.nan if np.issubdtype(kind.dtype.numpy, np.floating) else 0
+            self.arrays[value] = np.full(kind.shape, empty, kind.dtype.numpy)
+        return self.arrays[value]
+
+    def compute(self, step: DistributedStep, device: int) -> None:
+        """Fill the boxes that the device computes of a step's outputs."""
+        operator = step.operator
+        if operator.unknown:
+            made = operator.evaluate({name: self.of(name) for name in (*operator.inputs, *operator.parameters)})
+            for value in operator.outputs:
+                self.of(value)[...] = made[value]
+            return
+        box = step.boxes[device]
+        demand = operator.demand(box)
+        assert demand is not None
+        known: dict[tuple[str, Box], Array] = {}
+        for call in demand.calls:
+            names = zip(call.node.inputs, call.piece.inputs, strict=True)
+            arrays = [known[each] if each in known else self.of(each[0])[each[1].selection] for each in names]
+            known[call.node.outputs[0], call.box] = call.piece.evaluate(arrays)
+        (value,) = operator.outputs
+        self.of(value)[box.selection] = known[value, box]
+
+
+def run_in_turn(found: Distribution, inputs: Mapping[str, Array]) -> list[dict[str, Array]]:
+    """The network's outputs on every device, from arrays for its inputs."""
+    values = [DeviceValues(found.network, inputs) for _ in range(found.devices)]
+    for step in found.steps:
+        for each in step.exchanges:
+            apply(each.collective, [one.of(each.value) for one in values])
+        for device, one in enumerate(values):
+            one.compute(step, device)
+    for each in found.gathers:
+        apply(each.collective, [one.of(each.value) for one in values])
+    return [{name: one.of(name) for name in found.network.graph.outputs} for one in values]
+
+
+@dataclass(frozen=True)
+class ProcessRun:
+    """The outputs of every process, and the bytes that each sent."""
+
+    outputs: list[dict[str, Array]]
+    sent_bytes: list[int]
+
+
+def run_in_processes(found: Distribution, inputs: Mapping[str, Array]) -> ProcessRun:
+    """Run over as many processes as devices. Raises BackendError without PyTorch, and where one fails."""
+    try:
+        from torch import multiprocessing
+    except ImportError:
+        raise BackendError("running over processes needs PyTorch; pip install 'iossim[distributed]'") from None
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "given").write_bytes(pickle.dumps((found, dict(inputs))))
+        try:
+            multiprocessing.spawn(_process, (found.devices, folder), found.devices)
+        except multiprocessing.ProcessException as error:
+            reason = str(error).strip().splitlines()[-1]
+            raise BackendError(f"a process of {found.devices} failed: {reason}") from None
+        results = [pickle.loads((folder / str(rank)).read_bytes()) for rank in range(found.devices)]
+    return ProcessRun([outputs for outputs, _ in results], [sent for _, sent in results])
+
+
+def _process(rank: int, devices: int, folder: Path) -> None:
+    """One process: it leaves its outputs and the bytes that it sent in a file of its number."""
+    import torch
+    from torch import distributed
+
+    torch.set_num_threads(1)
+    distributed.init_process_group("gloo", f"file://{folder / 'meet'}", rank=rank, world_size=devices)
+    found, inputs = pickle.loads((folder / "given").read_bytes())
+    values, sent = DeviceValues(found.network, inputs), 0
+    for step in found.steps:
+        for each in step.exchanges:
+            sent += _exchange(distributed, each.collective, rank, values.of(each.value))
+        values.compute(step, rank)
+    for each in found.gathers:
+        sent += _exchange(distributed, each.collective, rank, values.of(each.value))
+    outputs = {name: values.of(name) for name in found.network.graph.outputs}
+    (folder / str(rank)).write_bytes(pickle.dumps((outputs, sent)))
+    distributed.barrier()
+    distributed.destroy_process_group()
+    sys.stdout.flush()
+
+
+def _exchange(distributed: Any, collective: Collective, rank: int, held: Array) -> int:
+    """Send and receive a process's messages, round by round; the bytes that it sent."""
+    import torch
+
+    total = 0
+    for messages in collective.rounds:
+        waiting, arriving = [], []
+        for tag, each in enumerate(messages):
+            if each.source == rank:
+                sending = each.packed(held)
+                total += sending.nbytes
+                waiting.append(distributed.isend(torch.from_numpy(sending.view(np.uint8)), each.target, tag=tag))
+            elif each.target == rank:
+                coming = np.empty(each.elements, held.dtype)
+                waiting.append(distributed.irecv(torch.from_numpy(coming.view(np.uint8)), each.source, tag=tag))
+                arriving.append((each, coming))
+        for one in waiting:
+            one.wait()
+        for each, coming in arriving:
+            each.unpack(coming, held)
+    return total
+
 
 #: Of the largest value of an output: what sums in another order may differ by.
 TOLERANCE = 1e-4
@@ -22,8 +160,8 @@ TOLERANCE = 1e-4
 
 @dataclass(frozen=True, slots=True)
 class DataflowRun:
-    """``error``: the largest difference of any device's outputs from the reference's, over the largest value; infinite where only
-    one of them is not finite. ``sent_bytes`` by each process, where there are any."""
+    """``error``: the largest difference of any device's outputs from the reference's, over the largest value;
+    infinite where only one of them is not finite. ``sent_bytes`` by each process, where there are any."""
 
     model: str
     device: str
@@ -59,20 +197,16 @@ def run_plan(plan: EdgePlan, seed: int = 0) -> DataflowRun:
 
 
 def run_distributed(found: Distributed, in_processes: bool, seed: int = 0) -> DataflowRun:
-    """A divided network on made inputs: by NumPy, each device with arrays of its own, or each in a process of its own.
-
-    Raises BackendError where processes are wanted and PyTorch is missing, and where one fails.
-    """
+    """A divided network on made inputs: by NumPy, each device with arrays of its own, or each in a process of its
+    own. Raises BackendError where processes are wanted and PyTorch is missing, and where one fails."""
     distribution = found.distribution
     inputs = _inputs(distribution.network, seed)
     outputs: list[dict[str, Array]]
     if in_processes:
-        from iossim.edge.processes import processes
-
-        done = processes.run(distribution, inputs)
+        done = run_in_processes(distribution, inputs)
         outputs, sent = done.outputs, tuple(done.sent_bytes)
     else:
-        outputs, sent = distributed.run(distribution, inputs), ()
+        outputs, sent = run_in_turn(distribution, inputs), ()
     expected: Mapping[str, Array] = evaluate_graph(distribution.network.graph, inputs)
     error = max(largest_error(each, expected) for each in outputs)
     return DataflowRun(

@@ -1,7 +1,8 @@
-"""How an operator's output is shared out over units, and each unit's parameters cut until they fit its private memory.
+"""How an operator's output is split over units, and units' parameters cut until private memories hold them.
 
-Feature maps: a :class:`Partition` gives every unit boxes of the output. Parameters: a box is cut into chunks, along output
-channels first, which costs nothing, then along input channels and the rows and columns of windows, which makes partial sums.
+Feature maps: a :class:`Partition` gives every unit boxes of the output. Parameters: a box is cut into chunks, along
+output channels first, which costs nothing, then along input channels and the rows and columns of windows, which makes
+partial sums.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ MOST_PARTS = 32_768
 
 
 class Partition(ABC):
-    """Boxes of ``space`` (a part of an operator's output) for each of ``units``; together they are all of it, once."""
+    """Boxes of ``space`` (a part of an operator's output) for each of ``units``; together they are all of it,
+    once."""
 
     space: Box
     units: int
@@ -43,10 +45,10 @@ class Partition(ABC):
 
 @dataclass(frozen=True)
 class Even(Partition):
-    """The paper's priority: along the first axis every unit takes equally many, what is left over goes along the next, and so on.
+    """The paper's priority: along the first axis units take equally many, what is left goes along the next.
 
-    What no axis divides any more are single pieces of equal size: given out from unit 0 on, which is what longest processing
-    time first comes to.
+    What no axis divides any more are single pieces of equal size: given out from unit 0 on, which is what longest
+    processing time first comes to.
     """
 
     space: Box
@@ -137,7 +139,7 @@ class Grid(Partition):
 
 @lru_cache(maxsize=4096)
 def equal_units(partition: Partition) -> tuple[tuple[tuple[int, ...], int], ...]:
-    """Units with equally many elements together, those without any left out; and the first of them whose elements are in most boxes."""
+    """Units with equally many elements together, idle ones left out; and the first of them with most boxes."""
     alike: dict[int, list[tuple[int, int]]] = {}
     for unit in range(partition.units):
         if boxes := len(partition.boxes(unit)):
@@ -174,18 +176,14 @@ def _cut(box: Box, axis: int, quantum: int) -> Iterator[Box]:
     start, end = box.starts[axis], box.starts[axis] + box.shape[axis]
     while start < end:
         stop = min(end, (start // quantum + 1) * quantum)
-        starts, shape = list(box.starts), list(box.shape)
-        starts[axis], shape[axis] = start, stop - start
-        yield Box(tuple(starts), tuple(shape))
+        yield box.along(axis, start, stop - start)
         start = stop
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """What a unit computes with the parameters that it has at hand. ``demand`` is of ``part``, if one of several partial sums.
-
-    ``first`` and ``last`` of the partial sums of a box begin with zeros, and go on to the ops behind.
-    """
+    """What a unit computes with the parameters at hand. ``demand`` is of ``part``, if a partial sum. ``first`` and
+    ``last`` of the partial sums of a box begin with zeros, and go on to the ops behind."""
 
     demand: Demand
     parameter_bytes: int
@@ -195,10 +193,8 @@ class Chunk:
 
 
 def chunks(operator: Operator, box: Box, private_bytes: int) -> tuple[Chunk, ...]:
-    """The chunks of a box: one if its parameters fit the private memory, else each in half of it, the next coming meanwhile.
-
-    Raises DeviceError, naming the operator, where no cut makes them fit.
-    """
+    """The chunks of a box: one if its parameters fit the private memory, else each in half of it, the next coming
+    meanwhile. Raises DeviceError, naming the operator, where no cut makes them fit."""
     demand = operator.demand(box)
     assert demand is not None
     size = _parameter_bytes(operator, demand)
@@ -245,10 +241,8 @@ def _partial_sums(operator: Operator, box: Box, room: int) -> tuple[Chunk, ...]:
 
 
 def check_fits(operator: Operator, private_bytes: int) -> None:
-    """Raise the DeviceError that :func:`chunks` would raise for every split of an operator, without a search.
-
-    Also where the parameters would be cut into more than :data:`MOST_PARTS`, which nobody would run.
-    """
+    """Raise the DeviceError that :func:`chunks` would raise for every split of an operator, without a search. Also
+    where the parameters would be cut into more than :data:`MOST_PARTS`, which nobody would run."""
     box = Box.whole(operator.output.shape)
     demand = operator.demand(box)
     if demand is None or (size := _parameter_bytes(operator, demand)) <= private_bytes or not _is_product(operator):

@@ -37,6 +37,11 @@ class Box(NamedTuple):
         """The box of what contains the whole: the whole begins at ``by`` of that."""
         return Box(tuple(start + more for start, more in zip(self.starts, by, strict=True)), self.shape)
 
+    def along(self, axis: int, start: int, size: int) -> Box:
+        """The box with another range along one axis, which is counted from the front."""
+        starts = (*self.starts[:axis], start, *self.starts[axis + 1 :])
+        return Box(starts, (*self.shape[:axis], size, *self.shape[axis + 1 :]))
+
     def overlaps(self, other: Box) -> bool:
         """Whether two boxes of one whole have an element in common."""
         return all(
@@ -64,17 +69,14 @@ class Box(NamedTuple):
         """What of the box is not in another of the same whole, as boxes that do not overlap: at most two an axis."""
         if not self.overlaps(other):
             return [self]
-        starts, shape = list(self.starts), list(self.shape)
-        left: list[Box] = []
+        rest, left = self, list[Box]()
         for axis, (start, size) in enumerate(zip(other.starts, other.shape, strict=True)):
-            begin, end = starts[axis], starts[axis] + shape[axis]
+            begin, end = rest.starts[axis], rest.starts[axis] + rest.shape[axis]
             for part_begin, part_end in ((begin, start), (start + size, end)):
                 if part_begin < part_end:
-                    own_starts, own_shape = starts.copy(), shape.copy()
-                    own_starts[axis], own_shape[axis] = part_begin, part_end - part_begin
-                    left.append(Box(tuple(own_starts), tuple(own_shape)))
-            starts[axis] = max(begin, start)
-            shape[axis] = min(end, start + size) - starts[axis]
+                    left.append(rest.along(axis, part_begin, part_end - part_begin))
+            first = max(begin, start)
+            rest = rest.along(axis, first, min(end, start + size) - first)
         return left
 
     def covered_by(self, parts: Iterable[Box]) -> bool:

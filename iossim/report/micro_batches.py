@@ -10,7 +10,7 @@ from iossim.base.memory_size import size_text
 from iossim.base.tables import Cell, Column, records_table
 from iossim.report.figures.figure import Figure, LegendEntry, Panel
 from iossim.report.figures.vega import PALETTE, layer, need_altair, specification
-from iossim.transforms.microbatching.configuration import Configuration
+from iossim.transforms.microbatching.division import Configuration
 from iossim.transforms.microbatching.kernels_under_limits import WORTH_DIVIDING, DividedKernel, MicroBatching
 
 

@@ -192,7 +192,7 @@ def _corun() -> Schema:
 
 def _microbatch() -> Schema:
     """What ``iossim microbatch --json`` prints: of each kernel its micro-batches, which run one after another."""
-    from iossim.transforms.microbatching.configuration import POLICIES
+    from iossim.transforms.microbatching.division import POLICIES
     from iossim.transforms.microbatching.network_kernels import BACKWARD_DATA, BACKWARD_FILTER, FORWARD
 
     size: Schema = {"type": "integer", "minimum": 0}

@@ -19,7 +19,7 @@ from iossim.models.passes.unit_fusion import MODEL
 from iossim.schedule.problem import MAX_UNITS
 from iossim.search.options import StageSpace
 from iossim.transforms.rewriting.backtracking import ALPHA
-from iossim.transforms.rewriting.joint import RewriteSearch
+from iossim.transforms.rewriting.scheduled import RewriteSearch
 
 
 class Model(Value):

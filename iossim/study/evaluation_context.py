@@ -25,8 +25,8 @@ from iossim.transforms.microbatching.blocks_in_micro_batches import MicroBatch
 from iossim.transforms.microbatching.convolutions_in_micro_batches import Benchmarks, benchmarks
 from iossim.transforms.replay import replayed, split_source
 from iossim.transforms.rewriting.backtracking import RewriteBudget
+from iossim.transforms.rewriting.rewritten import applied_rules
 from iossim.transforms.rewriting.rule_sets import rules_named
-from iossim.transforms.rewriting.saved_rewriting import applied_rules
 from iossim.transforms.rewriting.scheduled import Rewrite
 from iossim.transforms.transform import Transform
 

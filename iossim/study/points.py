@@ -25,7 +25,7 @@ from iossim.models.load import load
 from iossim.study.axes import AXES, Dataflow, Device, Label, MicroBatches, Model, Rewrite, Search, Workspace, label_of
 from iossim.study.scenario import PointValues, Scenario
 from iossim.transforms.rewriting.rule_sets import rules_named
-from iossim.transforms.rewriting.trusted import trusted
+from iossim.transforms.rewriting.verdict import trusted
 
 #: A study of more points is a mistake.
 MAX_POINTS = 100_000

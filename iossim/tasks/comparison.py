@@ -264,7 +264,7 @@ class Comparison:
         return {"speedup": found.speedup(self.baseline_us), "stages": len(found.stages), **figures}
 
     def _outcome_json(self, outcome: Outcome) -> dict[str, Any]:
-        from iossim.transforms.rewriting.saved_rewriting import applied_rules
+        from iossim.transforms.rewriting.rewritten import applied_rules
 
         return {
             **outcome.to_json(),

@@ -21,8 +21,7 @@ from iossim.search.options import SearchOptions
 from iossim.transforms.replay import split_source
 from iossim.transforms.rewriting.application import applications
 from iossim.transforms.rewriting.graph_costs import GraphCost, OptimalSchedule, SumOfOperators
-from iossim.transforms.rewriting.rewritten import rewritten_network
-from iossim.transforms.rewriting.saved_rewriting import OPTION, rules_and_steps
+from iossim.transforms.rewriting.rewritten import OPTION, rewritten_network, rules_and_steps
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,5 @@
-"""A changed network made again from its source: the model is loaded, then each transform that the source names is repeated."""
+"""A changed network made again from its source: the model is loaded, then the transforms that it names are
+repeated."""
 
 from __future__ import annotations
 
@@ -10,11 +11,12 @@ from iossim.models.load import load_source
 from iossim.schedule.fit import fit
 from iossim.schedule.schedule import Schedule
 from iossim.transforms.microbatching import blocks_in_micro_batches
-from iossim.transforms.rewriting import saved_rewriting
+from iossim.transforms.rewriting import rewritten
 
-#: For each option by which a source names a transform, what repeats it from the option's text. They are applied in this order.
+#: For each option by which a source names a transform, what repeats it from the option's text. They are applied in
+#: this order.
 _REPLAYS: dict[str, Callable[[Network, str], Network]] = {
-    saved_rewriting.OPTION: saved_rewriting.rewritten_again,
+    rewritten.OPTION: rewritten.rewritten_again,
     blocks_in_micro_batches.OPTION: blocks_in_micro_batches.divided_again,
 }
 
@@ -27,7 +29,8 @@ def split_source(source: ModelSource) -> tuple[ModelSource, dict[str, str]]:
 
 
 def replayed(network: Network, texts: dict[str, str]) -> Network:
-    """The network with the transforms of a source repeated; raises ReplayError or ScheduleError where one cannot be."""
+    """The network with the transforms of a source repeated; raises ReplayError or ScheduleError where one cannot
+    be."""
     for name, replay in _REPLAYS.items():
         if name in texts:
             network = replay(network, texts[name])
@@ -36,9 +39,7 @@ def replayed(network: Network, texts: dict[str, str]) -> Network:
 
 def network_of(saved: Schedule, model: str | None = None) -> Network:
     """The network that a schedule was made for, which it fits; ``model`` is where it is now, if its file has moved.
-
-    Raises ScheduleError where the schedule does not fit it, ReplayError where it cannot be changed so, and what loading raises.
-    """
+    Raises ScheduleError where the schedule does not fit it, ReplayError where it cannot be changed so."""
     source, texts = split_source(saved.source.to_source(model))
     network = replayed(load_source(source), texts)
     fit(saved, network)

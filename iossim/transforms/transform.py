@@ -1,7 +1,8 @@
-"""What changes a network for its schedule: the protocol that rewriting and micro-batching meet, and one after the other.
+"""What changes a network for its schedule: what rewriting and micro-batching have in common.
 
-A transform is a frozen value of its options. It is applied to a network for a scheduler at given prices; the outcome holds the
-changed network, whose source says how it was made, so that :mod:`iossim.transforms.replay` makes it again from a saved schedule.
+A transform is a frozen value of its options. It is applied to a network for a scheduler at given prices; the outcome
+holds the changed network, whose source says how it was made, so that :mod:`iossim.transforms.replay` makes it again
+from a saved schedule.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ class Outcome(Protocol):
 
     @property
     def alternatives(self) -> Mapping[str, Network]:
-        """The networks that a comparison shows beside the one as given, by what tables call them; ``network`` comes last."""
+        """The networks that a comparison shows beside the given one, by their names in tables; ``network`` is
+        last."""
         ...
 
     def sentence(self) -> str: ...
@@ -57,7 +59,8 @@ class Transform(Protocol):
     def apply(
         self, network: Network, prices: CostModel, scheduler: str, options: SearchOptions, progress: StartProgress
     ) -> Outcome:
-        """The network that the scheduler makes the most of; raises OptionError where the network cannot be changed."""
+        """The network that the scheduler makes the most of; raises OptionError where the network cannot be
+        changed."""
         ...
 
 

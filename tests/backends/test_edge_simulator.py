@@ -16,8 +16,8 @@ from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.base.errors import DeviceError, PlanError
 from iossim.edge import capacity
 from iossim.edge.capacity import check
+from iossim.edge.linking import MemoryKind
 from iossim.edge.optimize import POLICIES, plan
-from iossim.edge.placement import MemoryKind
 from iossim.edge.plan import EdgePlan, OperatorStep, OutputSlice, Variant, Work, unit_work
 from iossim.edge.simulator import execute
 from iossim.edge.simulator.events import simulate

@@ -16,9 +16,8 @@ from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.base.errors import PlanError
 from iossim.edge.capacity import check
 from iossim.edge.optimize import plan
-from iossim.edge.parts import PartsCostModel, dealt
+from iossim.edge.parts import PartsCostModel, dealt, in_parts
 from iossim.edge.plan import EdgePlan, Lane, one_by_one
-from iossim.edge.side_by_side import in_parts
 from iossim.edge.simulator.events import simulate
 from iossim.edge.simulator.execute import run
 from iossim.ir.builder import GraphBuilder

@@ -16,10 +16,9 @@ from iossim.search.ios import STRATEGIES
 from iossim.search.options import SearchOptions
 from iossim.search.scheduler import schedule, silent
 from iossim.transforms.rewriting.backtracking import RewriteBudget
-from iossim.transforms.rewriting.joint import RewriteSearch
 from iossim.transforms.rewriting.rule import Rule
 from iossim.transforms.rewriting.rule_sets import rule_set
-from iossim.transforms.rewriting.scheduled import Rewrite, Rewriting
+from iossim.transforms.rewriting.scheduled import Rewrite, RewriteSearch, Rewriting
 
 RULES = (*rule_set("metaflow"), *rule_set("simplify"))
 FEW = RewriteBudget(graphs=6)

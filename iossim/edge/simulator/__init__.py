@@ -1,1 +1,1 @@
-"""Edge devices: plans of dataflow timed event by event (SimPy), and run by NumPy in the memories and layouts that they name."""
+"""Plans of dataflow timed event by event (SimPy), and run by NumPy in the memories that they name."""

@@ -1,7 +1,7 @@
 """A plan's time, event by event: units compute, DMA moves, and both wait for the memories that they share.
 
-A memory that all use is a server: what it moves takes its turn, and no transfer is faster than who asks for it. Units with
-equally much work do it at the same time, and are one process that moves all of their bytes.
+A memory that all use is a server: what it moves takes its turn, and no transfer is faster than who asks for it. Units
+with equally much work do it at the same time, and are one process that moves all of their bytes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import simpy
 
-from iossim.edge.placement import MemoryKind
+from iossim.edge.linking import MemoryKind
 from iossim.edge.plan import EdgePlan, Lane, OperatorStep, OutputSlice, Staged, Transfer, Work, unit_work
 from iossim.edge.pricing import rate_gbps
 from iossim.edge.splitting import equal_units
@@ -22,8 +22,8 @@ _Process = Generator[simpy.Event, Any, None]
 
 @dataclass(frozen=True, slots=True)
 class BusySpan:
-    """What ``units`` that work alike were at (``wait`` for lines, ``compute``, ``stream`` once that is done), or without any units
-    what DMA or a memory moved."""
+    """What ``units`` that work alike were at (``wait`` for lines, ``compute``, ``stream`` once that is done), or
+    without any units what DMA or a memory moved."""
 
     step: int
     lane: str
@@ -152,7 +152,7 @@ class _Run:
             self.spans.append(BusySpan(index, str(memory), what, start, self.environment.now))
 
     def _dma(self, index: int, sizes: Sequence[int], what: str) -> _Process:
-        """Equal transfers, as many at a time as there are channels free for one: they are one request for a channel each."""
+        """Equal transfers, as many at a time as there are channels: one request for a channel each."""
         dma = self.plan.device.dma
         size, count = sizes[0], len(sizes)
         start = self.environment.now

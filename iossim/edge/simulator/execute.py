@@ -1,8 +1,8 @@
 """Runs a plan with NumPy: bytes in the memories that it names, in its layouts with their halos, chunk by chunk.
 
-Units and lanes run one after another: a barrier is behind each stage, and nothing in one reads what is written beside it.
-Every unit has a private memory of its own. All memories begin poisoned, and private ones are poisoned again for each slice,
-so that the outputs show a unit that reads what it did not load, or a feature map that nobody wrote.
+Units and lanes run one after another: a barrier is behind each stage, and nothing in one reads what is written beside
+it. Every unit has a private memory of its own. All memories begin poisoned, and private ones are poisoned again for
+each slice, so that the outputs show a unit that reads what it did not load, or a feature map that nobody wrote.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.edge.access import AS_IT_LIES, Order
-from iossim.edge.linking import Layout
+from iossim.edge.linking import Layout, MemoryKind
 from iossim.edge.operators import Demand, Operator
-from iossim.edge.placement import MemoryKind
 from iossim.edge.plan import EdgePlan, OperatorStep, OutputSlice, Staged, Work, unit_work
 from iossim.execution.box import Box
 from iossim.execution.made_inputs import check_inputs
@@ -35,7 +34,8 @@ _Memory = NDArray[np.uint8]
 
 @dataclass(frozen=True, eq=False)
 class Stored:
-    """A feature map, or the box ``space`` of it, in a memory from ``address`` on, block behind block of its layout."""
+    """A feature map, or the box ``space`` of it, in a memory from ``address`` on, block behind block of its
+    layout."""
 
     memory: _Memory
     address: int
@@ -73,7 +73,7 @@ class Stored:
         else:
             height = self.type.shape[_ROWS]
             rows = self.layout.bands.read(box.starts[_ROWS], box.shape[_ROWS], height, order)
-            parts = [(band, _rows(box, start, size)) for band, start, size in rows]
+            parts = [(band, box.along(_ROWS, start, size)) for band, start, size in rows]
         for band, part in parts:
             block, lies = blocks[band]
             made[_within(part, box)] = lies[_within(part, block)]
@@ -85,12 +85,6 @@ def _within(part: Box, whole: Box) -> tuple[slice, ...]:
         slice(start - first, start - first + size)
         for start, size, first in zip(part.starts, part.shape, whole.starts, strict=True)
     )
-
-
-def _rows(box: Box, start: int, size: int) -> Box:
-    starts, shape = list(box.starts), list(box.shape)
-    starts[_ROWS], shape[_ROWS] = start, size
-    return Box(tuple(starts), tuple(shape))
 
 
 def run(plan: EdgePlan, inputs: Mapping[str, Array]) -> dict[str, Array]:
@@ -176,10 +170,7 @@ def _run_whole(memories: _Memories, operator: Operator, maps: Mapping[str, Store
     """An operator of unknown access: its ops as they are."""
     types = memories.plan.network.graph.types
     known = {name: maps[name].get(Box.whole(types[name].shape)) for name in operator.inputs}
-    known |= {name: memories.parameter(name) for name in operator.parameters}
-    for node in operator.nodes:
-        made = node.op.evaluate([known[name] for name in node.inputs])
-        known.update(zip(node.outputs, made, strict=True))
+    known = operator.evaluate(known | {name: memories.parameter(name) for name in operator.parameters})
     for name in operator.outputs:
         maps[name].put(Box.whole(types[name].shape), known[name])
 
@@ -228,7 +219,7 @@ def _load(memories: _Memories, private: _Memory, work: Work) -> None:
 
 
 def _parameters(memories: _Memories, private: _Memory, work: Work) -> Iterator[tuple[str, Box, Array, Array]]:
-    """Each box of parameters of a chunk: where it lies outside, and what the unit reads: the same, or its place in private memory."""
+    """Each box of parameters of a chunk: where it lies outside, and where the unit reads it."""
     address = work.private_address
     for name, box in work.chunk.demand.parameters.items():
         outside = inside = memories.parameter(name)[box.selection]
@@ -272,7 +263,8 @@ def _compute(
 
 
 def _is_needed(value: str, demand: Demand, known: Mapping[tuple[str, Box], Array]) -> bool:
-    """Nothing before what is known already is computed again: an anchor's partial sums are all that comes before it."""
+    """Nothing before what is known already is computed again: an anchor's partial sums are all that comes before
+    it."""
     if not known:
         return True
     made = [call.node.outputs[0] for call in demand.calls]

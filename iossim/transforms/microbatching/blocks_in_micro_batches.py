@@ -1,4 +1,5 @@
-"""Blocks in micro-batches, chosen together with the schedule: each block in as many as make its optimal schedule the fastest.
+"""Blocks in micro-batches, chosen together with the schedule: each block in as many as make its optimal schedule the
+fastest.
 
 Also how a saved schedule says that its network is in micro-batches (:class:`Division`), of blocks or of units.
 """
@@ -35,8 +36,8 @@ from iossim.transforms.microbatching.scheduled_first import scheduled_first
 AUTO = "auto"
 #: What ``auto`` tries of each block.
 TRIED = (2, 4)
-#: Blocks whose micro-batches have more transitions than about so many (each takes seconds) are searched by ``auto`` in whole
-#: stages of their undivided schedule.
+#: Blocks whose micro-batches have more transitions than about so many (each takes seconds) are searched by ``auto``
+#: in whole stages of their undivided schedule.
 MOST_TRANSITIONS = 1_000_000
 #: The same under a limit on workspace, where a stage is priced in many ways.
 MOST_LIMITED_TRANSITIONS = 2_100
@@ -50,7 +51,8 @@ OPTION = "micro_batches"
 
 @dataclass(frozen=True)
 class Division:
-    """How a network is divided: the arguments of :func:`~iossim.transforms.microbatching.divided_blocks.divide_blocks`, or of its ``divide_units``."""
+    """How a network is divided: the arguments of
+    :func:`~iossim.transforms.microbatching.divided_blocks.divide_blocks`, or of its ``divide_units``."""
 
     parts: Mapping[str, int] = field(default_factory=dict)
     joined: int = JOINED
@@ -78,10 +80,12 @@ class Division:
 
 @dataclass(frozen=True, eq=False)
 class MicroBatched:
-    """``network`` runs the blocks in ``parts`` (by name) in so many micro-batches, and says so in its source; or none, where none gain.
+    """``network`` runs the blocks in ``parts`` (by name) in so many micro-batches, and says so in its source; or
+    none, where none gain.
 
-    ``before_us`` and ``after_us``: by the scheduler that it was divided for, None where it was told how; ``seen`` counts the
-    ways that were tried. ``wide`` names those of ``parts`` that were searched in whole stages of their undivided schedule.
+    ``before_us`` and ``after_us``: by the scheduler that it was divided for, None where it was told how; ``seen``
+    counts the ways that were tried. ``wide`` names those of ``parts`` that were searched in whole stages of their
+    undivided schedule.
     """
 
     network: Network
@@ -124,7 +128,8 @@ class MicroBatched:
         return f"Micro-batches: {listed}{gain}{tried}{wide}."
 
     def remarked(self, found: Schedule) -> Schedule:
-        """The schedule of the network, with a remark that says what dividing did, and the divided units among its options."""
+        """The schedule of the network, with a remark that says what dividing did, and the divided units among its
+        options."""
         return found.model_copy(
             update={
                 "remarks": [*found.remarks, self.sentence()],
@@ -137,9 +142,9 @@ class MicroBatched:
 class MicroBatch:
     """The network in micro-batches: ``policy`` says into how many each block is divided that can be, or ``auto``.
 
-    ``auto`` takes for each block the number (1, 2 or 4) with which the whole schedule is the fastest, block after block until none
-    gains, from each of several beginnings; never slower by the scheduler than undivided. Under a limit on workspace all are
-    scheduled under it. Raises OptionError for a policy that is not known.
+    ``auto`` takes for each block the number (1, 2 or 4) with which the whole schedule is the fastest, block after
+    block until none gains, from each of several beginnings; never slower by the scheduler than undivided. Under a
+    limit on workspace all are scheduled under it. Raises OptionError for a policy that is not known.
     """
 
     policy: str | int
@@ -168,7 +173,8 @@ class MicroBatch:
     def apply(
         self, network: Network, prices: CostModel, scheduler: str, options: SearchOptions, progress: StartProgress
     ) -> MicroBatched:
-        """The divided network; raises OptionError for a batch that has no so many equal parts, and where no block can be divided."""
+        """The divided network; raises OptionError for a batch that has no so many equal parts, and where no block can
+        be divided."""
         batch = batch_of(network)
         if batch is None:
             raise OptionError(
@@ -176,7 +182,7 @@ class MicroBatch:
             )
         limit = options.workspace_limit_bytes
         if self.count is not None:
-            return _told_how(network, self.count, batch, JOINED if limit is None else JOINED_LIMITED)
+            return _in_equal_parts(network, self.count, batch, JOINED if limit is None else JOINED_LIMITED)
         self.check(prices, scheduler)
         bar = progress("micro-batches (ways)")
 
@@ -190,7 +196,7 @@ class MicroBatch:
         return _Search(network, limited, options, tell, MOST_LIMITED_TRANSITIONS, JOINED_LIMITED).best(scheduler)
 
 
-def _told_how(network: Network, count: int, batch: int, joined: int) -> MicroBatched:
+def _in_equal_parts(network: Network, count: int, batch: int, joined: int) -> MicroBatched:
     if batch % count:
         fitting = [str(size) for size in range(2, min(batch, 64) + 1) if batch % size == 0]
         remedy = f"give {AUTO} or one of {', '.join(fitting)}" if fitting else "load a larger `batch`"
@@ -295,7 +301,8 @@ class _Search:
         return found.latency_us
 
     def _is_searchable(self, network: Network, block: Block) -> bool:
-        """Whether views of other blocks, or of its own, leave a block with about as few transitions as were asked for."""
+        """Whether views of other blocks, or of its own, leave a block with about as few transitions as were asked
+        for."""
         problem = WithoutViews.of(ScheduleProblem.of_block(network, block)).problem
         if problem.key not in self.searchable:
             own = self.undivided.get(block.name, 0.0)
@@ -319,7 +326,8 @@ class _Search:
 
 
 def with_micro_batches(network: Network, division: Division) -> Network:
-    """The divided network, whose source says how; without parts as it is. Raises OptionError for one that was divided before."""
+    """The divided network, whose source says how; without parts as it is. Raises OptionError for one that was divided
+    before."""
     if not division.parts and not division.units:
         return network
     if OPTION in dict(network.source.options):

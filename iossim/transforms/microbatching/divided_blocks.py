@@ -1,18 +1,21 @@
-"""A network whose blocks run in micro-batches: each is a copy of the block's units on a range of the batch, beside the others.
+"""A network whose blocks run in micro-batches: each is a copy of the units on a range of the batch.
 
-The result is an ordinary network, which searches, cost models and backends treat like any other. Copies share the weights. Where two
-neighbouring blocks have the same micro-batches, each copy reads its own part of a value; elsewhere a unit that is a view
-(:data:`~iossim.ir.network.BATCH_VIEW`) splits or joins the value. A join stands in the block that reads it first and a split in the
-block that makes the value, so that the view shares a group with a neighbour and needs no stage of its own.
+The result is an ordinary network, which searches, cost models and backends treat like any other. Copies share the
+weights. Where two neighbouring blocks have the same micro-batches, each copy reads its own part of a value; elsewhere
+a unit that is a view (:data:`~iossim.ir.network.BATCH_VIEW`) splits or joins the value. A join stands in the block
+that reads it first and a split in the block that makes the value, so that the view shares a group with a neighbour
+and needs no stage of its own.
 
-A gradient of a weight is a sum over images: each micro-batch adds its part to the sum of those before it, and the first starts the sum.
+A gradient of a weight is a sum over images: each micro-batch adds its part to the sum of those before it, and the
+first starts the sum.
 
-Copies of a block without sums are interchangeable: renumbering them changes no schedule's price. To avoid searching equal schedules,
-the copies of one operator of the block must start in the order of their numbers; the operator is the one that leaves the fewest states.
-Ordering the copies of every operator at once would lose the schedules in which one copy overtakes another.
+Copies of a block without sums are interchangeable: renumbering them changes no schedule's price. To avoid searching
+equal schedules, the copies of one operator of the block must start in the order of their numbers; the operator is the
+one that leaves the fewest states. Ordering the copies of every operator at once would lose the schedules in which one
+copy overtakes another.
 
-Blocks are divided for a search, into equal micro-batches (:func:`divide_blocks`); units, into micro-batches of any sizes that then run
-one after another (:func:`divide_units`).
+Blocks are divided for a search, into equal micro-batches (:func:`divide_blocks`); units, into micro-batches of any
+sizes that then run one after another (:func:`divide_units`).
 """
 
 from __future__ import annotations
@@ -39,7 +42,8 @@ from iossim.search.clusters import MOST_TRANSITIONS, cluster_states, cluster_tra
 from iossim.search.lattice import build_lattice
 from iossim.transforms.microbatching.divisible import UnitPart, batch_of, divisible, unit_divisible, unit_part
 
-#: Neighbouring blocks are one in the result, so that their micro-batches need not wait for each other, up to about so many transitions.
+#: Neighbouring blocks are one in the result, so that their micro-batches need not wait for each other, up to about so
+#: many transitions.
 JOINED = 300_000
 _MOST_STATES = 50_000
 
@@ -50,8 +54,8 @@ def divide_blocks(
     """The network with each block named in ``parts`` in so many micro-batches.
 
     Raises GraphError for one that is not divisible, and where a block and its views of others are no problem's size.
-    Neighbouring blocks of as many micro-batches are one as long as that has at most about ``joined`` transitions. Of each of the
-    ``clusters`` of units of one block a search keeps those of one micro-batch in one stage.
+    Neighbouring blocks of as many micro-batches are one as long as that has at most about ``joined`` transitions. Of
+    each of the ``clusters`` of units of one block a search keeps those of one micro-batch in one stage.
     """
     network = replace(network, clusters=tuple(map(tuple, clusters)))
     images = batch_of(network) or 1
@@ -67,8 +71,8 @@ def divide_blocks(
 def divide_units(network: Network, sizes: Mapping[str, Sequence[int]]) -> Network:
     """The network with each unit named in ``sizes`` in micro-batches of these sizes, one after another.
 
-    Each unit is a block of its own, or several where its micro-batches are more than a block may have units. Raises GraphError for
-    a unit that is not divisible so.
+    Each unit is a block of its own, or several where its micro-batches are more than a block may have units. Raises
+    GraphError for a unit that is not divisible so.
     """
     for name, own in sizes.items():
         if not unit_divisible(network, network.units[network.unit_index[name]], own):
@@ -119,7 +123,8 @@ class _Division:
     #: Whether no schedule is searched: micro-batches run in a row, and a block may be cut anywhere.
     in_a_row: bool = False
     blocks: list[list[_Made]] = field(default_factory=list)
-    #: The views that exist: the value and the sizes of its parts, with the place of the block that the view stands in.
+    #: The views that exist: the value and the sizes of its parts, with the place of the block that the view stands
+    #: in.
     _there: dict[tuple[str, tuple[int, ...]], int] = field(default_factory=dict)
     #: How many views each block has, by place.
     _views: Counter[int] = field(default_factory=Counter)
@@ -201,7 +206,8 @@ class _Division:
         return _with_copies_as_work(result)
 
     def _read(self, value: str, sizes: tuple[int, ...], place: int) -> None:
-        """Provide a value to a block in micro-batches of ``sizes``: as the parts that exist, or as views of others."""
+        """Provide a value to a block in micro-batches of ``sizes``: as the parts that exist, or as views of
+        others."""
         if value not in self.block_of and value not in self.of.graph.inputs:
             return
         own = self.block_of.get(value)
@@ -220,7 +226,8 @@ class _Division:
             self._there[value, sizes] = place
             readers = [unit for unit in self.of.blocks[place].units if value in self.of.units[unit].inputs]
             if own is None and len(readers) == 1 and self._has_room(place, len(sizes)):
-                # One unit reads the input: each micro-batch slices its own part, in its group, instead of one split before all.
+                # One unit reads the input: each micro-batch slices its own part, in its group, instead of one split
+                # before all.
                 for name, size, end in zip(names, sizes, accumulate(sizes), strict=True):
                     images = Slice((end - size,), (end,), (0,), (1,))
                     self._add_view(place, _view(f"{name}.slice", images, (value,), (name,)))
@@ -238,7 +245,8 @@ class _Division:
         self.blocks[place].append(view)
 
     def _copy(self, unit: Unit, part: UnitPart, index: int, sizes: Sequence[int]) -> list[Node]:
-        """The ops of micro-batch ``index``. A sum also reads the sum before it, and the last one has the name of the whole."""
+        """The ops of micro-batch ``index``. A sum also reads the sum before it; the last has the name of the
+        whole."""
         count = parts_text(sizes)
 
         def named(value: str) -> str:
@@ -258,7 +266,7 @@ class _Division:
 
     @staticmethod
     def _added(value: str, nodes: list[Node], index: int, sizes: Sequence[int]) -> list[Node]:
-        """The ops of a part of a sum: the first micro-batch starts the sum (beta 0), each later one adds to it (beta 1)."""
+        """The ops of a part of a sum: the first micro-batch starts it (beta 0), each later one adds (beta 1)."""
         *others, last = nodes
         count = parts_text(sizes)
         total = value if index == len(sizes) - 1 else part_name(value, index, count)
@@ -272,7 +280,8 @@ class _Division:
         return [*others, replace(last, outputs=(own,)), addition]
 
     def _runs(self) -> Iterator[tuple[int, ...]]:
-        """The blocks that are one in the result: neighbours of as many micro-batches, as long as that has few states."""
+        """The blocks that are one in the result: neighbours of as many micro-batches, as long as that has few
+        states."""
         run: tuple[int, ...] = ()
         for place in range(len(self.blocks)):
             longer = (*run, place)
@@ -311,7 +320,8 @@ class _Division:
         return any(not self._sums.isdisjoint(unit.outputs) for unit in units)
 
     def _first(self, run: Sequence[int]) -> tuple[str, ...]:
-        """The copies of the operator that orders the micro-batches: the one whose order leaves out the most states."""
+        """The copies of the operator that orders the micro-batches: the one whose order leaves out the most
+        states."""
         problem, count = self._copy_of(run), self._count(run[0])
         states = _states(problem)
         unit = 0
@@ -321,7 +331,7 @@ class _Division:
         return tuple(part_name(problem.unit_names[unit], index, count) for index in range(count))
 
     def _clusters(self) -> Iterator[tuple[str, ...]]:
-        """The clusters of each micro-batch of a divided block, with the views of values that one alone makes or reads."""
+        """The clusters of each micro-batch of a divided block, with the views that one alone makes or reads."""
         of_place: dict[int, list[list[str]]] = {}
         for names in self.of.clusters:
             place = self._place_of_unit[names[0]]
@@ -374,7 +384,8 @@ def _states(problem: ScheduleProblem) -> Masks | None:
 
 
 def _with_copies_as_work(network: Network) -> Network:
-    """The network in which a view that has to copy, since its value lies elsewhere already, is a unit like any other."""
+    """The network in which a view that has to copy, since its value lies elsewhere already, is a unit like any
+    other."""
     moves = in_place_buffers(network).moves
     units = tuple(
         replace(unit, kind=op_kind(network.graph.nodes[unit.nodes[0]].op))

@@ -1,4 +1,5 @@
-"""What of a network can be divided along the batch, and as what: ops that compute each image by itself, and sums over images."""
+"""What of a network can be divided along the batch, and as what: ops that compute each image by itself, and sums over
+images."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ def batch_of(network: Network) -> int | None:
 
 
 def divisible(network: Network, block: Block, parts: int) -> bool:
-    """Whether a block computes each image by itself, and so may be divided into ``parts``, and whether they are a problem's size."""
+    """Whether a block computes each image by itself, and so may be divided into ``parts``, and whether they are a
+    problem's size."""
     batch = batch_of(network)
     if batch is None or parts < 1 or batch % parts or parts * len(block.units) >= MAX_UNITS:
         return False
@@ -38,14 +40,16 @@ def unit_divisible(network: Network, unit: Unit, sizes: Sequence[int]) -> bool:
 
 @dataclass(frozen=True)
 class UnitPart:
-    """A unit on a range of the batch: an op for each of its own. ``sums``: its result is a sum over images, so that parts add up."""
+    """A unit on a range of the batch: an op for each of its own. ``sums``: its result is a sum over images, so that
+    parts add up."""
 
     ops: tuple[Op, ...]
     sums: bool
 
 
 def unit_part(network: Network, unit: Unit, batch: int, size: int) -> UnitPart | None:
-    """The unit on ``size`` images of the batch; None where its images depend on each other, unless by a sum that is only reshaped."""
+    """The unit on ``size`` images of the batch; None where its images depend on each other, unless by a sum that is
+    only reshaped."""
     ops: list[Op] = []
     sums: set[str] = set()
     for node in network.unit_nodes(unit):
@@ -69,7 +73,8 @@ def unit_part(network: Network, unit: Unit, batch: int, size: int) -> UnitPart |
 
 
 def adds_up(graph: Graph, node: Node, batch: int, size: int) -> bool:
-    """Whether an op's results on the ranges of a batch add up to its result on the whole, as the gradient of a weight does."""
+    """Whether an op's results on the ranges of a batch add up to its result on the whole, as the gradient of a weight
+    does."""
     types = [graph.types[name] for name in node.inputs]
     if not node.op.sums_images or len(types) > 2 or not graph.constants.keys().isdisjoint(node.inputs):
         return False
@@ -79,10 +84,11 @@ def adds_up(graph: Graph, node: Node, batch: int, size: int) -> bool:
 
 
 def part_of(graph: Graph, node: Node, batch: int, size: int) -> Op | None:
-    """The op that computes ``size`` images as the node computes the whole batch; None where images depend on each other.
+    """The op that computes ``size`` images as the node computes the whole batch; None where images depend on each
+    other.
 
-    The first dimension of every value that it reads besides weights, and of every value that it makes, is the batch; the others
-    must be the same on a range of it.
+    The first dimension of every value that it reads besides weights, and of every value that it makes, is the batch;
+    the others must be the same on a range of it.
     """
     varying = [name for name in node.inputs if name not in graph.constants]
     ranks = {len(graph.types[name].shape) for name in varying}

@@ -1,15 +1,57 @@
-"""The convolution kernels of a network: one a convolution for inference, up to three for training."""
+"""Convolutions in one of three directions, as kernels whose batch may be divided: a network's, up to three each for
+training."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from iossim.hardware.lowering.step import Operand, Step
 from iossim.ir.graph import Node
 from iossim.ir.network import Network
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.conv_transpose import ConvBackwardData, ConvBackwardFilter
+from iossim.ir.types import Precision, TensorType
 from iossim.models.passes.gradients import BACKWARD
-from iossim.transforms.microbatching.conv_kernel import ConvKernel
+
+#: How many of an op's first operands have images; what follows is weights, or a sum over images.
+_OPERANDS_WITH_IMAGES = {Conv.kind: 1, ConvBackwardData.kind: 1, ConvBackwardFilter.kind: 2}
+
+
+@dataclass(frozen=True)
+class ConvKernel:
+    """The op says the direction; ``inputs`` are those of the whole batch."""
+
+    op: Conv | ConvBackwardData | ConvBackwardFilter
+    inputs: tuple[TensorType, ...]
+    precision: Precision = Precision.FP32
+
+    @property
+    def batch(self) -> int:
+        """Images of the whole batch."""
+        return self.inputs[0].shape[0]
+
+    @property
+    def with_images(self) -> int:
+        """How many of the inputs, the first, have images."""
+        return _OPERANDS_WITH_IMAGES[self.op.kind]
+
+    def of_batch(self, batch: int) -> ConvKernel:
+        """The same of so many images."""
+        count = self.with_images
+        divided = (replace(value, shape=(batch, *value.shape[1:])) for value in self.inputs[:count])
+        return replace(self, inputs=(*divided, *self.inputs[count:]))
+
+    def step(self) -> Step:
+        """What is lowered: the op alone."""
+        outputs = self.op.infer(self.inputs)
+        is_gradient_of_filter = isinstance(self.op, ConvBackwardFilter)
+        operands = tuple(
+            Operand(value, is_weight=place > 0 and not is_gradient_of_filter)
+            for place, value in enumerate(self.inputs)
+        )
+        return Step(self.op, operands, outputs, self.op.flops(self.inputs, outputs), self.precision)
+
 
 FORWARD, BACKWARD_DATA, BACKWARD_FILTER = "forward", "backward_data", "backward_filter"
 _DIRECTIONS = {Conv.kind: FORWARD, ConvBackwardData.kind: BACKWARD_DATA, ConvBackwardFilter.kind: BACKWARD_FILTER}
@@ -32,10 +74,8 @@ def kernel_name(node: Node) -> KernelName | None:
 
 
 def convolution_kernels(network: Network, training: bool = False) -> dict[KernelName, ConvKernel]:
-    """The kernels in the order of the graph; with ``training`` each convolution's gradients beside it.
-
-    What reads an input of the network needs no gradient of its data.
-    """
+    """The kernels in the order of the graph; with ``training`` each convolution's gradients beside it. What reads an
+    input of the network needs no gradient of its data."""
     graph = network.graph
     found: dict[KernelName, ConvKernel] = {}
     for node in graph.nodes:

@@ -1,4 +1,5 @@
-"""Micro-batches of a schedule that there is: each of its stages run part after part, or as one of all parts side by side."""
+"""Micro-batches of a schedule that there is: each of its stages run part after part, or as one of all parts side by
+side."""
 
 from __future__ import annotations
 
@@ -27,9 +28,11 @@ class ScheduledFirst:
 def scheduled_first(
     network: Network, prices: CostModel, found: Schedule, counts: Sequence[int] = (2, 4)
 ) -> ScheduledFirst:
-    """Divide the blocks of a network where that is faster for its schedule's stages, the block by itself; then priced as a whole.
+    """Divide the blocks of a network where that is faster for its schedule's stages, the block by itself; then priced
+    as a whole.
 
-    Stages of one block are all run part after part, or all of them side by side. Undivided where that is faster in the end.
+    Stages of one block are all run part after part, or all of them side by side. Undivided where that is faster in
+    the end.
     """
     ways: dict[str, tuple[int, bool]] = {}
     for place, block in enumerate(network.blocks):
@@ -70,7 +73,8 @@ def _problem(network: Network, block: Block, count: int) -> ScheduleProblem | No
 
 
 def _divided(problem: ScheduleProblem, own: BlockSchedule, count: int, beside: bool) -> list[PlannedStage]:
-    """Each stage as so many in a row, or as one of all its micro-batches side by side; views where they ask for no group."""
+    """Each stage as so many in a row, or as one of all its micro-batches side by side; views where they ask for no
+    group."""
     place = {name: index for index, name in enumerate(problem.unit_names)}
     stages: list[PlannedStage] = []
     for stage in own.stages:

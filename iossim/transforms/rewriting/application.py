@@ -1,22 +1,216 @@
 """Rules applied: a graph with a match of a rule's source replaced by its target.
 
-What the target makes takes the names of the values that it replaces, so that what reads them, and the outputs of the graph, stay as
-they are. What of the source nothing reads any more goes, and with it all that was computed for it alone; the rest stays. Target
-ops that read constants alone become constants, which nothing computes before they are loaded.
+What the target makes takes the names of the values that it replaces, so that what reads them, and the outputs of the
+graph, stay as they are. What of the source nothing reads any more goes, and with it all that was computed for it
+alone; the rest stays. Target ops that read constants alone become constants, which nothing computes before they are
+loaded.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from iossim.base.errors import GraphError, IossimError, did_you_mean
-from iossim.ir.graph import Graph
+from iossim.ir.constants import Constant, FilledConstant
+from iossim.ir.graph import Graph, Node
+from iossim.ir.ops.unary import Identity
 from iossim.ir.splicing import spliced
-from iossim.transforms.rewriting.matching import Match, Value, find_matches
-from iossim.transforms.rewriting.replacement import Change, Target
-from iossim.transforms.rewriting.rule import Rule
+from iossim.ir.types import DType, TensorType
+from iossim.models.passes.simplification import FoldedConstant
+from iossim.transforms.rewriting.expression import Binding
+from iossim.transforms.rewriting.instance import NotMadeError, Zeros, filled_constant, holds, make_op, operands
+from iossim.transforms.rewriting.matching import Match, Matchable, Value, binding_of, find_matches
+from iossim.transforms.rewriting.rule import PatternOp, Rule
+
+
+class Target:
+    """The target at one place: nodes and constants under new names. Raises NotMadeError where it cannot be."""
+
+    def __init__(self, graph: Matchable, match: Match) -> None:
+        self._graph = graph
+        self._rule = match.rule
+        self._match = match
+        source = binding_of(graph, match)
+        self._shapes = dict(source.shapes)
+        self._binding = Binding(source.attributes, self._shapes, source.constants)
+        self._values: dict[str, Value] = {name: match.tensors[name] for name in match.rule.inputs}
+        self._names: set[str] = set()
+        self.types: dict[str, TensorType] = {}
+        self.constants: dict[str, Constant] = {}
+        self.nodes: list[Node] = []
+        for name, filled in match.rule.filled:
+            self._add_constant(
+                name, self.new_name(match.nodes[0]), filled_constant(filled, self._binding, self._dtype)
+            )
+        for op in match.rule.target:
+            self._add(op)
+        if not holds(match.rule.conditions, self._binding):
+            raise NotMadeError("a condition of the rule does not hold")
+
+    def value(self, tensor: str) -> str:
+        """The value that a tensor of the target stands for."""
+        value = self._values[tensor]
+        if not isinstance(value, str):
+            raise NotMadeError(f"{tensor} is left out, or many")
+        return value
+
+    @property
+    def _dtype(self) -> DType:
+        """Of the constants that the target brings: that of the first value that the source reads."""
+        graph = self._graph
+        return graph.types[graph.nodes[graph.position[self._match.nodes[0]]].inputs[0]].dtype
+
+    def _add(self, pattern: PatternOp) -> None:
+        reads = operands(pattern, self._values)
+        if reads is None:
+            self._values.update(dict.fromkeys(pattern.outputs))
+            return
+        op = make_op(pattern, self._binding)
+        inputs = tuple(self._zeros(each.tensor) if isinstance(each, Zeros) else each for each in reads)
+        made = op.infer([self.type(value) for value in inputs])
+        if len(made) != len(pattern.outputs):
+            raise NotMadeError(f"{pattern} makes {len(made)} outputs")
+        name = self.new_name(self._origin(pattern))
+        known = [self.constants.get(value) or self._graph.constants.get(value) for value in inputs]
+        outputs = (name,) if len(made) == 1 else tuple(f"{name}.{place}" for place in range(len(made)))
+        for place, (tensor, value, value_type) in enumerate(zip(pattern.outputs, outputs, made, strict=True)):
+            if all(each is not None for each in known):
+                folded = FoldedConstant(value_type, op, tuple(each for each in known if each is not None), place)
+                self._add_constant(tensor, value, folded)
+            else:
+                self._values[tensor], self.types[value], self._shapes[tensor] = value, value_type, value_type.shape
+        if any(each is None for each in known):
+            self.nodes.append(Node(name, op, inputs, outputs))
+
+    def _add_constant(self, tensor: str, name: str, constant: Constant) -> None:
+        self._values[tensor], self._shapes[tensor] = name, constant.type.shape
+        self.constants[name], self.types[name] = constant, constant.type
+
+    def _zeros(self, tensor: str) -> str:
+        """The constant that an input which is left out stands for."""
+        name = self.new_name(self._match.nodes[0])
+        self._add_constant(tensor, name, FilledConstant(TensorType(self._shapes[tensor], self._dtype), 0.0))
+        return name
+
+    def type(self, value: str) -> TensorType:
+        return self.types[value] if value in self.types else self._graph.types[value]
+
+    def _origin(self, pattern: PatternOp) -> str:
+        """The node that a new one is named after: of the same kind, if there is one."""
+        alike = [
+            name for op, name in zip(self._rule.source, self._match.nodes, strict=True) if op.kind == pattern.kind
+        ]
+        return (alike or self._match.nodes)[0]
+
+    def new_name(self, origin: str) -> str:
+        """A name that neither a node nor a value has: that of the node of the model that it comes from, and a
+        number."""
+        base, number = origin.partition("~")[0], 1
+        graph = self._graph
+        while (name := f"{base}~{number}") in graph.position or name in graph.types or name in self._names:
+            number += 1
+        self._names.add(name)
+        return name
+
+
+class Change:
+    """What becomes of the graph: ``gone`` names nodes that go, ``made`` are new or read something else."""
+
+    def __init__(self, graph: Graph, match: Match, target: Target) -> None:
+        self._graph = graph
+        self._target = target
+        pairs = [(match.tensors[source], target.value(by)) for source, by in match.rule.outputs]
+        self._replaced = {str(old) for old, _ in pairs}
+        #: For what the target makes, or a value that there is, the value whose name it takes.
+        self._takes: dict[str, str] = {}
+        #: For values that are replaced without that, what is read instead.
+        self._instead: dict[str, str] = {}
+        self._nodes = list(target.nodes)
+        for old, new in sorted(pairs, key=lambda pair: pair[0] not in graph.returned):
+            self._replace(str(old), new)
+        self.gone = self._dead(match)
+        self.made = self._changed(match) + [self._renamed(node) for node in self._nodes if self._is_read(node)]
+
+    def _replace(self, old: str, new: str) -> None:
+        graph, target = self._graph, self._target
+        if old == new or target.type(new) != graph.types[old]:
+            raise NotMadeError(f"{old} is {graph.types[old]}, what replaces it {target.type(new)}")
+        is_made = new in target.types and new not in target.constants
+        may_take = new in graph.producer and new not in graph.returned and new not in self._replaced
+        if new not in self._takes and (is_made or (old in graph.returned and may_take)):
+            self._takes[new] = old
+        elif old in graph.returned:
+            self._nodes.append(Node(target.new_name(graph.producer[old].name), Identity(), (new,), (old,)))
+        else:
+            self._instead[old] = new
+
+    def _read(self, value: str) -> str:
+        """What a node reads in place of ``value``."""
+        seen = {value}
+        while value in self._instead:
+            value = self._instead[value]
+            if value in seen:
+                raise NotMadeError(f"{value} is replaced by itself")
+            seen.add(value)
+        return self._takes.get(value, value)
+
+    def _renamed(self, node: Node) -> Node:
+        inputs = tuple(map(self._read, node.inputs))
+        return replace(node, inputs=inputs, outputs=tuple(self._takes.get(value, value) for value in node.outputs))
+
+    def _is_read(self, node: Node) -> bool:
+        """Whether a new node makes anything that is read, or returned."""
+        values = set(node.outputs)
+        if not values.isdisjoint(self._takes) or not values.isdisjoint(self._graph.returned):
+            return True
+        return any(not values.isdisjoint(other.inputs) and self._is_read(other) for other in self._nodes)
+
+    def _dead(self, match: Match) -> frozenset[str]:
+        """The matched nodes that nothing reads any more, and what is before them for them alone."""
+        graph = self._graph
+        read = {value for node in self._nodes for value in node.inputs} | self._takes.keys()
+        replaced_by: dict[str, list[str]] = {}
+        for old, new in self._instead.items():
+            replaced_by.setdefault(new, []).append(old)
+        dead: set[str] = set()
+
+        def is_needed(value: str) -> bool:
+            if value in self._replaced:
+                return False  # its name stands for something else
+            readers = [value, *replaced_by.get(value, [])]
+            return (
+                value in read
+                or value in graph.returned
+                or any(node.name not in dead for each in readers for node in graph.consumers[each])
+            )
+
+        pending = list(match.nodes)
+        while pending:
+            name = pending.pop()
+            node = graph.nodes[graph.position[name]]
+            if name not in dead and not any(map(is_needed, node.outputs)):
+                dead.add(name)
+                pending += [graph.producer[value].name for value in node.inputs if value in graph.producer]
+        return frozenset(dead)
+
+    def _changed(self, match: Match) -> list[Node]:
+        """The nodes that stay, but read or make values under other names, in order."""
+        graph = self._graph
+        names = {node.name for value in (*self._instead, *self._takes) for node in graph.consumers.get(value, ())}
+        names |= {graph.producer[value].name for value in self._takes if value in graph.producer}
+        names |= {graph.producer[value].name for value in self._replaced}
+        found = []
+        for name in sorted(names - self.gone, key=graph.position.__getitem__):
+            node = self._renamed(graph.nodes[graph.position[name]])
+            # What is replaced gives its name up, though the node that made it stays for another output.
+            outputs = tuple(
+                self._target.new_name(name) if old in self._replaced and new == old else new
+                for old, new in zip(graph.nodes[graph.position[name]].outputs, node.outputs, strict=True)
+            )
+            found.append(replace(node, outputs=outputs))
+        return found
 
 
 class ReplayError(IossimError):
@@ -25,7 +219,8 @@ class ReplayError(IossimError):
 
 @dataclass(frozen=True)
 class Step:
-    """A rule applied at a place, by the nodes of its source ops and the values of its inputs: enough to do it again."""
+    """A rule applied at a place, by the nodes of its source ops and the values of its inputs: enough to do it
+    again."""
 
     rule: str
     rule_hash: str
@@ -33,12 +228,7 @@ class Step:
     inputs: tuple[Value, ...]
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "rule": self.rule,
-            "rule_hash": self.rule_hash,
-            "nodes": list(self.nodes),
-            "inputs": [list(value) if isinstance(value, tuple) else value for value in self.inputs],
-        }
+        return asdict(self)
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Step:
@@ -52,8 +242,8 @@ class Step:
 
 @dataclass(frozen=True)
 class Application:
-    """A graph after a step. ``made`` are its nodes that are new or read something else than before, ``gone`` those of the graph
-    before that it has no longer."""
+    """A graph after a step. ``made`` are its nodes that are new or read something else than before, ``gone`` those of
+    the graph before that it has no longer."""
 
     graph: Graph
     step: Step
@@ -62,7 +252,7 @@ class Application:
 
 
 def apply(graph: Graph, match: Match) -> Application | None:
-    """The graph with a match replaced; None where that would make a cycle or another type, or a condition on the target fails."""
+    """The graph with a match replaced; None where that makes a cycle or another type, or a condition fails."""
     rule = match.rule
     try:
         target = Target(graph, match)
@@ -78,14 +268,14 @@ def apply(graph: Graph, match: Match) -> Application | None:
 
 
 def replay(graph: Graph, steps: Sequence[Step], rules: Mapping[str, Rule]) -> Graph:
-    """The graph after steps that were taken from it, one after another; raises ReplayError for one that cannot be taken."""
+    """The graph after steps that were taken from it, in order; raises ReplayError for one that cannot be taken."""
     for applied in applications(graph, steps, rules):
         graph = applied.graph
     return graph
 
 
 def applications(graph: Graph, steps: Sequence[Step], rules: Mapping[str, Rule]) -> Iterator[Application]:
-    """What each step makes of the graph that the one before it made; raises ReplayError for one that cannot be taken."""
+    """What each step makes of the graph that the one before it made; raises ReplayError."""
     for number, step in enumerate(steps, 1):
         rule = rules.get(step.rule)
         where = f"step {number} ({step.rule})"

@@ -1,30 +1,29 @@
 """What proofs start from: ``axioms.yaml``, equations between small patterns of ops that hold under their conditions.
 
-An axiom is a :class:`~iossim.transforms.rewriting.rule.Rule`, read in both directions: where its conditions hold and ops take their inputs, each
-of its outputs equals the tensor of the target that it is mapped to. Ops of any number of inputs are written with two.
+An axiom is a :class:`~iossim.transforms.rewriting.rule.Rule`, read in both directions: where its conditions hold and
+ops take their inputs, each of its outputs equals the tensor of the target that it is mapped to. Ops of any number of
+inputs are written with two.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from itertools import product
 from typing import Any
 
-from iossim.ir.op import op_class
 from iossim.transforms.rewriting.expression import Expression, Literal, Part, Sequence, Shape, Spread, Variable
-from iossim.transforms.rewriting.make import Zeros, operands
-from iossim.transforms.rewriting.rule import Filled, PatternOp, Rule, tensor_of
+from iossim.transforms.rewriting.instance import Zeros, operands
+from iossim.transforms.rewriting.rule import Filled, PatternOp, Rule, attribute_defaults, tensor_of
 from iossim.transforms.rewriting.rule_file import read_rules
-
-_FILE = "axioms.yaml"
 
 
 @dataclass(frozen=True)
 class Pattern:
-    """One output of an op as a tree: ``arguments`` are trees, names of inputs, and constants. ``name`` is the tensor's."""
+    """One output of an op as a tree: ``arguments`` are trees, names of inputs, constants; ``name`` is the
+    tensor's."""
 
     name: str
     kind: str
@@ -47,22 +46,14 @@ class Equation:
 @cache
 def axioms() -> tuple[Rule, ...]:
     """The axioms as they are written."""
-    return read_rules(_text(), _FILE)
-
-
-def _text() -> str:
-    return (resources.files("iossim.transforms.rewriting") / _FILE).read_text(encoding="utf-8")
+    file = resources.files("iossim.transforms.rewriting") / "axioms.yaml"
+    return read_rules(file.read_text(encoding="utf-8"), file.name)
 
 
 @cache
 def equations() -> tuple[Equation, ...]:
-    """The directions in which the axioms can be read: those in which matching the left side says all of the right one."""
+    """The directions in which the axioms can be read: where matching the left side says all of the right one."""
     return tuple(equation for axiom in axioms() for equation in _equations(axiom))
-
-
-def attribute_defaults(kind: str) -> dict[str, Any]:
-    """Attributes of an op kind in order, with their defaults; :data:`dataclasses.MISSING` where there is none."""
-    return {field.name: field.default for field in fields(op_class(kind))}
 
 
 def without_optional(rule: Rule) -> Iterator[frozenset[str]]:
@@ -98,8 +89,10 @@ def _tensors(
         arguments = []
         for each in reads:
             arguments.append(_zeros(axiom, each.tensor) if isinstance(each, Zeros) else found[each])
+        given, defaults = dict(op.attributes), attribute_defaults(op.kind)
+        attributes = tuple(given[name] if name in given else literal(value) for name, value in defaults.items())
         for index, name in enumerate(op.outputs):
-            found[name] = Pattern(name, op.kind, tuple(_attributes(op)), tuple(arguments), index, len(op.outputs))
+            found[name] = Pattern(name, op.kind, attributes, tuple(arguments), index, len(op.outputs))
     return found
 
 
@@ -115,12 +108,6 @@ def _zeros(axiom: Rule, tensor: str) -> Filled:
     """What a bias that is left out stands for."""
     reader = next(op for op in axiom.source if tensor in map(tensor_of, op.inputs))
     return Filled(Part(Shape(tensor_of(reader.inputs[1])), 0, 1))
-
-
-def _attributes(op: PatternOp) -> Iterator[Expression]:
-    given = dict(op.attributes)
-    for name, default in attribute_defaults(op.kind).items():
-        yield given[name] if name in given else literal(default)
 
 
 def literal(value: Any) -> Expression:

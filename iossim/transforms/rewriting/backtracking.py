@@ -1,10 +1,11 @@
-"""Cost-based backtracking search over substitutions (Z. Jia et al., Optimizing DNN computation with relaxed graph substitutions,
-MLSys 2019, algorithm 1).
+"""Cost-based backtracking search over substitutions (Z. Jia et al., Optimizing DNN computation with relaxed graph
+substitutions, MLSys 2019, algorithm 1).
 
-Graphs wait in a queue, the cheapest first. One is taken, every rule is applied at every place, and what costs at most ``alpha``
-times the best is queued in turn, so that a substitution that costs at first may pay later. One that costs more than that by itself is
-looked a step further: is it joined with a neighbour there, and is that within alpha, then both steps are taken as one. Graphs of equal
-:attr:`~iossim.ir.graph.Graph.hash` are looked at once. Of equal costs the lesser hash goes first, so that the search is the same in every process.
+Graphs wait in a queue, the cheapest first. One is taken, every rule is applied at every place, and what costs at most
+``alpha`` times the best is queued in turn, so that a substitution that costs at first may pay later. Where one costs
+more, the search looks a step further: if a rule of several ops then applies to what the step made, and the result is
+within alpha, both steps are taken as one. Graphs of equal :attr:`~iossim.ir.graph.Graph.hash` are looked at once. Of
+equal costs the lesser hash goes first, so that the search is the same in every process.
 
 Matching is incremental: what matches away from the place that changed still matches, and only rules that touch it are
 matched again.
@@ -13,11 +14,10 @@ matched again.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, isfinite
 from time import perf_counter
-from typing import Protocol
 
 from iossim.base.errors import OptionError
 from iossim.ir.graph import Graph
@@ -78,10 +78,8 @@ class Meter:
         return seconds is not None and perf_counter() - self.started >= part * seconds
 
 
-class RewriteProgress(Protocol):
-    """Told as the search goes on: graphs that were seen, and the cost of the best of them in us."""
-
-    def __call__(self, seen: int, best_us: float) -> None: ...
+#: Told as the search goes on: graphs that were seen, and the cost of the best of them in us.
+RewriteProgress = Callable[[int, float], None]
 
 
 def ignore(seen: int, best_us: float) -> None:
@@ -90,7 +88,7 @@ def ignore(seen: int, best_us: float) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A network, the steps that lead to it from the one that the search began with, and its cost in us, or what it is at most."""
+    """A network, the steps that lead to it from the first one, and its cost in us, or what it is at most."""
 
     network: Network
     steps: tuple[Step, ...]
@@ -99,10 +97,11 @@ class Candidate:
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """The best network of a search. ``seen`` counts distinct graphs, ``expanded`` those to which all rules were applied.
+    """The best network of a search. ``seen`` counts distinct graphs, ``expanded`` those to which all rules were
+    applied.
 
-    ``complete``: nothing is left within alpha; else the budget ended the search, or an interrupt did (``interrupted``).
-    ``matched``: does any rule match the original at all?
+    ``complete``: nothing is left within alpha; else the budget ended the search, or an interrupt did
+    (``interrupted``). ``matched``: does any rule match the original at all?
     """
 
     best: Candidate
@@ -164,8 +163,8 @@ class _Node:
 def touched(before: Graph, after: Graph) -> frozenset[str]:
     """The nodes of ``after`` near which anything may match otherwise than before, by name.
 
-    These are the nodes that are new or read something else, those whose outputs are read otherwise, and those that read a value that is
-    made otherwise.
+    These are the nodes that are new or read something else, those whose outputs are read otherwise, and those that
+    read a value that is made otherwise.
     """
     known = {node.name: node for node in before.nodes}
     near: set[str] = set()
@@ -187,9 +186,10 @@ def touched(before: Graph, after: Graph) -> frozenset[str]:
 class Search:
     """A search in steps: each applies all rules to the cheapest graph that waits.
 
-    It begins with ``network`` and the ``seeds``, each with the steps to it. With a ``focus`` rules apply where they match one of these
-    nodes, by name, or what was made of them. A step that costs too much is looked ``ahead`` steps further. ``best`` is never worse than what it begins with; ``seen`` counts distinct graphs,
-    ``expanded`` those to which all rules were applied; ``matched``: did any rule match? Raises OptionError for an impossible alpha.
+    It begins with ``network`` and the ``seeds``, each with the steps to it. With a ``focus`` rules apply where they
+    match one of these nodes, by name, or what was made of them. A step that costs too much is looked ``ahead`` steps
+    further. ``best`` is never worse than what it begins with; ``seen`` counts distinct graphs, ``expanded`` those to
+    which all rules were applied; ``matched``: did any rule match? Raises OptionError for an impossible alpha.
     """
 
     def __init__(
@@ -247,10 +247,8 @@ class Search:
         heapq.heappush(self._queue, (node.candidate.cost_us, node.graph.hash, node))
 
     def _made(self, node: _Node, match: Match, ahead: int) -> Iterator[_Node]:
-        """The graph that a match makes of another, if it is new, and costs at most alpha times the best.
-
-        Where it costs more, those made of it that do not, by rules of several ops at what the step made.
-        """
+        """The graph that a match makes of another, if it is new, and costs at most alpha times the best. Where it
+        costs more, those made of it that do not, by rules of several ops at what the step made."""
         application = apply(node.graph, match)
         if application is None or self._seen.get(application.graph.hash, -1) >= ahead:
             return
@@ -281,10 +279,8 @@ def search(
     seeds: Iterable[Candidate] = (),
     progress: RewriteProgress = ignore,
 ) -> Found:
-    """The cheapest network that the rules make of this one, as far as alpha and the budget reach: see :class:`Search`.
-
-    KeyboardInterrupt ends the search with the best so far.
-    """
+    """The cheapest network that the rules make of this one, as far as alpha and the budget reach: see
+    :class:`Search`. KeyboardInterrupt ends the search with the best so far."""
     meter = Meter(budget or RewriteBudget())
     work = Search(network, rules, cost, alpha=alpha, seeds=seeds)
     interrupted = False

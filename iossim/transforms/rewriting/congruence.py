@@ -1,7 +1,7 @@
 """Terms up to equality: classes of equal terms, closed under congruence (an e-graph).
 
-A term is a function of classes; equal arguments make equal terms. Classes are numbered in the order in which they are made, so
-everything here is the same in every process.
+A term is a function of classes; equal arguments make equal terms. Classes are numbered in the order in which they are
+made, so everything here is the same in every process.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class Symbol(NamedTuple):
-    """A function of terms: output ``output`` of ``outputs`` of an op whose attributes have these numbers, or a name for itself."""
+    """A function of terms: output ``output`` of ``outputs`` of an op with attributes of these numbers, or a name."""
 
     kind: str
     attributes: tuple[int, ...] = ()

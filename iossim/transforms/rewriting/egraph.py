@@ -1,34 +1,44 @@
-"""An e-graph: many graphs that compute the same in one, each shared part once (Y. Yang et al., Equality saturation for tensor graph
-superoptimization, MLSys 2021: TENSAT).
+"""An e-graph: many graphs that compute the same in one, each shared part once (Y. Yang et al., Equality saturation
+for tensor graph superoptimization, MLSys 2021: TENSAT).
 
-A *class* is a set of values that are equal; an *e-node* is an op that reads classes and makes classes. Two e-nodes with the same op
-and inputs are one (hash-consing), so that values found equal make what is computed of them equal too (congruence). An op
-of several outputs makes a class for each, where TENSAT has one class of a tuple and projections of it.
+A *class* is a set of values that are equal; an *e-node* is an op that reads classes and makes classes. Two e-nodes
+with the same op and inputs are one (hash-consing), so that values found equal make what is computed of them equal too
+(congruence). An op of several outputs makes a class for each, where TENSAT has one class of a tuple and projections
+of it.
 
-What reads constants alone is a constant, folded when it is loaded, and no e-node. Concatenations of constants along one axis are flattened, so that
-weights that were joined in other steps are one. To matching an e-graph looks as a graph in which a value may have several makers.
+What reads constants alone is a constant, folded when it is loaded, and no e-node. Concatenations of constants along
+one axis are flattened, so that weights that were joined in other steps are one. To matching an e-graph looks as a
+graph in which a value may have several makers.
+
+E-nodes are priced together, as one graph of all distinct ops and pairs of neighbours that touch nowhere, fused by the
+policy most like the network's. Two ops that are a unit of the network are priced as that, since a unit that no step
+touches stays as it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from iossim.base.errors import GraphError
-from iossim.ir.constants import Constant, FilledConstant, IdentityConstant
+from iossim.ir.constants import AbsentConstant, Constant, FilledConstant, IdentityConstant
 from iossim.ir.graph import Graph, Node, inferred_types
-from iossim.ir.op import Op
+from iossim.ir.network import Block, Network
+from iossim.ir.op import Op, Role
 from iossim.ir.ops.slice import Concat
 from iossim.ir.types import TensorType
 from iossim.models.passes.simplification import FoldedConstant
+from iossim.models.passes.unit_fusion import UnitPolicy
+from iossim.transforms.rewriting.graph_costs import SumOfOperators
+from iossim.transforms.rewriting.rewritten import policy_like
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
     """Where an e-node comes from.
 
-    ``node`` is the node of the model that it is named after; ``roots`` are the e-nodes of the graph whose results it replaces; ``made_of``
-    are the e-nodes of the match that it was made by, none for those of the graph.
+    ``node`` is the node of the model that it is named after; ``roots`` are the e-nodes of the graph whose results it
+    replaces; ``made_of`` are the e-nodes of the match that it was made by, none for those of the graph.
     """
 
     node: str
@@ -37,7 +47,8 @@ class Origin:
 
 
 class EGraph:
-    """Begins with one graph. :meth:`rebuild` has to be called after changes, before anything is read but types and :meth:`find`."""
+    """Begins with one graph. Call :meth:`rebuild` after changes, before anything is read but types and
+    :meth:`find`."""
 
     def __init__(self, graph: Graph) -> None:
         self.types: dict[str, TensorType] = {}
@@ -116,7 +127,8 @@ class EGraph:
         return outputs
 
     def add_constant(self, constant: Constant) -> str:
-        """The class of a constant. Those that are folded are told apart by what they are folded of, others by identity, fills by value."""
+        """The class of a constant. Folded ones are told apart by what they are folded of, fills by value, others by
+        identity."""
         by_value = isinstance(constant, FilledConstant | IdentityConstant)
         key: object = constant if by_value else id(constant)
         if key in self._class_of_constant:
@@ -144,7 +156,8 @@ class EGraph:
         return True
 
     def rebuild(self) -> frozenset[str]:
-        """Restore congruence; returns the e-nodes that are new, or make or read other classes than before, by name."""
+        """Restore congruence; returns the e-nodes that are new, or make or read other classes than before, by
+        name."""
         changed = True
         while changed:
             changed = False
@@ -211,3 +224,121 @@ def _flattened(constant: FoldedConstant) -> FoldedConstant:
 
 def _frozen(lists: Mapping[str, list[Node]]) -> dict[str, tuple[Node, ...]]:
     return {name: tuple(nodes) for name, nodes in lists.items()}
+
+
+_Key = tuple[object, ...]
+
+
+@dataclass(frozen=True)
+class OperatorPrices:
+    """Microseconds of each e-node as a unit, and what is saved where the second of a pair is fused to the first."""
+
+    alone_us: Mapping[str, float]
+    saved_us: Mapping[tuple[str, str], float]
+
+
+def operator_prices(
+    egraph: EGraph, network: Network, cost: SumOfOperators, policy: UnitPolicy | None = None
+) -> OperatorPrices:
+    """The prices of all e-nodes, ``network`` among them, fused by the given policy or the one most like the
+    network's."""
+    work = _Pieces(egraph)
+    alone = {node.name: work.add((node,)) for node in egraph.nodes}
+    pairs = {
+        (first.name, second.name): work.add((first, second))
+        for second in egraph.nodes
+        for value in dict.fromkeys(second.inputs)
+        if not egraph.is_given(value)
+        for first in egraph.makers(value)
+        if _may_fuse(first, second) and set(second.outputs).isdisjoint(first.inputs)
+    }
+    piece_us = work.priced(network, cost, policy or policy_like(network))
+    alone_us = {name: piece_us[piece] for name, piece in alone.items()}
+    saved_us = {
+        (first, second): alone_us[first] + alone_us[second] - piece_us[piece]
+        for (first, second), piece in pairs.items()
+    }
+    for pair, unit_us in _units_of_two(egraph, network, cost):
+        saved_us[pair] = alone_us[pair[0]] + alone_us[pair[1]] - unit_us
+    return OperatorPrices(alone_us, {pair: us for pair, us in saved_us.items() if us > 0})
+
+
+def _units_of_two(egraph: EGraph, network: Network, cost: SumOfOperators) -> Iterator[tuple[tuple[str, str], float]]:
+    """The e-nodes of each unit of two ops whose second alone reads the first, and its price with a boundary."""
+    names = egraph.nodes_of(network.graph) or []
+    between_us = cost.cost_model.price_boundary(False, False)
+    for unit, us in zip(network.units, cost.units.of(network), strict=True):
+        if names and len(unit.nodes) == 2:
+            first, second = unit.nodes
+            if set(network.graph.nodes[first].outputs) & set(network.graph.nodes[second].inputs):
+                yield (names[first], names[second]), us + between_us
+
+
+def _may_fuse(first: Node, second: Node) -> bool:
+    """Policies fuse what is element-wise, views, depthwise convolutions with what reads them, and sums into
+    concats."""
+    if len(first.outputs) != 1:
+        return False
+    either = (first.op, second.op)
+    return any(op.is_elementwise or op.role is Role.VIEW for op in either) or (
+        first.op.kind == second.op.kind == "conv"
+    )
+
+
+class _Pieces:
+    """Parts of a graph, each of an op or two, alike ones once."""
+
+    def __init__(self, egraph: EGraph) -> None:
+        self._egraph = egraph
+        self._number: dict[_Key, int] = {}
+        self._inputs: dict[str, TensorType] = {}
+        self._constants: dict[str, Constant] = {}
+        self._nodes: list[Node] = []
+        self._piece_of: dict[str, int] = {}
+
+    def add(self, nodes: tuple[Node, ...]) -> int:
+        """The number of the part that looks like these e-nodes together."""
+        local: dict[str, int] = {}
+        for node in nodes:
+            for value in (*node.inputs, *node.outputs):
+                local.setdefault(value, len(local))
+        looks = tuple((self._egraph.types[value], value in self._egraph.constants) for value in local)
+        wiring = tuple(
+            (
+                node.op.signature,
+                tuple(local[value] for value in node.inputs),
+                tuple(local[value] for value in node.outputs),
+            )
+            for node in nodes
+        )
+        key = (looks, wiring)
+        if key in self._number:
+            return self._number[key]
+        piece = self._number[key] = len(self._number)
+        made = {value for node in nodes for value in node.outputs}
+        names = {value: f"piece {piece} value {index}" for value, index in local.items()}
+        for value, name in names.items():
+            value_type = self._egraph.types[value]
+            if value not in made and value in self._egraph.constants:
+                self._constants[name] = AbsentConstant(value_type)
+            elif value not in made:
+                self._inputs[name] = value_type
+        for place, node in enumerate(nodes):
+            name = f"piece {piece} op {place}"
+            self._piece_of[name] = piece
+            inputs, outputs = (tuple(names[value] for value in values) for values in (node.inputs, node.outputs))
+            self._nodes.append(Node(name, node.op, inputs, outputs))
+        return piece
+
+    def priced(self, network: Network, cost: SumOfOperators, policy: UnitPolicy) -> list[float]:
+        """Microseconds of each part, the boundary before each of its units included."""
+        read = {value for node in self._nodes for value in node.inputs}
+        outputs = [value for node in self._nodes for value in node.outputs if value not in read]
+        graph = Graph.create(self._inputs, outputs, self._nodes, self._constants)
+        units = policy(graph)
+        whole = replace(network, graph=graph, units=units, blocks=(Block("all", tuple(range(len(units)))),))
+        between_us = cost.cost_model.price_boundary(False, False)
+        found = [0.0] * len(self._number)
+        for unit, us in zip(whole.units, cost.units.of(whole), strict=True):
+            found[self._piece_of[graph.nodes[unit.nodes[0]].name]] += us + between_us
+        return found

@@ -1,7 +1,8 @@
 """Expressions over attributes and shapes: what a rule says of them, in Python's syntax.
 
-``strides``, ``x.shape[1] // groups``, ``(0, 0, *pads)``, ``w.shape[2:] == v.shape[2:]`` and ``is_constant(w)`` are expressions. Numbers are
-integers or floats; shapes and most attributes are tuples of integers. ``//`` and ``%`` are Python's.
+``strides``, ``x.shape[1] // groups``, ``(0, 0, *pads)``, ``w.shape[2:] == v.shape[2:]`` and ``is_constant(w)`` are
+expressions. Numbers are integers or floats; shapes and most attributes are tuples of integers. ``//`` and ``%`` are
+Python's.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import ast
 import operator
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
+from functools import cache
+from itertools import chain
 from typing import Any
 
 from iossim.base.errors import IossimError
@@ -165,41 +168,33 @@ class AnyOf(Expression):
         return " or ".join(map(_atom, self.conditions))
 
 
-_ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-    "//": operator.floordiv,
-    "%": operator.mod,
+@cache
+def tensors_of(expression: Expression) -> frozenset[str]:
+    """The tensors of which an expression reads anything."""
+    return frozenset(part.tensor for part in expression.walk() if isinstance(part, Shape | IsConstant))
+
+
+#: By sign: what Python's syntax tree calls it, and what it does.
+_OPERATORS: dict[str, tuple[type[ast.AST], Callable[[Any, Any], Any]]] = {
+    "+": (ast.Add, operator.add),
+    "-": (ast.Sub, operator.sub),
+    "*": (ast.Mult, operator.mul),
+    "//": (ast.FloorDiv, operator.floordiv),
+    "%": (ast.Mod, operator.mod),
+    "==": (ast.Eq, operator.eq),
+    "!=": (ast.NotEq, operator.ne),
+    "<": (ast.Lt, operator.lt),
+    "<=": (ast.LtE, operator.le),
+    ">": (ast.Gt, operator.gt),
+    ">=": (ast.GtE, operator.ge),
 }
-_COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
-    "==": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
-_SIGNS: dict[type[ast.AST], str] = {
-    ast.Add: "+",
-    ast.Sub: "-",
-    ast.Mult: "*",
-    ast.FloorDiv: "//",
-    ast.Mod: "%",
-    ast.Eq: "==",
-    ast.NotEq: "!=",
-    ast.Lt: "<",
-    ast.LtE: "<=",
-    ast.Gt: ">",
-    ast.GtE: ">=",
-}
+_SIGNS = {tree: sign for sign, (tree, _) in _OPERATORS.items()}
 
 
 def parse_expression(text: str | int | float | bool | list[Any]) -> Expression:
-    """The expression that a text spells, or a plain value or list of a file is; raises ExpressionError naming the part.
+    """The expression that a text spells, or a plain value or list is; raises ExpressionError naming the part.
 
-    >>> str(parse_expression("x.shape[1]//groups"))
-    'x.shape[1] // groups'
+    >>> str(parse_expression("x.shape[1]//groups")) 'x.shape[1] // groups'
     """
     if isinstance(text, list):
         return Sequence(tuple(parse_expression(item) for item in text))
@@ -265,7 +260,7 @@ class Binding:
 
 
 def evaluate(expression: Expression, binding: Binding) -> Any:
-    """The value of an expression; raises ExpressionError where a name is not bound, or an index or divisor has no value."""
+    """The value of an expression; raises ExpressionError for unbound names, indices and divisors of no value."""
     try:
         return _evaluate(expression, binding)
     except (KeyError, IndexError, ZeroDivisionError, TypeError) as error:
@@ -290,17 +285,13 @@ def _evaluate(expression: Expression, binding: Binding) -> Any:
         case Part(of, start, stop):
             return _evaluate(of, binding)[start:stop]
         case Sequence(items):
-            found: list[Any] = []
-            for item in items:
-                if isinstance(item, Spread):
-                    found.extend(_evaluate(item.of, binding))
-                else:
-                    found.append(_evaluate(item, binding))
-            return tuple(found)
-        case Arithmetic(sign, left, right):
-            return _ARITHMETIC[sign](_evaluate(left, binding), _evaluate(right, binding))
-        case Comparison(sign, left, right):
-            return _COMPARISONS[sign](_evaluate(left, binding), _evaluate(right, binding))
+            parts = (
+                _evaluate(item.of, binding) if isinstance(item, Spread) else (_evaluate(item, binding),)
+                for item in items
+            )
+            return tuple(chain.from_iterable(parts))
+        case Arithmetic(sign, left, right) | Comparison(sign, left, right):
+            return _OPERATORS[sign][1](_evaluate(left, binding), _evaluate(right, binding))
         case AnyOf(conditions):
             return any(_evaluate(condition, binding) for condition in conditions)
     raise TypeError(f"{type(expression).__name__} stands outside a tuple")

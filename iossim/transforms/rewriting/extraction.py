@@ -1,10 +1,10 @@
 """The cheapest graph of an e-graph, as a 0-1 program (TENSAT, section 5.1), solved by HiGHS.
 
-A variable says of each e-node whether the graph has it. Each output of the graph, and all that a chosen e-node reads, has a chosen maker;
-where classes wait for each other in a circle, each has a number, greater than those of the classes that its maker reads. What a unit
-policy fuses two neighbours for is saved by a pair of them, where the second alone reads the first. So the cost is that of the units
-where none has more than two ops, and an estimate of larger ones. A greedy graph, which counts what is shared as often as it is read, is there without the
-program.
+A variable says of each e-node whether the graph has it. Each output of the graph, and all that a chosen e-node reads,
+has a chosen maker; where classes wait for each other in a circle, each has a number, greater than those of the
+classes that its maker reads. What a unit policy fuses two neighbours for is saved by a pair of them, where the second
+alone reads the first. So the cost is that of the units where none has more than two ops, and an estimate of larger
+ones. A greedy graph, which counts what is shared as often as it is read, is there without the program.
 """
 
 from __future__ import annotations
@@ -22,16 +22,13 @@ from iossim.base.integer_program import solve_integer_program
 from iossim.ir.constants import Constant
 from iossim.ir.graph import Graph, Node
 from iossim.ir.ops.unary import Identity
-from iossim.transforms.rewriting.egraph import EGraph
-from iossim.transforms.rewriting.operator_prices import OperatorPrices
+from iossim.transforms.rewriting.egraph import EGraph, OperatorPrices
 
 
 @dataclass(frozen=True)
 class Extraction:
-    """The e-node chosen for each class. ``cost_us`` is by the prices that it was chosen by; no graph costs less than ``at_least_us``.
-
-    Where the latter is less the solver was at its limit.
-    """
+    """The e-node chosen for each class. ``cost_us`` is by the prices that it was chosen by; no graph costs less than
+    ``at_least_us``. Where the latter is less the solver was at its limit."""
 
     makers: Mapping[str, Node]
     cost_us: float
@@ -40,6 +37,18 @@ class Extraction:
 
 def extract_greedily(egraph: EGraph, outputs: Iterable[str], prices: OperatorPrices) -> Extraction:
     """Each class by the e-node that is cheapest with all before it, whatever else reads that."""
+    used = _used(egraph, outputs, _cheapest_makers(egraph, prices))
+    chosen = {node.name for node in used.values()}
+    saved: dict[str, float] = {}
+    for (_, reader), us in prices.saved_us.items():
+        if reader in chosen:
+            saved[reader] = max(saved.get(reader, 0.0), us)
+    cost_us = sum(prices.alone_us[name] for name in chosen)
+    return Extraction(used, cost_us, cost_us - sum(saved.values()))
+
+
+def _cheapest_makers(egraph: EGraph, prices: OperatorPrices) -> dict[str, Node]:
+    """For each class that can be made at all, the e-node by which it is made cheapest."""
     # Steps break ties where ops cost nothing, so that no class is made of itself.
     best: dict[str, tuple[float, int]] = {}
     makers: dict[str, Node] = {}
@@ -59,22 +68,14 @@ def extract_greedily(egraph: EGraph, outputs: Iterable[str], prices: OperatorPri
                 if not egraph.is_given(value) and cost < best.get(value, (inf, 0)):
                     best[value], makers[value] = cost, node
                     changed = True
-    used = _used(egraph, outputs, makers)
-    chosen = {node.name for node in used.values()}
-    saved: dict[str, float] = {}
-    for (_, reader), us in prices.saved_us.items():
-        if reader in chosen:
-            saved[reader] = max(saved.get(reader, 0.0), us)
-    cost_us = sum(prices.alone_us[name] for name in chosen)
-    return Extraction(used, cost_us, cost_us - sum(saved.values()))
+    return makers
 
 
 def extract_cheapest(
     egraph: EGraph, outputs: Iterable[str], prices: OperatorPrices, branches: int, seconds: float = inf
 ) -> Extraction | None:
     """The cheapest, or the best that was found in so many branches of the solver, and seconds; None if none was."""
-    program = _Program(egraph, tuple(dict.fromkeys(outputs)), prices)
-    return program.solved(branches, seconds)
+    return _Program(egraph, tuple(dict.fromkeys(outputs)), prices).solved(branches, seconds)
 
 
 def extracted_graph(graph: Graph, egraph: EGraph, makers: Mapping[str, Node]) -> Graph:
@@ -147,7 +148,7 @@ class _Program:
         self._egraph = egraph
         self._outputs = [value for value in outputs if not egraph.is_given(value)]
         self._prices = prices
-        self._nodes = self._needed(self._possible())
+        self._nodes = self._needed()
         self._index = {node.name: index for index, node in enumerate(self._nodes)}
         self._rows: list[tuple[list[tuple[int, float]], float]] = []
         self._costs = [prices.alone_us[node.name] for node in self._nodes]
@@ -159,24 +160,15 @@ class _Program:
             for value in dict.fromkeys(node.inputs):
                 self._readers.setdefault(value, []).append(index)
 
-    def _possible(self) -> list[Node]:
-        """E-nodes with a price whose inputs can be made at all."""
-        made: set[str] = set()
-        found: dict[str, Node] = {}
-        changed = True
-        while changed:
-            changed = False
-            for node in self._egraph.nodes:
-                if node.name in found or not isfinite(self._prices.alone_us[node.name]):
-                    continue
-                if all(value in made or self._egraph.is_given(value) for value in node.inputs):
-                    found[node.name] = node
-                    made.update(node.outputs)
-                    changed = True
-        return [node for node in self._egraph.nodes if node.name in found]
-
-    def _needed(self, nodes: list[Node]) -> list[Node]:
-        """Those of them that the outputs may need."""
+    def _needed(self) -> list[Node]:
+        """E-nodes with a price whose inputs can be made, of these the ones that the outputs may need."""
+        made, is_given = _cheapest_makers(self._egraph, self._prices), self._egraph.is_given
+        nodes = [
+            node
+            for node in self._egraph.nodes
+            if isfinite(self._prices.alone_us[node.name])
+            and all(value in made or is_given(value) for value in node.inputs)
+        ]
         makers: dict[str, list[Node]] = {}
         for node in nodes:
             for value in node.outputs:
@@ -238,7 +230,8 @@ class _Program:
         self._rows.append((list(joined.items()), least))
 
     def _add_pairs(self) -> int:
-        """A variable for each pair that saves something: both are there, neither in another pair, and nothing else reads the first."""
+        """A variable for each pair that saves something: both are there, in no other pair, and nothing else reads the
+        first."""
         begin = len(self._costs)
         of_first: dict[int, list[int]] = {}
         of_second: dict[int, list[int]] = {}

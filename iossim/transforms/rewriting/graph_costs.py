@@ -1,13 +1,13 @@
-"""What a graph costs: its operators one by one, its critical path, or its optimal schedule.
+"""What a graph costs: its operators one by one, or its optimal schedule.
 
-The searches over graphs (:mod:`iossim.transforms.rewriting.backtracking`) compare networks by one of these, at the prices of any cost
-model. Graphs of one search differ in a few units, so that what is known of units and blocks is kept: an object here belongs to one cost
-model, and prices each distinct unit, and solves each distinct block, once.
+The searches over graphs (:mod:`iossim.transforms.rewriting.backtracking`) compare networks by one of these, at the
+prices of any cost model. Graphs of one search differ in a few units, so that what is known of units and blocks is
+kept: an object here belongs to one cost model, and prices each distinct unit, and solves each distinct block, once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import Protocol
@@ -37,11 +37,12 @@ class GraphCost(Protocol):
 
     def at_least_us(self, network: Network) -> float:
         """Never more than :meth:`us`, and cheaper to tell where that is dear."""
-        ...
+        return self.us(network)
 
     def near_us(self, network: Network, like: Network) -> float:
-        """:meth:`us`; or, where that is dear and known of ``like``, from which the network differs little, about as much and never less."""
-        ...
+        """:meth:`us`; where that is dear and known of ``like``, which differs little, about as much and never
+        less."""
+        return self.us(network)
 
 
 @dataclass(eq=False)
@@ -56,7 +57,9 @@ class UnitPrices:
         new = {
             signature: unit for unit, signature in enumerate(network.signatures) if signature not in self._known_us
         }
-        for units in _runs(sorted(new.values()), MAX_UNITS):
+        ordered = sorted(new.values())
+        for begin in range(0, len(ordered), MAX_UNITS):
+            units = tuple(ordered[begin : begin + MAX_UNITS])
             problem = ScheduleProblem.of_block(network, Block("units", units))
             alone = np.left_shift(np.uint64(1), np.arange(len(units), dtype=np.uint64))
             prices = self.cost_model.price_stages(StageBatch.concurrent(problem, alone))
@@ -65,7 +68,7 @@ class UnitPrices:
 
 
 @dataclass(eq=False)
-class SumOfOperators:
+class SumOfOperators(GraphCost):
     """The units one after another: what MetaFlow and TASO minimise, and what the ``sequential`` schedule takes."""
 
     cost_model: CostModel
@@ -78,39 +81,11 @@ class SumOfOperators:
         between_us = self.cost_model.price_boundary(False, False) * (len(network.units) - 1)
         return float(sum(self.units.of(network))) + between_us
 
-    def at_least_us(self, network: Network) -> float:
-        return self.us(network)
-
-    def near_us(self, network: Network, like: Network) -> float:
-        return self.us(network)
-
 
 @dataclass(eq=False)
-class CriticalPath:
-    """The longest way through the units: what a device would take that runs anything beside anything for nothing."""
-
-    cost_model: CostModel
-    units: UnitPrices = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.units = UnitPrices(self.cost_model)
-
-    def us(self, network: Network) -> float:
-        done_us: list[float] = []
-        for before, unit_us in zip(network.predecessors, self.units.of(network), strict=True):
-            done_us.append(max((done_us[unit] for unit in before), default=0.0) + unit_us)
-        return max(done_us)
-
-    def at_least_us(self, network: Network) -> float:
-        return self.us(network)
-
-    def near_us(self, network: Network, like: Network) -> float:
-        return self.us(network)
-
-
-@dataclass(eq=False)
-class OptimalSchedule:
-    """The network's schedule by IOS, by default ``ios-both``. Blocks that were in an earlier network are not solved again.
+class OptimalSchedule(GraphCost):
+    """The network's schedule by IOS, by default ``ios-both``. Blocks that were in an earlier network are not solved
+    again.
 
     A schedule whose blocks were pruned or split, since they are too large to be solved as a whole, counts as it is.
     """
@@ -131,12 +106,7 @@ class OptimalSchedule:
         try:
             problems = _problems(network)
             found = solve(
-                problems,
-                self.cost_model,
-                self.options,
-                concurrent=self.concurrent,
-                merge=self.merge,
-                memo=self._memo,
+                problems, self.cost_model, self.options, concurrent=self.concurrent, merge=self.merge, memo=self._memo
             )
         except ScheduleError:
             return inf  # a unit that the cost model has no price for
@@ -184,7 +154,8 @@ class OptimalSchedule:
 class Transferred:
     """In which stage of a network's schedule each value is made, to run much the same stages of another network.
 
-    ``stage_of``: by value. ``merged`` are the values that merged stages make, by stage. ``prices``: how many it took to find them.
+    ``stage_of``: by value. ``merged`` are the values that merged stages make, by stage. ``prices``: how many it took
+    to find them.
     """
 
     stage_of: Mapping[str, int]
@@ -204,8 +175,8 @@ class Transferred:
         return Transferred(stage_of, merged, found.priced_stages)
 
     def stages(self, problem: ScheduleProblem, network: Network) -> list[PlannedStage]:
-        """Stages of a block of the other network: a unit runs when what it makes was made, or with the first that reads what is new;
-        and not before what it reads."""
+        """Stages of a block of the other network: a unit runs when what it makes was made, or with the first that
+        reads what is new; and not before what it reads."""
         outputs = [network.units[unit].outputs for unit in problem.units]
         wanted: list[int | None] = [
             max((self.stage_of[value] for value in own if value in self.stage_of), default=None) for own in outputs
@@ -230,8 +201,3 @@ class Transferred:
 
 def _problems(network: Network) -> list[ScheduleProblem]:
     return [ScheduleProblem.of_block(network, block) for block in network.blocks]
-
-
-def _runs(units: Sequence[int], most: int) -> Iterator[tuple[int, ...]]:
-    for begin in range(0, len(units), most):
-        yield tuple(units[begin : begin + most])

@@ -4,28 +4,97 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
 
 from iossim.base.errors import GraphError
-from iossim.ir.constants import ArrayConstant
+from iossim.ir.constants import ArrayConstant, Constant, FilledConstant, IdentityConstant
 from iossim.ir.graph import Graph, Node
+from iossim.ir.op import Array, Op
 from iossim.ir.types import DType, TensorType
-from iossim.transforms.rewriting.expression import Binding, Expression, IsConstant, Shape
-from iossim.transforms.rewriting.make import (
-    NotMadeError,
-    Zeros,
-    filled_array,
-    holds,
-    left_out_shape,
-    make_op,
-    operands,
-)
-from iossim.transforms.rewriting.rule import PatternOp, Rule
+from iossim.transforms.rewriting.expression import Binding, Expression, ExpressionError, evaluate, tensors_of
+from iossim.transforms.rewriting.rule import Filled, PatternOp, Rule, tensor_of
 
-#: What an input of a rule is in one instance: the shape of a tensor, None where it is left out, the shapes of a ``*rest``.
+#: Ops whose last operand may be left out, and then stands for zeros.
+_LAST_MAY_LACK = frozenset({"conv", "conv_nhwc", "conv_transpose", "gemm", "layer_norm"})
+
+
+class NotMadeError(GraphError):
+    """A pattern whose attributes have no value, or no valid one, for these shapes."""
+
+
+def make_op(pattern: PatternOp, binding: Binding) -> Op:
+    """The op of a pattern; raises NotMadeError where an attribute has no value or the op refuses it."""
+    try:
+        attributes = {name: evaluate(value, binding) for name, value in pattern.attributes}
+        return Op.from_attributes(pattern.kind, attributes)
+    except (ExpressionError, GraphError) as error:
+        raise NotMadeError(f"{pattern}: {error}") from None
+
+
+def holds(conditions: Iterable[Expression], binding: Binding) -> bool:
+    """Whether all conditions are true; one that has no value (an axis that a shape has not) is not."""
+    try:
+        return all(evaluate(condition, binding) for condition in conditions)
+    except ExpressionError:
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class Zeros:
+    """What an operand that was left out stands for where the op needs it; its shape is :func:`left_out_shape`."""
+
+    tensor: str
+
+
+def operands(op: PatternOp, values: Mapping[str, str | tuple[str, ...] | None]) -> tuple[str | Zeros, ...] | None:
+    """The names of the values that an op of a pattern reads, by those that its tensors stand for (None: left out).
+
+    The last operand of a convolution or the like is left out where its tensor is. Any other stands for zeros, unless
+    all operands are left out: then so is what the op makes, and the result is None.
+    """
+    found: list[str | Zeros] = []
+    for operand in op.inputs:
+        value = values[tensor_of(operand)]
+        if isinstance(value, tuple):
+            found.extend(value)
+        else:
+            found.append(Zeros(tensor_of(operand)) if value is None else value)
+    if all(isinstance(each, Zeros) for each in found):
+        return None
+    if op.kind in _LAST_MAY_LACK and isinstance(found[-1], Zeros):
+        del found[-1]
+    return tuple(found)
+
+
+def left_out_shape(rule: Rule, tensor: str, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
+    """The shape of the zeros that an input which is left out stands for, by the shapes of the source's tensors."""
+    reader = next(op for op in rule.source if tensor in map(tensor_of, op.inputs))
+    if reader.kind == "layer_norm":
+        return shapes[tensor_of(reader.inputs[1])]
+    channels = 3 if reader.kind == "conv_nhwc" else 1
+    return shapes[reader.outputs[0]][channels : channels + 1]
+
+
+def filled_constant(filled: Filled, binding: Binding, dtype: DType) -> Constant:
+    """A constant that a target brings along; raises NotMadeError where its shape or value is impossible."""
+    if not dtype.is_floating and filled.value != int(filled.value):
+        raise NotMadeError(f"constant {filled}: {dtype} has no {filled.value}")
+    try:
+        made = TensorType(tuple(evaluate(filled.shape, binding)), dtype)
+        return IdentityConstant(made) if filled.identity else FilledConstant(made, filled.value)
+    except (ExpressionError, GraphError, TypeError, ValueError) as error:
+        raise NotMadeError(f"constant {filled}: {error}") from None
+
+
+def filled_array(filled: Filled, binding: Binding) -> Array:
+    """The same as an array of float64."""
+    return filled_constant(filled, binding, DType.FLOAT64).load()
+
+
+#: What an input of a rule is in one instance: the shape of a tensor, None where it is left out, the shapes of a
+#: ``*rest``.
 InputShape = tuple[int, ...] | None | tuple[tuple[int, ...], ...]
 InputType = TensorType | None | tuple[TensorType, ...]
 
@@ -35,34 +104,9 @@ class ConditionFailsError(NotMadeError):
 
 
 @dataclass(frozen=True)
-class Instance:
-    """``source`` and ``target`` compute, in the order of the rule's ``outputs``, what the rule says is equal.
-
-    A ``*rest`` of tensors is the inputs ``rest.0``, ``rest.1``, ... of the graphs.
-    """
-
-    attributes: Mapping[str, Any]
-    types: Mapping[str, InputType]
-    source: Graph
-    target: Graph
-
-
-def instantiate(
-    rule: Rule, attributes: Mapping[str, Any], shapes: Mapping[str, InputShape], dtype: DType = DType.FLOAT64
-) -> Instance | None:
-    """A rule with its attribute variables and the shapes of its inputs given; None where a side cannot take these, where the
-    sides have other shapes, or where a condition fails.
-    """
-    try:
-        placed = place(rule, attributes, shapes, dtype)
-        return Instance(placed.attributes, placed.types, placed.source, placed.target())
-    except NotMadeError:
-        return None
-
-
-@dataclass(frozen=True)
 class Placed:
-    """The source of a rule at concrete shapes, where the conditions on it hold. ``binding`` has the shapes of all its tensors."""
+    """The source of a rule at concrete shapes, where its conditions hold. ``binding`` has the shapes of all
+    tensors."""
 
     rule: Rule
     attributes: Mapping[str, Any]
@@ -72,8 +116,8 @@ class Placed:
     dtype: DType
 
     def target(self) -> Graph:
-        """The other side. Raises ConditionFailsError where a condition on what it makes fails, and NotMadeError, which says why,
-        where it cannot take the shapes or would make others than the source.
+        """The other side. Raises ConditionFailsError where a condition on what it makes fails, and NotMadeError,
+        which says why, where it cannot take the shapes or would make others than the source.
         """
         side = Side(self.rule, self.types, self.binding, self.dtype)
         for name, filled in self.rule.filled:
@@ -93,15 +137,16 @@ class Placed:
 def place(
     rule: Rule, attributes: Mapping[str, Any], shapes: Mapping[str, InputShape], dtype: DType = DType.FLOAT64
 ) -> Placed:
-    """The source at these shapes. Raises ConditionFailsError where a condition on it fails, NotMadeError where it cannot take them.
+    """The source at these shapes. Raises ConditionFailsError where a condition fails, NotMadeError where it cannot
+    take them.
 
     All tensors are taken for constants: whether they are known before the network runs says nothing of their values.
     """
-    types = {name: _type(shapes[name], name in rule.rests, dtype) for name in rule.inputs}
+    types = {name: input_type(shapes[name], name in rule.rests, dtype) for name in rule.inputs}
     constants = frozenset((*rule.inputs, *rule.made_by_source))
     side = Side(rule, types, Binding(attributes, {}, constants), dtype)
     graph = side.graph(rule.source, [name for name, _ in rule.outputs])
-    conditions = [each for each in rule.conditions if _tensors(each) <= set(side.shapes)]
+    conditions = [each for each in rule.conditions if tensors_of(each) <= set(side.shapes)]
     if not holds(conditions, side.binding):
         raise ConditionFailsError("a condition of the rule does not hold")
     return Placed(rule, dict(attributes), types, graph, side.binding, dtype)
@@ -195,15 +240,10 @@ class Side:
         return tensor
 
 
-def _type(shape: InputShape, is_rest: bool, dtype: DType) -> InputType:
+def input_type(shape: InputShape, is_rest: bool, dtype: DType) -> InputType:
+    """The type of an input of a rule that has such a shape, or of the tensors of a rest."""
     if shape is None:
         return None
     if is_rest:
         return tuple(TensorType(each, dtype) for each in shape if isinstance(each, tuple))
     return TensorType(tuple(size for size in shape if isinstance(size, int)), dtype)
-
-
-@cache
-def _tensors(expression: Expression) -> frozenset[str]:
-    """The tensors whose shapes an expression reads."""
-    return frozenset(part.tensor for part in expression.walk() if isinstance(part, Shape | IsConstant))

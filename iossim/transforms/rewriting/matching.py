@@ -1,36 +1,36 @@
 """Where a rule applies: its source found in a graph.
 
-A match gives each op of the source a node of its own, each tensor a value and each attribute variable a value, so that all agree
-and the conditions on them hold. What is inside a match may be read outside it too: applying the rule then leaves it there.
+A match gives each op of the source a node of its own, each tensor a value and each attribute variable a value, so
+that all agree and the conditions on them hold. What is inside a match may be read outside it too: applying the rule
+then leaves it there.
 
-The search goes from one op of the source to the next along tensors that are bound already, so that there is mostly one node to
-try; the first op tries the nodes of its kind. With ``touched``, each op in turn is the first, on the touched nodes alone.
+The search goes from one op of the source to the next along tensors that are bound already, so that there is mostly
+one node to try; the first op tries the nodes of its kind. With ``touched``, each op in turn is the first, on the
+touched nodes alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass
 from functools import lru_cache
 from itertools import combinations, pairwise, permutations
 from typing import Any, Protocol
 
 from iossim.ir.constants import Constant
 from iossim.ir.graph import Node
-from iossim.ir.op import op_class
 from iossim.ir.types import TensorType
 from iossim.transforms.rewriting.expression import (
     Binding,
     Expression,
     ExpressionError,
-    IsConstant,
     Literal,
-    Shape,
     Variable,
     evaluate,
+    tensors_of,
 )
-from iossim.transforms.rewriting.make import holds, left_out_shape
-from iossim.transforms.rewriting.rule import PatternOp, Rule, is_optional, is_rest, tensor_of
+from iossim.transforms.rewriting.instance import holds, left_out_shape
+from iossim.transforms.rewriting.rule import PatternOp, Rule, attribute_defaults, is_optional, is_rest, tensor_of
 
 #: What a tensor of a rule is in a graph: a value, None where it is left out, the values of a ``*rest``.
 Value = str | None | tuple[str, ...]
@@ -40,7 +40,8 @@ COMMUTATIVE = frozenset({"add", "mul"})
 
 
 class Matchable(Protocol):
-    """What matching reads: a :class:`~iossim.ir.graph.Graph`, or an e-graph, in which a value may be made by several nodes."""
+    """What matching reads: a :class:`~iossim.ir.graph.Graph`, or an e-graph, where a value may have several
+    makers."""
 
     @property
     def nodes(self) -> tuple[Node, ...]: ...
@@ -65,8 +66,8 @@ class Matchable(Protocol):
 
 @dataclass(frozen=True)
 class Match:
-    """A place where a rule applies: ``nodes`` names the node of each source op, in order; ``tensors`` and ``attributes`` say what
-    the inputs and tensors of the source and its attribute variables stand for there."""
+    """A place where a rule applies: ``nodes`` names the node of each source op, in order; ``tensors`` and
+    ``attributes`` say what the inputs and tensors of the source and its attribute variables stand for there."""
 
     rule: Rule
     nodes: tuple[str, ...]
@@ -77,8 +78,8 @@ class Match:
 def find_matches(graph: Matchable, rule: Rule, touched: frozenset[str] | None = None) -> tuple[Match, ...]:
     """All places where the source of a rule is found and its conditions on it hold, in the order of the nodes.
 
-    With ``touched``, only those that contain one of these nodes. Of places with the same nodes and the same result one is
-    listed. A condition on a tensor of the target is left for the application.
+    With ``touched``, only those that contain one of these nodes. Of places with the same nodes and the same result
+    one is listed. A condition on a tensor of the target is left for the application.
     """
     plan = _plan(rule)
     position = graph.position
@@ -150,7 +151,7 @@ def _plan(rule: Rule) -> _Plan:
     made_by = {output: index for index, op in enumerate(rule.source) for output in op.outputs}
     ops = tuple(_planned(op, made_by) for op in rule.source)
     known = {*rule.inputs, *rule.made_by_source}
-    conditions = tuple(each for each in rule.conditions if _tensors_of(each) <= known)
+    conditions = tuple(each for each in rule.conditions if tensors_of(each) <= known)
     orders = tuple(_order(rule, first) for first in range(len(ops)))
     return _Plan(ops, orders, conditions, frozenset(op.kind for op in rule.source))
 
@@ -158,16 +159,16 @@ def _plan(rule: Rule) -> _Plan:
 def _planned(op: PatternOp, made_by: Mapping[str, int]) -> _PlannedOp:
     given = dict(op.attributes)
     fixed, bound, computed = [], [], []
-    for field in fields(op_class(op.kind)):
-        value = given.get(field.name)
+    for name, default in attribute_defaults(op.kind).items():
+        value = given.get(name)
         if isinstance(value, Variable):
-            bound.append((field.name, value.name))
+            bound.append((name, value.name))
         elif isinstance(value, Literal):
-            fixed.append((field.name, value.value))
+            fixed.append((name, value.value))
         elif value is not None:
-            computed.append((field.name, value))
-        elif field.default is not MISSING:
-            fixed.append((field.name, field.default))
+            computed.append((name, value))
+        elif default is not MISSING:
+            fixed.append((name, default))
     operands = tuple(tensor_of(each) for each in op.inputs)
     return _PlannedOp(
         op, tuple(fixed), tuple(bound), tuple(computed), operands, tuple(made_by.get(name, -1) for name in operands)
@@ -184,10 +185,6 @@ def _order(rule: Rule, first: int) -> tuple[int, ...]:
         order.append(following)
         known |= tensors[following]
     return tuple(order)
-
-
-def _tensors_of(expression: Expression) -> set[str]:
-    return {part.tensor for part in expression.walk() if isinstance(part, Shape | IsConstant)}
 
 
 def _extended(
@@ -286,7 +283,7 @@ def _assignments(pattern: PatternOp, values: tuple[str, ...]) -> Iterator[tuple[
 def _cut(
     values: tuple[str, ...], operands: tuple[str, ...], lengths: tuple[int, ...], rests_last: bool
 ) -> tuple[Value, ...]:
-    """What each operand stands for if the rests among them have these lengths; their values may stand behind all others."""
+    """What each operand stands for if the rests have these lengths; their values may stand behind all others."""
     found: list[Value] = [None] * len(operands)
     begin, remaining = 0, iter(lengths)
     places = range(len(operands))
@@ -319,7 +316,8 @@ def binding_of(graph: Matchable, match: Match) -> Binding:
 
 
 def _holds(graph: Matchable, plan: _Plan, match: Match, nodes: list[Node]) -> bool:
-    """Whether attributes that are computed have the value that the nodes have, and the conditions on the source hold."""
+    """Whether attributes that are computed have the value that the nodes have, and the conditions on the source
+    hold."""
     if not plan.conditions and not any(op.computed for op in plan.ops):
         return True
     binding = binding_of(graph, match)
@@ -349,7 +347,8 @@ def _each_once(graph: Matchable, matches: list[Match]) -> tuple[Match, ...]:
 
 
 def _result(graph: Matchable, match: Match) -> object:
-    """What a match would make of each value that it replaces, as nested tuples: equal ones are the same computation."""
+    """What a match would make of each value that it replaces, as nested tuples: equal ones are the same
+    computation."""
     rule = match.rule
     binding = binding_of(graph, match)
     made: dict[str, object] = {name: value for name, value in match.tensors.items() if name in rule.inputs}

@@ -1,15 +1,25 @@
 """The search of a large network in parts, one after another (MetaFlow, section 5: flow-based graph split).
 
-A part is searched as a network of its own. What is found there is done again in the whole, and in every part that looks the same.
-Then the seams: at places that a cut broke, two neighbouring parts are searched together, from these places on.
+A part is searched as a network of its own. What is found there is done again in the whole, and in every part that
+looks the same. Then the seams: at places that a cut broke, two neighbouring parts are searched together, from these
+places on.
+
+MetaFlow cuts operators whose capacity is the number of substitutions that span them. Here a place where a rule
+matches is a hyperedge of capacity 1 over all that it holds, so that the minimum cut is exactly the least number of
+places that are lost (E. Ihler, D. Wagner, F. Wagner, Modeling hypergraphs by graphs with the same mincut properties,
+Inf. Process. Lett. 45, 1993).
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+
+import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
 from iossim.ir.graph import Graph, Node
 from iossim.ir.network import Network
@@ -32,7 +42,96 @@ from iossim.transforms.rewriting.graph_costs import GraphCost
 from iossim.transforms.rewriting.matching import find_matches
 from iossim.transforms.rewriting.rewritten import rewritten_network
 from iossim.transforms.rewriting.rule import Rule
-from iossim.transforms.rewriting.splitting import MOST_OPS, split
+
+#: Parts are cut until they have so many ops at most (MetaFlow's threshold), if they can be.
+MOST_OPS = 30
+#: Before any value that crosses a cut counts the places that are lost.
+_PLACE = 1000
+
+
+def split(
+    network: Network, together: Sequence[Sequence[int]], places: Iterable[Iterable[str]], most_ops: int = MOST_OPS
+) -> tuple[tuple[int, ...], ...]:
+    """The network's units in parts of up to ``most_ops`` ops, in topological order.
+
+    ``together`` are units that stay in one part, in topological order: each alone, or the blocks of the network. A
+    part may have more ops than the limit if they stay together. ``places`` are the nodes, by name, of each place
+    where a rule matches.
+    """
+    group_of_unit = {unit: group for group, units in enumerate(together) for unit in units}
+    group_of_node = {
+        network.graph.nodes[node].name: group_of_unit[index]
+        for index, unit in enumerate(network.units)
+        for node in unit.nodes
+    }
+    spanned = [frozenset(group_of_node[node] for node in place if node in group_of_node) for place in places]
+    edges = {
+        (group_of_unit[before], group_of_unit[unit])
+        for unit, reads in enumerate(network.predecessors)
+        for before in reads
+        if group_of_unit[before] != group_of_unit[unit]
+    }
+    ops = [sum(len(network.units[unit].nodes) for unit in units) for units in together]
+    waiting = [list(range(len(together)))]
+    parts: list[tuple[int, ...]] = []
+    while waiting:
+        groups = waiting.pop()
+        if len(groups) == 1 or sum(ops[group] for group in groups) <= most_ops:
+            parts.append(tuple(sorted(unit for group in groups for unit in together[group])))
+            continue
+        before = minimum_cut(groups, ops, sorted(edges), spanned)
+        waiting += [[group for group in groups if group not in before], sorted(before)]
+    return tuple(parts)
+
+
+def minimum_cut(
+    groups: Sequence[int], weights: Sequence[int], edges: Sequence[tuple[int, int]], spanned: Sequence[frozenset[int]]
+) -> frozenset[int]:
+    """The groups before the cut that breaks the fewest hyperedges ``spanned``, then the fewest ``edges``.
+
+    ``groups`` are at least two, in topological order. About the first third by weight stand before the cut and the
+    last third behind it; no edge leads back over it.
+    """
+    position = {group: index for index, group in enumerate(groups)}
+    inside = [(position[a], position[b]) for a, b in edges if a in position and b in position]
+    broken = [[position[group] for group in hyperedge if group in position] for hyperedge in spanned]
+    broken = [sorted(members) for members in broken if len(members) > 1]
+    first, last = len(groups), len(groups) + 1
+    never = _PLACE * len(broken) + len(inside) + 1
+    flows: dict[tuple[int, int], int] = {}
+    for a, b in inside:
+        flows[a, b] = flows.get((a, b), 0) + 1
+        flows[b, a] = never
+    for index, members in enumerate(broken):
+        enter, leave = last + 1 + 2 * index, last + 2 + 2 * index
+        flows[enter, leave] = _PLACE
+        for member in members:
+            flows[member, enter] = flows[leave, member] = never
+    for index in _ends(groups, weights):
+        flows[first, index] = never
+    for index in _ends(groups[::-1], weights):
+        flows[len(groups) - 1 - index, last] = never
+    size = last + 1 + 2 * len(broken)
+    rows, columns = np.array(list(flows), dtype=np.int32).T
+    capacity = csr_array((np.array(list(flows.values()), dtype=np.int32), (rows, columns)), shape=(size, size))
+    left = capacity - maximum_flow(capacity, first, last).flow
+    left.data = np.maximum(left.data, 0)
+    left.eliminate_zeros()
+    reached = breadth_first_order(left, first, return_predecessors=False)
+    return frozenset(groups[index] for index in reached.tolist() if index < len(groups))
+
+
+def _ends(groups: Sequence[int], weights: Sequence[int]) -> list[int]:
+    """The first places that have up to a third of the weight; at least one."""
+    third = sum(weights[group] for group in groups) / 3
+    found, sum_of = [0], weights[groups[0]]
+    for index, group in enumerate(groups[1:-1], 1):
+        sum_of += weights[group]
+        if sum_of > third:
+            break
+        found.append(index)
+    return found
+
 
 #: What proposes graphs of a part, for the search of it to begin with.
 Proposes = Callable[[Network], Found]
@@ -53,10 +152,12 @@ def search_in_parts(
     most_ops: int = MOST_OPS,
     progress: RewriteProgress = ignore,
 ) -> Found:
-    """As :func:`~iossim.transforms.rewriting.backtracking.search`, in parts of up to ``most_ops`` ops; never worse than the network as it is.
+    """As :func:`~iossim.transforms.rewriting.backtracking.search`, in parts of up to ``most_ops`` ops; never worse
+    than the network as it is.
 
-    The parts share the budget. Each is first searched under the costs of ``guides``; what is best there is a seed of the search under
-    ``cost``, and so is what is proposed for it. ``blocks_whole`` cuts between blocks alone, since the schedule of a part of a block says little of the whole.
+    The parts share the budget. Each is first searched under the costs of ``guides``; what is best there is a seed of
+    the search under ``cost``, and so is what is proposed for it. ``blocks_whole`` cuts between blocks alone, since
+    the schedule of a part of a block says little of the whole.
     """
     check_alpha(alpha)
     begun = Candidate(network, (), cost.us(network))
@@ -111,7 +212,8 @@ class _PartSearch:
         return [match.nodes for rule in self.rules for match in find_matches(graph, rule)]
 
     def _search(self, parts: Sequence[Network], share: float, focus: frozenset[str] | None = None) -> None:
-        """Search parts in turn, a graph of each, until ``share`` of the budget is spent; those that look alike once."""
+        """Search parts in turn, a graph of each, until ``share`` of the budget is spent; those that look alike
+        once."""
         distinct = {looks: part for part in parts if (looks := _looks(part, focus)) not in self._known}
         seeds: dict[str, list[Candidate]] = {looks: [] for looks in distinct}
         if self.proposes is not None and focus is None:
@@ -155,10 +257,8 @@ class _PartSearch:
         self.seen += sum(work.seen for work in searches) - before
 
     def _keep(self, part: Network, focus: frozenset[str] | None = None) -> list[str]:
-        """Do in the best network so far what was found for a part, if it costs less then, as parts may that do not together.
-
-        Returns the names of the nodes that the part is made of then.
-        """
+        """Do in the best network so far what was found for a part, if it costs less then, as parts may that do not
+        together. Returns the names of the nodes that the part is made of then."""
         try:
             whole, steps, names = _followed(self._known[_looks(part, focus)], part.graph, self.best, self.rules)
         except ReplayError:
@@ -216,10 +316,10 @@ def _values(graph: Graph) -> list[str]:
 def _followed(
     known: Search, part: Graph, best: Candidate, rules: Sequence[Rule]
 ) -> tuple[Graph, tuple[Step, ...], list[str]]:
-    """The steps found for a part taken in the whole, where ``part`` looks as it did; raises ReplayError where that cannot be.
+    """The steps found for a part taken in the whole, where ``part`` looks as it did; raises ReplayError.
 
-    Both are rewritten side by side, so that what is new in one is known by its name in the other. Returns the whole, the steps to it, and
-    the names of the part's nodes in it.
+    Both are rewritten side by side, so that what is new in one is known by its name in the other. Returns the whole,
+    the steps to it, and the names of the part's nodes in it.
     """
     whole, steps = best.network.graph, best.steps
     named = {rule.name: rule for rule in rules}
@@ -240,7 +340,8 @@ def _followed(
             raise ReplayError(f"the rule {rule.name!r} does not apply at {', '.join(there.nodes)}")
         nodes |= zip(_added(graph, made.graph), _added(whole, made_there.graph), strict=True)
         for node in _changed(graph, made.graph):
-            # Where an input takes the place of an output, a part that returns it renames its maker, and the whole those who read it.
+            # Where an input takes the place of an output, a part that returns it renames its maker, and the whole
+            # those who read it.
             its_node = made_there.graph.nodes[made_there.graph.position[nodes[node.name]]]
             values |= zip((*node.outputs, *node.inputs), (*its_node.outputs, *its_node.inputs), strict=True)
         graph, whole, steps = made.graph, made_there.graph, (*steps, made_there.step)

@@ -22,8 +22,8 @@ Known = Sequence[ShapeOf | None]
 
 
 @dataclass(frozen=True)
-class Taste:
-    """What one draw has a liking for: the sizes it takes, how many dimensions, and whether attributes stray from the plain."""
+class DrawStyle:
+    """How one draw chooses: from which sizes, how many dimensions, and whether attributes stray from the plain."""
 
     random: Random
     sizes: tuple[int, ...]
@@ -51,7 +51,7 @@ class Taste:
 
 @dataclass
 class Request:
-    """An op whose free operands and unbound attributes are to be proposed. ``given`` are the attributes that have a value."""
+    """An op whose free operands and unbound attributes are to be proposed; ``given`` attributes have a value."""
 
     kind: str
     outputs: int
@@ -60,127 +60,127 @@ class Request:
     unbound: tuple[str, ...]
     others: Sequence[ShapeOf]
 
-    def attribute(self, name: str, taste: Taste) -> Any:
+    def attribute(self, name: str, style: DrawStyle) -> Any:
         """The attribute's value, drawn now where it has none."""
         if name not in self.given:
-            self.given[name] = _attribute(self, name, taste)
+            self.given[name] = _attribute(self, name, style)
         return self.given[name]
 
 
-def propose(request: Request, taste: Taste) -> list[ShapeOf]:
+def propose(request: Request, style: DrawStyle) -> list[ShapeOf]:
     """Shapes of all operands; the values of unbound attributes are added to ``given``."""
-    shapes = _OPERANDS.get(request.kind, _alike)(request, taste)
+    shapes = _OPERANDS.get(request.kind, _alike)(request, style)
     request.known = shapes
     for name in request.unbound:
-        request.attribute(name, taste)
+        request.attribute(name, style)
     return shapes
 
 
 # --- shapes of operands -----------------------------------------------------------------------------------------------
 
 
-def _alike(request: Request, taste: Taste) -> list[ShapeOf]:
+def _alike(request: Request, style: DrawStyle) -> list[ShapeOf]:
     """All of one shape."""
-    base = _base(request, taste)
+    base = _base(request, style)
     return [base if shape is None else shape for shape in request.known]
 
 
-def _base(request: Request, taste: Taste, rank: int | None = None) -> ShapeOf:
+def _base(request: Request, style: DrawStyle, rank: int | None = None) -> ShapeOf:
     """A shape that is there, of an operand or at times of another tensor, or a new one."""
     for shape in request.known:
         if shape is not None:
             return shape
-    alike = [shape for shape in request.others if len(shape) == (taste.rank if rank is None else rank)]
-    if alike and taste.chance(0.6):
-        return _varied(taste.random.choice(alike), taste)
-    return taste.shape(rank)
+    alike = [shape for shape in request.others if len(shape) == (style.rank if rank is None else rank)]
+    if alike and style.chance(0.6):
+        return _varied(style.random.choice(alike), style)
+    return style.shape(rank)
 
 
-def _varied(shape: ShapeOf, taste: Taste) -> ShapeOf:
+def _varied(shape: ShapeOf, style: DrawStyle) -> ShapeOf:
     """The shape, at times with another size along one axis."""
-    if not shape or taste.chance(0.5):
+    if not shape or style.chance(0.5):
         return shape
-    axis = taste.random.randrange(len(shape))
-    return (*shape[:axis], taste.size(), *shape[axis + 1 :])
+    axis = style.random.randrange(len(shape))
+    return (*shape[:axis], style.size(), *shape[axis + 1 :])
 
 
-def _broadcast(request: Request, taste: Taste) -> list[ShapeOf]:
-    base = _base(request, taste)
+def _broadcast(request: Request, style: DrawStyle) -> list[ShapeOf]:
+    base = _base(request, style)
     made = []
     for shape in request.known:
         if shape is not None:
             made.append(shape)
             continue
-        draw = taste.random.random() if taste.wild else 0.0
-        new = tuple(1 if draw > 0.6 and taste.chance(0.4) else size for size in base)
-        new = tuple(taste.size() if size == 1 and draw > 0.6 else size for size in new)
-        made.append(new[taste.random.randrange(len(new) + 1) :] if draw > 0.9 else new)
+        draw = style.random.random() if style.wild else 0.0
+        new = tuple(1 if draw > 0.6 and style.chance(0.4) else size for size in base)
+        new = tuple(style.size() if size == 1 and draw > 0.6 else size for size in new)
+        made.append(new[style.random.randrange(len(new) + 1) :] if draw > 0.9 else new)
     return made
 
 
-def _one_base(request: Request, taste: Taste) -> list[ShapeOf]:
+def _one_base(request: Request, style: DrawStyle) -> list[ShapeOf]:
     """The first operand as wide as any, the others such that they broadcast to it."""
     first, *rest = request.known
-    base = first or _base(request, taste)
+    base = first or _base(request, style)
     made = [base]
     for shape in rest:
-        made.append(shape or tuple(1 if taste.wild and taste.chance(0.3) else size for size in base))
+        made.append(shape or tuple(1 if style.wild and style.chance(0.3) else size for size in base))
     return made
 
 
-def _matmul(request: Request, taste: Taste) -> list[ShapeOf]:
+def _matmul(request: Request, style: DrawStyle) -> list[ShapeOf]:
     a, b = (*request.known, None, None)[:2]
-    stack = taste.shape(taste.rank - 2) if taste.rank > 2 else ()
+    stack = style.shape(style.rank - 2) if style.rank > 2 else ()
     if a is None and b is None:
-        a = _base(request, taste, max(2, taste.rank))
+        a = _base(request, style, max(2, style.rank))
     if a is None:
         assert b is not None
         inner = b[-2] if len(b) > 1 else b[0]
-        a = (*(b[:-2] or stack), taste.size(), inner)
+        a = (*(b[:-2] or stack), style.size(), inner)
     elif b is None:
-        lead = a[:-2] if taste.chance(0.7) else ()
-        b = (*lead, a[-1], taste.size())
-    if taste.wild and taste.chance(0.1):
+        lead = a[:-2] if style.chance(0.7) else ()
+        b = (*lead, a[-1], style.size())
+    if style.wild and style.chance(0.1):
         a = a if request.known[0] is not None else a[-1:]
     assert b is not None
     return [a, b]
 
 
-def _gemm(request: Request, taste: Taste) -> list[ShapeOf]:
+def _gemm(request: Request, style: DrawStyle) -> list[ShapeOf]:
     a, b, *c = request.known
-    turned_a, turned_b = request.attribute("trans_a", taste), request.attribute("trans_b", taste)
+    turned_a, turned_b = request.attribute("trans_a", style), request.attribute("trans_b", style)
     a = a[::-1] if a is not None and turned_a else a
     b = b[::-1] if b is not None and turned_b else b
-    inner = a[1] if a is not None else b[0] if b is not None else taste.size()
-    a, b = a or (taste.size(), inner), b or (inner, taste.size())
+    inner = a[1] if a is not None else b[0] if b is not None else style.size()
+    a, b = a or (style.size(), inner), b or (inner, style.size())
     bias: list[ShapeOf] = [
-        shape or taste.random.choice([(b[1],), (1, b[1]), (a[0], b[1]), (a[0], 1)][: 4 if taste.wild else 1])
+        shape or style.random.choice([(b[1],), (1, b[1]), (a[0], b[1]), (a[0], 1)][: 4 if style.wild else 1])
         for shape in c
     ]
     return [a[::-1] if turned_a else a, b[::-1] if turned_b else b, *bias]
 
 
-def _conv(request: Request, taste: Taste) -> list[ShapeOf]:
+def _conv(request: Request, style: DrawStyle) -> list[ShapeOf]:
     x, weight, *bias = request.known
     transposed = request.kind == "conv_transpose"
     ranks = [len(shape) - 2 for shape in (x, weight) if shape is not None]
     rank = ranks[0] if ranks else len(request.given.get("strides", (1, 1)))
     groups = request.given.get("groups")
     if x is None and weight is None:
-        x = _image_like(request, taste, rank)
+        x = _image_like(request, style, rank)
         if groups is not None and x[1] % groups:
             x = (x[0], x[1] * groups, *x[2:])
     if weight is None:
         assert x is not None
-        groups = groups or taste.divisor(x[1])
-        kernel = _kernel(taste, rank, request.others)
+        groups = groups or style.divisor(x[1])
+        kernel = _kernel(style, rank, request.others)
         filters = [shape[0] for shape in request.others if len(shape) == rank + 2 and shape[0] % groups == 0]
-        count = taste.random.choice(filters) if filters and taste.chance(0.5) else taste.size() * groups
+        count = style.random.choice(filters) if filters and style.chance(0.5) else style.size() * groups
         per_group = max(1, x[1] // groups)
         weight = (x[1], max(1, count // groups), *kernel) if transposed else (count, per_group, *kernel)
     elif x is None:
-        groups = groups or taste.divisor(weight[1] if transposed else weight[0])
-        x = _image_like(request, taste, rank)
+        groups = groups or style.divisor(weight[1] if transposed else weight[0])
+        x = _image_like(request, style, rank)
         x = (x[0], weight[0] if transposed else weight[1] * groups, *x[2:])
     elif groups is None:
         groups = 1 if transposed else max(1, x[1] // weight[1])
@@ -189,67 +189,67 @@ def _conv(request: Request, taste: Taste) -> list[ShapeOf]:
     return [x, weight, *(shape or (filters_made,) for shape in bias)]
 
 
-def _image_like(request: Request, taste: Taste, rank: int) -> ShapeOf:
+def _image_like(request: Request, style: DrawStyle, rank: int) -> ShapeOf:
     """Images, as another tensor has them or new."""
     alike = [shape for shape in request.others if len(shape) == rank + 2]
-    return _varied(taste.random.choice(alike), taste) if alike and taste.chance(0.5) else taste.image(rank=rank)
+    return _varied(style.random.choice(alike), style) if alike and style.chance(0.5) else style.image(rank=rank)
 
 
-def _kernel(taste: Taste, rank: int, others: Sequence[ShapeOf] = ()) -> ShapeOf:
+def _kernel(style: DrawStyle, rank: int, others: Sequence[ShapeOf] = ()) -> ShapeOf:
     """The window of a filter: square and odd, that of another tensor, or any."""
     alike = [shape[2:] for shape in others if len(shape) == rank + 2 and max(shape[2:]) < 4]
-    if alike and taste.chance(0.4):
-        return taste.random.choice(alike)
-    if not taste.wild or taste.chance(0.5):
-        return (taste.random.choice((1, 3, 3)),) * rank
-    return tuple(taste.random.choice((1, 2, 3)) for _ in range(rank))
+    if alike and style.chance(0.4):
+        return style.random.choice(alike)
+    if not style.wild or style.chance(0.5):
+        return (style.random.choice((1, 3, 3)),) * rank
+    return tuple(style.random.choice((1, 2, 3)) for _ in range(rank))
 
 
-def _concat(request: Request, taste: Taste) -> list[ShapeOf]:
-    base = _base(request, taste)
+def _concat(request: Request, style: DrawStyle) -> list[ShapeOf]:
+    base = _base(request, style)
     request.known = [base if shape is None and index == 0 else shape for index, shape in enumerate(request.known)]
-    axis = request.attribute("axis", taste)
+    axis = request.attribute("axis", style)
     made = []
     for shape in request.known:
         new = list(base)
-        if -len(new) <= axis < len(new) and not taste.chance(0.3):
-            new[axis] = taste.size()
+        if -len(new) <= axis < len(new) and not style.chance(0.3):
+            new[axis] = style.size()
         made.append(tuple(new) if shape is None else shape)
     return made
 
 
-def _images(request: Request, taste: Taste) -> list[ShapeOf]:
+def _images(request: Request, style: DrawStyle) -> list[ShapeOf]:
     """Of an op that slides a window, the first operand is images."""
     rank = len(request.given.get("kernel", (1, 1)))
-    return [_image_like(request, taste, rank) if shape is None else shape for shape in request.known]
+    return [_image_like(request, style, rank) if shape is None else shape for shape in request.known]
 
 
-def _per_channel(request: Request, taste: Taste) -> list[ShapeOf]:
+def _per_channel(request: Request, style: DrawStyle) -> list[ShapeOf]:
     """The first operand has channels, the others a number for each."""
     first, *rest = request.known
     if first is None:
         channels = next((shape[0] for shape in rest if shape), None)
-        first = taste.image(channels) if taste.chance(0.7) else (taste.size(), channels or taste.size())
+        first = style.image(channels) if style.chance(0.7) else (style.size(), channels or style.size())
     return [first, *(first[1:2] if shape is None else shape for shape in rest)]
 
 
-def _last_axes(request: Request, taste: Taste) -> list[ShapeOf]:
+def _last_axes(request: Request, style: DrawStyle) -> list[ShapeOf]:
     """The first operand is normalised over its last axes, of which the others have the shape."""
-    first = request.known[0] or _base(request, taste)
-    axis = request.attribute("axis", taste)
+    first = request.known[0] or _base(request, style)
+    axis = request.attribute("axis", style)
     return [first, *(first[axis:] if shape is None else shape for shape in request.known[1:])]
 
 
-def _channels_last(request: Request, taste: Taste) -> list[ShapeOf]:
+def _channels_last(request: Request, style: DrawStyle) -> list[ShapeOf]:
     """As for the op on NCHW."""
     x, *rest = request.known
     kind = request.kind.removesuffix("_nhwc")
     first = replace(request, kind=kind, known=[x and tuple(x[axis] for axis in TO_FIRST), *rest])
-    images, *others = _OPERANDS[kind](first, taste)
+    images, *others = _OPERANDS[kind](first, style)
     return [tuple(images[axis] for axis in TO_LAST), *others]
 
 
-_OPERANDS: dict[str, Callable[[Request, Taste], list[ShapeOf]]] = {
+_OPERANDS: dict[str, Callable[[Request, DrawStyle], list[ShapeOf]]] = {
     **dict.fromkeys(("add", "mul", "nary", "where"), _broadcast),
     "prelu": _one_base,
     "matmul": _matmul,
@@ -279,120 +279,120 @@ _OPERANDS: dict[str, Callable[[Request, Taste], list[ShapeOf]]] = {
 # --- attributes -------------------------------------------------------------------------------------------------------
 
 
-def _attribute(request: Request, name: str, taste: Taste) -> Any:
+def _attribute(request: Request, name: str, style: DrawStyle) -> Any:
     """A value for an attribute of a known name, else one of its type, else its default."""
-    first = next((shape for shape in request.known if shape is not None), taste.shape())
+    first = next((shape for shape in request.known if shape is not None), style.shape())
     if (request.kind, name) in _BY_KIND:
-        return _BY_KIND[request.kind, name](request, taste, first)
+        return _BY_KIND[request.kind, name](request, style, first)
     if name in _BY_NAME:
-        return _BY_NAME[name](request, taste, first)
+        return _BY_NAME[name](request, style, first)
     (field,) = (each for each in fields(op_class(request.kind)) if each.name == name)
     kind = str(field.type)
     if kind.startswith("bool"):
-        return taste.chance(0.5)
+        return style.chance(0.5)
     if kind.startswith("float"):
-        return taste.random.choice((1.0, 2.0, 0.5, -1.0))
+        return style.random.choice((1.0, 2.0, 0.5, -1.0))
     if kind.startswith("int"):
-        return taste.random.choice((0, 1, 2))
+        return style.random.choice((0, 1, 2))
     return field.default
 
 
-def _window(request: Request, taste: Taste, first: ShapeOf, most: int) -> ShapeOf:
+def _window(request: Request, style: DrawStyle, first: ShapeOf, most: int) -> ShapeOf:
     rank = max(0, len(first) - 2)
-    if not taste.wild or taste.chance(0.4):
+    if not style.wild or style.chance(0.4):
         return (1,) * rank
-    if taste.chance(0.5):
-        return (taste.random.randint(1, most),) * rank
-    return tuple(taste.random.randint(1, most) for _ in range(rank))
+    if style.chance(0.5):
+        return (style.random.randint(1, most),) * rank
+    return tuple(style.random.randint(1, most) for _ in range(rank))
 
 
-def _pads(request: Request, taste: Taste, first: ShapeOf) -> ShapeOf:
+def _pads(request: Request, style: DrawStyle, first: ShapeOf) -> ShapeOf:
     rank = max(0, len(first) - 2)
     kernel = request.given.get("kernel") or (request.known[1] or first)[2:] if len(request.known) > 1 else None
     kernel = request.given.get("kernel", kernel) or (1,) * rank
     most = [1 if "pool" in request.kind and size < 3 else 2 for size in kernel]
-    if not taste.wild or taste.chance(0.4):
-        return tuple(size // 2 for size in kernel) * 2 if taste.chance(0.7) else (0,) * (2 * rank)
-    if taste.chance(0.5):
-        return (taste.random.randint(0, min(most, default=1)),) * (2 * rank)
-    return tuple(taste.random.randint(0, limit) for limit in (*most, *most))
+    if not style.wild or style.chance(0.4):
+        return tuple(size // 2 for size in kernel) * 2 if style.chance(0.7) else (0,) * (2 * rank)
+    if style.chance(0.5):
+        return (style.random.randint(0, min(most, default=1)),) * (2 * rank)
+    return tuple(style.random.randint(0, limit) for limit in (*most, *most))
 
 
-def _sizes(request: Request, taste: Taste, first: ShapeOf) -> ShapeOf:
-    axis = request.attribute("axis", taste)
+def _sizes(request: Request, style: DrawStyle, first: ShapeOf) -> ShapeOf:
+    axis = request.attribute("axis", style)
     whole = first[axis] if -len(first) <= axis < len(first) else 1
     if whole < request.outputs:
         return (1,) * request.outputs
-    cuts = sorted(taste.random.sample(range(1, whole), request.outputs - 1))
+    cuts = sorted(style.random.sample(range(1, whole), request.outputs - 1))
     return tuple(after - before for before, after in zip([0, *cuts], [*cuts, whole], strict=True))
 
 
-def _reshaped(request: Request, taste: Taste, first: ShapeOf) -> ShapeOf:
+def _reshaped(request: Request, style: DrawStyle, first: ShapeOf) -> ShapeOf:
     """The elements in other rows: some neighbours joined, or all in another order of sizes."""
-    if len(first) > 1 and taste.chance(0.6):
-        axis = taste.random.randrange(len(first) - 1)
+    if len(first) > 1 and style.chance(0.6):
+        axis = style.random.randrange(len(first) - 1)
         return (*first[:axis], first[axis] * first[axis + 1], *first[axis + 2 :])
-    if taste.chance(0.5):
+    if style.chance(0.5):
         return (math.prod(first),)
-    return tuple(taste.random.sample(first, len(first)))
+    return tuple(style.random.sample(first, len(first)))
 
 
-def _slices(request: Request, taste: Taste, first: ShapeOf, name: str) -> ShapeOf:
+def _slices(request: Request, style: DrawStyle, first: ShapeOf, name: str) -> ShapeOf:
     axes = request.given.get("axes") or tuple(range(len(request.given.get("starts", (0,)))))
     sizes = [first[axis] if -len(first) <= axis < len(first) else 1 for axis in axes]
     if name == "starts":
-        return tuple(taste.random.randrange(size) for size in sizes)
+        return tuple(style.random.randrange(size) for size in sizes)
     if name == "ends":
-        return tuple(taste.random.randint(1, size) for size in sizes)
-    return tuple(1 if not taste.wild else taste.random.choice((1, 2)) for _ in sizes)
+        return tuple(style.random.randint(1, size) for size in sizes)
+    return tuple(1 if not style.wild else style.random.choice((1, 2)) for _ in sizes)
 
 
-def _function(request: Request, taste: Taste, first: ShapeOf) -> str:
+def _function(request: Request, style: DrawStyle, first: ShapeOf) -> str:
     tables: dict[str, Sequence[str]] = {
         "unary": ("tanh", "neg", "abs", "leaky_relu", "exp", "gelu", "hard_swish", "elu", "erf"),
         "nary": ("sub", "div", "min", "max", "mean"),
         "reduce": tuple(reduce.FUNCTIONS),
     }
-    return taste.random.choice(tables[request.kind])
+    return style.random.choice(tables[request.kind])
 
 
-def _axes(request: Request, taste: Taste, first: ShapeOf) -> ShapeOf:
-    count = taste.random.randint(1, max(1, len(first)))
-    return tuple(sorted(taste.random.sample(range(len(first)), min(count, len(first)))))
+def _axes(request: Request, style: DrawStyle, first: ShapeOf) -> ShapeOf:
+    count = style.random.randint(1, max(1, len(first)))
+    return tuple(sorted(style.random.sample(range(len(first)), min(count, len(first)))))
 
 
-_BY_NAME: dict[str, Callable[[Request, Taste, ShapeOf], Any]] = {
-    "axis": lambda request, taste, first: taste.random.randrange(max(1, len(first))),
+_BY_NAME: dict[str, Callable[[Request, DrawStyle, ShapeOf], Any]] = {
+    "axis": lambda request, style, first: style.random.randrange(max(1, len(first))),
     "axes": _axes,
-    "strides": lambda request, taste, first: _window(request, taste, first, 2),
-    "dilations": lambda request, taste, first: _window(request, taste, first, 2),
+    "strides": lambda request, style, first: _window(request, style, first, 2),
+    "dilations": lambda request, style, first: _window(request, style, first, 2),
     "pads": _pads,
-    "kernel": lambda request, taste, first: _kernel(taste, max(0, len(first) - 2)),
-    "output_padding": lambda request, taste, first: (0,) * max(0, len(first) - 2),
-    "groups": lambda request, taste, first: taste.divisor(first[1]) if len(first) > 1 else 1,
+    "kernel": lambda request, style, first: _kernel(style, max(0, len(first) - 2)),
+    "output_padding": lambda request, style, first: (0,) * max(0, len(first) - 2),
+    "groups": lambda request, style, first: style.divisor(first[1]) if len(first) > 1 else 1,
     "sizes": _sizes,
-    "permutation": lambda request, taste, first: tuple(taste.random.sample(range(len(first)), len(first))),
+    "permutation": lambda request, style, first: tuple(style.random.sample(range(len(first)), len(first))),
     "shape": _reshaped,
-    "repeats": lambda request, taste, first: tuple(taste.random.choice((1, 2)) for _ in first),
+    "repeats": lambda request, style, first: tuple(style.random.choice((1, 2)) for _ in first),
     "function": _function,
-    "epsilon": lambda request, taste, first: taste.random.choice((1e-5, 1e-3, 0.1)),
-    "minimum": lambda request, taste, first: taste.random.choice((0.0, -1.0, 0.5)),
-    "maximum": lambda request, taste, first: taste.random.choice((6.0, 1.0, 2.0)),
-    "block": lambda request, taste, first: 2,
-    "size": lambda request, taste, first: taste.random.choice((1, 3, 5)),
-    "dtype": lambda request, taste, first: "fp64",
+    "epsilon": lambda request, style, first: style.random.choice((1e-5, 1e-3, 0.1)),
+    "minimum": lambda request, style, first: style.random.choice((0.0, -1.0, 0.5)),
+    "maximum": lambda request, style, first: style.random.choice((6.0, 1.0, 2.0)),
+    "block": lambda request, style, first: 2,
+    "size": lambda request, style, first: style.random.choice((1, 3, 5)),
+    "dtype": lambda request, style, first: "fp64",
 }
-_BY_KIND: dict[tuple[str, str], Callable[[Request, Taste, ShapeOf], Any]] = {
-    ("unary", "parameters"): lambda request, taste, first: tuple(
-        default for _, default in unary.FUNCTIONS[request.attribute("function", taste)].parameters
+_BY_KIND: dict[tuple[str, str], Callable[[Request, DrawStyle, ShapeOf], Any]] = {
+    ("unary", "parameters"): lambda request, style, first: tuple(
+        default for _, default in unary.FUNCTIONS[request.attribute("function", style)].parameters
     ),
-    ("pad", "pads"): lambda request, taste, first: tuple(taste.random.choice((0, 0, 1, 2)) for _ in first * 2),
-    ("pad", "mode"): lambda request, taste, first: taste.random.choice(("constant", "edge", "reflect")),
-    ("pad", "value"): lambda request, taste, first: taste.random.choice((0.0, 0.0, 1.0)),
-    ("expand", "shape"): lambda request, taste, first: tuple(taste.size() if size == 1 else size for size in first),
+    ("pad", "pads"): lambda request, style, first: tuple(style.random.choice((0, 0, 1, 2)) for _ in first * 2),
+    ("pad", "mode"): lambda request, style, first: style.random.choice(("constant", "edge", "reflect")),
+    ("pad", "value"): lambda request, style, first: style.random.choice((0.0, 0.0, 1.0)),
+    ("expand", "shape"): lambda request, style, first: tuple(style.size() if size == 1 else size for size in first),
     **{
-        ("slice", name): lambda request, taste, first, name=name: _slices(request, taste, first, name)  # type: ignore[misc]
+        ("slice", name): lambda request, style, first, name=name: _slices(request, style, first, name)  # type: ignore[misc]
         for name in ("starts", "ends", "steps")
     },
-    ("slice", "axes"): lambda request, taste, first: (taste.random.randrange(max(1, len(first))),),
+    ("slice", "axes"): lambda request, style, first: (style.random.randrange(max(1, len(first))),),
 }

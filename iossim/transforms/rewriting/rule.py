@@ -1,23 +1,24 @@
 """Substitution rules: a source pattern of ops, a target pattern that computes the same, and when that holds.
 
-A pattern is a small graph in single assignment: ops over named tensors. A tensor that no op of the source makes is an input
-of the rule; it stands for any value of the graph. Names have the same meaning in both patterns, so inputs and source
-attributes may be read in the target.
+A pattern is a small graph in single assignment: ops over named tensors. A tensor that no op of the source makes is an
+input of the rule; it stands for any value of the graph. Names have the same meaning in both patterns, so inputs and
+source attributes may be read in the target.
 
 Two spellings say what would take many rules otherwise:
 
-- ``b?`` as an input may be left out (the bias of a convolution). Left out, it stands for zeros; what a target op makes of nothing but
-  inputs that are left out is left out too.
-- ``*rest`` as an input of an op that takes any number of tensors stands for any number of them, none included, in order. It is
-  written with its star wherever it is read, and has no shape of its own.
+- ``b?`` as an input may be left out (the bias of a convolution). Left out, it stands for zeros; what a target op
+  makes of nothing but inputs that are left out is left out too.
+- ``*rest`` as an input of an op that takes any number of tensors stands for any number of them, none included, in
+  order. It is written with its star wherever it is read, and has no shape of its own.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
-from functools import cached_property
+from functools import cache, cached_property
+from typing import Any
 
 from iossim.base.errors import GraphError, IossimError, did_you_mean
 from iossim.ir.op import op_class
@@ -30,6 +31,12 @@ class RuleError(IossimError):
     def __init__(self, message: str = "", place: tuple[str | int, ...] = ()) -> None:
         super().__init__(message)
         self.place = place
+
+
+@cache
+def attribute_defaults(kind: str) -> Mapping[str, Any]:
+    """Attributes of an op kind in order, with their defaults; :data:`dataclasses.MISSING` where there is none."""
+    return {field.name: field.default for field in fields(op_class(kind))}
 
 
 def is_optional(operand: str) -> bool:
@@ -51,8 +58,8 @@ def tensor_of(operand: str) -> str:
 class PatternOp:
     """One op of a pattern. ``inputs`` are operands; attributes that are not given have the default of the op's class.
 
-    A source attribute that is a variable alone binds it, where it stands first; any other expression must have the value that
-    the op of the graph has. A target attribute says the value of the op that is made.
+    A source attribute that is a variable alone binds it, where it stands first; any other expression must have the
+    value that the op of the graph has. A target attribute says the value of the op that is made.
     """
 
     kind: str
@@ -67,10 +74,11 @@ class PatternOp:
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """A constant that the target brings along: every element is ``value``, or the ``identity`` of a product or convolution.
+    """A constant that the target brings along: all elements ``value``, or the ``identity`` of a product or
+    convolution.
 
-    An identity of shape ``[C, C / groups, *kernel]`` is the convolution with ``groups`` that returns its input: 1 at the
-    middle of each channel's own filter. Of shape ``[n, n]`` it is the unit matrix.
+    An identity of shape ``[C, C / groups, *kernel]`` is the convolution with ``groups`` that returns its input: 1 at
+    the middle of each channel's own filter. Of shape ``[n, n]`` it is the unit matrix.
     """
 
     shape: Expression
@@ -85,9 +93,9 @@ class Filled:
 class Rule:
     """``outputs`` maps each tensor of the source that is replaced to the tensor of the target that replaces it.
 
-    ``conditions`` are truths of attributes and shapes, all needed. ``origin`` says where the rule comes from. The name does not enter
-    :attr:`hash`, nor does the origin. Creating one checks that it is well formed, and raises RuleError; that both sides have
-    the same shapes is for verification to say.
+    ``conditions`` are truths of attributes and shapes, all needed. ``origin`` says where the rule comes from. The
+    name does not enter :attr:`hash`, nor does the origin. Creating one checks that it is well formed, and raises
+    RuleError; that both sides have the same shapes is for verification to say.
     """
 
     name: str

@@ -7,7 +7,7 @@
       - y2 = conv(x, w2, b2?, strides=s, pads=p, dilations=d, groups=1)
     filled:                               # constants that the target brings along; may be left out
       - zeros = filled(shape=(w1.shape[0],), value=0.0)
-    target:                               # what takes their place; may be left out where an output is replaced by an input
+    target:                               # what takes their place; may be left out if inputs replace all outputs
       - w = concat(w1, w2, axis=0)
       - b = concat(b1?, b2?, axis=0)
       - y = conv(x, w, b?, strides=s, pads=p, dilations=d, groups=1)
@@ -16,8 +16,8 @@
     conditions:                           # all needed; may be left out
       - w1.shape[2:] == w2.shape[2:]
 
-Kinds and attributes are those of :mod:`iossim.ir.ops`; ``docs/rules.md`` says how operands, attributes and conditions are
-read. :mod:`iossim.transforms.rewriting.rule` has the meaning.
+Kinds and attributes are those of :mod:`iossim.ir.ops`; ``docs/rules.md`` says how operands, attributes and conditions
+are read. :mod:`iossim.transforms.rewriting.rule` has the meaning.
 """
 
 from __future__ import annotations
@@ -53,10 +53,8 @@ class _FieldError(Exception):
 
 
 def read_rules(text: str, where: str) -> tuple[Rule, ...]:
-    """The rules of a file in order. ``where`` names the file in errors.
-
-    Raises RuleError naming file, line, rule and field; also where two rules have one name, and where there is none.
-    """
+    """The rules of a file in order. ``where`` names the file in errors. Raises RuleError naming file, line, rule and
+    field; also where two rules have one name, and where there is none."""
     try:
         documents = read_located_documents(text)
     except LocatedYamlError as fault:

@@ -6,7 +6,8 @@ A package of others adds a set by an entry point ``iossim.rules``, a function th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -15,9 +16,270 @@ from typing import Any
 from iossim.base.registry import Extension, Group, Plugin
 from iossim.base.shipped_yaml import shipped_files
 from iossim.base.user_files import read_text
-from iossim.transforms.rewriting.published import read_published
-from iossim.transforms.rewriting.rule import Rule, RuleError
+from iossim.transforms.rewriting.expression import Literal, parse_expression
+from iossim.transforms.rewriting.rule import PatternOp, Rule, RuleError
 from iossim.transforms.rewriting.rule_file import read_rules
+
+#: TASO's ``OpType`` of what the published file has, and ours of those that have no attributes.
+_CONV, _RELU, _CONCAT, _SPLIT, _EWADD, _EWMUL, _MATMUL = 3, 8, 12, 13, 16, 17, 18
+_PLAIN = {_RELU: "relu", _EWADD: "add", _EWMUL: "mul", _MATMUL: "matmul"}
+#: TASO's ``PMParameter``.
+_OUTPUTS, _KERNEL, _STRIDES, _PAD, _ACTIVATION, _RANK, _AXIS = 2, (4, 5), (6, 7), 8, 9, 10, 11
+#: TASO's ``PaddingMode`` and ``ActiMode``: an operator may compute an activation on its result.
+_SAME, _VALID = 0, 1
+_NO_ACTIVATION, _WITH_RELU = 0, 2
+_MOST_OUTPUTS = 16
+
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+
+
+class _DamagedError(Exception):
+    """What is wrong with the bytes, or with what they say."""
+
+
+def read_published(data: bytes, where: str) -> tuple[Rule, ...]:
+    """The rules of a ``RuleCollection``, as TASO publishes it, in order; the first is called ``taso-000``.
+
+    The file is proto2, read here without generated code::
+
+        RuleCollection { repeated Rule rule = 1; }
+        Rule           { repeated Operator srcOp = 1; repeated Operator dstOp = 2; repeated MapOutput mappedOutput = 3; }
+        Operator       { int32 type = 1; repeated Tensor input = 2; repeated Parameter para = 3; }
+        Tensor         { int32 opId = 1; int32 tsId = 2; }            # a negative opId is an input of the rule
+        Parameter      { int32 key = 1; int32 value = 2; }
+        MapOutput      { int32 srcOpId = 1; int32 dstOpId = 2; int32 srcTsId = 3; int32 dstTsId = 4; }
+
+    What it leaves unsaid is filled in as TASO's runtime has it. A convolution has as many groups as the channels of
+    its input are times those that its weight takes: in a source they are a variable, in a target ``x.shape[1] //
+    w.shape[1]``. The sizes of a split in a target are those of the concat that it undoes. Products are of matrices.
+    ``where`` names the file in errors.
+
+    Raises RuleError where the bytes are none, or hold an operator that no published rule has.
+    """
+    rules: list[Rule] = []
+    try:
+        for number, value in _fields(data):
+            if number == 1:
+                rules.append(_rule(len(rules), _bytes(value)))
+    except _DamagedError as error:
+        at = f" in its rule {len(rules)}" if rules else ""
+        raise RuleError(f"rules {where}: is no rule set of TASO's, or damaged{at}: {error}; fetch it again") from None
+    except RuleError as error:
+        raise RuleError(f"rules {where}: {error}", error.place) from None
+    if not rules:
+        raise RuleError(f"rules {where}: holds no rule; give a rule set of TASO's (.pb), or a .yaml file")
+    return tuple(rules)
+
+
+# --- protobuf ------------------------------------------------------------------------------------------------------
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Number and value of each field of a message: a signed integer, or bytes."""
+    at = 0
+    while at < len(data):
+        key, at = _varint(data, at)
+        number, wire = key >> 3, key & 7
+        if wire == _VARINT:
+            value, at = _varint(data, at)
+            yield number, value - (1 << 64) if value >> 63 else value
+        elif wire in (_BYTES, _FIXED32, _FIXED64):
+            length, at = _varint(data, at) if wire == _BYTES else ((4 if wire == _FIXED32 else 8), at)
+            if at + length > len(data):
+                raise _DamagedError(f"it ends {at + length - len(data):,} bytes too early")
+            yield number, data[at : at + length]
+            at += length
+        else:
+            raise _DamagedError(f"a field has the wire type {wire}, which there is not")
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = 0
+    for place in range(10):
+        if at + place >= len(data):
+            raise _DamagedError("it ends inside a number")
+        byte = data[at + place]
+        value |= (byte & 0x7F) << 7 * place
+        if byte < 0x80:
+            return value & ((1 << 64) - 1), at + place + 1
+    raise _DamagedError("a number has more than 64 bits")
+
+
+def _bytes(value: int | bytes) -> bytes:
+    if isinstance(value, int):
+        raise _DamagedError("a number stands where a message should")
+    return value
+
+
+def _integers(data: bytes, count: int) -> tuple[int, ...]:
+    """Fields 1 to ``count`` of a message, integers that all have to be there."""
+    found = {number: value for number, value in _fields(data) if isinstance(value, int)}
+    try:
+        return tuple(found[number] for number in range(1, count + 1))
+    except KeyError as error:
+        raise _DamagedError(f"a message lacks its field {error.args[0]}") from None
+
+
+@dataclass(frozen=True)
+class _Operator:
+    type: int
+    inputs: tuple[tuple[int, ...], ...]
+    parameters: Mapping[int, int]
+
+    @staticmethod
+    def read(data: bytes) -> _Operator:
+        kind: int | None = None
+        inputs: list[tuple[int, ...]] = []
+        parameters: dict[int, int] = {}
+        for number, value in _fields(data):
+            if number == 1 and isinstance(value, int):
+                kind = value
+            elif number == 2:
+                inputs.append(_integers(_bytes(value), 2))
+            elif number == 3:
+                key, given = _integers(_bytes(value), 2)
+                parameters[key] = given
+        if kind is None:
+            raise _DamagedError("an operator has no type")
+        return _Operator(kind, tuple(inputs), parameters)
+
+    def parameter(self, key: int) -> int:
+        if key not in self.parameters:
+            raise _DamagedError(f"an operator of type {self.type} lacks its parameter {key}")
+        return self.parameters[key]
+
+
+# --- from operators to patterns --------------------------------------------------------------------------------------
+
+
+def _rule(index: int, data: bytes) -> Rule:
+    operators: dict[int, list[_Operator]] = {1: [], 2: []}
+    mapped: list[tuple[int, ...]] = []
+    for number, value in _fields(data):
+        if number in operators:
+            operators[number].append(_Operator.read(_bytes(value)))
+        elif number == 3:
+            mapped.append(_integers(_bytes(value), 4))
+    inputs = _input_names([*operators[1], *operators[2]])
+    source = _Side("s", inputs, operators[1], frozenset())
+    target = _Side("t", inputs, operators[2], source.ranked & frozenset(inputs.values()))
+    conditions = dict.fromkeys([*source.conditions, *target.conditions])
+    return Rule(
+        f"taso-{index:03d}",
+        tuple(source.ops),
+        tuple(target.ops),
+        tuple((source.tensor(made, first), target.tensor(by, second)) for made, by, first, second in mapped),
+        tuple(map(parse_expression, conditions)),
+        origin=f"TASO's published rules, number {index} from 0",
+    )
+
+
+def _input_names(operators: Sequence[_Operator]) -> dict[int, str]:
+    """Inputs of the rule by their negative number: ``w10`` where one is the weight of a convolution, else ``x7``."""
+    used = dict.fromkeys(made for operator in operators for made, _ in operator.inputs if made < 0)
+    weights = {made for operator in operators if operator.type == _CONV for made, _ in operator.inputs[1:]}
+    return {made: f"{'w' if made in weights else 'x'}{-made}" for made in used}
+
+
+class _Side:
+    """One side of a rule: its ops, and the conditions that make tensors what the file takes them for."""
+
+    def __init__(
+        self, prefix: str, inputs: Mapping[int, str], operators: Sequence[_Operator], ranked: frozenset[str]
+    ) -> None:
+        self.ops: list[PatternOp] = []
+        self.conditions: list[str] = []
+        self.ranked = ranked  # tensors whose number of dimensions is known
+        self._is_source = prefix == "s"
+        self._inputs = inputs
+        self._outputs: list[tuple[str, ...]] = []  # of each operator, behind its activation
+        self._maker: dict[str, PatternOp] = {}
+        for index, operator in enumerate(operators):
+            self._outputs.append(self._add(operator, f"{prefix}{index}"))
+
+    def tensor(self, made: int, output: int) -> str:
+        """The name of an operator's output, or of an input of the rule."""
+        if made in self._inputs:
+            return self._inputs[made]
+        if not 0 <= made < len(self._outputs) or not 0 <= output < len(self._outputs[made]):
+            raise _DamagedError(f"output {output} of operator {made} is read, which nothing before it makes")
+        return self._outputs[made][output]
+
+    def _add(self, operator: _Operator, name: str) -> tuple[str, ...]:
+        operands = tuple(self.tensor(*place) for place in operator.inputs)
+        count = operator.parameter(_OUTPUTS) if operator.type == _SPLIT else 1
+        if not 1 <= count <= _MOST_OUTPUTS or len(operands) < (2 if operator.type in (_CONV, _CONCAT) else 1):
+            raise _DamagedError(f"operator {name} has {len(operands)} inputs and {count} outputs")
+        outputs = (name,) if count == 1 else tuple(f"{name}_{output}" for output in range(count))
+        activation = operator.parameters.get(_ACTIVATION, _NO_ACTIVATION)
+        before = outputs if activation == _NO_ACTIVATION else (f"{name}_linear",)
+        if operator.type in _PLAIN:
+            self._append(_PLAIN[operator.type], operands, before)
+            if operator.type == _MATMUL:
+                self._need_rank(2, operands, before)
+        elif operator.type == _CONV:
+            self._append("conv", operands[:2], before, **self._conv_attributes(operator, *operands[:2]))
+            self.ranked |= {*operands[:2], *before}
+        elif operator.type == _CONCAT:
+            self._append("concat", operands, before, axis=str(operator.parameter(_AXIS)))
+            self._need_rank(operator.parameter(_RANK), operands, before)
+        elif operator.type == _SPLIT:
+            axis = operator.parameter(_AXIS)
+            sizes = "sizes" if self._is_source else self._sizes(operands[0], axis)
+            self._append("split", operands, before, axis=str(axis), sizes=sizes)
+        else:
+            raise _DamagedError(f"operator {name} is of type {operator.type}, which no published rule has")
+        if activation == _WITH_RELU:
+            self._append("relu", before, outputs)
+        elif activation != _NO_ACTIVATION:
+            raise _DamagedError(f"operator {name} has the activation {activation}, which no published rule has")
+        return outputs
+
+    def _append(self, kind: str, inputs: tuple[str, ...], outputs: tuple[str, ...], **attributes: str) -> None:
+        given = tuple((name, parse_expression(value)) for name, value in attributes.items())
+        self.ops.append(PatternOp(kind, inputs, outputs, given))
+        self._maker |= dict.fromkeys(outputs, self.ops[-1])
+        if set(inputs) <= self.ranked:
+            self.ranked |= set(outputs)
+
+    def _conv_attributes(self, operator: _Operator, x: str, weight: str) -> dict[str, str]:
+        kernel = tuple(map(operator.parameter, _KERNEL))
+        strides = tuple(map(operator.parameter, _STRIDES))
+        mode = operator.parameter(_PAD)
+        if mode == _VALID:
+            pads = (0, 0)
+        elif mode == _SAME and strides == (1, 1) and all(size % 2 for size in kernel):
+            pads = (kernel[0] // 2, kernel[1] // 2)
+        else:
+            raise _DamagedError(f"a convolution has kernel {kernel}, strides {strides} and padding mode {mode}")
+        self._need(f"{weight}.shape[2:] == {kernel}", (weight,))
+        variables = sum(op.kind == "conv" for op in self.ops)
+        groups = f"g{variables}" if self._is_source else f"{x}.shape[1] // {weight}.shape[1]"
+        return {"strides": str(strides), "pads": str(pads * 2), "groups": groups}
+
+    def _need_rank(self, rank: int, operands: tuple[str, ...], outputs: tuple[str, ...]) -> None:
+        for operand in operands:
+            if operand not in self.ranked:
+                self._need(f"len({operand}.shape) == {rank}", (operand,))
+        self.ranked |= {*operands, *outputs}
+
+    def _need(self, condition: str, tensors: tuple[str, ...]) -> None:
+        """Add a condition, where it is one of the source or the inputs: what a target makes follows from those."""
+        if self._is_source or set(tensors) <= set(self._inputs.values()):
+            self.conditions.append(condition)
+
+    def _sizes(self, tensor: str, axis: int) -> str:
+        """The sizes along an axis of what a concat put together, followed through what keeps the pieces apart."""
+        op = self._maker.get(tensor)
+        if op is not None and op.kind == "concat" and dict(op.attributes)["axis"] == Literal(axis):
+            return f"({', '.join(f'{operand}.shape[{axis}]' for operand in op.inputs)},)"
+        if op is not None and op.kind in ("relu", "add", "mul", "concat"):
+            return self._sizes(op.inputs[0], axis)
+        if op is not None and op.kind in ("conv", "matmul") and axis in (0, 1):
+            # Rows, or images, are those of the first operand; columns are those of the second, channels its filters.
+            return self._sizes(op.inputs[axis], 0 if op.kind == "conv" else axis)
+        raise _DamagedError(f"a split of {tensor} along axis {axis} undoes no concat")
+
 
 #: What is meant by ``default`` in place of the names of sets.
 DEFAULT_RULES = "metaflow,simplify"
@@ -51,13 +313,15 @@ RULE_SETS: Group[tuple[Rule, ...]] = Group(
 
 
 def rule_set(name_or_path: str) -> tuple[Rule, ...]:
-    """The rules of a set that ships or is a plugin's, by name, or of a file: ``.yaml``, or ``.pb`` as TASO publishes them.
-
-    Raises RuleError for an unknown name, and for a file that cannot be read, naming line, rule and field.
-    """
+    """The rules of a set that ships or is a plugin's, by name, or of a file: ``.yaml``, or ``.pb`` as TASO publishes
+    them. Raises RuleError for an unknown name, and for a file that cannot be read, naming line, rule and field."""
     path = Path(name_or_path)
     if path.suffix == ".pb":
-        return read_published(_read_bytes(path), str(path))
+        try:
+            data = path.read_bytes()
+        except OSError as problem:
+            raise RuleError(f"cannot read rules {path}: {problem.strerror}; {_REMEDY}") from None
+        return read_published(data, str(path))
     if path.suffix in (".yaml", ".yml") or len(path.parts) > 1:
         return read_rules(read_text(path, "rules", _REMEDY, RuleError), str(path))
     found = RULE_SETS.get(name_or_path)
@@ -76,10 +340,3 @@ def origin(name: str) -> str:
     """Where the set of that name comes from: ``shipped``, or the package of a plugin."""
     added = RULE_SETS.plugins().get(name)
     return "shipped" if added is None or name in shipped_files(_FOLDER) else added.package
-
-
-def _read_bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as problem:
-        raise RuleError(f"cannot read rules {path}: {problem.strerror}; {_REMEDY}") from None

@@ -1,21 +1,22 @@
-"""Random shapes and attributes that the source of a rule takes and its conditions allow; a seed gives the same ones everywhere.
+"""Random shapes and attributes that the source of a rule takes and its conditions allow, the same for a seed
+everywhere.
 
-Draws differ in taste: few or many sizes, plain attributes or groups, strides, dilations, uneven padding and broadcasting. A
-draw goes through the source op by op, proposes what is free there (:mod:`iossim.transforms.rewriting.proposals`) and begins anew where
-an op refuses. Conditions that are equations set what they speak of; the others are only checked.
+Draws differ in style: few or many sizes, plain attributes or groups, strides, dilations, uneven padding and
+broadcasting. A draw goes through the source op by op, proposes what is free there
+(:mod:`iossim.transforms.rewriting.proposals`) and begins anew where an op refuses. Conditions that are equations set
+what they speak of; the others are only checked.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
-from functools import cache, cached_property
+from dataclasses import dataclass
+from functools import cached_property
 from random import Random
 from typing import Any
 
 from iossim.base.errors import GraphError
-from iossim.ir.op import op_class
-from iossim.ir.types import DType, TensorType
+from iossim.ir.types import DType
 from iossim.transforms.rewriting.expression import (
     Binding,
     Comparison,
@@ -28,21 +29,24 @@ from iossim.transforms.rewriting.expression import (
     Shape,
     Variable,
     evaluate,
+    tensors_of,
 )
-from iossim.transforms.rewriting.instance import InputShape, InputType, Placed, Side, place
-from iossim.transforms.rewriting.proposals import Request, Taste, propose
-from iossim.transforms.rewriting.rule import PatternOp, Rule, is_optional, is_rest, tensor_of
+from iossim.transforms.rewriting.instance import InputShape, Placed, Side, input_type, place
+from iossim.transforms.rewriting.proposals import DrawStyle, Request, propose
+from iossim.transforms.rewriting.rule import PatternOp, Rule, attribute_defaults, is_optional, is_rest, tensor_of
 
-#: Sizes that draws keep to, in turn: with few, tensors fit each other by chance; with many, no two are equal by chance.
+#: Sizes that draws keep to, in turn: with few, tensors fit each other by chance; with many, no two are equal by
+#: chance.
 _SIZES = ((2,), (3,), (2, 3), (1, 2), (4, 2), (1, 3, 2), (2, 4, 6), (1, 2, 3, 4, 5))
-#: Draws before a taste is given up.
+#: Draws before a style is given up.
 _DRAWS = 40
 #: Draws that all fail before the rule is.
 _VAIN_DRAWS = 1200
 
 
 def samples(rule: Rule, count: int, seed: int = 0, dtype: DType = DType.FLOAT64) -> Iterator[Placed]:
-    """Up to ``count`` different places that the source takes, fewer where they are hard to find or there are no more."""
+    """Up to ``count`` different places that the source takes, fewer where they are hard to find or there are no
+    more."""
     random = Random(f"{seed}:{rule.hash}")
     sampler = _Sampler(rule, dtype)
     seen: set[str] = set()
@@ -50,13 +54,13 @@ def samples(rule: Rule, count: int, seed: int = 0, dtype: DType = DType.FLOAT64)
     for turn in range(count):
         for _ in range(_DRAWS):
             sizes = _SIZES[turn % len(_SIZES)]
-            taste = Taste(
+            style = DrawStyle(
                 random,
                 tuple(dict.fromkeys((*sizes, *sampler.numbers))) if random.random() < 0.3 else sizes,
                 random.choice(sampler.ranks),
                 wild=turn % 3 > 0,
             )
-            drawn = sampler.draw(taste, seen)
+            drawn = sampler.draw(style, seen)
             if drawn is not None:
                 yield drawn
                 break
@@ -91,7 +95,7 @@ class _Sampler:
         if named:
             return tuple(dict.fromkeys(rank for rank in named if isinstance(rank, int)))
         kinds = {op.kind for op in self.rule.source}
-        if any("strides" in {each.name for each in fields(op_class(kind))} for kind in kinds):
+        if any("strides" in attribute_defaults(kind) for kind in kinds):
             return (4,)
         return (2, 2, 3) if kinds & {"matmul", "gemm"} else (4, 2, 3, 1)
 
@@ -108,15 +112,15 @@ class _Sampler:
         for condition in self.rule.conditions:
             if isinstance(condition, Comparison) and condition.sign == "==":
                 found += [
-                    _Equation(part, other, _tensor(part))
+                    _Equation(part, other, next(iter(tensors_of(part)), None))
                     for part, other in ((condition.left, condition.right), (condition.right, condition.left))
                     if _settable(part)
                 ]
         return tuple(found)
 
-    def draw(self, taste: Taste, seen: set[str]) -> Placed | None:
+    def draw(self, style: DrawStyle, seen: set[str]) -> Placed | None:
         """One place that was not seen before, or None."""
-        draw = _Draw(self, taste)
+        draw = _Draw(self, style)
         try:
             for op in self.rule.source:
                 draw.extend(op)
@@ -132,8 +136,8 @@ class _Sampler:
 class _Draw:
     """Shapes and attributes as they are chosen, op by op."""
 
-    def __init__(self, sampler: _Sampler, taste: Taste) -> None:
-        self._sampler, self._taste = sampler, taste
+    def __init__(self, sampler: _Sampler, style: DrawStyle) -> None:
+        self._sampler, self._style = sampler, style
         rule = sampler.rule
         self.attributes: dict[str, Any] = {}
         self.shapes: dict[str, InputShape] = {}
@@ -142,17 +146,17 @@ class _Draw:
 
     def extend(self, op: PatternOp) -> None:
         """Choose what the op leaves free, and add it; raises GraphError where it does not fit."""
-        shapes, taste = self._side.shapes, self._taste
+        shapes, style = self._side.shapes, self._style
         free: list[str] = []
         known: list[tuple[int, ...] | None] = []
         for operand in op.inputs:
             name = tensor_of(operand)
             if name in self.shapes or name in shapes:
                 known.extend(self._known(name))
-            elif is_optional(operand) and taste.chance(0.4):
+            elif is_optional(operand) and style.chance(0.4):
                 self._take(name, None)
             elif is_rest(operand):
-                count = taste.random.randrange(3)
+                count = style.random.randrange(3)
                 free += [name] * count
                 known += [None] * count
                 if not count:
@@ -161,7 +165,7 @@ class _Draw:
                 free += [name] * (name not in free)
                 known.append(None)
         request = self._request(op, known)
-        proposed = propose(request, taste)
+        proposed = propose(request, style)
         chosen = [shape for shape, before in zip(proposed, known, strict=True) if before is None]
         for name, value in op.attributes:
             if isinstance(value, Variable) and value.name not in self.attributes:
@@ -180,7 +184,7 @@ class _Draw:
         return [] if shape is None else [shape]  # type: ignore[list-item]
 
     def _request(self, op: PatternOp, known: list[tuple[int, ...] | None]) -> Request:
-        given = dict(_defaults(op.kind))
+        given = dict(attribute_defaults(op.kind))
         unbound: list[str] = []
         for name, value in op.attributes:
             del given[name]
@@ -210,23 +214,12 @@ class _Draw:
             wanted = self._value(equation.known)
             del self._side.shapes[name]
             if wanted is not None:
-                shape = _with_part(shape, equation.part, wanted, self._taste)
+                shape = _with_part(shape, equation.part, wanted, self._style)
         return shape
 
     def _take(self, name: str, shape: InputShape) -> None:
         self.shapes[name] = shape
-        self._side.add_input(name, self._type(shape, name in self._sampler.rule.rests))
-
-    def _type(self, shape: Any, is_rest: bool) -> InputType:
-        if shape is None:
-            return None
-        dtype = self._sampler.dtype
-        return tuple(TensorType(each, dtype) for each in shape) if is_rest else TensorType(shape, dtype)
-
-
-@cache
-def _defaults(kind: str) -> dict[str, Any]:
-    return {each.name: each.default for each in fields(op_class(kind))}
+        self._side.add_input(name, input_type(shape, name in self._sampler.rule.rests, self._sampler.dtype))
 
 
 def _settable(part: Expression) -> bool:
@@ -236,12 +229,7 @@ def _settable(part: Expression) -> bool:
     return False
 
 
-def _tensor(part: Expression) -> str | None:
-    """The tensor whose shape a settable expression is about."""
-    return next((each.tensor for each in part.walk() if isinstance(each, Shape)), None)
-
-
-def _with_part(shape: tuple[int, ...], part: Expression, wanted: Any, taste: Taste) -> tuple[int, ...]:
+def _with_part(shape: tuple[int, ...], part: Expression, wanted: Any, style: DrawStyle) -> tuple[int, ...]:
     """The shape with one part of it as wanted; as it was where that makes no shape."""
     new = list(shape)
     match part:
@@ -249,7 +237,7 @@ def _with_part(shape: tuple[int, ...], part: Expression, wanted: Any, taste: Tas
             return tuple(wanted)
         case Length():
             while len(new) < wanted:
-                new.insert(0, taste.size())
+                new.insert(0, style.size())
             del new[: len(new) - wanted]
         case Part(_, start, stop):
             new[start:stop] = wanted

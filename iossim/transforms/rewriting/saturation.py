@@ -1,15 +1,16 @@
-"""Equality saturation: all rules applied to all places at once, nothing taken away, and the cheapest graph taken out at the end (Y. Yang
-et al., Equality saturation for tensor graph superoptimization, MLSys 2021: TENSAT).
+"""Equality saturation: all rules applied to all places at once, nothing taken away, and the cheapest graph taken out
+at the end (Y. Yang et al., Equality saturation for tensor graph superoptimization, MLSys 2021: TENSAT).
 
-The order of substitutions does not matter, and none has to pay at first. What it minimises has to be a sum over ops, so that the
-schedule is no such cost; the graph found under the sum is a seed for the search by schedules.
+The order of substitutions does not matter, and none has to pay at first. What it minimises has to be a sum over ops,
+so that the schedule is no such cost; the graph found under the sum is a seed for the search by schedules.
 
 Rules of several roots (two convolutions of one input) match as any other, their ops joined by what they share. Their
-results would join with their own operands again without end; TENSAT limits the rounds in which they apply. Here two ops of a
-match that do not read each other must not replace results of the same op, since no graph has both, and rounds and e-nodes are limited for all rules.
+results would join with their own operands again without end; TENSAT limits the rounds in which they apply. Here two
+ops of a match that do not read each other must not replace results of the same op, since no graph has both, and
+rounds and e-nodes are limited for all rules.
 
-An e-graph keeps no steps. They are found again by a search of graphs, guided by how far the ops of each are from those of the graph
-that was taken out; only what has steps is returned as found, since only that can be replayed.
+An e-graph keeps no steps. They are found again by a search of graphs, guided by how far the ops of each are from
+those of the graph that was taken out; only what has steps is returned as found, since only that can be replayed.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from time import perf_counter
 
 from iossim.base.errors import GraphError
 from iossim.ir.network import Network
+from iossim.transforms.rewriting.application import Target
 from iossim.transforms.rewriting.backtracking import (
     RELATIVE_TOLERANCE,
     Candidate,
@@ -31,20 +33,18 @@ from iossim.transforms.rewriting.backtracking import (
     cheaper,
     ignore,
 )
-from iossim.transforms.rewriting.egraph import EGraph, Origin
+from iossim.transforms.rewriting.egraph import EGraph, Origin, operator_prices
 from iossim.transforms.rewriting.extraction import extract_cheapest, extract_greedily, extracted_graph
-from iossim.transforms.rewriting.graph_costs import SumOfOperators
+from iossim.transforms.rewriting.graph_costs import GraphCost, SumOfOperators
 from iossim.transforms.rewriting.matching import Match, find_matches
-from iossim.transforms.rewriting.operator_prices import operator_prices
-from iossim.transforms.rewriting.replacement import Target
 from iossim.transforms.rewriting.rewritten import policy_like, rewritten_network
 from iossim.transforms.rewriting.rule import Rule, tensor_of
 
 
 @dataclass(frozen=True, slots=True)
 class SaturationLimits:
-    """``nodes``: e-nodes after which no more are made. ``branches``: of the solver. ``graphs``: expanded to find the steps at one place
-    again. ``seconds``: after which no other e-graph is begun, nor the solver goes on."""
+    """``nodes``: e-nodes after which no more are made. ``branches``: of the solver. ``graphs``: expanded to find the
+    steps at one place again. ``seconds``: after which no other e-graph is begun, nor the solver goes on."""
 
     nodes: int = 2000
     rounds: int = 8
@@ -57,10 +57,10 @@ class SaturationLimits:
 class Saturated:
     """What saturation found.
 
-    ``found.best`` has its steps; ``extracted`` is the best graph that was taken out, at its cost in us as a network. ``derived`` tells whether
-    they are the same. ``estimated_us`` and ``at_least_us`` are the cost of the extraction and its bound by the prices of pairs
-    (:mod:`iossim.transforms.rewriting.extraction`), in the last e-graph if there were several; ``nodes`` are its e-nodes. ``saturated``: no rule
-    makes anything new in it.
+    ``found.best`` has its steps; ``extracted`` is the best graph that was taken out, at its cost in us as a network.
+    ``derived`` tells whether they are the same. ``estimated_us`` and ``at_least_us`` are the cost of the extraction
+    and its bound by the prices of pairs (:mod:`iossim.transforms.rewriting.extraction`), in the last e-graph if there
+    were several; ``nodes`` are its e-nodes. ``saturated``: no rule makes anything new in it.
     """
 
     found: Found
@@ -88,8 +88,8 @@ def saturate(
 ) -> Saturated:
     """The cheapest network that the rules make of this one, as far as the limits reach; never worse than it is.
 
-    Where a limit ended it, it begins again with what was found, as long as that is cheaper than before. KeyboardInterrupt ends it with
-    what the last e-graph gave that it was done with.
+    Where a limit ended it, it begins again with what was found, as long as that is cheaper than before.
+    KeyboardInterrupt ends it with what the last e-graph gave that it was done with.
     """
     limits = limits or SaturationLimits()
     started = perf_counter()
@@ -181,10 +181,11 @@ def _saturated_once(
 def grow(
     egraph: EGraph, rules: Sequence[Rule], limits: SaturationLimits, tell: Callable[[], None] = lambda: None
 ) -> tuple[int, bool, bool]:
-    """Apply rules in rounds. Returns the rounds, whether nothing is left to apply, and whether any rule matched; ``tell`` is
-    called before each round.
+    """Apply rules in rounds. Returns the rounds, whether nothing is left to apply, and whether any rule matched;
+    ``tell`` is called before each round.
 
-    Once there are as many e-nodes as the limit, only rules go on whose target has fewer ops than their source, up to twice as many.
+    Once there are as many e-nodes as the limit, only rules go on whose target has fewer ops than their source, up to
+    twice as many.
     """
     shrinking = [rule for rule in rules if len(rule.target) < len(rule.source)]
     touched: frozenset[str] | None = None
@@ -262,10 +263,8 @@ def _roots(rule: Rule) -> tuple[int, ...]:
 def _derived(
     network: Network, rules: Sequence[Rule], distance: _Distance, limits: SaturationLimits, progress: RewriteProgress
 ) -> tuple[Candidate, int, int]:
-    """The nearest network that was found, with its steps; graphs seen and expanded.
-
-    Ops that hang together and are not chosen are replaced one such place after another, since steps at one say nothing of the others.
-    """
+    """The nearest network that was found, with its steps; graphs seen and expanded. Ops that hang together and are
+    not chosen are replaced one such place after another, since steps at one say nothing of the others."""
     near = Candidate(network, (), distance.us(network))
     seen, expanded = 1, 0
     for place in _places(network, distance):
@@ -314,9 +313,9 @@ def _levels(egraph: EGraph, chosen: frozenset[str]) -> dict[str, int]:
 
 
 @dataclass(frozen=True, eq=False)
-class _Distance:
-    """No cost, but what guides the search for steps: how far the ops of a network are from the chosen; infinite with one that is not
-    in the e-graph."""
+class _Distance(GraphCost):
+    """No cost, but what guides the search for steps: how far the ops of a network are from the chosen; infinite with
+    one that is not in the e-graph."""
 
     egraph: EGraph
     levels: dict[str, int]
@@ -335,9 +334,3 @@ class _Distance:
             node.name: float(self.levels.get(name, far))
             for node, name in zip(network.graph.nodes, nodes, strict=True)
         }
-
-    def at_least_us(self, network: Network) -> float:
-        return self.us(network)
-
-    def near_us(self, network: Network, like: Network) -> float:
-        return self.us(network)

@@ -10,22 +10,21 @@ import z3
 
 from iossim.transforms.rewriting import expression as ex
 from iossim.transforms.rewriting.symbolic import (
+    Arithmetic,
     Claim,
     NotSymbolicError,
     Tuple,
     any_of,
+    equal,
     integer,
     is_inside,
     is_integer,
 )
-from iossim.transforms.rewriting.symbolic_arithmetic import Arithmetic, equal
 
 
 class Evaluator:
-    """Values of expressions. ``needed`` gathers what makes them have one: places that tuples have, divisors that are not zero.
-
-    ``assumes`` says that the expressions are known to be true, not to be shown.
-    """
+    """Values of expressions. ``needed`` gathers what makes them have one: places that tuples have, divisors that are
+    not zero. ``assumes`` says that the expressions are known to be true, not to be shown."""
 
     def __init__(
         self,
@@ -62,7 +61,7 @@ class Evaluator:
             case ex.Sequence(items):
                 return self._sequence(items)
             case ex.Arithmetic(sign, left, right):
-                if any(self._is_tuple(side) for side in (left, right)):
+                if any(isinstance(side, ex.Shape | ex.Part | ex.Sequence) for side in (left, right)):
                     raise NotSymbolicError(f"{expression} is of tuples")
                 return self._calculated(sign, self._integer(left), self._integer(right))
             case ex.Comparison() | ex.AnyOf() | ex.IsConstant():
@@ -94,9 +93,6 @@ class Evaluator:
             case ex.Literal(bool() as value):
                 return Claim(value)
         raise NotSymbolicError(f"{expression} is no condition that symbolic arithmetic has")
-
-    def _is_tuple(self, expression: ex.Expression) -> bool:
-        return isinstance(expression, ex.Shape | ex.Part | ex.Sequence)
 
     def _tuple(self, expression: ex.Expression) -> Tuple:
         found = self.value(expression)

@@ -1,9 +1,10 @@
 """Shapes of outputs of ops at unknown shapes of inputs, and when an op takes its inputs.
 
-What each op says of shapes in ``infer`` is said here again over symbols, for the kinds that axioms are about. The two are not one
-function: ``infer`` takes tuples of ints and branches on their lengths and sizes, while a rule is proved for tensors of any rank,
-whose shape is an array of unknown length for the solver, and what ``infer`` refuses has to become a claim instead of an error. A
-test compares the two at random shapes. Dimensions are positive, as iossim takes no empty tensors.
+What each op says of shapes in ``infer`` is said here again over symbols, for the kinds that axioms are about. The two
+are not one function: ``infer`` takes tuples of ints and branches on their lengths and sizes, while a rule is proved
+for tensors of any rank, whose shape is an array of unknown length for the solver, and what ``infer`` refuses has to
+become a claim instead of an error. A test compares the two at random shapes. Dimensions are positive, as iossim takes
+no empty tensors.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import z3
 from iossim.ir.op import KindTable
 from iossim.ir.ops.channels_last import TO_FIRST, TO_LAST
 from iossim.transforms.rewriting.symbolic import (
+    Arithmetic,
     Claim,
     Tuple,
     distinct,
@@ -27,7 +29,6 @@ from iossim.transforms.rewriting.symbolic import (
     is_opaque,
     same,
 )
-from iossim.transforms.rewriting.symbolic_arithmetic import Arithmetic
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,8 @@ def typed(kind: str, attributes: Mapping[str, Any], inputs: Sequence[Tuple], ari
 
 
 def always(kind: str, attributes: Mapping[str, Any], x: Tuple, outputs: int) -> list[Claim]:
-    """What is true of any op with a first input ``x`` that takes its inputs, whether its shapes are modelled or not."""
+    """What is true of any op with a first input ``x`` that takes its inputs, whether its shapes are modelled or
+    not."""
     match kind:
         case "split":
             return [Claim(integer(attributes["sizes"].length) == outputs)]

@@ -10,22 +10,22 @@ import z3
 
 from iossim.base.errors import IossimError
 from iossim.ir.op import op_class
-from iossim.transforms.rewriting.axioms import attribute_defaults
 from iossim.transforms.rewriting.congruence import Congruence, Symbol, Term
 from iossim.transforms.rewriting.expression import Comparison, Expression, Shape, Variable
-from iossim.transforms.rewriting.make import Zeros, operands
-from iossim.transforms.rewriting.rule import Filled, PatternOp, Rule, tensor_of
+from iossim.transforms.rewriting.instance import Zeros, operands
+from iossim.transforms.rewriting.rule import Filled, PatternOp, Rule, attribute_defaults, tensor_of
 from iossim.transforms.rewriting.symbolic import (
+    Arithmetic,
     Claim,
     NotSymbolicError,
     Tuple,
+    equal,
     everywhere,
     integer,
     is_integer,
     named_value,
     same,
 )
-from iossim.transforms.rewriting.symbolic_arithmetic import Arithmetic, equal
 from iossim.transforms.rewriting.symbolic_expressions import Evaluator
 from iossim.transforms.rewriting.symbolic_types import Typed, always, typed
 
@@ -98,10 +98,8 @@ class Terms:
     def op(
         self, kind: str, attributes: Sequence[Any], arguments: Sequence[int], outputs: int, assume: str = ""
     ) -> tuple[int, ...] | None:
-        """The outputs of an op. None where it is not known to take these inputs.
-
-        That it does is assumed of an op that the rule has; ``assume`` says which, and names the shapes of which nothing is known.
-        """
+        """The outputs of an op. None where it is not known to take these inputs. That it does is assumed of an op
+        that the rule has; ``assume`` says which, and names the shapes of which nothing is known."""
         if kind in _FOLDED and outputs == 1:
             if len(arguments) == 1:
                 return tuple(arguments)
@@ -118,7 +116,10 @@ class Terms:
         shapes = [self._shapes[argument] for argument in arguments]
         if assume and shapes:
             self.arithmetic.assume(*always(kind, named, shapes[0], outputs))
-        fits = self._typed(kind, named, shapes)
+        try:
+            fits = typed(kind, named, shapes, self.arithmetic)
+        except NotSymbolicError:
+            fits = None
         if fits is None or len(fits.outputs) != outputs:
             if not assume:
                 return None
@@ -141,12 +142,6 @@ class Terms:
     def _rank(self, number: int) -> Any:
         return self._shapes[self.congruence.find(number)].length
 
-    def _typed(self, kind: str, attributes: Mapping[str, Any], shapes: Sequence[Tuple]) -> Typed | None:
-        try:
-            return typed(kind, attributes, shapes, self.arithmetic)
-        except NotSymbolicError:
-            return None
-
     def _from_front(self, axis: Any, rank: Any) -> Any:
         axis = z3.simplify(integer(axis))
         if z3.is_int_value(axis):
@@ -167,9 +162,9 @@ def _positive(shape: Tuple) -> Claim:
 class Sides:
     """The two sides of a rule, some of its optional inputs left out, each ``*rest`` empty or not.
 
-    It is assumed that the rule's conditions hold, that the ops of both sides take their inputs, and that what is replaced has the
-    shape of what replaces it: a rule is applied nowhere else. ``outputs`` are the pairs of classes to be shown equal. ``lengths`` of
-    tuples and ``known`` equalities are what was found of the same sides before.
+    It is assumed that the rule's conditions hold, that the ops of both sides take their inputs, and that what is
+    replaced has the shape of what replaces it: a rule is applied nowhere else. ``outputs`` are the pairs of classes
+    to be shown equal. ``lengths`` of tuples and ``known`` equalities are what was found of the same sides before.
     """
 
     def __init__(
@@ -190,7 +185,7 @@ class Sides:
         self._rests: dict[tuple[str, str, tuple[int, ...]], int] = {}
         self._conditions = list(rule.conditions)
         # Inputs that are said to have one shape are given one.
-        self._twins = [
+        twins = [
             {condition.left.tensor, condition.right.tensor}
             for condition in rule.conditions
             if isinstance(condition, Comparison)
@@ -205,7 +200,10 @@ class Sides:
                 continue
             values[name] = None if name in left_out else name
             if name not in left_out:
-                self._add_input(name)
+                twin = next((other for other in self._shapes if {name, other} in twins), None)
+                shape = self._unknown(name) if twin is None else self._shapes[twin]
+                self._tensors[name], self._shapes[name] = self.terms.tensor(name, shape), shape
+                self.terms.arithmetic.assume(_positive(shape))
         self._bind_attributes()
         self._assume_conditions()
         self._add_ops("source", rule.source, values)
@@ -227,12 +225,6 @@ class Sides:
         self.outputs: list[tuple[int, int]] = list(zip(source, target, strict=True))  # type: ignore[arg-type]
         for a, b in self.outputs:
             self.terms.arithmetic.assume(same(self.terms.shape(a), self.terms.shape(b)))
-
-    def _add_input(self, name: str) -> None:
-        twin = next((other for other in self._shapes if {name, other} in self._twins), None)
-        shape = self._unknown(name) if twin is None else self._shapes[twin]
-        self._tensors[name], self._shapes[name] = self.terms.tensor(name, shape), shape
-        self.terms.arithmetic.assume(_positive(shape))
 
     def _unknown(self, name: str) -> Tuple:
         found = Tuple.unknown(name, self._known_lengths.get(name))
@@ -283,7 +275,8 @@ class Sides:
                 values.update(dict.fromkeys(op.outputs))
                 continue
             evaluator = self._evaluator()
-            attributes = [self._attribute(op, name, default, evaluator) for name, default in self._named(op)]
+            defaults = attribute_defaults(op.kind)
+            attributes = [self._attribute(op, name, default, evaluator) for name, default in defaults.items()]
             self.terms.arithmetic.assume(*evaluator.needed)
             arguments = [self._argument(op, f"{side} op {index}", each, attributes) for each in reads]
             made = self.terms.op(op.kind, attributes, arguments, len(op.outputs), f"{side} op {index}")
@@ -292,10 +285,6 @@ class Sides:
                 values[name], self._tensors[name] = name, number
                 self._shapes[name] = self.terms.shape(number)
             self._assume_conditions()
-
-    @staticmethod
-    def _named(op: PatternOp) -> list[tuple[str, Any]]:
-        return list(attribute_defaults(op.kind).items())
 
     @staticmethod
     def _attribute(op: PatternOp, name: str, default: Any, evaluator: Evaluator) -> Any:
@@ -317,7 +306,8 @@ class Sides:
             return self._zeros(read.tensor)
         if read not in self._rule.rests:
             return self._tensors[read]
-        # Any number of tensors, at least one, are their sum or what they are when joined: one tensor for each such use.
+        # Any number of tensors, at least one, are their sum or what they are when joined: one tensor for each such
+        # use.
         if op.kind not in _FOLDED:
             raise NotSymbolicError(f"{op.kind} of *{read}, of which proofs know only sums and concatenations")
         use = read, op.kind, tuple(map(self.terms.intern, attributes))

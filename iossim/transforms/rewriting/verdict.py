@@ -1,7 +1,8 @@
 """Verdicts on rules, and where they are kept: beside the rules that ship, and in the user's cache.
 
-A verdict rests on the rule, and on what found it: axioms, prover, tries at refuting it. It is kept by the hash of the rule, with one of
-all the rest, and trusted only while both are the same. Comments and docstrings of the rest do not count.
+A verdict rests on the rule, and on what found it: axioms, prover, tries at refuting it. It is kept by the hash of the
+rule, with one of all the rest, and trusted only while both are the same. Comments and docstrings of the rest do not
+count.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from functools import cache
 from importlib import resources
@@ -29,17 +30,13 @@ CHECKER = (
     "axioms.py",
     "congruence.py",
     "expression.py",
-    "field.py",
     "instance.py",
-    "make.py",
-    "missing_conditions.py",
     "proposals.py",
     "prover.py",
     "refute.py",
     "rule.py",
     "sampling.py",
     "symbolic.py",
-    "symbolic_arithmetic.py",
     "symbolic_expressions.py",
     "symbolic_types.py",
     "terms.py",
@@ -58,10 +55,10 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Verification:
-    """The verdict on a rule. ``conditions`` are those that it lacked, as text: a rule that is proved is so under these, too.
+    """The verdict on a rule. ``conditions`` are those that it lacked, as text; a proof is under these, too.
 
-    ``counterexample`` is of the rule as it is written, without them. ``axioms`` are the names of those that a proof used, ``seconds``
-    what it all took.
+    ``counterexample`` is of the rule as it is written, without them. ``axioms`` are the names of those that a proof
+    used, ``seconds`` what it all took.
     """
 
     verdict: Verdict
@@ -77,14 +74,7 @@ class Verification:
         return replace(rule, conditions=tuple(dict.fromkeys((*rule.conditions, *found))))
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "verdict": str(self.verdict),
-            "reason": self.reason,
-            "conditions": list(self.conditions),
-            "counterexample": None if self.counterexample is None else self.counterexample.to_json(),
-            "axioms": list(self.axioms),
-            "seconds": round(self.seconds, 3),
-        }
+        return asdict(self) | {"seconds": round(self.seconds, 3)}
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Verification:
@@ -192,3 +182,22 @@ def _trusted(text: str) -> dict[str, Verification]:
         return {key: Verification.from_json(value) for key, value in data["verdicts"].items()}
     except (KeyError, TypeError, ValueError, AttributeError, ExpressionError):
         return {}
+
+
+def trusted(rules: Iterable[Rule], unproved: bool = False) -> tuple[tuple[Rule, ...], tuple[Rule, ...]]:
+    """The rules that may be used, and those that are left out.
+
+    A rule with a verdict is used under the conditions that were found besides its own. With ``unproved`` rules that
+    are unknown, or were never verified, are used as they are; one that is refuted never is.
+    """
+    used: list[Rule] = []
+    left_out: list[Rule] = []
+    for rule in rules:
+        known = recall(rule)
+        if known is not None and known.verdict is Verdict.PROVED:
+            used.append(known.restricted(rule))
+        elif unproved and (known is None or known.verdict is Verdict.UNKNOWN):
+            used.append(rule)
+        else:
+            left_out.append(rule)
+    return tuple(used), tuple(left_out)

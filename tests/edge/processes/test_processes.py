@@ -18,12 +18,12 @@ pytestmark = pytest.mark.torch
 
 @pytest.mark.parametrize(("devices", "sync"), [(2, "ring"), (4, "ring"), (3, "server")])
 def test_processes_compute_and_send_what_was_planned(devices: int, sync: str) -> None:
-    from iossim.edge.processes.processes import run
+    from iossim.edge.runs import run_in_processes
 
     network = iossim.load("squeezenet")
     found = distributed(network, edge_device("c6678"), devices, sync=sync).distribution
     inputs = random_inputs(network)
-    done = run(found, inputs)
+    done = run_in_processes(found, inputs)
     expected = evaluate_graph(network.graph, inputs)
     assert sum(done.sent_bytes) == found.sent_bytes > 0
     for outputs in done.outputs:

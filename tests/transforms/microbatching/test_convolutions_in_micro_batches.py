@@ -18,9 +18,9 @@ from iossim.execution.measured_run import for_backend, largest_error, output_err
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.schedule.schedule import Schedule
-from iossim.transforms.microbatching.configuration import BenchmarkRow
 from iossim.transforms.microbatching.convolutions_in_micro_batches import runnable_schedule
 from iossim.transforms.microbatching.divided_blocks import divide_units
+from iossim.transforms.microbatching.division import BenchmarkRow
 from iossim.transforms.microbatching.kernels_under_limits import micro_batch
 from iossim.transforms.microbatching.network_kernels import (
     BACKWARD_DATA,

@@ -31,8 +31,8 @@ from iossim.ir.ops.conv_transpose import ConvBackwardData, ConvBackwardFilter
 from iossim.ir.ops.slice import Concat, Split
 from iossim.ir.types import TensorType
 from iossim.schedule.batch import Strategy
-from iossim.transforms.microbatching.conv_kernel import ConvKernel
 from iossim.transforms.microbatching.divided_blocks import divide_units
+from iossim.transforms.microbatching.network_kernels import ConvKernel
 
 SEEDS = st.integers(0, 2**20)
 DIRECTIONS = ("forward", "data", "filter")

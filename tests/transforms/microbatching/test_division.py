@@ -8,9 +8,7 @@ from itertools import product
 import pytest
 
 from iossim.base.errors import OptionError
-from iossim.transforms.microbatching.configuration import BenchmarkRow, Configuration, Part
-from iossim.transforms.microbatching.division import divide
-from iossim.transforms.microbatching.reuse import front
+from iossim.transforms.microbatching.division import BenchmarkRow, Configuration, Part, divide, front
 
 Fronts = dict[str, tuple[Configuration, ...]]
 

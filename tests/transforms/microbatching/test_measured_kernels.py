@@ -18,9 +18,9 @@ from iossim.execution.engine import Engine
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.conv_transpose import ConvBackwardFilter
 from iossim.ir.types import DType, Precision, TensorType
-from iossim.transforms.microbatching.conv_kernel import ConvKernel
-from iossim.transforms.microbatching.measured import measured_rows
-from iossim.transforms.microbatching.reuse import front
+from iossim.transforms.microbatching.convolutions_in_micro_batches import measured_rows
+from iossim.transforms.microbatching.division import front
+from iossim.transforms.microbatching.network_kernels import ConvKernel
 
 X, W = TensorType((4, 3, 5, 5), DType.FLOAT32), TensorType((6, 3, 3, 3), DType.FLOAT32)
 KERNEL = ConvKernel(Conv((1, 1), (1, 1, 1, 1)), (X, W))
@@ -45,7 +45,7 @@ def measuring(path: Path) -> tuple[MeasuredCostModel, HostLibrary]:
 
 def test_every_plan_is_a_row_and_is_measured_once(tmp_path: Path) -> None:
     model, _ = measuring(tmp_path / "store.sqlite")
-    rows = measured_rows(KERNEL, (1, 2, 4), model)
+    rows = [row for batch in (1, 2, 4) for row in measured_rows(KERNEL.of_batch(batch), model)]
     named = {(row.batch, row.algorithm): row for row in rows}
     assert set(named) == {(batch, f"fused:{name}") for batch in (1, 2, 4) for name in ("gemm", "fft")}
     for batch in (1, 2, 4):
@@ -55,7 +55,7 @@ def test_every_plan_is_a_row_and_is_measured_once(tmp_path: Path) -> None:
     assert "4x1 fused:fft" in map(str, front(rows, 4))
 
     again, library = measuring(tmp_path / "store.sqlite")
-    assert measured_rows(KERNEL, (1, 2, 4), again) == rows
+    assert [row for batch in (1, 2, 4) for row in measured_rows(KERNEL.of_batch(batch), again)] == rows
     assert not library.asked
 
 
@@ -64,4 +64,4 @@ def test_gradients_are_not_measured(tmp_path: Path) -> None:
     op = ConvBackwardFilter((1, 1), (1, 1, 1, 1), (1, 1), 1, kernel_size=(3, 3))
     kernel = ConvKernel(op, (X, TensorType((4, 6, 5, 5), DType.FLOAT32)))
     with pytest.raises(OptionError, match="algorithms of gradients are not measured"):
-        measured_rows(kernel, (4,), model)
+        measured_rows(kernel.of_batch(4), model)

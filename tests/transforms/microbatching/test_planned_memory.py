@@ -17,10 +17,8 @@ from iossim.execution.memory import plan_memory
 from iossim.execution.plan import Plan
 from iossim.ir.ops.conv import Conv
 from iossim.search.scheduler import schedule
-from iossim.transforms.microbatching.configuration import BenchmarkRow, Configuration
-from iossim.transforms.microbatching.kernels_under_limits import Fronts
-from iossim.transforms.microbatching.memory import divide_in_memory, with_workspaces
-from iossim.transforms.microbatching.reuse import front
+from iossim.transforms.microbatching.division import BenchmarkRow, Configuration, front
+from iossim.transforms.microbatching.kernels_under_limits import Fronts, divide_in_memory, with_workspaces
 
 Kernels = dict[str, list[str]]
 

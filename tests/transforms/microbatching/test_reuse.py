@@ -9,8 +9,7 @@ from itertools import product
 import pytest
 
 from iossim.base.errors import OptionError
-from iossim.transforms.microbatching.configuration import BenchmarkRow, Configuration, micro_batch_sizes
-from iossim.transforms.microbatching.reuse import front, within
+from iossim.transforms.microbatching.division import BenchmarkRow, Configuration, front, micro_batch_sizes, within
 
 MIB = 1 << 20
 #: The front that `facts/micro_batching.md` gives: time, bytes, micro-batches.

@@ -12,9 +12,9 @@ from iossim.hardware.lowering.target import step_candidates
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.conv_transpose import ConvBackwardData, ConvBackwardFilter
 from iossim.ir.types import Precision, TensorType
-from iossim.transforms.microbatching.configuration import BenchmarkRow
-from iossim.transforms.microbatching.conv_kernel import ConvKernel
-from iossim.transforms.microbatching.simulated import simulated_rows
+from iossim.transforms.microbatching.convolutions_in_micro_batches import simulated_rows
+from iossim.transforms.microbatching.division import BenchmarkRow
+from iossim.transforms.microbatching.network_kernels import ConvKernel
 
 MIB = 1 << 20
 P100 = SimulatorCostModel(device("p100-sxm2"), Precision.FP32)
@@ -32,7 +32,7 @@ def fastest(rows: tuple[BenchmarkRow, ...], batch: int, limit: int) -> Benchmark
 
 
 def test_the_whole_batch_gets_no_fast_algorithm_within_the_limit_and_a_part_of_it_does() -> None:
-    rows = simulated_rows(FORWARD, (32, 48, 256), P100)
+    rows = [row for batch in (32, 48, 256) for row in simulated_rows(FORWARD.of_batch(batch), P100)]
     assert fastest(rows, 256, 64 * MIB).algorithm == "implicit_precomp_gemm"
     assert fastest(rows, 48, 64 * MIB).algorithm == "winograd_nonfused"
     assert {row.algorithm for row in rows if row.batch == 32 and row.workspace_bytes <= 50 * MIB} >= {"fft_tiling"}
@@ -44,7 +44,7 @@ def test_the_whole_batch_gets_no_fast_algorithm_within_the_limit_and_a_part_of_i
 
 @pytest.mark.parametrize("kernel", [FORWARD, DATA, FILTER], ids=lambda kernel: kernel.op.kind)
 def test_rows_of_an_algorithm_do_not_beat_each_other(kernel: ConvKernel) -> None:
-    rows = simulated_rows(kernel, (1, 8), P100)
+    rows = [row for batch in (1, 8) for row in simulated_rows(kernel.of_batch(batch), P100)]
     for one in rows:
         same = [row for row in rows if (row.batch, row.algorithm) == (one.batch, one.algorithm) and row is not one]
         assert all((row.time_us < one.time_us) != (row.workspace_bytes < one.workspace_bytes) for row in same)
@@ -55,7 +55,7 @@ def test_the_fastest_row_is_what_the_simulator_would_run() -> None:
     for kernel in (DATA, FILTER):
         given = kernel.of_batch(16)
         prices = P100.price_candidates(step_candidates(given.step(), P100.profile))
-        assert min(row.time_us for row in simulated_rows(kernel, (16,), P100)) == prices.min()
+        assert min(row.time_us for row in simulated_rows(kernel.of_batch(16), P100)) == prices.min()
 
 
 def test_parts_keep_the_weights_and_the_sum() -> None:
@@ -73,5 +73,5 @@ def test_candidates_are_priced_as_units_are() -> None:
 
 
 def test_a_device_without_cudnn_has_its_own_algorithms() -> None:
-    rows = simulated_rows(FORWARD, (8,), SimulatorCostModel(cpu(), Precision.FP32))
+    rows = simulated_rows(FORWARD.of_batch(8), SimulatorCostModel(cpu(), Precision.FP32))
     assert {row.algorithm for row in rows} == {"nchw", "nchwc"}

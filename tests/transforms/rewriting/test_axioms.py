@@ -19,13 +19,11 @@ from iossim.ir.graph import Graph
 from iossim.ir.op import Op
 from iossim.ir.types import DType, TensorType
 from iossim.transforms.rewriting.axioms import axioms, equations
-from iossim.transforms.rewriting.instance import ConditionFailsError, Placed, place
-from iossim.transforms.rewriting.make import NotMadeError
+from iossim.transforms.rewriting.instance import ConditionFailsError, NotMadeError, Placed, place
 from iossim.transforms.rewriting.refute import compare
 from iossim.transforms.rewriting.rule import Rule
 from iossim.transforms.rewriting.sampling import samples
-from iossim.transforms.rewriting.symbolic import Tuple, integer
-from iossim.transforms.rewriting.symbolic_arithmetic import Arithmetic
+from iossim.transforms.rewriting.symbolic import Arithmetic, Tuple, integer
 from iossim.transforms.rewriting.symbolic_types import typed
 
 #: Ops that ONNX has for floating-point numbers only, or that scale by one.

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from rule_instances import instantiate
 
 from iossim.transforms.rewriting.expression import parse_expression
-from iossim.transforms.rewriting.field import evaluate_real
-from iossim.transforms.rewriting.instance import ConditionFailsError, instantiate, place
-from iossim.transforms.rewriting.make import NotMadeError
+from iossim.transforms.rewriting.instance import ConditionFailsError, NotMadeError, place
+from iossim.transforms.rewriting.refute import evaluate_real
 from iossim.transforms.rewriting.rule import Filled, PatternOp, Rule
 
 

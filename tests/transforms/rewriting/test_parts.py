@@ -18,9 +18,9 @@ from iossim.models.seeded_network import seeded_network
 from iossim.transforms.rewriting.application import replay
 from iossim.transforms.rewriting.backtracking import RewriteBudget, search
 from iossim.transforms.rewriting.graph_costs import GraphCost, OptimalSchedule, SumOfOperators
-from iossim.transforms.rewriting.joint import search_jointly
 from iossim.transforms.rewriting.parts import search_in_parts
 from iossim.transforms.rewriting.rule_sets import rule_set
+from iossim.transforms.rewriting.scheduled import search_jointly
 
 RULES = (*rule_set("metaflow"), *rule_set("simplify"))
 NAMED = {rule.name: rule for rule in RULES}

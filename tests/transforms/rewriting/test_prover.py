@@ -9,8 +9,7 @@ from iossim.transforms.rewriting.prover import Proof, prove
 from iossim.transforms.rewriting.rule import Rule
 from iossim.transforms.rewriting.rule_file import read_rules
 from iossim.transforms.rewriting.rule_sets import rule_set
-from iossim.transforms.rewriting.symbolic import Claim, Tuple, integer, same
-from iossim.transforms.rewriting.symbolic_arithmetic import Arithmetic
+from iossim.transforms.rewriting.symbolic import Arithmetic, Claim, Tuple, integer, same
 
 CONV = "strides=s, pads=p, dilations=d, groups=g"
 

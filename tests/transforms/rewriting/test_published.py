@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from iossim.transforms.rewriting.published import read_published
 from iossim.transforms.rewriting.rule import RuleError
 from iossim.transforms.rewriting.rule_file import read_rules, write_rules
+from iossim.transforms.rewriting.rule_sets import read_published
 
 CONV, RELU, CONCAT, SPLIT, EWADD, MATMUL = 3, 8, 12, 13, 16, 18
 #: Parameters of a 3x3 convolution with padding that keeps the size: without an activation, and with a relu.

@@ -8,7 +8,7 @@ import sys
 import pytest
 from some_rules import ASSOCIATIVE, MERGED, rule
 
-from iossim.transforms.rewriting.make import holds
+from iossim.transforms.rewriting.instance import holds
 from iossim.transforms.rewriting.sampling import samples
 
 CONV = rule("y = conv(x, w, b?, strides=s, pads=p, dilations=d, groups=g)", "", "y: x")

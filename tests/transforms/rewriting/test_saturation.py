@@ -17,19 +17,18 @@ from iossim.models.layers import conv_relu, join
 from iossim.models.passes.blocks import single_block
 from iossim.models.passes.unit_fusion import with_units
 from iossim.models.seeded_network import seeded_network
-from iossim.transforms.rewriting import joint
+from iossim.transforms.rewriting import scheduled
 from iossim.transforms.rewriting.application import apply, replay
 from iossim.transforms.rewriting.backtracking import RewriteBudget, search
-from iossim.transforms.rewriting.egraph import EGraph
+from iossim.transforms.rewriting.egraph import EGraph, operator_prices
 from iossim.transforms.rewriting.extraction import extract_cheapest, extract_greedily, extracted_graph
 from iossim.transforms.rewriting.graph_costs import SumOfOperators
-from iossim.transforms.rewriting.joint import search_jointly, search_operators
 from iossim.transforms.rewriting.matching import find_matches
-from iossim.transforms.rewriting.operator_prices import operator_prices
 from iossim.transforms.rewriting.rewritten import rewritten_network
 from iossim.transforms.rewriting.rule_file import read_rules
 from iossim.transforms.rewriting.rule_sets import rule_set
 from iossim.transforms.rewriting.saturation import SaturationLimits, grow, saturate
+from iossim.transforms.rewriting.scheduled import search_jointly, search_operators
 
 ALL = (*rule_set("metaflow"), *rule_set("simplify"))
 NAMED = {rule.name: rule for rule in ALL}
@@ -178,8 +177,8 @@ def test_what_it_finds_is_a_seed_of_the_joint_search() -> None:
 
 
 def test_parts_are_saturated_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(joint, "WHOLE_OPS", 1)
-    monkeypatch.setattr(joint, "MOST_OPS", 1)
+    monkeypatch.setattr(scheduled, "WHOLE_OPS", 1)
+    monkeypatch.setattr(scheduled, "MOST_OPS", 1)
     network = seeded_network(2, units=4, blocks=2)
     cost = SumOfOperators(RandomCostModel(seed=2))
     found = search_operators(network, FEW, cost, "saturation")

@@ -17,8 +17,8 @@ from iossim.transforms.replay import split_source
 from iossim.transforms.rewriting.application import ReplayError, Step
 from iossim.transforms.rewriting.backtracking import RewriteBudget, search
 from iossim.transforms.rewriting.graph_costs import SumOfOperators
+from iossim.transforms.rewriting.rewritten import OPTION, rewritten_again, with_rewriting
 from iossim.transforms.rewriting.rule_sets import rule_set
-from iossim.transforms.rewriting.saved_rewriting import OPTION, rewritten_again, with_rewriting
 
 RULES = (*rule_set("metaflow"), *rule_set("simplify"))
 

@@ -9,7 +9,7 @@ import pytest
 
 import iossim
 from iossim.models.passes.blocks import units_alone
-from iossim.transforms.rewriting.splitting import minimum_cut, split
+from iossim.transforms.rewriting.parts import minimum_cut, split
 
 
 @pytest.mark.parametrize("seed", range(30))

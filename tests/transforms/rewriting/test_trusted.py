@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from iossim.transforms.rewriting import trusted as module
+from iossim.transforms.rewriting import verdict as module
 from iossim.transforms.rewriting.rule import Rule
 from iossim.transforms.rewriting.rule_sets import rule_set
-from iossim.transforms.rewriting.trusted import trusted
-from iossim.transforms.rewriting.verdict import Verdict, Verification
+from iossim.transforms.rewriting.verdict import Verdict, Verification, trusted
 
 
 def test_only_proved_rules_are_used_unless_asked(monkeypatch: pytest.MonkeyPatch) -> None:
