@@ -1,6 +1,7 @@
 """The backend itself: plans executed and measured on the first NVIDIA GPU, in fp32 (TF32 where it is allowed).
 
-Importing this module imports neither CuPy nor cuDNN; :func:`missing` tells what is not there, :func:`create` needs all.
+Importing this module imports neither CuPy nor cuDNN; :func:`missing` tells what is not there, :func:`create` needs
+all.
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ SAME_OUTPUTS = 1e-3
 
 
 def create(precision: Precision, engine: Engine, options: Mapping[str, str]) -> CupyCudnnBackend:
-    """Raises OptionError for an option or a precision that it does not know, BackendError where it cannot run here."""
+    """Raises OptionError for an option or a precision that it does not know, BackendError where it cannot run
+    here."""
     if precision not in (Precision.FP32, Precision.TF32):
         raise OptionError(f"backend cupy_cudnn computes in fp32 and tf32, not in {precision}; give `dtype` fp32")
     settings = parsed_options(precision, options)
@@ -176,8 +178,8 @@ class CupyCudnnBackend:
     def choices(self, network: Network) -> Choices:
         """For each unit, or merged stage, the plans of cuDNN that are fastest for its convolutions alone.
 
-        An algorithm is one word a convolution, ``fused:PLAN`` or ``apart:PLAN`` (bias and activation in a kernel of their
-        own); the workspace is all that the launch works in. Timed when first asked for.
+        An algorithm is one word a convolution, ``fused:PLAN`` or ``apart:PLAN`` (bias and activation in a kernel of
+        their own); the workspace is all that the launch works in. Timed when first asked for.
         """
         found: dict[tuple[tuple[str, ...], Strategy], Choice] = {}
 
@@ -191,7 +193,8 @@ class CupyCudnnBackend:
         return without_variants("cupy_cudnn", choose)
 
     def algorithms(self, network: Network, unit: str) -> list[TimedAlgorithm]:
-        """The plans of cuDNN for a unit of one convolution, of those within the limit the first of its own ranking."""
+        """The plans of cuDNN for a unit of one convolution, of those within the limit the first of its own
+        ranking."""
         with self._told():
             program = self._program(network, (unit,), Strategy.CONCURRENT)
             if program is None:
@@ -221,8 +224,8 @@ class CupyCudnnBackend:
     ) -> list[Samples]:
         """Graphs of one launch are timed by events and end with their last kernel; all else by the host's clock.
 
-        Plans whose memory does not fit the device together are measured in turns. The outputs of the last run that was
-        timed are held to those of the same calls one by one: raises BackendError where they differ.
+        Plans whose memory does not fit the device together are measured in turns. The outputs of the last run that
+        was timed are held to those of the same calls one by one: raises BackendError where they differ.
         """
         planned = [with_memory(plan) for plan in plans]
         samples: list[Samples] = []
@@ -273,7 +276,8 @@ class CupyCudnnBackend:
         return launch_program(network, stage, launch, self._weights_of(network))
 
     def _made_ready(self, network: Network, plan: Plan, seed: int) -> tuple[Run, dict[str, Array]]:
-        """A plan ready to run on inputs made of noise, and its outputs call by call; of these its memory holds nothing."""
+        """A plan ready to run on inputs made of noise, and its outputs call by call; of these its memory holds
+        nothing."""
         check_graph(plan, network)
         prepared = PreparedPlan(self.machine, network, self._weights_of(network), plan)
         self._make_inputs(prepared, seed)

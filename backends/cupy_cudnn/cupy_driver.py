@@ -75,9 +75,9 @@ class CupyDriver:
     def write(self, address: int, array: Array) -> None:
         source = np.ascontiguousarray(array)
         if source.nbytes:
-            # Copies run in the legacy stream, which non-blocking streams are not ordered with: neither what was issued
-            # before (freed memory is given out again at once) nor what comes after. And a copy from pageable memory may
-            # return when the data has left the host, not when it is there.
+            # Copies run in the legacy stream, which non-blocking streams are not ordered with: neither what was
+            # issued before (freed memory is given out again at once) nor what comes after. And a copy from pageable
+            # memory may return when the data has left the host, not when it is there.
             runtime.deviceSynchronize()
             runtime.memcpy(address, source.ctypes.data, source.nbytes, runtime.memcpyHostToDevice)
             runtime.deviceSynchronize()

@@ -126,8 +126,8 @@ class EnginePlan:
 def engines_first(names: Iterable[str]) -> list[str]:
     """Names of plans, ranked, such that each engine comes once before any comes twice.
 
-    A name is the engine's with its knobs, as cuDNN writes it (``eng11_k2=1_k4=3``). Plans of one engine that differ in knobs
-    take about the same time; engines do not, and a ranking lists an engine's knobs in a row.
+    A name is the engine's with its knobs, as cuDNN writes it (``eng11_k2=1_k4=3``). Plans of one engine that differ
+    in knobs take about the same time; engines do not, and a ranking lists an engine's knobs in a row.
     """
     seen: Counter[str] = Counter()
     turns: list[tuple[int, str]] = []
@@ -154,7 +154,8 @@ class ConvolutionLibrary(Protocol):
         ...
 
     def plans(self, convolution: Convolution) -> Iterator[EnginePlan]:
-        """The plans that the options allow, each name once, in the order of cuDNN's own heuristics, :func:`engines_first`.
+        """The plans that the options allow, each name once, in the order of cuDNN's own heuristics,
+        :func:`engines_first`.
 
         Each is built when it is asked for, if it was not before; those that cannot be built are left out.
         """
@@ -169,5 +170,6 @@ class ConvolutionLibrary(Protocol):
         ...
 
     def execute(self, executable: Executable, addresses: Mapping[str, int], workspace: int, handle: Handle) -> None:
-        """Issue the convolution to the handle's stream; ``addresses`` of ``x``, ``w``, ``y`` and, with bias, ``b``."""
+        """Issue the convolution to the handle's stream; ``addresses`` of ``x``, ``w``, ``y`` and, with bias,
+        ``b``."""
         ...

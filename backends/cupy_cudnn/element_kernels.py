@@ -1,9 +1,10 @@
 """Element-wise kernels: chains of element-wise ops, and copies of all kinds, written for each chain.
 
-A chain is an expression in its operands, ``fmaxf(a0 + a1, 0.0f)`` say, computed for every element of one output. Operands
-are views of any strides, so that one generator serves sums, activations, batch normalisation, terms of a concat written to
-their place, slices, transpositions and broadcasts. Axes that all operands step through alike are merged, so that what is
-dense is walked by a single index. The text depends on the expression and the number of axes alone, so a network needs few.
+A chain is an expression in its operands, ``fmaxf(a0 + a1, 0.0f)`` say, computed for every element of one output.
+Operands are views of any strides, so that one generator serves sums, activations, batch normalisation, terms of a
+concat written to their place, slices, transpositions and broadcasts. Axes that all operands step through alike are
+merged, so that what is dense is walked by a single index. The text depends on the expression and the number of axes
+alone, so a network needs few.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ COPY = "a0"
 
 
 def chain(expression: str, operands: Sequence[View], output: View) -> KernelCall:
-    """``expression`` in ``a0``, ``a1``, ... (the operands, broadcast to the output's shape) for each element of ``output``."""
+    """``expression`` in ``a0``, ``a1``, ... (the operands, broadcast to the output's shape) for each element of
+    ``output``."""
     views = [output, *(operand.broadcast(output.shape) for operand in operands)]
     sizes, strides = coalesced(output.shape, [view.strides for view in views])
     arguments = (

@@ -1,9 +1,9 @@
 """A unit as calls on the device: which of its ops run in which cuDNN call or kernel, and what lies between them.
 
-The fusion is that of :mod:`iossim.hardware.lowering.unit`: a bias and an activation behind a convolution or a fully connected layer
-are its epilogue; neighbouring element-wise ops are one kernel; a concat that must be computed is a kernel per term, which
-writes the term to its place. Reshapes, splits and slices inside a unit only change views. Values between two calls lie in
-the launch's scratch, in front of what cuDNN works in.
+The fusion is that of :mod:`iossim.hardware.lowering.unit`: a bias and an activation behind a convolution or a fully
+connected layer are its epilogue; neighbouring element-wise ops are one kernel; a concat that must be computed is a
+kernel per term, which writes the term to its place. Reshapes, splits and slices inside a unit only change views.
+Values between two calls lie in the launch's scratch, in front of what cuDNN works in.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ _POINTWISE = Conv((1, 1), (0, 0, 0, 0), (1, 1), 1)
 
 @dataclass(frozen=True, eq=False)
 class UnitProgram:
-    """Calls in the order that they are issued to one stream; ``scratch_bytes`` hold what they pass on among themselves."""
+    """Calls in the order that they are issued to one stream; ``scratch_bytes`` hold what they pass on among
+    themselves."""
 
     calls: tuple[Call, ...]
     scratch_bytes: int
@@ -180,7 +181,8 @@ class _Lowering:
     # Element-wise chains
 
     def _chain(self, value: str, output: View, *, sink: bool = False) -> None:
-        """One kernel for a value and the element-wise ops of the unit that only feed it; a ``sink`` is computed here itself."""
+        """One kernel for a value and the element-wise ops of the unit that only feed it; a ``sink`` is computed here
+        itself."""
         operands: list[View] = []
 
         def symbol(view: View) -> str:

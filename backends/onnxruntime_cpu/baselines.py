@@ -1,4 +1,5 @@
-"""What a user of ONNX Runtime gets without iossim: the whole network in one session, with a thread, or with one a core."""
+"""What a user of ONNX Runtime gets without iossim: the whole network in one session, with a thread, or with one a
+core."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""A plan made ready to run: memory laid out, every launch bound to a session and to addresses, commands sorted by stream.
+"""A plan made ready to run: memory laid out, every launch bound to a session and to addresses, commands sorted by
+stream.
 
 All values lie in one arena of bytes at the plan's offsets. ONNX Runtime reads and writes them in place through raw
-addresses where a buffer is contiguous: whole storages, images of a batch, and channel slices of a single image. Other boxes
-(channels of several images, rows, columns) have gaps, which ONNX Runtime cannot take: they are copied from and to memory
-beside the arena, in the stream and in the time of their launch.
+addresses where a buffer is contiguous: whole storages, images of a batch, and channel slices of a single image. Other
+boxes (channels of several images, rows, columns) have gaps, which ONNX Runtime cannot take: they are copied from and
+to memory beside the arena, in the stream and in the time of their launch.
 """
 
 from __future__ import annotations
@@ -47,8 +48,9 @@ class Sessions:
     def session(self, network: Network, launch: Launch) -> Any:
         """The session that runs a launch; its inputs and outputs are those of the launch, in order.
 
-        Equal units share it if they have the same weights. Raises BackendError for an unknown algorithm and for what ONNX
-        Runtime does not compute, GraphError for a graph without its weights, ScheduleError for units that do not merge.
+        Equal units share it if they have the same weights. Raises BackendError for an unknown algorithm and for what
+        ONNX Runtime does not compute, GraphError for a graph without its weights, ScheduleError for units that do not
+        merge.
         """
         algorithm = launch.algorithm or BLOCKED
         if algorithm not in ALGORITHMS:
@@ -136,7 +138,8 @@ Bytes = NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """What runs between two synchronisations: the commands of the host's stream, and those of others by their number."""
+    """What runs between two synchronisations: the commands of the host's stream, and those of others by their
+    number."""
 
     own: tuple[Step, ...]
     others: tuple[tuple[int, tuple[Step, ...]], ...]
@@ -147,7 +150,8 @@ class SessionProgram:
     """A plan bound to memory; run it with a pool of ``streams``.
 
     ``inputs`` and ``outputs`` are views of the arena by buffer name. ``locks`` are those of all events: one for each
-    wait, taken until the event is recorded. ``labels`` names steps for messages. ``staged`` counts operands that are copied.
+    wait, taken until the event is recorded. ``labels`` names steps for messages. ``staged`` counts operands that are
+    copied.
     """
 
     segments: tuple[Segment, ...]
@@ -170,7 +174,8 @@ def make_arena(size_bytes: int) -> Bytes:
 def bind(plan: Plan, network: Network, sessions: Sessions, arena: Bytes) -> SessionProgram:
     """Make ``plan`` (its memory planned) ready to run in ``arena``, which has at least its bytes.
 
-    Raises ScheduleError for a plan of another graph, one of several devices, or one that waits for what is not recorded before.
+    Raises ScheduleError for a plan of another graph, one of several devices, or one that waits for what is not
+    recorded before.
     """
     check_graph(plan, network)
     check_one_device(plan, "onnxruntime_cpu")
@@ -224,7 +229,8 @@ class _Binder:
     def _events(self) -> tuple[defaultdict[int, list[Step]], dict[int, Step]]:
         """By event what its record does, and by index of the command what a wait does.
 
-        Each wait has a lock of its own, taken but between the record and the wait, so that it is taken again after a run.
+        Each wait has a lock of its own, taken but between the record and the wait, so that it is taken again after a
+        run.
         """
         releases: defaultdict[int, list[Step]] = defaultdict(list)
         takes: dict[int, Step] = {}
@@ -272,7 +278,8 @@ class _Binder:
         return steps
 
     def _operand(self, view: Array) -> Array:
-        """The view itself where it is contiguous, else memory of its shape, which lives as long as the copies to or from it."""
+        """The view itself where it is contiguous, else memory of its shape, which lives as long as the copies to or
+        from it."""
         if view.flags.c_contiguous:
             return view
         self.staged += 1

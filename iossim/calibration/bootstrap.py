@@ -1,9 +1,9 @@
 """How far the fitted parameters are determined: the fit repeated on resampled rows, one Gauss-Newton step each.
 
-The bootstrap (Efron 1979) draws rows with replacement and fits again. A resample moves the optimum by little, so one step
-of Gauss-Newton from the fit's own optimum, with the fit's robust loss and prior and inside the bounds of the parameters,
-stands in for a whole fit. A step that goes too far for what is not linear is shortened. Values are written down with as
-many digits as that justifies (:func:`rounded`)."""
+The bootstrap (Efron 1979) draws rows with replacement and fits again. A resample moves the optimum by little, so one
+step of Gauss-Newton from the fit's own optimum, with the fit's robust loss and prior and inside the bounds of the
+parameters, stands in for a whole fit. A step that goes too far for what is not linear is shortened. Values are
+written down with as many digits as that justifies (:func:`rounded`)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ Floats = NDArray[np.float64]
 RESAMPLES = 100
 #: Resampled fits that a profile keeps.
 KEPT_RESAMPLES = 24
-#: A parameter is not identified if the prior holds more of it than the data, or if it spreads over this part of its bounds.
+#: A parameter is not identified if the prior holds more of it than the data, or if it spreads over this part of its
+#: bounds.
 LARGEST_PRIOR_PART = 0.5
 LARGEST_SPREAD_PART = 0.2
 
@@ -47,8 +48,8 @@ _SHORTER = (0.5, 0.25, 0.125)
 class Bootstrap:
     """Parameter vectors of resampled fits, ``[resamples, parameters]``.
 
-    ``prior_part``, ``[parameters]``: how much of what is known of a parameter comes from the prior, 0 to 1: its posterior
-    variance over that which the prior alone would leave.
+    ``prior_part``, ``[parameters]``: how much of what is known of a parameter comes from the prior, 0 to 1: its
+    posterior variance over that which the prior alone would leave.
     """
 
     space: ParameterSpace
@@ -71,7 +72,8 @@ class Bootstrap:
         return {name: rounded(value, 2) for name, value in self.spread().items()}
 
     def kept(self) -> dict[str, list[float]]:
-        """The resamples that a profile keeps, with three digits; a parameter that none moved is as the profile has it."""
+        """The resamples that a profile keeps, with three digits; a parameter that none moved is as the profile has
+        it."""
         return {
             name: [rounded(value, 3) for value in several[:KEPT_RESAMPLES].tolist()]
             for name, several in self.values().items()
@@ -94,12 +96,13 @@ class Bootstrap:
 
 
 def bootstrap(fit: Fit, samples: Sequence[Samples], resamples: int = RESAMPLES, seed: int = 0) -> Bootstrap:
-    """Resample the rows of each of the sets that ``fit`` was made on, ``resamples`` times; the same for equal seeds."""
+    """Resample the rows of each of the sets that ``fit`` was made on, ``resamples`` times; the same for equal
+    seeds."""
     count = len(fit.vector)
     loss = 1.0 + (fit.residuals / OUTLIER) ** 2
     scale = _column_scales(fit.jacobian)
-    # The solver's Jacobian carries the square root of the loss's curvature, (1 + z)^-3/4; the residuals beside it carry
-    # what makes their product the gradient.
+    # The solver's Jacobian carries the square root of the loss's curvature, (1 + z)^-3/4; the residuals beside it
+    # carry what makes their product the gradient.
     jacobian = fit.jacobian / scale
     residuals = fit.residuals * loss**0.25
     of_prior = fit.jacobian[fit.data_residuals :] * loss[fit.data_residuals :, None] ** 0.75

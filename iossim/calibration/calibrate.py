@@ -1,8 +1,9 @@
 """Calibration: from measurement sets to a profile with fitted parameters, their errors and their spread.
 
-The sets of one device, and of boards that share its chip, are fitted together: the parameters of the GPU are shared, each
-set has a host overhead of its own. Shapes are split by their hash: a part is held out, and only judges the fit; inside the
-others, each fold is predicted by a fit without it, and those residuals become the bands of the profile's predictions.
+The sets of one device, and of boards that share its chip, are fitted together: the parameters of the GPU are shared,
+each set has a host overhead of its own. Shapes are split by their hash: a part is held out, and only judges the fit;
+inside the others, each fold is predicted by a fit without it, and those residuals become the bands of the profile's
+predictions.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ class DeviceData:
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """What a calibration found. ``profiles`` are those given, in their order, with fitted parameters and provenance."""
+    """What a calibration found. ``profiles`` are those given, in their order, with fitted parameters and
+    provenance."""
 
     profiles: tuple[DeviceProfile, ...]
     fit: Fit
@@ -81,9 +83,10 @@ def calibrate(
 ) -> Calibration:
     """Fit the parameters that the devices share, starting from (and drawn weakly to) those of the first profile.
 
-    ``held_out`` is the part of the shapes that no fit sees; ``folds`` below 2 leave out the cross-validation, and bands come
-    from the held-out shapes. ``further`` samples (sequences of a network, say) are fitted too, but neither held out nor
-    resampled into bands; ``leaving_out`` has, by name, what is left of them without one thing, for a fit each. ``date`` goes into the provenance. Raises MeasurementError for sets that cannot be right.
+    ``held_out`` is the part of the shapes that no fit sees; ``folds`` below 2 leave out the cross-validation, and
+    bands come from the held-out shapes. ``further`` samples (sequences of a network, say) are fitted too, but neither
+    held out nor resampled into bands; ``leaving_out`` has, by name, what is left of them without one thing, for a fit
+    each. ``date`` goes into the provenance. Raises MeasurementError for sets that cannot be right.
     """
     recordings, notes = _recordings(data, held_out, folds, trusts_labels)
     start = data[0].profile

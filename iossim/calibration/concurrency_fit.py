@@ -1,10 +1,11 @@
-"""The parameters of concurrency: what measured stages of several groups tell, once the parameters of the kernels are fitted.
+"""The parameters of concurrency: what measured stages of several groups tell, once the parameters of the kernels are
+fitted.
 
-Stages are a user's own, as they were recorded. Published figures of concurrent schedules are fitted by nothing: they are a
-test (``validation.networks``). What the host takes to launch is told by ``host_fit``.
+Stages are a user's own, as they were recorded. Published figures of concurrent schedules are fitted by nothing: they
+are a test (``validation.networks``). What the host takes to launch is told by ``host_fit``.
 
-How far the parameters are determined is bootstrapped over stages: each gets a random weight (the Bayesian bootstrap, Rubin
-1981).
+How far the parameters are determined is bootstrapped over stages: each gets a random weight (the Bayesian bootstrap,
+Rubin 1981).
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from iossim.ir.types import Precision
 from iossim.measurements.measurement import MeasurementSet, StageMeasurement
 
 Floats = NDArray[np.float64]
-#: The noise of a figure over the prior's deviation, a quarter of the bounds' width: repeats differ by 2 to 4 per cent.
+#: The noise of a figure over the prior's deviation, a quarter of the bounds' width: repeats differ by 2 to 4 per
+#: cent.
 _PRIOR_WEIGHT = 0.03 / 0.25
 _STAGES_COUNT = 10.0
 _MOST_EVALUATIONS = 12
@@ -36,11 +38,11 @@ _TOLERANCE = 1e-3
 
 
 def fit_concurrency(profile: DeviceProfile, measured: Sequence[MeasurementSet], seed: int = 0) -> DeviceProfile:
-    """The profile with the parameters of concurrency fitted to the concurrent stages of ``measured`` sets; itself where
-    there are none.
+    """The profile with the parameters of concurrency fitted to the concurrent stages of ``measured`` sets; itself
+    where there are none.
 
-    Least squares of relative errors. A weak prior draws to the values that the profile has. The provenance tells what was
-    fitted to what, and how far the parameters are determined.
+    Least squares of relative errors. A weak prior draws to the values that the profile has. The provenance tells what
+    was fitted to what, and how far the parameters are determined.
     """
     stages = [stage for one in measured for stage in _concurrent(one)]
     if not stages:
@@ -73,8 +75,8 @@ def fit_concurrency(profile: DeviceProfile, measured: Sequence[MeasurementSet], 
 
 
 def lent_by(profile: DeviceProfile) -> Concurrency:
-    """What a GPU whose launches networks told says to those without: the cost of a launch belongs to the host and the engine,
-    the gap to the device. Hosts differ, so that it is known no better there than without any network."""
+    """What a GPU whose launches networks told says to those without: the cost of a launch belongs to the host and the
+    engine, the gap to the device. Hosts differ, so that it is known no better there than without any network."""
     space = profile.device_kind.launches
     names = [name for name in (*space.names, *(name for name, _, _ in space.ties)) if name != GAP]
     spread = profile.device_kind.engine_costs(profile.compute_capability).spread
@@ -124,8 +126,9 @@ def _stage_errors(stages: Sequence[StageMeasurement], profile: DeviceProfile) ->
 
 
 def _resampled(residuals: Floats, jacobian: Floats, entries: Floats, rows: int, seed: int) -> tuple[Floats, Floats]:
-    """Entries under random weights of the stages, a step of Gauss and Newton each, ``[resamples, parameters]``; and how
-    much of each parameter the prior holds, ``[parameters]``. The last residuals are the prior's, one a parameter."""
+    """Entries under random weights of the stages, a step of Gauss and Newton each, ``[resamples, parameters]``; and
+    how much of each parameter the prior holds, ``[parameters]``. The last residuals are the prior's, one a
+    parameter."""
     generator = np.random.default_rng(seed)
     vectors = np.empty((RESAMPLES, len(entries)))
     for index in range(RESAMPLES):

@@ -1,15 +1,15 @@
 """Published figures of whole networks as something to fit: the gap between kernels and the cost of a launch.
 
-What a network takes unit after unit tells the same parameters as kernels measured alone (:func:`sequences` are fitted with
-the kernels), and the gap between kernels and the cost of a launch, which no isolated kernel tells (:func:`fit_host`, after
-the kernels). Figures of concurrent schedules, and of stages of several groups, take part in no fit: they are what the model
-of concurrency is tested by.
+What a network takes unit after unit tells the same parameters as kernels measured alone (:func:`sequences` are fitted
+with the kernels), and the gap between kernels and the cost of a launch, which no isolated kernel tells
+(:func:`fit_host`, after the kernels). Figures of concurrent schedules, and of stages of several groups, take part in
+no fit: they are what the model of concurrency is tested by.
 
-Rows of operators do not tell the gap: moved into what a call costs besides (``dispatch_us``, ``dispatch_kernel_us``), all
-that rows show stays the same (:func:`with_gap`). Networks show the sum of gaps and launches; short units wait for the host
-and longer ones do not, but over a network either can stand for a good part of the other. A unit of nothing but launches
-tells them apart: a concat by itself, which launches a kernel a term. Both are drawn to what was measured elsewhere (the
-kind's :class:`~iossim.hardware.kind.EngineCosts`), as far as that is known."""
+Rows of operators do not tell the gap: moved into what a call costs besides (``dispatch_us``, ``dispatch_kernel_us``),
+all that rows show stays the same (:func:`with_gap`). Networks show the sum of gaps and launches; short units wait for
+the host and longer ones do not, but over a network either can stand for a good part of the other. A unit of nothing
+but launches tells them apart: a concat by itself, which launches a kernel a term. Both are drawn to what was measured
+elsewhere (the kind's :class:`~iossim.hardware.kind.EngineCosts`), as far as that is known."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ from iossim.models.load import load
 SAMPLE = "ios_sample"
 
 
-#: What a unit of a network counts beside rows of recordings: only networks show what calls in a row take, and recordings of
-#: single calls, of which there are thousands, would bend it to what they miss.
+#: What a unit of a network counts beside rows of recordings: only networks show what calls in a row take, and
+#: recordings of single calls, of which there are thousands, would bend it to what they miss.
 ROWS_A_UNIT = 3
 
 
@@ -67,7 +67,8 @@ def published_models(device: str) -> tuple[str, ...]:
 
 
 def run_unit_after_unit(profile: DeviceProfile, without: str = "") -> SequenceSamples | None:
-    """Samples of the published networks as wholes, and of the single units that are published; None for a device without.
+    """Samples of the published networks as wholes, and of the single units that are published; None for a device
+    without.
 
     ``without`` names a network that is left out.
     """
@@ -84,8 +85,8 @@ def run_unit_after_unit(profile: DeviceProfile, without: str = "") -> SequenceSa
 def sequences(profile: DeviceProfile, without: str = "") -> list[SequenceSamples]:
     """Samples of the published networks unit after unit, and of single units; none for a device without.
 
-    ``without`` names a network that is left out. A network counts as many rows as :data:`ROWS_A_UNIT` times its units; a
-    unit of a stage counts as any row that has no host in it.
+    ``without`` names a network that is left out. A network counts as many rows as :data:`ROWS_A_UNIT` times its
+    units; a unit of a stage counts as any row that has no host in it.
     """
     networks = [one for one in published_networks(profile.name) if one.model != without]
     whole = [
@@ -127,9 +128,9 @@ _BESIDE_GAP = ("dispatch_us", "dispatch_kernel_us")
 
 @dataclass(frozen=True)
 class HostFit:
-    """``values`` are the fitted parameters with those tied to them, ``draws`` some of the distribution that the figures and
-    the prior leave, entry ``k`` of every list together; ``spread`` are its standard deviations. ``figures`` is how many
-    took part, on ``device``."""
+    """``values`` are the fitted parameters with those tied to them, ``draws`` some of the distribution that the
+    figures and the prior leave, entry ``k`` of every list together; ``spread`` are its standard deviations.
+    ``figures`` is how many took part, on ``device``."""
 
     device: str
     values: Mapping[str, float]
@@ -179,7 +180,8 @@ class HostFit:
 
 
 def with_gap(profile: DeviceProfile, gap_us: float) -> DeviceProfile:
-    """The profile with another gap between kernels; calls of single operators take as long as before, where that can be."""
+    """The profile with another gap between kernels; calls of single operators take as long as before, where that can
+    be."""
     known = profile.parameter_values
     less_us = known[GAP] - gap_us
     beside = {name: rounded(max(0.0, known[name] + less_us)) for name in _BESIDE_GAP}

@@ -1,4 +1,5 @@
-"""A measurement set ready to be fitted: its operators lowered once, its rows split into those seen and those held out."""
+"""A measurement set ready to be fitted: its operators lowered once, its rows split into those seen and those held
+out."""
 
 from __future__ import annotations
 
@@ -26,8 +27,8 @@ STEADY_FACTOR = 8.0
 #: Rows of a kind of a recording that a fit sees: more, evenly over sizes, change nothing but the time it takes.
 MOST_FITTED_ROWS = 1_000
 
-#: Rows of a recording that are kept for judging, of those held out, and of the others. Sets of products of stacks have some
-#: ten thousand rows; most others keep all that are held out.
+#: Rows of a recording that are kept for judging, of those held out, and of the others. Sets of products of stacks
+#: have some ten thousand rows; most others keep all that are held out.
 MOST_HELD_OUT_ROWS, MOST_SEEN_ROWS = 1500, 2500
 
 _FOLD_DIGITS = slice(20, 35)  # of the shape's hash: others than those that decide what is held out
@@ -35,7 +36,8 @@ _FOLD_DIGITS = slice(20, 35)  # of the shape's hash: others than those that deci
 
 @dataclass(frozen=True, eq=False)
 class Recording:
-    """``samples`` are all rows of ``measured``; ``is_held_out`` and ``fold``, both ``[rows]``, follow from the shapes.
+    """``samples`` are all rows of ``measured``; ``is_held_out`` and ``fold``, both ``[rows]``, follow from the
+    shapes.
 
     ``keys`` are the rows' kinds (see ``bands.band_key``).
     """
@@ -97,7 +99,8 @@ def default_weight(header: Header, kinds: Sequence[str]) -> float:
 
 
 def weighted(recordings: Sequence[Recording]) -> list[Recording]:
-    """The recordings, with weights that do not exceed the number of rows: a few rows alone do not outweigh the prior."""
+    """The recordings, with weights that do not exceed the number of rows: a few rows alone do not outweigh the
+    prior."""
     rows = sum(int(one.seen.sum()) for one in recordings)
     total = sum(one.samples.weight for one in recordings)
     return [one.scaled(min(1.0, rows / total)) if total > 0 else one for one in recordings]

@@ -39,9 +39,9 @@ SLOWED_WEIGHT = 0.25
 class Samples(Protocol):
     """Measured times beside what a profile predicts for them.
 
-    ``basis`` is that of the recording's nuisances, shape ``[samples, terms]``: the host's overhead, ``host_terms``, and
-    then what a slowed board adds. ``has_floor`` says whether a last coefficient is the device time below which the host
-    hides it. Errors are relative to at least ``least_us``; ``weight`` is what all samples together count.
+    ``basis`` is that of the recording's nuisances, shape ``[samples, terms]``: the host's overhead, ``host_terms``,
+    and then what a slowed board adds. ``has_floor`` says whether a last coefficient is the device time below which
+    the host hides it. Errors are relative to at least ``least_us``; ``weight`` is what all samples together count.
     """
 
     @property
@@ -112,7 +112,8 @@ class OperatorSamples:
     def of(
         measured: MeasurementSet, chosen: Sequence[Measurement], profile: DeviceProfile, weight: float
     ) -> OperatorSamples:
-        """Samples of ``chosen`` measurements of a set; where its board slowed, that is a nuisance, and they count less."""
+        """Samples of ``chosen`` measurements of a set; where its board slowed, that is a nuisance, and they count
+        less."""
         basis = overhead_basis(measured, chosen)
         samples = OperatorSamples(
             measured.name,
@@ -173,7 +174,8 @@ class OperatorSamples:
 
 @dataclass(frozen=True, eq=False)
 class SequenceSamples:
-    """Networks, or parts of them, run by the published engine, unit after unit in one stream, the host a call ahead at most."""
+    """Networks, or parts of them, run by the published engine, unit after unit in one stream, the host a call ahead
+    at most."""
 
     name: str
     profile: DeviceProfile

@@ -1,7 +1,7 @@
 """A box of an array: where a slice lies in the whole, along every axis.
 
-Channels of a concat, images of a micro-batch, rows and columns with a halo are all boxes. Whether the elements of one lie next
-to each other in memory is the affair of who reads it.
+Channels of a concat, images of a micro-batch, rows and columns with a halo are all boxes. Whether the elements of one
+lie next to each other in memory is the affair of who reads it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 
 class Box(NamedTuple):
-    """Elements ``[starts[axis], starts[axis] + shape[axis])`` along each axis; of a scalar, which has no axes, its one.
+    """Elements ``[starts[axis], starts[axis] + shape[axis])`` along each axis; of a scalar, which has no axes, its
+    one.
 
     The shape of the whole is that of the storage that the box is of.
     """

@@ -1,9 +1,10 @@
-"""What every buffer holds, command by command: proves that a plan computes what its graph does, once it is free of races.
+"""What every buffer holds, command by command: proves that a plan computes what its graph does, once it is free of
+races.
 
-The happens-before checker knows memory but not what should be there: a micro-batch that reads its images one too far reads something
-that was written. Here each element of a storage is followed back to the element of the graph's value that it is, through all
-that only moves values (concats, splits and slices of images or channels, copies), and each launch is held to what its unit reads.
-Without races every order is as good as that of issue.
+The happens-before checker knows memory but not what should be there: a micro-batch that reads its images one too far
+reads something that was written. Here each element of a storage is followed back to the element of the graph's value
+that it is, through all that only moves values (concats, splits and slices of images or channels, copies), and each
+launch is held to what its unit reads. Without races every order is as good as that of issue.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ class _Piece(NamedTuple):
 
 
 def check_contents(plan: Plan, network: Network) -> None:
-    """Raise ScheduleError, naming the launch and the value, unless each launch reads what its unit does, and the host the outputs.
+    """Raise ScheduleError, naming the launch and the value, unless each launch reads what its unit does, and the host
+    the outputs.
 
     The plan is free of races (:func:`~iossim.execution.happens_before.check_happens_before`).
     """

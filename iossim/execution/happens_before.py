@@ -1,7 +1,7 @@
 """The happens-before checker: proves that a plan computes the same however its queues interleave.
 
-Each queue counts its launches and copies, and carries a *vector clock*: for every queue, how many of those are sure to
-have run (Fidge 1988, Mattern 1989). A record copies its queue's clock into the event, a wait takes the maximum of
+Each queue counts its launches and copies, and carries a *vector clock*: for every queue, how many of those are sure
+to have run (Fidge 1988, Mattern 1989). A record copies its queue's clock into the event, a wait takes the maximum of
 both, a synchronise gives everyone the maximum of all. An access then happens before another exactly if the other's
 clock has reached its count. Two accesses *conflict* if they touch the same memory and one of them writes.
 """
@@ -98,12 +98,12 @@ def timed_accesses(plan: Plan) -> Iterator[Access]:
 def check_happens_before(plan: Plan) -> None:
     """Raise ScheduleError, naming the pair of accesses, unless ``plan`` is free of races.
 
-    Proved are: each read sees what was last written to all that it reads, the host's reads of the outputs included, and
-    nothing that was written to the same memory for another buffer; of two accesses that conflict one is sure to come
-    first; each wait is for an event recorded before, and once. Workspaces are memory like any other, of which nothing
-    is read by another command. A launch may update in place
-    what it adds to, and nothing else that it reads. It touches memory of its own device alone; a copy may join two, one of
-    them its own. Where a device is divided, what may run at once has SMs of its own.
+    Proved are: each read sees what was last written to all that it reads, the host's reads of the outputs included,
+    and nothing that was written to the same memory for another buffer; of two accesses that conflict one is sure to
+    come first; each wait is for an event recorded before, and once. Workspaces are memory like any other, of which
+    nothing is read by another command. A launch may update in place what it adds to, and nothing else that it reads.
+    It touches memory of its own device alone; a copy may join two, one of them its own. Where a device is divided,
+    what may run at once has SMs of its own.
     """
     _check_devices(plan)
     if any(isinstance(command, Launch | Copy) and command.sms is not None for command in plan.commands):

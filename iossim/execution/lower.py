@@ -1,10 +1,10 @@
 """From a schedule to a plan: group ``i`` of a stage goes to stream ``i``, and stages are kept apart.
 
 Two engines keep them apart. The *paper* engine lets the host wait for the device between two stages, unless both have
-a single group and so share stream 0 (as the published engine does). The *graph* engine never returns to the host:
-a stage forks off stream 0 and joins it again by events, which is what a captured CUDA graph holds. A schedule of streams
-says itself what waits for what. The *partition* engine is the graph engine, with each group of a stage of several on SMs of
-its own: ``divided`` says which, where the device is known; without, the plan leaves it open.
+a single group and so share stream 0 (as the published engine does). The *graph* engine never returns to the host: a
+stage forks off stream 0 and joins it again by events, which is what a captured CUDA graph holds. A schedule of
+streams says itself what waits for what. The *partition* engine is the graph engine, with each group of a stage of
+several on SMs of its own: ``divided`` says which, where the device is known; without, the plan leaves it open.
 
 By default each unit is launched, concats included, as the published engine does, and as simulators of it need. With
 ``in_place`` values lie where :mod:`iossim.execution.in_place` says, and what then is no work is not launched.
@@ -60,9 +60,10 @@ def lower_schedule(
 ) -> Plan:
     """The plan of a schedule on one device; ``engine`` is ``paper``, ``graph`` or ``partition``.
 
-    ``divided`` are the SMs of the groups of a stage, under the partition engine. ``choices`` give each launch its algorithm and workspace; without, the algorithm is the variant that the schedule names.
-    Raises ScheduleError if the schedule does not fit the network, OptionError for an unknown engine, or for streams that are
-    to be divided: a schedule of streams has no groups.
+    ``divided`` are the SMs of the groups of a stage, under the partition engine. ``choices`` give each launch its
+    algorithm and workspace; without, the algorithm is the variant that the schedule names. Raises ScheduleError if
+    the schedule does not fit the network, OptionError for an unknown engine, or for streams that are to be divided: a
+    schedule of streams has no groups.
     """
     chosen = Engine.named(engine)
     fit(schedule, network)
@@ -101,9 +102,9 @@ def lower_stage(
 ) -> Plan:
     """The plan of one stage by itself: what a backend measures.
 
-    ``groups`` are indices of the network's units, each group in execution order (one group where they merge). The inputs
-    of the plan are the values that they read and none of them makes, its outputs those that are read elsewhere. Raises
-    ScheduleError for units that do not merge, OptionError for an unknown engine.
+    ``groups`` are indices of the network's units, each group in execution order (one group where they merge). The
+    inputs of the plan are the values that they read and none of them makes, its outputs those that are read
+    elsewhere. Raises ScheduleError for units that do not merge, OptionError for an unknown engine.
     """
     chosen = Engine.named(engine)
     graph = network.graph
@@ -300,7 +301,8 @@ def _synchronise_between(stages: list[list[Work]]) -> Iterator[Command]:
 
 
 def _fork_and_join(stages: list[list[Work]]) -> Iterator[Command]:
-    """The graph engine: side streams wait for stream 0 before their first launch of a stage, and it for their last."""
+    """The graph engine: side streams wait for stream 0 before their first launch of a stage, and it for their
+    last."""
     event = count()
     for stage in stages:
         side = sorted({work.queue for work in stage} - {MAIN})

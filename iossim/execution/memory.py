@@ -1,9 +1,9 @@
 """Memory planning: storages at offsets of one arena, so that what is never needed at the same time shares memory.
 
-Two storages may share bytes only if every access to one *happens before* every access to the other: a plan's queues run
-in any order that its events allow, so positions in the list of commands say nothing. Storages that may not share
-*interfere*. Finding the least arena is bin packing (NP-hard); taken is the best of a few greedy orders, each storage at
-the lowest offset that its neighbours leave (Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net
+Two storages may share bytes only if every access to one *happens before* every access to the other: a plan's queues
+run in any order that its events allow, so positions in the list of commands say nothing. Storages that may not share
+*interfere*. Finding the least arena is bin packing (NP-hard); taken is the best of a few greedy orders, each storage
+at the lowest offset that its neighbours leave (Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net
 Inference", 2020: greedy by size is the best of theirs).
 """
 
@@ -77,7 +77,8 @@ def interference(plan: Plan) -> NDArray[np.bool_]:
 
 
 def memory_lower_bound_bytes(plan: Plan) -> int:
-    """What no arena can be smaller than: the most that is alive at once on a device if all runs in the order of issue."""
+    """What no arena can be smaller than: the most that is alive at once on a device if all runs in the order of
+    issue."""
     alive = _lifetimes(plan)
     return max((_most_alive_bytes(plan, alive, device) for device in plan.devices), default=0)
 

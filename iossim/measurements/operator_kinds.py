@@ -24,11 +24,12 @@ global_max_pool
 A square size may be one column: ``in_size``, ``kernel``, ``stride``, ``padding``, ``dilation``. Height is the first
 spatial axis of the IR, width the second.
 
-A dense layer is one product of ``batch * m`` rows by a transposed weight; its key is that of the gemm. **Mind that the
-inner size of ``linear`` is n, that of ``gemm`` is k**: in the recorded tables of dense layers the grid of every row is
-``ceil(k / tile) x ceil(m / tile)``, whatever n is, and splits follow n; n is the layer's in_features, k its
-out_features, and the kernels' names end in "tn". BLAS stores matrices by columns, the IR by rows, so that a gemm is the
-IR's product of the transposed operands in reverse order: a dense layer is the gemm with ``trans_a`` T and ``trans_b`` N.
+A dense layer is one product of ``batch * m`` rows by a transposed weight; its key is that of the gemm. **Mind that
+the inner size of ``linear`` is n, that of ``gemm`` is k**: in the recorded tables of dense layers the grid of every
+row is ``ceil(k / tile) x ceil(m / tile)``, whatever n is, and splits follow n; n is the layer's in_features, k its
+out_features, and the kernels' names end in "tn". BLAS stores matrices by columns, the IR by rows, so that a gemm is
+the IR's product of the transposed operands in reverse order: a dense layer is the gemm with ``trans_a`` T and
+``trans_b`` N.
 """
 
 from __future__ import annotations
@@ -96,7 +97,8 @@ class RecordReader:
         self._known: dict[tuple[Any, ...], Operator] = {}
 
     def __call__(self, record: Mapping[str, Any], precision: Precision) -> Operator:
-        """The operator of a record; raises RecordError. Columns that are no sizes are ignored, empty optional ones too."""
+        """The operator of a record; raises RecordError. Columns that are no sizes are ignored, empty optional ones
+        too."""
         cells = (*[record.get(source) for _, source in self._columns], precision)
         # True is equal to 1, and a list has no hash: only numbers and text may be looked up.
         if not set(map(type, cells)) <= _CELL_TYPES:

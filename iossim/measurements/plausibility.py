@@ -3,8 +3,8 @@
 What a call cannot be faster than, generously:
 
 - its arithmetic at the datasheet's peak. Winograd's F(4x4, 3x3) needs a fourth of the multiplications of a direct
-  convolution (Lavin and Gray 2016, section 4.3), FFT and larger tiles a little less still, so kernels larger than 1x1 may
-  seem several times faster; everything else may not;
+  convolution (Lavin and Gray 2016, section 4.3), FFT and larger tiles a little less still, so kernels larger than 1x1
+  may seem several times faster; everything else may not;
 - its bytes beyond L2 at the peak of DRAM, and all bytes at several times that;
 - a fraction of a microsecond: no kernel starts and ends in less.
 
@@ -41,8 +41,8 @@ SLOWEST_OVERHEAD_US = 5_000.0
 
 
 def check_plausible(measured: MeasurementSet, profile: DeviceProfile) -> MeasurementSet:
-    """The set without its few impossible rows, which are noted; raises MeasurementError if they are many, or if nearly
-    all rows are far slower than the device could be."""
+    """The set without its few impossible rows, which are noted; raises MeasurementError if they are many, or if
+    nearly all rows are far slower than the device could be."""
     measurements = measured.measurements
     if not measurements:
         return measured

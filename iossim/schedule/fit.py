@@ -1,9 +1,10 @@
-"""Whether a schedule is one of a network's: the same graph, the same blocks, each unit once, each stage or stream valid.
+"""Whether a schedule is one of a network's: the same graph, the same blocks, each unit once, each stage or stream
+valid.
 
 A stage is valid if everything its units read is made in an earlier stage or earlier in the same group, if its groups
 are the connected components of its units (so that they may run side by side, and are priced as they run), and, for a
-merged stage, if one convolution computes all of its units. Streams are valid if their launches can be issued in some order,
-and everything that a launch reads is made by one that its stream's order and the waits put before it.
+merged stage, if one convolution computes all of its units. Streams are valid if their launches can be issued in some
+order, and everything that a launch reads is made by one that its stream's order and the waits put before it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ _MERGED_VARIANT = "it is merged and names variants; leave them out: it is one co
 
 
 def fit(schedule: AnySchedule, network: Network) -> None:
-    """Raise ScheduleError, naming the stage or stream and the unit at fault, unless ``schedule`` is one of ``network``'s."""
+    """Raise ScheduleError, naming the stage or stream and the unit at fault, unless ``schedule`` is one of
+    ``network``'s."""
     if schedule.graph_hash != network.graph.hash:
         raise ScheduleError(
             f"the schedule of {schedule.network!r} is for a graph with hash {schedule.graph_hash}, "

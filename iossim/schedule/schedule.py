@@ -1,8 +1,8 @@
 """A schedule is data: for each block its stages, in order, and what they were priced at; or streams of launches.
 
-One format holds either. It is saved with the hash of its graph, the device, the identity of the cost model and the search
-options, so that it can be replayed, compared and explained. Reading checks every field; fitting it to a network checks every
-unit.
+One format holds either. It is saved with the hash of its graph, the device, the identity of the cost model and the
+search options, so that it can be replayed, compared and explained. Reading checks every field; fitting it to a
+network checks every unit.
 """
 
 from __future__ import annotations
@@ -73,7 +73,8 @@ class ModelReference(Value):
 
 
 class SavedSchedule(Value):
-    """What is said of a whole network's schedule, of stages or of streams: what it is for, and where it comes from."""
+    """What is said of a whole network's schedule, of stages or of streams: what it is for, and where it comes
+    from."""
 
     format_version: int = STAGES_VERSION
     network: str
@@ -89,12 +90,14 @@ class SavedSchedule(Value):
     lower_bound_us: float | None = None
     #: Where nine of ten measurements are expected, from and to; None where the prices are no prediction.
     interval_us: list[float] | None = None
-    #: Schedulers that it was compared with, and whose schedules differ by less than the noise: measured, either may win.
+    #: Schedulers that it was compared with, and whose schedules differ by less than the noise: measured, either may
+    #: win.
     ties: list[str] = Field(default_factory=list)
     search_s: float = Field(default=0.0, ge=0)
     #: False if the search was interrupted: the best schedule so far.
     complete: bool = True
-    #: Whether a search proves that no schedule of the space it was given costs less at these prices: nothing of it left out.
+    #: Whether a search proves that no schedule of the space it was given costs less at these prices: nothing of it
+    #: left out.
     proven: bool = False
     notes: list[str] = Field(default_factory=list)
     #: What is not known of the network (:attr:`iossim.ir.network.Network.remarks`).
@@ -108,7 +111,8 @@ class SavedSchedule(Value):
         return self.latency_us / self.lower_bound_us - 1
 
     def speedup(self, baseline_us: float) -> float:
-        """How many times as fast as what takes ``baseline_us``; 1 where nothing takes time, as in a network of views."""
+        """How many times as fast as what takes ``baseline_us``; 1 where nothing takes time, as in a network of
+        views."""
         return baseline_us / self.latency_us if self.latency_us else 1.0
 
     def save(self, path: Path) -> None:
@@ -152,8 +156,8 @@ class Schedule(SavedSchedule):
 class StreamLaunch(Value):
     """One launch of a stream: a unit, or several that run as one stacked convolution.
 
-    ``after`` are units of other streams that must have ended before: the stream waits for an event of each. ``variant`` names
-    what the unit runs as, as a stage does.
+    ``after`` are units of other streams that must have ended before: the stream waits for an event of each.
+    ``variant`` names what the unit runs as, as a stage does.
     """
 
     units: list[str] = Field(min_length=1)
@@ -203,8 +207,8 @@ def _has_streams(text: str) -> bool:
 
 
 def issue_order(schedule: StreamSchedule) -> list[tuple[int, StreamLaunch]]:
-    """The launches with the numbers of their streams, each behind all that it waits for: of the next ones of all streams that
-    wait for nothing more the one of the first stream.
+    """The launches with the numbers of their streams, each behind all that it waits for: of the next ones of all
+    streams that wait for nothing more the one of the first stream.
 
     Raises ScheduleError, naming a launch, where streams wait for each other, or for a unit that is in none.
     """
@@ -233,7 +237,8 @@ def issue_order(schedule: StreamSchedule) -> list[tuple[int, StreamLaunch]]:
 
 
 def as_streams(schedule: Schedule) -> StreamSchedule:
-    """The same order of the same work: group ``i`` of a stage is in stream ``i``, and waits for all groups of the stage before.
+    """The same order of the same work: group ``i`` of a stage is in stream ``i``, and waits for all groups of the
+    stage before.
 
     Its latency is still that of the stages, whose boundaries may cost more than events do.
     """

@@ -3,8 +3,8 @@
 All other blocks stay as they are. Within the block two questions are answered exactly, by the search itself:
 
 - the *next best* schedule: the cheapest one that does not hold this stage (the same units, run the same way);
-- the cheapest one in which some unit of a stage of a single group runs beside others, or merged. Units of a single group run
-  one after another, so that cutting them elsewhere changes little: this is what was decided against.
+- the cheapest one in which some unit of a stage of a single group runs beside others, or merged. Units of a single
+  group run one after another, so that cutting them elsewhere changes little: this is what was decided against.
 
 Other ways to run the units of the stage alone, with all other stages as they are, are priced as they stand.
 """
@@ -63,8 +63,8 @@ class Space:
 class BlockContext:
     """A block of a schedule: its stages, and the two stages around it, of which the boundaries depend.
 
-    ``entry`` is the bit of the stage before (:data:`START` where there is none), ``leaving_us`` the boundary behind the
-    block for each bit of its last stage.
+    ``entry`` is the bit of the stage before (:data:`START` where there is none), ``leaving_us`` the boundary behind
+    the block for each bit of its last stage.
     """
 
     problem: ScheduleProblem
@@ -106,7 +106,8 @@ def block_contexts(schedule: Schedule, network: Network, cost_model: CostModel) 
 
 @dataclass(eq=False)
 class _Forbidding(WrappedCostModel):
-    """Prices of ``inner``, except that stages which ``is_forbidden`` cannot run; its bounds hold: that costs no less."""
+    """Prices of ``inner``, except that stages which ``is_forbidden`` cannot run; its bounds hold: that costs no
+    less."""
 
     is_forbidden: Callable[[StageBatch], NDArray[np.bool_]]
 
@@ -141,7 +142,8 @@ class Alternatives:
         return self._solve(context, _Forbidding(self.cost_model, is_forbidden), ("without", stage))
 
     def next_best_beside(self, context: BlockContext, index: int) -> Plan | None:
-        """The cheapest stages of the block in which a unit of stage ``index`` runs beside others or merged; None where none can."""
+        """The cheapest stages of the block in which a unit of stage ``index`` runs beside others or merged; None
+        where none can."""
         found: list[Plan] = []
         for unit in bits(context.plan[index].mask):
             name = context.problem.unit_names[unit]
@@ -231,7 +233,8 @@ def _connected_with(batch: StageBatch, unit: int) -> NDArray[np.bool_]:
 
 
 def other_ways(context: BlockContext, index: int, space: Space) -> dict[str, Plan]:
-    """Named ways to run the units of stage ``index`` otherwise, or together with a neighbour; all else stays as it is.
+    """Named ways to run the units of stage ``index`` otherwise, or together with a neighbour; all else stays as it
+    is.
 
     Those that the space does not hold are left out; some may have no price.
     """

@@ -1,9 +1,9 @@
 """How far measured times of operators lie from predictions: bands taken from residuals, and the band of a prediction.
 
-A kind that was never measured takes the band of the nearest kind whose kernels are like its own; where there is none, it
-takes one of :data:`PRIOR_BANDS`. Those are judgements, not measurements. For a calibrated profile they say how well kernels
-are foretold that resemble none of those fitted; for one that is not calibrated, what the defaults missed by on four GPUs
-that they were not fitted to kind by kind (5th to 95th percentile of measured over predicted)."""
+A kind that was never measured takes the band of the nearest kind whose kernels are like its own; where there is none,
+it takes one of :data:`PRIOR_BANDS`. Those are judgements, not measurements. For a calibrated profile they say how
+well kernels are foretold that resemble none of those fitted; for one that is not calibrated, what the defaults missed
+by on four GPUs that they were not fitted to kind by kind (5th to 95th percentile of measured over predicted)."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ _LEAST_ROOM = 0.03
 
 
 def band_key(operator: Operator) -> str:
-    """What the bands of an operator are kept under: its kind (depthwise and grouped convolutions have their own), with
-    the precision where that is not fp32."""
+    """What the bands of an operator are kept under: its kind (depthwise and grouped convolutions have their own),
+    with the precision where that is not fp32."""
     return key_of(kind_of(operator.op, operator.kind), operator.precision)
 
 
@@ -105,8 +105,8 @@ _POOLS = ("max_pool", "average_pool")
 ALIKE = (_PRODUCTS, _ELEMENTWISE, _POOLS, _NORMALISATIONS, _SOFTMAX)
 
 _WIDE = Band(rows=0, low=0.4, high=2.5)
-#: Bands without any measurement, by whether the profile is fitted to (or taken over from) other measurements. The last of
-#: each is for all other kinds: depthwise convolutions, pooling, reduced precision.
+#: Bands without any measurement, by whether the profile is fitted to (or taken over from) other measurements. The
+#: last of each is for all other kinds: depthwise convolutions, pooling, reduced precision.
 PRIOR_BANDS: Mapping[bool, Mapping[str, Band]] = {
     True: {
         "conv": Band(rows=0, low=0.65, high=1.6),

@@ -1,7 +1,8 @@
 """All that operators may run as, laid out flat: what a fit prices again and again with other parameters.
 
-Lowering knows no parameter, so it is done once. ``kernels`` has a row for each kernel of each candidate of each operator;
-``candidate_begin`` and ``operator_begin`` say where the kernels of a candidate and the candidates of an operator begin.
+Lowering knows no parameter, so it is done once. ``kernels`` has a row for each kernel of each candidate of each
+operator; ``candidate_begin`` and ``operator_begin`` say where the kernels of a candidate and the candidates of an
+operator begin.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ Floats = NDArray[np.float64]
 class CandidateTable:
     """``operators`` operators, each with its candidates; arrays as the module says.
 
-    ``kernel_count`` is the kernels of each candidate, ``is_library_call`` whether it is one, and ``is_recorded`` whether
-    it is the algorithm that ran when the operator was measured (False for all candidates where that is not known).
+    ``kernel_count`` is the kernels of each candidate, ``is_library_call`` whether it is one, and ``is_recorded``
+    whether it is the algorithm that ran when the operator was measured (False for all candidates where that is not
+    known).
     """
 
     kernels: NDArray[np.void]
@@ -109,7 +111,8 @@ class CandidateTable:
         return np.add.reduceat(alone_us, self.candidate_begin[:-1])
 
     def fastest(self, candidate_us: Floats) -> NDArray[np.int64]:
-        """For each operator the candidate of the least ``candidate_us``, the first of equals, shape ``[operators]``."""
+        """For each operator the candidate of the least ``candidate_us``, the first of equals, shape
+        ``[operators]``."""
         least = np.minimum.reduceat(candidate_us, self.operator_begin[:-1])
         is_least = candidate_us == np.repeat(least, np.diff(self.operator_begin))
         places = np.flatnonzero(is_least)

@@ -48,7 +48,8 @@ class Prediction:
 def predict(
     operators: Sequence[Operator], profile: DeviceProfile, libraries: Libraries = Libraries.CURRENT
 ) -> list[Prediction]:
-    """A prediction for each operator, in order; equal operators are lowered once. ``libraries`` are those that are called."""
+    """A prediction for each operator, in order; equal operators are lowered once. ``libraries`` are those that are
+    called."""
     model = KernelModel(profile, libraries=libraries)
     known: dict[Operator, Prediction] = {}
     for operator in operators:
@@ -60,8 +61,8 @@ def predict(
 def predict_steps(steps: Sequence[Step], model: KernelModel, kind: str = "") -> Prediction:
     """Steps that are called one after another, as those of a schedule unit; none take no time and are called a view.
 
-    Times are summed, and so are the ends of the intervals: neighbours in one unit err alike. ``kind`` is what a table calls
-    the one step, where its band goes by that.
+    Times are summed, and so are the ends of the intervals: neighbours in one unit err alike. ``kind`` is what a table
+    calls the one step, where its band goes by that.
     """
     profile = model.profile
     step_us, low_us, high_us = [], [], []

@@ -34,7 +34,8 @@ BASE = "sequential"
 
 @dataclass(frozen=True, slots=True)
 class MeasuredLatency:
-    """A run beside its prediction, us; a baseline has none. Speed-ups are over the sequential schedule of its engine."""
+    """A run beside its prediction, us; a baseline has none. Speed-ups are over the sequential schedule of its
+    engine."""
 
     run: NetworkRun
     predicted_us: float | None = None

@@ -1,8 +1,8 @@
 """How far predictions are off measurements of a user's own: operators, stages, and networks measured as a whole.
 
-Stages are groups of operators that ran at the same time. Recordings on GPUs replay CUDA graphs: their stages are priced by
-the graph engine, fork and join included. Stages on CPUs are priced by the paper engine, with a synchronisation before and
-behind those of several groups."""
+Stages are groups of operators that ran at the same time. Recordings on GPUs replay CUDA graphs: their stages are
+priced by the graph engine, fork and join included. Stages on CPUs are priced by the paper engine, with a
+synchronisation before and behind those of several groups."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ Floats = NDArray[np.float64]
 class StageEvaluation:
     """Measured and predicted times of the stages of a data set, microseconds; every array has an entry a stage.
 
-    ``serial_us`` is the same operators in one stream, nan where that was not measured; its prediction is always there.
-    ``left_out`` stages were of several precisions, or of more operators than a problem holds.
+    ``serial_us`` is the same operators in one stream, nan where that was not measured; its prediction is always
+    there. ``left_out`` stages were of several precisions, or of more operators than a problem holds.
     """
 
     device: str
@@ -110,7 +110,8 @@ def evaluate_stages(measured: MeasurementSet, profile: DeviceProfile) -> StageEv
     )
 
 
-#: A quoted error is not questioned within this many points of per cent: overheads are fitted beside other predictions.
+#: A quoted error is not questioned within this many points of per cent: overheads are fitted beside other
+#: predictions.
 QUOTED_POINTS = 0.5
 
 

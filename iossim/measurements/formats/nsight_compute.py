@@ -9,10 +9,10 @@ Nsight Compute sees kernels, not operators: name an NVTX range after the operato
 
     ncu --nvtx --csv --page raw --metrics gpu__time_duration.sum,launch__grid_size python script.py > kernels.csv
 
-The range may have other ranges around it; a word ``precision=fp16`` says the precision. An operator's call takes the sum
-of its kernels' durations. Where kernels of equal ranges follow each other, each repetition of their names is one call.
-Nsight Compute locks the clocks to their base unless run with ``--clock-control none``, which is what the profile's boost
-clock needs.
+The range may have other ranges around it; a word ``precision=fp16`` says the precision. An operator's call takes the
+sum of its kernels' durations. Where kernels of equal ranges follow each other, each repetition of their names is one
+call. Nsight Compute locks the clocks to their base unless run with ``--clock-control none``, which is what the
+profile's boost clock needs.
 """
 
 from __future__ import annotations

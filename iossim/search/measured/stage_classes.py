@@ -1,7 +1,8 @@
 """Which stages are one measurement, what each is estimated at, and the features that its error may depend on.
 
-A *class* holds the stages of all blocks whose groups are the same sequences of equal units; units are equal if the truth
-takes them for equal alone. One of a class, its representative, stands for all of them where an estimate is asked for.
+A *class* holds the stages of all blocks whose groups are the same sequences of equal units; units are equal if the
+truth takes them for equal alone. One of a class, its representative, stands for all of them where an estimate is
+asked for.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ DENSE = ("constant", "several groups", "log groups", "log overlap", "sharing", "
 class Features:
     """What the logarithm of a class's error is thought to be linear in.
 
-    ``dense``: ``[classes, len(DENSE) + resources]``. Sparse ones, a row a class from ``begin[c]`` to ``begin[c + 1]``: ``unit`` (the
-    number of a unit class), ``time`` (by which part the price follows the unit's time) and ``share`` (by which part it follows
-    what the unit takes of what groups share).
+    ``dense``: ``[classes, len(DENSE) + resources]``. Sparse ones, a row a class from ``begin[c]`` to ``begin[c +
+    1]``: ``unit`` (the number of a unit class), ``time`` (by which part the price follows the unit's time) and
+    ``share`` (by which part it follows what the unit takes of what groups share).
     """
 
     dense: Floats
@@ -48,7 +49,8 @@ class Features:
 
 @dataclass(frozen=True, eq=False)
 class StageClasses:
-    """``of_stage[p][s]`` is the class of stage ``s`` of problem ``p``; ``estimate_us`` (``[classes]``) its estimated price."""
+    """``of_stage[p][s]`` is the class of stage ``s`` of problem ``p``; ``estimate_us`` (``[classes]``) its estimated
+    price."""
 
     of_stage: list[Integers]
     estimate_us: Floats
@@ -59,7 +61,8 @@ class StageClasses:
 
 
 def number_units(signatures: Sequence[Sequence[Hashable]]) -> tuple[list[Integers], int]:
-    """Numbers for the units of all problems, int64 ``[units]`` each, equal for equal signatures; and how many there are.
+    """Numbers for the units of all problems, int64 ``[units]`` each, equal for equal signatures; and how many there
+    are.
 
     Number 0 is that of units that launch nothing.
     """
