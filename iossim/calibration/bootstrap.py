@@ -18,7 +18,7 @@ from scipy.linalg import cholesky, solve_triangular
 from iossim.base.least_squares import lsq_linear
 from iossim.calibration.fit import OUTLIER, Fit, profile_at, relative_errors
 from iossim.calibration.samples import Samples, coefficient_count
-from iossim.hardware.parameters import ParameterSpace
+from iossim.hardware.parameters import Floats, ParameterSpace
 
 DIGITS = 4
 
@@ -29,8 +29,6 @@ def rounded(value: float, digits: int = DIGITS) -> float:
         return float(value)
     return float(round(value, digits - 1 - floor(log10(abs(value)))))
 
-
-Floats = NDArray[np.float64]
 
 RESAMPLES = 100
 #: Resampled fits that a profile keeps.

@@ -20,14 +20,13 @@ from iossim.calibration.fit import Fit, fit
 from iossim.calibration.prediction.accuracy import Residuals, bands_by_kind, device_times, residuals_by_kind
 from iossim.calibration.recording import Recording, weighted
 from iossim.calibration.samples import Samples, hidden
-from iossim.hardware.parameters import ParameterSpace
+from iossim.hardware.parameters import Floats, ParameterSpace
 from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.hardware.provenance import DataSet, KindError, Provenance
 from iossim.ir.types import Precision
 from iossim.measurements.measurement import MeasurementError, MeasurementSet
 from iossim.measurements.operator import HELD_OUT_FRACTION
 
-Floats = NDArray[np.float64]
 #: Told what is fitted, evaluations of the Jacobian so far, and how many there may be at most.
 Progress = Callable[[str, int, int], None]
 

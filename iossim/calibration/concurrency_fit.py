@@ -13,20 +13,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.base.least_squares import least_squares, lsq_linear
 from iossim.calibration.bootstrap import RESAMPLES, Bootstrap, rounded
 from iossim.calibration.host_fit import GAP
 from iossim.calibration.prediction.predict import can_be_priced, recorded_engine, stage_us
+from iossim.hardware.parameters import Floats
 from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.hardware.provenance import DataSet, Provenance
 from iossim.hardware.transfer import Concurrency
 from iossim.ir.types import Precision
 from iossim.measurements.measurement import MeasurementSet, StageMeasurement
 
-Floats = NDArray[np.float64]
 #: The noise of a figure over the prior's deviation, a quarter of the bounds' width: repeats differ by 2 to 4 per
 #: cent.
 _PRIOR_WEIGHT = 0.03 / 0.25

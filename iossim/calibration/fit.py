@@ -16,15 +16,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from iossim.base.least_squares import least_squares
 from iossim.calibration.nuisances import NOT_TOLD, unslowed
 from iossim.calibration.samples import Samples, fit_nuisances, floor_us, nuisances_us
-from iossim.hardware.parameters import CALL, ParameterSpace
+from iossim.hardware.parameters import CALL, Floats, ParameterSpace
 from iossim.hardware.profile import DeviceProfile, with_values
 
-Floats = NDArray[np.float64]
 Progress = Callable[[int, float], None]
 
 OUTLIER = 0.1

@@ -17,12 +17,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from iossim.base.least_squares import least_squares
 from iossim.calibration.bootstrap import KEPT_RESAMPLES, rounded
 from iossim.calibration.recording import STEADY_FACTOR
 from iossim.calibration.samples import SequenceSamples
+from iossim.hardware.parameters import Floats
 from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.hardware.provenance import DataSet
 from iossim.ir.network import Network
@@ -112,8 +112,6 @@ def _single_units(networks: Sequence[PublishedNetwork], device: str) -> list[tup
     stages = published_stages_us(device)
     return [(sample, (unit,), stages[name]) for name, unit in sample.unit_index.items() if name in stages]
 
-
-Floats = NDArray[np.float64]
 
 #: Of a figure: repeats differ by 2 to 4 per cent.
 NOISE = 0.03

@@ -31,11 +31,10 @@ from scipy.interpolate import BSpline
 from iossim.base.least_squares import least_squares
 from iossim.calibration.neutral import NEUTRAL, facts_of
 from iossim.hardware.kind import GPU
+from iossim.hardware.parameters import Floats
 from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.hardware.transfer import PROCESS_GAIN
 from iossim.measurements.measurement import Header, Measurement, MeasurementSet
-
-Floats = NDArray[np.float64]
 
 #: Rows of a drifting recording between two knots of the spline.
 _ROWS_BETWEEN_KNOTS = 1000

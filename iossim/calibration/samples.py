@@ -27,11 +27,11 @@ from iossim.calibration.nuisances import (
 from iossim.calibration.prediction.candidate_table import CandidateTable
 from iossim.hardware.lowering.kernel import Candidate, Libraries
 from iossim.hardware.lowering.unit import lower_unit
+from iossim.hardware.parameters import Floats
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
 from iossim.measurements.measurement import Measurement, MeasurementSet
 
-Floats = NDArray[np.float64]
 #: What a row of a recording whose board slowed counts, over others: how fast its board is, it hardly tells.
 SLOWED_WEIGHT = 0.25
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from iossim.base.least_squares import least_squares
 from iossim.calibration.fit import OUTLIER, relative_errors
@@ -20,7 +19,7 @@ from iossim.calibration.neutral import facts_of
 from iossim.calibration.prediction.bands import band_key
 from iossim.calibration.samples import OperatorSamples, fit_nuisances
 from iossim.hardware.kinds.gpu import GPU_SPACE
-from iossim.hardware.parameters import CALL
+from iossim.hardware.parameters import CALL, Floats
 from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.hardware.transfer import (
     ARITHMETIC,
@@ -34,8 +33,6 @@ from iossim.hardware.transfer import (
 )
 from iossim.measurements.measurement import MeasurementError, MeasurementSet
 from iossim.measurements.plausibility import check_plausible
-
-Floats = NDArray[np.float64]
 
 #: Prior widths of the logarithms of the common factors.
 _FACTOR_WIDTHS = {"arithmetic": 0.12, "memory": 0.12, "call": 0.3}

@@ -13,10 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.base.compiled import jit
-from iossim.schedule.masks import FloatTable, count_bits, find_slot
+from iossim.schedule.masks import Floats, FloatTable, count_bits, find_slot
 from iossim.schedule.problem import Masks
-
-Floats = NDArray[np.float64]
 
 
 class Labels(NamedTuple):

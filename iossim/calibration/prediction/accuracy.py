@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from iossim.calibration.prediction.bands import residual_bands
 from iossim.calibration.samples import OperatorSamples, nuisances_us
+from iossim.hardware.parameters import Floats
 from iossim.hardware.profile import DeviceProfile
 from iossim.hardware.provenance import Band, KindError
 
-Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 #: Where the buckets of measured time end.

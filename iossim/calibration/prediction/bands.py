@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from iossim.hardware.parameters import Floats
 from iossim.hardware.profile import DeviceProfile
 from iossim.hardware.provenance import Band, Provenance
 from iossim.ir.op import Op
@@ -23,8 +23,6 @@ from iossim.ir.ops.unary import FUNCTIONS as UNARY
 from iossim.ir.ops.unary import Unary
 from iossim.ir.types import Precision
 from iossim.measurements.operator import Operator
-
-Floats = NDArray[np.float64]
 
 #: Where the buckets of predicted time end, microseconds: small kernels are predicted less well.
 BUCKET_ENDS_US = (50.0, 200.0, 1000.0)

@@ -20,10 +20,9 @@ from iossim.backends.simulator.kernel_rows import TENSOR, kernel_table
 from iossim.backends.simulator.kernel_times import ALONE, time_kernels
 from iossim.hardware.lowering.kernel import Candidate, Kernel, Libraries
 from iossim.hardware.lowering.target import step_candidates
+from iossim.hardware.parameters import Floats
 from iossim.hardware.profile import DeviceProfile
 from iossim.measurements.measurement import Measurement
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

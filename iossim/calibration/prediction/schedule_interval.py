@@ -30,7 +30,6 @@ from itertools import pairwise
 from math import exp, fsum, hypot, log, sqrt
 
 import numpy as np
-from numpy.typing import NDArray
 
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.backends.simulator.device_rates import device_rates
@@ -42,6 +41,7 @@ from iossim.execution.engine import Engine
 from iossim.hardware.lowering.step import Step
 from iossim.hardware.lowering.target import step_candidates
 from iossim.hardware.lowering.unit import merged_step, unit_steps
+from iossim.hardware.parameters import Floats
 from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.ir.network import Network
 from iossim.schedule.batch import StageBatch, Strategy
@@ -123,7 +123,6 @@ class ConcurrencySlopes:
         return self._problems[index]
 
 
-Floats = NDArray[np.float64]
 Part = Hashable
 
 #: Half the width of the interval of the logarithm of two measurements of the same schedule: repeats on a V100 differ

@@ -14,12 +14,12 @@ from iossim.calibration.prediction.accuracy import Accuracy, buckets, coverage, 
 from iossim.calibration.prediction.bands import interval
 from iossim.calibration.recording import Recording, lowered
 from iossim.calibration.samples import OperatorSamples, fit_nuisances, floor_us, hidden, nuisances_us
+from iossim.hardware.parameters import Floats
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.types import Precision
 from iossim.measurements.measurement import Measurement, MeasurementSet
 from iossim.measurements.operator import HELD_OUT_FRACTION
 
-Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 #: Latencies by another model, ``[rows]`` us, fitted on the chosen rows, whose device times are given as well.
 Baseline = Callable[[OperatorSamples, Sequence[Measurement], Mask, Floats], Floats]

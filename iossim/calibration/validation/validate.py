@@ -21,13 +21,12 @@ from iossim.calibration.prediction.predict import can_be_priced, recorded_engine
 from iossim.calibration.recording import lowered
 from iossim.calibration.validation.measured_networks import MeasuredEvaluation, evaluate_all
 from iossim.calibration.validation.operators import OperatorEvaluation, evaluate_recording, held_out_fraction
+from iossim.hardware.parameters import Floats
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.types import Precision
 from iossim.measurements.measurement import MeasurementSet
 from iossim.measurements.measurement_set import DataSets, read_data_sets
 from iossim.search.scheduler import StartProgress, ignore
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

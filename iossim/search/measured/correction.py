@@ -14,13 +14,9 @@ from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
-from numpy.typing import NDArray
 
 from iossim.base.compiled import jit
-from iossim.search.measured.stage_classes import Features
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
+from iossim.search.measured.stage_classes import Features, Floats, Integers
 
 #: Standard deviations that weights may have: of dense features, of the times of units, and of their shares.
 DENSE_SPREADS, TIME_SPREADS, SHARE_SPREADS = (0.03, 0.15), (0.003, 0.05, 0.15), (0.003, 0.1, 0.25)

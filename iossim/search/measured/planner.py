@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.base.compiled import jit
+from iossim.schedule.masks import Floats
 from iossim.search.measured.transitions import Transitions
 
-Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 

@@ -11,11 +11,11 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from iossim.cost.capabilities import FREE, IMPOSSIBLE, MeasuringCostModel
 from iossim.cost.model import CostModel
 from iossim.schedule.batch import StageBatch, Strategy
+from iossim.schedule.masks import Floats
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem
 from iossim.search.block_parts import prepare_block
@@ -24,7 +24,6 @@ from iossim.search.measured.stage_classes import StageClasses, classify, number_
 from iossim.search.measured.transitions import Transitions, enumerate_transitions
 from iossim.search.options import SearchOptions
 
-Floats = NDArray[np.float64]
 #: A stage: the number of a distinct problem, and that of one of its distinct stages.
 StageKey = tuple[int, int]
 

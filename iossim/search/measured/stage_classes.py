@@ -17,11 +17,11 @@ from iossim.base.compiled import jit
 from iossim.cost.capabilities import FREE
 from iossim.cost.model import CostModel
 from iossim.schedule.batch import StageBatch
+from iossim.schedule.masks import Floats
 from iossim.schedule.problem import Masks, ScheduleProblem
 from iossim.schedule.stage_hash import stage_hashes, unit_keys
 from iossim.search.measured.transitions import Transitions
 
-Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 #: So many units have an error of their own; more would take longer to fit than they tell.
