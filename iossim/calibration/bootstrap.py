@@ -98,7 +98,8 @@ def bootstrap(fit: Fit, samples: Sequence[Samples], resamples: int = RESAMPLES, 
     seeds."""
     count = len(fit.vector)
     loss = 1.0 + (fit.residuals / OUTLIER) ** 2
-    scale = _column_scales(fit.jacobian)
+    size = np.sqrt(np.sum(fit.jacobian**2, axis=0))
+    scale = np.where(size > 0, size, 1.0)
     # The solver's Jacobian carries the square root of the loss's curvature, (1 + z)^-3/4; the residuals beside it
     # carry what makes their product the gradient.
     jacobian = fit.jacobian / scale
@@ -146,11 +147,6 @@ def _errors(samples: Sequence[Samples], vector: Floats, space: ParameterSpace) -
         parts += relative_errors(one, profile_at(one, vector[:count], space), vector[begin:end])
         begin = end
     return np.concatenate(parts)
-
-
-def _column_scales(jacobian: Floats) -> Floats:
-    size = np.sqrt(np.sum(jacobian**2, axis=0))
-    return np.where(size > 0, size, 1.0)
 
 
 def _rows_of_residuals(fit: Fit, samples: Sequence[Samples]) -> list[tuple[int, NDArray[np.int64]]]:

@@ -14,16 +14,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.base.least_squares import least_squares, lsq_linear
 from iossim.calibration.bootstrap import RESAMPLES, Bootstrap, rounded
 from iossim.calibration.host_fit import GAP
-from iossim.calibration.prediction.predict import can_be_priced, recorded_engine, stage_us
+from iossim.calibration.prediction.predict import can_be_priced, recorded_stages_us
 from iossim.hardware.parameters import Floats
 from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.hardware.provenance import DataSet, Provenance
 from iossim.hardware.transfer import Concurrency
-from iossim.ir.types import Precision
 from iossim.measurements.measurement import MeasurementSet, StageMeasurement
 
 #: The noise of a figure over the prior's deviation, a quarter of the bounds' width: repeats differ by 2 to 4 per
@@ -112,16 +110,9 @@ def _concurrent(measured: MeasurementSet) -> list[StageMeasurement]:
 
 def _stage_errors(stages: Sequence[StageMeasurement], profile: DeviceProfile) -> Floats:
     """Relative errors of measured stages, all together weighing as much as a few networks."""
-    models: dict[Precision, SimulatorCostModel] = {}
-    errors = []
-    for stage in stages:
-        precision = stage.groups[0][0].precision
-        if precision not in models:
-            models[precision] = SimulatorCostModel(profile, precision, recorded_engine(profile))
-        errors.append(stage_us(stage.groups, models[precision]) / stage.latency_us - 1.0)
-    scale = min(1.0, (_STAGES_COUNT / max(1, len(errors))) ** 0.5)
-    scaled: Floats = np.array(errors, dtype=np.float64) * scale
-    return scaled
+    predicted_us = np.array(recorded_stages_us([stage.groups for stage in stages], profile))
+    measured_us = np.array([stage.latency_us for stage in stages])
+    return (predicted_us / measured_us - 1.0) * min(1.0, (_STAGES_COUNT / len(stages)) ** 0.5)
 
 
 def _resampled(residuals: Floats, jacobian: Floats, entries: Floats, rows: int, seed: int) -> tuple[Floats, Floats]:

@@ -73,11 +73,6 @@ def least_device_us(header: Header) -> float:
     return max(header.resolution_us, LEAST_US if header.includes_host_overhead else 0.5)
 
 
-def has_floor(header: Header) -> bool:
-    """Whether a part of the host's work runs beside the kernels of a recording, so that short ones do not show."""
-    return header.includes_host_overhead
-
-
 def fit_overhead(
     basis: Floats, latency_us: Floats, device_us: Floats, least_us: float, with_floor: bool = False
 ) -> Floats:

@@ -14,7 +14,6 @@ from iossim.calibration.neutral import neutral
 from iossim.calibration.nuisances import (
     SLOWING,
     fit_overhead,
-    has_floor,
     is_hidden,
     least_device_us,
     load_before_us,
@@ -122,7 +121,7 @@ class OperatorSamples:
             np.array([measurement.latency_us for measurement in chosen]),
             basis,
             basis.shape[1],
-            has_floor(measured.header),
+            measured.header.includes_host_overhead,  # a part of the host's work runs beside the kernels
             least_device_us(measured.header),
             weight,
             measured.header.includes_gaps,

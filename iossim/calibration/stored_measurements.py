@@ -21,7 +21,6 @@ from iossim.execution.engine import Engine
 from iossim.ir.types import Precision
 from iossim.measurements.kinds.kind import RecordError
 from iossim.measurements.measurement import Header, Measurement, MeasurementSet, StageMeasurement
-from iossim.measurements.operator import Operator
 from iossim.measurements.operator_kinds import read_record
 
 
@@ -99,22 +98,19 @@ def _expressed(
         return f"the format cannot say them: {error}"
     samples = len(record.samples.times_us)
     if len(groups) == 1 and len(groups[0]) == 1:
-        return _measurement(record, groups[0][0], latency_us, samples)
+        (operator,) = groups[0]
+        return Measurement(
+            operator,
+            latency_us,
+            spread_us=record.spread_us,
+            samples=samples,
+            algorithm=record.algorithm,
+            is_cold=record.is_cold,
+        )
     if record.is_cold:
         return "stages of several operators that were taken cold"
     serial = [alone_us.get(unit["signature"]) for unit in units]
     serial_us = sum(us for us in serial if us is not None) if several and None not in serial else None
     return StageMeasurement(
         tuple(groups), latency_us, spread_us=record.spread_us, samples=samples, serial_us=serial_us
-    )
-
-
-def _measurement(record: MeasurementRecord, operator: Operator, latency_us: float, samples: int) -> Measurement:
-    return Measurement(
-        operator,
-        latency_us,
-        spread_us=record.spread_us,
-        samples=samples,
-        algorithm=record.algorithm,
-        is_cold=record.is_cold,
     )

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from iossim.base.errors import OptionError, PlanError, ScheduleError
 from iossim.execution.box import starting
 from iossim.execution.engine import Engine
-from iossim.execution.in_place import InPlaceBuffers, Slot, in_place_buffers
+from iossim.execution.in_place import Slot, in_place_buffers
 from iossim.execution.plan import (
     Buffer,
     Command,
@@ -67,12 +67,7 @@ def lower_schedule(
     """
     chosen = Engine.named(engine)
     fit(schedule, network)
-    lowering = _Lowering(
-        network,
-        in_place_buffers(network) if in_place else None,
-        choices,
-        divided if chosen is Engine.PARTITION else None,
-    )
+    lowering = _Lowering(network, chosen, in_place, choices, divided)
     graph = network.graph
     for name in graph.inputs:
         lowering.buffer(name)
@@ -118,12 +113,7 @@ def lower_stage(
         for value in unit.outputs
         if value in graph.returned or any(reader.name not in inside for reader in graph.consumers[value])
     )
-    lowering = _Lowering(
-        network,
-        in_place_buffers(network) if in_place else None,
-        choices,
-        divided if chosen is Engine.PARTITION else None,
-    )
+    lowering = _Lowering(network, chosen, in_place, choices, divided)
     for value in inputs:
         lowering.buffer(value)
     return lowering.plan(tuple(_SEPARATORS[chosen]([lowering.stage(groups, strategy)])), inputs, outputs)
@@ -133,9 +123,11 @@ class _Lowering:
     """Lowers stage by stage; ``buffers`` grows."""
 
     def __init__(
-        self, network: Network, placement: InPlaceBuffers | None, choices: Choices | None, divided: Divided | None
+        self, network: Network, engine: Engine, in_place: bool, choices: Choices | None, divided: Divided | None
     ) -> None:
-        self.network, self.placement, self.choices, self.divided = network, placement, choices, divided
+        self.network, self.choices = network, choices
+        self.placement = in_place_buffers(network) if in_place else None
+        self.divided = divided if engine is Engine.PARTITION else None
         self.buffers: dict[str, Buffer] = {}
 
     def plan(self, commands: tuple[Command, ...], inputs: tuple[str, ...], outputs: tuple[str, ...]) -> Plan:
@@ -308,8 +300,7 @@ def _fork_and_join(stages: list[list[Work]]) -> Iterator[Command]:
         side = sorted({work.queue for work in stage} - {MAIN})
         if side:
             yield Record(fork := next(event), MAIN)
-            for queue in side:
-                yield Wait(fork, queue)
+            yield from (Wait(fork, queue) for queue in side)
         yield from stage
         for queue in side:
             yield Record(join := next(event), queue)

@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from iossim.hardware.lowering.convolution_shape import ConvolutionShape
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.ops.conv import Conv
-from iossim.ir.types import Precision
 from iossim.measurements.measurement import Measurement, MeasurementError, MeasurementSet
 from iossim.measurements.operator import Operator
 
@@ -79,8 +78,10 @@ def check_plausible(measured: MeasurementSet, profile: DeviceProfile) -> Measure
 
 def fastest_possible_us(operator: Operator, profile: DeviceProfile) -> float:
     """A time that no library comes below on this device."""
-    peak = _peak_tflops(operator.precision, profile) * 1e6 * CLOCK_MARGIN
-    gain = FAST_ALGORITHM_GAIN if _has_fast_algorithms(operator) else 1.0
+    peak_tflops = max(profile.fp32_tflops, profile.reduced_precision_tflops(operator.precision) or 0.0)
+    peak = peak_tflops * 1e6 * CLOCK_MARGIN
+    has_fast_algorithms = operator.kind == "conv" and max(operator.inputs[1].shape[2:]) > 1
+    gain = FAST_ALGORITHM_GAIN if has_fast_algorithms else 1.0
     bandwidth = profile.dram_bandwidth_gbps * 1e3 * CLOCK_MARGIN
     moved = _moved_bytes(operator)
     beyond_l2 = max(0, moved - profile.datasheet.l2_bytes.value)
@@ -100,18 +101,9 @@ def _moved_bytes(operator: Operator) -> int:
     return shape.input_bytes + shape.weight_bytes + shape.output_bytes
 
 
-def _has_fast_algorithms(operator: Operator) -> bool:
-    return operator.kind == "conv" and max(operator.inputs[1].shape[2:]) > 1
-
-
 def _roofline_us(operator: Operator, profile: DeviceProfile) -> float:
     """The time at the peaks of arithmetic and DRAM."""
     return max(operator.flops / (profile.fp32_tflops * 1e6), operator.bytes / (profile.dram_bandwidth_gbps * 1e3))
-
-
-def _peak_tflops(precision: Precision, profile: DeviceProfile) -> float:
-    reduced = profile.reduced_precision_tflops(precision)
-    return max(profile.fp32_tflops, reduced or 0.0)
 
 
 def _described(measurement: Measurement, limit_us: float) -> str:

@@ -23,10 +23,10 @@ def published_latency_us(model: str, device: str, batch: int, scheduler: str) ->
     return None
 
 
-def published_stages_us(device: str, batch: int = 1) -> dict[str, float]:
-    """Published latencies of stages of the sample network: unit names joined by commas, a unit a group."""
+def published_stages_us(device: str) -> dict[str, float]:
+    """Published latencies of stages of the sample network at batch 1: unit names joined by commas, a unit a group."""
     for row in published_figures()["sample_stages"]:
-        if (row["device"], row["batch"]) == (device, batch):
+        if (row["device"], row["batch"]) == (device, 1):
             return {stage: 1e3 * float(latency_ms) for stage, latency_ms in row["latency_ms"].items()}
     return {}
 

@@ -127,11 +127,6 @@ def interval(operator: Operator, gpu_time_us: float, profile: DeviceProfile) -> 
     return gpu_time_us * band.low, gpu_time_us * band.high
 
 
-def band_of_op(op: Op, precision: Precision, predicted_us: float, provenance: Provenance) -> Band:
-    """The band of an op of a network."""
-    return measured_over_predicted(kind_of(op), precision, predicted_us, provenance)
-
-
 def measured_over_predicted(kind: str, precision: Precision, predicted_us: float, provenance: Provenance) -> Band:
     """The band of a kind of operators at a predicted time."""
     alike = next((kinds for kinds in ALIKE if kind in kinds), ())

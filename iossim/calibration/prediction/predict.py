@@ -18,6 +18,7 @@ from iossim.hardware.lowering.target import step_candidates, target_of
 from iossim.hardware.parameters import EngineOverheads
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.builder import GraphBuilder
+from iossim.ir.types import Precision
 from iossim.measurements.measurement import StageMeasurement
 from iossim.measurements.operator import Operator
 from iossim.schedule.batch import StageBatch
@@ -119,9 +120,20 @@ def stage_us(groups: Sequence[Sequence[Operator]], model: SimulatorCostModel) ->
     return float(model.price_stages(batch)[0]) + around_us
 
 
-def recorded_engine(profile: DeviceProfile) -> Engine:
-    """How recorded stages were run: GPUs replay graphs, a CPU hands work to threads and waits for them."""
-    return Engine.GRAPH if target_of(profile).records_graphs else Engine.PAPER
+def recorded_stages_us(stages: Sequence[Sequence[Sequence[Operator]]], profile: DeviceProfile) -> list[float]:
+    """Prices of stages, each groups of operators of one precision, as recordings run them.
+
+    GPUs replay graphs; a CPU hands work to threads and waits for them.
+    """
+    engine = Engine.GRAPH if target_of(profile).records_graphs else Engine.PAPER
+    models: dict[Precision, SimulatorCostModel] = {}
+    prices = []
+    for groups in stages:
+        precision = groups[0][0].precision
+        if precision not in models:
+            models[precision] = SimulatorCostModel(profile, precision, engine)
+        prices.append(stage_us(groups, models[precision]))
+    return prices
 
 
 def can_be_priced(stage: StageMeasurement) -> bool:

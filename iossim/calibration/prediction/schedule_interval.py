@@ -33,7 +33,7 @@ import numpy as np
 
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.backends.simulator.device_rates import device_rates
-from iossim.calibration.prediction.bands import band_of_op
+from iossim.calibration.prediction.bands import kind_of, measured_over_predicted
 from iossim.calibration.prediction.candidate_table import CandidateTable
 from iossim.cost.capabilities import DeviceCostModel
 from iossim.cost.model import CostModel, Prices
@@ -333,7 +333,7 @@ class ScheduleErrors:
         kind_us: dict[str, float] = defaultdict(float)
         for step, step_us in zip(steps, own_us.tolist(), strict=True):
             kind_us[step.op.kind] += step_us
-            band = band_of_op(step.op, step.precision, step_us, self._profile.provenance)
+            band = measured_over_predicted(kind_of(step.op), step.precision, step_us, self._profile.provenance)
             deviation = step_us / total_us * log(band.high / band.low) / (2 * NINE_OF_TEN)
             own += (1 - COMMON_PART) * deviation**2
             kinds[step.op.kind] += sqrt(COMMON_PART) * deviation

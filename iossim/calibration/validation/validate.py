@@ -14,16 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.calibration.prediction.accuracy import Accuracy
 from iossim.calibration.prediction.bands import key_of
-from iossim.calibration.prediction.predict import can_be_priced, recorded_engine, stage_us
+from iossim.calibration.prediction.predict import can_be_priced, recorded_stages_us
 from iossim.calibration.recording import lowered
 from iossim.calibration.validation.measured_networks import MeasuredEvaluation, evaluate_all
 from iossim.calibration.validation.operators import OperatorEvaluation, evaluate_recording, held_out_fraction
 from iossim.hardware.parameters import Floats
 from iossim.hardware.profile import DeviceProfile
-from iossim.ir.types import Precision
 from iossim.measurements.measurement import MeasurementSet
 from iossim.measurements.measurement_set import DataSets, read_data_sets
 from iossim.search.scheduler import StartProgress, ignore
@@ -86,25 +84,17 @@ class StageEvaluation:
 
 def evaluate_stages(measured: MeasurementSet, profile: DeviceProfile) -> StageEvaluation:
     """Price every stage of a set; none of them was held out of any fit of operators, nor seen by one."""
-    models: dict[Precision, SimulatorCostModel] = {}
     chosen = [stage for stage in measured.stages if can_be_priced(stage)]
-    predicted: list[float] = []
-    serial: list[float] = []
-    for stage in chosen:
-        precision = stage.groups[0][0].precision
-        if precision not in models:
-            models[precision] = SimulatorCostModel(profile, precision, recorded_engine(profile))
-        predicted.append(stage_us(stage.groups, models[precision]))
-        in_one_stream = [operator for group in stage.groups for operator in group]
-        serial.append(stage_us([in_one_stream], models[precision]))
+    in_one_stream = [[[operator for group in stage.groups for operator in group]] for stage in chosen]
+    prices_us = recorded_stages_us([*(stage.groups for stage in chosen), *in_one_stream], profile)
     return StageEvaluation(
         profile.name,
         measured.header.data_set,
         np.array([len(stage.groups) for stage in chosen], dtype=np.int64),
         np.array([stage.latency_us for stage in chosen]),
-        np.array(predicted),
+        np.array(prices_us[: len(chosen)]),
         np.array([np.nan if stage.serial_us is None else stage.serial_us for stage in chosen]),
-        np.array(serial),
+        np.array(prices_us[len(chosen) :]),
         len(measured.stages) - len(chosen),
     )
 

@@ -105,16 +105,16 @@ def _calls(
             others["no recorded operator"] += 1
             continue
         chain = [*around.outwards(index)]
-        place = _known_place([Recorded(operators[each].name, operators[each].arguments) for each in chain])
+        recorded = [Recorded(operators[each].name, operators[each].arguments) for each in chain]
+        place = _known_place(recorded)
         if place is None:
             others[operators[index].name] += 1
             continue
         called = chain[place]
         launched[called].append(kernel)
         if called not in made:
-            ancestors = [Recorded(operators[each].name, operators[each].arguments) for each in chain[place:]]
             try:
-                made[called] = operator_of(ancestors)
+                made[called] = operator_of(recorded[place:])
             except RecordError as error:
                 made[called] = None
                 others[f"{operators[called].name}: {error}"] += 1
