@@ -187,7 +187,8 @@ class CupyCudnnBackend:
             key = (names, strategy)
             if key not in found:
                 with self._told():
-                    found[key] = self._choice(network, names, strategy)
+                    program = self._program(network, names, strategy)
+                    found[key] = Choice() if program is None else self._algorithms.choice(program)
             return found[key]
 
         return without_variants("cupy_cudnn", choose)
@@ -261,10 +262,6 @@ class CupyCudnnBackend:
                     "one, with CUDA_LAUNCH_BLOCKING=1 to see what it was that failed"
                 ) from error
             raise BackendError(f"the GPU refused a call: {reason}; take another engine, or fewer options") from error
-
-    def _choice(self, network: Network, names: tuple[str, ...], strategy: Strategy) -> Choice:
-        program = self._program(network, names, strategy)
-        return Choice() if program is None else self._algorithms.choice(program)
 
     def _program(self, network: Network, names: tuple[str, ...], strategy: Strategy) -> UnitProgram | None:
         """The calls of units on buffers of their own; None where they launch nothing."""

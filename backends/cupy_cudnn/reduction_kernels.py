@@ -67,8 +67,9 @@ SOFTMAX = (
 )
 
 
-def global_pool(source: str, name: str, x: View, y: View) -> KernelCall:
-    """``x [N, C, ...]`` to ``y [N, C, 1, ...]``."""
+def global_pool(x: View, y: View, *, is_average: bool) -> KernelCall:
+    """``x [N, C, ...]`` to ``y [N, C, 1, ...]``: the mean of each image, or its largest element."""
+    source, name = (GLOBAL_AVERAGE, "global_average_pool") if is_average else (GLOBAL_MAX, "global_max_pool")
     return _over_rows(source, name, x, y, list(range(2, len(x.shape))))
 
 

@@ -8,7 +8,7 @@ from functools import partial
 
 from iossim.backends.onnxruntime_cpu.backend import missing
 from iossim.backends.onnxruntime_cpu.measuring import time_programs
-from iossim.backends.onnxruntime_cpu.program import Segment, SessionProgram
+from iossim.backends.onnxruntime_cpu.program import Segment, SessionProgram, session_options
 from iossim.base.cores import usable_cores
 from iossim.base.errors import OptionError, did_you_mean, first_line
 from iossim.execution.backend import BackendError, Samples, Timing
@@ -62,15 +62,10 @@ def _program(network: Network, threads: int) -> SessionProgram:
     from iossim.execution.made_inputs import made_arrays
     from iossim.models.onnx.export import export_graph
 
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    options.log_severity_level = 4
     graph = network.graph
     try:
         session = onnxruntime.InferenceSession(
-            export_graph(graph).SerializeToString(), options, providers=["CPUExecutionProvider"]
+            export_graph(graph).SerializeToString(), session_options(threads), providers=["CPUExecutionProvider"]
         )
     except Exception as error:  # ONNX Runtime's own exceptions have no common base
         raise BackendError(

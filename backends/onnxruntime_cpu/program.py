@@ -93,17 +93,12 @@ class Sessions:
     def _options(self, algorithm: str) -> Any:
         import onnxruntime
 
-        options = onnxruntime.SessionOptions()
+        options = session_options(self._threads)
         levels = onnxruntime.GraphOptimizationLevel
         options.graph_optimization_level = (
             levels.ORT_ENABLE_ALL if algorithm == BLOCKED else levels.ORT_ENABLE_EXTENDED
         )
-        options.intra_op_num_threads = self._threads
-        options.inter_op_num_threads = 1
         options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
-        options.log_severity_level = 4
-        # A thread that spins while it has nothing to do takes its core from another stream.
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         options.add_session_config_entry("session.inter_op.allow_spinning", "0")
         options.add_session_config_entry("session.use_env_allocators", "1")
         return options
@@ -114,6 +109,19 @@ class Sessions:
         while self._weight_bytes > KEPT_WEIGHT_BYTES and len(self._kept) > 1:
             _, (_, dropped) = self._kept.popitem(last=False)
             self._weight_bytes -= dropped
+
+
+def session_options(threads: int) -> Any:
+    """Options of a session whose ops run on ``threads`` threads, one op at a time."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    # A thread that spins while it has nothing to do takes its core from another stream.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    return options
 
 
 @cache

@@ -73,12 +73,7 @@ def run_unit_after_unit(profile: DeviceProfile, without: str = "") -> SequenceSa
     ``without`` names a network that is left out.
     """
     networks = [one for one in published_networks(profile.name) if one.model != without]
-    figures: list[tuple[Network, Sequence[int], float]] = [
-        (one.network, range(len(one.network.units)), one.latency_us[SEQUENTIAL])
-        for one in networks
-        if SEQUENTIAL in one.latency_us
-    ]
-    figures += _single_units(networks, profile.name)
+    figures = [*_whole(networks), *_single_units(networks, profile.name)]
     return SequenceSamples.of("published networks", profile, figures, float(len(figures))) if figures else None
 
 
@@ -89,11 +84,7 @@ def sequences(profile: DeviceProfile, without: str = "") -> list[SequenceSamples
     units; a unit of a stage counts as any row that has no host in it.
     """
     networks = [one for one in published_networks(profile.name) if one.model != without]
-    whole = [
-        (one.network, range(len(one.network.units)), one.latency_us[SEQUENTIAL])
-        for one in networks
-        if SEQUENTIAL in one.latency_us and one.model != SAMPLE
-    ]
+    whole = _whole([one for one in networks if one.model != SAMPLE])
     found = []
     if whole:
         weight = float(ROWS_A_UNIT * sum(len(units) for _, units, _ in whole))
@@ -102,6 +93,15 @@ def sequences(profile: DeviceProfile, without: str = "") -> list[SequenceSamples
     if single:
         found.append(SequenceSamples.of("published stages", profile, single, STEADY_FACTOR * len(single)))
     return found
+
+
+def _whole(networks: Sequence[PublishedNetwork]) -> list[tuple[Network, Sequence[int], float]]:
+    """All units of each network, and what they take one after another."""
+    return [
+        (one.network, range(len(one.network.units)), one.latency_us[SEQUENTIAL])
+        for one in networks
+        if SEQUENTIAL in one.latency_us
+    ]
 
 
 def _single_units(networks: Sequence[PublishedNetwork], device: str) -> list[tuple[Network, Sequence[int], float]]:

@@ -235,10 +235,6 @@ def _engines(module: Any) -> tuple[Engine, ...]:
     return tuple(getattr(module, "ENGINES", UNDIVIDED))
 
 
-def _is_backend(found: Any) -> bool:
-    return all(callable(getattr(found, name, None)) for name in ("create", "missing"))
-
-
 BACKENDS: Group[BackendModule] = Group(
     "`backend` {!r} is not known",
     _own_names,
@@ -249,7 +245,7 @@ BACKENDS: Group[BackendModule] = Group(
         lambda added, found: BackendModule(
             added.guarded(found.create), added.guarded(found.missing), _engines(found)
         ),
-        _is_backend,
+        lambda found: all(callable(getattr(found, name, None)) for name in ("create", "missing")),
     ),
 )
 

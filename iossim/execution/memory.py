@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.execution.happens_before import Access, timed_accesses
+from iossim.execution.happens_before import timed_accesses
 from iossim.execution.plan import Buffer, Plan, Queue, aligned
 
 
@@ -60,7 +60,11 @@ def interference(plan: Plan) -> NDArray[np.bool_]:
     last = np.zeros(shape, dtype=np.int64)  # the last access of each queue
     for access in timed_accesses(plan):
         row = index[access.region.storage]
-        _see(access, queues, first[row], last[row])
+        for queue, column in queues.items():
+            first[row, column] = min(first[row, column], access.clock.get(queue, 0))
+        if access.queue is not None:
+            column = queues[access.queue]
+            last[row, column] = max(last[row, column], access.count)
     for name in plan.inputs:
         # Filled before everything, and kept for the next run.
         first[index[plan.region(name).storage]] = 0
@@ -111,14 +115,6 @@ def _lifetimes(plan: Plan) -> dict[str, tuple[int, int]]:
     for name in plan.inputs:
         numbered[plan.region(name).storage] = (0, number)
     return numbered
-
-
-def _see(access: Access, queues: Mapping[Queue, int], first: NDArray[np.int64], last: NDArray[np.int64]) -> None:
-    for queue, column in queues.items():
-        first[column] = min(first[column], access.clock.get(queue, 0))
-    if access.queue is not None:
-        column = queues[access.queue]
-        last[column] = max(last[column], access.count)
 
 
 def _packed(order: Sequence[int], sizes: Sequence[int], interferes: NDArray[np.bool_]) -> list[int]:

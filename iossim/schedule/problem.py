@@ -171,14 +171,9 @@ class ScheduleProblem:
         """Equal for blocks with the same units in the same places: they have the same schedules and prices."""
         order = [] if self.not_before is None else [self.not_before.tobytes().hex()]
         together = [f"clusters {self.clusters}"] if self.clusters else []
-        parts = [
-            self.predecessors.tobytes().hex(),
-            self.merge_class.tobytes().hex(),
-            *order,
-            *together,
-            *self.signatures,
-        ]
-        return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:24]
+        arrays = [self.predecessors.tobytes().hex(), self.merge_class.tobytes().hex()]
+        text = "\n".join([*arrays, *order, *together, *self.signatures])
+        return hashlib.sha256(text.encode()).hexdigest()[:24]
 
     def ready(self, done: int) -> int:
         """The mask of the units that can run next once those of the mask ``done`` have."""

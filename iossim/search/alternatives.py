@@ -144,7 +144,7 @@ class Alternatives:
     def next_best_beside(self, context: BlockContext, index: int) -> Plan | None:
         """The cheapest stages of the block in which a unit of stage ``index`` runs beside others or merged; None
         where none can."""
-        found: list[Plan] = []
+        plans: list[Plan] = []
         for unit in bits(context.plan[index].mask):
             name = context.problem.unit_names[unit]
 
@@ -152,12 +152,15 @@ class Alternatives:
                 own = batch.problem.unit_names
                 if name not in own:
                     return np.zeros(len(batch), dtype=np.bool_)
-                return ~batch.merged & _connected_with(batch, own.index(name))
+                holding = batch.masks >> np.uint64(own.index(name)) & np.uint64(1) != 0
+                is_one_group = count_groups(batch.masks, batch.problem.predecessors) == 1
+                found: NDArray[np.bool_] = ~batch.merged & holding & is_one_group
+                return found
 
             plan = self._solve(context, _Forbidding(self.cost_model, is_forbidden), ("beside", unit))
             if plan is not None:
-                found.append(plan)
-        return min(found, key=lambda plan: context.cost_us(plan, self.cost_model), default=None)
+                plans.append(plan)
+        return min(plans, key=lambda plan: context.cost_us(plan, self.cost_model), default=None)
 
     def greedy(self, context: BlockContext, index: int) -> Plan | None:
         """The same stages up to stage ``index``, then all units that are ready, then the cheapest ones."""
@@ -223,13 +226,6 @@ class Alternatives:
             except ScheduleError:
                 self._known[key] = None
         return self._known[key]
-
-
-def _connected_with(batch: StageBatch, unit: int) -> NDArray[np.bool_]:
-    """Which of the stages hold a unit, and are one group; shape ``[len(batch)]``."""
-    holding = batch.masks >> np.uint64(unit) & np.uint64(1) != 0
-    found: NDArray[np.bool_] = holding & (count_groups(batch.masks, batch.problem.predecessors) == 1)
-    return found
 
 
 def other_ways(context: BlockContext, index: int, space: Space) -> dict[str, Plan]:

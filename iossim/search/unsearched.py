@@ -8,6 +8,7 @@ own.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from time import perf_counter
 
 from iossim.cost.model import CostModel
@@ -38,32 +39,18 @@ def greedy_stages(problem: ScheduleProblem) -> list[PlannedStage]:
     return stages
 
 
-@scheduler("sequential")
-def _sequential(
-    network: Network, cost_model: CostModel, options: SearchOptions, progress: Progress, memo: SearchMemo | None
-) -> Schedule:
-    return _schedule(network, cost_model, "sequential", sequential_stages, concurrent=False)
-
-
-@scheduler("greedy")
-def _greedy(
-    network: Network, cost_model: CostModel, options: SearchOptions, progress: Progress, memo: SearchMemo | None
-) -> Schedule:
-    return _schedule(network, cost_model, "greedy", greedy_stages, concurrent=True)
-
-
 def _schedule(
+    name: str,
+    stages_of: Callable[[ScheduleProblem], Sequence[PlannedStage]],
+    concurrent: bool,
     network: Network,
     cost_model: CostModel,
-    scheduler: str,
-    stages_of: Callable[[ScheduleProblem], Sequence[PlannedStage]],
-    *,
-    concurrent: bool,
+    options: SearchOptions,
+    progress: Progress,
+    memo: SearchMemo | None,
 ) -> Schedule:
-    """The schedule whose blocks have the stages that ``stages_of`` returns.
-
-    ``concurrent`` allows them several groups.
-    """
+    """The schedule whose blocks have the stages that ``stages_of`` returns; ``concurrent``: may they have several
+    groups?"""
     started = perf_counter()
     problems = [ScheduleProblem.of_block(network, block) for block in network.blocks]
     return build_schedule(
@@ -71,8 +58,12 @@ def _schedule(
         problems,
         [stages_of(problem) for problem in problems],
         cost_model,
-        scheduler,
+        name,
         lower_bound_us=network_lower_bound_us(problems, [no_merges()] * len(problems), cost_model, concurrent),
         notes=list(network.notes),
         search_s=perf_counter() - started,
     )
+
+
+scheduler("sequential")(partial(_schedule, "sequential", sequential_stages, False))
+scheduler("greedy")(partial(_schedule, "greedy", greedy_stages, True))
