@@ -2,9 +2,8 @@
 
 A backend runs plans and times them; it knows no schedule, no search and no store. Whatever prices or reports by
 measurement (:mod:`iossim.cost.measured.cost_model`, ``iossim run``, ``iossim bench``) is written against this file
-alone. A backend is the module ``iossim.backends.NAME.backend`` with functions ``create`` and ``missing``; adding one
-is adding that module, or one in a package of one's own that is an entry point ``iossim.backends``
-(:mod:`iossim.base.registry`).
+alone. A backend is the module ``iossim.backends.NAME.backend`` with functions ``create`` and ``missing``; others are
+entry points ``iossim.backends`` (:mod:`iossim.base.registry`).
 """
 
 from __future__ import annotations
@@ -107,8 +106,7 @@ class Choices(Protocol):
 
 
 class Divided(Protocol):
-    """Divides a device among the groups of a stage, of several: the SMs of each. Those of two are disjoint or the
-    same.
+    """Divides a device among the groups of a stage: the SMs of each; those of two are disjoint or the same.
 
     ``groups`` are indices of the network's units, each group in execution order; ``variants`` as a schedule has them.
     """
@@ -135,8 +133,7 @@ class Timing:
     """How plans are timed.
 
     ``rounds`` accepted rounds are wanted after ``warm_up`` that do not count; in each round every plan runs once, in
-    an order drawn from ``seed``, so that drift meets all alike. ``cold``: inputs and weights are not left in a cache
-    by the run before.
+    an order drawn from ``seed``, so that drift meets all alike. ``cold``: caches are flushed before.
     """
 
     rounds: int = 30
@@ -152,8 +149,7 @@ class Backend(Protocol):
     def context(self) -> Context: ...
 
     def choices(self, network: Network) -> Choices:
-        """The algorithms that this backend takes for the network's units: those that are fastest alone, or a
-        variant."""
+        """The algorithms of the network's units: those that are fastest alone, or a variant."""
         ...
 
     def execute(self, network: Network, plan: Plan, inputs: Mapping[str, Array]) -> dict[str, Array]:
@@ -170,8 +166,7 @@ class Backend(Protocol):
         timing: Timing,
         progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> list[Samples]:
-        """Time each plan as a whole, from its first command until the host has waited for its last, with made
-        inputs."""
+        """Time each plan, from its first command until the host has waited for its last, with made inputs."""
         ...
 
 

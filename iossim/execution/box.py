@@ -13,8 +13,7 @@ from typing import NamedTuple
 
 
 class Box(NamedTuple):
-    """Elements ``[starts[axis], starts[axis] + shape[axis])`` along each axis; of a scalar, which has no axes, its
-    one.
+    """Elements ``[starts[axis], starts[axis] + shape[axis])`` along each axis.
 
     The shape of the whole is that of the storage that the box is of.
     """

@@ -1,5 +1,4 @@
-"""What every buffer holds, command by command: proves that a plan computes what its graph does, once it is free of
-races.
+"""What every buffer holds, command by command: proves that a plan free of races computes what its graph does.
 
 The happens-before checker knows memory but not what should be there: a micro-batch that reads its images one too far
 reads something that was written. Here each element of a storage is followed back to the element of the graph's value
@@ -46,8 +45,7 @@ class _Piece(NamedTuple):
 
 
 def check_contents(plan: Plan, network: Network) -> None:
-    """Raise ScheduleError, naming the launch and the value, unless each launch reads what its unit does, and the host
-    the outputs.
+    """Raise ScheduleError, naming launch and value, unless launches and the host read what they should.
 
     The plan is free of races (:func:`~iossim.execution.happens_before.check_happens_before`).
     """

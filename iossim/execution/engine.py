@@ -26,8 +26,7 @@ class Engine(StrEnum):
         return self is not Engine.PAPER
 
     def libraries_on(self, architecture: str) -> Libraries:
-        """The age of the libraries that it calls: the published engine links cuDNN 7.6, and 8 where that does not
-        run."""
+        """The age of the libraries that it calls: the published engine links cuDNN 7.6, or 8 where 7 does not run."""
         if self.is_recorded:
             return Libraries.CURRENT
         return Libraries.CUDNN_8 if architecture in SINCE_AMPERE else Libraries.CUDNN_7

@@ -62,8 +62,8 @@ def lower_schedule(
 
     ``divided`` are the SMs of the groups of a stage, under the partition engine. ``choices`` give each launch its
     algorithm and workspace; without, the algorithm is the variant that the schedule names. Raises ScheduleError if
-    the schedule does not fit the network, OptionError for an unknown engine, or for streams that are to be divided: a
-    schedule of streams has no groups.
+    the schedule does not fit the network, OptionError for an unknown engine, or to divide streams, which have no
+    groups.
     """
     chosen = Engine.named(engine)
     fit(schedule, network)
@@ -293,8 +293,7 @@ def _synchronise_between(stages: list[list[Work]]) -> Iterator[Command]:
 
 
 def _fork_and_join(stages: list[list[Work]]) -> Iterator[Command]:
-    """The graph engine: side streams wait for stream 0 before their first launch of a stage, and it for their
-    last."""
+    """The graph engine: side streams wait for stream 0 before a stage, and it for them behind it."""
     event = count()
     for stage in stages:
         side = sorted({work.queue for work in stage} - {MAIN})

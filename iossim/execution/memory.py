@@ -27,8 +27,8 @@ def with_memory(plan: Plan) -> Plan:
 def plan_memory(plan: Plan) -> Plan:
     """The plan with its storages at offsets of one arena (one a device), each a multiple of 256 bytes.
 
-    Inputs keep their memory to the end, so that the plan can run again without filling them; outputs from their first
-    write to the end.
+    Inputs keep their memory to the end, so that the plan can run again without filling them; outputs keep theirs from
+    their first write.
     """
     storages = plan.storages
     interferes = interference(plan)
@@ -81,8 +81,7 @@ def interference(plan: Plan) -> NDArray[np.bool_]:
 
 
 def memory_lower_bound_bytes(plan: Plan) -> int:
-    """What no arena can be smaller than: the most that is alive at once on a device if all runs in the order of
-    issue."""
+    """A lower bound of any arena: the most that is alive at once on a device, in the order of issue."""
     alive = _lifetimes(plan)
     return max((_most_alive_bytes(plan, alive, device) for device in plan.devices), default=0)
 

@@ -152,8 +152,7 @@ class Plan:
     """Commands in the order that the host issues them.
 
     ``inputs`` are the buffers that the host fills before the first command, ``outputs`` those it reads after the
-    last; ``buffers`` holds every buffer by name. ``graph_hash`` is that of the graph that the plan computes, or
-    computes a part of.
+    last; ``buffers`` holds every buffer by name. ``graph_hash`` is that of the graph.
 
     With its memory planned (:func:`~iossim.execution.memory.plan_memory`), each storage begins at ``offsets[name]``
     of one arena of at most ``arena_bytes``, an arena a device; without, each has memory of its own.
@@ -250,8 +249,7 @@ def repeat(plan: Plan, copies: int, synchronise: bool) -> Plan:
     """The commands of a plan ``copies`` times in a row, on the same buffers; events are recorded anew each time.
 
     The last synchronise of the plan comes once, at the end, or with ``synchronise`` after each copy: then a copy
-    takes what the stage takes with the boundary behind it. A plan of several streams without it must join them
-    itself.
+    takes what the stage takes with the boundary behind it. Without it, several streams must be joined.
     """
     *body, end = plan.commands
     assert isinstance(end, Synchronize), "every plan ends in a synchronise"

@@ -101,8 +101,7 @@ class StageBatch:
         return StageBatch(self.problem, self.masks[stages], self.strategies[stages], chosen)
 
     def by_variants(self) -> Iterator[tuple[tuple[str, ...], NDArray[np.intp]]]:
-        """The places of the stages whose units run as the same variants, and those: a name for each unit of the
-        problem."""
+        """The names of variants, one for each unit of the problem, and the places of the stages that run so."""
         fastest = (FASTEST,) * len(self.problem)
         if self.variants is None:
             yield fastest, np.arange(len(self))

@@ -1,5 +1,4 @@
-"""Whether a schedule is one of a network's: the same graph, the same blocks, each unit once, each stage or stream
-valid.
+"""Whether a schedule is one of a network's: same graph and blocks, each unit once, all stages or streams valid.
 
 A stage is valid if everything its units read is made in an earlier stage or earlier in the same group, if its groups
 are the connected components of its units (so that they may run side by side, and are priced as they run), and, for a
@@ -24,8 +23,7 @@ _MERGED_VARIANT = "it is merged and names variants; leave them out: it is one co
 
 
 def fit(schedule: AnySchedule, network: Network) -> None:
-    """Raise ScheduleError, naming the stage or stream and the unit at fault, unless ``schedule`` is one of
-    ``network``'s."""
+    """Raise ScheduleError, naming stage or stream and unit, unless ``schedule`` is one of ``network``'s."""
     if schedule.graph_hash != network.graph.hash:
         raise ScheduleError(
             f"the schedule of {schedule.network!r} is for a graph with hash {schedule.graph_hash}, "

@@ -55,8 +55,7 @@ def scramble(value: np.uint64) -> np.uint64:
 
 @jit
 def find_groups(mask: np.uint64, predecessors: Masks, groups: Masks) -> int:
-    """The groups of a stage, as :meth:`iossim.schedule.problem.ScheduleProblem.groups`, into ``groups``; returns how
-    many.
+    """Write the groups of a stage, as ``ScheduleProblem.groups`` has them, into ``groups``; returns how many.
 
     That one is for whoever asks of few stages, and would wait longer for compiled code to be loaded. ``predecessors``
     and ``groups`` are uint64 of shape ``[units]``. They are the connected components, lowest unit first: a joined one
@@ -133,8 +132,7 @@ class GrowingTable:
             self.table = table
 
     def unknown(self, keys: Masks) -> NDArray[np.int64]:
-        """The places of keys that are not in the table, each key once; makes room, and enters them without a value
-        (NaN)."""
+        """The places of keys that are not in the table, each key once; enters them without a value (NaN)."""
         self.reserve(len(keys))
         places = np.empty(len(keys), dtype=np.int64)
         return places[: _enter_unknown(keys, *self.table, places)]
@@ -166,8 +164,7 @@ def empty_set() -> Masks:
 
 @jit
 def insert(key: np.uint64, keys: Masks) -> bool:
-    """Add a key to a table that is a set; False if it was there. At most half of it should be in use: see
-    :func:`grown`."""
+    """Add a key to a set at most half full (see :func:`grown`); False if it was there."""
     slot = find_slot(key, keys)
     if keys[slot] == key:
         return False
@@ -187,8 +184,7 @@ def grown(keys: Masks) -> Masks:
 
 @jit
 def enter(entered: Masks, given: Floats, keys: Masks, values: Floats) -> None:
-    """Give keys their values, ``[entered]`` each, whether they stand in the table or not; it must have room for
-    them."""
+    """Give keys their values, ``[entered]`` each, in a table that has room for them."""
     for index in range(len(entered)):
         slot = find_slot(entered[index], keys)
         keys[slot] = entered[index]

@@ -40,8 +40,7 @@ class ScheduleProblem:
     network: Network | None = None
     units: tuple[int, ...] = ()
     #: ``not_before[i]`` (uint64, shape ``[n]``) is the mask of interchangeable units, none of which unit ``i`` need
-    #: start before (:attr:`~iossim.ir.network.Network.interchangeable`): they may share a stage. None where there are
-    #: none.
+    #: start before (:attr:`~iossim.ir.network.Network.interchangeable`): they may share a stage.
     not_before: Masks | None = None
     #: Masks of the units that a search keeps in one stage (:attr:`~iossim.ir.network.Network.clusters`), each unit in
     #: one, by their lowest unit. Empty where each unit is for itself.
@@ -162,8 +161,7 @@ class ScheduleProblem:
 
     @cached_property
     def one_sink(self) -> bool:
-        """Whether all units lead to the last one: then a stage that holds it is connected, so the last has one
-        group."""
+        """Whether all units lead to the last one: then the last stage has one group."""
         return int(self.ancestors[-1]) | 1 << (len(self) - 1) == self.full
 
     @cached_property

@@ -1,8 +1,7 @@
 """A schedule is data: for each block its stages, in order, and what they were priced at; or streams of launches.
 
 One format holds either. It is saved with the hash of its graph, the device, the identity of the cost model and the
-search options, so that it can be replayed, compared and explained. Reading checks every field; fitting it to a
-network checks every unit.
+search options, so that it can be replayed, compared and explained. Reading checks every field, fitting it every unit.
 """
 
 from __future__ import annotations
@@ -73,8 +72,7 @@ class ModelReference(Value):
 
 
 class SavedSchedule(Value):
-    """What is said of a whole network's schedule, of stages or of streams: what it is for, and where it comes
-    from."""
+    """What is said of any schedule, of stages or of streams: what it is for, and where it comes from."""
 
     format_version: int = STAGES_VERSION
     network: str
@@ -90,14 +88,12 @@ class SavedSchedule(Value):
     lower_bound_us: float | None = None
     #: Where nine of ten measurements are expected, from and to; None where the prices are no prediction.
     interval_us: list[float] | None = None
-    #: Schedulers that it was compared with, and whose schedules differ by less than the noise: measured, either may
-    #: win.
+    #: Schedulers compared with it whose schedules differ by less than the noise: measured, either may win.
     ties: list[str] = Field(default_factory=list)
     search_s: float = Field(default=0.0, ge=0)
     #: False if the search was interrupted: the best schedule so far.
     complete: bool = True
-    #: Whether a search proves that no schedule of the space it was given costs less at these prices: nothing of it
-    #: left out.
+    #: Whether a search proves that no schedule of its whole space costs less at these prices.
     proven: bool = False
     notes: list[str] = Field(default_factory=list)
     #: What is not known of the network (:attr:`iossim.ir.network.Network.remarks`).
@@ -111,8 +107,7 @@ class SavedSchedule(Value):
         return self.latency_us / self.lower_bound_us - 1
 
     def speedup(self, baseline_us: float) -> float:
-        """How many times as fast as what takes ``baseline_us``; 1 where nothing takes time, as in a network of
-        views."""
+        """How many times as fast as what takes ``baseline_us``; 1 where nothing takes time."""
         return baseline_us / self.latency_us if self.latency_us else 1.0
 
     def save(self, path: Path) -> None:
@@ -237,8 +232,7 @@ def issue_order(schedule: StreamSchedule) -> list[tuple[int, StreamLaunch]]:
 
 
 def as_streams(schedule: Schedule) -> StreamSchedule:
-    """The same order of the same work: group ``i`` of a stage is in stream ``i``, and waits for all groups of the
-    stage before.
+    """The same order of the same work: group ``i`` is in stream ``i``, and waits for all groups of the stage before.
 
     Its latency is still that of the stages, whose boundaries may cost more than events do.
     """

@@ -7,7 +7,7 @@ it. A unit with an empty key does nothing: it counts in no sequence, and a group
 multiset; where the host issues one after another, a sequence.
 
 The identity comes in two forms: a 64-bit number of each of millions of stages (:func:`stage_hashes`, compiled; two of
-a million stages that differ have the same number with a probability of about 3e-8), and a text that is kept
+a million stages that differ have the same number with a probability of about 3e-8), and a text
 (:func:`stage_digest`).
 """
 
@@ -29,8 +29,7 @@ _DIGITS = 32
 
 
 def unit_keys(signatures: Sequence[object], salt: object = "") -> Masks:
-    """A key for each unit's signature, uint64 of shape ``[units]``, the same in every process; another ``salt`` gives
-    others."""
+    """A key for each unit's signature, uint64 ``[units]``, the same in every process for one ``salt``."""
     digests = [hashlib.sha256(f"{salt}\0{signature}".encode()).digest() for signature in signatures]
     return np.array([int.from_bytes(digest[:8], "little") for digest in digests], dtype=np.uint64)
 

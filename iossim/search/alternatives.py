@@ -106,8 +106,7 @@ def block_contexts(schedule: Schedule, network: Network, cost_model: CostModel) 
 
 @dataclass(eq=False)
 class _Forbidding(WrappedCostModel):
-    """Prices of ``inner``, except that stages which ``is_forbidden`` cannot run; its bounds hold: that costs no
-    less."""
+    """Prices of ``inner``, but stages that are forbidden cannot run; its bounds still hold."""
 
     is_forbidden: Callable[[StageBatch], NDArray[np.bool_]]
 
@@ -142,8 +141,8 @@ class Alternatives:
         return self._solve(context, _Forbidding(self.cost_model, is_forbidden), ("without", stage))
 
     def next_best_beside(self, context: BlockContext, index: int) -> Plan | None:
-        """The cheapest stages of the block in which a unit of stage ``index`` runs beside others or merged; None
-        where none can."""
+        """The cheapest stages of the block in which a unit of stage ``index`` runs beside others or merged, or
+        None."""
         plans: list[Plan] = []
         for unit in bits(context.plan[index].mask):
             name = context.problem.unit_names[unit]
@@ -229,8 +228,7 @@ class Alternatives:
 
 
 def other_ways(context: BlockContext, index: int, space: Space) -> dict[str, Plan]:
-    """Named ways to run the units of stage ``index`` otherwise, or together with a neighbour; all else stays as it
-    is.
+    """Named ways to run the units of stage ``index`` otherwise, or with a neighbour; all else stays.
 
     Those that the space does not hold are left out; some may have no price.
     """

@@ -102,8 +102,7 @@ def network_lower_bound_us(
     """What any schedule of the blocks costs at least, with the strategies allowed; None where no bounds are known.
 
     For each block the larger of its critical path and its least total work over the capacity of each resource, and
-    the boundaries around one stage of several groups; or, if that is less, the sum of its units run one by one,
-    without any.
+    the boundaries around one stage of several groups; or, if that is less, the sum of its units run one by one.
     """
     total_us = 0.0
     known: dict[tuple[str, bool], float | None] = {}
@@ -136,8 +135,8 @@ def block_lower_bound_us(
     one_us: float = max(sum(held.single_us.tolist()), any_us)
     if not concurrent:
         return one_us
-    # A stage of several groups has a boundary before it, unless it is the network's first, and one behind it, unless
-    # it may be the block's last.
+    # A stage of several groups has a boundary before it, unless it is the first, and one behind it, unless it may be
+    # the last.
     before_us = 0.0 if first else min(cost_model.price_boundary(left, True) for left in (False, True))
     behind_us = min(cost_model.price_boundary(True, right) for right in (False, True)) if problem.one_sink else 0.0
     return min(one_us, any_us + before_us + behind_us)

@@ -177,8 +177,7 @@ def _grow(level: Masks, begin: int, predecessors: Masks, addable: Masks, table: 
 
 @jit
 def _enter_children(masks: Masks, addable: Masks, begin: int, end: int, after: int, child: NDArray[np.int32]) -> None:
-    """The transitions of the level ``begin`` to ``end``; the next, up to ``after``, is sorted, so bisection finds a
-    child."""
+    """The transitions of the level ``begin`` to ``end``; the next, up to ``after``, is sorted."""
     for i in range(begin, end):
         for unit in range(child.shape[1]):
             bit = np.uint64(1) << np.uint64(unit)

@@ -79,8 +79,7 @@ def limit_us(labels: Labels, state: int, bit: int, tolerance: Floats) -> float:
 
 @jit
 def leave(begin: int, end: int, boundary: Floats, labels: Labels) -> None:
-    """The costs of leaving the states ``begin`` to ``end``; ``boundary[i, j]`` stands between stages of the bits
-    ``i`` and ``j``."""
+    """The costs of leaving the states ``begin`` to ``end``; ``boundary[i, j]`` is between bits ``i`` and ``j``."""
     for state in range(begin, end):
         for bit in range(2):
             one = labels.cost[state, 0] + boundary[0, bit]
@@ -104,8 +103,8 @@ def pick(
     """Move the endings that are to be priced next to ``picked``; drop those that have no chance any more.
 
     For each label of the states ``begin`` to ``end`` these are the endings whose bound is the least, or above it by
-    no more than ``fraction`` of what it may be; all, where no more than ``together`` are left. Returns how many are
-    left, and how many picked.
+    no more than ``fraction`` of what it may be; all, where no more than ``together`` are left. Returns the numbers
+    left and picked.
     """
     least_us = np.full(2 * (end - begin), np.inf)
     left = 0
@@ -164,8 +163,7 @@ def relax_known(
     strategy: int,
     labels: Labels,
 ) -> None:
-    """Relax every stage of one group that the states ``begin`` to ``end`` may end with, of a few whose prices are
-    known.
+    """Relax every stage of one group, of known price, that the states ``begin`` to ``end`` may end with.
 
     No unit of such a stage reads another, so all must be removable. ``stages`` and ``prices_us`` have shape
     ``[stages]``; the lattice's arrays are those of :class:`~iossim.search.lattice.Lattice`.

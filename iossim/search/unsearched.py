@@ -1,8 +1,7 @@
 """The schedules that need no search: one unit after another, and everything that can run at once.
 
 One after another, in topological order, is what frameworks do, and what every speed-up is measured against. The
-greedy schedule has stages of all units whose predecessors are done (IOS thesis, section 4.2), each a group of its
-own.
+greedy schedule's stages hold all units that are ready (IOS thesis, section 4.2), each a group.
 """
 
 from __future__ import annotations

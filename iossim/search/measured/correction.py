@@ -3,8 +3,7 @@
 The model: log(measured / estimated) = features x weights + error, weights normal around zero and errors normal. How
 far weights of each family may go, and how large the error is, are the values of a small grid under which what was
 measured is most probable (evidence maximisation; C. M. Bishop, Pattern Recognition and Machine Learning, 3.5), so
-that an error without structure is not mistaken for one. The grid is searched anew when measurements have grown by
-half.
+that noise is not mistaken for structure. The grid is searched anew when measurements have doubled.
 """
 
 from __future__ import annotations
@@ -116,8 +115,7 @@ class _Solved:
     evidence: float
 
 
-# Not by LAPACK: its threads take longer to meet than these small systems take to solve, and its rounding depends on
-# them.
+# Not by LAPACK, whose threads cost more than these small systems, and whose rounding depends on them.
 
 
 @jit
@@ -133,8 +131,7 @@ def _accumulate(rows: Floats, residuals: Floats, gram: Floats, moment: Floats) -
 
 @jit(fastmath={"reassoc", "contract"})
 def _solve(matrix: Floats, right: Floats) -> tuple[Floats, float, float]:
-    """By Cholesky: the solution, the trace of the inverse, and the logarithm of the determinant; ``matrix`` is
-    overwritten."""
+    """By Cholesky, in place: the solution, the trace of the inverse, the logarithm of the determinant."""
     size = len(matrix)
     log_determinant = 0.0
     solution = np.empty(size)

@@ -75,8 +75,7 @@ def schedule_measured(
 
 
 def expected_deviation(estimate: CostModel) -> float:
-    """The standard deviation of the logarithm of an estimate's error, from the held-out bands of a simulator's
-    profile."""
+    """The standard deviation of the logarithm of an estimate's error, by the held-out bands of its profile."""
     if not isinstance(estimate, DeviceCostModel):
         return DEVIATION
     bands = [band for several in estimate.profile.provenance.bands.values() for band in several]

@@ -95,8 +95,7 @@ def measured_search(
     ``deviation``: the standard deviation of the logarithm of the estimates' error, before anything is measured. A
     KeyboardInterrupt ends the search with the best so far; before there is one, the first path is measured to its
     end. If the budget allows it in the end, all that is left is measured too, and the result is the optimum at these
-    prices. Raises OptionError if the budget is too small for the first path, ScheduleError if nothing can be measured
-    at all.
+    prices. Raises OptionError if the budget is too small for one path, ScheduleError if nothing can be measured.
     """
     started = perf_counter()
     space = build_space(problems, estimate, truth, options, concurrent=concurrent, merge=merge)
@@ -179,8 +178,7 @@ class _Search:
         return self.complete and left is not None and self.budget.seconds is None and unknown <= left
 
     def _measure_units(self) -> None:
-        """Measure each unit alone, where that is a small part of the budget: its error is in all stages that it is
-        in."""
+        """Measure each unit alone where that is cheap: its error is in all stages that it is in."""
         todo = self._one_of_each_class(alone=True)
         left = self._left()
         if left is None or len(todo) <= UNITS_FRACTION * left:

@@ -1,8 +1,7 @@
 """Which stages are one measurement, what each is estimated at, and the features that its error may depend on.
 
 A *class* holds the stages of all blocks whose groups are the same sequences of equal units; units are equal if the
-truth takes them for equal alone. One of a class, its representative, stands for all of them where an estimate is
-asked for.
+truth takes them for equal alone. One stage of a class is priced for all.
 """
 
 from __future__ import annotations
@@ -49,8 +48,7 @@ class Features:
 
 @dataclass(frozen=True, eq=False)
 class StageClasses:
-    """``of_stage[p][s]`` is the class of stage ``s`` of problem ``p``; ``estimate_us`` (``[classes]``) its estimated
-    price."""
+    """``of_stage[p][s]`` is the class of stage ``s`` of problem ``p``; ``estimate_us`` its price, ``[classes]``."""
 
     of_stage: list[Integers]
     estimate_us: Floats
@@ -61,8 +59,7 @@ class StageClasses:
 
 
 def number_units(signatures: Sequence[Sequence[Hashable]]) -> tuple[list[Integers], int]:
-    """Numbers for the units of all problems, int64 ``[units]`` each, equal for equal signatures; and how many there
-    are.
+    """Numbers for the units of all problems, int64 ``[units]`` each, equal for equal signatures; and their count.
 
     Number 0 is that of units that launch nothing.
     """
