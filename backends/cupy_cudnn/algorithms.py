@@ -1,5 +1,4 @@
-"""Which of cuDNN's execution plans a convolution runs by: the fastest when it runs alone, within a limit of
-workspace.
+"""Which of cuDNN's execution plans a convolution runs by: the fastest alone, within a limit of workspace.
 
 As the published engine chooses, and as any framework's autotuner does. The first few plans of cuDNN's own ranking are
 timed (:mod:`.candidate_timing`), fused with their epilogue and apart from it; a choice is made once for all equal
@@ -40,8 +39,7 @@ class Kept:
 class KeptChoices:
     """The choices of one place in the file at ``path``, which need not be there yet.
 
-    Raises OptionError where there is a file of something else, or no folder for it; such a file is never written
-    over.
+    Raises OptionError where there is a file of something else, or no folder for it; it is never written over.
     """
 
     def __init__(self, path: Path, where: Mapping[str, str]) -> None:
@@ -202,8 +200,7 @@ class Algorithms:
         return self._fastest[call.key]
 
     def every(self, program: UnitProgram) -> list[TimedAlgorithm]:
-        """All ways to run a program of one convolution that are candidates, timed with the same care; the fastest
-        first."""
+        """All candidates to run a program of one convolution, timed with the same care; the fastest first."""
         if len(program.convolutions) != 1:
             raise BackendError(
                 f"a unit of {len(program.convolutions)} convolutions has no one algorithm; give one of a single convolution"

@@ -1,7 +1,6 @@
 """The backend itself: plans executed and measured on the first NVIDIA GPU, in fp32 (TF32 where it is allowed).
 
-Importing this module imports neither CuPy nor cuDNN; :func:`missing` tells what is not there, :func:`create` needs
-all.
+Importing this module imports neither CuPy nor cuDNN; :func:`missing` tells what :func:`create` lacks.
 """
 
 from __future__ import annotations
@@ -65,8 +64,7 @@ SAME_OUTPUTS = 1e-3
 
 
 def create(precision: Precision, engine: Engine, options: Mapping[str, str]) -> CupyCudnnBackend:
-    """Raises OptionError for an option or a precision that it does not know, BackendError where it cannot run
-    here."""
+    """Raises OptionError for an unknown option or precision, BackendError where it cannot run here."""
     if precision not in (Precision.FP32, Precision.TF32):
         raise OptionError(f"backend cupy_cudnn computes in fp32 and tf32, not in {precision}; give `dtype` fp32")
     settings = parsed_options(precision, options)
@@ -194,8 +192,7 @@ class CupyCudnnBackend:
         return without_variants("cupy_cudnn", choose)
 
     def algorithms(self, network: Network, unit: str) -> list[TimedAlgorithm]:
-        """The plans of cuDNN for a unit of one convolution, of those within the limit the first of its own
-        ranking."""
+        """The plans of cuDNN within the limit for a unit of one convolution, the first of its ranking."""
         with self._told():
             program = self._program(network, (unit,), Strategy.CONCURRENT)
             if program is None:
@@ -273,8 +270,7 @@ class CupyCudnnBackend:
         return launch_program(network, stage, launch, self._weights_of(network))
 
     def _made_ready(self, network: Network, plan: Plan, seed: int) -> tuple[Run, dict[str, Array]]:
-        """A plan ready to run on inputs made of noise, and its outputs call by call; of these its memory holds
-        nothing."""
+        """A plan ready to run on inputs made of noise, and its outputs call by call."""
         check_graph(plan, network)
         prepared = PreparedPlan(self.machine, network, self._weights_of(network), plan)
         self._make_inputs(prepared, seed)

@@ -55,8 +55,8 @@ class ConvolutionCall:
     """A convolution on views (``x``, ``w``, ``y`` and, with bias, ``b``), to be run *fused* or *apart*.
 
     Fused, cuDNN runs ``convolution`` as it is; then ``after``, if what it wrote must be copied. Apart, it runs the
-    plain convolution; then ``epilogue``, a kernel of ours, adds, activates and copies. ``fused`` is false where cuDNN
-    knows no such epilogue.
+    plain convolution; then ``epilogue``, a kernel of ours, adds, activates and copies. ``fused``: does cuDNN know the
+    epilogue?
     """
 
     convolution: Convolution
@@ -73,8 +73,7 @@ class ConvolutionCall:
 
 
 def convolution_of(op: Conv, x: View, w: View, y: View, *, bias: bool, relu: bool) -> Convolution:
-    """The description of an op on views that suit cuDNN; raises BackendError for other than one to three
-    dimensions."""
+    """The description of an op on views that suit cuDNN; raises BackendError for more than three dimensions."""
     rank = len(op.strides)
     if rank > 3:
         raise BackendError(f"cuDNN convolves over up to 3 spatial dimensions, not {rank}; replace the op")

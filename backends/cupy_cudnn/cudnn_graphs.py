@@ -25,8 +25,7 @@ UIDS = {"x": 1, "w": 2, "b": 3, "y": 4}
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """What a plan may do: multiply in TF32 on tensor cores, give other bits from run to run, be compiled when it is
-    built."""
+    """What a plan may do: multiply in TF32, give other bits from run to run, be compiled when it is built."""
 
     tf32: bool = False
     nondeterministic: bool = False

@@ -52,8 +52,7 @@ class Copy(NamedTuple):
 
 
 def make_findable() -> None:
-    """Load the cuDNN of a package that the front end would not find, and the cuBLASLt of one that cuDNN would not
-    find."""
+    """Load what would not be found: a package's cuDNN by the front end, its cuBLASLt by cuDNN."""
     for name in CUBLAS_NAMES:
         _load_if_missed(name, _package_folders("nvidia", "*/lib"))
     folders = [folder for folder in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep) if folder]
@@ -65,7 +64,7 @@ def make_findable() -> None:
 
 @cache
 def begins_here() -> str:
-    """Why cuDNN and its front end do not begin on this machine's GPU, tried in a process of its own; empty where they
+    """Why cuDNN and its front end do not begin on this machine's GPU, tried in another process; empty where they
     do."""
     trial = (
         "from iossim.backends.cupy_cudnn.cudnn_library import make_findable\n"
@@ -95,8 +94,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def the_only() -> Copy | None:
-    """The cuDNN that is loaded, None where the system does not tell; raises BackendError where there are two
-    versions."""
+    """The cuDNN that is loaded, None where that is not known; raises BackendError for two versions."""
     found = loaded()
     if len({copy.version for copy in found}) > 1:
         raise BackendError(

@@ -28,8 +28,7 @@ Executable = Any
 class DeviceFacts:
     """What the driver says of the device: the product's name, the driver's version, and sizes that timing needs.
 
-    ``clock_khz`` is the most that the multiprocessors are clocked at, ``pci_bus`` where the device is plugged in:
-    ``0000:1b:00.0``.
+    ``clock_khz`` is the most that the multiprocessors are clocked at, ``pci_bus`` its place: ``0000:1b:00.0``.
     """
 
     name: str
@@ -154,8 +153,7 @@ class ConvolutionLibrary(Protocol):
         ...
 
     def plans(self, convolution: Convolution) -> Iterator[EnginePlan]:
-        """The plans that the options allow, each name once, in the order of cuDNN's own heuristics,
-        :func:`engines_first`.
+        """The plans that the options allow, each name once, by cuDNN's heuristics, :func:`engines_first`.
 
         Each is built when it is asked for, if it was not before; those that cannot be built are left out.
         """
@@ -170,6 +168,5 @@ class ConvolutionLibrary(Protocol):
         ...
 
     def execute(self, executable: Executable, addresses: Mapping[str, int], workspace: int, handle: Handle) -> None:
-        """Issue the convolution to the handle's stream; ``addresses`` of ``x``, ``w``, ``y`` and, with bias,
-        ``b``."""
+        """Issue the convolution to the handle's stream; ``addresses`` of ``x``, ``w``, ``y`` (and ``b``)."""
         ...

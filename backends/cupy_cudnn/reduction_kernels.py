@@ -79,8 +79,7 @@ def softmax(x: View, y: View, axes: Sequence[int]) -> KernelCall:
 
 
 def _over_rows(source: str, name: str, x: View, y: View, axes: list[int]) -> KernelCall:
-    """A block for each place of the axes that are not ``axes``; raises BackendError for strides that do not allow
-    it."""
+    """A block for each place of the axes that are not ``axes``; raises BackendError for other strides."""
     reduced = y.shape != x.shape
     inside = [x.strides] if reduced else [x.strides, y.strides]
     lengths, steps = coalesced([x.shape[a] for a in axes], [[own[a] for a in axes] for own in inside])

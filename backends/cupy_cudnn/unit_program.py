@@ -45,8 +45,7 @@ _POINTWISE = Conv((1, 1), (0, 0, 0, 0), (1, 1), 1)
 
 @dataclass(frozen=True, eq=False)
 class UnitProgram:
-    """Calls in the order that they are issued to one stream; ``scratch_bytes`` hold what they pass on among
-    themselves."""
+    """Calls in the order that they are issued to one stream; ``scratch_bytes`` hold what they pass on."""
 
     calls: tuple[Call, ...]
     scratch_bytes: int
@@ -181,8 +180,7 @@ class _Lowering:
     # Element-wise chains
 
     def _chain(self, value: str, output: View, *, sink: bool = False) -> None:
-        """One kernel for a value and the element-wise ops of the unit that only feed it; a ``sink`` is computed here
-        itself."""
+        """One kernel for a value and the unit's element-wise ops that only feed it; a ``sink`` is in it."""
         operands: list[View] = []
 
         def symbol(view: View) -> str:

@@ -123,11 +123,9 @@ def dense(memory: Memory, shape: Sequence[int], offset: int = 0) -> View:
 
 
 def coalesced(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[list[int], list[list[int]]]:
-    """The same walk over several operands with as few axes as their strides allow: sizes, and strides of each
-    operand.
+    """The same walk over several operands with as few axes as their strides allow: sizes, and strides by operand.
 
-    Axes of one element go, and neighbours that all operands step through as one become one. At least one axis is
-    left.
+    Axes of one element go, neighbours that all operands step through as one become one; at least one is left.
     """
     sizes: list[int] = []
     merged: list[list[int]] = [[] for _ in strides]

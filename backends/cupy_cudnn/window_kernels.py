@@ -1,8 +1,6 @@
-"""Kernels that read a neighbourhood of each element: pooling windows, and local response normalisation across
-channels.
+"""Kernels that read a neighbourhood of each element: pooling windows, and normalisation across channels.
 
-Averages count what :mod:`iossim.ir.ops.pool` counts: padding only with ``count_include_pad``, and what hangs over the
-padded input never.
+Averages count what :mod:`iossim.ir.ops.pool` counts: padding only with ``count_include_pad``.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""What a user of ONNX Runtime gets without iossim: the whole network in one session, with a thread, or with one a
-core."""
+"""What a user of ONNX Runtime gets without iossim: the whole network in one session, on one thread or all cores."""
 
 from __future__ import annotations
 
@@ -36,8 +35,8 @@ def measure_baselines(
 ) -> dict[str, Samples]:
     """Time the whole network in a session of its own for each name, disturbed rounds rejected as those of plans are.
 
-    Raises OptionError for an unknown name, BackendError for another device than ``cpu``, and for a network that ONNX
-    Runtime does not take.
+    Raises OptionError for an unknown name, BackendError for another device than ``cpu``, or a network that ONNX
+    Runtime refuses.
     """
     baseline_names(device)
     for name in names:

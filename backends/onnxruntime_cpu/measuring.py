@@ -129,8 +129,7 @@ def time_programs(
 
 
 class _Flush:
-    """A program that drives everything else out of the caches: each stream reads its share of a large block of
-    memory."""
+    """A program that flushes the caches: each stream reads its share of a large block of memory."""
 
     def __init__(self, streams: int) -> None:
         words = int(FLUSH * last_level_cache_bytes()) // 8

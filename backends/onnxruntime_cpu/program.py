@@ -1,5 +1,4 @@
-"""A plan made ready to run: memory laid out, every launch bound to a session and to addresses, commands sorted by
-stream.
+"""A plan made ready to run: memory laid out, launches bound to sessions and addresses, commands by stream.
 
 All values lie in one arena of bytes at the plan's offsets. ONNX Runtime reads and writes them in place through raw
 addresses where a buffer is contiguous: whole storages, images of a batch, and channel slices of a single image. Other
@@ -49,8 +48,7 @@ class Sessions:
         """The session that runs a launch; its inputs and outputs are those of the launch, in order.
 
         Equal units share it if they have the same weights. Raises BackendError for an unknown algorithm and for what
-        ONNX Runtime does not compute, GraphError for a graph without its weights, ScheduleError for units that do not
-        merge.
+        ONNX Runtime does not compute, GraphError for missing weights, ScheduleError for units that do not merge.
         """
         algorithm = launch.algorithm or BLOCKED
         if algorithm not in ALGORITHMS:
@@ -146,8 +144,7 @@ Bytes = NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """What runs between two synchronisations: the commands of the host's stream, and those of others by their
-    number."""
+    """What runs between two synchronisations: the commands of the host's stream, and of others by number."""
 
     own: tuple[Step, ...]
     others: tuple[tuple[int, tuple[Step, ...]], ...]
@@ -158,8 +155,7 @@ class SessionProgram:
     """A plan bound to memory; run it with a pool of ``streams``.
 
     ``inputs`` and ``outputs`` are views of the arena by buffer name. ``locks`` are those of all events: one for each
-    wait, taken until the event is recorded. ``labels`` names steps for messages. ``staged`` counts operands that are
-    copied.
+    wait, taken until the event is recorded. ``labels`` names steps. ``staged`` counts operands that are copied.
     """
 
     segments: tuple[Segment, ...]
@@ -182,8 +178,7 @@ def make_arena(size_bytes: int) -> Bytes:
 def bind(plan: Plan, network: Network, sessions: Sessions, arena: Bytes) -> SessionProgram:
     """Make ``plan`` (its memory planned) ready to run in ``arena``, which has at least its bytes.
 
-    Raises ScheduleError for a plan of another graph, one of several devices, or one that waits for what is not
-    recorded before.
+    Raises ScheduleError for another graph, several devices, or a wait for what is not recorded before.
     """
     check_graph(plan, network)
     check_one_device(plan, "onnxruntime_cpu")
@@ -237,8 +232,7 @@ class _Binder:
     def _events(self) -> tuple[defaultdict[int, list[Step]], dict[int, Step]]:
         """By event what its record does, and by index of the command what a wait does.
 
-        Each wait has a lock of its own, taken but between the record and the wait, so that it is taken again after a
-        run.
+        Each wait has a lock of its own, free only between the record and the wait.
         """
         releases: defaultdict[int, list[Step]] = defaultdict(list)
         takes: dict[int, Step] = {}
@@ -286,8 +280,7 @@ class _Binder:
         return steps
 
     def _operand(self, view: Array) -> Array:
-        """The view itself where it is contiguous, else memory of its shape, which lives as long as the copies to or
-        from it."""
+        """The view itself where it is contiguous, else memory of its shape."""
         if view.flags.c_contiguous:
             return view
         self.staged += 1

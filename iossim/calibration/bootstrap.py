@@ -33,7 +33,7 @@ def rounded(value: float, digits: int = DIGITS) -> float:
 RESAMPLES = 100
 #: Resampled fits that a profile keeps.
 KEPT_RESAMPLES = 24
-#: A parameter is not identified if the prior holds more of it than the data, or if it spreads over this part of its
+#: A parameter is not identified if the prior holds more of it than the data, or it spreads over this part of its
 #: bounds.
 LARGEST_PRIOR_PART = 0.5
 LARGEST_SPREAD_PART = 0.2
@@ -70,8 +70,7 @@ class Bootstrap:
         return {name: rounded(value, 2) for name, value in self.spread().items()}
 
     def kept(self) -> dict[str, list[float]]:
-        """The resamples that a profile keeps, with three digits; a parameter that none moved is as the profile has
-        it."""
+        """The resamples that a profile keeps, with three digits, of parameters that any moved."""
         return {
             name: [rounded(value, 3) for value in several[:KEPT_RESAMPLES].tolist()]
             for name, several in self.values().items()
@@ -94,8 +93,7 @@ class Bootstrap:
 
 
 def bootstrap(fit: Fit, samples: Sequence[Samples], resamples: int = RESAMPLES, seed: int = 0) -> Bootstrap:
-    """Resample the rows of each of the sets that ``fit`` was made on, ``resamples`` times; the same for equal
-    seeds."""
+    """Resample the rows of each set that ``fit`` was made on, ``resamples`` times; the same for equal seeds."""
     count = len(fit.vector)
     loss = 1.0 + (fit.residuals / OUTLIER) ** 2
     size = np.sqrt(np.sum(fit.jacobian**2, axis=0))

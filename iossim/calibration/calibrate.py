@@ -2,8 +2,7 @@
 
 The sets of one device, and of boards that share its chip, are fitted together: the parameters of the GPU are shared,
 each set has a host overhead of its own. Shapes are split by their hash: a part is held out, and only judges the fit;
-inside the others, each fold is predicted by a fit without it, and those residuals become the bands of the profile's
-predictions.
+inside the others, each fold is predicted by a fit without it, and those residuals become the profile's bands.
 """
 
 from __future__ import annotations
@@ -48,8 +47,7 @@ class DeviceData:
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """What a calibration found. ``profiles`` are those given, in their order, with fitted parameters and
-    provenance."""
+    """What a calibration found. ``profiles`` are those given, in order, with what was fitted."""
 
     profiles: tuple[DeviceProfile, ...]
     fit: Fit

@@ -1,11 +1,10 @@
-"""The parameters of concurrency: what measured stages of several groups tell, once the parameters of the kernels are
-fitted.
+"""The parameters of concurrency: fitted to measured stages of several groups, after the kernels.
 
 Stages are a user's own, as they were recorded. Published figures of concurrent schedules are fitted by nothing: they
 are a test (``validation.networks``). What the host takes to launch is told by ``host_fit``.
 
-How far the parameters are determined is bootstrapped over stages: each gets a random weight (the Bayesian bootstrap,
-Rubin 1981).
+How far the parameters are determined is bootstrapped over stages: random weights (the Bayesian bootstrap, Rubin
+1981).
 """
 
 from __future__ import annotations
@@ -24,8 +23,7 @@ from iossim.hardware.provenance import DataSet, Provenance
 from iossim.hardware.transfer import Concurrency
 from iossim.measurements.measurement import MeasurementSet, StageMeasurement
 
-#: The noise of a figure over the prior's deviation, a quarter of the bounds' width: repeats differ by 2 to 4 per
-#: cent.
+#: The noise of a figure (repeats differ by 2 to 4 per cent) over the prior's deviation, a quarter of the bounds.
 _PRIOR_WEIGHT = 0.03 / 0.25
 _STAGES_COUNT = 10.0
 _MOST_EVALUATIONS = 12
@@ -35,8 +33,7 @@ _TOLERANCE = 1e-3
 
 
 def fit_concurrency(profile: DeviceProfile, measured: Sequence[MeasurementSet], seed: int = 0) -> DeviceProfile:
-    """The profile with the parameters of concurrency fitted to the concurrent stages of ``measured`` sets; itself
-    where there are none.
+    """The profile with the parameters of concurrency fitted to the concurrent stages of ``measured``, if any.
 
     Least squares of relative errors. A weak prior draws to the values that the profile has. The provenance tells what
     was fitted to what, and how far the parameters are determined.
@@ -117,8 +114,7 @@ def _stage_errors(stages: Sequence[StageMeasurement], profile: DeviceProfile) ->
 
 def _resampled(residuals: Floats, jacobian: Floats, entries: Floats, rows: int, seed: int) -> tuple[Floats, Floats]:
     """Entries under random weights of the stages, a step of Gauss and Newton each, ``[resamples, parameters]``; and
-    how much of each parameter the prior holds, ``[parameters]``. The last residuals are the prior's, one a
-    parameter."""
+    how much of each parameter the prior holds, ``[parameters]``. The last residuals are the prior's."""
     generator = np.random.default_rng(seed)
     vectors = np.empty((RESAMPLES, len(entries)))
     for index in range(RESAMPLES):

@@ -3,8 +3,7 @@
 Two signs say that a set may be of another device than its label says. Kernels carry the name of the architecture that
 they were compiled for: they run on none before it, and libraries have newer ones for devices that come two
 generations later. And a set that its own device explains badly, as that was before the fit, may be explained far
-better by another device that ships: devices differ by factors, uncalibrated profiles are off by some tens of per
-cent."""
+better by another device that ships: devices differ by factors, profiles err by some tens of per cent."""
 
 from __future__ import annotations
 
@@ -36,8 +35,7 @@ MUCH_BETTER_PART = 0.34
 CLOSE_FACTOR = 1.25
 #: From this factor on, any device that is nearer to that extent will do.
 HOPELESS_FACTOR = 4.0
-#: What DOUBTFUL_FACTOR and REFUSED_FACTOR are where kernels are named for an architecture two generations before the
-#: device's or more.
+#: In place of both where kernels are named for an architecture two or more generations before the device's.
 OLD_KERNELS_FACTOR = 1.15
 #: Rows that are looked at.
 _ROWS = 120
@@ -121,8 +119,7 @@ def _named(kernels: tuple[str, ...]) -> list[Architecture]:
 
 
 def _typical_error(measured: MeasurementSet, profile: DeviceProfile) -> float:
-    """The median of the absolute logarithm of predicted over measured device time, beside the overhead that fits
-    best.
+    """The median of |log(predicted / measured device time)|, beside the overhead that fits best.
 
     Of rows that the host does not hide; 0 where it hides all.
     """
@@ -138,8 +135,7 @@ def _typical_error(measured: MeasurementSet, profile: DeviceProfile) -> float:
 
 #: A row that is off by more than this counts far less than its square would.
 OUTLYING_ERROR = 0.5
-#: A set of which more than this part is outlying, or whose median is off by more than that, disagrees with the
-#: others.
+#: A set disagrees with the others if more than this part is outlying, or its median is off by more than that.
 OUTLYING_PART = 0.1
 BIASED_ERROR = 0.15
 #: Fewer rows of a kind decide little about the parameters of its algorithms.

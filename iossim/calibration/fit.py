@@ -73,8 +73,7 @@ def fit(
     near: Fit | None = None,
     space: ParameterSpace | None = None,
 ) -> Fit:
-    """Fit the parameters, drawn weakly to those of ``start``; deterministic. ``progress`` is told evaluations and
-    cost.
+    """Fit the parameters, drawn weakly to those of ``start``. ``progress`` is told evaluations and cost.
 
     The search begins at ``start``, or at another fit that is ``near``, of nearly the same samples: a few steps then
     do. ``space`` has what is fitted, if it is not all that calls of the device's kind tell.
@@ -96,8 +95,7 @@ def fit(
         starts.append(np.minimum(fit_nuisances(one, device_us), _MOST_OVERHEAD_US))
     offsets = np.cumsum([count, *map(len, starts)])
     evaluations = 0
-    # Predictions do not depend on the hosts' overheads: those of the point that all differences are taken from are
-    # known.
+    # Predictions do not depend on overheads: those of the point of all differences are known.
     known: dict[bytes, list[tuple[Floats, Floats]]] = {}
 
     def residuals(vector: Floats) -> Floats:
@@ -160,8 +158,7 @@ def profile_at(one: Samples, vector: Floats, space: ParameterSpace) -> DevicePro
 
 
 def relative_errors(one: Samples, profile: DeviceProfile, overhead: Floats) -> list[Floats]:
-    """Weighted relative errors of predictions and of recorded algorithms, beside nuisances with these
-    coefficients."""
+    """Weighted relative errors of predictions and of recorded algorithms, beside these nuisances."""
     return errors_of(one, *one.predict(profile), overhead)
 
 

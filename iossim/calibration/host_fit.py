@@ -67,8 +67,7 @@ def published_models(device: str) -> tuple[str, ...]:
 
 
 def run_unit_after_unit(profile: DeviceProfile, without: str = "") -> SequenceSamples | None:
-    """Samples of the published networks as wholes, and of the single units that are published; None for a device
-    without.
+    """Samples of the published networks, and of published single units; None for a device without.
 
     ``without`` names a network that is left out.
     """
@@ -178,8 +177,7 @@ class HostFit:
 
 
 def with_gap(profile: DeviceProfile, gap_us: float) -> DeviceProfile:
-    """The profile with another gap between kernels; calls of single operators take as long as before, where that can
-    be."""
+    """The profile with another gap between kernels; calls of single operators take as long as before."""
     known = profile.parameter_values
     less_us = known[GAP] - gap_us
     beside = {name: rounded(max(0.0, known[name] + less_us)) for name in _BESIDE_GAP}

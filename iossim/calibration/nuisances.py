@@ -76,8 +76,7 @@ def least_device_us(header: Header) -> float:
 def fit_overhead(
     basis: Floats, latency_us: Floats, device_us: Floats, least_us: float, with_floor: bool = False
 ) -> Floats:
-    """The overhead's coefficients that best explain latencies beside predicted device times: ``[terms]``, and the
-    floor behind them ``with_floor``.
+    """The overhead's coefficients that best explain latencies beside device times: ``[terms]`` (and the floor).
 
     Robust, relative to the device's time; no coefficient is negative.
     """
@@ -112,8 +111,7 @@ def _fit_terms(basis: Floats, latency_us: Floats, device_us: Floats, least_us: f
     return np.asarray(found.x, dtype=np.float64), float(found.cost)
 
 
-#: Kinds whose recordings are asked: products keep all lanes busy, and their order has nothing to do with their
-#: shapes.
+#: Kinds whose recordings are asked: products keep all lanes busy, in an order that is no matter of shapes.
 KINDS = frozenset({"linear", "gemm", "bmm"})
 #: Rows before a row whose work is seen in its time.
 _ROWS_BEFORE = 4
@@ -149,8 +147,7 @@ def load_before_us(work: Floats) -> Floats:
 
 
 def slowing(work: Floats, before: Floats, measured_us: Floats, predicted_us: Floats) -> float:
-    """How much the logarithm of measured over predicted rises for ten times as much work before, among rows of equal
-    work.
+    """How much log(measured / predicted) rises for ten times as much work before, among rows of equal work.
 
     All arguments are ``[rows]``. Equal are rows of the same half decade of work; what drifts with the position in the
     recording and what depends on how far a prediction is from the peak is set apart too. 0 where few rows tell.
@@ -185,8 +182,7 @@ def slowed_basis(measured: MeasurementSet, chosen: Sequence[Measurement], profil
 
 
 def unslowed(profile: DeviceProfile) -> DeviceProfile:
-    """The profile with what slowed recordings do not tell as it is without them: the rate that the power limit
-    allows, and values of no device."""
+    """The profile with what slowed recordings do not tell: the rate of the power limit, and neutral values."""
     gain = PROCESS_GAIN.get(profile.architecture, 1.0)
     rate = min(facts_of(profile).peak_gflops_per_watt, SUSTAINED_GFLOPS_PER_WATT * gain)
     return with_values(profile, {name: NEUTRAL.get(name, rate) for name in sorted(NOT_TOLD)})

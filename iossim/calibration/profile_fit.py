@@ -1,9 +1,7 @@
-"""From measurements, and what is published, to the profiles that are written: kernels first, then launches, then
-concurrency.
+"""From measurements and published figures to profiles: kernels first, then launches, then concurrency.
 
 What published networks are foretold from is fitted without any memory of them: from a starting point that knows no
-device, and for each network once more without that network, kernels and launches. Of a network only its sequential
-figure is fitted.
+device, and for each network once more without that network, kernels and launches. Only sequential figures are fitted.
 """
 
 from __future__ import annotations
@@ -50,8 +48,8 @@ def fit_profiles(
     """Fit all that the data of boards with one chip tells; see :func:`~iossim.calibration.calibrate.calibrate`.
 
     ``published`` figures of the devices are fitted too: networks unit after unit with the kernels, and afterwards
-    what they tell of launches. Concurrent stages of the data are fitted last. Raises MeasurementError for sets that
-    cannot be right.
+    what they tell of launches. Concurrent stages are fitted last. Raises MeasurementError for sets that cannot be
+    right.
     """
     models = published_models(data[0].profile.name) if published else ()
     if models:

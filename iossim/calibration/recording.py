@@ -1,5 +1,4 @@
-"""A measurement set ready to be fitted: its operators lowered once, its rows split into those seen and those held
-out."""
+"""A measurement set ready to be fitted: operators lowered, rows split into those seen and those held out."""
 
 from __future__ import annotations
 
@@ -36,8 +35,7 @@ _FOLD_DIGITS = slice(20, 35)  # of the shape's hash: others than those that deci
 
 @dataclass(frozen=True, eq=False)
 class Recording:
-    """``samples`` are all rows of ``measured``; ``is_held_out`` and ``fold``, both ``[rows]``, follow from the
-    shapes.
+    """``samples`` are all rows of ``measured``; ``is_held_out`` and ``fold`` (``[rows]``) follow from shapes.
 
     ``keys`` are the rows' kinds (see ``bands.band_key``).
     """
@@ -99,8 +97,7 @@ def default_weight(header: Header, kinds: Sequence[str]) -> float:
 
 
 def weighted(recordings: Sequence[Recording]) -> list[Recording]:
-    """The recordings, with weights that do not exceed the number of rows: a few rows alone do not outweigh the
-    prior."""
+    """The recordings, with weights of at most the number of rows: a few rows do not outweigh the prior."""
     rows = sum(int(one.seen.sum()) for one in recordings)
     total = sum(one.samples.weight for one in recordings)
     return [one.scaled(min(1.0, rows / total)) if total > 0 else one for one in recordings]

@@ -111,8 +111,7 @@ class OperatorSamples:
     def of(
         measured: MeasurementSet, chosen: Sequence[Measurement], profile: DeviceProfile, weight: float
     ) -> OperatorSamples:
-        """Samples of ``chosen`` measurements of a set; where its board slowed, that is a nuisance, and they count
-        less."""
+        """Samples of ``chosen`` measurements of a set; where its board slowed, they count less."""
         basis = overhead_basis(measured, chosen)
         samples = OperatorSamples(
             measured.name,
@@ -173,8 +172,7 @@ class OperatorSamples:
 
 @dataclass(frozen=True, eq=False)
 class SequenceSamples:
-    """Networks, or parts of them, run by the published engine, unit after unit in one stream, the host a call ahead
-    at most."""
+    """Networks, or parts of them, run by the published engine, unit after unit, the host a call ahead at most."""
 
     name: str
     profile: DeviceProfile

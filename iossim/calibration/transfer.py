@@ -3,8 +3,7 @@
 ``iossim.hardware.transfer`` says how parameters are transferred. Refinement is a maximum a posteriori fit: the
 transferred values are the centre of a normal prior, whose widths are how far calibrated devices lie from each other.
 Common factors of arithmetic, of memory and of what a call costs beside come first, with prior widths of their own: a
-device that is slower than expected is so in all of its kernels, before it is in one. So twenty rows cannot bend what
-they do not show.
+device that is slower than expected is so in all of its kernels, before it is in one.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""An operator that was measured, or whose time is asked for: an op of the IR with its shapes and precision, no
-network."""
+"""An operator that is measured or predicted: an op of the IR with its shapes and precision, no network."""
 
 from __future__ import annotations
 
@@ -77,7 +76,6 @@ class Operator:
         """Whether fits leave this shape out, to be judged by it.
 
         The hash alone decides: its first 60 bits, read as a fraction of one, are below ``fraction``. So the split is
-        the same for every device, data set, order of rows and program run, and what is held out at a fraction is held
-        out at every larger one.
+        the same for every device, data set, order of rows and program run, and larger fractions hold out more.
         """
         return bool(int(self.shape_hash[:_HASH_DIGITS], 16) < fraction * 2 ** (4 * _HASH_DIGITS))

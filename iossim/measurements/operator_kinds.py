@@ -97,8 +97,7 @@ class RecordReader:
         self._known: dict[tuple[Any, ...], Operator] = {}
 
     def __call__(self, record: Mapping[str, Any], precision: Precision) -> Operator:
-        """The operator of a record; raises RecordError. Columns that are no sizes are ignored, empty optional ones
-        too."""
+        """The operator of a record; raises RecordError. Columns that are no sizes, or empty, are ignored."""
         cells = (*[record.get(source) for _, source in self._columns], precision)
         # True is equal to 1, and a list has no hash: only numbers and text may be looked up.
         if not set(map(type, cells)) <= _CELL_TYPES:

@@ -60,8 +60,7 @@ def header_cells(head: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Table:
-    """A CSV file: its ``# key: value`` lines, its columns, its rows. What is cut short or has too many cells is
-    dropped into ``sieve``."""
+    """A CSV file: its ``# key: value`` lines, its columns, its rows. Uneven rows are dropped into ``sieve``."""
 
     preamble: dict[str, str]
     columns: tuple[str, ...]

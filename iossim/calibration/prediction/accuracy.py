@@ -143,8 +143,7 @@ def device_times(samples: OperatorSamples, profile: DeviceProfile, overhead: Flo
 
 
 def without_nuisances(samples: OperatorSamples, predicted_us: Floats, overhead: Floats) -> Floats:
-    """Measured device times, ``[samples]``; of a slowed board in the proportion in which a prediction is
-    lengthened."""
+    """Measured device times, ``[samples]``; of a slowed board in proportion to the prediction."""
     host_us, slowed_us = nuisances_us(samples, overhead)
     share = predicted_us / (predicted_us + slowed_us)
     return np.maximum((samples.latency_us - host_us) * share, samples.least_us)

@@ -1,8 +1,7 @@
 """All that operators may run as, laid out flat: what a fit prices again and again with other parameters.
 
 Lowering knows no parameter, so it is done once. ``kernels`` has a row for each kernel of each candidate of each
-operator; ``candidate_begin`` and ``operator_begin`` say where the kernels of a candidate and the candidates of an
-operator begin.
+operator; ``candidate_begin`` and ``operator_begin`` say where those of each begin.
 """
 
 from __future__ import annotations
@@ -30,8 +29,7 @@ class CandidateTable:
     """``operators`` operators, each with its candidates; arrays as the module says.
 
     ``kernel_count`` is the kernels of each candidate, ``is_library_call`` whether it is one, and ``is_recorded``
-    whether it is the algorithm that ran when the operator was measured (False for all candidates where that is not
-    known).
+    whether it is the algorithm that was recorded (False where that is not known).
     """
 
     kernels: NDArray[np.void]

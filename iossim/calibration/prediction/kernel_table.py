@@ -81,8 +81,7 @@ def _cell_error(column: str, reason: str, remedy: str) -> _RowError:
 
 @dataclass(frozen=True)
 class KernelTable:
-    """The kernels of a table in order, those of an operator one after another, and what is to be said of how it was
-    read."""
+    """The kernels of a table in order, those of an operator one after another, and notes on reading it."""
 
     kernels: tuple[RawKernel, ...]
     notes: tuple[str, ...] = ()
@@ -91,8 +90,8 @@ class KernelTable:
 def read_kernels(path: Path, profile: DeviceProfile, engine: Engine = Engine.GRAPH) -> KernelTable:
     """The kernels of a table or of a profiler's recording; operators run as the libraries of ``engine`` have them.
 
-    Raises KernelTableError for the first line that is wrong, or that does not fit ``profile``, and DeviceError where
-    that is of no GPU.
+    Raises KernelTableError for a line that is wrong or does not fit ``profile``, and DeviceError for another device
+    than a GPU.
     """
     if not target_of(profile).has_warps:
         raise DeviceError(f"device {profile.name!r} is no GPU, and kernels run on none other; choose one")

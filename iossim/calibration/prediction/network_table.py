@@ -1,5 +1,4 @@
-"""The units of a network priced one by one: a table to lay beside a profiler's, which is joined by the names of
-ops."""
+"""The units of a network priced one by one: a table to join with a profiler's by the names of ops."""
 
 from __future__ import annotations
 
@@ -84,8 +83,7 @@ class UnitRow:
 @dataclass(frozen=True)
 class NetworkTable:
     """The units of a network in its order, and what they sum to. That is no schedule's latency: every unit is one
-    call among many of its like, with what such a call takes beyond its kernels, and what a schedule launches and
-    waits for is left out.
+    call among many of its like, and what a schedule launches and waits for is left out.
 
     ``interval`` is where nine of ten sums are expected: the errors of units make up for each other in part.
     """

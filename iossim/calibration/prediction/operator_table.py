@@ -49,8 +49,7 @@ class OperatorTable:
 def read_operators(path: Path, kind: str | None = None, precision: Precision = Precision.FP32) -> OperatorTable:
     """The operators of a table; raises OperatorTableError naming the file, the line and the column.
 
-    ``kind`` is that of all rows; where it is None, the column ``op`` says it. ``precision`` is that of rows which say
-    none.
+    ``kind`` is that of all rows; None: the column ``op`` says it. ``precision`` is that of rows which say none.
     """
     where = f"operator table {path}"
     text = read_text(path, "operator table", "give a CSV file with a row for each operator", OperatorTableError)

@@ -49,8 +49,7 @@ class Prediction:
 def predict(
     operators: Sequence[Operator], profile: DeviceProfile, libraries: Libraries = Libraries.CURRENT
 ) -> list[Prediction]:
-    """A prediction for each operator, in order; equal operators are lowered once. ``libraries`` are those that are
-    called."""
+    """A prediction for each operator, in order; equal ones are lowered once. ``libraries`` are those called."""
     model = KernelModel(profile, libraries=libraries)
     known: dict[Operator, Prediction] = {}
     for operator in operators:

@@ -1,7 +1,7 @@
 """Published latencies beside a schedule's: which compare, which a fit has seen, and what a fit without them says.
 
 A prediction of a figure that took part in a fit is *in-sample*: it says how well the model can be bent to it. The
-profile holds, for each such network, the parameters of a fit without it; what they predict is what may be believed of
+profile holds, for each such network, the parameters of a fit without it; what they predict may be believed of
 others."""
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from iossim.search.options import StageSpace
 
 
 def comparable_published_us(schedule: Schedule, model: str, space: StageSpace | None = None) -> float | None:
-    """The measured latency (us) that is published of what a schedule is of, by its scheduler; None where none
-    compares.
+    """The measured latency (us) published of a schedule's network by its scheduler; None where none compares.
 
     ``model`` is the network as publications call it. Published are fp32 and the paper's engine. Random prices predict
     none; nor does a search that was pruned more than the published ones (``space``, where it is known).

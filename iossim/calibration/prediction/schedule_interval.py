@@ -125,11 +125,9 @@ class ConcurrencySlopes:
 
 Part = Hashable
 
-#: Half the width of the interval of the logarithm of two measurements of the same schedule: repeats on a V100 differ
-#: by 2 to 4 per cent.
+#: Half the width of the interval of log(time) of repeated measurements: on a V100 they differ by 2 to 4 per cent.
 REPEAT_NOISE = 0.03
-#: Of the variance of the residuals of a kind of operators: what libraries, clocks and hosts move for all of them at
-#: once.
+#: Of the variance of the residuals of a kind of operators: what moves all of them at once.
 COMMON_PART = 0.25
 #: Standard deviation of the relative error of a stage of several groups, beyond that of its kernels alone.
 STAGE_ERROR = 0.05
@@ -152,8 +150,7 @@ class LatencyInterval:
 
 
 def schedule_errors(network: Network, cost_model: CostModel) -> ScheduleErrors | None:
-    """Errors of the schedules that a cost model prices; None for one that simulates no device, and so claims
-    nothing."""
+    """Errors of the schedules that a cost model prices; None for one that simulates no device."""
     if not isinstance(cost_model, DeviceCostModel):
         return None
     return ScheduleErrors(network, cost_model.profile, cost_model)
@@ -162,8 +159,7 @@ def schedule_errors(network: Network, cost_model: CostModel) -> ScheduleErrors |
 @dataclass(frozen=True, eq=False)
 class _UnitError:
     """Time alone, and what its relative error is made of. ``moved``, ``[resamples]``: the logarithm of its time under
-    each bootstrapped vector over that under the profile's. ``kinds``: standard deviation in common with others of a
-    kind."""
+    each bootstrapped vector over that under the profile's. ``kinds``: deviation in common with others of a kind."""
 
     alone_us: float
     own: float
@@ -210,8 +206,7 @@ class ScheduleErrors:
         return self._around(schedule.latency_us, self._shares(schedule))
 
     def interval_one_by_one(self, unit_us: Sequence[float]) -> LatencyInterval:
-        """The interval of the sum of the times of all units, ``[units]``, each timed alone: nothing stands between
-        them."""
+        """The interval of the sum of the times of all units, ``[units]``, each timed alone."""
         units = self._network.units
         self._price({self._part_of_unit[unit.name]: unit_steps(self._network, unit) for unit in units})
         total_us = fsum(unit_us)
@@ -264,8 +259,7 @@ class ScheduleErrors:
         return dict(sorted(total_us.items(), key=lambda item: (-item[1], item[0])))
 
     def _shares(self, schedule: Schedule) -> dict[Part, float]:
-        """The share of the latency of each part; a unit's in a stage is that of its time alone. Of a parameter of
-        concurrency, the slope."""
+        """The share of the latency of each part (a unit's by its time alone); of a parameter, the slope."""
         if id(schedule) not in self._known:
             self._known[id(schedule)] = schedule, self._new_shares(schedule)
             if len(self._known) > _KEPT:

@@ -34,8 +34,7 @@ BASE = "sequential"
 
 @dataclass(frozen=True, slots=True)
 class MeasuredLatency:
-    """A run beside its prediction, us; a baseline has none. Speed-ups are over the sequential schedule of its
-    engine."""
+    """A run beside its prediction, us; a baseline has none. Speed-ups are over the engine's sequential schedule."""
 
     run: NetworkRun
     predicted_us: float | None = None
@@ -159,8 +158,7 @@ def evaluate_all(
 def _predict(
     run: NetworkRun, schedule: Schedule, profile: DeviceProfile, networks: dict[ModelSource, Network]
 ) -> tuple[float, float, float]:
-    """The latency and the ends of its interval, us; raises IossimError for a schedule that fits its network no more, or
-    that the simulator cannot price."""
+    """The latency and the ends of its interval, us; raises IossimError where it does not fit or has no price."""
     source = schedule.source.to_source()
     if source not in networks:
         networks[source] = load_source(source)

@@ -99,8 +99,7 @@ def evaluate_stages(measured: MeasurementSet, profile: DeviceProfile) -> StageEv
     )
 
 
-#: A quoted error is not questioned within this many points of per cent: overheads are fitted beside other
-#: predictions.
+#: A quoted error is not questioned within this many points of per cent.
 QUOTED_POINTS = 0.5
 
 

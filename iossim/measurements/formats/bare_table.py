@@ -1,12 +1,9 @@
-"""Tables of one kind of operator without a header: ``KIND.DEVICE.csv``, the columns of the operator and
-``latency_us``.
-
-The file's name says what the rows are of. Optional columns are those of iossim's own format, as ``algorithm``;
-``grid_x`` ... ``block_z`` are of the main kernel. A table with the column ``row`` was recorded through a framework,
-call by call and in that order: its times include the host's overhead, which drifts where a framework searches for the
-fastest algorithm of each new shape, as it does for convolutions. Any other table is of operators that were called
-directly, one call among many and without the host's overhead: a hand-made table of a few samples is taken for one,
-too."""
+"""Tables of one kind of operator without a header: ``KIND.DEVICE.csv``. The file's name says what the rows are of.
+Optional columns are those of iossim's own format, as ``algorithm``; ``grid_x`` ... ``block_z`` are of the main
+kernel. A table with the column ``row`` was recorded through a framework, call by call and in that order: its times
+include the host's overhead, which drifts where a framework searches for the fastest algorithm of each new shape, as
+it does for convolutions. Any other table is of operators that were called directly, one call among many and without
+the host's overhead: so is a hand-made table of a few samples."""
 
 from __future__ import annotations
 
@@ -55,8 +52,7 @@ def kind_of_table(path: Path, columns: Collection[str]) -> OperatorKind:
     """The kind by the file's name, or else the only one whose columns are there; raises MeasurementError."""
     named = FileName.of(path).kind
     fitting = [kind for kind in KINDS.values() if not missing_columns(kind, columns)]
-    # conv has all columns of a dense layer's batch too: the kind that explains most columns is meant, with fewest
-    # others.
+    # conv has all columns of a dense layer's batch too: the kind that explains most columns is meant.
     ranks = [_rank(kind, columns) for kind in fitting]
     fitting = [kind for kind, rank in zip(fitting, ranks, strict=True) if rank == max(ranks)]
     if named is not None:

@@ -21,8 +21,7 @@ class Format:
     title: str
     #: Whether a file of this name that begins with this text is of the format; no file is of two formats.
     recognises: Callable[[Path, str], bool]
-    #: The measurements of a file. The second argument is the device that the user says, None if he says none. Raises
-    #: MeasurementError.
+    #: The measurements of a file. The second argument is the user's device, or None. Raises MeasurementError.
     read: Callable[[Path, str | None], MeasurementSet]
     #: The sets of a file of several devices; None for formats of files of one.
     read_sets: Callable[[Path], tuple[MeasurementSet, ...]] | None = None

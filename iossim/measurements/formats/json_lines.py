@@ -50,8 +50,8 @@ def parse_header(fields: dict[str, Any], path: Path, device: str | None) -> tupl
 def measured_rows(
     header: Header, promised: dict[str, int], rows: Sequence[NumberedRow], sieve: Sieve
 ) -> MeasurementSet:
-    """The set of a file's rows, of which ``sieve`` has dropped some; raises MeasurementError if these are not as many as
-    the header promises."""
+    """The set of a file's rows, of which ``sieve`` dropped some; raises MeasurementError if they are not as many as
+    promised."""
     expected, found = sum(promised.values()), sieve.total + len(rows)
     if promised and found != expected:
         raise MeasurementError(

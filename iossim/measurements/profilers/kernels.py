@@ -41,8 +41,7 @@ class ProfiledKernel:
 class Profile:
     """All kernels of a file in its order; ``others`` is the number of copies and memsets beside them.
 
-    ``place`` is what the kernels' places count, if not lines. If kernels ran ``one_by_one``, their starts tell no
-    more than their order.
+    ``place`` is what the kernels' places count, if not lines. If they ran ``one_by_one``, starts are an order only.
     """
 
     kernels: tuple[ProfiledKernel, ...]
@@ -74,8 +73,7 @@ def number(text: str, column: str, line: int) -> float:
 
 
 def side_by_side(profile: Profile) -> KernelRows:
-    """The kernels of a profile as a table; raises CsvError for the first that could not be read, and for several
-    devices."""
+    """The kernels of a profile as a table; raises CsvError for what cannot be read, and for several devices."""
     ordered = sorted(profile.kernels, key=lambda kernel: (kernel.start_us, kernel.place))
     if not ordered:
         raise CsvError("the recording has no kernels", "record with CUDA's activity traced")
