@@ -70,8 +70,8 @@ class KeptChoices:
             write_atomically(self._path, text)
         except OSError as error:
             raise BackendError(
-                f"choices of algorithms cannot be kept in {self._path}: {error.strerror}; leave out option choices, or "
-                "name another file"
+                f"choices of algorithms cannot be kept in {self._path}: {error.strerror}; leave out option choices, "
+                "or name another file"
             ) from None
 
     @property
@@ -203,7 +203,8 @@ class Algorithms:
         """All candidates to run a program of one convolution, timed with the same care; the fastest first."""
         if len(program.convolutions) != 1:
             raise BackendError(
-                f"a unit of {len(program.convolutions)} convolutions has no one algorithm; give one of a single convolution"
+                f"a unit of {len(program.convolutions)} convolutions has no one algorithm; give one of a single "
+                "convolution"
             )
         (call,) = program.convolutions
         candidates = dict(self.candidates(call))
@@ -259,8 +260,8 @@ class Algorithms:
 
     def _nothing(self, call: ConvolutionCall, why: str) -> BackendError:
         return BackendError(
-            f"cuDNN offers no way to run {call.convolution} within a workspace of {self._limit} bytes and the numerical "
-            f"options{why}; raise workspace_limit_bytes, or allow tf32 or nondeterministic"
+            f"cuDNN offers no way to run {call.convolution} within a workspace of {self._limit} bytes and the "
+            f"numerical options{why}; raise workspace_limit_bytes, or allow tf32 or nondeterministic"
         )
 
 

@@ -154,7 +154,7 @@ class CupyCudnnBackend:
         #: What plans are prepared on: the driver, cuDNN, its choices, and the lanes.
         self.machine = Machine(driver, library, self._algorithms, self._lane)
         self._stopwatch: Stopwatch | None = None
-        self._context = Context(
+        self.context = Context(
             "cupy_cudnn",
             device_of_product(facts.name),
             str(precision),
@@ -163,10 +163,6 @@ class CupyCudnnBackend:
             libraries=tuple(sorted((*facts.libraries, *versions))),
             options=options.pairs,
         )
-
-    @property
-    def context(self) -> Context:
-        return self._context
 
     @property
     def planning(self) -> Planning:
@@ -255,8 +251,8 @@ class CupyCudnnBackend:
                 self._driver.synchronize()
             except failures as lost:
                 raise DeviceLostError(
-                    f"the GPU failed: {first_line(lost)}; nothing more runs on it in this process. Begin again in a new "
-                    "one, with CUDA_LAUNCH_BLOCKING=1 to see what it was that failed"
+                    f"the GPU failed: {first_line(lost)}; nothing more runs on it in this process. Begin again in a "
+                    "new one, with CUDA_LAUNCH_BLOCKING=1 to see what it was that failed"
                 ) from error
             raise BackendError(f"the GPU refused a call: {reason}; take another engine, or fewer options") from error
 

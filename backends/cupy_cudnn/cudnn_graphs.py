@@ -71,7 +71,7 @@ class CudnnGraphs:
             else {"device_property": cudnn.create_device_properties(properties)}
         )
         self._planned = cache(self._ranked)
-        self._built = 0
+        self.built = 0
 
     @property
     def versions(self) -> tuple[tuple[str, str], ...]:
@@ -84,10 +84,6 @@ class CudnnGraphs:
         handle = self._cudnn.create_handle()
         self._cudnn.set_stream(handle, stream.ptr)
         return handle
-
-    @property
-    def built(self) -> int:
-        return self._built
 
     def plans(self, convolution: Convolution) -> Iterator[EnginePlan]:
         for name in self._planned(convolution).indices:
@@ -130,7 +126,7 @@ class CudnnGraphs:
             return None
         except ValueError:  # how the front end says from 1.28 on that a plan is excluded
             return None
-        self._built += 1
+        self.built += 1
         return EnginePlan(name, int(graph.get_workspace_size_plan_at_index(index)))
 
     @cached_property

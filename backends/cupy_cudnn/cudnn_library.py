@@ -98,8 +98,8 @@ def the_only() -> Copy | None:
     found = loaded()
     if len({copy.version for copy in found}) > 1:
         raise BackendError(
-            f"two versions of cuDNN are loaded in this process, {' and '.join(map(str, found))}, and do not work together; "
-            "install the same version for PyTorch and for iossim, or run without the other"
+            f"two versions of cuDNN are loaded in this process, {' and '.join(map(str, found))}, and do not work "
+            "together; install the same version for PyTorch and for iossim, or run without the other"
         )
     return next(iter(found), None)
 

@@ -32,7 +32,9 @@ _HEAD = """extern "C" __global__ void {name}(int length, unsigned int rows1, uns
 _COMBINE = """    shared[thread] = part;
     __syncthreads();
     for (int half = blockDim.x / 2; half > 0; half /= 2) {{
-        if (thread < half) {{ const float other = shared[thread + half]; part = shared[thread]; shared[thread] = {combine}; }}
+        if (thread < half) {{
+            const float other = shared[thread + half]; part = shared[thread]; shared[thread] = {combine};
+        }}
         __syncthreads();
     }}
 """

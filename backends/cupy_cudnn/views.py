@@ -191,7 +191,8 @@ def over_elements(source: str, name: str, elements: int, arguments: tuple[Argume
     """One thread an element; raises BackendError for more elements than a kernel counts."""
     if elements > MOST_ELEMENTS:
         raise BackendError(
-            f"a tensor of {elements} elements is larger than the {MOST_ELEMENTS} that kernels count; take a smaller batch"
+            f"a tensor of {elements} elements is larger than the {MOST_ELEMENTS} that kernels count; take a smaller "
+            "batch"
         )
     return KernelCall(source, name, -(-elements // BLOCK_THREADS), BLOCK_THREADS, arguments)
 

@@ -53,8 +53,8 @@ AVERAGE_POOL = WINDOW.format(
 
 #: Arguments: elements; channels, elements of a channel; reach below and above; bias, alpha / size, beta; then input
 #: and output, each with the strides of images, channels and elements of a channel.
-LOCAL_RESPONSE_NORM = """extern "C" __global__ void local_response_norm(unsigned int elements, int channels, int inner,
-    int below, int above, float bias, float scale, float beta,
+LOCAL_RESPONSE_NORM = """extern "C" __global__ void local_response_norm(unsigned int elements, int channels,
+    int inner, int below, int above, float bias, float scale, float beta,
     const float* x, int xn, int xc, int xi, float* y, int yn, int yc, int yi) {
     unsigned int rest = blockIdx.x * blockDim.x + threadIdx.x;
     if (rest >= elements) return;

@@ -82,7 +82,7 @@ class OnnxRuntimeCpu:
         self._cores = usable_cores()
         self._chosen: dict[Hashable, Choice] = {}
         self.sessions = Sessions(threads)
-        self._context = Context(
+        self.context = Context(
             backend=NAME,
             device="cpu",
             precision=str(Precision.FP32),
@@ -91,10 +91,6 @@ class OnnxRuntimeCpu:
             libraries=tuple((name, version(name)) for name in ("numpy", "onnxruntime")),
             options=(("cores", str(len(self._cores))), ("processor", cpu_model()), ("threads", str(threads))),
         )
-
-    @property
-    def context(self) -> Context:
-        return self._context
 
     def choices(self, network: Network) -> Choices:
         """For each unit the algorithm that is faster alone; measured when first asked for, and kept by signature.

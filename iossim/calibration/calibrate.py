@@ -234,6 +234,10 @@ def _provenance(
     date: str | None,
 ) -> Provenance:
     weight = sum(one.samples.weight for one in recordings) + sum(one.weight for one in further)
+    used: list[tuple[str, Samples, int, Mapping[str, str]]] = [
+        *((one.name, one.samples, int(one.fitted.sum()), one.measured.header.libraries) for one in recordings),
+        *((one.name, one, len(one.latency_us), {}) for one in further),
+    ]
     note = f"fitted to operators measured on {_devices(recordings)}"
     if further:
         note += f" and to networks run unit after unit on {_devices(further)}"
@@ -243,22 +247,13 @@ def _provenance(
         date=date,
         data_sets=[
             DataSet(
-                name=one.name,
+                name=name,
                 device=one.profile.name,
-                rows=int(one.fitted.sum()),
-                libraries=dict(one.measured.header.libraries),
-                weight_percent=rounded(100 * one.samples.weight / weight, 2),
-            )
-            for one in recordings
-        ]
-        + [
-            DataSet(
-                name=one.name,
-                device=one.profile.name,
-                rows=len(one.latency_us),
+                rows=rows,
+                libraries=dict(libraries),
                 weight_percent=rounded(100 * one.weight / weight, 2),
             )
-            for one in further
+            for name, one, rows, libraries in used
         ],
         spread=resampled.shown_spread(),
         unidentified=[name for name in found.space.names if name in {*resampled.unidentified, *found.at_bounds}],

@@ -95,8 +95,8 @@ def _check_architecture(measured: MeasurementSet, profile: DeviceProfile) -> Non
     newer = [name for name in _AGES if _AGES[name] > _AGES[Architecture(profile.architecture)] and counts[name]]
     if newer:
         raise MeasurementError(
-            f"measurements {measured.name}: {counts[newer[-1]]:,} rows ran kernels made for {newer[-1]}, which do not run on "
-            f"{profile.name} ({profile.architecture}); give the device that was measured with `device`"
+            f"measurements {measured.name}: {counts[newer[-1]]:,} rows ran kernels made for {newer[-1]}, which do "
+            f"not run on {profile.name} ({profile.architecture}); give the device that was measured with `device`"
         )
 
 
@@ -148,7 +148,8 @@ def usable(measured: MeasurementSet, profile: DeviceProfile, trusts_labels: bool
     warm = tuple(row for row in measured.measurements if not row.is_cold)
     if len(warm) < len(measured.measurements):
         notes.append(
-            f"{measured.name}: {len(measured.measurements) - len(warm):,} rows left out: their operands came from DRAM"
+            f"{measured.name}: {len(measured.measurements) - len(warm):,} rows left out: their operands came from "
+            "DRAM"
         )
     checked = check_plausible(replace(measured, measurements=warm, notes=tuple(notes)), profile)
     return check_label(checked, profile, trusts_labels)

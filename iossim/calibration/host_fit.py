@@ -142,7 +142,8 @@ class HostFit:
         launches = {name: values for name, values in self.draws.items() if name != GAP}
         # A profile may have been told before: then this replaces it.
         sets = [one for one in own.data_sets if one.name != DATA_SET]
-        told = f"{' and '.join(self.draws)} from {self.figures} figures of networks run unit after unit and from costs of launches"
+        names = " and ".join(self.draws)
+        told = f"{names} from {self.figures} figures of networks run unit after unit and from costs of launches"
         note = f"{own.note.partition(_NOTE)[0]}{_NOTE}{told}; no figure of a concurrent schedule took part in any fit"
         provenance = own.model_copy(
             update={

@@ -62,7 +62,6 @@ class Samples(Protocol):
 
     def predict(self, profile: DeviceProfile) -> tuple[Floats, Floats]:
         """Device times ``[samples]``, and those of the recorded algorithms, nan where they are not known."""
-        ...
 
 
 def coefficient_count(samples: Samples) -> int:

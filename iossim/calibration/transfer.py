@@ -91,8 +91,8 @@ def refine(
     rows = [row for row in usable.measurements if not row.is_cold]
     if len(rows) < FEWEST_SAMPLES:
         raise MeasurementError(
-            f"measurements {samples.name}: {len(rows)} usable operators, at least {FEWEST_SAMPLES} are needed to refine "
-            "a profile; measure about 20 of different sizes"
+            f"measurements {samples.name}: {len(rows)} usable operators, at least {FEWEST_SAMPLES} are needed to "
+            "refine a profile; measure about 20 of different sizes"
         )
     found = refined_values(profile, OperatorSamples.of(usable, rows, profile, float(len(rows))), table.sources)
     known = table if sources is None else transfer_table()

@@ -150,14 +150,12 @@ class Backend(Protocol):
 
     def choices(self, network: Network) -> Choices:
         """The algorithms of the network's units: those that are fastest alone, or a variant."""
-        ...
 
     def execute(self, network: Network, plan: Plan, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Run a plan once; the arrays of ``plan.outputs`` by name, from arrays for ``plan.inputs``.
 
         Raises BackendError for what the backend cannot run, GraphError for inputs that do not fit.
         """
-        ...
 
     def measure(
         self,
@@ -167,7 +165,6 @@ class Backend(Protocol):
         progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> list[Samples]:
         """Time each plan, from its first command until the host has waited for its last, with made inputs."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +182,6 @@ class TimesAlgorithms(Backend, Protocol):
 
     def algorithms(self, network: Network, unit: str) -> list[TimedAlgorithm]:
         """Of a unit of one convolution. Raises BackendError where there is no way, or no choice to make."""
-        ...
 
 
 @runtime_checkable
@@ -194,7 +190,6 @@ class DividesDevice(Backend, Protocol):
 
     def divided(self, network: Network) -> Divided:
         """Which of them the groups of a stage of the network have under the partition engine."""
-        ...
 
 
 def divided_by(backend: Backend, network: Network) -> Divided | None:

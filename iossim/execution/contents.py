@@ -129,8 +129,8 @@ class _Contents:
             reads, writes = unit.inputs, [self.pieces(value) for value in unit.outputs]
         if len(launch.reads) != len(reads) or len(launch.writes) != len(writes):
             raise ScheduleError(
-                f"{launch} reads {len(launch.reads)} buffers and writes {len(launch.writes)}, not {len(reads)} and {len(writes)} "
-                "as its units do; lower the schedule again"
+                f"{launch} reads {len(launch.reads)} buffers and writes {len(launch.writes)}, not {len(reads)} and "
+                f"{len(writes)} as its units do; lower the schedule again"
             )
         if launch.adds_to is not None and launch.adds_to not in self._sums(launch):
             raise ScheduleError(

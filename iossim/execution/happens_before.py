@@ -124,7 +124,8 @@ def _check_devices(plan: Plan) -> None:
         ]
         if foreign and (isinstance(command, Launch) or len(foreign) == len(names)):
             raise ScheduleError(
-                f"{command} touches {foreign[0]!r}, which lies on device {plan.device(foreign[0])}; copy it to its own device first"
+                f"{command} touches {foreign[0]!r}, which lies on device {plan.device(foreign[0])}; copy it to its "
+                "own device first"
             )
 
 
@@ -180,8 +181,8 @@ def _check(access: Access, same: Sequence[Access], foreign: Sequence[Access]) ->
     if not access.region.covered_by(written):
         if spoilers and any(other.writes for other in conflicting):
             raise ScheduleError(
-                f"{access.who} reads {access.buffer!r}, to whose memory {spoilers[-1].who} writes {spoilers[-1].buffer!r}; "
-                "plan the memory again"
+                f"{access.who} reads {access.buffer!r}, to whose memory {spoilers[-1].who} writes "
+                f"{spoilers[-1].buffer!r}; plan the memory again"
             )
         raise ScheduleError(
             f"{access.who} reads {access.buffer!r}, which nothing has written before; launch what makes it first"

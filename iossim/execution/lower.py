@@ -209,7 +209,8 @@ class _Lowering:
         if self.placement is not None and index in self.placement.moves:
             if variant:
                 raise PlanError(
-                    f"the schedule runs {unit.name!r} as {variant!r}, and in place it moves values only; leave the variant out"
+                    f"the schedule runs {unit.name!r} as {variant!r}, and in place it moves values only; leave the "
+                    "variant out"
                 )
             return [
                 Copy(term, self._place(term, slot), unit.name, queue) for term, slot in self.placement.moves[index]

@@ -1,10 +1,10 @@
 """The columns by which tables name operators, kind by kind, and back.
 
-====================  ==================================================================================================
+====================  ================================================================================================
 kind                  columns
-====================  ==================================================================================================
-conv (or conv2d)      batch, in_channels, out_channels, in_h, in_w, kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w;
-                      optional: dilation_h, dilation_w, groups (1 where left out)
+====================  ================================================================================================
+conv (or conv2d)      batch, in_channels, out_channels, in_h, in_w, kernel_h, kernel_w, stride_h, stride_w, pad_h,
+                      pad_w; optional: dilation_h, dilation_w, groups (1 where left out)
 conv_transpose        the same, and optional output_padding_h, output_padding_w (0 where left out)
 linear                batch, m, n, k: ``x [batch, m, n]`` by a weight of ``k`` rows of ``n``, to ``[batch, m, k]``
 bmm                   batch, m, n, k: ``x [batch, m, n]`` by ``y [batch, n, k]``, neither a weight
@@ -19,7 +19,7 @@ max_pool,             batch, channels, in_h, in_w, kernel_h, kernel_w, stride_h,
 average_pool
 global_average_pool,  batch, channels, in_h, in_w
 global_max_pool
-====================  ==================================================================================================
+====================  ================================================================================================
 
 A square size may be one column: ``in_size``, ``kernel``, ``stride``, ``padding``, ``dilation``. Height is the first
 spatial axis of the IR, width the second.

@@ -52,9 +52,9 @@ def check_plausible(measured: MeasurementSet, profile: DeviceProfile) -> Measure
     if impossible.mean() > LARGEST_IMPOSSIBLE_PART:
         worst = int(np.argmin(latency_us / fastest_us))
         raise MeasurementError(
-            f"{where}: {int(impossible.sum()):,} of {len(measurements):,} rows are faster than {profile.name} can be, "
-            f"as {_described(measurements[worst], fastest_us[worst])}; "
-            "is the unit us, is this the device, is this the precision?"
+            f"{where}: {int(impossible.sum()):,} of {len(measurements):,} rows are faster than {profile.name} can "
+            f"be, as {_described(measurements[worst], fastest_us[worst])}; is the unit us, is this the device, is "
+            "this the precision?"
         )
     reference_us = np.array([_roofline_us(measurement.operator, profile) for measurement in measurements])
     slow: NDArray[np.bool_] = latency_us > SLOWEST_OVERHEAD_US + SLOWEST_RATIO * reference_us
@@ -69,8 +69,8 @@ def check_plausible(measured: MeasurementSet, profile: DeviceProfile) -> Measure
         return measured
     first = int(np.argmax(impossible))
     note = (
-        f"{measured.name}: {int(impossible.sum()):,} of {len(measurements):,} rows dropped: faster than {profile.name} can be "
-        f"(first: {_described(measurements[first], fastest_us[first])})"
+        f"{measured.name}: {int(impossible.sum()):,} of {len(measurements):,} rows dropped: faster than "
+        f"{profile.name} can be (first: {_described(measurements[first], fastest_us[first])})"
     )
     kept = tuple(row for row, is_impossible in zip(measurements, impossible, strict=True) if not is_impossible)
     return replace(measured, measurements=kept, notes=(*measured.notes, note))

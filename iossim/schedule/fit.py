@@ -73,7 +73,8 @@ def _fit_streams(network: Network, schedule: StreamSchedule) -> None:
             for needed in _predecessors(network, unit):
                 if not before[number] >> place[needed] & 1:
                     raise ScheduleError(
-                        f"stream {stream}: unit {unit!r} reads {needed!r}, and nothing orders the two; let it wait after that"
+                        f"stream {stream}: unit {unit!r} reads {needed!r}, and nothing orders the two; let it wait "
+                        "after that"
                     )
 
 
@@ -91,7 +92,8 @@ def _fit_block(network: Network, block: Block, schedule: BlockSchedule) -> None:
         if stage.strategy is Strategy.MERGE:
             if len(stage.groups) != 1:
                 raise ScheduleError(
-                    f"{where}: it is merged and has {len(stage.groups)} groups; put the units of a merged stage in one group"
+                    f"{where}: it is merged and has {len(stage.groups)} groups; put the units of a merged stage in "
+                    "one group"
                 )
             _fit_merged(network, stage.units, where, "use the strategy 'concurrent'")
         _fit_order(network, stage, members, done, where)

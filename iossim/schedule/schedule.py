@@ -122,8 +122,9 @@ class Schedule(SavedSchedule):
 
     def __repr__(self) -> str:
         return (
-            f"<Schedule {self.scheduler} of {self.network} on {self.device}, batch {self.source.batch}, {self.precision}: "
-            f"{self.latency_us / 1e3:.3f} ms in {len(self.stages)} stages, {self.streams} side by side at most>"
+            f"<Schedule {self.scheduler} of {self.network} on {self.device}, batch {self.source.batch}, "
+            f"{self.precision}: {self.latency_us / 1e3:.3f} ms in {len(self.stages)} stages, {self.streams} side by "
+            "side at most>"
         )
 
     __str__ = __repr__
@@ -188,7 +189,8 @@ def read_schedule(path: Path) -> AnySchedule:
     known = kind.model_fields["format_version"].default
     if schedule.format_version != known:
         raise ScheduleError(
-            f"schedule {path} has format {schedule.format_version}, this iossim reads {known}; write it again with optimize"
+            f"schedule {path} has format {schedule.format_version}, this iossim reads {known}; write it again with "
+            "optimize"
         )
     return schedule
 
@@ -223,8 +225,8 @@ def issue_order(schedule: StreamSchedule) -> list[tuple[int, StreamLaunch]]:
             stream, launch = next(iter(heads.items()))
             missing = next(unit for unit in launch.after if unit not in issued)
             raise ScheduleError(
-                f"stream {stream}: {'+'.join(launch.units)!r} waits for {missing!r}, which never ends before: streams "
-                "wait for each other, or none holds it; take a wait out"
+                f"stream {stream}: {'+'.join(launch.units)!r} waits for {missing!r}, which never ends before: "
+                "streams wait for each other, or none holds it; take a wait out"
             )
         position[ready] += 1
         issued.update(heads[ready].units)

@@ -77,10 +77,6 @@ class BlockContext:
         path = price_path(self.problem, plan, cost_model, self.entry)
         return path.cost_us() + self.leaving_us[path.leaving]
 
-    def done_before(self, index: int) -> int:
-        """The units of the stages before stage ``index``."""
-        return sum(stage.mask for stage in self.plan[:index])
-
     def stages_of(self, plan: Sequence[PlannedStage]) -> list[Stage]:
         """Stages by the names of their units, without prices."""
         return [stage.named(self.problem) for stage in plan]
@@ -163,9 +159,9 @@ class Alternatives:
 
     def greedy(self, context: BlockContext, index: int) -> Plan | None:
         """The same stages up to stage ``index``, then all units that are ready, then the cheapest ones."""
-        problem = context.problem
-        stage = PlannedStage(problem.ready(context.done_before(index)), Strategy.CONCURRENT)
-        if not self.space.holds(problem, stage):
+        done = sum(before.mask for before in context.plan[:index])
+        stage = PlannedStage(context.problem.ready(done), Strategy.CONCURRENT)
+        if not self.space.holds(context.problem, stage):
             return None
         return self._completed(context, (*context.plan[:index], stage))
 

@@ -160,6 +160,7 @@ def _shares(streams: Sequence[int], profile: DeviceProfile, percent: Sequence[fl
     if not all(found):
         least = 100 / profile.sm_count
         raise OptionError(
-            f"`sm_share` gives a stream no SM of {profile.name!r}, which has {profile.sm_count}; give {least:.3g} or more"
+            f"`sm_share` gives a stream no SM of {profile.name!r}, which has {profile.sm_count}; give {least:.3g} "
+            "or more"
         )
     return list(found)

@@ -13,7 +13,7 @@ column                    what
 ``l2_bytes``              moved between the SMs and L2
 ``footprint_bytes``       touched, each byte counted once: what of L2 keeps it for itself
 ``flops``, ``pipe``       operations, and what does them: fp32, fp64, tensor or int
-``op``                    in place of all behind ``name``: an operator, with the columns of its shape and ``precision``
+``op``                    in place of all behind ``name``: an operator, with columns of its shape and ``precision``
                           (:mod:`iossim.measurements.operator_kinds`); it runs as the kernels that are fastest alone
 ========================  ==========================================================================================
 

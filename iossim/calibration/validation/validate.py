@@ -164,7 +164,7 @@ def quoted_otherwise(operators: Sequence[OperatorEvaluation], data: DataSets) ->
                 continue
             if abs(100 * error - quoted.mape_percent) > QUOTED_POINTS:
                 notes.append(
-                    f"the profile of {each.device} quotes an error of {quoted.mape_percent:.1f}% for {quoted.kind} of "
-                    f"{each.data_set}; it is {100 * error:.1f}%"
+                    f"the profile of {each.device} quotes an error of {quoted.mape_percent:.1f}% for {quoted.kind} "
+                    f"of {each.data_set}; it is {100 * error:.1f}%"
                 )
     return notes

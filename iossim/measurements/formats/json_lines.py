@@ -55,8 +55,8 @@ def measured_rows(
     expected, found = sum(promised.values()), sieve.total + len(rows)
     if promised and found != expected:
         raise MeasurementError(
-            f"measurements {sieve.path}: the header says {expected:,} rows, the file has {found:,}: it is cut short or "
-            "was edited; copy or record it again, or correct the header"
+            f"measurements {sieve.path}: the header says {expected:,} rows, the file has {found:,}: it is cut short "
+            "or was edited; copy or record it again, or correct the header"
         )
     reader = RowReader(header)
     measurements = tuple(sieve.keep((row for row in rows if "stage" not in row.cells), reader.measurement))

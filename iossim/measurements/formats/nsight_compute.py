@@ -50,7 +50,8 @@ def _read(path: Path, device: str | None) -> MeasurementSet:
         raise MeasurementError(f"measurements {path}: {line}{error.reason}; {error.remedy}") from None
     if not any(kernel.ranges for kernel in profiled):
         raise MeasurementError(
-            f"measurements {path}: no NVTX ranges say which operator a kernel is of; name them and profile with --nvtx"
+            f"measurements {path}: no NVTX ranges say which operator a kernel is of; name them and profile with "
+            "--nvtx"
         )
     sieve = Sieve(path)
     kernels = [(_range_of(kernel), kernel) for kernel in profiled if _is_timed(kernel, sieve)]
