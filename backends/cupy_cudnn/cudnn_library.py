@@ -1,13 +1,12 @@
 """Which cuDNN this process uses: there may be one of PyTorch's, one of a wheel, one of the system.
 
 The front end takes what ``LD_LIBRARY_PATH`` names, else what is installed in Python's own folder of packages, else
-what the loader finds. Packages elsewhere (a folder on ``PYTHONPATH``, one environment on top of another) it does not
-see: for those the library is loaded here first, and then found by its name.
+what the loader finds. A cuDNN of packages elsewhere (on ``PYTHONPATH``, say) is loaded here first, and then found by
+its name.
 
 cuDNN is a family of libraries that load each other by name, and refuse to work where their versions differ, even in
-the last digit. Two copies of one version get along, two versions do not, whatever part of the process each serves.
-cuBLASLt it loads by name as well, and where the loader does not find that, cuDNN ends the process: so it is loaded
-first from the package that holds it, and whether cuDNN begins at all is tried in a process of its own.
+the last digit. Where the loader does not find cuBLASLt by name, cuDNN ends the process: so that is loaded first too,
+and whether cuDNN begins at all is tried in a process of its own.
 """
 
 from __future__ import annotations

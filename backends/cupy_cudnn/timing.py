@@ -1,20 +1,17 @@
 """How plans are timed on the GPU.
 
-The device is brought to its working clock first. Rounds are interleaved: in each, every plan runs once, in a random
-order, so that drift of clocks and temperature meets all alike. Around each round a *sentinel* is timed, a kernel of
-fixed arithmetic, whose time follows the clock alone: a round between two sentinels of which one is off the usual was
-disturbed, is left out, and taken again.
+The device is brought to its working clock first. In each round every plan runs once, in a random order, so that drift
+meets all alike. Around each round a *sentinel* is timed, a kernel of fixed arithmetic, whose time follows the clock
+alone: a round beside a sentinel that is off the usual is left out, and taken again.
 
 A plan of one graph is timed by two events around its launch, behind a kernel that waits until the host has issued all
-of it (:mod:`.graph_timer`), so that the host does not count; it ends when its last kernel does. Any other plan is
-timed by the host's clock, from its first call until the host has waited for the last.
+of it (:mod:`.graph_timer`); it ends when its last kernel does. Any other plan is timed by the host's clock, from its
+first call until the host has waited for the last.
 
-*Warm*: the plan ran once just before, untimed: what fits the L2 cache is there. *Cold*: a buffer of several times the
-L2 was read just before, untimed, so that nothing of the plan's is there: neither weights nor inputs. In a network
-that runs as a whole, weights are mostly gone from the cache, and a stage's inputs were written just now: its time
-lies between the two. A flush treats every plan alike, whatever its size and engine; copies of the weights that take
-turns would not empty the cache for small plans. A cold time is of one run, and holds what starting a graph costs:
-what an empty graph takes behind the same flush stands beside it, among the conditions.
+*Warm*: the plan ran once just before, untimed. *Cold*: a buffer of several times the L2 was read just before, so that
+neither weights nor inputs are there. In a network that runs as a whole, weights are mostly gone from the cache and a
+stage's inputs were written just now: its time lies between the two. A cold time is of one run, and holds what
+starting a graph costs: what an empty graph takes behind the same flush stands beside it, among the conditions.
 """
 
 from __future__ import annotations

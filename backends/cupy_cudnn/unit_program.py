@@ -1,9 +1,9 @@
 """A unit as calls on the device: which of its ops run in which cuDNN call or kernel, and what lies between them.
 
-The fusion is that of :mod:`iossim.hardware.lowering.unit`: a bias and an activation behind a convolution or a fully
-connected layer are its epilogue; neighbouring element-wise ops are one kernel; a concat that must be computed is a
-kernel per term, which writes the term to its place. Reshapes, splits and slices inside a unit only change views.
-Values between two calls lie in the launch's scratch, in front of what cuDNN works in.
+The fusion is that of :mod:`iossim.hardware.lowering.unit`: a bias and an activation are the epilogue of the
+convolution or fully connected layer before them; neighbouring element-wise ops are one kernel; a concat that must be
+computed is a kernel per term. Reshapes, splits and slices inside a unit only change views. Values between two calls
+lie in the launch's scratch, in front of what cuDNN works in.
 """
 
 from __future__ import annotations

@@ -2,14 +2,12 @@
 
 Thread ``i`` is pinned to core ``i`` of those that the process may use, round robin. Between two synchronisations the
 host gives each thread all commands of its stream at once, runs those of the first stream itself, then waits for the
-others: so a plan of one stream hands nothing over, one of ``n`` streams ``n - 1`` times a synchronisation.
+others: a plan of one stream hands nothing over, one of ``n`` streams ``n - 1`` times a synchronisation.
 
-Measured on 2 quiet cores at 2.1 GHz: over to a thread and back takes 13 us by a lock, about the same by a queue, 22
-us by an event of ``threading``, and twice that where the first stream has a thread of its own too. An op costs 3 us
-besides its work. Python's interpreter lock is free while ONNX Runtime or a copy runs, but each op takes it for a
-moment before and after: where two streams do so at the same moment, one waits some 10 us. So a stage of two ops that
-do nothing takes 36 us in two streams, 6 us in one; ops of fewer than about 100 us are not worth a stream here. All of
-this grows with the time for which a thread has waited: ``benchmarks/thread_handover.py`` measures it anew.
+On 2 quiet cores at 2.1 GHz, over to a thread and back takes 13 us by a lock or a queue, 22 us by an event of
+``threading``; an op costs 3 us besides its work, and takes the interpreter lock for a moment before and after. So a
+stage of two ops that do nothing takes 36 us in two streams, 6 us in one: ops of fewer than about 100 us are not worth
+a stream here (``benchmarks/thread_handover.py``).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """How far the fitted parameters are determined: the fit repeated on resampled rows, one Gauss-Newton step each.
 
 The bootstrap (Efron 1979) draws rows with replacement and fits again. A resample moves the optimum by little, so one
-step of Gauss-Newton from the fit's own optimum, with the fit's robust loss and prior and inside the bounds of the
-parameters, stands in for a whole fit. A step that goes too far for what is not linear is shortened. Values are
-written down with as many digits as that justifies (:func:`rounded`)."""
+step of Gauss-Newton from the fit's own optimum, with its loss, prior and bounds, stands in for a whole fit; a step
+that goes too far is shortened. Values are written with as many digits as that justifies (:func:`rounded`).
+"""
 
 from __future__ import annotations
 

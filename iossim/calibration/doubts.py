@@ -1,9 +1,10 @@
-"""What is wrong, or doubtful, about the measurements that a calibration was given: rows left out, labels, poor fits.
+"""What is doubtful about the measurements that a calibration was given: rows left out, labels, poor fits.
 
-Two signs say that a set may be of another device than its label says. Kernels carry the name of the architecture that
-they were compiled for: they run on none before it, and libraries have newer ones for devices that come two
-generations later. And a set that its own device explains badly, as that was before the fit, may be explained far
-better by another device that ships: devices differ by factors, profiles err by some tens of per cent."""
+Two signs say that a set may be of another device than its label says. Kernels are named for the architecture that
+they were compiled for: they run on none before it, and libraries have newer ones for devices two generations later.
+And a set that its own device explains badly, before the fit, may be explained far better by another device that
+ships.
+"""
 
 from __future__ import annotations
 

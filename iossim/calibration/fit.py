@@ -2,12 +2,13 @@
 
 All samples of all sets are fitted at once, on profiles that share their parameters (two boards of one chip, say),
 each with a host overhead of its own. Two residuals a sample: the error of the prediction, by the candidate that the
-model takes for the fastest, and, with half its weight, the error of the algorithm that was recorded. The second keeps
-every algorithm's parameters honest where the model chooses another. Residuals beyond ten per cent count linearly
-(soft L1), so that a few rows that no model explains do not pull. A weak prior toward the starting point settles what
-the data leaves open. What a call costs beside its kernels' work stays at the starting point where every recording
-holds the host's overhead, beside which it cannot be told: the fit would bend it to whatever it misses else. So does
-what a recording does not tell whose board slowed (:mod:`iossim.calibration.nuisances`).
+model takes for the fastest, and, with half its weight, the error of the algorithm that was recorded, which keeps the
+parameters of every algorithm honest. Residuals beyond ten per cent count linearly (soft L1). A weak prior toward the
+starting point settles what the data leaves open.
+
+What a call costs beside its kernels' work stays at the starting point where every recording holds the host's
+overhead, beside which it cannot be told; so does what recordings of slowed boards do not tell
+(:mod:`iossim.calibration.nuisances`).
 """
 
 from __future__ import annotations

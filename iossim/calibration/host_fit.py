@@ -2,14 +2,14 @@
 
 What a network takes unit after unit tells the same parameters as kernels measured alone (:func:`sequences` are fitted
 with the kernels), and the gap between kernels and the cost of a launch, which no isolated kernel tells
-(:func:`fit_host`, after the kernels). Figures of concurrent schedules, and of stages of several groups, take part in
-no fit: they are what the model of concurrency is tested by.
+(:func:`fit_host`, after the kernels). Figures of concurrent schedules and stages are fitted by nothing: they are a
+test.
 
-Rows of operators do not tell the gap: moved into what a call costs besides (``dispatch_us``, ``dispatch_kernel_us``),
-all that rows show stays the same (:func:`with_gap`). Networks show the sum of gaps and launches; short units wait for
-the host and longer ones do not, but over a network either can stand for a good part of the other. A unit of nothing
-but launches tells them apart: a concat by itself, which launches a kernel a term. Both are drawn to what was measured
-elsewhere (the kind's :class:`~iossim.hardware.kind.EngineCosts`), as far as that is known."""
+Rows of operators do not tell the gap: moved into what a call costs besides (:func:`with_gap`), all that they show
+stays the same. Networks show the sum of gaps and launches; a unit of nothing but launches tells them apart: a concat
+by itself, which launches a kernel a term. Both are drawn to what was measured elsewhere (the kind's
+:class:`~iossim.hardware.kind.EngineCosts`), as far as that is known.
+"""
 
 from __future__ import annotations
 

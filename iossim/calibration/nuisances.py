@@ -1,24 +1,21 @@
-"""What a recording adds to the device's time, and nobody asks for: the host's overhead, and a board that slows down.
+"""What a recording adds to the device's time: the host's overhead, and a board that slows down.
 
 *The host.* A recording of single calls that wait for the host adds the host's time to each call, whatever its shape;
 over a long recording that time may drift. It is a constant, or a cubic spline of the position in the recording that
-is nowhere negative, and is fitted together with, or beside, a prediction of the device's time. A part of the host's
-work runs beside the kernel: a call takes ``host + max(device, floor)``, and a device time below the floor cannot be
-seen. On a V100 an addition takes 32.4 us up to 3 MB and 34 us at 13 MB, where DRAM alone needs 15 us, and from there
-on what DRAM needs plus 18 us. A fit without the floor takes such rows for data that stays in L2: the floor times the
-bandwidth of DRAM is the part of L2 that it finds on each of five GPUs.
+is nowhere negative. A part of the host's work runs beside the kernel: a call takes ``host + max(device, floor)``, and
+a device time below the floor cannot be seen (on a V100 an addition takes 32.4 us up to 3 MB and 34 us at 13 MB, where
+DRAM alone needs 15 us). A fit without the floor takes such rows for data that stays in L2.
 
-*The board.* A board that gets hot or draws more than its power limit lowers its clock, depending on what it has just
-done and on its cooling. Rows of equal work show it: on a board that slows they take longer the more work ran in the
-rows before (measured over predicted rises by 0.11 to 0.23 a decade of that work on a P4 and a T4, by at most 0.07 on
-a P100, a V100 and an A100). A lower clock adds to a row's time in proportion to its arithmetic, and more for heavier
-rows and heavier predecessors. So the extra time is a sum of terms, each the arithmetic times a step of the load's
-logarithm, with coefficients that are not negative: it is linear, and is fitted together with the host's overhead.
+*The board.* A board that gets hot or draws more than its power limit lowers its clock. Rows of equal work show it:
+they take longer the more work ran in the rows before (measured over predicted rises by 0.11 to 0.23 a decade of that
+work on a P4 and a T4, by at most 0.07 on a P100, a V100 and an A100). The extra time is a sum of terms, each a row's
+arithmetic times a step of the load's logarithm, with coefficients that are not negative; it is linear, and is fitted
+together with the host's overhead.
 
-A slowed recording cannot tell the rate that the board sustains when all is well, which its power limit allows. Nor
-can it tell what else grows with the size of a product, as memory does that is read again: a fit would take the
-board's heat for that. Both stay what they are without any measurement (:func:`unslowed`), and devices that take
-parameters from calibrated ones do not get them from such a board."""
+A slowed recording cannot tell the rate that the board sustains when all is well, nor what else grows with the size of
+a product, as memory does that is read again. Both stay what they are without any measurement (:func:`unslowed`), and
+devices that take parameters from calibrated ones do not get them from such a board.
+"""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
 """From the measurement store to a measurement set: what ``calibrate`` reads, of what a backend measured.
 
 A unit of one operator is a measurement of that operator, merged units one of the stacked convolution; what runs
-several operators is a stage. Latencies are of one copy among many in a row, with the host ahead, gaps included; those
-that were taken cold are of a single call, and include what the host adds, unless they are of a graph. A stage of
-several groups includes what stands around it between stages of one group, as ``stage_price`` has it: its fork and
-join (graph), or two synchronises (paper).
+several operators is a stage. Latencies are of one copy among many in a row, with the host ahead, gaps included; cold
+ones are of a single call, and include what the host adds, unless they are of a graph. A stage of several groups
+includes what stands around it between stages of one group: its fork and join (graph), or two synchronises (paper).
 """
 
 from __future__ import annotations

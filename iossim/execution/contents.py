@@ -2,8 +2,7 @@
 
 The happens-before checker knows memory but not what should be there: a micro-batch that reads its images one too far
 reads something that was written. Here each element of a storage is followed back to the element of the graph's value
-that it is, through all that only moves values (concats, splits and slices of images or channels, copies), and each
-launch is held to what its unit reads. Without races every order is as good as that of issue.
+that it is, through all that only moves values, and each launch is held to what its unit reads.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """From a schedule to a plan: group ``i`` of a stage goes to stream ``i``, and stages are kept apart.
 
-Two engines keep them apart. The *paper* engine lets the host wait for the device between two stages, unless both have
-a single group and so share stream 0 (as the published engine does). The *graph* engine never returns to the host: a
-stage forks off stream 0 and joins it again by events, which is what a captured CUDA graph holds. A schedule of
-streams says itself what waits for what. The *partition* engine is the graph engine, with each group of a stage of
-several on SMs of its own: ``divided`` says which, where the device is known; without, the plan leaves it open.
+Under the *paper* engine the host waits for the device between two stages, unless both have a single group and so
+share stream 0 (as the published engine does). The *graph* engine never returns to the host: a stage forks off stream
+0 and joins it again by events, as a captured CUDA graph does. The *partition* engine is the graph engine with each
+group of a stage of several on SMs of its own, which ``divided`` names where the device is known.
 
 By default each unit is launched, concats included, as the published engine does, and as simulators of it need. With
 ``in_place`` values lie where :mod:`iossim.execution.in_place` says, and what then is no work is not launched.

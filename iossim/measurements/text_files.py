@@ -1,8 +1,9 @@
 """The text of measurement files, plain or gzipped, and the rows of those that are CSV.
 
-There are two readers of CSV. A recording has a bad row now and then: :func:`parse_table` drops it into a sieve, and
-tells a file that is cut short. A table that somebody wrote by hand has none: :func:`csv_rows` refuses the first line
-that is wrong. In both, lines before the header that are empty or begin with ``#`` are passed over, but count."""
+:func:`parse_table` reads recordings, which have a bad row now and then: it drops that into a sieve, and tells a file
+that is cut short. :func:`csv_rows` reads tables written by hand, and refuses the first line that is wrong. Both pass
+over lines before the header that are empty or begin with ``#``, but count them.
+"""
 
 from __future__ import annotations
 

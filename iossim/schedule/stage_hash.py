@@ -1,14 +1,12 @@
 """The identity of a stage: what it does, in whatever block, network or rewrite, and not what its units are called.
 
-A stage is its strategy and its groups, each the sequence of its units in the order in which they run. Two stages are
-the same if their strategies are, and their groups are the same sequences of equal units. Whoever asks says what is
-equal, by a key for each unit: the signature of its work, the kernels that it is priced by, what placement makes of
-it. A unit with an empty key does nothing: it counts in no sequence, and a group of such units is none. Groups are a
-multiset; where the host issues one after another, a sequence.
+A stage is its strategy and its groups, each the sequence of its units in the order in which they run. Whoever asks
+says which units are equal, by a key for each: the signature of its work, the kernels that it is priced by, what
+placement makes of it. A unit with an empty key does nothing and counts in no sequence. Groups are a multiset; where
+the host issues one after another, a sequence.
 
-The identity comes in two forms: a 64-bit number of each of millions of stages (:func:`stage_hashes`, compiled; two of
-a million stages that differ have the same number with a probability of about 3e-8), and a text
-(:func:`stage_digest`).
+The identity comes as a 64-bit number of each of millions of stages (:func:`stage_hashes`, compiled; among a million
+different stages two share one with a probability of about 3e-8), and as a text (:func:`stage_digest`).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Views left out of a search: a unit that launches nothing runs with the one unit that makes what it reads.
 
 Of any schedule such a view may be moved into the stage of that unit: it joins its group, and changes no price. So a
-search need not tell the two apart, and has fewer states: of ``n`` splits of what a block makes up to ``2^n`` times
-fewer. Where the unit may merge with others the view stays, since a merged stage holds nothing else; and so does one
-that reads nothing of the block, since it would change the order of groups, which follows from their first units.
+search has fewer states: of ``n`` splits of what a block makes up to ``2^n`` times fewer. The view stays where the
+unit may merge with others, since a merged stage holds nothing else, and where it reads nothing of the block, since it
+would change the order of groups.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """How far measured times of operators lie from predictions: bands taken from residuals, and the band of a prediction.
 
-A kind that was never measured takes the band of the nearest kind whose kernels are like its own; where there is none,
-it takes one of :data:`PRIOR_BANDS`. Those are judgements, not measurements. For a calibrated profile they say how
-well kernels are foretold that resemble none of those fitted; for one that is not calibrated, what the defaults missed
-by on four GPUs that they were not fitted to kind by kind (5th to 95th percentile of measured over predicted)."""
+A kind that was never measured takes the band of the nearest kind whose kernels are like its own, or else one of
+:data:`PRIOR_BANDS`. Those are judgements: for a calibrated profile of how well unlike kernels are foretold; for
+another, what the defaults missed by on four GPUs (5th to 95th percentile of measured over predicted).
+"""
 
 from __future__ import annotations
 

@@ -1,25 +1,19 @@
 """How far the latency of a schedule may be off, and how far the difference of two schedules on one device.
 
 To first order the relative error of a latency is a sum over its parts, each the part's share of the latency times the
-part's relative error. The parts:
+part's relative error. The parts are: *units*, equal ones together, whose errors come from the parameters (the
+bootstrapped vectors of the profile) and from what the model misses of a kind of operators (its bands, of which
+:data:`COMMON_PART` is common to the kind); *concurrent stages* (:data:`STAGE_ERROR`); *boundaries*
+(:data:`BOUNDARY_ERROR`, all together); and the *parameters of concurrency*, by bootstrapped vectors or a standard
+deviation, times the slope of the latency (:class:`ConcurrencySlopes`).
 
-- *units* (equal ones are one part: they err together). Their error has three sources: the parameters, known by the
-  bootstrapped vectors of the profile; what the model misses of a kind of operators, from the profile's bands, of
-  which :data:`COMMON_PART` is taken to be common to all operators of the kind, the rest each unit's own; a merged
-  convolution is a unit of its own;
-- *concurrent stages*: what the sharing model misses, :data:`STAGE_ERROR`, equal stages together;
-- *boundaries*: the cost of synchronising, :data:`BOUNDARY_ERROR`, all together;
-- *concurrency*: what launches, synchronisations and the edges of graphs take, known by the bootstrapped vectors too,
-  or by their standard deviation where no fit told them, times the slope of the latency (:class:`ConcurrencySlopes`).
-
-In the difference of two schedules the shares are subtracted first, so that errors of what both contain cancel. Then
-measurements do not repeat: two of the same thing differ by :data:`REPEAT_NOISE`.
-
-Intervals are for nine of ten cases, as if errors of logarithms were normal.
+In the difference of two schedules the shares are subtracted first, so that errors of what both contain cancel;
+measurements do not repeat either (:data:`REPEAT_NOISE`). Intervals are for nine of ten cases, as if errors of
+logarithms were normal.
 
 A slope is found by pricing a schedule's stages a little off; the kernels stay as they were chosen and priced. On
-streams what the host takes to launch them is priced anew, which is a microsecond a stage; in a graph the gap between
-its nodes, by a model of another gap; boundaries are counted."""
+streams the host's launches are priced anew, in a graph the gap between its nodes; boundaries are counted.
+"""
 
 from __future__ import annotations
 

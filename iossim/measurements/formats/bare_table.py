@@ -1,9 +1,11 @@
-"""Tables of one kind of operator without a header: ``KIND.DEVICE.csv``. The file's name says what the rows are of.
-Optional columns are those of iossim's own format, as ``algorithm``; ``grid_x`` ... ``block_z`` are of the main
-kernel. A table with the column ``row`` was recorded through a framework, call by call and in that order: its times
-include the host's overhead, which drifts where a framework searches for the fastest algorithm of each new shape, as
-it does for convolutions. Any other table is of operators that were called directly, one call among many and without
-the host's overhead: so is a hand-made table of a few samples."""
+"""Tables of one kind of operator without a header: ``KIND.DEVICE.csv``.
+
+The file's name says what the rows are of. Optional columns are those of iossim's own format, as ``algorithm``;
+``grid_x`` ... ``block_z`` are of the main kernel. A table with the column ``row`` was recorded through a framework,
+call by call in that order: its times include the host's overhead, which drifts where the framework searches for the
+fastest algorithm of each new shape. Any other table is of operators called directly, one call among many, without the
+host's overhead.
+"""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """The search at measured prices: lazy shortest path over the states of all blocks.
 
-Take the best path under estimates, where what is measured counts as measured; measure the rest of it; correct the
-estimates by what was seen; plan anew; until the best path is measured throughout (C. Dellin, S. Srinivasa, A unifying
-formalism for shortest path problems with expensive edge evaluations, ICAPS 2016). Estimates are optimistic by what
-the correction leaves open (``optimism``), about ``kappa`` standard deviations. Kappa is raised step by step: at 0 the
-search settles on what looks good, at the last of :data:`KAPPAS` nothing is left that is likely to be better.
+Take the best path under estimates, measure what of it is not measured yet, correct the estimates, plan anew, until
+the best path is measured throughout (C. Dellin, S. Srinivasa, A unifying formalism for shortest path problems with
+expensive edge evaluations, ICAPS 2016). Estimates are optimistic by about ``kappa`` standard deviations of what the
+correction leaves open. Kappa is raised step by step: at 0 the search settles on what looks good, at the last of
+:data:`KAPPAS` nothing is left that is likely to be better.
 """
 
 from __future__ import annotations
