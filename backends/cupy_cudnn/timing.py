@@ -159,10 +159,9 @@ class Stopwatch:
         ):
             times = [0.0] * len(runs)
             for index in generator.sample(range(len(runs)), len(runs)):
-                found = self._time_us(runs[index], timing.cold, leads[index])
-                times[index] = found[0]
-                thrown_away[index] += found[1]
-                behind[index] += not found[2]
+                times[index], away, ahead = self._time_us(runs[index], timing.cold, leads[index])
+                thrown_away[index] += away
+                behind[index] += not ahead
             own_us = self._sentinel_us()
             if number >= timing.warm_up:
                 taken.append(_Round(times, (last_us, own_us)))

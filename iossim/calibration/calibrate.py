@@ -172,9 +172,8 @@ def _fit(
 def _held_out(
     recordings: Sequence[Recording], found: Fit, given: dict[str, float]
 ) -> tuple[tuple[KindError, ...], list[Residuals]]:
-    residuals: list[Residuals] = []
-    for one, overhead in zip(recordings, found.overheads, strict=False):
-        residuals += _residuals(one, one.is_held_out, given, overhead)
+    pairs = zip(recordings, found.overheads, strict=False)
+    residuals = [each for one, overhead in pairs for each in _residuals(one, one.is_held_out, given, overhead)]
     return tuple(each.summary() for each in residuals), residuals
 
 
@@ -202,15 +201,7 @@ def _cross_validated(
         for position, index in enumerate(used):
             for each in _residuals(recordings[index], judged[index], given, found.overheads[position]):
                 parts.setdefault((each.data_set, each.key), []).append(each)
-    residuals = [
-        Residuals(
-            name,
-            key,
-            np.concatenate([each.predicted_us for each in several]),
-            np.concatenate([each.measured_us for each in several]),
-        )
-        for (name, key), several in parts.items()
-    ]
+    residuals = [Residuals.joined(several) for several in parts.values()]
     return tuple(each.summary() for each in residuals), residuals
 
 

@@ -59,7 +59,8 @@ def check_label(measured: MeasurementSet, profile: DeviceProfile, trusts_labels:
     chosen = np.unique(np.linspace(0, len(measured.measurements) - 1, _ROWS).astype(int)).tolist()
     part = replace(measured, measurements=tuple(measured.measurements[index] for index in chosen))
     own = _typical_error(part, profile)
-    is_old = _has_only_old_kernels(measured, profile)
+    ages = [_AGES[name] for name in _architectures(measured)]
+    is_old = bool(ages) and max(ages) <= _AGES[Architecture(profile.architecture)] - 2
     if own < np.log(OLD_KERNELS_FACTOR if is_old else DOUBTFUL_FACTOR):
         return measured
     names = [name for name in shipped_names() if name != profile.name]
@@ -99,12 +100,6 @@ def _check_architecture(measured: MeasurementSet, profile: DeviceProfile) -> Non
             f"measurements {measured.name}: {counts[newer[-1]]:,} rows ran kernels made for {newer[-1]}, which do "
             f"not run on {profile.name} ({profile.architecture}); give the device that was measured with `device`"
         )
-
-
-def _has_only_old_kernels(measured: MeasurementSet, profile: DeviceProfile) -> bool:
-    """Whether names of architectures are all those of two generations before the device's, or more."""
-    ages = [_AGES[name] for name in _architectures(measured)]
-    return bool(ages) and max(ages) <= _AGES[Architecture(profile.architecture)] - 2
 
 
 def _architectures(measured: MeasurementSet) -> Counter[Architecture]:

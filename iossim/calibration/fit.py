@@ -50,7 +50,6 @@ class Fit:
     #: Coefficients of the host's overhead, by set.
     overheads: tuple[Floats, ...]
     cost: float
-    evaluations: int
     residuals: Floats
     jacobian: Floats
     #: Residuals beyond this count are the prior's.
@@ -141,7 +140,6 @@ def fit(
         found.x[:count],
         tuple(found.x[offsets[i] : offsets[i + 1]] for i in range(len(samples))),
         float(found.cost),
-        evaluations,
         found.fun,
         found.jac,
         len(found.fun) - count,

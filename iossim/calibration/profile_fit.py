@@ -54,7 +54,6 @@ def fit_profiles(
     models = published_models(data[0].profile.name) if published else ()
     if models:
         data = [replace(one, profile=uninformed(one.profile)) for one in data]
-
     elif data[0].profile.device_kind.borrows:
         data = [replace(one, profile=_with_calls_of_others(one.profile, data)) for one in data]
 

@@ -85,10 +85,6 @@ class Recording:
     def keys_where(self, chosen: NDArray[np.bool_]) -> list[str]:
         return [key for key, is_chosen in zip(self.keys, chosen.tolist(), strict=True) if is_chosen]
 
-    def scaled(self, factor: float) -> Recording:
-        """The recording with another weight."""
-        return replace(self, samples=replace(self.samples, weight=self.samples.weight * factor))
-
 
 def default_weight(header: Header, kinds: Sequence[str]) -> float:
     """What rows of these kinds of a set count together."""
@@ -100,7 +96,8 @@ def weighted(recordings: Sequence[Recording]) -> list[Recording]:
     """The recordings, with weights of at most the number of rows: a few rows do not outweigh the prior."""
     rows = sum(int(one.seen.sum()) for one in recordings)
     total = sum(one.samples.weight for one in recordings)
-    return [one.scaled(min(1.0, rows / total)) if total > 0 else one for one in recordings]
+    factor = min(1.0, rows / total) if total > 0 else 1.0
+    return [replace(one, samples=replace(one.samples, weight=one.samples.weight * factor)) for one in recordings]
 
 
 def thinned(recording: Recording, chosen: Mask) -> Mask:

@@ -108,6 +108,13 @@ class Residuals:
     predicted_us: Floats
     measured_us: Floats
 
+    @staticmethod
+    def joined(several: Sequence[Residuals]) -> Residuals:
+        """The rows of several, named as the first."""
+        predicted_us = np.concatenate([one.predicted_us for one in several])
+        measured_us = np.concatenate([one.measured_us for one in several])
+        return Residuals(several[0].data_set, several[0].key, predicted_us, measured_us)
+
     @property
     def errors(self) -> Floats:
         """Relative to the measured time, with their sign, ``[rows]``."""
@@ -164,11 +171,6 @@ def bands_by_kind(residuals: Iterable[Residuals]) -> dict[str, list[Band]]:
     by_key: dict[str, list[Residuals]] = {}
     for one in residuals:
         by_key.setdefault(one.key, []).append(one)
-    bands = {
-        key: residual_bands(
-            np.concatenate([one.predicted_us for one in several]),
-            np.concatenate([one.measured_us for one in several]),
-        )
-        for key, several in sorted(by_key.items())
-    }
+    joined = [Residuals.joined(by_key[key]) for key in sorted(by_key)]
+    bands = {one.key: residual_bands(one.predicted_us, one.measured_us) for one in joined}
     return {key: found for key, found in bands.items() if found}

@@ -43,7 +43,7 @@ class CandidateTable:
     def of(
         profile: DeviceProfile,
         alternatives: Iterable[Sequence[Candidate]],
-        recorded: Sequence[Recorded] = (),
+        recorded: Sequence[re.Pattern[str] | None] = (),
         libraries: Libraries = Libraries.CURRENT,
     ) -> CandidateTable:
         """The candidates of each operator on ``profile`` that ``libraries`` have, with what was recorded of each."""
@@ -54,11 +54,12 @@ class CandidateTable:
         per_operator: list[int] = []
         for index, candidates in enumerate(alternatives):
             known = [one for one in candidates if one.is_in(libraries)]
+            pattern = recorded[index] if recorded else None
             for candidate in known:
                 kernels += candidate.kernels
                 counts.append(len(candidate.kernels))
                 library.append(candidate.is_library_call)
-                matches.append(bool(recorded) and recorded[index].matches(candidate.algorithm))
+                matches.append(pattern is not None and pattern.fullmatch(candidate.algorithm) is not None)
             per_operator.append(len(known))
         return CandidateTable(
             kernel_table(profile.limits, kernels),
@@ -75,8 +76,7 @@ class CandidateTable:
     ) -> CandidateTable:
         """The candidates of operators that were measured alone."""
         lowered = (step_candidates(m.operator.step(), profile) for m in measurements)
-        recorded = [Recorded.of(measurement) for measurement in measurements]
-        return CandidateTable.of(profile, lowered, recorded, libraries)
+        return CandidateTable.of(profile, lowered, [recorded_pattern(m) for m in measurements], libraries)
 
     def where(self, chosen: NDArray[np.bool_]) -> CandidateTable:
         """The operators where ``chosen``, shape ``[operators]``, is True, without lowering them again."""
@@ -123,22 +123,15 @@ class CandidateTable:
         return np.where(np.isfinite(least), least, np.nan)
 
 
-@dataclass(frozen=True, slots=True)
-class Recorded:
-    """A pattern that the names of the candidates match which ran when an operator was measured; None if not known."""
+def recorded_pattern(measurement: Measurement) -> re.Pattern[str] | None:
+    """What the names of the candidates match that ran when an operator was measured; None if that is not known.
 
-    pattern: re.Pattern[str] | None = None
-
-    def matches(self, algorithm: str) -> bool:
-        return self.pattern is not None and self.pattern.fullmatch(algorithm) is not None
-
-    @staticmethod
-    def of(measurement: Measurement) -> Recorded:
-        """From the kernels that were recorded, or from the name of the algorithm, cuDNN's or that of a CPU."""
-        if measurement.kernels:
-            return Recorded(_from_kernels(measurement.kernels, measurement.operator.op.kind))
-        pattern = _ALGORITHMS.get(measurement.algorithm)
-        return Recorded(re.compile(pattern) if pattern else None)
+    It follows from the kernels that were recorded, or from the name of the algorithm, cuDNN's or that of a CPU.
+    """
+    if measurement.kernels:
+        return _from_kernels(measurement.kernels, measurement.operator.op.kind)
+    pattern = _ALGORITHMS.get(measurement.algorithm)
+    return re.compile(pattern) if pattern else None
 
 
 _ALGORITHMS = {

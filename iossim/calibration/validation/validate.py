@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 from iossim.calibration.prediction.accuracy import Accuracy
 from iossim.calibration.prediction.bands import key_of
 from iossim.calibration.prediction.predict import can_be_priced, recorded_stages_us
-from iossim.calibration.recording import lowered
 from iossim.calibration.validation.measured_networks import MeasuredEvaluation, evaluate_all
-from iossim.calibration.validation.operators import OperatorEvaluation, evaluate_recording, held_out_fraction
+from iossim.calibration.validation.operators import OperatorEvaluation, evaluate_operators
 from iossim.hardware.parameters import Floats
 from iossim.hardware.profile import DeviceProfile
 from iossim.measurements.measurement import MeasurementSet
@@ -141,8 +140,7 @@ def validate(
     operators: list[OperatorEvaluation] = []
     for done, (measured, profile) in enumerate(data.sets):
         if measured.measurements:
-            recording = lowered(measured, profile, held_out_fraction(profile))
-            whole = evaluate_recording(recording, sum(row.is_cold for row in measured.measurements))
+            whole = evaluate_operators(measured, profile)
             operators += [whole.of_kind(*kind) for kind in whole.kinds]
         told(done + 1, len(data.sets))
     operators.sort(key=lambda each: each.device)
