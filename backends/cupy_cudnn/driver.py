@@ -76,16 +76,13 @@ class Driver(Protocol):
         """A new stream that does not synchronise with the default one."""
 
     def event(self, timing: bool = False) -> Event: ...
-
     def record(self, event: Event, stream: Stream) -> None: ...
-
     def wait(self, event: Event, stream: Stream) -> None: ...
 
     def synchronize(self) -> None:
         """Wait until the whole device is idle."""
 
     def elapsed_us(self, start: Event, end: Event) -> float: ...
-
     def begin_capture(self, stream: Stream) -> None: ...
 
     def end_capture(self, stream: Stream) -> Graph:

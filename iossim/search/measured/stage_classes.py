@@ -118,17 +118,10 @@ def classify(
         estimates.append(prices)
         dense.append(table)
         sparse.append((rows, unit, time, share))
-    rows = np.concatenate([one[0] for one in sparse])
+    rows, unit, time, share = (np.concatenate(own) for own in zip(*sparse, strict=True))
     begin = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(rows)])
-    unit, count = _most_frequent(np.concatenate([one[1] for one in sparse]), units)
-    features = Features(
-        np.concatenate(dense),
-        begin,
-        unit,
-        np.concatenate([one[2] for one in sparse]),
-        np.concatenate([one[3] for one in sparse]),
-        count,
-    )
+    unit, count = _most_frequent(unit, units)
+    features = Features(np.concatenate(dense), begin, unit, time, share, count)
     estimate_us = np.concatenate(estimates)
     # Stages of units that launch nothing, whose hash is 0, take no time.
     estimate_us[rank[distinct == 0]] = 0.0
