@@ -55,8 +55,7 @@ class ConvolutionCall:
     """A convolution on views (``x``, ``w``, ``y`` and, with bias, ``b``), to be run *fused* or *apart*.
 
     Fused, cuDNN runs ``convolution`` as it is; then ``after``, if what it wrote must be copied. Apart, it runs the
-    plain convolution; then ``epilogue``, a kernel of ours, adds, activates and copies. ``fused``: does cuDNN know the
-    epilogue?
+    plain convolution; then ``epilogue``, a kernel of ours, adds, activates and copies. ``fused``: may cuDNN fuse it?
     """
 
     convolution: Convolution

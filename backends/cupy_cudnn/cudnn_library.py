@@ -1,8 +1,7 @@
 """Which cuDNN this process uses: there may be one of PyTorch's, one of a wheel, one of the system.
 
 The front end takes what ``LD_LIBRARY_PATH`` names, else what is installed in Python's own folder of packages, else
-what the loader finds. A cuDNN of packages elsewhere (on ``PYTHONPATH``, say) is loaded here first, and then found by
-its name.
+what the loader finds. A cuDNN of packages elsewhere (on ``PYTHONPATH``, say) is loaded here first.
 
 cuDNN is a family of libraries that load each other by name, and refuse to work where their versions differ, even in
 the last digit. Where the loader does not find cuBLASLt by name, cuDNN ends the process: so that is loaded first too,
@@ -63,8 +62,7 @@ def make_findable() -> None:
 
 @cache
 def begins_here() -> str:
-    """Why cuDNN and its front end do not begin on this machine's GPU, tried in another process; empty where they
-    do."""
+    """Why cuDNN and its front end do not begin on this machine's GPU, tried in another process; else empty."""
     trial = (
         "from iossim.backends.cupy_cudnn.cudnn_library import make_findable\n"
         "make_findable()\n"

@@ -87,9 +87,7 @@ def literal(value: float) -> str:
 
 @cache
 def _source(expression: str, operands: int, axes: int) -> str:
-    """The kernel's text. Arguments: elements; sizes of all axes but the first; address and strides of output and
-    operands.
-    """
+    """The kernel's text. Arguments: elements; sizes of all axes but the first; then address and strides of each."""
     # An epilogue works in place, so the output may be an operand: nothing is declared __restrict__.
     pointers = ["float* p0", *(f"const float* p{index + 1}" for index in range(operands))]
     parameters = ["unsigned int elements", *(f"unsigned int n{axis}" for axis in range(1, axes))]

@@ -2,8 +2,7 @@
 
 What depends on the plan alone happens here, before anything runs or is captured: its arena is allocated, weights are
 uploaded, kernels compiled, convolutions planned. A launch that needs more scratch than the plan gives it (it reads a
-part of a merged convolution, say, and so lies otherwise than its choice took it to) works in memory of its queue's
-own.
+part of a merged convolution, say) works in memory of its queue's own.
 """
 
 from __future__ import annotations

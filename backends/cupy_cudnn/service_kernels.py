@@ -12,8 +12,7 @@ RANDOMISE = """extern "C" __global__ void randomise(unsigned int elements, unsig
 }
 """
 
-#: One thread that waits: what is issued behind it piles up, so the device never waits for the host. Arguments:
-#: cycles.
+#: One thread that waits: what is issued behind it piles up, so the device never waits. Arguments: cycles.
 SPIN = """extern "C" __global__ void spin(long long cycles) {
     const long long start = clock64();
     while (clock64() - start < cycles) { }

@@ -38,10 +38,8 @@ from iossim.execution.backend import EMPTY_GRAPH, Samples, Timing
 class Conditions:
     """Reads NVML where ``nvidia-ml-py`` is installed; without it, tells nothing.
 
-    The device is found by where it is plugged in (``0000:1b:00.0``). Its number is no name of it: CUDA counts the
-    visible devices, the fastest first, NVML all, along the bus. Nor is the identifier (UUID) that CUDA tells: where
-    the device is a part of a GPU (MIG) it is that of the part, for which NVML tells neither clocks nor power, and
-    CuPy cuts it off at its first zero byte.
+    The device is found by its place on the bus (``0000:1b:00.0``): CUDA and NVML number devices differently, and
+    CUDA's identifier (UUID) of a part of a GPU (MIG) is one for which NVML tells neither clocks nor power.
     """
 
     def __init__(self, pci_bus: str) -> None:

@@ -1,7 +1,6 @@
 """The weights of a graph on the device, in the forms that kernels read: as is, transposed, stacked, folded.
 
-Each form is loaded and uploaded when a plan first needs it, before anything is timed, and stays as long as the
-network.
+Each form is loaded and uploaded when a plan first needs it, and stays as long as the network.
 """
 
 from __future__ import annotations

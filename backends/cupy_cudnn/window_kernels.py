@@ -13,8 +13,8 @@ from iossim.ir.ops.normalization import LocalResponseNorm
 from iossim.ir.ops.pool import AveragePool, MaxPool
 
 #: Arguments: elements of the output; its channels, height and width; height and width of the input; kernel, strides,
-#: padding before, dilation, each (y, x); where averaged elements begin and end, (y, x) each; then input and output,
-#: each with four strides.
+#: padding before, dilation, each (y, x); where averaged elements begin and end, (y, x) each; input and output with
+#: four strides.
 WINDOW = """extern "C" __global__ void {name}(unsigned int elements, int channels, int out_h, int out_w, int h, int w,
     int kernel_y, int kernel_x, int stride_y, int stride_x, int pad_y, int pad_x, int dilation_y, int dilation_x,
     int low_y, int low_x, int high_y, int high_x,

@@ -35,8 +35,7 @@ def measure_baselines(
 ) -> dict[str, Samples]:
     """Time the whole network in a session of its own for each name, disturbed rounds rejected as those of plans are.
 
-    Raises OptionError for an unknown name, BackendError for another device than ``cpu``, or a network that ONNX
-    Runtime refuses.
+    Raises OptionError for an unknown name, BackendError for another device, or a network that ONNX Runtime refuses.
     """
     baseline_names(device)
     for name in names:

@@ -84,8 +84,8 @@ class WorkerPool:
     def run(self, program: SessionProgram) -> None:
         """Run a program once, until all its streams are done.
 
-        Raises BackendError, naming the launch, for what fails in any thread; what interrupts the host is raised once
-        the others have stopped.
+        Raises BackendError, naming the launch, for what fails in any thread; an interrupt of the host is raised once
+        all have stopped.
         """
         self._program = program
         workers = self._workers

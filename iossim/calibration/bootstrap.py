@@ -33,8 +33,7 @@ def rounded(value: float, digits: int = DIGITS) -> float:
 RESAMPLES = 100
 #: Resampled fits that a profile keeps.
 KEPT_RESAMPLES = 24
-#: A parameter is not identified if the prior holds more of it than the data, or it spreads over this part of its
-#: bounds.
+#: A parameter is not identified if the prior holds more of it than the data, or it spreads over this part of bounds.
 LARGEST_PRIOR_PART = 0.5
 LARGEST_SPREAD_PART = 0.2
 

@@ -2,8 +2,7 @@
 
 Two signs say that a set may be of another device than its label says. Kernels are named for the architecture that
 they were compiled for: they run on none before it, and libraries have newer ones for devices two generations later.
-And a set that its own device explains badly, before the fit, may be explained far better by another device that
-ships.
+And a set that its own device explains badly, before the fit, may be explained far better by another.
 """
 
 from __future__ import annotations

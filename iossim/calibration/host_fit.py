@@ -2,8 +2,7 @@
 
 What a network takes unit after unit tells the same parameters as kernels measured alone (:func:`sequences` are fitted
 with the kernels), and the gap between kernels and the cost of a launch, which no isolated kernel tells
-(:func:`fit_host`, after the kernels). Figures of concurrent schedules and stages are fitted by nothing: they are a
-test.
+(:func:`fit_host`, after the kernels). Figures of concurrent schedules and stages are a test, and never fitted.
 
 Rows of operators do not tell the gap: moved into what a call costs besides (:func:`with_gap`), all that they show
 stays the same. Networks show the sum of gaps and launches; a unit of nothing but launches tells them apart: a concat

@@ -9,8 +9,8 @@ DRAM alone needs 15 us). A fit without the floor takes such rows for data that s
 *The board.* A board that gets hot or draws more than its power limit lowers its clock. Rows of equal work show it:
 they take longer the more work ran in the rows before (measured over predicted rises by 0.11 to 0.23 a decade of that
 work on a P4 and a T4, by at most 0.07 on a P100, a V100 and an A100). The extra time is a sum of terms, each a row's
-arithmetic times a step of the load's logarithm, with coefficients that are not negative; it is linear, and is fitted
-together with the host's overhead.
+arithmetic times a step of the load's logarithm, with coefficients that are not negative, fitted together with the
+host's overhead.
 
 A slowed recording cannot tell the rate that the board sustains when all is well, nor what else grows with the size of
 a product, as memory does that is read again. Both stay what they are without any measurement (:func:`unslowed`), and

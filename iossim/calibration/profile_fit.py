@@ -48,8 +48,7 @@ def fit_profiles(
     """Fit all that the data of boards with one chip tells; see :func:`~iossim.calibration.calibrate.calibrate`.
 
     ``published`` figures of the devices are fitted too: networks unit after unit with the kernels, and afterwards
-    what they tell of launches. Concurrent stages are fitted last. Raises MeasurementError for sets that cannot be
-    right.
+    what they tell of launches. Concurrent stages come last. Raises MeasurementError for sets that cannot be right.
     """
     models = published_models(data[0].profile.name) if published else ()
     if models:

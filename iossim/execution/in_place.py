@@ -2,8 +2,7 @@
 input, a sum that is added to inside the sum that results.
 
 A concat of channels or of images launches nothing where whatever makes a term writes it into its slice of the result;
-a split or a slice of them launches nothing at all. This is read off the graph alone, so that a unit costs the same in
-every stage it may be in.
+a split or a slice of them launches nothing at all. The graph alone says so: a unit costs the same in every stage.
 
 A term is copied if it is an input of the network, lies elsewhere already (in another concat, or earlier in this one;
 it is a part of a split), or belongs to a merged convolution that puts it elsewhere. The gradient of a filter is added

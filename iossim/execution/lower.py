@@ -61,8 +61,7 @@ def lower_schedule(
 
     ``divided`` are the SMs of the groups of a stage, under the partition engine. ``choices`` give each launch its
     algorithm and workspace; without, the algorithm is the variant that the schedule names. Raises ScheduleError if
-    the schedule does not fit the network, OptionError for an unknown engine, or to divide streams, which have no
-    groups.
+    the schedule does not fit the network, OptionError for an unknown engine, or where streams are to be divided.
     """
     chosen = Engine.named(engine)
     fit(schedule, network)

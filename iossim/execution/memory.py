@@ -27,8 +27,7 @@ def with_memory(plan: Plan) -> Plan:
 def plan_memory(plan: Plan) -> Plan:
     """The plan with its storages at offsets of one arena (one a device), each a multiple of 256 bytes.
 
-    Inputs keep their memory to the end, so that the plan can run again without filling them; outputs keep theirs from
-    their first write.
+    Inputs keep their memory to the end, so that the plan can run again; outputs keep theirs from their first write.
     """
     storages = plan.storages
     interferes = interference(plan)

@@ -25,8 +25,8 @@ The same as CSV (``.csv``): the header as comment lines ``# key: value``, the sc
 table with the union of the columns, ``grid_x`` ... ``block_z`` for the extents, ``;`` between kernels. A ``stage`` is
 text: ``conv batch=1 in_channels=3 ...;relu rows=64 cols=784|conv ...``.
 
-Rows that cannot be right are dropped and noted; a file is refused with more than a tenth of them, too few rows, or
-cut short."""
+Rows that cannot be right are dropped and noted; a file with more than a tenth of them, or too few rows, is
+refused."""
 
 from __future__ import annotations
 

@@ -42,8 +42,7 @@ def is_pinned(model: str, scheduler: str) -> bool:
 
 
 def operator_model(name: str) -> dict[str, Any]:
-    """What is published of a model of single operators: mean errors in per cent by family, in distribution and
-    out."""
+    """What is published of a model of single operators: mean errors (%) by family, in distribution and out."""
     found: dict[str, Any] = next(row for row in published_figures()["operator_models"] if row["name"] == name)
     return found
 

@@ -23,8 +23,7 @@ from iossim.search.block_search import BlockPath, BlockSolution
 from iossim.search.lattice import MergedStages
 from iossim.search.options import StageSpace
 
-#: Where more pairs of states are stages, a stage takes only clusters that are ready; if there are still more, the
-#: block is too wide.
+#: Where more pairs of states are stages, a stage takes only ready clusters; if still more, the block is too wide.
 MOST_TRANSITIONS = 20_000
 #: Up to this many states, pairs are counted exactly.
 _FEW_STATES = 2_000

@@ -2,8 +2,7 @@
 
 Of any schedule such a view may be moved into the stage of that unit: it joins its group, and changes no price. So a
 search has fewer states: of ``n`` splits of what a block makes up to ``2^n`` times fewer. The view stays where the
-unit may merge with others, since a merged stage holds nothing else, and where it reads nothing of the block, since it
-would change the order of groups.
+unit may merge with others, since a merged stage holds nothing else, and where it reads nothing of the block.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ class StageSpace:
     """The stages that a search may form.
 
     ``general``: any ending of the state, its groups being the connected components, as Algorithm 1 says. ``paper``:
-    every group is one root together with all its descendants in the state, as the published table counts; so each
-    connected component has one root. The general space holds every stage of the paper's.
+    every group is one root together with all its descendants in the state, as the published table counts. The general
+    space holds every stage of the paper's.
 
     ``max_group_size`` (r) and ``max_groups`` (s) prune as in section 3.4; None does not prune.
     """
@@ -110,8 +110,7 @@ _REMEDY = "give a number of measurements (1000), seconds (60s), or all"
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """At most so many measurements, or seconds since the first; None: no limit. ``everything``: measure all
-    stages."""
+    """At most so many measurements, or seconds since the first; None: no limit. ``everything``: all stages."""
 
     measurements: int | None = None
     seconds: float | None = None

@@ -103,7 +103,7 @@ def pick(
     """Move the endings that are to be priced next to ``picked``; drop those that have no chance any more.
 
     For each label of the states ``begin`` to ``end`` these are the endings whose bound is the least, or above it by
-    no more than ``fraction`` of what it may be; all, where no more than ``together`` are left. Returns the numbers
+    no more than ``fraction`` of what it may be; all, where no more than ``together`` are left. Returns how many are
     left and picked.
     """
     least_us = np.full(2 * (end - begin), np.inf)

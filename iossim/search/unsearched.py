@@ -48,7 +48,7 @@ def _schedule(
     progress: Progress,
     memo: SearchMemo | None,
 ) -> Schedule:
-    """The schedule whose blocks have the stages that ``stages_of`` returns; ``concurrent``: may they have several
+    """The schedule whose blocks have the stages that ``stages_of`` returns; ``concurrent``: may they be several
     groups?"""
     started = perf_counter()
     problems = [ScheduleProblem.of_block(network, block) for block in network.blocks]

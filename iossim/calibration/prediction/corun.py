@@ -38,8 +38,7 @@ class Slowed:
 
 @dataclass(frozen=True, slots=True)
 class CorunKernel:
-    """One row: its stream reached it at ``ready_us``, its first block began at ``start_us``, its last ended at
-    ``end_us``.
+    """One row: its stream reached it at ``ready_us``, its blocks ran from ``start_us`` to ``end_us``.
 
     ``alone_us`` is what it takes on an idle device, on the SMs that it may use. What ``slowed_by`` tells sums up to
     what it took longer, counted from ``ready_us``, if it did. ``inferred`` says what was not given.

@@ -90,8 +90,7 @@ class KernelTable:
 def read_kernels(path: Path, profile: DeviceProfile, engine: Engine = Engine.GRAPH) -> KernelTable:
     """The kernels of a table or of a profiler's recording; operators run as the libraries of ``engine`` have them.
 
-    Raises KernelTableError for a line that is wrong or does not fit ``profile``, and DeviceError for another device
-    than a GPU.
+    Raises KernelTableError for a line that is wrong or does not fit ``profile``, and DeviceError for a CPU.
     """
     if not target_of(profile).has_warps:
         raise DeviceError(f"device {profile.name!r} is no GPU, and kernels run on none other; choose one")

@@ -1,8 +1,7 @@
 """Published latencies beside a schedule's: which compare, which a fit has seen, and what a fit without them says.
 
 A prediction of a figure that took part in a fit is *in-sample*: it says how well the model can be bent to it. The
-profile holds, for each such network, the parameters of a fit without it; what they predict may be believed of
-others."""
+profile holds, for each such network, the parameters of a fit without it, whose predictions are out of sample."""
 
 from __future__ import annotations
 

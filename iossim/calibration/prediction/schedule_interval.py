@@ -8,8 +8,8 @@ bootstrapped vectors of the profile) and from what the model misses of a kind of
 deviation, times the slope of the latency (:class:`ConcurrencySlopes`).
 
 In the difference of two schedules the shares are subtracted first, so that errors of what both contain cancel;
-measurements do not repeat either (:data:`REPEAT_NOISE`). Intervals are for nine of ten cases, as if errors of
-logarithms were normal.
+measurements do not repeat either (:data:`REPEAT_NOISE`). Intervals hold nine of ten cases, as if logarithms were
+normal.
 
 A slope is found by pricing a schedule's stages a little off; the kernels stay as they were chosen and priced. On
 streams the host's launches are priced anew, in a graph the gap between its nodes; boundaries are counted.

@@ -29,8 +29,8 @@ Baseline = Callable[[OperatorSamples, Sequence[Measurement], Mask, Floats], Floa
 class OperatorEvaluation:
     """Measured and predicted times of the operators of a data set; every array has an entry for each row.
 
-    The host's overhead is fitted on the rows that are not held out, beside the predictions. Device times, us, are
-    without it.
+    The host's overhead is fitted on the rows that are not held out, beside the predictions; device times are without
+    it.
     """
 
     device: str

@@ -50,8 +50,7 @@ def parse_header(fields: dict[str, Any], path: Path, device: str | None) -> tupl
 def measured_rows(
     header: Header, promised: dict[str, int], rows: Sequence[NumberedRow], sieve: Sieve
 ) -> MeasurementSet:
-    """The set of a file's rows, of which ``sieve`` dropped some; raises MeasurementError if they are not as many as
-    promised."""
+    """The set of a file's rows, of which ``sieve`` dropped some; raises MeasurementError if some are missing."""
     expected, found = sum(promised.values()), sieve.total + len(rows)
     if promised and found != expected:
         raise MeasurementError(

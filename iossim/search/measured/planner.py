@@ -175,8 +175,7 @@ def _sweep(
 ) -> None:
     """Fill or correct the arrays of :class:`_Sweep` from the last state to the first.
 
-    Unless ``is_first``, no price may have fallen; ``rose`` says of each stage whether its price did. ``changed`` is
-    scratch, all False.
+    Unless ``is_first``, no price may have fallen; ``rose``: which prices did. ``changed`` is scratch, all False.
     """
     for state in range(ahead_us.shape[1] - 2, -1, -1):
         looked = False

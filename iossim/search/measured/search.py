@@ -58,11 +58,10 @@ def ignore(measurements: int, most: int | None, best_us: float, bound_us: float)
 class MeasuredSolution:
     """The best schedule whose stages are all measured: ``plans`` (the stages of each block) and what it costs.
 
-    ``measurements`` counts distinct signatures. ``complete``: the search came to its own end, with all measured that
-    there is (``exhaustive``) or not; else the budget ended it, or an interrupt did (``interrupted``). ``curve``
-    holds, whenever the best changed, the measurements made by then and the best in us. ``kappa`` and ``deviation``
-    are the optimism that was reached and the standard deviation of what the correction leaves open; ``planner_s`` the
-    seconds that were not spent measuring.
+    ``measurements`` counts distinct signatures. ``complete``: the search came to its own end, with everything
+    measured (``exhaustive``) or not; else the budget or an interrupt (``interrupted``) ended it. ``curve``:
+    measurements and best price, us, whenever that changed. ``kappa`` and ``deviation``: the optimism reached, and the
+    standard deviation that the correction leaves; ``planner_s``: seconds not spent measuring.
     """
 
     plans: tuple[tuple[PlannedStage, ...], ...]
