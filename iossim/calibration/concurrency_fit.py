@@ -109,7 +109,9 @@ def _stage_errors(stages: Sequence[StageMeasurement], profile: DeviceProfile) ->
     """Relative errors of measured stages, all together weighing as much as a few networks."""
     predicted_us = np.array(recorded_stages_us([stage.groups for stage in stages], profile))
     measured_us = np.array([stage.latency_us for stage in stages])
-    return (predicted_us / measured_us - 1.0) * min(1.0, (_STAGES_COUNT / len(stages)) ** 0.5)
+    scale = min(1.0, (_STAGES_COUNT / len(stages)) ** 0.5)
+    errors: Floats = (predicted_us / measured_us - 1.0) * scale
+    return errors
 
 
 def _resampled(residuals: Floats, jacobian: Floats, entries: Floats, rows: int, seed: int) -> tuple[Floats, Floats]:

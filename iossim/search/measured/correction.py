@@ -15,7 +15,8 @@ from itertools import product
 import numpy as np
 
 from iossim.base.compiled import jit
-from iossim.search.measured.stage_classes import Features, Floats, Integers
+from iossim.schedule.masks import Floats
+from iossim.search.measured.stage_classes import Features, Integers
 
 #: Standard deviations that weights may have: of dense features, of the times of units, and of their shares.
 DENSE_SPREADS, TIME_SPREADS, SHARE_SPREADS = (0.03, 0.15), (0.003, 0.05, 0.15), (0.003, 0.1, 0.25)
