@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from iossim.base.compiled import jit
 from iossim.cost.model import LateWork, StageBounds
-from iossim.schedule.masks import count_bits, lowest_bit
+from iossim.schedule.masks import Floats, count_bits, lowest_bit
 from iossim.schedule.problem import Masks
-from iossim.search.relaxation import Endings, Floats, Labels, limit_us
+from iossim.search.relaxation import Endings, Labels, limit_us
 
 #: Stages are handed over so many at a time: one by one, handing over takes longer than growing them.
 _AT_A_TIME = 256
