@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.interpolate import BSpline
 
 from iossim.base.least_squares import least_squares
@@ -42,7 +43,7 @@ _OUTLIER = 0.1
 #: Floors that are tried, microseconds: host work of a framework's call, in steps that change few rows.
 _FLOORS_US = np.arange(0.0, 61.0, 2.0)
 #: A row is hidden where measurement and prediction stay below the floor, but for this noise.
-FLOOR_NOISE = 1.1
+_FLOOR_NOISE = 1.1
 
 
 def overhead_basis(measured: MeasurementSet, chosen: Sequence[Measurement]) -> Floats:
@@ -81,6 +82,11 @@ def fit_overhead(
     found = [(*_fit_terms(basis, latency_us, np.maximum(device_us, floor), least_us), floor) for floor in _FLOORS_US]
     terms, _, floor = min(found, key=lambda each: each[1])
     return np.append(terms, floor)
+
+
+def is_hidden(measured_us: Floats, expected_us: Floats, floor_us: float) -> NDArray[np.bool_]:
+    """Which rows lie below the floor and are expected there, ``[rows]``: they tell nothing more."""
+    return np.asarray((measured_us <= _FLOOR_NOISE * floor_us) & (expected_us <= floor_us))
 
 
 def _fit_terms(basis: Floats, latency_us: Floats, device_us: Floats, least_us: float) -> tuple[Floats, float]:

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from iossim.backends.simulator.device_rates import device_rates
 from iossim.calibration.neutral import neutral
 from iossim.calibration.nuisances import (
-    FLOOR_NOISE,
     SLOWING,
     fit_overhead,
+    is_hidden,
     least_device_us,
     load_before_us,
     may_be_slowed,
@@ -88,8 +88,7 @@ def fit_nuisances(samples: Samples, device_us: Floats) -> Floats:
 def hidden(samples: Samples, predicted_us: Floats, coefficients: Floats) -> NDArray[np.bool_]:
     """The rows of which the recording shows no more than that they are short, as predicted, ``[samples]``."""
     host_us, slowed_us = nuisances_us(samples, coefficients)
-    floor = floor_us(samples, coefficients)
-    return (samples.latency_us - host_us <= FLOOR_NOISE * floor) & (predicted_us + slowed_us <= floor)
+    return is_hidden(samples.latency_us - host_us, predicted_us + slowed_us, floor_us(samples, coefficients))
 
 
 @dataclass(frozen=True, eq=False)
