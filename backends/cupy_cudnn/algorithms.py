@@ -1,8 +1,8 @@
-"""Which of cuDNN's execution plans a convolution runs by: the fastest when it runs alone, within a limit of workspace.
+"""Which of cuDNN's execution plans a convolution runs by: the fastest alone, within a limit of workspace.
 
-As the published engine chooses, and as any framework's autotuner does. The first few plans of cuDNN's own ranking are timed
-(:mod:`.candidate_timing`), fused with their epilogue and apart from it; a choice is made once for all equal convolutions,
-and kept in a file if the user says where.
+As the published engine chooses, and as any framework's autotuner does. The first few plans of cuDNN's own ranking are
+timed (:mod:`.candidate_timing`), fused with their epilogue and apart from it; a choice is made once for all equal
+convolutions, and kept in a file if the user says where.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Kept:
 class KeptChoices:
     """The choices of one place in the file at ``path``, which need not be there yet.
 
-    Raises OptionError where there is a file of something else, or no folder for it; such a file is never written over.
+    Raises OptionError where there is a file of something else, or no folder for it; it is never written over.
     """
 
     def __init__(self, path: Path, where: Mapping[str, str]) -> None:
@@ -70,8 +70,8 @@ class KeptChoices:
             write_atomically(self._path, text)
         except OSError as error:
             raise BackendError(
-                f"choices of algorithms cannot be kept in {self._path}: {error.strerror}; leave out option choices, or "
-                "name another file"
+                f"choices of algorithms cannot be kept in {self._path}: {error.strerror}; leave out option choices, "
+                "or name another file"
             ) from None
 
     @property
@@ -123,8 +123,8 @@ class Planning:
     """What it took to choose algorithms so far: counts, and the time for which the device was warmed up.
 
     ``convolutions`` are distinct ones that a choice was made for: ``chosen_by_timing`` among ``candidates_timed``, or
-    ``recalled`` from a file. ``plans_built`` counts cuDNN's plans, ``refused`` those that were offered and did not run,
-    with the reason that the first gave.
+    ``recalled`` from a file. ``plans_built`` counts cuDNN's plans, ``refused`` those that were offered and did not
+    run, with the reason that the first gave.
     """
 
     convolutions: int
@@ -200,10 +200,11 @@ class Algorithms:
         return self._fastest[call.key]
 
     def every(self, program: UnitProgram) -> list[TimedAlgorithm]:
-        """All ways to run a program of one convolution that are candidates, timed with the same care; the fastest first."""
+        """All candidates to run a program of one convolution, timed with the same care; the fastest first."""
         if len(program.convolutions) != 1:
             raise BackendError(
-                f"a unit of {len(program.convolutions)} convolutions has no one algorithm; give one of a single convolution"
+                f"a unit of {len(program.convolutions)} convolutions has no one algorithm; give one of a single "
+                "convolution"
             )
         (call,) = program.convolutions
         candidates = dict(self.candidates(call))
@@ -259,8 +260,8 @@ class Algorithms:
 
     def _nothing(self, call: ConvolutionCall, why: str) -> BackendError:
         return BackendError(
-            f"cuDNN offers no way to run {call.convolution} within a workspace of {self._limit} bytes and the numerical "
-            f"options{why}; raise workspace_limit_bytes, or allow tf32 or nondeterministic"
+            f"cuDNN offers no way to run {call.convolution} within a workspace of {self._limit} bytes and the "
+            f"numerical options{why}; raise workspace_limit_bytes, or allow tf32 or nondeterministic"
         )
 
 

@@ -1,6 +1,6 @@
 """The backend itself: plans executed and measured on the first NVIDIA GPU, in fp32 (TF32 where it is allowed).
 
-Importing this module imports neither CuPy nor cuDNN; :func:`missing` tells what is not there, :func:`create` needs all.
+Importing this module imports neither CuPy nor cuDNN; :func:`missing` tells what :func:`create` lacks.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ SAME_OUTPUTS = 1e-3
 
 
 def create(precision: Precision, engine: Engine, options: Mapping[str, str]) -> CupyCudnnBackend:
-    """Raises OptionError for an option or a precision that it does not know, BackendError where it cannot run here."""
+    """Raises OptionError for an unknown option or precision, BackendError where it cannot run here."""
     if precision not in (Precision.FP32, Precision.TF32):
         raise OptionError(f"backend cupy_cudnn computes in fp32 and tf32, not in {precision}; give `dtype` fp32")
     settings = parsed_options(precision, options)
@@ -154,7 +154,7 @@ class CupyCudnnBackend:
         #: What plans are prepared on: the driver, cuDNN, its choices, and the lanes.
         self.machine = Machine(driver, library, self._algorithms, self._lane)
         self._stopwatch: Stopwatch | None = None
-        self._context = Context(
+        self.context = Context(
             "cupy_cudnn",
             device_of_product(facts.name),
             str(precision),
@@ -165,10 +165,6 @@ class CupyCudnnBackend:
         )
 
     @property
-    def context(self) -> Context:
-        return self._context
-
-    @property
     def planning(self) -> Planning:
         """What it took to choose algorithms so far."""
         return self._algorithms.planning(self._clock.spent_us)
@@ -176,8 +172,8 @@ class CupyCudnnBackend:
     def choices(self, network: Network) -> Choices:
         """For each unit, or merged stage, the plans of cuDNN that are fastest for its convolutions alone.
 
-        An algorithm is one word a convolution, ``fused:PLAN`` or ``apart:PLAN`` (bias and activation in a kernel of their
-        own); the workspace is all that the launch works in. Timed when first asked for.
+        An algorithm is one word a convolution, ``fused:PLAN`` or ``apart:PLAN`` (bias and activation in a kernel of
+        their own); the workspace is all that the launch works in. Timed when first asked for.
         """
         found: dict[tuple[tuple[str, ...], Strategy], Choice] = {}
 
@@ -185,13 +181,14 @@ class CupyCudnnBackend:
             key = (names, strategy)
             if key not in found:
                 with self._told():
-                    found[key] = self._choice(network, names, strategy)
+                    program = self._program(network, names, strategy)
+                    found[key] = Choice() if program is None else self._algorithms.choice(program)
             return found[key]
 
         return without_variants("cupy_cudnn", choose)
 
     def algorithms(self, network: Network, unit: str) -> list[TimedAlgorithm]:
-        """The plans of cuDNN for a unit of one convolution, of those within the limit the first of its own ranking."""
+        """The plans of cuDNN within the limit for a unit of one convolution, the first of its ranking."""
         with self._told():
             program = self._program(network, (unit,), Strategy.CONCURRENT)
             if program is None:
@@ -221,8 +218,8 @@ class CupyCudnnBackend:
     ) -> list[Samples]:
         """Graphs of one launch are timed by events and end with their last kernel; all else by the host's clock.
 
-        Plans whose memory does not fit the device together are measured in turns. The outputs of the last run that was
-        timed are held to those of the same calls one by one: raises BackendError where they differ.
+        Plans whose memory does not fit the device together are measured in turns. The outputs of the last run that
+        was timed are held to those of the same calls one by one: raises BackendError where they differ.
         """
         planned = [with_memory(plan) for plan in plans]
         samples: list[Samples] = []
@@ -254,14 +251,10 @@ class CupyCudnnBackend:
                 self._driver.synchronize()
             except failures as lost:
                 raise DeviceLostError(
-                    f"the GPU failed: {first_line(lost)}; nothing more runs on it in this process. Begin again in a new "
-                    "one, with CUDA_LAUNCH_BLOCKING=1 to see what it was that failed"
+                    f"the GPU failed: {first_line(lost)}; nothing more runs on it in this process. Begin again in a "
+                    "new one, with CUDA_LAUNCH_BLOCKING=1 to see what it was that failed"
                 ) from error
             raise BackendError(f"the GPU refused a call: {reason}; take another engine, or fewer options") from error
-
-    def _choice(self, network: Network, names: tuple[str, ...], strategy: Strategy) -> Choice:
-        program = self._program(network, names, strategy)
-        return Choice() if program is None else self._algorithms.choice(program)
 
     def _program(self, network: Network, names: tuple[str, ...], strategy: Strategy) -> UnitProgram | None:
         """The calls of units on buffers of their own; None where they launch nothing."""
@@ -273,7 +266,7 @@ class CupyCudnnBackend:
         return launch_program(network, stage, launch, self._weights_of(network))
 
     def _made_ready(self, network: Network, plan: Plan, seed: int) -> tuple[Run, dict[str, Array]]:
-        """A plan ready to run on inputs made of noise, and its outputs call by call; of these its memory holds nothing."""
+        """A plan ready to run on inputs made of noise, and its outputs call by call."""
         check_graph(plan, network)
         prepared = PreparedPlan(self.machine, network, self._weights_of(network), plan)
         self._make_inputs(prepared, seed)

@@ -1,8 +1,8 @@
-"""How long each of several ways to run a convolution takes: alone, as it will run, all of them side by side in rounds.
+"""How long each of several ways to run a convolution takes: alone, all of them in interleaved rounds.
 
-Each way is a captured graph of several copies, with the kernel behind the convolution where that is apart. In each round
-every way runs once, in an order drawn anew, so that the device's clock, wherever it is, meets all alike; the best three are
-then timed again, in more rounds.
+Each way is a captured graph of several copies, with the kernel behind the convolution where that is apart. In each
+round every way runs once, in an order drawn anew, so that the device's clock, wherever it is, meets all alike; the
+best three are then timed again, in more rounds.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What cuDNN is asked for: a convolution of views, alone or with bias and ReLU in the same call.
 
-A fully connected layer is asked for as a convolution of 1x1 images: cuDNN's graphs have no matrix product in fp32 with a
-bias behind it (and cuBLAS refuses stream capture in CuPy), but they have that convolution in every form.
+A fully connected layer is asked for as a convolution of 1x1 images: cuDNN's graphs have no matrix product in fp32
+with a bias behind it (and cuBLAS refuses stream capture in CuPy), but they have that convolution in every form.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class TensorLayout:
 class Convolution:
     """``y = act(conv(x, w) + bias)``: all that cuDNN's choice of an algorithm depends on. Equal ones run alike.
 
-    Padding is given before and after each spatial dimension; the number of groups follows from the channels of ``x`` and
-    ``w``. The bias has one value a filter.
+    Padding is given before and after each spatial dimension; the number of groups follows from the channels of ``x``
+    and ``w``. The bias has one value a filter.
     """
 
     x: TensorLayout
@@ -54,9 +54,8 @@ class Convolution:
 class ConvolutionCall:
     """A convolution on views (``x``, ``w``, ``y`` and, with bias, ``b``), to be run *fused* or *apart*.
 
-    Fused, cuDNN runs ``convolution`` as it is; then ``after``, if what it wrote must be copied. Apart, it runs the plain
-    convolution; then ``epilogue``, a kernel of ours, adds, activates and copies. ``fused`` is false where cuDNN knows no
-    such epilogue.
+    Fused, cuDNN runs ``convolution`` as it is; then ``after``, if what it wrote must be copied. Apart, it runs the
+    plain convolution; then ``epilogue``, a kernel of ours, adds, activates and copies. ``fused``: may cuDNN fuse it?
     """
 
     convolution: Convolution
@@ -73,7 +72,7 @@ class ConvolutionCall:
 
 
 def convolution_of(op: Conv, x: View, w: View, y: View, *, bias: bool, relu: bool) -> Convolution:
-    """The description of an op on views that suit cuDNN; raises BackendError for other than one to three dimensions."""
+    """The description of an op on views that suit cuDNN; raises BackendError for more than three dimensions."""
     rank = len(op.strides)
     if rank > 3:
         raise BackendError(f"cuDNN convolves over up to 3 spatial dimensions, not {rank}; replace the op")

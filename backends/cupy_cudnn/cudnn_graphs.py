@@ -1,8 +1,8 @@
 """cuDNN through its graph front end: which execution plans there are for a convolution, and how one is executed.
 
-Plans are enumerated by cuDNN's heuristics, filtered by numerical notes, and named by cuDNN's own tags (engine and knobs).
-Pointers are raw addresses: the front end's other way in, DLPack, synchronises with the legacy stream. Without a GPU the
-same plans are enumerated from a description of one (``properties``), though nothing can be executed.
+Plans are enumerated by cuDNN's heuristics, filtered by numerical notes, and named by cuDNN's own tags (engine and
+knobs). Pointers are raw addresses: the front end's other way in, DLPack, synchronises with the legacy stream. Without
+a GPU the same plans are enumerated from a description of one (``properties``), though nothing can be executed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ UIDS = {"x": 1, "w": 2, "b": 3, "y": 4}
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """What a plan may do: multiply in TF32 on tensor cores, give other bits from run to run, be compiled when it is built."""
+    """What a plan may do: multiply in TF32, give other bits from run to run, be compiled when it is built."""
 
     tf32: bool = False
     nondeterministic: bool = False
@@ -71,7 +71,7 @@ class CudnnGraphs:
             else {"device_property": cudnn.create_device_properties(properties)}
         )
         self._planned = cache(self._ranked)
-        self._built = 0
+        self.built = 0
 
     @property
     def versions(self) -> tuple[tuple[str, str], ...]:
@@ -84,10 +84,6 @@ class CudnnGraphs:
         handle = self._cudnn.create_handle()
         self._cudnn.set_stream(handle, stream.ptr)
         return handle
-
-    @property
-    def built(self) -> int:
-        return self._built
 
     def plans(self, convolution: Convolution) -> Iterator[EnginePlan]:
         for name in self._planned(convolution).indices:
@@ -130,7 +126,7 @@ class CudnnGraphs:
             return None
         except ValueError:  # how the front end says from 1.28 on that a plan is excluded
             return None
-        self._built += 1
+        self.built += 1
         return EnginePlan(name, int(graph.get_workspace_size_plan_at_index(index)))
 
     @cached_property
@@ -166,9 +162,9 @@ class CudnnGraphs:
             graph.deselect_numeric_notes(self._unwanted)
             if not self._allowed.runtime_compiled:
                 graph.deselect_behavior_notes([cudnn.behavior_note.RUNTIME_COMPILATION])
-            # cuDNN itself refuses from now on to build what is excluded. The front end's own list of it is for plans that are
-            # written in Python, and there are none of convolutions; but from 1.28 on it goes through that list at each execution,
-            # and takes longer than all else that the host does for it.
+            # cuDNN itself refuses from now on to build what is excluded. The front end's own list of it is for plans
+            # that are written in Python, and there are none of convolutions; but from 1.28 on it goes through that
+            # list at each execution, and takes longer than all else that the host does for it.
             getattr(graph, "_note_filters", []).clear()
         return graph
 

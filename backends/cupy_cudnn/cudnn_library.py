@@ -1,13 +1,11 @@
 """Which cuDNN this process uses: there may be one of PyTorch's, one of a wheel, one of the system.
 
 The front end takes what ``LD_LIBRARY_PATH`` names, else what is installed in Python's own folder of packages, else
-what the loader finds. Packages elsewhere (a folder on ``PYTHONPATH``, one environment on top of another) it does not
-see: for those the library is loaded here first, and then found by its name.
+what the loader finds. A cuDNN of packages elsewhere (on ``PYTHONPATH``, say) is loaded here first.
 
 cuDNN is a family of libraries that load each other by name, and refuse to work where their versions differ, even in
-the last digit. Two copies of one version get along, two versions do not, whatever part of the process each serves.
-cuBLASLt it loads by name as well, and where the loader does not find that, cuDNN ends the process: so it is loaded
-first from the package that holds it, and whether cuDNN begins at all is tried in a process of its own.
+the last digit. Where the loader does not find cuBLASLt by name, cuDNN ends the process: so that is loaded first too,
+and whether cuDNN begins at all is tried in a process of its own.
 """
 
 from __future__ import annotations
@@ -52,7 +50,7 @@ class Copy(NamedTuple):
 
 
 def make_findable() -> None:
-    """Load the cuDNN of a package that the front end would not find, and the cuBLASLt of one that cuDNN would not find."""
+    """Load what would not be found: a package's cuDNN by the front end, its cuBLASLt by cuDNN."""
     for name in CUBLAS_NAMES:
         _load_if_missed(name, _package_folders("nvidia", "*/lib"))
     folders = [folder for folder in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep) if folder]
@@ -64,7 +62,7 @@ def make_findable() -> None:
 
 @cache
 def begins_here() -> str:
-    """Why cuDNN and its front end do not begin on this machine's GPU, tried in a process of its own; empty where they do."""
+    """Why cuDNN and its front end do not begin on this machine's GPU, tried in another process; else empty."""
     trial = (
         "from iossim.backends.cupy_cudnn.cudnn_library import make_findable\n"
         "make_findable()\n"
@@ -93,12 +91,12 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def the_only() -> Copy | None:
-    """The cuDNN that is loaded, None where the system does not tell; raises BackendError where there are two versions."""
+    """The cuDNN that is loaded, None where that is not known; raises BackendError for two versions."""
     found = loaded()
     if len({copy.version for copy in found}) > 1:
         raise BackendError(
-            f"two versions of cuDNN are loaded in this process, {' and '.join(map(str, found))}, and do not work together; "
-            "install the same version for PyTorch and for iossim, or run without the other"
+            f"two versions of cuDNN are loaded in this process, {' and '.join(map(str, found))}, and do not work "
+            "together; install the same version for PyTorch and for iossim, or run without the other"
         )
     return next(iter(found), None)
 

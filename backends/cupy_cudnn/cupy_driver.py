@@ -43,7 +43,7 @@ class CupyDriver:
         self._kernels: dict[tuple[str, str], Any] = {}
         properties = runtime.getDeviceProperties(0)
         name = properties["name"]
-        self._facts = DeviceFacts(
+        self.facts = DeviceFacts(
             name.decode() if isinstance(name, bytes) else str(name),
             _driver_version(),
             int(runtime.deviceGetAttribute(runtime.cudaDevAttrL2CacheSize, 0)),
@@ -51,10 +51,6 @@ class CupyDriver:
             (("cuda", _dotted(runtime.runtimeGetVersion())), ("cupy", cupy.__version__)),
             str(runtime.deviceGetPCIBusId(0)).lower(),
         )
-
-    @property
-    def facts(self) -> DeviceFacts:
-        return self._facts
 
     def host_us(self) -> float:
         return perf_counter() * 1e6
@@ -64,8 +60,8 @@ class CupyDriver:
             return _PoolMemory(size_bytes)
         except cupy.cuda.memory.OutOfMemoryError:
             raise BackendError(
-                f"the GPU has no {size_bytes} bytes of memory left, only {self.free_bytes()}; take a smaller batch, or "
-                "end what else runs on it"
+                f"the GPU has no {size_bytes} bytes of memory left, only {self.free_bytes()}; take a smaller batch, "
+                "or end what else runs on it"
             ) from None
 
     def free_bytes(self) -> int:
@@ -75,9 +71,9 @@ class CupyDriver:
     def write(self, address: int, array: Array) -> None:
         source = np.ascontiguousarray(array)
         if source.nbytes:
-            # Copies run in the legacy stream, which non-blocking streams are not ordered with: neither what was issued
-            # before (freed memory is given out again at once) nor what comes after. And a copy from pageable memory may
-            # return when the data has left the host, not when it is there.
+            # Copies run in the legacy stream, which non-blocking streams are not ordered with: neither what was
+            # issued before (freed memory is given out again at once) nor what comes after. And a copy from pageable
+            # memory may return when the data has left the host, not when it is there.
             runtime.deviceSynchronize()
             runtime.memcpy(address, source.ctypes.data, source.nbytes, runtime.memcpyHostToDevice)
             runtime.deviceSynchronize()

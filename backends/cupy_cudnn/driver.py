@@ -28,8 +28,7 @@ Executable = Any
 class DeviceFacts:
     """What the driver says of the device: the product's name, the driver's version, and sizes that timing needs.
 
-    ``clock_khz`` is the most that the multiprocessors are clocked at, ``pci_bus`` where the device is plugged in:
-    ``0000:1b:00.0``.
+    ``clock_khz`` is the most that the multiprocessors are clocked at, ``pci_bus`` its place: ``0000:1b:00.0``.
     """
 
     name: str
@@ -58,57 +57,44 @@ class Driver(Protocol):
 
     def host_us(self) -> float:
         """The host's clock, microseconds from some moment on."""
-        ...
 
     def allocate(self, size_bytes: int) -> Allocation:
         """Memory at a multiple of 256 bytes; raises BackendError where the device has not as much left."""
-        ...
 
     def free_bytes(self) -> int: ...
 
     def write(self, address: int, array: Array) -> None:
         """Copy a dense host array to the device, behind all that was issued; returns when it is there."""
-        ...
 
     def read(self, address: int, array: Array) -> None:
         """Fill a dense host array from the device, behind all that was issued."""
-        ...
 
     def poison(self, address: int, size_bytes: int) -> None:
         """Set every bit, which makes NaNs of floats, behind all that was issued; returns when it is done."""
-        ...
 
     def stream(self) -> Stream:
         """A new stream that does not synchronise with the default one."""
-        ...
 
     def event(self, timing: bool = False) -> Event: ...
-
     def record(self, event: Event, stream: Stream) -> None: ...
-
     def wait(self, event: Event, stream: Stream) -> None: ...
 
     def synchronize(self) -> None:
         """Wait until the whole device is idle."""
-        ...
 
     def elapsed_us(self, start: Event, end: Event) -> float: ...
-
     def begin_capture(self, stream: Stream) -> None: ...
 
     def end_capture(self, stream: Stream) -> Graph:
         """What was issued to the stream, and to those that it forked to, as a graph ready to launch."""
-        ...
 
     def abandon_capture(self, stream: Stream) -> None:
         """End a capture in which something failed, and forget it."""
-        ...
 
     def launch_graph(self, graph: Graph, stream: Stream) -> None: ...
 
     def kernel(self, source: str, name: str) -> Kernel:
         """Compile and load kernel ``name``; the same again for the same source."""
-        ...
 
     def launch(
         self, kernel: Kernel, blocks: int, threads: int, arguments: tuple[Scalar, ...], stream: Stream
@@ -126,8 +112,8 @@ class EnginePlan:
 def engines_first(names: Iterable[str]) -> list[str]:
     """Names of plans, ranked, such that each engine comes once before any comes twice.
 
-    A name is the engine's with its knobs, as cuDNN writes it (``eng11_k2=1_k4=3``). Plans of one engine that differ in knobs
-    take about the same time; engines do not, and a ranking lists an engine's knobs in a row.
+    A name is the engine's with its knobs, as cuDNN writes it (``eng11_k2=1_k4=3``). Plans of one engine that differ
+    in knobs take about the same time; engines do not, and a ranking lists an engine's knobs in a row.
     """
     seen: Counter[str] = Counter()
     turns: list[tuple[int, str]] = []
@@ -147,27 +133,21 @@ class ConvolutionLibrary(Protocol):
     @property
     def built(self) -> int:
         """How many plans were built so far."""
-        ...
 
     def handle(self, stream: Stream) -> Handle:
         """A handle whose calls go to the stream."""
-        ...
 
     def plans(self, convolution: Convolution) -> Iterator[EnginePlan]:
-        """The plans that the options allow, each name once, in the order of cuDNN's own heuristics, :func:`engines_first`.
+        """The plans that the options allow, each name once, by cuDNN's heuristics, :func:`engines_first`.
 
         Each is built when it is asked for, if it was not before; those that cannot be built are left out.
         """
-        ...
 
     def named(self, convolution: Convolution, name: str) -> EnginePlan | None:
         """The plan of that name alone, built; None where it is not among :meth:`plans`."""
-        ...
 
     def bind(self, convolution: Convolution, plan: str) -> Executable:
         """The plan of that name, ready to execute; raises KeyError where it is not among :meth:`plans`."""
-        ...
 
     def execute(self, executable: Executable, addresses: Mapping[str, int], workspace: int, handle: Handle) -> None:
-        """Issue the convolution to the handle's stream; ``addresses`` of ``x``, ``w``, ``y`` and, with bias, ``b``."""
-        ...
+        """Issue the convolution to the handle's stream; ``addresses`` of ``x``, ``w``, ``y`` (and ``b``)."""

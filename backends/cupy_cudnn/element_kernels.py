@@ -1,9 +1,9 @@
 """Element-wise kernels: chains of element-wise ops, and copies of all kinds, written for each chain.
 
-A chain is an expression in its operands, ``fmaxf(a0 + a1, 0.0f)`` say, computed for every element of one output. Operands
-are views of any strides, so that one generator serves sums, activations, batch normalisation, terms of a concat written to
-their place, slices, transpositions and broadcasts. Axes that all operands step through alike are merged, so that what is
-dense is walked by a single index. The text depends on the expression and the number of axes alone, so a network needs few.
+A chain is an expression in its operands, ``fmaxf(a0 + a1, 0.0f)`` say, computed for every element of one output.
+Operands are views of any strides, so that one generator serves sums, activations, batch normalisation, terms of a
+concat written to their place, slices, transpositions and broadcasts. Axes that all operands step through alike are
+merged, so that what is dense is walked by a single index. The text depends on expression and number of axes alone.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ COPY = "a0"
 
 
 def chain(expression: str, operands: Sequence[View], output: View) -> KernelCall:
-    """``expression`` in ``a0``, ``a1``, ... (the operands, broadcast to the output's shape) for each element of ``output``."""
+    """``expression`` in ``a0``, ``a1``, ... (the broadcast operands) for each element of ``output``."""
     views = [output, *(operand.broadcast(output.shape) for operand in operands)]
     sizes, strides = coalesced(output.shape, [view.strides for view in views])
     arguments = (
@@ -87,9 +87,7 @@ def literal(value: float) -> str:
 
 @cache
 def _source(expression: str, operands: int, axes: int) -> str:
-    """The kernel's text. Arguments: elements; sizes of all axes but the first; for the output, then each operand, its
-    address and strides.
-    """
+    """The kernel's text. Arguments: elements; sizes of all axes but the first; then address and strides of each."""
     # An epilogue works in place, so the output may be an operand: nothing is declared __restrict__.
     pointers = ["float* p0", *(f"const float* p{index + 1}" for index in range(operands))]
     parameters = ["unsigned int elements", *(f"unsigned int n{axis}" for axis in range(1, axes))]

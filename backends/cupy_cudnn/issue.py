@@ -1,4 +1,4 @@
-"""From calls to what the host really does: one prepared call of the driver or of cuDNN each, ready to be issued again and again."""
+"""From calls to what the host really does: prepared calls of the driver or of cuDNN, to be issued repeatedly."""
 
 from __future__ import annotations
 

@@ -21,9 +21,8 @@ class CudnnOptions:
 
     ``workspace_limit_bytes`` bounds the workspace of a plan of cuDNN; ``plans`` is how many of cuDNN's own ranking
     are timed for a convolution, different engines first, fused with its epilogue and apart from it. ``choices`` names
-    a file in which the choices are kept, and from which they are read again; it is no part of what measurements are
-    kept under. ``clocks`` says how the user has set the device's clocks (``free`` unless said); it changes nothing
-    but is part of what measurements are kept under.
+    a file that keeps the choices; measurements do not depend on it. ``clocks`` says how the user has set the device's
+    clocks, which measurements are kept under.
     """
 
     tf32: bool = False

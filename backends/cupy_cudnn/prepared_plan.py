@@ -1,9 +1,8 @@
 """A plan made ready to run: memory, addresses and algorithms settled, each command one call that the host makes.
 
 What depends on the plan alone happens here, before anything runs or is captured: its arena is allocated, weights are
-uploaded, kernels compiled, convolutions planned. A launch that needs more scratch than the plan gives it (it reads a part of
-a merged convolution, say, and so lies otherwise than its choice took it to) works in memory of its queue's own, which is
-allocated here too.
+uploaded, kernels compiled, convolutions planned. A launch that needs more scratch than the plan gives it (it reads a
+part of a merged convolution, say) works in memory of its queue's own.
 """
 
 from __future__ import annotations
@@ -237,8 +236,8 @@ def ready_to_run(engine: Engine, driver: Driver, prepared: PreparedPlan, main: S
 def capturable(segment: Sequence[Queued]) -> list[Queued]:
     """A segment as a capture of stream 0 takes it: every other stream forks from it, and joins it in the end.
 
-    A plan of the graph engine has all forks and joins already and stays as it is. Waits for events of an earlier segment
-    go: the host has waited for them.
+    A plan of the graph engine has all forks and joins already and stays as it is. Waits for events of an earlier
+    segment go: the host has waited for them.
     """
     recorded: set[int] = set()
     kept: list[Queued] = []

@@ -1,8 +1,8 @@
 """Kernels in which a block works on one row together: global pooling and softmax.
 
-A row is a run of equally spaced elements; rows are numbered by up to three axes. Threads of a block take every so manieth
-element of the row and then halve their number as they combine what they found, always in the same order, so that results
-do not change from run to run.
+A row is a run of equally spaced elements; rows are numbered by up to three axes. Threads of a block take every so
+manieth element of the row and then halve their number as they combine what they found, always in the same order, so
+that results do not change from run to run.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from iossim.execution.backend import BackendError
 
 ROW_AXES = 3
 
-#: Arguments: elements of a row; sizes of the last two of the three axes of rows; then input and output, each with the step
-#: inside a row and the strides of the three axes. A block has a power of two of threads, at most 256.
+#: Arguments: elements of a row; sizes of the last two of the three axes of rows; then input and output, each with the
+#: step inside a row and the strides of the three axes. A block has a power of two of threads, at most 256.
 _HEAD = """extern "C" __global__ void {name}(int length, unsigned int rows1, unsigned int rows2,
     const float* x, int xi, int x0, int x1, int x2, float* y, int yi, int y0, int y1, int y2) {{
     __shared__ float shared[256];
@@ -32,7 +32,9 @@ _HEAD = """extern "C" __global__ void {name}(int length, unsigned int rows1, uns
 _COMBINE = """    shared[thread] = part;
     __syncthreads();
     for (int half = blockDim.x / 2; half > 0; half /= 2) {{
-        if (thread < half) {{ const float other = shared[thread + half]; part = shared[thread]; shared[thread] = {combine}; }}
+        if (thread < half) {{
+            const float other = shared[thread + half]; part = shared[thread]; shared[thread] = {combine};
+        }}
         __syncthreads();
     }}
 """
@@ -67,8 +69,9 @@ SOFTMAX = (
 )
 
 
-def global_pool(source: str, name: str, x: View, y: View) -> KernelCall:
-    """``x [N, C, ...]`` to ``y [N, C, 1, ...]``."""
+def global_pool(x: View, y: View, *, is_average: bool) -> KernelCall:
+    """``x [N, C, ...]`` to ``y [N, C, 1, ...]``: the mean of each image, or its largest element."""
+    source, name = (GLOBAL_AVERAGE, "global_average_pool") if is_average else (GLOBAL_MAX, "global_max_pool")
     return _over_rows(source, name, x, y, list(range(2, len(x.shape))))
 
 
@@ -78,7 +81,7 @@ def softmax(x: View, y: View, axes: Sequence[int]) -> KernelCall:
 
 
 def _over_rows(source: str, name: str, x: View, y: View, axes: list[int]) -> KernelCall:
-    """A block for each place of the axes that are not ``axes``; raises BackendError for strides that do not allow it."""
+    """A block for each place of the axes that are not ``axes``; raises BackendError for other strides."""
     reduced = y.shape != x.shape
     inside = [x.strides] if reduced else [x.strides, y.strides]
     lengths, steps = coalesced([x.shape[a] for a in axes], [[own[a] for a in axes] for own in inside])

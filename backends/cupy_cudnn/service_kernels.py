@@ -1,4 +1,4 @@
-"""Kernels that compute nothing of a network: they make inputs, keep the device busy, empty its cache, and show drift."""
+"""Kernels that compute nothing of a network: for inputs, a busy device, an empty cache, and drift."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ RANDOMISE = """extern "C" __global__ void randomise(unsigned int elements, unsig
 }
 """
 
-#: One thread that waits: what is issued behind it piles up, so that the device never waits for the host. Arguments: cycles.
+#: One thread that waits: what is issued behind it piles up, so the device never waits. Arguments: cycles.
 SPIN = """extern "C" __global__ void spin(long long cycles) {
     const long long start = clock64();
     while (clock64() - start < cycles) { }
 }
 """
 
-#: Reads as many numbers as there are threads, so that the L2 cache holds those and nothing else. Written, they would be in the
-#: way of what is timed: it would have to wait until they are in memory. Arguments: elements, their address.
+#: Reads as many numbers as there are threads, so that the L2 cache holds those and nothing else. Written, they would
+#: be in the way of what is timed: it would have to wait until they are in memory. Arguments: elements, their address.
 FLUSH = """extern "C" __global__ void flush(unsigned int elements, float* p) {
     const unsigned int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= elements) return;
@@ -29,7 +29,7 @@ FLUSH = """extern "C" __global__ void flush(unsigned int elements, float* p) {
 }
 """
 
-#: A fixed amount of arithmetic in registers, whose time follows the clock alone. Arguments: steps, address of one number.
+#: A fixed amount of arithmetic in registers, whose time follows the clock. Arguments: steps, address of one number.
 SENTINEL = """extern "C" __global__ void sentinel(int steps, float* p) {
     float a = 1.0f + threadIdx.x, b = 0.5f;
     for (int step = 0; step < steps; ++step) { a = a * 0.999f + b; b = b * 0.998f + 0.001f; }

@@ -1,20 +1,17 @@
 """How plans are timed on the GPU.
 
-The device is brought to its working clock first. Rounds are interleaved: in each, every plan runs once, in a random
-order, so that drift of clocks and temperature meets all alike. Around each round a *sentinel* is timed, a kernel of
-fixed arithmetic, whose time follows the clock alone: a round between two sentinels of which one is off the usual was
-disturbed, is left out, and taken again.
+The device is brought to its working clock first. In each round every plan runs once, in a random order, so that drift
+meets all alike. Around each round a *sentinel* is timed, a kernel of fixed arithmetic, whose time follows the clock
+alone: a round beside a sentinel that is off the usual is left out, and taken again.
 
 A plan of one graph is timed by two events around its launch, behind a kernel that waits until the host has issued all
-of it (:mod:`.graph_timer`), so that the host does not count; it ends when its last kernel does. Any other plan is
-timed by the host's clock, from its first call until the host has waited for the last.
+of it (:mod:`.graph_timer`); it ends when its last kernel does. Any other plan is timed by the host's clock, from its
+first call until the host has waited for the last.
 
-*Warm*: the plan ran once just before, untimed: what fits the L2 cache is there. *Cold*: a buffer of several times the
-L2 was read just before, untimed, so that nothing of the plan's is there: neither weights nor inputs. In a network
-that runs as a whole, weights are mostly gone from the cache, and a stage's inputs were written just now: its time
-lies between the two. A flush treats every plan alike, whatever its size and engine; copies of the weights that take
-turns would not empty the cache for small plans. A cold time is of one run, and holds what starting a graph costs:
-what an empty graph takes behind the same flush stands beside it, among the conditions.
+*Warm*: the plan ran once just before, untimed. *Cold*: a buffer of several times the L2 was read just before, so that
+neither weights nor inputs are there. In a network that runs as a whole, weights are mostly gone from the cache and a
+stage's inputs were written just now: its time lies between the two. A cold time is of one run, and holds what
+starting a graph costs: what an empty graph takes behind the same flush stands beside it, among the conditions.
 """
 
 from __future__ import annotations
@@ -41,10 +38,8 @@ from iossim.execution.backend import EMPTY_GRAPH, Samples, Timing
 class Conditions:
     """Reads NVML where ``nvidia-ml-py`` is installed; without it, tells nothing.
 
-    The device is found by where it is plugged in (``0000:1b:00.0``). Its number is no name of it: CUDA counts the visible
-    devices, the fastest first, NVML all, along the bus. Nor is the identifier (UUID) that CUDA tells: where the device is a
-    part of a GPU (MIG) it is that of the part, for which NVML tells neither clocks nor power, and CuPy cuts it off at its
-    first zero byte.
+    The device is found by its place on the bus (``0000:1b:00.0``): CUDA and NVML number devices differently, and
+    CUDA's identifier (UUID) of a part of a GPU (MIG) is one for which NVML tells neither clocks nor power.
     """
 
     def __init__(self, pci_bus: str) -> None:
@@ -162,10 +157,9 @@ class Stopwatch:
         ):
             times = [0.0] * len(runs)
             for index in generator.sample(range(len(runs)), len(runs)):
-                found = self._time_us(runs[index], timing.cold, leads[index])
-                times[index] = found[0]
-                thrown_away[index] += found[1]
-                behind[index] += not found[2]
+                times[index], away, ahead = self._time_us(runs[index], timing.cold, leads[index])
+                thrown_away[index] += away
+                behind[index] += not ahead
             own_us = self._sentinel_us()
             if number >= timing.warm_up:
                 taken.append(_Round(times, (last_us, own_us)))

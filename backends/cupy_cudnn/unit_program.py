@@ -1,9 +1,9 @@
 """A unit as calls on the device: which of its ops run in which cuDNN call or kernel, and what lies between them.
 
-The fusion is that of :mod:`iossim.hardware.lowering.unit`: a bias and an activation behind a convolution or a fully connected layer
-are its epilogue; neighbouring element-wise ops are one kernel; a concat that must be computed is a kernel per term, which
-writes the term to its place. Reshapes, splits and slices inside a unit only change views. Values between two calls lie in
-the launch's scratch, in front of what cuDNN works in.
+The fusion is that of :mod:`iossim.hardware.lowering.unit`: a bias and an activation are the epilogue of the
+convolution or fully connected layer before them; neighbouring element-wise ops are one kernel; a concat that must be
+computed is a kernel per term. Reshapes, splits and slices inside a unit only change views. Values between two calls
+lie in the launch's scratch, in front of what cuDNN works in.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _POINTWISE = Conv((1, 1), (0, 0, 0, 0), (1, 1), 1)
 
 @dataclass(frozen=True, eq=False)
 class UnitProgram:
-    """Calls in the order that they are issued to one stream; ``scratch_bytes`` hold what they pass on among themselves."""
+    """Calls in the order that they are issued to one stream; ``scratch_bytes`` hold what they pass on."""
 
     calls: tuple[Call, ...]
     scratch_bytes: int
@@ -180,7 +180,7 @@ class _Lowering:
     # Element-wise chains
 
     def _chain(self, value: str, output: View, *, sink: bool = False) -> None:
-        """One kernel for a value and the element-wise ops of the unit that only feed it; a ``sink`` is computed here itself."""
+        """One kernel for a value and the unit's element-wise ops that only feed it; a ``sink`` is in it."""
         operands: list[View] = []
 
         def symbol(view: View) -> str:
@@ -278,15 +278,12 @@ class _Lowering:
         self._product(a, w, y, bias, addend, activation)
 
     def _matrix_product(self, node: Node) -> None:
-        a, (rank_b, known) = (
-            self._in(node),
-            (len(self.graph.types[node.inputs[1]].shape), self.weights.knows(node.inputs[1])),
-        )
-        if rank_b != 2 or len(a.shape) < 2 or not known:
+        a, b = self._in(node), node.inputs[1]
+        if len(self.graph.types[b].shape) != 2 or len(a.shape) < 2 or not self.weights.knows(b):
             raise BackendError("only products with a constant matrix on the right are computed; use another backend")
         activation, value = self._epilogue(node)
         y = self._target(value)
-        w = self.weights.filters(node.inputs[1], transposed=True)
+        w = self.weights.filters(b, transposed=True)
         rows = math.prod(a.shape[:-1])
         flat = y.reshaped((rows, y.shape[-1]))
         result = self._scratch((rows, y.shape[-1])) if flat is None else flat
@@ -299,10 +296,8 @@ class _Lowering:
     ) -> None:
         images = [view.with_ones((*view.shape, 1, 1)) for view in (a, y)]
         if addend is not None:
-            addend = (
-                View(addend[0].memory, images[1].shape, (*addend[0].strides, 0, 0), addend[0].offset),
-                addend[1],
-            )
+            view, factor = addend
+            addend = View(view.memory, images[1].shape, (*view.strides, 0, 0), view.offset), factor
         self.convolve(_POINTWISE, images[0], w, images[1], bias=bias, activation=activation, addend=addend)
 
     def convolve(
@@ -354,15 +349,10 @@ class _Lowering:
     # The rest
 
     def _pool(self, op: Op, x: View, y: View) -> None:
-        match op:
-            case MaxPool() | AveragePool():
-                self.calls.append(window_kernels.pool(op, x, y))
-            case GlobalAveragePool():
-                source, name = reduction_kernels.GLOBAL_AVERAGE, "global_average_pool"
-                self.calls.append(reduction_kernels.global_pool(source, name, x, y))
-            case _:
-                source, name = reduction_kernels.GLOBAL_MAX, "global_max_pool"
-                self.calls.append(reduction_kernels.global_pool(source, name, x, y))
+        if isinstance(op, MaxPool | AveragePool):
+            self.calls.append(window_kernels.pool(op, x, y))
+        else:
+            self.calls.append(reduction_kernels.global_pool(x, y, is_average=isinstance(op, GlobalAveragePool)))
 
     def _softmax(self, node: Node, op: Softmax) -> None:
         x, y = self._in(node), self._out(node)
@@ -377,10 +367,8 @@ class _Lowering:
         if value in self.places:
             target = self._target(value)
             as_input = target.reshaped(view.shape)
-            if as_input is not None:
-                self.calls.append(element_kernels.copy(view, as_input))
-            else:
-                self.calls.append(element_kernels.copy(self._flat(view, shape), target))
+            copied = (self._flat(view, shape), target) if as_input is None else (view, as_input)
+            self.calls.append(element_kernels.copy(*copied))
         else:
             self.values[value] = self._flat(view, shape)
 

@@ -1,5 +1,5 @@
-"""Where a tensor lies: a place in a named memory, a shape, and strides. Everything that runs on the device reads views, and a
-launch of one of our own kernels names them before their addresses are known."""
+"""Where a tensor lies: a place in a named memory, a shape, and strides. Everything that runs on the device reads
+views, and a launch of one of our own kernels names them before their addresses are known."""
 
 from __future__ import annotations
 
@@ -123,9 +123,9 @@ def dense(memory: Memory, shape: Sequence[int], offset: int = 0) -> View:
 
 
 def coalesced(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[list[int], list[list[int]]]:
-    """The same walk over several operands with as few axes as their strides allow: sizes, and strides of each operand.
+    """The same walk over several operands with as few axes as their strides allow: sizes, and strides by operand.
 
-    Axes of one element go, and neighbours that all operands step through as one become one. At least one axis is left.
+    Axes of one element go, neighbours that all operands step through as one become one; at least one is left.
     """
     sizes: list[int] = []
     merged: list[list[int]] = [[] for _ in strides]
@@ -191,7 +191,8 @@ def over_elements(source: str, name: str, elements: int, arguments: tuple[Argume
     """One thread an element; raises BackendError for more elements than a kernel counts."""
     if elements > MOST_ELEMENTS:
         raise BackendError(
-            f"a tensor of {elements} elements is larger than the {MOST_ELEMENTS} that kernels count; take a smaller batch"
+            f"a tensor of {elements} elements is larger than the {MOST_ELEMENTS} that kernels count; take a smaller "
+            "batch"
         )
     return KernelCall(source, name, -(-elements // BLOCK_THREADS), BLOCK_THREADS, arguments)
 

@@ -1,7 +1,6 @@
-"""The weights of a graph on the device, in the forms that kernels read them: as they are, transposed, stacked, folded.
+"""The weights of a graph on the device, in the forms that kernels read: as is, transposed, stacked, folded.
 
-Each form is loaded and uploaded when a plan first needs it, before anything is timed or captured, and stays until the
-backend drops the network.
+Each form is loaded and uploaded when a plan first needs it, and stays as long as the network.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ class Weights:
         return self._form(f"zeros {size}", (size,), lambda: np.zeros(size, np.float32))
 
     def normalisation(self, node: Node) -> tuple[View, View]:
-        """The multiplier and the shift of a batch normalisation, each ``[C]``; raises BackendError unless constant."""
+        """Multiplier and shift of a batch normalisation, each ``[C]``; raises BackendError unless constant."""
         assert isinstance(node.op, BatchNorm)
         if not all(self.knows(name) for name in node.inputs[1:]):
             raise BackendError(f"op {node.name!r}: no kernel normalises by values computed at run time")

@@ -1,7 +1,6 @@
-"""Kernels that read a neighbourhood of each element: pooling windows, and local response normalisation across channels.
+"""Kernels that read a neighbourhood of each element: pooling windows, and normalisation across channels.
 
-Averages count what :mod:`iossim.ir.ops.pool` counts: padding only with ``count_include_pad``, and what hangs over the
-padded input never.
+Averages count what :mod:`iossim.ir.ops.pool` counts: padding only with ``count_include_pad``.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ from iossim.ir.ops.normalization import LocalResponseNorm
 from iossim.ir.ops.pool import AveragePool, MaxPool
 
 #: Arguments: elements of the output; its channels, height and width; height and width of the input; kernel, strides,
-#: padding before, dilation, each (y, x); where averaged elements begin and end, (y, x) each; then input and output, each
-#: with four strides.
+#: padding before, dilation, each (y, x); where averaged elements begin and end, (y, x) each; input and output with
+#: four strides.
 WINDOW = """extern "C" __global__ void {name}(unsigned int elements, int channels, int out_h, int out_w, int h, int w,
     int kernel_y, int kernel_x, int stride_y, int stride_x, int pad_y, int pad_x, int dilation_y, int dilation_x,
     int low_y, int low_x, int high_y, int high_x,
@@ -52,10 +51,10 @@ AVERAGE_POOL = WINDOW.format(
     finish="result / (float)(counted > 0 ? counted : 1)",
 )
 
-#: Arguments: elements; channels, elements of a channel; reach below and above; bias, alpha / size, beta; then input and
-#: output, each with the strides of images, channels and elements of a channel.
-LOCAL_RESPONSE_NORM = """extern "C" __global__ void local_response_norm(unsigned int elements, int channels, int inner,
-    int below, int above, float bias, float scale, float beta,
+#: Arguments: elements; channels, elements of a channel; reach below and above; bias, alpha / size, beta; then input
+#: and output, each with the strides of images, channels and elements of a channel.
+LOCAL_RESPONSE_NORM = """extern "C" __global__ void local_response_norm(unsigned int elements, int channels,
+    int inner, int below, int above, float bias, float scale, float beta,
     const float* x, int xn, int xc, int xi, float* y, int yn, int yc, int yi) {
     unsigned int rest = blockIdx.x * blockDim.x + threadIdx.x;
     if (rest >= elements) return;

@@ -1,8 +1,8 @@
 """Brings the device to the clock at which it works, and keeps it there.
 
-A GPU that idles is clocked down, to a fifth of its clock and less, and takes a while to come back: what is timed first
-would seem slow. So the device is kept busy for a while first, and again whenever it has idled. How fast it is clocked is
-measured, not asked for: a kernel that counts a fixed number of cycles takes a time that follows the clock alone.
+A GPU that idles is clocked down, to a fifth of its clock and less, and takes a while to come back: what is timed
+first would seem slow. So the device is kept busy for a while first, and again whenever it has idled. How fast it is
+clocked is measured, not asked for: the time of a kernel that counts cycles follows the clock alone.
 """
 
 from __future__ import annotations

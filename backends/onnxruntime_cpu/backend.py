@@ -1,7 +1,7 @@
 """The backend ``onnxruntime_cpu``: plans on the machine's own CPU, units by ONNX Runtime, in fp32.
 
-Its option is ``threads``, how many threads an op runs on (1): what a GPU is to its SMs, the cores are to one op, so that
-with fewer threads than cores there is room for several streams.
+Its option is ``threads``, how many threads an op runs on (1): what a GPU is to its SMs, the cores are to one op, so
+that with fewer threads than cores there is room for several streams.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def missing() -> str:
 def create(precision: Precision, engine: Engine, options: Mapping[str, str]) -> Backend:
     """The backend; ``options`` may hold ``threads``.
 
-    Raises OptionError for any other, or a value that is no whole number above 0; BackendError for another precision than
-    fp32, and where something is missing.
+    Raises OptionError for any other, or a value that is no whole number above 0; BackendError for another precision
+    than fp32, and where something is missing.
     """
     for name in options:
         if name != "threads":
@@ -82,7 +82,7 @@ class OnnxRuntimeCpu:
         self._cores = usable_cores()
         self._chosen: dict[Hashable, Choice] = {}
         self.sessions = Sessions(threads)
-        self._context = Context(
+        self.context = Context(
             backend=NAME,
             device="cpu",
             precision=str(Precision.FP32),
@@ -91,10 +91,6 @@ class OnnxRuntimeCpu:
             libraries=tuple((name, version(name)) for name in ("numpy", "onnxruntime")),
             options=(("cores", str(len(self._cores))), ("processor", cpu_model()), ("threads", str(threads))),
         )
-
-    @property
-    def context(self) -> Context:
-        return self._context
 
     def choices(self, network: Network) -> Choices:
         """For each unit the algorithm that is faster alone; measured when first asked for, and kept by signature.
@@ -123,8 +119,8 @@ class OnnxRuntimeCpu:
     ) -> list[Samples]:
         """See :meth:`iossim.execution.backend.Backend.measure`.
 
-        All plans use the same arena, one after another; before each run its inputs are filled, outside the time, so that
-        they are in a cache as if just computed (unless ``timing.cold``).
+        All plans use the same arena, one after another; before each run its inputs are filled, outside the time, so
+        that they are in a cache as if just computed (unless ``timing.cold``).
         """
         planned = [with_memory(plan) for plan in plans]
         arena = make_arena(max((plan.arena_bytes for plan in planned), default=0))

@@ -1,4 +1,4 @@
-"""What a user of ONNX Runtime gets without iossim: the whole network in one session, with a thread, or with one a core."""
+"""What a user of ONNX Runtime gets without iossim: the whole network in one session, on one thread or all cores."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import partial
 
 from iossim.backends.onnxruntime_cpu.backend import missing
 from iossim.backends.onnxruntime_cpu.measuring import time_programs
-from iossim.backends.onnxruntime_cpu.program import Segment, SessionProgram
+from iossim.backends.onnxruntime_cpu.program import Segment, SessionProgram, session_options
 from iossim.base.cores import usable_cores
 from iossim.base.errors import OptionError, did_you_mean, first_line
 from iossim.execution.backend import BackendError, Samples, Timing
@@ -35,8 +35,7 @@ def measure_baselines(
 ) -> dict[str, Samples]:
     """Time the whole network in a session of its own for each name, disturbed rounds rejected as those of plans are.
 
-    Raises OptionError for an unknown name, BackendError for another device than ``cpu``, and for a network that ONNX
-    Runtime does not take.
+    Raises OptionError for an unknown name, BackendError for another device, or a network that ONNX Runtime refuses.
     """
     baseline_names(device)
     for name in names:
@@ -61,15 +60,10 @@ def _program(network: Network, threads: int) -> SessionProgram:
     from iossim.execution.made_inputs import made_arrays
     from iossim.models.onnx.export import export_graph
 
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    options.log_severity_level = 4
     graph = network.graph
     try:
         session = onnxruntime.InferenceSession(
-            export_graph(graph).SerializeToString(), options, providers=["CPUExecutionProvider"]
+            export_graph(graph).SerializeToString(), session_options(threads), providers=["CPUExecutionProvider"]
         )
     except Exception as error:  # ONNX Runtime's own exceptions have no common base
         raise BackendError(

@@ -1,8 +1,8 @@
 """What the CPU is, and what it does besides: read from Linux, and left out where Linux does not say.
 
-Other load is what the cores that this process may use did in its stead: the time for which ``/proc/stat`` has them busy or
-stolen by a hypervisor, less the time for which this process ran. ``/proc/stat`` counts in hundredths of a second, so that
-it says something about tenths of a second and more; two hundredths are taken off as rounding.
+Other load is what the cores that this process may use did in its stead: the time for which ``/proc/stat`` has them
+busy or stolen by a hypervisor, less the time for which this process ran. ``/proc/stat`` counts in hundredths of a
+second, so that it says something about tenths of a second and more; two hundredths are taken off as rounding.
 """
 
 from __future__ import annotations

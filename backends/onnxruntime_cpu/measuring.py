@@ -1,9 +1,9 @@
 """Timing of plans on a machine that does other things too.
 
-In each round every plan that still lacks samples runs once, in an order drawn from the seed. A sample is *disturbed* if a
-thread of this process lost its core while it was taken, or if others kept more than a tenth of a core busy meanwhile.
-Disturbed samples are rejected; where a machine is never quiet there would be none, so that after three times the rounds
-wanted the least disturbed are kept, and the conditions say how many.
+In each round every plan that still lacks samples runs once, in an order drawn from the seed. A sample is *disturbed*
+if a thread of this process lost its core while it was taken, or if others kept more than a tenth of a core busy
+meanwhile. Disturbed samples are rejected; where a machine is never quiet there would be none, so that after three
+times the rounds wanted the least disturbed are kept, and the conditions say how many.
 """
 
 from __future__ import annotations
@@ -73,9 +73,9 @@ def time_programs(
 ) -> list[Samples]:
     """Time each program ``timing.rounds`` times, from its first command until all its streams are done.
 
-    ``inputs`` are copied into each program's buffers before it runs, outside the time. ``threads`` are those of an op:
-    all but one are ONNX Runtime's and not pinned. With several, or with more streams than ``cores``, threads of this
-    process take cores from one another, so that losing one is no disturbance.
+    ``inputs`` are copied into each program's buffers before it runs, outside the time. ``threads`` are those of an
+    op: all but one are ONNX Runtime's and not pinned. With several, or with more streams than ``cores``, threads of
+    this process take cores from one another, so that losing one is no disturbance.
     """
     taken: list[list[_Sample]] = [[] for _ in programs]
     total = timing.rounds * len(programs)
@@ -129,7 +129,7 @@ def time_programs(
 
 
 class _Flush:
-    """A program that drives everything else out of the caches: each stream reads its share of a large block of memory."""
+    """A program that flushes the caches: each stream reads its share of a large block of memory."""
 
     def __init__(self, streams: int) -> None:
         words = int(FLUSH * last_level_cache_bytes()) // 8

@@ -1,9 +1,9 @@
-"""A plan made ready to run: memory laid out, every launch bound to a session and to addresses, commands sorted by stream.
+"""A plan made ready to run: memory laid out, launches bound to sessions and addresses, commands by stream.
 
 All values lie in one arena of bytes at the plan's offsets. ONNX Runtime reads and writes them in place through raw
-addresses where a buffer is contiguous: whole storages, images of a batch, and channel slices of a single image. Other boxes
-(channels of several images, rows, columns) have gaps, which ONNX Runtime cannot take: they are copied from and to memory
-beside the arena, in the stream and in the time of their launch.
+addresses where a buffer is contiguous: whole storages, images of a batch, and channel slices of a single image. Other
+boxes (channels of several images, rows, columns) have gaps, which ONNX Runtime cannot take: they are copied from and
+to memory beside the arena, in the stream and in the time of their launch.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class Sessions:
     def session(self, network: Network, launch: Launch) -> Any:
         """The session that runs a launch; its inputs and outputs are those of the launch, in order.
 
-        Equal units share it if they have the same weights. Raises BackendError for an unknown algorithm and for what ONNX
-        Runtime does not compute, GraphError for a graph without its weights, ScheduleError for units that do not merge.
+        Equal units share it if they have the same weights. Raises BackendError for an unknown algorithm and for what
+        ONNX Runtime does not compute, GraphError for missing weights, ScheduleError for units that do not merge.
         """
         algorithm = launch.algorithm or BLOCKED
         if algorithm not in ALGORITHMS:
@@ -91,17 +91,12 @@ class Sessions:
     def _options(self, algorithm: str) -> Any:
         import onnxruntime
 
-        options = onnxruntime.SessionOptions()
+        options = session_options(self._threads)
         levels = onnxruntime.GraphOptimizationLevel
         options.graph_optimization_level = (
             levels.ORT_ENABLE_ALL if algorithm == BLOCKED else levels.ORT_ENABLE_EXTENDED
         )
-        options.intra_op_num_threads = self._threads
-        options.inter_op_num_threads = 1
         options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
-        options.log_severity_level = 4
-        # A thread that spins while it has nothing to do takes its core from another stream.
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         options.add_session_config_entry("session.inter_op.allow_spinning", "0")
         options.add_session_config_entry("session.use_env_allocators", "1")
         return options
@@ -112,6 +107,19 @@ class Sessions:
         while self._weight_bytes > KEPT_WEIGHT_BYTES and len(self._kept) > 1:
             _, (_, dropped) = self._kept.popitem(last=False)
             self._weight_bytes -= dropped
+
+
+def session_options(threads: int) -> Any:
+    """Options of a session whose ops run on ``threads`` threads, one op at a time."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    # A thread that spins while it has nothing to do takes its core from another stream.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    return options
 
 
 @cache
@@ -136,7 +144,7 @@ Bytes = NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """What runs between two synchronisations: the commands of the host's stream, and those of others by their number."""
+    """What runs between two synchronisations: the commands of the host's stream, and of others by number."""
 
     own: tuple[Step, ...]
     others: tuple[tuple[int, tuple[Step, ...]], ...]
@@ -147,7 +155,7 @@ class SessionProgram:
     """A plan bound to memory; run it with a pool of ``streams``.
 
     ``inputs`` and ``outputs`` are views of the arena by buffer name. ``locks`` are those of all events: one for each
-    wait, taken until the event is recorded. ``labels`` names steps for messages. ``staged`` counts operands that are copied.
+    wait, taken until the event is recorded. ``labels`` names steps. ``staged`` counts operands that are copied.
     """
 
     segments: tuple[Segment, ...]
@@ -170,7 +178,7 @@ def make_arena(size_bytes: int) -> Bytes:
 def bind(plan: Plan, network: Network, sessions: Sessions, arena: Bytes) -> SessionProgram:
     """Make ``plan`` (its memory planned) ready to run in ``arena``, which has at least its bytes.
 
-    Raises ScheduleError for a plan of another graph, one of several devices, or one that waits for what is not recorded before.
+    Raises ScheduleError for another graph, several devices, or a wait for what is not recorded before.
     """
     check_graph(plan, network)
     check_one_device(plan, "onnxruntime_cpu")
@@ -224,7 +232,7 @@ class _Binder:
     def _events(self) -> tuple[defaultdict[int, list[Step]], dict[int, Step]]:
         """By event what its record does, and by index of the command what a wait does.
 
-        Each wait has a lock of its own, taken but between the record and the wait, so that it is taken again after a run.
+        Each wait has a lock of its own, free only between the record and the wait.
         """
         releases: defaultdict[int, list[Step]] = defaultdict(list)
         takes: dict[int, Step] = {}
@@ -272,7 +280,7 @@ class _Binder:
         return steps
 
     def _operand(self, view: Array) -> Array:
-        """The view itself where it is contiguous, else memory of its shape, which lives as long as the copies to or from it."""
+        """The view itself where it is contiguous, else memory of its shape."""
         if view.flags.c_contiguous:
             return view
         self.staged += 1

@@ -1,15 +1,13 @@
 """The threads that run a program: the host's own for the first stream, and one more for each further stream.
 
-Thread ``i`` is pinned to core ``i`` of those that the process may use, round robin. Between two synchronisations the host
-gives each thread all commands of its stream at once, runs those of the first stream itself, then waits for the others:
-so a plan of one stream hands nothing over, and one of ``n`` streams costs ``n - 1`` hand-overs a synchronisation.
+Thread ``i`` is pinned to core ``i`` of those that the process may use, round robin. Between two synchronisations the
+host gives each thread all commands of its stream at once, runs those of the first stream itself, then waits for the
+others: a plan of one stream hands nothing over, one of ``n`` streams ``n - 1`` times a synchronisation.
 
-Measured on 2 quiet cores at 2.1 GHz: over to a thread and back takes 13 us by a lock, about the same by a queue, 22 us by
-an event of ``threading``, and twice that where the first stream has a thread of its own too. An op costs 3 us besides its
-work. Python's interpreter lock is free while ONNX Runtime or a copy runs, but each op takes it for a moment before and
-after: where two streams do so at the same moment, one waits some 10 us. So a stage of two ops that do nothing takes 36 us in
-two streams, 6 us in one; ops of fewer than about 100 us are not worth a stream here. All of this grows with the time for
-which a thread has waited: ``benchmarks/thread_handover.py`` measures it anew, from none to a millisecond.
+On 2 quiet cores at 2.1 GHz, over to a thread and back takes 13 us by a lock or a queue, 22 us by an event of
+``threading``; an op costs 3 us besides its work, and takes the interpreter lock for a moment before and after. So a
+stage of two ops that do nothing takes 36 us in two streams, 6 us in one: ops of fewer than about 100 us are not worth
+a stream here (``benchmarks/thread_handover.py``).
 """
 
 from __future__ import annotations
@@ -86,8 +84,8 @@ class WorkerPool:
     def run(self, program: SessionProgram) -> None:
         """Run a program once, until all its streams are done.
 
-        Raises BackendError, naming the launch, for what fails in any thread; whatever interrupts the host is raised too,
-        once the others have stopped.
+        Raises BackendError, naming the launch, for what fails in any thread; an interrupt of the host is raised once
+        all have stopped.
         """
         self._program = program
         workers = self._workers

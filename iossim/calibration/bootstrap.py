@@ -1,9 +1,9 @@
 """How far the fitted parameters are determined: the fit repeated on resampled rows, one Gauss-Newton step each.
 
-The bootstrap (Efron 1979) draws rows with replacement and fits again. A resample moves the optimum by little, so one step
-of Gauss-Newton from the fit's own optimum, with the fit's robust loss and prior and inside the bounds of the parameters,
-stands in for a whole fit. A step that goes too far for what is not linear is shortened. Values are written down with as
-many digits as that justifies (:func:`rounded`)."""
+The bootstrap (Efron 1979) draws rows with replacement and fits again. A resample moves the optimum by little, so one
+step of Gauss-Newton from the fit's own optimum, with its loss, prior and bounds, stands in for a whole fit; a step
+that goes too far is shortened. Values are written with as many digits as that justifies (:func:`rounded`).
+"""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from scipy.linalg import cholesky, solve_triangular
 from iossim.base.least_squares import lsq_linear
 from iossim.calibration.fit import OUTLIER, Fit, profile_at, relative_errors
 from iossim.calibration.samples import Samples, coefficient_count
-from iossim.hardware.parameters import ParameterSpace
+from iossim.hardware.parameters import Floats, ParameterSpace
 
 DIGITS = 4
 
@@ -30,12 +30,10 @@ def rounded(value: float, digits: int = DIGITS) -> float:
     return float(round(value, digits - 1 - floor(log10(abs(value)))))
 
 
-Floats = NDArray[np.float64]
-
 RESAMPLES = 100
 #: Resampled fits that a profile keeps.
 KEPT_RESAMPLES = 24
-#: A parameter is not identified if the prior holds more of it than the data, or if it spreads over this part of its bounds.
+#: A parameter is not identified if the prior holds more of it than the data, or it spreads over this part of bounds.
 LARGEST_PRIOR_PART = 0.5
 LARGEST_SPREAD_PART = 0.2
 
@@ -47,8 +45,8 @@ _SHORTER = (0.5, 0.25, 0.125)
 class Bootstrap:
     """Parameter vectors of resampled fits, ``[resamples, parameters]``.
 
-    ``prior_part``, ``[parameters]``: how much of what is known of a parameter comes from the prior, 0 to 1: its posterior
-    variance over that which the prior alone would leave.
+    ``prior_part``, ``[parameters]``: how much of what is known of a parameter comes from the prior, 0 to 1: its
+    posterior variance over that which the prior alone would leave.
     """
 
     space: ParameterSpace
@@ -71,7 +69,7 @@ class Bootstrap:
         return {name: rounded(value, 2) for name, value in self.spread().items()}
 
     def kept(self) -> dict[str, list[float]]:
-        """The resamples that a profile keeps, with three digits; a parameter that none moved is as the profile has it."""
+        """The resamples that a profile keeps, with three digits, of parameters that any moved."""
         return {
             name: [rounded(value, 3) for value in several[:KEPT_RESAMPLES].tolist()]
             for name, several in self.values().items()
@@ -94,12 +92,13 @@ class Bootstrap:
 
 
 def bootstrap(fit: Fit, samples: Sequence[Samples], resamples: int = RESAMPLES, seed: int = 0) -> Bootstrap:
-    """Resample the rows of each of the sets that ``fit`` was made on, ``resamples`` times; the same for equal seeds."""
+    """Resample the rows of each set that ``fit`` was made on, ``resamples`` times; the same for equal seeds."""
     count = len(fit.vector)
     loss = 1.0 + (fit.residuals / OUTLIER) ** 2
-    scale = _column_scales(fit.jacobian)
-    # The solver's Jacobian carries the square root of the loss's curvature, (1 + z)^-3/4; the residuals beside it carry
-    # what makes their product the gradient.
+    size = np.sqrt(np.sum(fit.jacobian**2, axis=0))
+    scale = np.where(size > 0, size, 1.0)
+    # The solver's Jacobian carries the square root of the loss's curvature, (1 + z)^-3/4; the residuals beside it
+    # carry what makes their product the gradient.
     jacobian = fit.jacobian / scale
     residuals = fit.residuals * loss**0.25
     of_prior = fit.jacobian[fit.data_residuals :] * loss[fit.data_residuals :, None] ** 0.75
@@ -145,11 +144,6 @@ def _errors(samples: Sequence[Samples], vector: Floats, space: ParameterSpace) -
         parts += relative_errors(one, profile_at(one, vector[:count], space), vector[begin:end])
         begin = end
     return np.concatenate(parts)
-
-
-def _column_scales(jacobian: Floats) -> Floats:
-    size = np.sqrt(np.sum(jacobian**2, axis=0))
-    return np.where(size > 0, size, 1.0)
 
 
 def _rows_of_residuals(fit: Fit, samples: Sequence[Samples]) -> list[tuple[int, NDArray[np.int64]]]:

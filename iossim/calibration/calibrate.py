@@ -1,8 +1,8 @@
 """Calibration: from measurement sets to a profile with fitted parameters, their errors and their spread.
 
-The sets of one device, and of boards that share its chip, are fitted together: the parameters of the GPU are shared, each
-set has a host overhead of its own. Shapes are split by their hash: a part is held out, and only judges the fit; inside the
-others, each fold is predicted by a fit without it, and those residuals become the bands of the profile's predictions.
+The sets of one device, and of boards that share its chip, are fitted together: the parameters of the GPU are shared,
+each set has a host overhead of its own. Shapes are split by their hash: a part is held out, and only judges the fit;
+inside the others, each fold is predicted by a fit without it, and those residuals become the profile's bands.
 """
 
 from __future__ import annotations
@@ -19,14 +19,13 @@ from iossim.calibration.fit import Fit, fit
 from iossim.calibration.prediction.accuracy import Residuals, bands_by_kind, device_times, residuals_by_kind
 from iossim.calibration.recording import Recording, weighted
 from iossim.calibration.samples import Samples, hidden
-from iossim.hardware.parameters import ParameterSpace
+from iossim.hardware.parameters import Floats, ParameterSpace
 from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.hardware.provenance import DataSet, KindError, Provenance
 from iossim.ir.types import Precision
 from iossim.measurements.measurement import MeasurementError, MeasurementSet
 from iossim.measurements.operator import HELD_OUT_FRACTION
 
-Floats = NDArray[np.float64]
 #: Told what is fitted, evaluations of the Jacobian so far, and how many there may be at most.
 Progress = Callable[[str, int, int], None]
 
@@ -48,7 +47,7 @@ class DeviceData:
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """What a calibration found. ``profiles`` are those given, in their order, with fitted parameters and provenance."""
+    """What a calibration found. ``profiles`` are those given, in order, with what was fitted."""
 
     profiles: tuple[DeviceProfile, ...]
     fit: Fit
@@ -81,9 +80,10 @@ def calibrate(
 ) -> Calibration:
     """Fit the parameters that the devices share, starting from (and drawn weakly to) those of the first profile.
 
-    ``held_out`` is the part of the shapes that no fit sees; ``folds`` below 2 leave out the cross-validation, and bands come
-    from the held-out shapes. ``further`` samples (sequences of a network, say) are fitted too, but neither held out nor
-    resampled into bands; ``leaving_out`` has, by name, what is left of them without one thing, for a fit each. ``date`` goes into the provenance. Raises MeasurementError for sets that cannot be right.
+    ``held_out`` is the part of the shapes that no fit sees; ``folds`` below 2 leave out the cross-validation, and
+    bands come from the held-out shapes. ``further`` samples (sequences of a network, say) are fitted too, but neither
+    held out nor resampled into bands; ``leaving_out`` has, by name, what is left of them without one thing, for a fit
+    each. ``date`` goes into the provenance. Raises MeasurementError for sets that cannot be right.
     """
     recordings, notes = _recordings(data, held_out, folds, trusts_labels)
     start = data[0].profile
@@ -172,9 +172,8 @@ def _fit(
 def _held_out(
     recordings: Sequence[Recording], found: Fit, given: dict[str, float]
 ) -> tuple[tuple[KindError, ...], list[Residuals]]:
-    residuals: list[Residuals] = []
-    for one, overhead in zip(recordings, found.overheads, strict=False):
-        residuals += _residuals(one, one.is_held_out, given, overhead)
+    pairs = zip(recordings, found.overheads, strict=False)
+    residuals = [each for one, overhead in pairs for each in _residuals(one, one.is_held_out, given, overhead)]
     return tuple(each.summary() for each in residuals), residuals
 
 
@@ -202,15 +201,7 @@ def _cross_validated(
         for position, index in enumerate(used):
             for each in _residuals(recordings[index], judged[index], given, found.overheads[position]):
                 parts.setdefault((each.data_set, each.key), []).append(each)
-    residuals = [
-        Residuals(
-            name,
-            key,
-            np.concatenate([each.predicted_us for each in several]),
-            np.concatenate([each.measured_us for each in several]),
-        )
-        for (name, key), several in parts.items()
-    ]
+    residuals = [Residuals.joined(several) for several in parts.values()]
     return tuple(each.summary() for each in residuals), residuals
 
 
@@ -234,6 +225,10 @@ def _provenance(
     date: str | None,
 ) -> Provenance:
     weight = sum(one.samples.weight for one in recordings) + sum(one.weight for one in further)
+    used: list[tuple[str, Samples, int, Mapping[str, str]]] = [
+        *((one.name, one.samples, int(one.fitted.sum()), one.measured.header.libraries) for one in recordings),
+        *((one.name, one, len(one.latency_us), {}) for one in further),
+    ]
     note = f"fitted to operators measured on {_devices(recordings)}"
     if further:
         note += f" and to networks run unit after unit on {_devices(further)}"
@@ -243,22 +238,13 @@ def _provenance(
         date=date,
         data_sets=[
             DataSet(
-                name=one.name,
+                name=name,
                 device=one.profile.name,
-                rows=int(one.fitted.sum()),
-                libraries=dict(one.measured.header.libraries),
-                weight_percent=rounded(100 * one.samples.weight / weight, 2),
-            )
-            for one in recordings
-        ]
-        + [
-            DataSet(
-                name=one.name,
-                device=one.profile.name,
-                rows=len(one.latency_us),
+                rows=rows,
+                libraries=dict(libraries),
                 weight_percent=rounded(100 * one.weight / weight, 2),
             )
-            for one in further
+            for name, one, rows, libraries in used
         ],
         spread=resampled.shown_spread(),
         unidentified=[name for name in found.space.names if name in {*resampled.unidentified, *found.at_bounds}],

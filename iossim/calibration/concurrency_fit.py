@@ -1,9 +1,9 @@
-"""The parameters of concurrency: what measured stages of several groups tell, once the parameters of the kernels are fitted.
+"""The parameters of concurrency: fitted to measured stages of several groups, after the kernels.
 
-Stages are a user's own, as they were recorded. Published figures of concurrent schedules are fitted by nothing: they are a
-test (``validation.networks``). What the host takes to launch is told by ``host_fit``.
+Stages are a user's own, as they were recorded. Published figures of concurrent schedules are fitted by nothing: they
+are a test (``validation.networks``). What the host takes to launch is told by ``host_fit``.
 
-How far the parameters are determined is bootstrapped over stages: each gets a random weight (the Bayesian bootstrap, Rubin
+How far the parameters are determined is bootstrapped over stages: random weights (the Bayesian bootstrap, Rubin
 1981).
 """
 
@@ -12,21 +12,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.base.least_squares import least_squares, lsq_linear
 from iossim.calibration.bootstrap import RESAMPLES, Bootstrap, rounded
 from iossim.calibration.host_fit import GAP
-from iossim.calibration.prediction.predict import can_be_priced, recorded_engine, stage_us
+from iossim.calibration.prediction.predict import can_be_priced, recorded_stages_us
+from iossim.hardware.parameters import Floats
 from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.hardware.provenance import DataSet, Provenance
 from iossim.hardware.transfer import Concurrency
-from iossim.ir.types import Precision
 from iossim.measurements.measurement import MeasurementSet, StageMeasurement
 
-Floats = NDArray[np.float64]
-#: The noise of a figure over the prior's deviation, a quarter of the bounds' width: repeats differ by 2 to 4 per cent.
+#: The noise of a figure (repeats differ by 2 to 4 per cent) over the prior's deviation, a quarter of the bounds.
 _PRIOR_WEIGHT = 0.03 / 0.25
 _STAGES_COUNT = 10.0
 _MOST_EVALUATIONS = 12
@@ -36,11 +33,10 @@ _TOLERANCE = 1e-3
 
 
 def fit_concurrency(profile: DeviceProfile, measured: Sequence[MeasurementSet], seed: int = 0) -> DeviceProfile:
-    """The profile with the parameters of concurrency fitted to the concurrent stages of ``measured`` sets; itself where
-    there are none.
+    """The profile with the parameters of concurrency fitted to the concurrent stages of ``measured``, if any.
 
-    Least squares of relative errors. A weak prior draws to the values that the profile has. The provenance tells what was
-    fitted to what, and how far the parameters are determined.
+    Least squares of relative errors. A weak prior draws to the values that the profile has. The provenance tells what
+    was fitted to what, and how far the parameters are determined.
     """
     stages = [stage for one in measured for stage in _concurrent(one)]
     if not stages:
@@ -73,8 +69,8 @@ def fit_concurrency(profile: DeviceProfile, measured: Sequence[MeasurementSet], 
 
 
 def lent_by(profile: DeviceProfile) -> Concurrency:
-    """What a GPU whose launches networks told says to those without: the cost of a launch belongs to the host and the engine,
-    the gap to the device. Hosts differ, so that it is known no better there than without any network."""
+    """What a GPU whose launches networks told says to those without: the cost of a launch belongs to the host and the
+    engine, the gap to the device. Hosts differ, so that it is known no better there than without any network."""
     space = profile.device_kind.launches
     names = [name for name in (*space.names, *(name for name, _, _ in space.ties)) if name != GAP]
     spread = profile.device_kind.engine_costs(profile.compute_capability).spread
@@ -111,21 +107,16 @@ def _concurrent(measured: MeasurementSet) -> list[StageMeasurement]:
 
 def _stage_errors(stages: Sequence[StageMeasurement], profile: DeviceProfile) -> Floats:
     """Relative errors of measured stages, all together weighing as much as a few networks."""
-    models: dict[Precision, SimulatorCostModel] = {}
-    errors = []
-    for stage in stages:
-        precision = stage.groups[0][0].precision
-        if precision not in models:
-            models[precision] = SimulatorCostModel(profile, precision, recorded_engine(profile))
-        errors.append(stage_us(stage.groups, models[precision]) / stage.latency_us - 1.0)
-    scale = min(1.0, (_STAGES_COUNT / max(1, len(errors))) ** 0.5)
-    scaled: Floats = np.array(errors, dtype=np.float64) * scale
-    return scaled
+    predicted_us = np.array(recorded_stages_us([stage.groups for stage in stages], profile))
+    measured_us = np.array([stage.latency_us for stage in stages])
+    scale = min(1.0, (_STAGES_COUNT / len(stages)) ** 0.5)
+    errors: Floats = (predicted_us / measured_us - 1.0) * scale
+    return errors
 
 
 def _resampled(residuals: Floats, jacobian: Floats, entries: Floats, rows: int, seed: int) -> tuple[Floats, Floats]:
-    """Entries under random weights of the stages, a step of Gauss and Newton each, ``[resamples, parameters]``; and how
-    much of each parameter the prior holds, ``[parameters]``. The last residuals are the prior's, one a parameter."""
+    """Entries under random weights of the stages, a step of Gauss and Newton each, ``[resamples, parameters]``; and
+    how much of each parameter the prior holds, ``[parameters]``. The last residuals are the prior's."""
     generator = np.random.default_rng(seed)
     vectors = np.empty((RESAMPLES, len(entries)))
     for index in range(RESAMPLES):

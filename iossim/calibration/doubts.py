@@ -1,9 +1,9 @@
-"""What is wrong, or doubtful, about the measurements that a calibration was given: rows left out, labels, poor fits.
+"""What is doubtful about the measurements that a calibration was given: rows left out, labels, poor fits.
 
-Two signs say that a set may be of another device than its label says. Kernels carry the name of the architecture that they
-were compiled for: they run on none before it, and libraries have newer ones for devices that come two generations later.
-And a set that its own device explains badly, as that was before the fit, may be explained far better by another device that
-ships: devices differ by factors, uncalibrated profiles are off by some tens of per cent."""
+Two signs say that a set may be of another device than its label says. Kernels are named for the architecture that
+they were compiled for: they run on none before it, and libraries have newer ones for devices two generations later.
+And a set that its own device explains badly, before the fit, may be explained far better by another.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MUCH_BETTER_PART = 0.34
 CLOSE_FACTOR = 1.25
 #: From this factor on, any device that is nearer to that extent will do.
 HOPELESS_FACTOR = 4.0
-#: What DOUBTFUL_FACTOR and REFUSED_FACTOR are where kernels are named for an architecture two generations before the device's or more.
+#: In place of both where kernels are named for an architecture two or more generations before the device's.
 OLD_KERNELS_FACTOR = 1.15
 #: Rows that are looked at.
 _ROWS = 120
@@ -58,7 +58,8 @@ def check_label(measured: MeasurementSet, profile: DeviceProfile, trusts_labels:
     chosen = np.unique(np.linspace(0, len(measured.measurements) - 1, _ROWS).astype(int)).tolist()
     part = replace(measured, measurements=tuple(measured.measurements[index] for index in chosen))
     own = _typical_error(part, profile)
-    is_old = _has_only_old_kernels(measured, profile)
+    ages = [_AGES[name] for name in _architectures(measured)]
+    is_old = bool(ages) and max(ages) <= _AGES[Architecture(profile.architecture)] - 2
     if own < np.log(OLD_KERNELS_FACTOR if is_old else DOUBTFUL_FACTOR):
         return measured
     names = [name for name in shipped_names() if name != profile.name]
@@ -95,15 +96,9 @@ def _check_architecture(measured: MeasurementSet, profile: DeviceProfile) -> Non
     newer = [name for name in _AGES if _AGES[name] > _AGES[Architecture(profile.architecture)] and counts[name]]
     if newer:
         raise MeasurementError(
-            f"measurements {measured.name}: {counts[newer[-1]]:,} rows ran kernels made for {newer[-1]}, which do not run on "
-            f"{profile.name} ({profile.architecture}); give the device that was measured with `device`"
+            f"measurements {measured.name}: {counts[newer[-1]]:,} rows ran kernels made for {newer[-1]}, which do "
+            f"not run on {profile.name} ({profile.architecture}); give the device that was measured with `device`"
         )
-
-
-def _has_only_old_kernels(measured: MeasurementSet, profile: DeviceProfile) -> bool:
-    """Whether names of architectures are all those of two generations before the device's, or more."""
-    ages = [_AGES[name] for name in _architectures(measured)]
-    return bool(ages) and max(ages) <= _AGES[Architecture(profile.architecture)] - 2
 
 
 def _architectures(measured: MeasurementSet) -> Counter[Architecture]:
@@ -119,7 +114,7 @@ def _named(kernels: tuple[str, ...]) -> list[Architecture]:
 
 
 def _typical_error(measured: MeasurementSet, profile: DeviceProfile) -> float:
-    """The median of the absolute logarithm of predicted over measured device time, beside the overhead that fits best.
+    """The median of |log(predicted / measured device time)|, beside the overhead that fits best.
 
     Of rows that the host does not hide; 0 where it hides all.
     """
@@ -135,7 +130,7 @@ def _typical_error(measured: MeasurementSet, profile: DeviceProfile) -> float:
 
 #: A row that is off by more than this counts far less than its square would.
 OUTLYING_ERROR = 0.5
-#: A set of which more than this part is outlying, or whose median is off by more than that, disagrees with the others.
+#: A set disagrees with the others if more than this part is outlying, or its median is off by more than that.
 OUTLYING_PART = 0.1
 BIASED_ERROR = 0.15
 #: Fewer rows of a kind decide little about the parameters of its algorithms.
@@ -148,7 +143,8 @@ def usable(measured: MeasurementSet, profile: DeviceProfile, trusts_labels: bool
     warm = tuple(row for row in measured.measurements if not row.is_cold)
     if len(warm) < len(measured.measurements):
         notes.append(
-            f"{measured.name}: {len(measured.measurements) - len(warm):,} rows left out: their operands came from DRAM"
+            f"{measured.name}: {len(measured.measurements) - len(warm):,} rows left out: their operands came from "
+            "DRAM"
         )
     checked = check_plausible(replace(measured, measurements=warm, notes=tuple(notes)), profile)
     return check_label(checked, profile, trusts_labels)

@@ -1,13 +1,14 @@
 """The fit of a parameter set to measured kernels: robust least squares of relative errors.
 
-All samples of all sets are fitted at once, on profiles that share their parameters (two boards of one chip, say), each
-with a host overhead of its own. Two residuals a sample: the error of the prediction, by the candidate that the model
-takes for the fastest, and, with half its weight, the error of the algorithm that was recorded. The second keeps every
-algorithm's parameters honest where the model chooses another. Residuals beyond ten per cent count linearly (soft L1), so
-that a few rows that no model explains do not pull. A weak prior toward the starting point settles what the data leaves
-open. What a call costs beside its kernels' work stays at the starting point where every recording holds the host's overhead,
-beside which it cannot be told: the fit would bend it to whatever it misses else. So does what a recording does not tell whose
-board slowed (:mod:`iossim.calibration.nuisances`).
+All samples of all sets are fitted at once, on profiles that share their parameters (two boards of one chip, say),
+each with a host overhead of its own. Two residuals a sample: the error of the prediction, by the candidate that the
+model takes for the fastest, and, with half its weight, the error of the algorithm that was recorded, which keeps the
+parameters of every algorithm honest. Residuals beyond ten per cent count linearly (soft L1). A weak prior toward the
+starting point settles what the data leaves open.
+
+What a call costs beside its kernels' work stays at the starting point where every recording holds the host's
+overhead, beside which it cannot be told; so does what recordings of slowed boards do not tell
+(:mod:`iossim.calibration.nuisances`).
 """
 
 from __future__ import annotations
@@ -16,15 +17,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from iossim.base.least_squares import least_squares
 from iossim.calibration.nuisances import NOT_TOLD, unslowed
 from iossim.calibration.samples import Samples, fit_nuisances, floor_us, nuisances_us
-from iossim.hardware.parameters import CALL, ParameterSpace
+from iossim.hardware.parameters import CALL, Floats, ParameterSpace
 from iossim.hardware.profile import DeviceProfile, with_values
 
-Floats = NDArray[np.float64]
 Progress = Callable[[int, float], None]
 
 OUTLIER = 0.1
@@ -42,7 +41,8 @@ _MOST_OVERHEAD_US = 5_000.0
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """Fitted ``values`` by name, of the parameters in ``space``, and what a bootstrap needs: the Jacobian and residuals of each sample at the optimum."""
+    """Fitted ``values`` by name, of the parameters in ``space``, and what a bootstrap needs: the Jacobian and
+    residuals of each sample at the optimum."""
 
     space: ParameterSpace
     values: dict[str, float]
@@ -50,7 +50,6 @@ class Fit:
     #: Coefficients of the host's overhead, by set.
     overheads: tuple[Floats, ...]
     cost: float
-    evaluations: int
     residuals: Floats
     jacobian: Floats
     #: Residuals beyond this count are the prior's.
@@ -74,10 +73,10 @@ def fit(
     near: Fit | None = None,
     space: ParameterSpace | None = None,
 ) -> Fit:
-    """Fit the parameters, drawn weakly to those of ``start``; deterministic. ``progress`` is told evaluations and cost.
+    """Fit the parameters, drawn weakly to those of ``start``. ``progress`` is told evaluations and cost.
 
-    The search begins at ``start``, or at another fit that is ``near``, of nearly the same samples: a few steps then do.
-    ``space`` has what is fitted, if it is not all that calls of the device's kind tell.
+    The search begins at ``start``, or at another fit that is ``near``, of nearly the same samples: a few steps then
+    do. ``space`` has what is fitted, if it is not all that calls of the device's kind tell.
     """
     are_slowed = any(one.basis.shape[1] > one.host_terms for one in samples)
     if are_slowed:
@@ -96,7 +95,7 @@ def fit(
         starts.append(np.minimum(fit_nuisances(one, device_us), _MOST_OVERHEAD_US))
     offsets = np.cumsum([count, *map(len, starts)])
     evaluations = 0
-    # Predictions do not depend on the hosts' overheads: those of the point that all differences are taken from are known.
+    # Predictions do not depend on overheads: those of the point of all differences are known.
     known: dict[bytes, list[tuple[Floats, Floats]]] = {}
 
     def residuals(vector: Floats) -> Floats:
@@ -141,7 +140,6 @@ def fit(
         found.x[:count],
         tuple(found.x[offsets[i] : offsets[i + 1]] for i in range(len(samples))),
         float(found.cost),
-        evaluations,
         found.fun,
         found.jac,
         len(found.fun) - count,
@@ -159,7 +157,7 @@ def profile_at(one: Samples, vector: Floats, space: ParameterSpace) -> DevicePro
 
 
 def relative_errors(one: Samples, profile: DeviceProfile, overhead: Floats) -> list[Floats]:
-    """Weighted relative errors of predictions and of recorded algorithms, beside nuisances with these coefficients."""
+    """Weighted relative errors of predictions and of recorded algorithms, beside these nuisances."""
     return errors_of(one, *one.predict(profile), overhead)
 
 

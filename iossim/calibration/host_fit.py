@@ -1,15 +1,14 @@
 """Published figures of whole networks as something to fit: the gap between kernels and the cost of a launch.
 
-What a network takes unit after unit tells the same parameters as kernels measured alone (:func:`sequences` are fitted with
-the kernels), and the gap between kernels and the cost of a launch, which no isolated kernel tells (:func:`fit_host`, after
-the kernels). Figures of concurrent schedules, and of stages of several groups, take part in no fit: they are what the model
-of concurrency is tested by.
+What a network takes unit after unit tells the same parameters as kernels measured alone (:func:`sequences` are fitted
+with the kernels), and the gap between kernels and the cost of a launch, which no isolated kernel tells
+(:func:`fit_host`, after the kernels). Figures of concurrent schedules and stages are a test, and never fitted.
 
-Rows of operators do not tell the gap: moved into what a call costs besides (``dispatch_us``, ``dispatch_kernel_us``), all
-that rows show stays the same (:func:`with_gap`). Networks show the sum of gaps and launches; short units wait for the host
-and longer ones do not, but over a network either can stand for a good part of the other. A unit of nothing but launches
-tells them apart: a concat by itself, which launches a kernel a term. Both are drawn to what was measured elsewhere (the
-kind's :class:`~iossim.hardware.kind.EngineCosts`), as far as that is known."""
+Rows of operators do not tell the gap: moved into what a call costs besides (:func:`with_gap`), all that they show
+stays the same. Networks show the sum of gaps and launches; a unit of nothing but launches tells them apart: a concat
+by itself, which launches a kernel a term. Both are drawn to what was measured elsewhere (the kind's
+:class:`~iossim.hardware.kind.EngineCosts`), as far as that is known.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +16,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from iossim.base.least_squares import least_squares
 from iossim.calibration.bootstrap import KEPT_RESAMPLES, rounded
 from iossim.calibration.recording import STEADY_FACTOR
 from iossim.calibration.samples import SequenceSamples
+from iossim.hardware.parameters import Floats
 from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.hardware.provenance import DataSet
 from iossim.ir.network import Network
@@ -33,8 +32,8 @@ from iossim.models.load import load
 SAMPLE = "ios_sample"
 
 
-#: What a unit of a network counts beside rows of recordings: only networks show what calls in a row take, and recordings of
-#: single calls, of which there are thousands, would bend it to what they miss.
+#: What a unit of a network counts beside rows of recordings: only networks show what calls in a row take, and
+#: recordings of single calls, of which there are thousands, would bend it to what they miss.
 ROWS_A_UNIT = 3
 
 
@@ -67,32 +66,23 @@ def published_models(device: str) -> tuple[str, ...]:
 
 
 def run_unit_after_unit(profile: DeviceProfile, without: str = "") -> SequenceSamples | None:
-    """Samples of the published networks as wholes, and of the single units that are published; None for a device without.
+    """Samples of the published networks, and of published single units; None for a device without.
 
     ``without`` names a network that is left out.
     """
     networks = [one for one in published_networks(profile.name) if one.model != without]
-    figures: list[tuple[Network, Sequence[int], float]] = [
-        (one.network, range(len(one.network.units)), one.latency_us[SEQUENTIAL])
-        for one in networks
-        if SEQUENTIAL in one.latency_us
-    ]
-    figures += _single_units(networks, profile.name)
+    figures = [*_whole(networks), *_single_units(networks, profile.name)]
     return SequenceSamples.of("published networks", profile, figures, float(len(figures))) if figures else None
 
 
 def sequences(profile: DeviceProfile, without: str = "") -> list[SequenceSamples]:
     """Samples of the published networks unit after unit, and of single units; none for a device without.
 
-    ``without`` names a network that is left out. A network counts as many rows as :data:`ROWS_A_UNIT` times its units; a
-    unit of a stage counts as any row that has no host in it.
+    ``without`` names a network that is left out. A network counts as many rows as :data:`ROWS_A_UNIT` times its
+    units; a unit of a stage counts as any row that has no host in it.
     """
     networks = [one for one in published_networks(profile.name) if one.model != without]
-    whole = [
-        (one.network, range(len(one.network.units)), one.latency_us[SEQUENTIAL])
-        for one in networks
-        if SEQUENTIAL in one.latency_us and one.model != SAMPLE
-    ]
+    whole = _whole([one for one in networks if one.model != SAMPLE])
     found = []
     if whole:
         weight = float(ROWS_A_UNIT * sum(len(units) for _, units, _ in whole))
@@ -103,6 +93,15 @@ def sequences(profile: DeviceProfile, without: str = "") -> list[SequenceSamples
     return found
 
 
+def _whole(networks: Sequence[PublishedNetwork]) -> list[tuple[Network, Sequence[int], float]]:
+    """All units of each network, and what they take one after another."""
+    return [
+        (one.network, range(len(one.network.units)), one.latency_us[SEQUENTIAL])
+        for one in networks
+        if SEQUENTIAL in one.latency_us
+    ]
+
+
 def _single_units(networks: Sequence[PublishedNetwork], device: str) -> list[tuple[Network, Sequence[int], float]]:
     """The units of the sample network that ran by themselves, and how long."""
     sample = next((one.network for one in networks if one.model == SAMPLE), None)
@@ -111,8 +110,6 @@ def _single_units(networks: Sequence[PublishedNetwork], device: str) -> list[tup
     stages = published_stages_us(device)
     return [(sample, (unit,), stages[name]) for name, unit in sample.unit_index.items() if name in stages]
 
-
-Floats = NDArray[np.float64]
 
 #: Of a figure: repeats differ by 2 to 4 per cent.
 NOISE = 0.03
@@ -127,9 +124,9 @@ _BESIDE_GAP = ("dispatch_us", "dispatch_kernel_us")
 
 @dataclass(frozen=True)
 class HostFit:
-    """``values`` are the fitted parameters with those tied to them, ``draws`` some of the distribution that the figures and
-    the prior leave, entry ``k`` of every list together; ``spread`` are its standard deviations. ``figures`` is how many
-    took part, on ``device``."""
+    """``values`` are the fitted parameters with those tied to them, ``draws`` some of the distribution that the
+    figures and the prior leave, entry ``k`` of every list together; ``spread`` are its standard deviations.
+    ``figures`` is how many took part, on ``device``."""
 
     device: str
     values: Mapping[str, float]
@@ -144,7 +141,8 @@ class HostFit:
         launches = {name: values for name, values in self.draws.items() if name != GAP}
         # A profile may have been told before: then this replaces it.
         sets = [one for one in own.data_sets if one.name != DATA_SET]
-        told = f"{' and '.join(self.draws)} from {self.figures} figures of networks run unit after unit and from costs of launches"
+        names = " and ".join(self.draws)
+        told = f"{names} from {self.figures} figures of networks run unit after unit and from costs of launches"
         note = f"{own.note.partition(_NOTE)[0]}{_NOTE}{told}; no figure of a concurrent schedule took part in any fit"
         provenance = own.model_copy(
             update={
@@ -179,7 +177,7 @@ class HostFit:
 
 
 def with_gap(profile: DeviceProfile, gap_us: float) -> DeviceProfile:
-    """The profile with another gap between kernels; calls of single operators take as long as before, where that can be."""
+    """The profile with another gap between kernels; calls of single operators take as long as before."""
     known = profile.parameter_values
     less_us = known[GAP] - gap_us
     beside = {name: rounded(max(0.0, known[name] + less_us)) for name in _BESIDE_GAP}

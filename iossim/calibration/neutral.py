@@ -6,8 +6,7 @@ from iossim.hardware.kinds.gpu import GPU_SPACE
 from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.hardware.transfer import CAPS, BoardFacts
 
-#: Round values that any GPU could have. Parameters that are not here start from
-#: the middle of their bounds.
+#: Round values that any GPU could have. Parameters that are not here start from the middle of their bounds.
 NEUTRAL = {
     "gemm_efficiency": 0.85,
     "implicit_gemm_efficiency": 0.85,

@@ -1,24 +1,21 @@
-"""What a recording adds to the device's time, and nobody asks for: the host's overhead, and a board that slows down.
+"""What a recording adds to the device's time: the host's overhead, and a board that slows down.
 
-*The host.* A recording of single calls that wait for the host adds the host's time to each call, whatever its shape; over
-a long recording that time may drift. It is a constant, or a cubic spline of the position in the recording that is nowhere
-negative, and is fitted together with, or beside, a prediction of the device's time. A part of the host's work runs beside
-the kernel: a call takes ``host + max(device, floor)``, and a device time below the floor cannot be seen. On a V100 an
-addition takes 32.4 us up to 3 MB and 34 us at 13 MB, where DRAM alone needs 15 us, and from there on what DRAM needs plus
-18 us. A fit without the floor takes such rows for data that stays in L2: the floor times the bandwidth of DRAM is the part
-of L2 that it finds on each of five GPUs.
+*The host.* A recording of single calls that wait for the host adds the host's time to each call, whatever its shape;
+over a long recording that time may drift. It is a constant, or a cubic spline of the position in the recording that
+is nowhere negative. A part of the host's work runs beside the kernel: a call takes ``host + max(device, floor)``, and
+a device time below the floor cannot be seen (on a V100 an addition takes 32.4 us up to 3 MB and 34 us at 13 MB, where
+DRAM alone needs 15 us). A fit without the floor takes such rows for data that stays in L2.
 
-*The board.* A board that gets hot or draws more than its power limit lowers its clock, depending on what it has just done
-and on its cooling. Rows of equal work show it: on a board that slows they take longer the more work ran in the rows before
-(measured over predicted rises by 0.11 to 0.23 a decade of that work on a P4 and a T4, by at most 0.07 on a P100, a V100 and
-an A100). A lower clock adds to a row's time in proportion to its arithmetic, and more for heavier rows and heavier
-predecessors. So the extra time is a sum of terms, each the arithmetic times a step of the load's logarithm, with
-coefficients that are not negative: it is linear, and is fitted together with the host's overhead.
+*The board.* A board that gets hot or draws more than its power limit lowers its clock. Rows of equal work show it:
+they take longer the more work ran in the rows before (measured over predicted rises by 0.11 to 0.23 a decade of that
+work on a P4 and a T4, by at most 0.07 on a P100, a V100 and an A100). The extra time is a sum of terms, each a row's
+arithmetic times a step of the load's logarithm, with coefficients that are not negative, fitted together with the
+host's overhead.
 
-A slowed recording cannot tell the rate that the board sustains when all is well, which its power limit allows. Nor can it
-tell what else grows with the size of a product, as memory does that is read again: a fit would take the board's heat for
-that. Both stay what they are without any measurement (:func:`unslowed`), and devices that take parameters from calibrated
-ones do not get them from such a board."""
+A slowed recording cannot tell the rate that the board sustains when all is well, nor what else grows with the size of
+a product, as memory does that is read again. Both stay what they are without any measurement (:func:`unslowed`), and
+devices that take parameters from calibrated ones do not get them from such a board.
+"""
 
 from __future__ import annotations
 
@@ -31,11 +28,10 @@ from scipy.interpolate import BSpline
 from iossim.base.least_squares import least_squares
 from iossim.calibration.neutral import NEUTRAL, facts_of
 from iossim.hardware.kind import GPU
+from iossim.hardware.parameters import Floats
 from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.hardware.transfer import PROCESS_GAIN
 from iossim.measurements.measurement import Header, Measurement, MeasurementSet
-
-Floats = NDArray[np.float64]
 
 #: Rows of a drifting recording between two knots of the spline.
 _ROWS_BETWEEN_KNOTS = 1000
@@ -53,8 +49,8 @@ _FLOOR_NOISE = 1.1
 def overhead_basis(measured: MeasurementSet, chosen: Sequence[Measurement]) -> Floats:
     """The functions that the overhead of ``chosen`` measurements of a set is a sum of, shape ``[chosen, terms]``.
 
-    No terms where there is no overhead, a constant where it does not drift, else the B-splines over the whole recording.
-    Coefficients that are not negative make an overhead that is not.
+    No terms where there is no overhead, a constant where it does not drift, else the B-splines over the whole
+    recording. Coefficients that are not negative make an overhead that is not.
     """
     if not measured.header.includes_host_overhead:
         return np.zeros((len(chosen), 0))
@@ -74,16 +70,10 @@ def least_device_us(header: Header) -> float:
     return max(header.resolution_us, LEAST_US if header.includes_host_overhead else 0.5)
 
 
-def has_floor(header: Header) -> bool:
-    """Whether a part of the host's work runs beside the kernels of a recording, so that short ones do not show."""
-    return header.includes_host_overhead
-
-
 def fit_overhead(
     basis: Floats, latency_us: Floats, device_us: Floats, least_us: float, with_floor: bool = False
 ) -> Floats:
-    """The overhead's coefficients that best explain latencies beside predicted device times: ``[terms]``, and the floor
-    behind them ``with_floor``.
+    """The overhead's coefficients that best explain latencies beside device times: ``[terms]`` (and the floor).
 
     Robust, relative to the device's time; no coefficient is negative.
     """
@@ -118,7 +108,7 @@ def _fit_terms(basis: Floats, latency_us: Floats, device_us: Floats, least_us: f
     return np.asarray(found.x, dtype=np.float64), float(found.cost)
 
 
-#: Kinds whose recordings are asked: products keep all lanes busy, and their order has nothing to do with their shapes.
+#: Kinds whose recordings are asked: products keep all lanes busy, in an order that is no matter of shapes.
 KINDS = frozenset({"linear", "gemm", "bmm"})
 #: Rows before a row whose work is seen in its time.
 _ROWS_BEFORE = 4
@@ -130,9 +120,9 @@ _FEWEST_ROWS, _LEAST_WORK_US = 300, 200.0
 _FIRST_STEP, _STEP, _STEPS = 2.0, 0.75, 6
 #: Coefficients are microseconds for as much work at the peak.
 _UNIT_US = 100.0
-#: What 12 and 16 nm boards sustain in products, GFLOP/s a watt: two other recordings of a T4 (70 W), cuBLAS in a loop and a
-#: framework's products one by one, have large fp32 products at 3.4 to 5.0 TFLOP/s, in the median at 4.1; and convolutions
-#: of a P4 (75 W) run at 60 GFLOP/s a watt.
+#: What 12 and 16 nm boards sustain in products, GFLOP/s a watt: two other recordings of a T4 (70 W), cuBLAS in a loop
+#: and a framework's products one by one, have large fp32 products at 3.4 to 5.0 TFLOP/s, in the median at 4.1; and
+#: convolutions of a P4 (75 W) run at 60 GFLOP/s a watt.
 SUSTAINED_GFLOPS_PER_WATT = 58.0
 _RATE = "gemm_sustained_gflops_per_watt"
 #: What a fit holds where its products were recorded on a slowed board.
@@ -154,7 +144,7 @@ def load_before_us(work: Floats) -> Floats:
 
 
 def slowing(work: Floats, before: Floats, measured_us: Floats, predicted_us: Floats) -> float:
-    """How much the logarithm of measured over predicted rises for ten times as much work before, among rows of equal work.
+    """How much log(measured / predicted) rises for ten times as much work before, among rows of equal work.
 
     All arguments are ``[rows]``. Equal are rows of the same half decade of work; what drifts with the position in the
     recording and what depends on how far a prediction is from the peak is set apart too. 0 where few rows tell.
@@ -189,8 +179,7 @@ def slowed_basis(measured: MeasurementSet, chosen: Sequence[Measurement], profil
 
 
 def unslowed(profile: DeviceProfile) -> DeviceProfile:
-    """The profile with what slowed recordings do not tell as it is without them: the rate that the power limit allows, and
-    values of no device."""
+    """The profile with what slowed recordings do not tell: the rate of the power limit, and neutral values."""
     gain = PROCESS_GAIN.get(profile.architecture, 1.0)
     rate = min(facts_of(profile).peak_gflops_per_watt, SUSTAINED_GFLOPS_PER_WATT * gain)
     return with_values(profile, {name: NEUTRAL.get(name, rate) for name in sorted(NOT_TOLD)})

@@ -1,8 +1,7 @@
-"""From measurements, and what is published, to the profiles that are written: kernels first, then launches, then concurrency.
+"""From measurements and published figures to profiles: kernels first, then launches, then concurrency.
 
-What published networks are foretold from is fitted without any memory of them: from a starting point that knows no device,
-and for each network once more without that network, kernels and launches. Of a network only its sequential figure is
-fitted.
+What published networks are foretold from is fitted without any memory of them: from a starting point that knows no
+device, and for each network once more without that network, kernels and launches. Only sequential figures are fitted.
 """
 
 from __future__ import annotations
@@ -48,14 +47,12 @@ def fit_profiles(
 ) -> FittedProfiles:
     """Fit all that the data of boards with one chip tells; see :func:`~iossim.calibration.calibrate.calibrate`.
 
-    ``published`` figures of the devices are fitted too: networks unit after unit with the kernels, and afterwards what they
-    tell of launches. Concurrent stages of the data are fitted last.
-    Raises MeasurementError for sets that cannot be right.
+    ``published`` figures of the devices are fitted too: networks unit after unit with the kernels, and afterwards
+    what they tell of launches. Concurrent stages come last. Raises MeasurementError for sets that cannot be right.
     """
     models = published_models(data[0].profile.name) if published else ()
     if models:
         data = [replace(one, profile=uninformed(one.profile)) for one in data]
-
     elif data[0].profile.device_kind.borrows:
         data = [replace(one, profile=_with_calls_of_others(one.profile, data)) for one in data]
 
@@ -91,8 +88,8 @@ def fit_profiles(
 
 
 def with_left_out(profile: DeviceProfile, kernels: Mapping[str, Mapping[str, float]], seed: int = 0) -> DeviceProfile:
-    """The profile that tells for each published network what fits without it say: ``kernels`` are the parameters of the
-    kernels' fit without it, by network."""
+    """The profile that tells for each published network what fits without it say: ``kernels`` are the parameters of
+    the kernels' fit without it, by network."""
     launches = profile.device_kind.launches
     names = [*GPU_SPACE.names, *launches.names, *(name for name, _, _ in launches.ties)]
     left_out: dict[str, dict[str, float]] = {}

@@ -1,4 +1,4 @@
-"""A measurement set ready to be fitted: its operators lowered once, its rows split into those seen and those held out."""
+"""A measurement set ready to be fitted: operators lowered, rows split into those seen and those held out."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ STEADY_FACTOR = 8.0
 #: Rows of a kind of a recording that a fit sees: more, evenly over sizes, change nothing but the time it takes.
 MOST_FITTED_ROWS = 1_000
 
-#: Rows of a recording that are kept for judging, of those held out, and of the others. Sets of products of stacks have some
-#: ten thousand rows; most others keep all that are held out.
+#: Rows of a recording that are kept for judging, of those held out, and of the others. Sets of products of stacks
+#: have some ten thousand rows; most others keep all that are held out.
 MOST_HELD_OUT_ROWS, MOST_SEEN_ROWS = 1500, 2500
 
 _FOLD_DIGITS = slice(20, 35)  # of the shape's hash: others than those that decide what is held out
@@ -35,7 +35,7 @@ _FOLD_DIGITS = slice(20, 35)  # of the shape's hash: others than those that deci
 
 @dataclass(frozen=True, eq=False)
 class Recording:
-    """``samples`` are all rows of ``measured``; ``is_held_out`` and ``fold``, both ``[rows]``, follow from the shapes.
+    """``samples`` are all rows of ``measured``; ``is_held_out`` and ``fold`` (``[rows]``) follow from shapes.
 
     ``keys`` are the rows' kinds (see ``bands.band_key``).
     """
@@ -85,10 +85,6 @@ class Recording:
     def keys_where(self, chosen: NDArray[np.bool_]) -> list[str]:
         return [key for key, is_chosen in zip(self.keys, chosen.tolist(), strict=True) if is_chosen]
 
-    def scaled(self, factor: float) -> Recording:
-        """The recording with another weight."""
-        return replace(self, samples=replace(self.samples, weight=self.samples.weight * factor))
-
 
 def default_weight(header: Header, kinds: Sequence[str]) -> float:
     """What rows of these kinds of a set count together."""
@@ -97,10 +93,11 @@ def default_weight(header: Header, kinds: Sequence[str]) -> float:
 
 
 def weighted(recordings: Sequence[Recording]) -> list[Recording]:
-    """The recordings, with weights that do not exceed the number of rows: a few rows alone do not outweigh the prior."""
+    """The recordings, with weights of at most the number of rows: a few rows do not outweigh the prior."""
     rows = sum(int(one.seen.sum()) for one in recordings)
     total = sum(one.samples.weight for one in recordings)
-    return [one.scaled(min(1.0, rows / total)) if total > 0 else one for one in recordings]
+    factor = min(1.0, rows / total) if total > 0 else 1.0
+    return [replace(one, samples=replace(one.samples, weight=one.samples.weight * factor)) for one in recordings]
 
 
 def thinned(recording: Recording, chosen: Mask) -> Mask:

@@ -14,7 +14,6 @@ from iossim.calibration.neutral import neutral
 from iossim.calibration.nuisances import (
     SLOWING,
     fit_overhead,
-    has_floor,
     is_hidden,
     least_device_us,
     load_before_us,
@@ -27,11 +26,11 @@ from iossim.calibration.nuisances import (
 from iossim.calibration.prediction.candidate_table import CandidateTable
 from iossim.hardware.lowering.kernel import Candidate, Libraries
 from iossim.hardware.lowering.unit import lower_unit
+from iossim.hardware.parameters import Floats
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
 from iossim.measurements.measurement import Measurement, MeasurementSet
 
-Floats = NDArray[np.float64]
 #: What a row of a recording whose board slowed counts, over others: how fast its board is, it hardly tells.
 SLOWED_WEIGHT = 0.25
 
@@ -39,9 +38,9 @@ SLOWED_WEIGHT = 0.25
 class Samples(Protocol):
     """Measured times beside what a profile predicts for them.
 
-    ``basis`` is that of the recording's nuisances, shape ``[samples, terms]``: the host's overhead, ``host_terms``, and
-    then what a slowed board adds. ``has_floor`` says whether a last coefficient is the device time below which the host
-    hides it. Errors are relative to at least ``least_us``; ``weight`` is what all samples together count.
+    ``basis`` is that of the recording's nuisances, shape ``[samples, terms]``: the host's overhead, ``host_terms``,
+    and then what a slowed board adds. ``has_floor`` says whether a last coefficient is the device time below which
+    the host hides it. Errors are relative to at least ``least_us``; ``weight`` is what all samples together count.
     """
 
     @property
@@ -63,7 +62,6 @@ class Samples(Protocol):
 
     def predict(self, profile: DeviceProfile) -> tuple[Floats, Floats]:
         """Device times ``[samples]``, and those of the recorded algorithms, nan where they are not known."""
-        ...
 
 
 def coefficient_count(samples: Samples) -> int:
@@ -112,7 +110,7 @@ class OperatorSamples:
     def of(
         measured: MeasurementSet, chosen: Sequence[Measurement], profile: DeviceProfile, weight: float
     ) -> OperatorSamples:
-        """Samples of ``chosen`` measurements of a set; where its board slowed, that is a nuisance, and they count less."""
+        """Samples of ``chosen`` measurements of a set; where its board slowed, they count less."""
         basis = overhead_basis(measured, chosen)
         samples = OperatorSamples(
             measured.name,
@@ -121,7 +119,7 @@ class OperatorSamples:
             np.array([measurement.latency_us for measurement in chosen]),
             basis,
             basis.shape[1],
-            has_floor(measured.header),
+            measured.header.includes_host_overhead,  # a part of the host's work runs beside the kernels
             least_device_us(measured.header),
             weight,
             measured.header.includes_gaps,
@@ -173,7 +171,7 @@ class OperatorSamples:
 
 @dataclass(frozen=True, eq=False)
 class SequenceSamples:
-    """Networks, or parts of them, run by the published engine, unit after unit in one stream, the host a call ahead at most."""
+    """Networks, or parts of them, run by the published engine, unit after unit, the host a call ahead at most."""
 
     name: str
     profile: DeviceProfile

@@ -1,10 +1,9 @@
 """From the measurement store to a measurement set: what ``calibrate`` reads, of what a backend measured.
 
 A unit of one operator is a measurement of that operator, merged units one of the stacked convolution; what runs
-several operators is a stage. Latencies are of one copy among many in a row, with the host ahead, gaps included; those
-that were taken cold are of a single call, and include what the host adds, unless they are of a graph. A stage of
-several groups includes what stands around it between stages of one group, as ``stage_price`` has it: its fork and
-join (graph), or two synchronises (paper).
+several operators is a stage. Latencies are of one copy among many in a row, with the host ahead, gaps included; cold
+ones are of a single call, and include what the host adds, unless they are of a graph. A stage of several groups
+includes what stands around it between stages of one group: its fork and join (graph), or two synchronises (paper).
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ from iossim.execution.engine import Engine
 from iossim.ir.types import Precision
 from iossim.measurements.kinds.kind import RecordError
 from iossim.measurements.measurement import Header, Measurement, MeasurementSet, StageMeasurement
-from iossim.measurements.operator import Operator
 from iossim.measurements.operator_kinds import read_record
 
 
@@ -99,22 +97,19 @@ def _expressed(
         return f"the format cannot say them: {error}"
     samples = len(record.samples.times_us)
     if len(groups) == 1 and len(groups[0]) == 1:
-        return _measurement(record, groups[0][0], latency_us, samples)
+        (operator,) = groups[0]
+        return Measurement(
+            operator,
+            latency_us,
+            spread_us=record.spread_us,
+            samples=samples,
+            algorithm=record.algorithm,
+            is_cold=record.is_cold,
+        )
     if record.is_cold:
         return "stages of several operators that were taken cold"
     serial = [alone_us.get(unit["signature"]) for unit in units]
     serial_us = sum(us for us in serial if us is not None) if several and None not in serial else None
     return StageMeasurement(
         tuple(groups), latency_us, spread_us=record.spread_us, samples=samples, serial_us=serial_us
-    )
-
-
-def _measurement(record: MeasurementRecord, operator: Operator, latency_us: float, samples: int) -> Measurement:
-    return Measurement(
-        operator,
-        latency_us,
-        spread_us=record.spread_us,
-        samples=samples,
-        algorithm=record.algorithm,
-        is_cold=record.is_cold,
     )

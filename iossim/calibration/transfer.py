@@ -1,9 +1,9 @@
 """Transfer to devices without measurements, and its refinement with a handful of them.
 
-``iossim.hardware.transfer`` says how parameters are transferred. Refinement is a maximum a posteriori fit: the transferred
-values are the centre of a normal prior, whose widths are how far calibrated devices lie from each other. Common factors of
-arithmetic, of memory and of what a call costs beside come first, with prior widths of their own: a device that is slower
-than expected is so in all of its kernels, before it is in one. So twenty rows cannot bend what they do not show.
+``iossim.hardware.transfer`` says how parameters are transferred. Refinement is a maximum a posteriori fit: the
+transferred values are the centre of a normal prior, whose widths are how far calibrated devices lie from each other.
+Common factors of arithmetic, of memory and of what a call costs beside come first, with prior widths of their own: a
+device that is slower than expected is so in all of its kernels, before it is in one.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from iossim.base.least_squares import least_squares
 from iossim.calibration.fit import OUTLIER, relative_errors
@@ -19,7 +18,7 @@ from iossim.calibration.neutral import facts_of
 from iossim.calibration.prediction.bands import band_key
 from iossim.calibration.samples import OperatorSamples, fit_nuisances
 from iossim.hardware.kinds.gpu import GPU_SPACE
-from iossim.hardware.parameters import CALL
+from iossim.hardware.parameters import CALL, Floats
 from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.hardware.transfer import (
     ARITHMETIC,
@@ -33,8 +32,6 @@ from iossim.hardware.transfer import (
 )
 from iossim.measurements.measurement import MeasurementError, MeasurementSet
 from iossim.measurements.plausibility import check_plausible
-
-Floats = NDArray[np.float64]
 
 #: Prior widths of the logarithms of the common factors.
 _FACTOR_WIDTHS = {"arithmetic": 0.12, "memory": 0.12, "call": 0.3}
@@ -86,16 +83,16 @@ def refine(
 ) -> DeviceProfile:
     """The profile, moved from its transferred parameters as far as a few measurements of the device justify.
 
-    ``sources`` are those of the transfer, by default those that ship. Raises MeasurementError if the measurements are too
-    few, or cannot be of the device.
+    ``sources`` are those of the transfer, by default those that ship. Raises MeasurementError if the measurements are
+    too few, or cannot be of the device.
     """
     table = transfer_table() if sources is None else TransferTable(sources=list(sources))
     usable = check_plausible(samples, profile)
     rows = [row for row in usable.measurements if not row.is_cold]
     if len(rows) < FEWEST_SAMPLES:
         raise MeasurementError(
-            f"measurements {samples.name}: {len(rows)} usable operators, at least {FEWEST_SAMPLES} are needed to refine "
-            "a profile; measure about 20 of different sizes"
+            f"measurements {samples.name}: {len(rows)} usable operators, at least {FEWEST_SAMPLES} are needed to "
+            "refine a profile; measure about 20 of different sizes"
         )
     found = refined_values(profile, OperatorSamples.of(usable, rows, profile, float(len(rows))), table.sources)
     known = table if sources is None else transfer_table()

@@ -1,9 +1,9 @@
 """What runs plans for real: the contract of a backend, and how one is found by name.
 
-A backend runs plans and times them; it knows no schedule, no search and no store. Whatever prices or reports by measurement
-(:mod:`iossim.cost.measured.cost_model`, ``iossim run``, ``iossim bench``) is written against this file alone. A backend is the
-module ``iossim.backends.NAME.backend`` with functions ``create`` and ``missing``; adding one is adding that module, or
-one in a package of one's own that is an entry point ``iossim.backends`` (:mod:`iossim.base.registry`).
+A backend runs plans and times them; it knows no schedule, no search and no store. Whatever prices or reports by
+measurement (:mod:`iossim.cost.measured.cost_model`, ``iossim run``, ``iossim bench``) is written against this file
+alone. A backend is the module ``iossim.backends.NAME.backend`` with functions ``create`` and ``missing``; others are
+entry points ``iossim.backends`` (:mod:`iossim.base.registry`).
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ EMPTY_GRAPH = "empty_graph_us"
 class Samples:
     """The times of one plan: accepted rounds in the order they were taken, microseconds.
 
-    ``rejected`` counts rounds that were left out because the machine was busy with something else; ``conditions`` tell
-    what the machine was like meanwhile (load, involuntary switches, clocks, temperature).
+    ``rejected`` counts rounds that were left out because the machine was busy with something else; ``conditions``
+    tell what the machine was like meanwhile (load, involuntary switches, clocks, temperature).
     """
 
     times_us: tuple[float, ...]
@@ -106,7 +106,7 @@ class Choices(Protocol):
 
 
 class Divided(Protocol):
-    """Divides a device among the groups of a stage, of several: the SMs of each. Those of two are disjoint or the same.
+    """Divides a device among the groups of a stage: the SMs of each; those of two are disjoint or the same.
 
     ``groups`` are indices of the network's units, each group in execution order; ``variants`` as a schedule has them.
     """
@@ -132,9 +132,8 @@ def without_variants(backend: str, choose: Callable[[tuple[str, ...], Strategy],
 class Timing:
     """How plans are timed.
 
-    ``rounds`` accepted rounds are wanted after ``warm_up`` that do not count; in each round every plan runs once, in an
-    order drawn from ``seed``, so that drift meets all alike. ``cold``: inputs and weights are not left in a cache by the
-    run before.
+    ``rounds`` accepted rounds are wanted after ``warm_up`` that do not count; in each round every plan runs once, in
+    an order drawn from ``seed``, so that drift meets all alike. ``cold``: caches are flushed before.
     """
 
     rounds: int = 30
@@ -150,15 +149,13 @@ class Backend(Protocol):
     def context(self) -> Context: ...
 
     def choices(self, network: Network) -> Choices:
-        """The algorithms that this backend takes for the network's units: those that are fastest alone, or a variant."""
-        ...
+        """The algorithms of the network's units: those that are fastest alone, or a variant."""
 
     def execute(self, network: Network, plan: Plan, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Run a plan once; the arrays of ``plan.outputs`` by name, from arrays for ``plan.inputs``.
 
         Raises BackendError for what the backend cannot run, GraphError for inputs that do not fit.
         """
-        ...
 
     def measure(
         self,
@@ -167,8 +164,7 @@ class Backend(Protocol):
         timing: Timing,
         progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> list[Samples]:
-        """Time each plan as a whole, from its first command until the host has waited for its last, with made inputs."""
-        ...
+        """Time each plan, from its first command until the host has waited for its last, with made inputs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +182,6 @@ class TimesAlgorithms(Backend, Protocol):
 
     def algorithms(self, network: Network, unit: str) -> list[TimedAlgorithm]:
         """Of a unit of one convolution. Raises BackendError where there is no way, or no choice to make."""
-        ...
 
 
 @runtime_checkable
@@ -195,7 +190,6 @@ class DividesDevice(Backend, Protocol):
 
     def divided(self, network: Network) -> Divided:
         """Which of them the groups of a stage of the network have under the partition engine."""
-        ...
 
 
 def divided_by(backend: Backend, network: Network) -> Divided | None:
@@ -231,10 +225,6 @@ def _engines(module: Any) -> tuple[Engine, ...]:
     return tuple(getattr(module, "ENGINES", UNDIVIDED))
 
 
-def _is_backend(found: Any) -> bool:
-    return all(callable(getattr(found, name, None)) for name in ("create", "missing"))
-
-
 BACKENDS: Group[BackendModule] = Group(
     "`backend` {!r} is not known",
     _own_names,
@@ -245,7 +235,7 @@ BACKENDS: Group[BackendModule] = Group(
         lambda added, found: BackendModule(
             added.guarded(found.create), added.guarded(found.missing), _engines(found)
         ),
-        _is_backend,
+        lambda found: all(callable(getattr(found, name, None)) for name in ("create", "missing")),
     ),
 )
 

@@ -1,18 +1,19 @@
 """A box of an array: where a slice lies in the whole, along every axis.
 
-Channels of a concat, images of a micro-batch, rows and columns with a halo are all boxes. Whether the elements of one lie next
-to each other in memory is the affair of who reads it.
+Channels of a concat, images of a micro-batch, rows and columns with a halo are all boxes. Whether the elements of one
+lie next to each other in memory is the affair of who reads it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import lt
 from types import EllipsisType
 from typing import NamedTuple
 
 
 class Box(NamedTuple):
-    """Elements ``[starts[axis], starts[axis] + shape[axis])`` along each axis; of a scalar, which has no axes, its one.
+    """Elements ``[starts[axis], starts[axis] + shape[axis])`` along each axis.
 
     The shape of the whole is that of the storage that the box is of.
     """
@@ -24,6 +25,11 @@ class Box(NamedTuple):
     def whole(shape: tuple[int, ...]) -> Box:
         return Box((0,) * len(shape), shape)
 
+    @staticmethod
+    def between(starts: Iterable[int], ends: Iterable[int]) -> Box:
+        starts = tuple(starts)
+        return Box(starts, tuple(end - start for start, end in zip(starts, ends, strict=True)))
+
     @property
     def ends(self) -> tuple[int, ...]:
         return tuple(start + size for start, size in zip(self.starts, self.shape, strict=True))
@@ -31,7 +37,7 @@ class Box(NamedTuple):
     @property
     def selection(self) -> tuple[slice | EllipsisType, ...]:
         """What picks the box out of an array of the whole, as a view of it even where that is a scalar."""
-        return (*(slice(start, start + size) for start, size in zip(self.starts, self.shape, strict=True)), ...)
+        return (*map(slice, self.starts, self.ends), ...)
 
     def moved(self, by: tuple[int, ...]) -> Box:
         """The box of what contains the whole: the whole begins at ``by`` of that."""
@@ -44,26 +50,17 @@ class Box(NamedTuple):
 
     def overlaps(self, other: Box) -> bool:
         """Whether two boxes of one whole have an element in common."""
-        return all(
-            max(begin, start) < min(begin + size, start + length)
-            for begin, size, start, length in zip(self.starts, self.shape, other.starts, other.shape, strict=True)
-        )
+        return all(map(lt, map(max, self.starts, other.starts), map(min, self.ends, other.ends)))
 
     def common(self, other: Box) -> Box | None:
         """What two boxes of one whole have in common; None where that is nothing."""
         if not self.overlaps(other):
             return None
-        starts = tuple(map(max, self.starts, other.starts))
-        return Box(
-            starts, tuple(end - start for start, end in zip(starts, map(min, self.ends, other.ends), strict=True))
-        )
+        return Box.between(map(max, self.starts, other.starts), map(min, self.ends, other.ends))
 
     def hull(self, other: Box) -> Box:
         """The smallest box that contains both."""
-        starts = tuple(map(min, self.starts, other.starts))
-        return Box(
-            starts, tuple(end - start for start, end in zip(starts, map(max, self.ends, other.ends), strict=True))
-        )
+        return Box.between(map(min, self.starts, other.starts), map(max, self.ends, other.ends))
 
     def without(self, other: Box) -> list[Box]:
         """What of the box is not in another of the same whole, as boxes that do not overlap: at most two an axis."""

@@ -1,9 +1,8 @@
-"""What every buffer holds, command by command: proves that a plan computes what its graph does, once it is free of races.
+"""What every buffer holds, command by command: proves that a plan free of races computes what its graph does.
 
-The happens-before checker knows memory but not what should be there: a micro-batch that reads its images one too far reads something
-that was written. Here each element of a storage is followed back to the element of the graph's value that it is, through all
-that only moves values (concats, splits and slices of images or channels, copies), and each launch is held to what its unit reads.
-Without races every order is as good as that of issue.
+The happens-before checker knows memory but not what should be there: a micro-batch that reads its images one too far
+reads something that was written. Here each element of a storage is followed back to the element of the graph's value
+that it is, through all that only moves values, and each launch is held to what its unit reads.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class _Piece(NamedTuple):
 
 
 def check_contents(plan: Plan, network: Network) -> None:
-    """Raise ScheduleError, naming the launch and the value, unless each launch reads what its unit does, and the host the outputs.
+    """Raise ScheduleError, naming launch and value, unless launches and the host read what they should.
 
     The plan is free of races (:func:`~iossim.execution.happens_before.check_happens_before`).
     """
@@ -129,8 +128,8 @@ class _Contents:
             reads, writes = unit.inputs, [self.pieces(value) for value in unit.outputs]
         if len(launch.reads) != len(reads) or len(launch.writes) != len(writes):
             raise ScheduleError(
-                f"{launch} reads {len(launch.reads)} buffers and writes {len(launch.writes)}, not {len(reads)} and {len(writes)} "
-                "as its units do; lower the schedule again"
+                f"{launch} reads {len(launch.reads)} buffers and writes {len(launch.writes)}, not {len(reads)} and "
+                f"{len(writes)} as its units do; lower the schedule again"
             )
         if launch.adds_to is not None and launch.adds_to not in self._sums(launch):
             raise ScheduleError(

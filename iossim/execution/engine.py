@@ -10,8 +10,8 @@ from iossim.hardware.lowering.kernel import Libraries
 
 
 class Engine(StrEnum):
-    """``paper``: a stream a group, issued kernel by kernel; the host waits for the device between two stages, unless both
-    have a single group (as the published engine does). ``graph``: one CUDA graph, forked and joined by events.
+    """``paper``: a stream a group, issued kernel by kernel; the host waits for the device between two stages, unless
+    both have a single group (as the published engine does). ``graph``: one CUDA graph, forked and joined by events.
     ``partition``: such a graph whose stages of several groups run each group on SMs of its own (green contexts, made
     beforehand); it is simulated, and no backend runs it on a GPU. Each calls the libraries of its time.
     """
@@ -26,7 +26,7 @@ class Engine(StrEnum):
         return self is not Engine.PAPER
 
     def libraries_on(self, architecture: str) -> Libraries:
-        """The age of the libraries that it calls: the published engine links cuDNN 7.6, and 8 where that does not run."""
+        """The age of the libraries that it calls: the published engine links cuDNN 7.6, or 8 where 7 does not run."""
         if self.is_recorded:
             return Libraries.CURRENT
         return Libraries.CUDNN_8 if architecture in SINCE_AMPERE else Libraries.CUDNN_7

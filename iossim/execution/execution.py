@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 class Span:
     """Kernel ``name`` of unit ``unit`` runs on ``stream`` from ``start_us`` to ``end_us``, in stage number ``stage``.
 
-    Stages are numbered over the whole schedule, from 0; times are microseconds since the first command was issued. ``sms`` are
-    the SMs that it may use, None for all.
+    Stages are numbered over the whole schedule, from 0; times are microseconds since the first command was issued.
+    ``sms`` are the SMs that it may use, None for all.
     """
 
     name: str
@@ -48,8 +48,8 @@ class Execution:
     active_warps: Integers
     #: SMs that hold ``w`` resident warps, shape ``[states, most warps of an SM + 1]``.
     sms_by_warps: Integers
-    #: Parts in use, 0 to 1, shape ``[states]``: of the device's issue capacity, of all L2 ports, of DRAM bandwidth, and of
-    #: the arithmetic that the board's power sustains.
+    #: Parts in use, 0 to 1, shape ``[states]``: of the device's issue capacity, of all L2 ports, of DRAM bandwidth,
+    #: and of the arithmetic that the board's power sustains.
     issue: Floats
     l2: Floats
     dram: Floats

@@ -1,7 +1,7 @@
 """The happens-before checker: proves that a plan computes the same however its queues interleave.
 
-Each queue counts its launches and copies, and carries a *vector clock*: for every queue, how many of those are sure to
-have run (Fidge 1988, Mattern 1989). A record copies its queue's clock into the event, a wait takes the maximum of
+Each queue counts its launches and copies, and carries a *vector clock*: for every queue, how many of those are sure
+to have run (Fidge 1988, Mattern 1989). A record copies its queue's clock into the event, a wait takes the maximum of
 both, a synchronise gives everyone the maximum of all. An access then happens before another exactly if the other's
 clock has reached its count. Two accesses *conflict* if they touch the same memory and one of them writes.
 """
@@ -98,12 +98,12 @@ def timed_accesses(plan: Plan) -> Iterator[Access]:
 def check_happens_before(plan: Plan) -> None:
     """Raise ScheduleError, naming the pair of accesses, unless ``plan`` is free of races.
 
-    Proved are: each read sees what was last written to all that it reads, the host's reads of the outputs included, and
-    nothing that was written to the same memory for another buffer; of two accesses that conflict one is sure to come
-    first; each wait is for an event recorded before, and once. Workspaces are memory like any other, of which nothing
-    is read by another command. A launch may update in place
-    what it adds to, and nothing else that it reads. It touches memory of its own device alone; a copy may join two, one of
-    them its own. Where a device is divided, what may run at once has SMs of its own.
+    Proved are: each read sees what was last written to all that it reads, the host's reads of the outputs included,
+    and nothing that was written to the same memory for another buffer; of two accesses that conflict one is sure to
+    come first; each wait is for an event recorded before, and once. Workspaces are memory like any other, of which
+    nothing is read by another command. A launch may update in place what it adds to, and nothing else that it reads.
+    It touches memory of its own device alone; a copy may join two, one of them its own. Where a device is divided,
+    what may run at once has SMs of its own.
     """
     _check_devices(plan)
     if any(isinstance(command, Launch | Copy) and command.sms is not None for command in plan.commands):
@@ -124,7 +124,8 @@ def _check_devices(plan: Plan) -> None:
         ]
         if foreign and (isinstance(command, Launch) or len(foreign) == len(names)):
             raise ScheduleError(
-                f"{command} touches {foreign[0]!r}, which lies on device {plan.device(foreign[0])}; copy it to its own device first"
+                f"{command} touches {foreign[0]!r}, which lies on device {plan.device(foreign[0])}; copy it to its "
+                "own device first"
             )
 
 
@@ -180,8 +181,8 @@ def _check(access: Access, same: Sequence[Access], foreign: Sequence[Access]) ->
     if not access.region.covered_by(written):
         if spoilers and any(other.writes for other in conflicting):
             raise ScheduleError(
-                f"{access.who} reads {access.buffer!r}, to whose memory {spoilers[-1].who} writes {spoilers[-1].buffer!r}; "
-                "plan the memory again"
+                f"{access.who} reads {access.buffer!r}, to whose memory {spoilers[-1].who} writes "
+                f"{spoilers[-1].buffer!r}; plan the memory again"
             )
         raise ScheduleError(
             f"{access.who} reads {access.buffer!r}, which nothing has written before; launch what makes it first"

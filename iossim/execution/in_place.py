@@ -1,15 +1,13 @@
-"""Where values lie, so that moving data is no work: terms of a concat inside its result, parts of a split inside its input,
-a sum that is added to inside the sum that results.
+"""Where values lie, so that moving data is no work: terms of a concat inside its result, parts of a split inside its
+input, a sum that is added to inside the sum that results.
 
-A unit that is nothing but a concatenation of channels, or of images, launches nothing where each term is written into its slice of the
-result by whatever makes it; one that only splits them, or takes a slice of them, launches nothing at all. This is
-read off the graph alone, not off a schedule, so that a unit costs the same in every stage it may be in.
+A concat of channels or of images launches nothing where whatever makes a term writes it into its slice of the result;
+a split or a slice of them launches nothing at all. The graph alone says so: a unit costs the same in every stage.
 
-A term cannot be written in place, and is copied, if it is an input of the network, lies elsewhere already (in another
-concat, or earlier in this one; it is a part of a split), or belongs to a merged convolution that puts it elsewhere.
-
-The gradient of a filter is added in place to what it accumulates, where nothing else wants that: so the micro-batches of a batch
-update one buffer. What an input of the network holds stays: a plan may run again.
+A term is copied if it is an input of the network, lies elsewhere already (in another concat, or earlier in this one;
+it is a part of a split), or belongs to a merged convolution that puts it elsewhere. The gradient of a filter is added
+in place to what it accumulates, where nothing else reads that: so the micro-batches of a batch update one buffer.
+What an input of the network holds stays: a plan may run again.
 """
 
 from __future__ import annotations
@@ -40,8 +38,8 @@ class Slot:
 class InPlaceBuffers:
     """What of a network's values lies inside another.
 
-    ``slots`` holds the values that lie inside another one, directly: that may lie in a third. ``moves`` holds for each unit
-    (index) that launches nothing of its own what it must copy, and where to, in order.
+    ``slots`` holds the values that lie inside another one, directly: that may lie in a third. ``moves`` holds for
+    each unit (index) that launches nothing of its own what it must copy, and where to, in order.
     """
 
     network: Network

@@ -1,10 +1,9 @@
 """From a schedule to a plan: group ``i`` of a stage goes to stream ``i``, and stages are kept apart.
 
-Two engines keep them apart. The *paper* engine lets the host wait for the device between two stages, unless both have
-a single group and so share stream 0 (as the published engine does). The *graph* engine never returns to the host:
-a stage forks off stream 0 and joins it again by events, which is what a captured CUDA graph holds. A schedule of streams
-says itself what waits for what. The *partition* engine is the graph engine, with each group of a stage of several on SMs of
-its own: ``divided`` says which, where the device is known; without, the plan leaves it open.
+Under the *paper* engine the host waits for the device between two stages, unless both have a single group and so
+share stream 0 (as the published engine does). The *graph* engine never returns to the host: a stage forks off stream
+0 and joins it again by events, as a captured CUDA graph does. The *partition* engine is the graph engine with each
+group of a stage of several on SMs of its own, which ``divided`` names where the device is known.
 
 By default each unit is launched, concats included, as the published engine does, and as simulators of it need. With
 ``in_place`` values lie where :mod:`iossim.execution.in_place` says, and what then is no work is not launched.
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING
 from iossim.base.errors import OptionError, PlanError, ScheduleError
 from iossim.execution.box import starting
 from iossim.execution.engine import Engine
-from iossim.execution.in_place import InPlaceBuffers, Slot, in_place_buffers
+from iossim.execution.in_place import Slot, in_place_buffers
 from iossim.execution.plan import (
     Buffer,
     Command,
@@ -60,18 +59,13 @@ def lower_schedule(
 ) -> Plan:
     """The plan of a schedule on one device; ``engine`` is ``paper``, ``graph`` or ``partition``.
 
-    ``divided`` are the SMs of the groups of a stage, under the partition engine. ``choices`` give each launch its algorithm and workspace; without, the algorithm is the variant that the schedule names.
-    Raises ScheduleError if the schedule does not fit the network, OptionError for an unknown engine, or for streams that are
-    to be divided: a schedule of streams has no groups.
+    ``divided`` are the SMs of the groups of a stage, under the partition engine. ``choices`` give each launch its
+    algorithm and workspace; without, the algorithm is the variant that the schedule names. Raises ScheduleError if
+    the schedule does not fit the network, OptionError for an unknown engine, or where streams are to be divided.
     """
     chosen = Engine.named(engine)
     fit(schedule, network)
-    lowering = _Lowering(
-        network,
-        in_place_buffers(network) if in_place else None,
-        choices,
-        divided if chosen is Engine.PARTITION else None,
-    )
+    lowering = _Lowering(network, chosen, in_place, choices, divided)
     graph = network.graph
     for name in graph.inputs:
         lowering.buffer(name)
@@ -101,9 +95,9 @@ def lower_stage(
 ) -> Plan:
     """The plan of one stage by itself: what a backend measures.
 
-    ``groups`` are indices of the network's units, each group in execution order (one group where they merge). The inputs
-    of the plan are the values that they read and none of them makes, its outputs those that are read elsewhere. Raises
-    ScheduleError for units that do not merge, OptionError for an unknown engine.
+    ``groups`` are indices of the network's units, each group in execution order (one group where they merge). The
+    inputs of the plan are the values that they read and none of them makes, its outputs those that are read
+    elsewhere. Raises ScheduleError for units that do not merge, OptionError for an unknown engine.
     """
     chosen = Engine.named(engine)
     graph = network.graph
@@ -117,12 +111,7 @@ def lower_stage(
         for value in unit.outputs
         if value in graph.returned or any(reader.name not in inside for reader in graph.consumers[value])
     )
-    lowering = _Lowering(
-        network,
-        in_place_buffers(network) if in_place else None,
-        choices,
-        divided if chosen is Engine.PARTITION else None,
-    )
+    lowering = _Lowering(network, chosen, in_place, choices, divided)
     for value in inputs:
         lowering.buffer(value)
     return lowering.plan(tuple(_SEPARATORS[chosen]([lowering.stage(groups, strategy)])), inputs, outputs)
@@ -132,9 +121,11 @@ class _Lowering:
     """Lowers stage by stage; ``buffers`` grows."""
 
     def __init__(
-        self, network: Network, placement: InPlaceBuffers | None, choices: Choices | None, divided: Divided | None
+        self, network: Network, engine: Engine, in_place: bool, choices: Choices | None, divided: Divided | None
     ) -> None:
-        self.network, self.placement, self.choices, self.divided = network, placement, choices, divided
+        self.network, self.choices = network, choices
+        self.placement = in_place_buffers(network) if in_place else None
+        self.divided = divided if engine is Engine.PARTITION else None
         self.buffers: dict[str, Buffer] = {}
 
     def plan(self, commands: tuple[Command, ...], inputs: tuple[str, ...], outputs: tuple[str, ...]) -> Plan:
@@ -216,7 +207,8 @@ class _Lowering:
         if self.placement is not None and index in self.placement.moves:
             if variant:
                 raise PlanError(
-                    f"the schedule runs {unit.name!r} as {variant!r}, and in place it moves values only; leave the variant out"
+                    f"the schedule runs {unit.name!r} as {variant!r}, and in place it moves values only; leave the "
+                    "variant out"
                 )
             return [
                 Copy(term, self._place(term, slot), unit.name, queue) for term, slot in self.placement.moves[index]
@@ -300,14 +292,13 @@ def _synchronise_between(stages: list[list[Work]]) -> Iterator[Command]:
 
 
 def _fork_and_join(stages: list[list[Work]]) -> Iterator[Command]:
-    """The graph engine: side streams wait for stream 0 before their first launch of a stage, and it for their last."""
+    """The graph engine: side streams wait for stream 0 before a stage, and it for them behind it."""
     event = count()
     for stage in stages:
         side = sorted({work.queue for work in stage} - {MAIN})
         if side:
             yield Record(fork := next(event), MAIN)
-            for queue in side:
-                yield Wait(fork, queue)
+            yield from (Wait(fork, queue) for queue in side)
         yield from stage
         for queue in side:
             yield Record(join := next(event), queue)

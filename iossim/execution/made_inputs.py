@@ -1,5 +1,4 @@
-"""The inputs of plans: those that a user gives are held to the network, and others are
-made from a seed, equal for every backend."""
+"""The inputs of plans: those given are checked, others are made from a seed, equal for every backend."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ def check_graph(plan: Plan, network: Network) -> None:
 
 
 def check_one_device(plan: Plan, backend: str) -> None:
-    """Raises PlanError, naming the backend, which runs plans of one device, where a plan is of several, or not of the first."""
+    """Raises PlanError, naming the backend, where a plan is of other devices than the first."""
     if any(plan.devices):
         named = " and ".join(map(str, plan.devices))
         raise PlanError(
@@ -31,7 +30,7 @@ def check_one_device(plan: Plan, backend: str) -> None:
 
 
 def check_inputs(inputs: Mapping[str, Array], types: Mapping[str, TensorType]) -> None:
-    """Raises GraphError, naming the input, where ``inputs`` lack one of ``types`` or have it of another shape or element type."""
+    """Raises GraphError, naming the input, where one of ``types`` is missing, or of another shape or element type."""
     for name, expected in types.items():
         if name not in inputs:
             raise GraphError(f"no array for input {name!r}; give one of {expected}")

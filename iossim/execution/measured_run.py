@@ -31,7 +31,7 @@ Reference = Callable[[Network, Mapping[str, Array]], Mapping[str, Array]]
 
 
 def kept_outputs(reference: Reference, folder: Path) -> Reference:
-    """``reference``, computing nothing that ``folder`` holds of equal structure, weights and inputs, whoever computed it.
+    """``reference``, which reads from ``folder`` what was computed of equal structure, weights and inputs.
 
     What cannot be read there is computed anew. Raises OSError where the folder cannot be made or written.
     """
@@ -88,7 +88,7 @@ class Ratio:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRow:
-    """One thing that was run: a schedule or a baseline. ``speedup`` is over the first row; ``predicted_us`` may be unknown."""
+    """One thing that was run: a schedule or a baseline. ``speedup`` is over the first row."""
 
     name: str
     samples: Samples
@@ -118,10 +118,10 @@ class MeasuredRow:
 
 
 def for_backend(schedule: Schedule, network: Network, backend: Backend) -> tuple[Schedule, str]:
-    """The schedule without the variants that a backend of another device does not have, and a remark; empty where it has them all.
+    """The schedule without variants that a backend of another device lacks, and a remark on them (or none).
 
-    Variants name kernels of the device that the schedule was made for; another device computes the same values with its own. On the
-    same device nothing is left out, and a backend that does not know a variant refuses it.
+    Variants name kernels of the device that the schedule was made for; another device computes the same values with
+    its own. On the same device nothing is left out, and a backend that does not know a variant refuses it.
     """
     if schedule.device == backend.context.device:
         return schedule, ""
@@ -152,7 +152,7 @@ def _without(stage: Stage, units: Mapping[str, str]) -> Stage:
 
 
 def plan_for(schedule: AnySchedule, network: Network, backend: Backend) -> Plan:
-    """The plan of a schedule as a backend runs it: values in place, its own choices, memory planned, proven free of races."""
+    """The plan of a schedule as a backend runs it: values in place, its choices, planned memory, free of races."""
     lowered = lower_schedule(
         schedule,
         network,
@@ -191,7 +191,7 @@ def output_error(
 
 
 def largest_error(found: Mapping[str, Array], expected: Mapping[str, Array]) -> float:
-    """Over all arrays: the largest difference over the largest expected value; infinite where only one is not finite."""
+    """The largest difference over the largest expected value; infinite where only one is not finite."""
     worst = 0.0
     for name, array in expected.items():
         wanted, got = array.astype(np.float64), found[name].astype(np.float64)
@@ -207,7 +207,7 @@ def largest_error(found: Mapping[str, Array], expected: Mapping[str, Array]) -> 
 def ratio_of(numerator: Samples, denominator: Samples, seed: int = 0) -> Ratio:
     """The ratio of two medians, with a bootstrap interval (5th and 95th percentile of resampled medians' ratios).
 
-    Rounds are interleaved, so that what slows the machine down slows both; which rounds are rejected is each one's own.
+    Rounds are interleaved, so that what slows the machine down slows both.
     """
     generator = np.random.default_rng(seed)
     medians = []

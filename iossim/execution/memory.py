@@ -1,9 +1,9 @@
 """Memory planning: storages at offsets of one arena, so that what is never needed at the same time shares memory.
 
-Two storages may share bytes only if every access to one *happens before* every access to the other: a plan's queues run
-in any order that its events allow, so positions in the list of commands say nothing. Storages that may not share
-*interfere*. Finding the least arena is bin packing (NP-hard); taken is the best of a few greedy orders, each storage at
-the lowest offset that its neighbours leave (Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net
+Two storages may share bytes only if every access to one *happens before* every access to the other: a plan's queues
+run in any order that its events allow, so positions in the list of commands say nothing. Storages that may not share
+*interfere*. Finding the least arena is bin packing (NP-hard); taken is the best of a few greedy orders, each storage
+at the lowest offset that its neighbours leave (Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net
 Inference", 2020: greedy by size is the best of theirs).
 """
 
@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.execution.happens_before import Access, timed_accesses
+from iossim.execution.happens_before import timed_accesses
 from iossim.execution.plan import Buffer, Plan, Queue, aligned
 
 
@@ -27,8 +27,7 @@ def with_memory(plan: Plan) -> Plan:
 def plan_memory(plan: Plan) -> Plan:
     """The plan with its storages at offsets of one arena (one a device), each a multiple of 256 bytes.
 
-    Inputs keep their memory to the end, so that the plan can run again without filling them; outputs from their first
-    write to the end.
+    Inputs keep their memory to the end, so that the plan can run again; outputs keep theirs from their first write.
     """
     storages = plan.storages
     interferes = interference(plan)
@@ -60,7 +59,11 @@ def interference(plan: Plan) -> NDArray[np.bool_]:
     last = np.zeros(shape, dtype=np.int64)  # the last access of each queue
     for access in timed_accesses(plan):
         row = index[access.region.storage]
-        _see(access, queues, first[row], last[row])
+        for queue, column in queues.items():
+            first[row, column] = min(first[row, column], access.clock.get(queue, 0))
+        if access.queue is not None:
+            column = queues[access.queue]
+            last[row, column] = max(last[row, column], access.count)
     for name in plan.inputs:
         # Filled before everything, and kept for the next run.
         first[index[plan.region(name).storage]] = 0
@@ -77,7 +80,7 @@ def interference(plan: Plan) -> NDArray[np.bool_]:
 
 
 def memory_lower_bound_bytes(plan: Plan) -> int:
-    """What no arena can be smaller than: the most that is alive at once on a device if all runs in the order of issue."""
+    """A lower bound of any arena: the most that is alive at once on a device, in the order of issue."""
     alive = _lifetimes(plan)
     return max((_most_alive_bytes(plan, alive, device) for device in plan.devices), default=0)
 
@@ -110,14 +113,6 @@ def _lifetimes(plan: Plan) -> dict[str, tuple[int, int]]:
     for name in plan.inputs:
         numbered[plan.region(name).storage] = (0, number)
     return numbered
-
-
-def _see(access: Access, queues: Mapping[Queue, int], first: NDArray[np.int64], last: NDArray[np.int64]) -> None:
-    for queue, column in queues.items():
-        first[column] = min(first[column], access.clock.get(queue, 0))
-    if access.queue is not None:
-        column = queues[access.queue]
-        last[column] = max(last[column], access.count)
 
 
 def _packed(order: Sequence[int], sizes: Sequence[int], interferes: NDArray[np.bool_]) -> list[int]:

@@ -1,8 +1,8 @@
 """A plan is what every executor runs: a flat list of commands that the host issues in order to queues.
 
-Commands of one queue run one after another, in the order issued. Commands of different queues run in any order, unless
-an event (:class:`Record`, then :class:`Wait`) or a :class:`Synchronize` stands between them. A plan says nothing about
-how an executor computes a unit, so that a simulator, a GPU and NumPy run the same one.
+Commands of one queue run one after another, in the order issued. Commands of different queues run in any order,
+unless an event (:class:`Record`, then :class:`Wait`) or a :class:`Synchronize` stands between them. A plan says
+nothing about how an executor computes a unit, so that a simulator, a GPU and NumPy run the same one.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Buffer:
     """Memory that holds a value of the graph, several values of a merged stage, or what a kernel works in.
 
     A *view* has no memory of its own: it is a box of the buffer that ``view_of`` names, which is no view itself (a
-    *storage*), and has as many axes. It begins at ``starts``, an entry an axis, and is of the shape of its ``type``. A storage
-    lies on ``device``, and its views with it.
+    *storage*), and has as many axes. It begins at ``starts``, an entry an axis, and is of the shape of its ``type``.
+    A storage lies on ``device``, and its views with it.
     """
 
     name: str
@@ -74,10 +74,11 @@ class Region(NamedTuple):
 class Launch:
     """Run units (names) on a queue: one unit, or several as one stacked convolution.
 
-    ``reads`` and ``writes`` are buffers (names) for the unit's inputs and outputs, in order. Weights are no buffers: nothing writes them while the plan runs.
-    ``algorithm`` is the executor's own name of how the unit runs, empty where there is no choice; ``workspace`` names the
-    buffer that it works in, which holds nothing before and nothing after. ``sms`` are the numbers of the SMs that it may use:
-    all, unless the device is divided. ``adds_to`` is that of ``reads`` which lies where it writes: it is updated in place (beta 1).
+    ``reads`` and ``writes`` are buffers (names) for the unit's inputs and outputs, in order. Weights are no buffers:
+    nothing writes them while the plan runs. ``algorithm`` is the executor's own name of how the unit runs, empty
+    where there is no choice; ``workspace`` names the buffer that it works in, which holds nothing before and nothing
+    after. ``sms`` are the numbers of the SMs that it may use: all, unless the device is divided. ``adds_to`` is that
+    of ``reads`` which lies where it writes: it is updated in place (beta 1).
     """
 
     units: tuple[str, ...]
@@ -98,8 +99,8 @@ class Launch:
 class Copy:
     """Copy a buffer to another of the same shape on a queue: what a unit that only moves data could not do by views.
 
-    ``unit`` is the unit on whose behalf it is; ``sms`` as of a launch. Where the two lie on different devices it crosses the link between them
-    (:meth:`Plan.transfer`), on a queue of either.
+    ``unit`` is the unit on whose behalf it is; ``sms`` as of a launch. Where the two lie on different devices it
+    crosses the link between them (:meth:`Plan.transfer`), on a queue of either.
     """
 
     source: str
@@ -150,12 +151,11 @@ Command = Queued | Synchronize
 class Plan:
     """Commands in the order that the host issues them.
 
-    ``inputs`` are the buffers that the host fills before the first command, ``outputs`` those it reads after the last;
-    ``buffers`` holds every buffer by name. ``graph_hash`` is that of the graph that the plan computes, or computes a
-    part of.
+    ``inputs`` are the buffers that the host fills before the first command, ``outputs`` those it reads after the
+    last; ``buffers`` holds every buffer by name. ``graph_hash`` is that of the graph.
 
-    With its memory planned (:func:`~iossim.execution.memory.plan_memory`), each storage begins at ``offsets[name]`` of one
-    arena of at most ``arena_bytes``, an arena a device; without, each has memory of its own.
+    With its memory planned (:func:`~iossim.execution.memory.plan_memory`), each storage begins at ``offsets[name]``
+    of one arena of at most ``arena_bytes``, an arena a device; without, each has memory of its own.
     """
 
     graph_hash: str
@@ -248,8 +248,8 @@ def workspace_buffer(units: tuple[str, ...], queue: Queue, size_bytes: int) -> B
 def repeat(plan: Plan, copies: int, synchronise: bool) -> Plan:
     """The commands of a plan ``copies`` times in a row, on the same buffers; events are recorded anew each time.
 
-    The last synchronise of the plan comes once, at the end, or with ``synchronise`` after each copy: then a copy takes what
-    the stage takes with the boundary behind it. A plan of several streams without it must join them itself.
+    The last synchronise of the plan comes once, at the end, or with ``synchronise`` after each copy: then a copy
+    takes what the stage takes with the boundary behind it. Without it, several streams must be joined.
     """
     *body, end = plan.commands
     assert isinstance(end, Synchronize), "every plan ends in a synchronise"

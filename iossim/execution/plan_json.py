@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from operator import gt
 from typing import Annotated, Literal
 
@@ -20,10 +21,10 @@ FORMAT_VERSION: Literal[2] = 2
 
 class _Buffer(Value):
     name: str
-    shape: list[int]
+    shape: tuple[int, ...]
     dtype: DType
     view_of: str | None = None
-    starts: list[Annotated[int, Field(ge=0)]] = Field(default_factory=list)
+    starts: tuple[Annotated[int, Field(ge=0)], ...] = ()
     device: int = Field(default=0, ge=0)
     offset: int | None = Field(default=None, ge=0)
 
@@ -31,10 +32,10 @@ class _Buffer(Value):
 class _Command(Value):
     kind: Literal["launch", "copy", "record", "wait", "synchronise"]
     queue: tuple[int, int] | None = None
-    units: list[str] = Field(default_factory=list)
+    units: tuple[str, ...] = ()
     strategy: Strategy = Field(default=Strategy.CONCURRENT, strict=False)
-    reads: list[str] = Field(default_factory=list)
-    writes: list[str] = Field(default_factory=list)
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
     algorithm: str = ""
     workspace: str | None = None
     event: int | None = None
@@ -60,8 +61,8 @@ class _Command(Value):
 class _Plan(Value):
     format_version: Literal[2] = FORMAT_VERSION
     graph_hash: str
-    inputs: list[str]
-    outputs: list[str]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
     arena_bytes: int = Field(default=0, ge=0)
     buffers: list[_Buffer]
     commands: list[_Command]
@@ -72,7 +73,7 @@ class _Plan(Value):
         for buffer in self.buffers:
             if buffer.view_of is not None and (buffer.view_of not in known or known[buffer.view_of].view_of):
                 raise ValueError(f"buffer {buffer.name!r} is a view of {buffer.view_of!r}, which is no storage")
-            whole = known[buffer.view_of].shape if buffer.view_of is not None else []
+            whole = known[buffer.view_of].shape if buffer.view_of is not None else ()
             ends = [start + size for start, size in zip(buffer.starts, buffer.shape, strict=False)]
             if len(buffer.starts) != len(whole) or any(map(gt, ends, whole)):
                 raise ValueError(f"buffer {buffer.name!r} does not lie in {buffer.view_of!r}")
@@ -93,16 +94,16 @@ def plan_to_json(plan: Plan) -> str:
     offsets = plan.offsets or {}
     document = _Plan(
         graph_hash=plan.graph_hash,
-        inputs=list(plan.inputs),
-        outputs=list(plan.outputs),
+        inputs=plan.inputs,
+        outputs=plan.outputs,
         arena_bytes=plan.arena_bytes,
         buffers=[
             _Buffer(
                 name=buffer.name,
-                shape=list(buffer.type.shape),
+                shape=buffer.type.shape,
                 dtype=buffer.type.dtype,
                 view_of=buffer.view_of,
-                starts=list(buffer.starts),
+                starts=buffer.starts,
                 device=buffer.device,
                 offset=offsets.get(buffer.name),
             )
@@ -124,17 +125,11 @@ def plan_from_json(text: str) -> Plan:
     return Plan(
         document.graph_hash,
         {
-            buffer.name: Buffer(
-                buffer.name,
-                TensorType(tuple(buffer.shape), buffer.dtype),
-                buffer.view_of,
-                tuple(buffer.starts),
-                buffer.device,
-            )
-            for buffer in document.buffers
+            one.name: Buffer(one.name, TensorType(one.shape, one.dtype), one.view_of, one.starts, one.device)
+            for one in document.buffers
         },
-        tuple(document.inputs),
-        tuple(document.outputs),
+        document.inputs,
+        document.outputs,
         tuple(_read(command) for command in document.commands),
         offsets or None,
         document.arena_bytes,
@@ -144,25 +139,15 @@ def plan_from_json(text: str) -> Plan:
 def _written(command: Command) -> _Command:
     match command:
         case Launch():
-            return _Command(
-                kind="launch",
-                queue=command.queue,
-                units=list(command.units),
-                strategy=command.strategy,
-                reads=list(command.reads),
-                writes=list(command.writes),
-                algorithm=command.algorithm,
-                workspace=command.workspace,
-                sms=_ends(command.sms),
-                adds_to=command.adds_to,
-            )
+            values = {field.name: getattr(command, field.name) for field in fields(command)}
+            return _Command(kind="launch", **values | {"sms": _ends(command.sms)})
         case Copy():
             return _Command(
                 kind="copy",
                 queue=command.queue,
-                units=[command.unit],
-                reads=[command.source],
-                writes=[command.target],
+                units=(command.unit,),
+                reads=(command.source,),
+                writes=(command.target,),
                 sms=_ends(command.sms),
             )
         case Record() | Wait():
@@ -183,10 +168,10 @@ def _read(command: _Command) -> Command:
     match command.kind:
         case "launch":
             return Launch(
-                tuple(command.units),
+                command.units,
                 command.strategy,
-                tuple(command.reads),
-                tuple(command.writes),
+                command.reads,
+                command.writes,
                 queue,
                 command.algorithm,
                 command.workspace,

@@ -1,7 +1,7 @@
 """Whole networks as they were measured on real devices: a file a device, JSON lines, a header and then a run a line.
 
-``benchmarks/gpu_report.py`` writes the files. A run of a schedule holds the whole schedule, so that its prediction can be
-computed anew with any model; a run of a baseline has none. Of equal runs the last counts: that of the newest measurement.
+``benchmarks/gpu_report.py`` writes the files. A run of a schedule holds the whole schedule, so that its prediction
+can be computed anew with any model; a run of a baseline has none. Of equal runs the last counts.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from iossim.schedule.schedule import Schedule
 
 SCHEMA = "iossim-measured-networks"
 VERSION = 1
-#: What an output may differ from the reference's, over its largest value: in fp32, and where products have fewer bits.
+#: What an output may differ from the reference's, over its largest value: in fp32, and below.
 MOST_OUTPUT_ERROR, MOST_ROUGH_OUTPUT_ERROR = 1e-3, 5e-2
 
 
@@ -63,8 +63,8 @@ class NetworkRun(Value):
     #: Of the backend, by name; and what else its times depend on.
     libraries: dict[str, str] = Field(default_factory=dict)
     options: dict[str, str] = Field(default_factory=dict)
-    #: The largest difference of an output from the reference's, over the largest value of that output; none where it was
-    #: not looked at, or is not finite.
+    #: The largest difference of an output from the reference's, over the largest value of that output; none where it
+    #: was not looked at, or is not finite.
     output_error: float | None = Field(default=None, ge=0)
     #: Whether the outputs are what they should be, as far as was looked at.
     outputs_right: bool = True
@@ -92,7 +92,7 @@ class NetworkRun(Value):
 
     @staticmethod
     def of(samples: Samples, *, dtype: str, output_error: float | None = None, **fields: Any) -> NetworkRun:
-        """A run of these samples; ``fields`` are the others. An ``output_error`` may be infinite: outputs are not finite."""
+        """A run of these samples; ``fields`` are the others. An infinite ``output_error``: outputs are not finite."""
         low, high = np.percentile(samples.times_us, (10, 90)).tolist()
         most = MOST_OUTPUT_ERROR if dtype == Precision.FP32 else MOST_ROUGH_OUTPUT_ERROR
         return NetworkRun(
@@ -129,8 +129,7 @@ def header_line(header: NetworkHeader) -> str:
 
 
 def find_measured_networks(places: Sequence[Path]) -> list[MeasuredNetworks]:
-    """What files and folders (subfolders included) hold of it, by path; raises MeasurementError for a file of it that cannot
-    be read."""
+    """Those in files and folders (subfolders included), by path; raises MeasurementError."""
     return [read_measured_networks(path) for path in measured_network_files(places)]
 
 

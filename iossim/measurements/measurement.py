@@ -57,8 +57,7 @@ class Header(Value):
 
     @property
     def called(self) -> Libraries:
-        """The age of the libraries whose kernels ran: cuDNN 7 called directly, or others (frameworks have kernels of their
-        own)."""
+        """The age of the libraries whose kernels ran: cuDNN 7 called directly, or others."""
         cudnn = self.libraries.get("cudnn")
         if not cudnn or "pytorch" in self.libraries:
             return Libraries.CURRENT

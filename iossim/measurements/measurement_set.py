@@ -1,4 +1,4 @@
-"""Measurement sets in files and folders: the format that hardware backends write, and every other one that can be read.
+"""Measurement sets in files and folders: in iossim's own format, or any other that can be read.
 
 The format is JSON lines (``.jsonl``). The first line is the header, an object of the fields of
 :class:`~iossim.measurements.measurement.Header` and the counts of what follows::
@@ -21,12 +21,12 @@ and a line for each stage of groups that ran at the same time, one stream a grou
     {"stage": [[{"op": "conv", ...}, {"op": "relu", "rows": 64, "cols": 784}], [{"op": "conv", ...}]],
      "latency_us": 61.0, "serial_us": 80.4}
 
-The same as CSV (``.csv``): the header as comment lines ``# key: value``, the schema first, the values JSON; then a table
-with the union of the columns, ``grid_x`` ... ``block_z`` for the extents, ``;`` between kernels. A ``stage``
-is text: ``conv batch=1 in_channels=3 ...;relu rows=64 cols=784|conv ...``.
+The same as CSV (``.csv``): the header as comment lines ``# key: value``, the schema first, the values JSON; then a
+table with the union of the columns, ``grid_x`` ... ``block_z`` for the extents, ``;`` between kernels. A ``stage`` is
+text: ``conv batch=1 in_channels=3 ...;relu rows=64 cols=784|conv ...``.
 
-Rows that cannot be right are dropped and noted; more than a tenth of them, a file that is cut short, or one of too few
-rows is refused."""
+Rows that cannot be right are dropped and noted; a file with more than a tenth of them, or too few rows, is
+refused."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def read_measurements(
 
 
 def read_measurement_sets(path: Path, others: Sequence[Format] = ()) -> tuple[MeasurementSet, ...]:
-    """The same of a file that may hold sets of several devices; those of too few rows are left out where there are others."""
+    """The same of a file that may hold several devices; sets of too few rows give way to others."""
     path = Path(path)
     known = _format_of(path, others)
     if known.read_sets is None:

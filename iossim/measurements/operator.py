@@ -1,4 +1,4 @@
-"""An operator that was measured, or whose time is asked for: an op of the IR with its shapes and precision, no network."""
+"""An operator that is measured or predicted: an op of the IR with its shapes and precision, no network."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _HASH_DIGITS = 15  # hexadecimal digits of the hash that decide: as many as a fl
 class Operator:
     """One op on inputs of given types; raises GraphError if they do not fit, or if nothing comes out.
 
-    ``kind`` is what tables call it (``conv``, ``linear``, ``gemm``, ``add``, ``relu`` ...): ``linear`` and ``gemm`` are
-    both :class:`~iossim.ir.ops.matmul.Gemm`. ``weights`` are the indices of the inputs that are weights.
+    ``kind`` is what tables call it (``conv``, ``linear``, ``gemm``, ``add``, ``relu`` ...): ``linear`` and ``gemm``
+    are both :class:`~iossim.ir.ops.matmul.Gemm`. ``weights`` are the indices of the inputs that are weights.
     """
 
     kind: str
@@ -75,8 +75,7 @@ class Operator:
     def is_held_out(self, fraction: float = HELD_OUT_FRACTION) -> bool:
         """Whether fits leave this shape out, to be judged by it.
 
-        The hash alone decides: its first 60 bits, read as a fraction of one, are below ``fraction``. So the split is the
-        same for every device, data set, order of rows and program run, and what is held out at a fraction is held out
-        at every larger one.
+        The hash alone decides: its first 60 bits, read as a fraction of one, are below ``fraction``. So the split is
+        the same for every device, data set, order of rows and program run, and larger fractions hold out more.
         """
         return bool(int(self.shape_hash[:_HASH_DIGITS], 16) < fraction * 2 ** (4 * _HASH_DIGITS))

@@ -1,10 +1,10 @@
 """The columns by which tables name operators, kind by kind, and back.
 
-====================  ==================================================================================================
+====================  ================================================================================================
 kind                  columns
-====================  ==================================================================================================
-conv (or conv2d)      batch, in_channels, out_channels, in_h, in_w, kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w;
-                      optional: dilation_h, dilation_w, groups (1 where left out)
+====================  ================================================================================================
+conv (or conv2d)      batch, in_channels, out_channels, in_h, in_w, kernel_h, kernel_w, stride_h, stride_w, pad_h,
+                      pad_w; optional: dilation_h, dilation_w, groups (1 where left out)
 conv_transpose        the same, and optional output_padding_h, output_padding_w (0 where left out)
 linear                batch, m, n, k: ``x [batch, m, n]`` by a weight of ``k`` rows of ``n``, to ``[batch, m, k]``
 bmm                   batch, m, n, k: ``x [batch, m, n]`` by ``y [batch, n, k]``, neither a weight
@@ -19,16 +19,17 @@ max_pool,             batch, channels, in_h, in_w, kernel_h, kernel_w, stride_h,
 average_pool
 global_average_pool,  batch, channels, in_h, in_w
 global_max_pool
-====================  ==================================================================================================
+====================  ================================================================================================
 
 A square size may be one column: ``in_size``, ``kernel``, ``stride``, ``padding``, ``dilation``. Height is the first
 spatial axis of the IR, width the second.
 
-A dense layer is one product of ``batch * m`` rows by a transposed weight; its key is that of the gemm. **Mind that the
-inner size of ``linear`` is n, that of ``gemm`` is k**: in the recorded tables of dense layers the grid of every row is
-``ceil(k / tile) x ceil(m / tile)``, whatever n is, and splits follow n; n is the layer's in_features, k its
-out_features, and the kernels' names end in "tn". BLAS stores matrices by columns, the IR by rows, so that a gemm is the
-IR's product of the transposed operands in reverse order: a dense layer is the gemm with ``trans_a`` T and ``trans_b`` N.
+A dense layer is one product of ``batch * m`` rows by a transposed weight; its key is that of the gemm. **Mind that
+the inner size of ``linear`` is n, that of ``gemm`` is k**: in the recorded tables of dense layers the grid of every
+row is ``ceil(k / tile) x ceil(m / tile)``, whatever n is, and splits follow n; n is the layer's in_features, k its
+out_features, and the kernels' names end in "tn". BLAS stores matrices by columns, the IR by rows, so that a gemm is
+the IR's product of the transposed operands in reverse order: a dense layer is the gemm with ``trans_a`` T and
+``trans_b`` N.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ class RecordReader:
         self._known: dict[tuple[Any, ...], Operator] = {}
 
     def __call__(self, record: Mapping[str, Any], precision: Precision) -> Operator:
-        """The operator of a record; raises RecordError. Columns that are no sizes are ignored, empty optional ones too."""
+        """The operator of a record; raises RecordError. Columns that are no sizes, or empty, are ignored."""
         cells = (*[record.get(source) for _, source in self._columns], precision)
         # True is equal to 1, and a list has no hash: only numbers and text may be looked up.
         if not set(map(type, cells)) <= _CELL_TYPES:

@@ -3,8 +3,8 @@
 What a call cannot be faster than, generously:
 
 - its arithmetic at the datasheet's peak. Winograd's F(4x4, 3x3) needs a fourth of the multiplications of a direct
-  convolution (Lavin and Gray 2016, section 4.3), FFT and larger tiles a little less still, so kernels larger than 1x1 may
-  seem several times faster; everything else may not;
+  convolution (Lavin and Gray 2016, section 4.3), FFT and larger tiles a little less still, so kernels larger than 1x1
+  may seem several times faster; everything else may not;
 - its bytes beyond L2 at the peak of DRAM, and all bytes at several times that;
 - a fraction of a microsecond: no kernel starts and ends in less.
 
@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from iossim.hardware.lowering.convolution_shape import ConvolutionShape
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.ops.conv import Conv
-from iossim.ir.types import Precision
 from iossim.measurements.measurement import Measurement, MeasurementError, MeasurementSet
 from iossim.measurements.operator import Operator
 
@@ -41,8 +40,8 @@ SLOWEST_OVERHEAD_US = 5_000.0
 
 
 def check_plausible(measured: MeasurementSet, profile: DeviceProfile) -> MeasurementSet:
-    """The set without its few impossible rows, which are noted; raises MeasurementError if they are many, or if nearly
-    all rows are far slower than the device could be."""
+    """The set without its few impossible rows, which are noted; raises MeasurementError if they are many, or if
+    nearly all rows are far slower than the device could be."""
     measurements = measured.measurements
     if not measurements:
         return measured
@@ -53,9 +52,9 @@ def check_plausible(measured: MeasurementSet, profile: DeviceProfile) -> Measure
     if impossible.mean() > LARGEST_IMPOSSIBLE_PART:
         worst = int(np.argmin(latency_us / fastest_us))
         raise MeasurementError(
-            f"{where}: {int(impossible.sum()):,} of {len(measurements):,} rows are faster than {profile.name} can be, "
-            f"as {_described(measurements[worst], fastest_us[worst])}; "
-            "is the unit us, is this the device, is this the precision?"
+            f"{where}: {int(impossible.sum()):,} of {len(measurements):,} rows are faster than {profile.name} can "
+            f"be, as {_described(measurements[worst], fastest_us[worst])}; is the unit us, is this the device, is "
+            "this the precision?"
         )
     reference_us = np.array([_roofline_us(measurement.operator, profile) for measurement in measurements])
     slow: NDArray[np.bool_] = latency_us > SLOWEST_OVERHEAD_US + SLOWEST_RATIO * reference_us
@@ -70,8 +69,8 @@ def check_plausible(measured: MeasurementSet, profile: DeviceProfile) -> Measure
         return measured
     first = int(np.argmax(impossible))
     note = (
-        f"{measured.name}: {int(impossible.sum()):,} of {len(measurements):,} rows dropped: faster than {profile.name} can be "
-        f"(first: {_described(measurements[first], fastest_us[first])})"
+        f"{measured.name}: {int(impossible.sum()):,} of {len(measurements):,} rows dropped: faster than "
+        f"{profile.name} can be (first: {_described(measurements[first], fastest_us[first])})"
     )
     kept = tuple(row for row, is_impossible in zip(measurements, impossible, strict=True) if not is_impossible)
     return replace(measured, measurements=kept, notes=(*measured.notes, note))
@@ -79,8 +78,10 @@ def check_plausible(measured: MeasurementSet, profile: DeviceProfile) -> Measure
 
 def fastest_possible_us(operator: Operator, profile: DeviceProfile) -> float:
     """A time that no library comes below on this device."""
-    peak = _peak_tflops(operator.precision, profile) * 1e6 * CLOCK_MARGIN
-    gain = FAST_ALGORITHM_GAIN if _has_fast_algorithms(operator) else 1.0
+    peak_tflops = max(profile.fp32_tflops, profile.reduced_precision_tflops(operator.precision) or 0.0)
+    peak = peak_tflops * 1e6 * CLOCK_MARGIN
+    has_fast_algorithms = operator.kind == "conv" and max(operator.inputs[1].shape[2:]) > 1
+    gain = FAST_ALGORITHM_GAIN if has_fast_algorithms else 1.0
     bandwidth = profile.dram_bandwidth_gbps * 1e3 * CLOCK_MARGIN
     moved = _moved_bytes(operator)
     beyond_l2 = max(0, moved - profile.datasheet.l2_bytes.value)
@@ -100,18 +101,9 @@ def _moved_bytes(operator: Operator) -> int:
     return shape.input_bytes + shape.weight_bytes + shape.output_bytes
 
 
-def _has_fast_algorithms(operator: Operator) -> bool:
-    return operator.kind == "conv" and max(operator.inputs[1].shape[2:]) > 1
-
-
 def _roofline_us(operator: Operator, profile: DeviceProfile) -> float:
     """The time at the peaks of arithmetic and DRAM."""
     return max(operator.flops / (profile.fp32_tflops * 1e6), operator.bytes / (profile.dram_bandwidth_gbps * 1e3))
-
-
-def _peak_tflops(precision: Precision, profile: DeviceProfile) -> float:
-    reduced = profile.reduced_precision_tflops(precision)
-    return max(profile.fp32_tflops, reduced or 0.0)
 
 
 def _described(measurement: Measurement, limit_us: float) -> str:

@@ -1,4 +1,4 @@
-"""Published latencies and errors, quoted with their source in ``published_figures.yaml``: what predictions are compared with."""
+"""Published latencies and errors, with sources (``published_figures.yaml``), to compare predictions with."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from iossim.base.shipped_yaml import read_shipped
 
-#: The scheduler whose figures fits may see. Those of all others, which run kernels side by side or merge them, are a test.
+#: The scheduler whose figures fits may see; those of all others are a test.
 SEQUENTIAL = "sequential"
 
 
@@ -21,10 +21,10 @@ def published_latency_us(model: str, device: str, batch: int, scheduler: str) ->
     return None
 
 
-def published_stages_us(device: str, batch: int = 1) -> dict[str, float]:
-    """Published latencies of stages of the sample network: unit names joined by commas, a unit a group."""
+def published_stages_us(device: str) -> dict[str, float]:
+    """Published latencies of stages of the sample network at batch 1: unit names joined by commas, a unit a group."""
     for row in published_figures()["sample_stages"]:
-        if (row["device"], row["batch"]) == (device, batch):
+        if (row["device"], row["batch"]) == (device, 1):
             return {stage: 1e3 * float(latency_ms) for stage, latency_ms in row["latency_ms"].items()}
     return {}
 
@@ -35,20 +35,20 @@ def fitted_networks(device: str) -> list[dict[str, Any]]:
 
 
 def is_pinned(model: str, scheduler: str) -> bool:
-    """Whether a number of the simulator was chosen by hand so that it gives the figure of a network by a scheduler."""
+    """Whether a number of the simulator was chosen by hand to give the figure of a network by a scheduler."""
     return any(
         row["model"] == model and scheduler in row.get("pinned", ()) for row in published_figures()["networks"]
     )
 
 
 def operator_model(name: str) -> dict[str, Any]:
-    """What is published of a model of single operators: mean errors in per cent by family, ``in_distribution`` and out."""
+    """What is published of a model of single operators: mean errors (%) by family, in distribution and out."""
     found: dict[str, Any] = next(row for row in published_figures()["operator_models"] if row["name"] == name)
     return found
 
 
 def published_dataflow(device: str) -> dict[str, list[float]]:
-    """What Xenos's ``horizontal`` and ``vertical`` steps take off on a device, the least and the most in per cent; may be empty."""
+    """What Xenos's ``horizontal`` and ``vertical`` steps take off on a device, least and most, in per cent."""
     return next((row for row in published_figures()["dataflow"] if row["device"] == device), {})
 
 

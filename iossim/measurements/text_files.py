@@ -1,8 +1,9 @@
 """The text of measurement files, plain or gzipped, and the rows of those that are CSV.
 
-There are two readers of CSV. A recording has a bad row now and then: :func:`parse_table` drops it into a sieve, and tells a
-file that is cut short. A table that somebody wrote by hand has none: :func:`csv_rows` refuses the first line that is wrong.
-In both, lines before the header that are empty or begin with ``#`` are passed over, but count."""
+:func:`parse_table` reads recordings, which have a bad row now and then: it drops that into a sieve, and tells a file
+that is cut short. :func:`csv_rows` reads tables written by hand, and refuses the first line that is wrong. Both pass
+over lines before the header that are empty or begin with ``#``, but count them.
+"""
 
 from __future__ import annotations
 
@@ -60,8 +61,7 @@ def header_cells(head: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Table:
-    """A CSV file: its ``# key: value`` lines, its columns, its rows. What is cut short or has too many cells is dropped
-    into ``sieve``."""
+    """A CSV file: its ``# key: value`` lines, its columns, its rows. Uneven rows are dropped into ``sieve``."""
 
     preamble: dict[str, str]
     columns: tuple[str, ...]
@@ -145,8 +145,8 @@ def header_line(text: str) -> str:
 
 
 def csv_rows(text: str) -> CsvRows:
-    """The rows of a table; raises CsvError for what has no header or no rows, for a column that is there twice, and for a
-    line that has not the header's cells."""
+    """The rows of a table; raises CsvError for what has no header or no rows, for a column that is there twice, and
+    for a line that has not the header's cells."""
     lines = text.removeprefix("\ufeff").splitlines(keepends=True)
     first = next((index for index, line in enumerate(lines) if line.strip() and not line.startswith("#")), None)
     if first is None:

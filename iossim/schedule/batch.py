@@ -1,7 +1,7 @@
 """Stages to be priced together: a problem and arrays of bitmasks, since a search asks for millions of them.
 
-A unit runs as one of its *variants*: the one that is fastest alone, unless something else is named. A variant's name is that of
-the kernel candidate of each of its unit's steps, joined by ``+``; the default has none.
+A unit runs as one of its *variants*: the one that is fastest alone, unless something else is named. A variant's name
+is that of the kernel candidate of each of its unit's steps, joined by ``+``; the default has none.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ def steps_of(variant: str) -> list[str]:
 class Variants:
     """What the units of many stages run as.
 
-    ``names[u]`` are the variants of unit ``u`` that occur, the first of them :data:`FASTEST`. ``chosen[i, u]`` (uint16, shape
-    ``[stages, units]``) is the number among those of what unit ``u`` runs as in stage ``i``; it says nothing where the stage
-    does not hold the unit.
+    ``names[u]`` are the variants of unit ``u`` that occur, the first of them :data:`FASTEST`. ``chosen[i, u]``
+    (uint16, shape ``[stages, units]``) is the number among those of what unit ``u`` runs as in stage ``i``; it says
+    nothing where the stage does not hold the unit.
     """
 
     names: tuple[tuple[str, ...], ...]
@@ -76,8 +76,8 @@ class StageBatch:
     """``masks[i]`` (uint64) are the units of stage ``i``, ``strategies[i]`` (uint8,
     :attr:`~iossim.schedule.batch.Strategy.code`) how they run; both have shape ``[stages]``.
 
-    ``variants`` say what each unit runs as; without, each runs as what is fastest alone. A merged stage is one convolution
-    of its own, and has no variants.
+    ``variants`` say what each unit runs as; without, each runs as what is fastest alone. A merged stage is one
+    convolution of its own, and has no variants.
     """
 
     problem: ScheduleProblem
@@ -101,7 +101,7 @@ class StageBatch:
         return StageBatch(self.problem, self.masks[stages], self.strategies[stages], chosen)
 
     def by_variants(self) -> Iterator[tuple[tuple[str, ...], NDArray[np.intp]]]:
-        """The places of the stages whose units run as the same variants, and those: a name for each unit of the problem."""
+        """The names of variants, one for each unit of the problem, and the places of the stages that run so."""
         fastest = (FASTEST,) * len(self.problem)
         if self.variants is None:
             yield fastest, np.arange(len(self))

@@ -1,9 +1,9 @@
-"""Whether a schedule is one of a network's: the same graph, the same blocks, each unit once, each stage or stream valid.
+"""Whether a schedule is one of a network's: same graph and blocks, each unit once, all stages or streams valid.
 
 A stage is valid if everything its units read is made in an earlier stage or earlier in the same group, if its groups
 are the connected components of its units (so that they may run side by side, and are priced as they run), and, for a
-merged stage, if one convolution computes all of its units. Streams are valid if their launches can be issued in some order,
-and everything that a launch reads is made by one that its stream's order and the waits put before it.
+merged stage, if one convolution computes all of its units. Streams are valid if their launches can be issued in some
+order, and everything that a launch reads is made by one that its stream's order and the waits put before it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MERGED_VARIANT = "it is merged and names variants; leave them out: it is one co
 
 
 def fit(schedule: AnySchedule, network: Network) -> None:
-    """Raise ScheduleError, naming the stage or stream and the unit at fault, unless ``schedule`` is one of ``network``'s."""
+    """Raise ScheduleError, naming stage or stream and unit, unless ``schedule`` is one of ``network``'s."""
     if schedule.graph_hash != network.graph.hash:
         raise ScheduleError(
             f"the schedule of {schedule.network!r} is for a graph with hash {schedule.graph_hash}, "
@@ -73,7 +73,8 @@ def _fit_streams(network: Network, schedule: StreamSchedule) -> None:
             for needed in _predecessors(network, unit):
                 if not before[number] >> place[needed] & 1:
                     raise ScheduleError(
-                        f"stream {stream}: unit {unit!r} reads {needed!r}, and nothing orders the two; let it wait after that"
+                        f"stream {stream}: unit {unit!r} reads {needed!r}, and nothing orders the two; let it wait "
+                        "after that"
                     )
 
 
@@ -91,7 +92,8 @@ def _fit_block(network: Network, block: Block, schedule: BlockSchedule) -> None:
         if stage.strategy is Strategy.MERGE:
             if len(stage.groups) != 1:
                 raise ScheduleError(
-                    f"{where}: it is merged and has {len(stage.groups)} groups; put the units of a merged stage in one group"
+                    f"{where}: it is merged and has {len(stage.groups)} groups; put the units of a merged stage in "
+                    "one group"
                 )
             _fit_merged(network, stage.units, where, "use the strategy 'concurrent'")
         _fit_order(network, stage, members, done, where)

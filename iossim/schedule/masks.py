@@ -25,8 +25,8 @@ _DE_BRUIJN = _de_bruijn()
 def lowest_bit(mask: np.uint64) -> int:
     """Index of the lowest set bit of a non-zero mask.
 
-    Multiplying the isolated bit by a de Bruijn sequence puts its index in the top six bits (Leiserson, Prokop and Randall,
-    "Using de Bruijn sequences to index a 1 in a computer word", 1998).
+    Multiplying the isolated bit by a de Bruijn sequence puts its index in the top six bits (Leiserson, Prokop and
+    Randall, "Using de Bruijn sequences to index a 1 in a computer word", 1998).
     """
     isolated = mask & (~mask + np.uint64(1))
     return int(_DE_BRUIJN[(isolated * np.uint64(0x03F79D71B4CB0A89)) >> np.uint64(58)])
@@ -45,8 +45,8 @@ def count_bits(mask: np.uint64) -> int:
 def scramble(value: np.uint64) -> np.uint64:
     """A well-mixed hash of a 64-bit number, one to one; for a table, cut it to its low bits.
 
-    The finaliser of SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014, with
-    the constants of variant 13 of Stafford, "Better bit mixing", 2011).
+    The finaliser of SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014,
+    with the constants of variant 13 of Stafford, "Better bit mixing", 2011).
     """
     value = (value ^ value >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
     value = (value ^ value >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
@@ -55,10 +55,11 @@ def scramble(value: np.uint64) -> np.uint64:
 
 @jit
 def find_groups(mask: np.uint64, predecessors: Masks, groups: Masks) -> int:
-    """The groups of a stage, as :meth:`iossim.schedule.problem.ScheduleProblem.groups`, into ``groups``; returns how many.
+    """Write the groups of a stage, as ``ScheduleProblem.groups`` has them, into ``groups``; returns how many.
 
-    That one is for whoever asks of few stages, and would wait longer for compiled code to be loaded.
-    ``predecessors`` and ``groups`` are uint64 of shape ``[units]``. They are the connected components, lowest unit first: a joined one takes the place of its lowest part.
+    That one is for whoever asks of few stages, and would wait longer for compiled code to be loaded. ``predecessors``
+    and ``groups`` are uint64 of shape ``[units]``. They are the connected components, lowest unit first: a joined one
+    takes the place of its lowest part.
     """
     count = 0
     rest = mask
@@ -131,7 +132,7 @@ class GrowingTable:
             self.table = table
 
     def unknown(self, keys: Masks) -> NDArray[np.int64]:
-        """The places of keys that are not in the table, each key once; makes room, and enters them without a value (NaN)."""
+        """The places of keys that are not in the table, each key once; enters them without a value (NaN)."""
         self.reserve(len(keys))
         places = np.empty(len(keys), dtype=np.int64)
         return places[: _enter_unknown(keys, *self.table, places)]
@@ -163,7 +164,7 @@ def empty_set() -> Masks:
 
 @jit
 def insert(key: np.uint64, keys: Masks) -> bool:
-    """Add a key to a table that is a set; False if it was there. At most half of it should be in use: see :func:`grown`."""
+    """Add a key to a set at most half full (see :func:`grown`); False if it was there."""
     slot = find_slot(key, keys)
     if keys[slot] == key:
         return False
@@ -183,7 +184,7 @@ def grown(keys: Masks) -> Masks:
 
 @jit
 def enter(entered: Masks, given: Floats, keys: Masks, values: Floats) -> None:
-    """Give keys their values, ``[entered]`` each, whether they stand in the table or not; it must have room for them."""
+    """Give keys their values, ``[entered]`` each, in a table that has room for them."""
     for index in range(len(entered)):
         slot = find_slot(entered[index], keys)
         keys[slot] = entered[index]

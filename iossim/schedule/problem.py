@@ -39,11 +39,11 @@ class ScheduleProblem:
     signatures: tuple[str, ...]
     network: Network | None = None
     units: tuple[int, ...] = ()
-    #: ``not_before[i]`` (uint64, shape ``[n]``) is the mask of interchangeable units, none of which unit ``i`` need start before
-    #: (:attr:`~iossim.ir.network.Network.interchangeable`): they may share a stage. None where there are none.
+    #: ``not_before[i]`` (uint64, shape ``[n]``) is the mask of interchangeable units, none of which unit ``i`` need
+    #: start before (:attr:`~iossim.ir.network.Network.interchangeable`): they may share a stage.
     not_before: Masks | None = None
-    #: Masks of the units that a search keeps in one stage (:attr:`~iossim.ir.network.Network.clusters`), each unit in one, by their
-    #: lowest unit. Empty where each unit is for itself.
+    #: Masks of the units that a search keeps in one stage (:attr:`~iossim.ir.network.Network.clusters`), each unit in
+    #: one, by their lowest unit. Empty where each unit is for itself.
     clusters: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
@@ -161,7 +161,7 @@ class ScheduleProblem:
 
     @cached_property
     def one_sink(self) -> bool:
-        """Whether all units lead to the last one: then a stage that holds it is connected, so the last has one group."""
+        """Whether all units lead to the last one: then the last stage has one group."""
         return int(self.ancestors[-1]) | 1 << (len(self) - 1) == self.full
 
     @cached_property
@@ -169,14 +169,9 @@ class ScheduleProblem:
         """Equal for blocks with the same units in the same places: they have the same schedules and prices."""
         order = [] if self.not_before is None else [self.not_before.tobytes().hex()]
         together = [f"clusters {self.clusters}"] if self.clusters else []
-        parts = [
-            self.predecessors.tobytes().hex(),
-            self.merge_class.tobytes().hex(),
-            *order,
-            *together,
-            *self.signatures,
-        ]
-        return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:24]
+        arrays = [self.predecessors.tobytes().hex(), self.merge_class.tobytes().hex()]
+        text = "\n".join([*arrays, *order, *together, *self.signatures])
+        return hashlib.sha256(text.encode()).hexdigest()[:24]
 
     def ready(self, done: int) -> int:
         """The mask of the units that can run next once those of the mask ``done`` have."""

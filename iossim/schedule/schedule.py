@@ -1,8 +1,7 @@
 """A schedule is data: for each block its stages, in order, and what they were priced at; or streams of launches.
 
-One format holds either. It is saved with the hash of its graph, the device, the identity of the cost model and the search
-options, so that it can be replayed, compared and explained. Reading checks every field; fitting it to a network checks every
-unit.
+One format holds either. It is saved with the hash of its graph, the device, the identity of the cost model and the
+search options, so that it can be replayed, compared and explained. Reading checks every field, fitting it every unit.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ class ModelReference(Value):
 
 
 class SavedSchedule(Value):
-    """What is said of a whole network's schedule, of stages or of streams: what it is for, and where it comes from."""
+    """What is said of any schedule, of stages or of streams: what it is for, and where it comes from."""
 
     format_version: int = STAGES_VERSION
     network: str
@@ -89,12 +88,12 @@ class SavedSchedule(Value):
     lower_bound_us: float | None = None
     #: Where nine of ten measurements are expected, from and to; None where the prices are no prediction.
     interval_us: list[float] | None = None
-    #: Schedulers that it was compared with, and whose schedules differ by less than the noise: measured, either may win.
+    #: Schedulers compared with it whose schedules differ by less than the noise: measured, either may win.
     ties: list[str] = Field(default_factory=list)
     search_s: float = Field(default=0.0, ge=0)
     #: False if the search was interrupted: the best schedule so far.
     complete: bool = True
-    #: Whether a search proves that no schedule of the space it was given costs less at these prices: nothing of it left out.
+    #: Whether a search proves that no schedule of its whole space costs less at these prices.
     proven: bool = False
     notes: list[str] = Field(default_factory=list)
     #: What is not known of the network (:attr:`iossim.ir.network.Network.remarks`).
@@ -108,7 +107,7 @@ class SavedSchedule(Value):
         return self.latency_us / self.lower_bound_us - 1
 
     def speedup(self, baseline_us: float) -> float:
-        """How many times as fast as what takes ``baseline_us``; 1 where nothing takes time, as in a network of views."""
+        """How many times as fast as what takes ``baseline_us``; 1 where nothing takes time."""
         return baseline_us / self.latency_us if self.latency_us else 1.0
 
     def save(self, path: Path) -> None:
@@ -123,8 +122,9 @@ class Schedule(SavedSchedule):
 
     def __repr__(self) -> str:
         return (
-            f"<Schedule {self.scheduler} of {self.network} on {self.device}, batch {self.source.batch}, {self.precision}: "
-            f"{self.latency_us / 1e3:.3f} ms in {len(self.stages)} stages, {self.streams} side by side at most>"
+            f"<Schedule {self.scheduler} of {self.network} on {self.device}, batch {self.source.batch}, "
+            f"{self.precision}: {self.latency_us / 1e3:.3f} ms in {len(self.stages)} stages, {self.streams} side by "
+            "side at most>"
         )
 
     __str__ = __repr__
@@ -152,8 +152,8 @@ class Schedule(SavedSchedule):
 class StreamLaunch(Value):
     """One launch of a stream: a unit, or several that run as one stacked convolution.
 
-    ``after`` are units of other streams that must have ended before: the stream waits for an event of each. ``variant`` names
-    what the unit runs as, as a stage does.
+    ``after`` are units of other streams that must have ended before: the stream waits for an event of each.
+    ``variant`` names what the unit runs as, as a stage does.
     """
 
     units: list[str] = Field(min_length=1)
@@ -189,7 +189,8 @@ def read_schedule(path: Path) -> AnySchedule:
     known = kind.model_fields["format_version"].default
     if schedule.format_version != known:
         raise ScheduleError(
-            f"schedule {path} has format {schedule.format_version}, this iossim reads {known}; write it again with optimize"
+            f"schedule {path} has format {schedule.format_version}, this iossim reads {known}; write it again with "
+            "optimize"
         )
     return schedule
 
@@ -203,8 +204,8 @@ def _has_streams(text: str) -> bool:
 
 
 def issue_order(schedule: StreamSchedule) -> list[tuple[int, StreamLaunch]]:
-    """The launches with the numbers of their streams, each behind all that it waits for: of the next ones of all streams that
-    wait for nothing more the one of the first stream.
+    """The launches with the numbers of their streams, each behind all that it waits for: of the next ones of all
+    streams that wait for nothing more the one of the first stream.
 
     Raises ScheduleError, naming a launch, where streams wait for each other, or for a unit that is in none.
     """
@@ -224,8 +225,8 @@ def issue_order(schedule: StreamSchedule) -> list[tuple[int, StreamLaunch]]:
             stream, launch = next(iter(heads.items()))
             missing = next(unit for unit in launch.after if unit not in issued)
             raise ScheduleError(
-                f"stream {stream}: {'+'.join(launch.units)!r} waits for {missing!r}, which never ends before: streams "
-                "wait for each other, or none holds it; take a wait out"
+                f"stream {stream}: {'+'.join(launch.units)!r} waits for {missing!r}, which never ends before: "
+                "streams wait for each other, or none holds it; take a wait out"
             )
         position[ready] += 1
         issued.update(heads[ready].units)
@@ -233,7 +234,7 @@ def issue_order(schedule: StreamSchedule) -> list[tuple[int, StreamLaunch]]:
 
 
 def as_streams(schedule: Schedule) -> StreamSchedule:
-    """The same order of the same work: group ``i`` of a stage is in stream ``i``, and waits for all groups of the stage before.
+    """The same order of the same work: group ``i`` is in stream ``i``, and waits for all groups of the stage before.
 
     Its latency is still that of the stages, whose boundaries may cost more than events do.
     """

@@ -1,13 +1,12 @@
 """The identity of a stage: what it does, in whatever block, network or rewrite, and not what its units are called.
 
-A stage is its strategy and its groups, each the sequence of its units in the order in which they run. Two stages are the same
-if their strategies are, and their groups are the same sequences of equal units. Whoever asks says what is equal, by a key for
-each unit: the signature of its work, the kernels that it is priced by, what placement makes of it. A unit with an empty key
-does nothing: it counts in no sequence, and a group of such units is none. Groups are a multiset; where the host issues one
-after another, a sequence.
+A stage is its strategy and its groups, each the sequence of its units in the order in which they run. Whoever asks
+says which units are equal, by a key for each: the signature of its work, the kernels that it is priced by, what
+placement makes of it. A unit with an empty key does nothing and counts in no sequence. Groups are a multiset; where
+the host issues one after another, a sequence.
 
-The identity comes in two forms: a 64-bit number of each of millions of stages (:func:`stage_hashes`, compiled; two of a million
-stages that differ have the same number with a probability of about 3e-8), and a text that is kept (:func:`stage_digest`).
+The identity comes as a 64-bit number of each of millions of stages (:func:`stage_hashes`, compiled; among a million
+different stages two share one with a probability of about 3e-8), and as a text (:func:`stage_digest`).
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _DIGITS = 32
 
 
 def unit_keys(signatures: Sequence[object], salt: object = "") -> Masks:
-    """A key for each unit's signature, uint64 of shape ``[units]``, the same in every process; another ``salt`` gives others."""
+    """A key for each unit's signature, uint64 ``[units]``, the same in every process for one ``salt``."""
     digests = [hashlib.sha256(f"{salt}\0{signature}".encode()).digest() for signature in signatures]
     return np.array([int.from_bytes(digest[:8], "little") for digest in digests], dtype=np.uint64)
 
@@ -36,9 +35,9 @@ def unit_keys(signatures: Sequence[object], salt: object = "") -> Masks:
 def stage_hashes(batch: StageBatch, keys: Masks, *, ordered: bool = False) -> Masks:
     """The hash of each stage, uint64 of shape ``[len(batch)]``, the same in every process.
 
-    ``keys``, uint64 of shape ``[units]``: the key of each unit of the problem (:func:`unit_keys`), 0 for one that does nothing.
-    A stage of such units alone has the hash 0. Units are told apart by the names of their variants too, where the batch has
-    any. With ``ordered``, groups are a sequence, by their lowest units.
+    ``keys``, uint64 of shape ``[units]``: the key of each unit of the problem (:func:`unit_keys`), 0 for one that
+    does nothing. A stage of such units alone has the hash 0. Units are told apart by the names of their variants too,
+    where the batch has any. With ``ordered``, groups are a sequence, by their lowest units.
     """
     masks = np.ascontiguousarray(batch.masks, dtype=np.uint64)
     strategies = np.ascontiguousarray(batch.strategies)
@@ -55,8 +54,8 @@ def stage_hashes(batch: StageBatch, keys: Masks, *, ordered: bool = False) -> Ma
 def stage_digest(strategy: Strategy, groups: Iterable[Sequence[str]]) -> str | None:
     """The identity of one stage as 32 hexadecimal digits; None for a stage that does nothing.
 
-    ``groups`` hold the key of each unit, in order; a merged stage is one group. Stores are keyed by this: another text under
-    the hash needs another ``_FORMAT``.
+    ``groups`` hold the key of each unit, in order; a merged stage is one group. Stores are keyed by this: another
+    text under the hash needs another ``_FORMAT``.
     """
     sequences = [[key for key in group if key] for group in groups]
     if strategy is Strategy.MERGE:

@@ -3,8 +3,8 @@
 All other blocks stay as they are. Within the block two questions are answered exactly, by the search itself:
 
 - the *next best* schedule: the cheapest one that does not hold this stage (the same units, run the same way);
-- the cheapest one in which some unit of a stage of a single group runs beside others, or merged. Units of a single group run
-  one after another, so that cutting them elsewhere changes little: this is what was decided against.
+- the cheapest one in which some unit of a stage of a single group runs beside others, or merged. Units of a single
+  group run one after another, so that cutting them elsewhere changes little: this is what was decided against.
 
 Other ways to run the units of the stage alone, with all other stages as they are, are priced as they stand.
 """
@@ -63,8 +63,8 @@ class Space:
 class BlockContext:
     """A block of a schedule: its stages, and the two stages around it, of which the boundaries depend.
 
-    ``entry`` is the bit of the stage before (:data:`START` where there is none), ``leaving_us`` the boundary behind the
-    block for each bit of its last stage.
+    ``entry`` is the bit of the stage before (:data:`START` where there is none), ``leaving_us`` the boundary behind
+    the block for each bit of its last stage.
     """
 
     problem: ScheduleProblem
@@ -76,10 +76,6 @@ class BlockContext:
         """What a plan of the block costs, boundaries on both sides included; inf if a stage cannot run."""
         path = price_path(self.problem, plan, cost_model, self.entry)
         return path.cost_us() + self.leaving_us[path.leaving]
-
-    def done_before(self, index: int) -> int:
-        """The units of the stages before stage ``index``."""
-        return sum(stage.mask for stage in self.plan[:index])
 
     def stages_of(self, plan: Sequence[PlannedStage]) -> list[Stage]:
         """Stages by the names of their units, without prices."""
@@ -106,7 +102,7 @@ def block_contexts(schedule: Schedule, network: Network, cost_model: CostModel) 
 
 @dataclass(eq=False)
 class _Forbidding(WrappedCostModel):
-    """Prices of ``inner``, except that stages which ``is_forbidden`` cannot run; its bounds hold: that costs no less."""
+    """Prices of ``inner``, but stages that are forbidden cannot run; its bounds still hold."""
 
     is_forbidden: Callable[[StageBatch], NDArray[np.bool_]]
 
@@ -141,8 +137,9 @@ class Alternatives:
         return self._solve(context, _Forbidding(self.cost_model, is_forbidden), ("without", stage))
 
     def next_best_beside(self, context: BlockContext, index: int) -> Plan | None:
-        """The cheapest stages of the block in which a unit of stage ``index`` runs beside others or merged; None where none can."""
-        found: list[Plan] = []
+        """The cheapest stages of the block in which a unit of stage ``index`` runs beside others or merged, or
+        None."""
+        plans: list[Plan] = []
         for unit in bits(context.plan[index].mask):
             name = context.problem.unit_names[unit]
 
@@ -150,18 +147,21 @@ class Alternatives:
                 own = batch.problem.unit_names
                 if name not in own:
                     return np.zeros(len(batch), dtype=np.bool_)
-                return ~batch.merged & _connected_with(batch, own.index(name))
+                holding = batch.masks >> np.uint64(own.index(name)) & np.uint64(1) != 0
+                is_one_group = count_groups(batch.masks, batch.problem.predecessors) == 1
+                found: NDArray[np.bool_] = ~batch.merged & holding & is_one_group
+                return found
 
             plan = self._solve(context, _Forbidding(self.cost_model, is_forbidden), ("beside", unit))
             if plan is not None:
-                found.append(plan)
-        return min(found, key=lambda plan: context.cost_us(plan, self.cost_model), default=None)
+                plans.append(plan)
+        return min(plans, key=lambda plan: context.cost_us(plan, self.cost_model), default=None)
 
     def greedy(self, context: BlockContext, index: int) -> Plan | None:
         """The same stages up to stage ``index``, then all units that are ready, then the cheapest ones."""
-        problem = context.problem
-        stage = PlannedStage(problem.ready(context.done_before(index)), Strategy.CONCURRENT)
-        if not self.space.holds(problem, stage):
+        done = sum(before.mask for before in context.plan[:index])
+        stage = PlannedStage(context.problem.ready(done), Strategy.CONCURRENT)
+        if not self.space.holds(context.problem, stage):
             return None
         return self._completed(context, (*context.plan[:index], stage))
 
@@ -223,15 +223,8 @@ class Alternatives:
         return self._known[key]
 
 
-def _connected_with(batch: StageBatch, unit: int) -> NDArray[np.bool_]:
-    """Which of the stages hold a unit, and are one group; shape ``[len(batch)]``."""
-    holding = batch.masks >> np.uint64(unit) & np.uint64(1) != 0
-    found: NDArray[np.bool_] = holding & (count_groups(batch.masks, batch.problem.predecessors) == 1)
-    return found
-
-
 def other_ways(context: BlockContext, index: int, space: Space) -> dict[str, Plan]:
-    """Named ways to run the units of stage ``index`` otherwise, or together with a neighbour; all else stays as it is.
+    """Named ways to run the units of stage ``index`` otherwise, or with a neighbour; all else stays.
 
     Those that the space does not hold are left out; some may have no price.
     """

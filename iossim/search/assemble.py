@@ -101,8 +101,8 @@ def network_lower_bound_us(
 ) -> float | None:
     """What any schedule of the blocks costs at least, with the strategies allowed; None where no bounds are known.
 
-    For each block the larger of its critical path and its least total work over the capacity of each resource, and the
-    boundaries around one stage of several groups; or, if that is less, the sum of its units run one by one, without any.
+    For each block the larger of its critical path and its least total work over the capacity of each resource, and
+    the boundaries around one stage of several groups; or, if that is less, the sum of its units run one by one.
     """
     total_us = 0.0
     known: dict[tuple[str, bool], float | None] = {}
@@ -125,8 +125,8 @@ def block_lower_bound_us(
     if bounds is None:
         return None
     held = bounds_with_merges(bounds, problem, merges)
-    # The two bounds of R. L. Graham (Bounds on multiprocessing timing anomalies, SIAM J. Appl. Math. 17, 1969): the critical
-    # path, and the least total work of each resource.
+    # The two bounds of R. L. Graham (Bounds on multiprocessing timing anomalies, SIAM J. Appl. Math. 17, 1969): the
+    # critical path, and the least total work of each resource.
     tail_us: list[float] = [0.0] * len(problem)
     for unit in range(len(problem) - 1, -1, -1):
         after_us = max((tail_us[after] for after in bits(int(problem.successors[unit]))), default=0.0)
@@ -135,8 +135,8 @@ def block_lower_bound_us(
     one_us: float = max(sum(held.single_us.tolist()), any_us)
     if not concurrent:
         return one_us
-    # A stage of several groups has a boundary before it, unless it is the network's first, and one behind it, unless it
-    # may be the block's last.
+    # A stage of several groups has a boundary before it, unless it is the first, and one behind it, unless it may be
+    # the last.
     before_us = 0.0 if first else min(cost_model.price_boundary(left, True) for left in (False, True))
     behind_us = min(cost_model.price_boundary(True, right) for right in (False, True)) if problem.one_sink else 0.0
     return min(one_us, any_us + before_us + behind_us)

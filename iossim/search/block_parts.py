@@ -1,7 +1,7 @@
 """The parts of a block that are solved as a whole.
 
-A part is the whole block, pruned where it has too many transitions, or one of several runs of it where it is too wide
-for that.
+A part is the whole block, pruned where it has too many transitions, or one of several runs of a block that is too
+wide.
 """
 
 from __future__ import annotations

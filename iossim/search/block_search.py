@@ -28,8 +28,7 @@ from iossim.search.endings import BoundArrays, StateGraph, find_endings
 from iossim.search.lattice import MergedStages
 from iossim.search.relaxation import Endings, Labels, leave, pick, relax, relax_known
 
-#: The endings of a label that are priced next have the least bounds: up to this fraction of the way to the best known
-#: cost.
+#: The endings with the least bounds are priced next: up to this fraction of the way to the best known cost.
 PRICED_FRACTION = 0.5
 #: Up to this many endings are priced at once, since asking several times takes longer.
 PRICED_TOGETHER = 2048

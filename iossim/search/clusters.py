@@ -1,10 +1,8 @@
-"""The best schedule of a block whose stages keep clusters of units whole: for blocks with too many stages to try them
-all.
+"""The best schedule of a block whose stages keep clusters of units whole: for blocks with too many stages.
 
 The states are the order ideals that hold each cluster whole or not at all, and a stage leads from one to a larger
 one. Where these pairs are too many, a stage takes only clusters that are ready, none of which follows another. The
-recurrence is that of :mod:`~iossim.search.block_search`, forwards; all distinct stages are priced first, in one
-batch.
+recurrence is that of :mod:`~iossim.search.block_search`, forwards; all stages are priced first, in a batch.
 """
 
 from __future__ import annotations
@@ -25,8 +23,7 @@ from iossim.search.block_search import BlockPath, BlockSolution
 from iossim.search.lattice import MergedStages
 from iossim.search.options import StageSpace
 
-#: Where more pairs of states are stages, a stage takes only clusters that are ready; where even those are more, the
-#: block is too wide.
+#: Where more pairs of states are stages, a stage takes only ready clusters; if still more, the block is too wide.
 MOST_TRANSITIONS = 20_000
 #: Up to this many states, pairs are counted exactly.
 _FEW_STATES = 2_000
@@ -70,8 +67,7 @@ def solve_clusters(
 ) -> BlockSolution:
     """The cheapest schedules of a block after a stage of bit ``entry`` (or START), of stages of whole clusters.
 
-    ``states`` are :func:`cluster_states`. ``concurrent``: may a stage run several units? Merged stages are those of
-    ``merges``.
+    ``states`` are :func:`cluster_states`. ``concurrent``: may a stage run several units?
     """
     steps = list(_steps(problem, states))
     stages = sorted({states[after] ^ states[before] for before, after in steps})

@@ -1,8 +1,7 @@
 """How large the search space of a block is: states, transitions, schedules, distinct stages.
 
 A *transition* is a pair (state, stage); a *schedule* is a path of stages from nothing done to all done; concurrent
-execution only, as the thesis counts (table 3.1). The number of schedules overflows 64 bits early, so it is summed in
-four 64-bit limbs.
+execution only, as the thesis counts (table 3.1). The number of schedules is summed in four 64-bit limbs.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ from iossim.search.options import StageSpace
 
 #: No block of so few states has too many transitions to be enumerated: they are not counted first.
 FEW_STATES = 20_000
-#: Compiled code counts about so many transitions at a time, a tenth of a second; only in between an interrupt is heard.
+#: Compiled code counts about so many transitions at a time (0.1 s): an interrupt is heard only in between.
 _AT_A_TIME = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class SearchSpace:
-    """Counts of one block. ``states`` leave the empty set out, as the thesis does; ``width`` is its largest antichain."""
+    """Counts of one block. ``states`` leave out the empty set, as the thesis does; ``width``: see :func:`width`."""
 
     name: str
     units: int
@@ -49,7 +48,7 @@ def count_search_space(
     max_states: int = MAX_STATES,
     max_transitions: int = MAX_TRANSITIONS,
 ) -> SearchSpace:
-    """Count one block; raises OptionError if it has more than ``max_states`` states or ``max_transitions`` transitions."""
+    """Count one block; raises OptionError if it has more states or transitions than given."""
     problem = space.ordered(problem)
     lattice = _countable_lattice(problem, space, max_states, max_transitions)
     limbs = np.zeros((len(lattice), 4), dtype=np.uint64)
@@ -106,10 +105,10 @@ def more_transitions_than(limit: int, problem: ScheduleProblem, lattice: Lattice
 
 
 def unpruned_transitions(lattice: Lattice) -> float:
-    """All transitions where every set of units that may follow a state is a stage, in time linear in the lattice's edges.
+    """All transitions of an unpruned space, in time linear in the lattice's edges.
 
-    The stages of a state that are grown in ascending order from unit ``u`` on, with ``c`` the state that it leads to, are
-    the set of ``u`` alone and those of ``c`` that begin behind ``u``; level by level, from the last.
+    The stages of a state that are grown in ascending order from unit ``u`` on, with ``c`` the state that it leads to,
+    are the set of ``u`` alone and those of ``c`` that begin behind ``u``; level by level, from the last.
     """
     total = 0.0
     behind = np.zeros((1, lattice.child.shape[1]))
@@ -144,7 +143,7 @@ def _count_level(
 def _count(
     problem: ScheduleProblem, lattice: Lattice, space: StageSpace, limit: int, limbs: NDArray[np.uint64]
 ) -> tuple[int, Masks]:
-    """Transitions, and the distinct stages in any order; fills ``limbs[i]`` with the number of schedules from state ``i`` to the last.
+    """Transitions, and distinct stages in any order; ``limbs[i]`` becomes the schedules from state ``i`` to the last.
 
     Without limbs only transitions are counted, until there are more than ``limit``.
     """
@@ -189,8 +188,8 @@ def _count_some(
 ) -> tuple[int, int, int, int]:
     """Go on from a state and the depth that its walk has reached until more than ``most`` transitions are found.
 
-    ``table`` holds the ``known`` distinct stages; ends too where it has no room for those of one more walk. Returns state and
-    depth to go on from (state -1 at the end), and the transitions and the new stages that were found.
+    ``table`` holds the ``known`` distinct stages; ends too where it has no room for those of one more walk. Returns
+    state and depth to go on from (state -1 at the end), and the transitions and the new stages that were found.
     """
     transitions = 0
     distinct = known

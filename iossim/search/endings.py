@@ -1,9 +1,9 @@
 """The endings of a state that may be its best last stage: the compiled inner loop of the search.
 
-An *ending* of a state is a set of units of it that nothing else in it reads: what is left is a state again, its *source*.
-Endings are grown downwards: each further unit is lower than all before, and nothing that is left reads it. So each is met
-once, each group is complete down to the unit added last, and that unit's group is the first that the host issues. The sums of
-:class:`~iossim.cost.model.StageBounds` grow along.
+An *ending* of a state is a set of units of it that nothing else in it reads: what is left is a state again, its
+*source*. Endings are grown downwards: each further unit is lower than all before, and nothing that is left reads it.
+So each is met once, each group is complete down to the unit added last, and that unit's group is the first that the
+host issues. The sums of :class:`~iossim.cost.model.StageBounds` grow along.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from numpy.typing import NDArray
 
 from iossim.base.compiled import jit
 from iossim.cost.model import LateWork, StageBounds
-from iossim.schedule.masks import count_bits, lowest_bit
+from iossim.schedule.masks import Floats, count_bits, lowest_bit
 from iossim.schedule.problem import Masks
-from iossim.search.relaxation import Endings, Floats, Labels, limit_us
+from iossim.search.relaxation import Endings, Labels, limit_us
 
 #: Stages are handed over so many at a time: one by one, handing over takes longer than growing them.
 _AT_A_TIME = 256
 
 
 class StageWalk(NamedTuple):
-    """Where a walk is, by depth, and what it found last: stages, the states that they lead to, their numbers of groups."""
+    """Where a walk is, by depth, and what it found last: stages, where they lead to, and their groups."""
 
     at: NDArray[np.int64]
     mask: Masks
@@ -63,11 +63,11 @@ def find_stages(
     single_root: bool,
     walk: StageWalk,
 ) -> tuple[int, int]:
-    """Find the next stages that a state may continue with; returns how many, and the depth to go on from, -1 at the end.
+    """Find the next stages that a state may continue with; returns how many, and the depth to go on from (-1: end).
 
-    ``depth`` is 0 to begin with. A stage is grown unit by unit in ascending order, so that each is met once. Its groups are
-    its connected components; a component only grows as units are added, so one that is too large, or that has two roots
-    where one is allowed, ends the branch.
+    ``depth`` is 0 to begin with. A stage is grown unit by unit in ascending order, so that each is met once. Its
+    groups are its connected components; a component only grows as units are added, so one that is too large, or that
+    has two roots where one is allowed, ends the branch.
     """
     at, mask, choices, groups, group_count, stages, targets, group_counts = walk
     if depth == 0:
@@ -120,15 +120,15 @@ def _join_groups(
     return joined, kept, merged
 
 
-#: About so many endings are looked at before compiled code returns, a tenth of a second: only then an interrupt is heard.
+#: Compiled code returns after about so many endings (0.1 s): only then an interrupt is heard.
 STEPS_AT_A_TIME = 2_000_000
 
 
 class StateGraph(NamedTuple):
-    """What endings are grown by: the lattice downwards (:class:`~iossim.search.lattice.Lattice`), and who follows whom.
+    """What endings are grown by: the lattice downwards, and which unit follows which.
 
-    ``masks``, ``removable`` and ``parent_begin`` (one more) are by state; ``successors``, ``descendants`` and ``ancestors``, by
-    unit, are masks of the problem.
+    ``masks``, ``removable`` and ``parent_begin`` (one more) are by state; ``successors``, ``descendants`` and
+    ``ancestors``, by unit, are masks of the problem.
     """
 
     masks: Masks
@@ -143,8 +143,8 @@ class StateGraph(NamedTuple):
 class BoundArrays(NamedTuple):
     """:class:`~iossim.cost.model.StageBounds` as compiled code takes them.
 
-    ``of_unit`` has a row a unit and a column for all that is added up: the work of each resource, and late work, then the
-    columns below. ``lead_us``, ``share`` and ``most_groups`` are those of :class:`~iossim.cost.model.LateWork`.
+    ``of_unit`` has a row a unit and a column for all that is added up: the work of each resource, and late work, then
+    the columns below. ``lead_us``, ``share`` and ``most_groups`` are those of :class:`~iossim.cost.model.LateWork`.
     """
 
     of_unit: Floats
@@ -181,14 +181,14 @@ def find_endings(
     endings: Endings,
     filled: int,
 ) -> tuple[int, int, bool]:
-    """Fill ``endings[filled:]`` with those of the states ``begin`` to ``end`` that bounds leave a chance; merged ones apart.
+    """Fill ``endings[filled:]`` with those of the states ``begin`` to ``end`` that bounds do not rule out.
 
-    An ending has one if its source's cost, the boundary between, and its lower bound stay below what makes its label better
-    (:func:`~iossim.search.relaxation.limit_us`); unless ``bounded``, all have. Stops before a state whose endings do not
-    all fit, and behind one with which :data:`STEPS_AT_A_TIME` are done. Returns the state reached, how many endings there are,
-    and whether there is no room for more.
+    An ending has one if its source's cost, the boundary between, and its lower bound stay below what makes its label
+    better (:func:`~iossim.search.relaxation.limit_us`); unless ``bounded``, all have. Stops before a state whose
+    endings do not all fit, and behind one with which :data:`STEPS_AT_A_TIME` are done. Returns the state reached, how
+    many endings there are, and whether there is no room for more.
 
-    ``single_root``: a group is one unit (of the state, not only of those that nothing reads) and all that follows it there.
+    ``single_root``: a group is one unit of the state and all that follows it there.
     """
     masks, removable, parent_begin, parents, successors, descendants, ancestors = graph
     of_unit, lead_us, share, most_groups = bounds
@@ -263,8 +263,8 @@ def find_endings(
                 work_least_us = max(work_least_us, sums[here, resource])
             if choices[here] == 0 and min(leaving[state, 0], leaving[state, 1]) + work_least_us >= most_us:
                 continue  # as often as not: nothing grows from here, and its groups do not matter
-            # Groups that the new unit feeds join its group; the others stay, behind it. ``ends_us`` is when the last of the others may
-            # end, and ``asks_us`` when the first of them may ask for late work, from when they are issued.
+            # Groups that the new unit feeds join its group; the others stay, behind it. ``ends_us`` is when the last
+            # of the others may end, ``asks_us`` when the first may ask for late work, since they are issued.
             near = successors[unit] & stage[depth]
             joined = added
             joined_us = sums[here, serial] - sums[depth, serial]

@@ -1,9 +1,8 @@
 """Views left out of a search: a unit that launches nothing runs with the one unit that makes what it reads.
 
-Of any schedule such a view may be moved into the stage of that unit: it joins its group, and changes no price. So a search need not
-tell the two apart, and has fewer states: of ``n`` splits of what a block makes up to ``2^n`` times fewer. Where the unit may
-merge with others the view stays, since a merged stage holds nothing else; and so does one that reads nothing of the block, since it
-would change the order of groups, which follows from their first units.
+Of any schedule such a view may be moved into the stage of that unit: it joins its group, and changes no price. So a
+search has fewer states: of ``n`` splits of what a block makes up to ``2^n`` times fewer. The view stays where the
+unit may merge with others, since a merged stage holds nothing else, and where it reads nothing of the block.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ from iossim.schedule.problem import ScheduleProblem, bits
 
 @dataclass(frozen=True, eq=False)
 class WithoutViews:
-    """``problem`` is the original without some of its views. ``units[i]`` is its unit ``i`` in the original, ``members[i]`` the mask there of that
-    unit and of the views that run with it."""
+    """``problem`` is the original without some of its views. ``units[i]`` is its unit ``i`` in the original,
+    ``members[i]`` the mask there of that unit and of the views that run with it."""
 
     problem: ScheduleProblem
     units: tuple[int, ...]

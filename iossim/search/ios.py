@@ -31,8 +31,7 @@ from iossim.search.options import SearchOptions
 from iossim.search.scheduler import Progress, ignore, scheduler
 from iossim.search.unsearched import greedy_stages, sequential_stages
 
-#: By scheduler whether a stage may run several groups, and whether it may merge convolutions; ``sequential`` does
-#: neither.
+#: By scheduler whether a stage may run several groups, and whether it may merge convolutions.
 STRATEGIES = {"ios-merge": (False, True), "ios-parallel": (True, False), "ios-both": (True, True)}
 
 
@@ -90,8 +89,7 @@ class Solution:
 
     ``lower_bound_us`` is None where the cost model knows no bounds. ``complete`` is False if the search was
     interrupted: then the stages may cost less than ``cost_us``, since what was improved last was not carried to the
-    end. ``saved_s`` are the seconds that the search would have taken besides, without what an earlier one had found
-    (``memo``).
+    end. ``saved_s`` are the seconds that were saved by what an earlier search had found (``memo``).
     """
 
     plans: tuple[tuple[PlannedStage, ...], ...]

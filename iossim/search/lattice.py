@@ -1,5 +1,5 @@
-"""What a block can be cut into: the lattice of its order ideals, which are the states of the IOS dynamic programming, and its
-merged stages, which are the sets of units that may run as one stacked convolution."""
+"""What a block can be cut into: the lattice of its order ideals, which are the states of the IOS dynamic programming,
+and its merged stages, which are the sets of units that may run as one stacked convolution."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def largest_class(problem: ScheduleProblem) -> int:
 def bounds_with_merges(bounds: StageBounds, problem: ScheduleProblem, merges: MergedStages) -> StageBounds:
     """Bounds that hold for merged stages too.
 
-    The bounds of the units of a merge class are scaled by the least ratio, over its merged stages, of the stage's price
-    to what the units' bounds add up to.
+    The bounds of the units of a merge class are scaled by the least ratio, over its merged stages, of the stage's
+    price to what the units' bounds add up to.
     """
     scale = np.ones(len(problem))
     for mask, price in zip(merges.masks.tolist(), merges.prices_us.tolist(), strict=True):
@@ -90,8 +90,8 @@ class Lattice:
     """States of a problem with ``n`` units.
 
     ``masks[i]`` (uint64) is state ``i``; ``addable[i]`` the units that can be done next; ``child[i, u]`` (int32,
-    ``[states, n]``) the state that this leads to, -1 where ``u`` cannot be next; ``level_begin[k]`` the first state with
-    ``k`` units done, shape ``[n + 2]``.
+    ``[states, n]``) the state that this leads to, -1 where ``u`` cannot be next; ``level_begin[k]`` the first state
+    with ``k`` units done, shape ``[n + 2]``.
     """
 
     masks: Masks
@@ -110,8 +110,8 @@ class Lattice:
 class Downwards(NamedTuple):
     """The transitions of a lattice from where they lead to.
 
-    ``removable[i]`` (uint64) are the units of state ``i`` that nothing else in it reads. The states without one of them stand, by
-    ascending unit, in ``parents[parent_begin[i] : parent_begin[i + 1]]`` (int32).
+    ``removable[i]`` (uint64) are the units of state ``i`` that nothing else in it reads. The states without one of
+    them stand, by ascending unit, in ``parents[parent_begin[i] : parent_begin[i + 1]]`` (int32).
     """
 
     removable: Masks
@@ -177,7 +177,7 @@ def _grow(level: Masks, begin: int, predecessors: Masks, addable: Masks, table: 
 
 @jit
 def _enter_children(masks: Masks, addable: Masks, begin: int, end: int, after: int, child: NDArray[np.int32]) -> None:
-    """The transitions of the level ``begin`` to ``end``; the next, up to ``after``, is sorted, so bisection finds a child."""
+    """The transitions of the level ``begin`` to ``end``; the next, up to ``after``, is sorted."""
     for i in range(begin, end):
         for unit in range(child.shape[1]):
             bit = np.uint64(1) << np.uint64(unit)

@@ -24,10 +24,8 @@ V = TypeVar("V")
 class BlockQuestion(NamedTuple):
     """All that the solution of a block depends on, at the prices of one cost model.
 
-    ``block`` is what the block is (:attr:`~iossim.schedule.problem.ScheduleProblem.key`: edges, merge classes, and
-    the ops, attributes and shapes of each unit), and neither its name nor its network. ``merges`` are the bytes of
-    the masks and prices of its merged stages; the others are the arguments of
-    :func:`~iossim.search.block_search.solve_block`.
+    ``block`` is :attr:`~iossim.schedule.problem.ScheduleProblem.key`. ``merges`` are the bytes of the masks and
+    prices of its merged stages; the others are arguments of :func:`~iossim.search.block_search.solve_block`.
     """
 
     block: str

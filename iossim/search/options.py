@@ -16,8 +16,8 @@ class StageSpace:
     """The stages that a search may form.
 
     ``general``: any ending of the state, its groups being the connected components, as Algorithm 1 says. ``paper``:
-    every group is one root together with all its descendants in the state, as the published table counts; so each
-    connected component has one root. The general space holds every stage of the paper's.
+    every group is one root together with all its descendants in the state, as the published table counts. The general
+    space holds every stage of the paper's.
 
     ``max_group_size`` (r) and ``max_groups`` (s) prune as in section 3.4; None does not prune.
     """
@@ -41,7 +41,7 @@ class StageSpace:
         return self.definition == "paper"
 
     def ordered(self, problem: ScheduleProblem) -> ScheduleProblem:
-        """The problem as it is searched: interchangeable units in any order where a group is all that follows one root."""
+        """The problem as it is searched: without an order of interchangeable units where groups have one root."""
         return replace(problem, not_before=None) if self.single_root and problem.not_before is not None else problem
 
     def limits(self, units: int) -> tuple[int, int]:
@@ -49,7 +49,7 @@ class StageSpace:
         return min(self.max_group_size or units, units), min(self.max_groups or units, units)
 
     def holds(self, problem: ScheduleProblem, mask: int) -> bool:
-        """Whether a concurrent stage of these units is one of the space, as far as it may run in some order at all."""
+        """Whether a concurrent stage of these units is one of the space, if it can run at all."""
         groups = problem.groups(mask)
         most_units, most_groups = self.limits(len(problem))
         if len(groups) > most_groups or any(group.bit_count() > most_units for group in groups):
@@ -110,7 +110,7 @@ _REMEDY = "give a number of measurements (1000), seconds (60s), or all"
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """At most so many measurements, or seconds from the first of them on; None for no limit. ``everything``: measure every stage there is."""
+    """At most so many measurements, or seconds since the first; None: no limit. ``everything``: all stages."""
 
     measurements: int | None = None
     seconds: float | None = None

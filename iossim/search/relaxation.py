@@ -1,8 +1,8 @@
 """The labels of the search, and how a priced ending lowers the cost of one.
 
-A *label* is a state and one bit: does its last stage run several groups? The bit decides what stands before the next stage.
-``cost[i, b]`` is the least cost of a path to state ``i`` whose last stage has bit ``b``. Of paths that cost the same, the one
-whose last stage begins at the earlier state is kept.
+A *label* is a state and one bit: does its last stage run several groups? The bit decides what stands before the next
+stage. ``cost[i, b]`` is the least cost of a path to state ``i`` whose last stage has bit ``b``. Of paths that cost
+the same, the one whose last stage begins at the earlier state is kept.
 """
 
 from __future__ import annotations
@@ -13,18 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.base.compiled import jit
-from iossim.schedule.masks import FloatTable, count_bits, find_slot
+from iossim.schedule.masks import Floats, FloatTable, count_bits, find_slot
 from iossim.schedule.problem import Masks
-
-Floats = NDArray[np.float64]
 
 
 class Labels(NamedTuple):
     """What is known of each label; all arrays have shape ``[states, 2]``, costs are in us.
 
-    ``leaving[i, b]`` is the least cost of standing before a stage of bit ``b``, boundary included, and ``leaving_bit`` the bit of
-    the label that this is from. ``parent`` is the state that the best path comes from (the label is the one that leaves it for
-    the stage's bit), ``stage`` (a mask) and ``strategy`` the last stage.
+    ``leaving[i, b]`` is the least cost of standing before a stage of bit ``b``, boundary included, and
+    ``leaving_bit`` the bit of the label that this is from. ``parent`` is the state that the best path comes from (the
+    label is the one that leaves it for the stage's bit), ``stage`` (a mask) and ``strategy`` the last stage.
     """
 
     cost: Floats
@@ -50,8 +48,8 @@ class Labels(NamedTuple):
 class Endings(NamedTuple):
     """Endings of states, not priced yet; all arrays have the same length.
 
-    ``least_us`` is what the path costs at least, ``source`` (a state) where the last stage begins, ``label`` where it ends: twice
-    the state, and the bit.
+    ``least_us`` is what the path costs at least, ``source`` (a state) where the last stage begins, ``label`` where it
+    ends: twice the state, and the bit.
     """
 
     least_us: Floats
@@ -71,7 +69,8 @@ class Endings(NamedTuple):
 
 @jit(inline="always")
 def limit_us(labels: Labels, state: int, bit: int, tolerance: Floats) -> float:
-    """What a path to a label must cost less than to matter: than the best, or the best to the other bit by ``tolerance[bit]``.
+    """What a path to a label must cost less than to matter: than the best, or the best to the other bit by
+    ``tolerance[bit]``.
 
     That is the most by which the other bit may be dearer behind the state, whatever follows.
     """
@@ -80,7 +79,7 @@ def limit_us(labels: Labels, state: int, bit: int, tolerance: Floats) -> float:
 
 @jit
 def leave(begin: int, end: int, boundary: Floats, labels: Labels) -> None:
-    """The costs of leaving the states ``begin`` to ``end``; ``boundary[i, j]`` stands between stages of the bits ``i`` and ``j``."""
+    """The costs of leaving the states ``begin`` to ``end``; ``boundary[i, j]`` is between bits ``i`` and ``j``."""
     for state in range(begin, end):
         for bit in range(2):
             one = labels.cost[state, 0] + boundary[0, bit]
@@ -103,8 +102,9 @@ def pick(
 ) -> tuple[int, int]:
     """Move the endings that are to be priced next to ``picked``; drop those that have no chance any more.
 
-    For each label of the states ``begin`` to ``end`` these are the endings whose bound is the least, or above it by no more than
-    ``fraction`` of what it may be; all, where no more than ``together`` are left. Returns how many are left, and how many picked.
+    For each label of the states ``begin`` to ``end`` these are the endings whose bound is the least, or above it by
+    no more than ``fraction`` of what it may be; all, where no more than ``together`` are left. Returns how many are
+    left and picked.
     """
     least_us = np.full(2 * (end - begin), np.inf)
     left = 0
@@ -163,10 +163,10 @@ def relax_known(
     strategy: int,
     labels: Labels,
 ) -> None:
-    """Relax every stage of one group that the states ``begin`` to ``end`` may end with, of a few whose prices are known.
+    """Relax every stage of one group, of known price, that the states ``begin`` to ``end`` may end with.
 
-    No unit of such a stage reads another, so all must be removable. ``stages`` and ``prices_us`` have shape ``[stages]``; the
-    lattice's arrays are those of :class:`~iossim.search.lattice.Lattice`.
+    No unit of such a stage reads another, so all must be removable. ``stages`` and ``prices_us`` have shape
+    ``[stages]``; the lattice's arrays are those of :class:`~iossim.search.lattice.Lattice`.
     """
     for state in range(begin, end):
         for index in range(len(stages)):

@@ -1,13 +1,13 @@
 """The schedules that need no search: one unit after another, and everything that can run at once.
 
 One after another, in topological order, is what frameworks do, and what every speed-up is measured against. The
-greedy schedule has stages of all units whose predecessors are done (IOS thesis, section 4.2), each a group of its
-own.
+greedy schedule's stages hold all units that are ready (IOS thesis, section 4.2), each a group.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from time import perf_counter
 
 from iossim.cost.model import CostModel
@@ -38,32 +38,18 @@ def greedy_stages(problem: ScheduleProblem) -> list[PlannedStage]:
     return stages
 
 
-@scheduler("sequential")
-def _sequential(
-    network: Network, cost_model: CostModel, options: SearchOptions, progress: Progress, memo: SearchMemo | None
-) -> Schedule:
-    return _schedule(network, cost_model, "sequential", sequential_stages, concurrent=False)
-
-
-@scheduler("greedy")
-def _greedy(
-    network: Network, cost_model: CostModel, options: SearchOptions, progress: Progress, memo: SearchMemo | None
-) -> Schedule:
-    return _schedule(network, cost_model, "greedy", greedy_stages, concurrent=True)
-
-
 def _schedule(
+    name: str,
+    stages_of: Callable[[ScheduleProblem], Sequence[PlannedStage]],
+    concurrent: bool,
     network: Network,
     cost_model: CostModel,
-    scheduler: str,
-    stages_of: Callable[[ScheduleProblem], Sequence[PlannedStage]],
-    *,
-    concurrent: bool,
+    options: SearchOptions,
+    progress: Progress,
+    memo: SearchMemo | None,
 ) -> Schedule:
-    """The schedule whose blocks have the stages that ``stages_of`` returns.
-
-    ``concurrent`` allows them several groups.
-    """
+    """The schedule whose blocks have the stages that ``stages_of`` returns; ``concurrent``: may they be several
+    groups?"""
     started = perf_counter()
     problems = [ScheduleProblem.of_block(network, block) for block in network.blocks]
     return build_schedule(
@@ -71,8 +57,12 @@ def _schedule(
         problems,
         [stages_of(problem) for problem in problems],
         cost_model,
-        scheduler,
+        name,
         lower_bound_us=network_lower_bound_us(problems, [no_merges()] * len(problems), cost_model, concurrent),
         notes=list(network.notes),
         search_s=perf_counter() - started,
     )
+
+
+scheduler("sequential")(partial(_schedule, "sequential", sequential_stages, False))
+scheduler("greedy")(partial(_schedule, "greedy", greedy_stages, True))

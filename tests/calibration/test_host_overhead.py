@@ -5,8 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iossim.calibration.nuisances import fit_overhead, has_floor, is_hidden
-from iossim.measurements.measurement import Header
+from iossim.calibration.nuisances import fit_overhead, is_hidden
+from iossim.calibration.samples import OperatorSamples
+from iossim.hardware.load import device
+from iossim.measurements.measurement import Header, MeasurementSet
 
 ONES = np.ones((300, 1))
 
@@ -37,9 +39,10 @@ def test_rows_below_the_floor_are_hidden_unless_they_are_expected_above_it() -> 
 
 
 def test_a_recording_has_a_floor_where_the_hosts_time_is_in_it() -> None:
-    def header(**kwargs: bool) -> Header:
-        return Header(device="t4", data_set="made", **kwargs)
+    def has_floor(**kwargs: bool) -> bool:
+        measured = MeasurementSet(Header(device="t4", data_set="made", **kwargs))
+        return OperatorSamples.of(measured, (), device("t4"), 1.0).has_floor
 
-    assert has_floor(header(includes_host_overhead=True))
-    assert has_floor(header(includes_host_overhead=True, host_overhead_drifts=True))
-    assert not has_floor(header())
+    assert has_floor(includes_host_overhead=True)
+    assert has_floor(includes_host_overhead=True, host_overhead_drifts=True)
+    assert not has_floor()

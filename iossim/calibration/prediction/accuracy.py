@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from iossim.calibration.prediction.bands import residual_bands
 from iossim.calibration.samples import OperatorSamples, nuisances_us
+from iossim.hardware.parameters import Floats
 from iossim.hardware.profile import DeviceProfile
 from iossim.hardware.provenance import Band, KindError
 
-Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 #: Where the buckets of measured time end.
@@ -108,6 +108,13 @@ class Residuals:
     predicted_us: Floats
     measured_us: Floats
 
+    @staticmethod
+    def joined(several: Sequence[Residuals]) -> Residuals:
+        """The rows of several, named as the first."""
+        predicted_us = np.concatenate([one.predicted_us for one in several])
+        measured_us = np.concatenate([one.measured_us for one in several])
+        return Residuals(several[0].data_set, several[0].key, predicted_us, measured_us)
+
     @property
     def errors(self) -> Floats:
         """Relative to the measured time, with their sign, ``[rows]``."""
@@ -143,7 +150,7 @@ def device_times(samples: OperatorSamples, profile: DeviceProfile, overhead: Flo
 
 
 def without_nuisances(samples: OperatorSamples, predicted_us: Floats, overhead: Floats) -> Floats:
-    """Measured device times, ``[samples]``; of a slowed board in the proportion in which a prediction is lengthened."""
+    """Measured device times, ``[samples]``; of a slowed board in proportion to the prediction."""
     host_us, slowed_us = nuisances_us(samples, overhead)
     share = predicted_us / (predicted_us + slowed_us)
     return np.maximum((samples.latency_us - host_us) * share, samples.least_us)
@@ -164,11 +171,6 @@ def bands_by_kind(residuals: Iterable[Residuals]) -> dict[str, list[Band]]:
     by_key: dict[str, list[Residuals]] = {}
     for one in residuals:
         by_key.setdefault(one.key, []).append(one)
-    bands = {
-        key: residual_bands(
-            np.concatenate([one.predicted_us for one in several]),
-            np.concatenate([one.measured_us for one in several]),
-        )
-        for key, several in sorted(by_key.items())
-    }
+    joined = [Residuals.joined(by_key[key]) for key in sorted(by_key)]
+    bands = {one.key: residual_bands(one.predicted_us, one.measured_us) for one in joined}
     return {key: found for key, found in bands.items() if found}

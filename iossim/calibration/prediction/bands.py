@@ -1,17 +1,17 @@
 """How far measured times of operators lie from predictions: bands taken from residuals, and the band of a prediction.
 
-A kind that was never measured takes the band of the nearest kind whose kernels are like its own; where there is none, it
-takes one of :data:`PRIOR_BANDS`. Those are judgements, not measurements. For a calibrated profile they say how well kernels
-are foretold that resemble none of those fitted; for one that is not calibrated, what the defaults missed by on four GPUs
-that they were not fitted to kind by kind (5th to 95th percentile of measured over predicted)."""
+A kind that was never measured takes the band of the nearest kind whose kernels are like its own, or else one of
+:data:`PRIOR_BANDS`. Those are judgements: for a calibrated profile of how well unlike kernels are foretold; for
+another, what the defaults missed by on four GPUs (5th to 95th percentile of measured over predicted).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from iossim.hardware.parameters import Floats
 from iossim.hardware.profile import DeviceProfile
 from iossim.hardware.provenance import Band, Provenance
 from iossim.ir.op import Op
@@ -23,8 +23,6 @@ from iossim.ir.ops.unary import FUNCTIONS as UNARY
 from iossim.ir.ops.unary import Unary
 from iossim.ir.types import Precision
 from iossim.measurements.operator import Operator
-
-Floats = NDArray[np.float64]
 
 #: Where the buckets of predicted time end, microseconds: small kernels are predicted less well.
 BUCKET_ENDS_US = (50.0, 200.0, 1000.0)
@@ -39,8 +37,8 @@ _LEAST_ROOM = 0.03
 
 
 def band_key(operator: Operator) -> str:
-    """What the bands of an operator are kept under: its kind (depthwise and grouped convolutions have their own), with
-    the precision where that is not fp32."""
+    """What the bands of an operator are kept under: its kind (depthwise and grouped convolutions have their own),
+    with the precision where that is not fp32."""
     return key_of(kind_of(operator.op, operator.kind), operator.precision)
 
 
@@ -105,8 +103,8 @@ _POOLS = ("max_pool", "average_pool")
 ALIKE = (_PRODUCTS, _ELEMENTWISE, _POOLS, _NORMALISATIONS, _SOFTMAX)
 
 _WIDE = Band(rows=0, low=0.4, high=2.5)
-#: Bands without any measurement, by whether the profile is fitted to (or taken over from) other measurements. The last of
-#: each is for all other kinds: depthwise convolutions, pooling, reduced precision.
+#: Bands without any measurement, by whether the profile is fitted to (or taken over from) other measurements. The
+#: last of each is for all other kinds: depthwise convolutions, pooling, reduced precision.
 PRIOR_BANDS: Mapping[bool, Mapping[str, Band]] = {
     True: {
         "conv": Band(rows=0, low=0.65, high=1.6),
@@ -127,11 +125,6 @@ def interval(operator: Operator, gpu_time_us: float, profile: DeviceProfile) -> 
     kind = kind_of(operator.op, operator.kind)
     band = measured_over_predicted(kind, operator.precision, gpu_time_us, profile.provenance)
     return gpu_time_us * band.low, gpu_time_us * band.high
-
-
-def band_of_op(op: Op, precision: Precision, predicted_us: float, provenance: Provenance) -> Band:
-    """The band of an op of a network."""
-    return measured_over_predicted(kind_of(op), precision, predicted_us, provenance)
 
 
 def measured_over_predicted(kind: str, precision: Precision, predicted_us: float, provenance: Provenance) -> Band:

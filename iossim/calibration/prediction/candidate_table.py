@@ -1,7 +1,7 @@
 """All that operators may run as, laid out flat: what a fit prices again and again with other parameters.
 
-Lowering knows no parameter, so it is done once. ``kernels`` has a row for each kernel of each candidate of each operator;
-``candidate_begin`` and ``operator_begin`` say where the kernels of a candidate and the candidates of an operator begin.
+Lowering knows no parameter, so it is done once. ``kernels`` has a row for each kernel of each candidate of each
+operator; ``candidate_begin`` and ``operator_begin`` say where those of each begin.
 """
 
 from __future__ import annotations
@@ -19,18 +19,17 @@ from iossim.backends.simulator.kernel_rows import TENSOR, kernel_table
 from iossim.backends.simulator.kernel_times import ALONE, time_kernels
 from iossim.hardware.lowering.kernel import Candidate, Kernel, Libraries
 from iossim.hardware.lowering.target import step_candidates
+from iossim.hardware.parameters import Floats
 from iossim.hardware.profile import DeviceProfile
 from iossim.measurements.measurement import Measurement
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
 class CandidateTable:
     """``operators`` operators, each with its candidates; arrays as the module says.
 
-    ``kernel_count`` is the kernels of each candidate, ``is_library_call`` whether it is one, and ``is_recorded`` whether
-    it is the algorithm that ran when the operator was measured (False for all candidates where that is not known).
+    ``kernel_count`` is the kernels of each candidate, ``is_library_call`` whether it is one, and ``is_recorded``
+    whether it is the algorithm that was recorded (False where that is not known).
     """
 
     kernels: NDArray[np.void]
@@ -44,7 +43,7 @@ class CandidateTable:
     def of(
         profile: DeviceProfile,
         alternatives: Iterable[Sequence[Candidate]],
-        recorded: Sequence[Recorded] = (),
+        recorded: Sequence[re.Pattern[str] | None] = (),
         libraries: Libraries = Libraries.CURRENT,
     ) -> CandidateTable:
         """The candidates of each operator on ``profile`` that ``libraries`` have, with what was recorded of each."""
@@ -55,11 +54,12 @@ class CandidateTable:
         per_operator: list[int] = []
         for index, candidates in enumerate(alternatives):
             known = [one for one in candidates if one.is_in(libraries)]
+            pattern = recorded[index] if recorded else None
             for candidate in known:
                 kernels += candidate.kernels
                 counts.append(len(candidate.kernels))
                 library.append(candidate.is_library_call)
-                matches.append(bool(recorded) and recorded[index].matches(candidate.algorithm))
+                matches.append(pattern is not None and pattern.fullmatch(candidate.algorithm) is not None)
             per_operator.append(len(known))
         return CandidateTable(
             kernel_table(profile.limits, kernels),
@@ -76,8 +76,7 @@ class CandidateTable:
     ) -> CandidateTable:
         """The candidates of operators that were measured alone."""
         lowered = (step_candidates(m.operator.step(), profile) for m in measurements)
-        recorded = [Recorded.of(measurement) for measurement in measurements]
-        return CandidateTable.of(profile, lowered, recorded, libraries)
+        return CandidateTable.of(profile, lowered, [recorded_pattern(m) for m in measurements], libraries)
 
     def where(self, chosen: NDArray[np.bool_]) -> CandidateTable:
         """The operators where ``chosen``, shape ``[operators]``, is True, without lowering them again."""
@@ -109,7 +108,8 @@ class CandidateTable:
         return np.add.reduceat(alone_us, self.candidate_begin[:-1])
 
     def fastest(self, candidate_us: Floats) -> NDArray[np.int64]:
-        """For each operator the candidate of the least ``candidate_us``, the first of equals, shape ``[operators]``."""
+        """For each operator the candidate of the least ``candidate_us``, the first of equals, shape
+        ``[operators]``."""
         least = np.minimum.reduceat(candidate_us, self.operator_begin[:-1])
         is_least = candidate_us == np.repeat(least, np.diff(self.operator_begin))
         places = np.flatnonzero(is_least)
@@ -123,22 +123,15 @@ class CandidateTable:
         return np.where(np.isfinite(least), least, np.nan)
 
 
-@dataclass(frozen=True, slots=True)
-class Recorded:
-    """A pattern that the names of the candidates match which ran when an operator was measured; None if not known."""
+def recorded_pattern(measurement: Measurement) -> re.Pattern[str] | None:
+    """What the names of the candidates match that ran when an operator was measured; None if that is not known.
 
-    pattern: re.Pattern[str] | None = None
-
-    def matches(self, algorithm: str) -> bool:
-        return self.pattern is not None and self.pattern.fullmatch(algorithm) is not None
-
-    @staticmethod
-    def of(measurement: Measurement) -> Recorded:
-        """From the kernels that were recorded, or from the name of the algorithm, cuDNN's or that of a CPU."""
-        if measurement.kernels:
-            return Recorded(_from_kernels(measurement.kernels, measurement.operator.op.kind))
-        pattern = _ALGORITHMS.get(measurement.algorithm)
-        return Recorded(re.compile(pattern) if pattern else None)
+    It follows from the kernels that were recorded, or from the name of the algorithm, cuDNN's or that of a CPU.
+    """
+    if measurement.kernels:
+        return _from_kernels(measurement.kernels, measurement.operator.op.kind)
+    pattern = _ALGORITHMS.get(measurement.algorithm)
+    return re.compile(pattern) if pattern else None
 
 
 _ALGORITHMS = {

@@ -38,10 +38,10 @@ class Slowed:
 
 @dataclass(frozen=True, slots=True)
 class CorunKernel:
-    """One row: its stream reached it at ``ready_us``, its first block ran at ``start_us``, and its last ended at ``end_us``.
+    """One row: its stream reached it at ``ready_us``, its blocks ran from ``start_us`` to ``end_us``.
 
-    ``alone_us`` is what it takes on an idle device, on the SMs that it may use. What ``slowed_by`` tells sums up to what it
-    took longer, counted from ``ready_us``, and is nothing where it did not. ``inferred`` says what was not given.
+    ``alone_us`` is what it takes on an idle device, on the SMs that it may use. What ``slowed_by`` tells sums up to
+    what it took longer, counted from ``ready_us``, if it did. ``inferred`` says what was not given.
     """
 
     kernel: RawKernel
@@ -93,10 +93,10 @@ def corun(
 ) -> Corun:
     """Run kernels side by side on an idle device; rows of a stream run in order.
 
-    Under ``graph`` all is issued before it runs; under ``paper`` the host launches row after row. ``sm_share`` gives each
-    stream, ascending, its percentage of the SMs, for it alone, as MPS and green contexts do. Raises OptionError for figures
-    that cannot be, naming the kernel, and for shares of other than the streams, or of more SMs than there are; ScheduleError
-    for a kernel of which no block fits an SM.
+    Under ``graph`` all is issued before it runs; under ``paper`` the host launches row after row. ``sm_share`` gives
+    each stream, ascending, its percentage of the SMs, for it alone, as MPS and green contexts do. Raises OptionError
+    for figures that cannot be, naming the kernel, and for shares of other than the streams, or of more SMs than there
+    are; ScheduleError for a kernel of which no block fits an SM.
     """
     costs = profile.engine
     graph = engine is not Engine.PAPER
@@ -159,6 +159,7 @@ def _shares(streams: Sequence[int], profile: DeviceProfile, percent: Sequence[fl
     if not all(found):
         least = 100 / profile.sm_count
         raise OptionError(
-            f"`sm_share` gives a stream no SM of {profile.name!r}, which has {profile.sm_count}; give {least:.3g} or more"
+            f"`sm_share` gives a stream no SM of {profile.name!r}, which has {profile.sm_count}; give {least:.3g} "
+            "or more"
         )
     return list(found)

@@ -13,12 +13,13 @@ column                    what
 ``l2_bytes``              moved between the SMs and L2
 ``footprint_bytes``       touched, each byte counted once: what of L2 keeps it for itself
 ``flops``, ``pipe``       operations, and what does them: fp32, fp64, tensor or int
-``op``                    in place of all behind ``name``: an operator, with the columns of its shape and ``precision``
+``op``                    in place of all behind ``name``: an operator, with columns of its shape and ``precision``
                           (:mod:`iossim.measurements.operator_kinds`); it runs as the kernels that are fastest alone
 ========================  ==========================================================================================
 
-Cells may be empty, and columns left out: what a kernel asks for is inferred from the others. It needs a stream, a grid, and a
-time alone, bytes or operations. Recordings of profilers are read as well (:mod:`iossim.measurements.profilers`).
+Cells may be empty, and columns left out: what a kernel asks for is inferred from the others. It needs a stream, a
+grid, and a time alone, bytes or operations. Recordings of profilers are read as well
+(:mod:`iossim.measurements.profilers`).
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ def _cell_error(column: str, reason: str, remedy: str) -> _RowError:
 
 @dataclass(frozen=True)
 class KernelTable:
-    """The kernels of a table in order, those of an operator one after another, and what is to be said of how it was read."""
+    """The kernels of a table in order, those of an operator one after another, and notes on reading it."""
 
     kernels: tuple[RawKernel, ...]
     notes: tuple[str, ...] = ()
@@ -89,8 +90,7 @@ class KernelTable:
 def read_kernels(path: Path, profile: DeviceProfile, engine: Engine = Engine.GRAPH) -> KernelTable:
     """The kernels of a table or of a profiler's recording; operators run as the libraries of ``engine`` have them.
 
-    Raises KernelTableError for the first line that is wrong, or that does not fit ``profile``, and DeviceError where that is
-    of no GPU.
+    Raises KernelTableError for a line that is wrong or does not fit ``profile``, and DeviceError for a CPU.
     """
     if not target_of(profile).has_warps:
         raise DeviceError(f"device {profile.name!r} is no GPU, and kernels run on none other; choose one")

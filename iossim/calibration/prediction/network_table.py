@@ -1,4 +1,4 @@
-"""The units of a network priced one by one: a table to lay beside a profiler's, which is joined by the names of ops."""
+"""The units of a network priced one by one: a table to join with a profiler's by the names of ops."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ TOTAL = "total"
 class UnitRow:
     """One unit: an op, or several that are fused (``ops`` are their names, as the model's file has them).
 
-    ``outputs`` are the names and types of the values that leave it: what an op is told by where the file gives it no name.
-    ``dtype`` is the network's precision where they are stored in that, their own
-    type elsewhere. ``share`` is the part of the total. ``remark`` says what an op is priced as that iossim does not know.
+    ``outputs`` are the names and types of the values that leave it: what an op is told by where the file gives it no
+    name. ``dtype`` is the network's precision where they are stored in that, their own type elsewhere. ``share`` is
+    the part of the total. ``remark`` says what an op is priced as that iossim does not know.
     """
 
     name: str
@@ -82,8 +82,8 @@ class UnitRow:
 
 @dataclass(frozen=True)
 class NetworkTable:
-    """The units of a network in its order, and what they sum to. That is no schedule's latency: every unit is one call among
-    many of its like, with what such a call takes beyond its kernels, and what a schedule launches and waits for is left out.
+    """The units of a network in its order, and what they sum to. That is no schedule's latency: every unit is one
+    call among many of its like, and what a schedule launches and waits for is left out.
 
     ``interval`` is where nine of ten sums are expected: the errors of units make up for each other in part.
     """

@@ -18,6 +18,7 @@ from iossim.hardware.lowering.target import step_candidates, target_of
 from iossim.hardware.parameters import EngineOverheads
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.builder import GraphBuilder
+from iossim.ir.types import Precision
 from iossim.measurements.measurement import StageMeasurement
 from iossim.measurements.operator import Operator
 from iossim.schedule.batch import StageBatch
@@ -48,7 +49,7 @@ class Prediction:
 def predict(
     operators: Sequence[Operator], profile: DeviceProfile, libraries: Libraries = Libraries.CURRENT
 ) -> list[Prediction]:
-    """A prediction for each operator, in order; equal operators are lowered once. ``libraries`` are those that are called."""
+    """A prediction for each operator, in order; equal ones are lowered once. ``libraries`` are those called."""
     model = KernelModel(profile, libraries=libraries)
     known: dict[Operator, Prediction] = {}
     for operator in operators:
@@ -60,8 +61,8 @@ def predict(
 def predict_steps(steps: Sequence[Step], model: KernelModel, kind: str = "") -> Prediction:
     """Steps that are called one after another, as those of a schedule unit; none take no time and are called a view.
 
-    Times are summed, and so are the ends of the intervals: neighbours in one unit err alike. ``kind`` is what a table calls
-    the one step, where its band goes by that.
+    Times are summed, and so are the ends of the intervals: neighbours in one unit err alike. ``kind`` is what a table
+    calls the one step, where its band goes by that.
     """
     profile = model.profile
     step_us, low_us, high_us = [], [], []
@@ -118,9 +119,20 @@ def stage_us(groups: Sequence[Sequence[Operator]], model: SimulatorCostModel) ->
     return float(model.price_stages(batch)[0]) + around_us
 
 
-def recorded_engine(profile: DeviceProfile) -> Engine:
-    """How recorded stages were run: GPUs replay graphs, a CPU hands work to threads and waits for them."""
-    return Engine.GRAPH if target_of(profile).records_graphs else Engine.PAPER
+def recorded_stages_us(stages: Sequence[Sequence[Sequence[Operator]]], profile: DeviceProfile) -> list[float]:
+    """Prices of stages, each groups of operators of one precision, as recordings run them.
+
+    GPUs replay graphs; a CPU hands work to threads and waits for them.
+    """
+    engine = Engine.GRAPH if target_of(profile).records_graphs else Engine.PAPER
+    models: dict[Precision, SimulatorCostModel] = {}
+    prices = []
+    for groups in stages:
+        precision = groups[0][0].precision
+        if precision not in models:
+            models[precision] = SimulatorCostModel(profile, precision, engine)
+        prices.append(stage_us(groups, models[precision]))
+    return prices
 
 
 def can_be_priced(stage: StageMeasurement) -> bool:

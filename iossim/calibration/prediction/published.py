@@ -1,7 +1,7 @@
 """Published latencies beside a schedule's: which compare, which a fit has seen, and what a fit without them says.
 
-A prediction of a figure that took part in a fit is *in-sample*: it says how well the model can be bent to it. The profile
-holds, for each such network, the parameters of a fit without it; what they predict is what may be believed of others."""
+A prediction of a figure that took part in a fit is *in-sample*: it says how well the model can be bent to it. The
+profile holds, for each such network, the parameters of a fit without it, whose predictions are out of sample."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from iossim.search.options import StageSpace
 
 
 def comparable_published_us(schedule: Schedule, model: str, space: StageSpace | None = None) -> float | None:
-    """The measured latency (us) that is published of what a schedule is of, by its scheduler; None where none compares.
+    """The measured latency (us) published of a schedule's network by its scheduler; None where none compares.
 
-    ``model`` is the network as publications call it. Published are fp32 and the paper's engine. Random prices predict none;
-    nor does a search that was pruned more than the published ones (``space``, where it is known).
+    ``model`` is the network as publications call it. Published are fp32 and the paper's engine. Random prices predict
+    none; nor does a search that was pruned more than the published ones (``space``, where it is known).
     """
     if (
         schedule.cost_model["name"] == "random"
@@ -33,8 +33,8 @@ def comparable_published_us(schedule: Schedule, model: str, space: StageSpace | 
 
 
 def is_in_sample(profile: DeviceProfile, model: str, scheduler: str) -> bool:
-    """Whether the published figure of a network by a scheduler took part in the fit of the profile's parameters, or a number of
-    the simulator is pinned on it."""
+    """Whether the published figure of a network by a scheduler took part in the fit of the profile's parameters, or a
+    number of the simulator is pinned on it."""
     return is_pinned(model, scheduler) or (scheduler == SEQUENTIAL and model in profile.provenance.left_out)
 
 

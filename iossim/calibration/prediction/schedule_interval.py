@@ -1,26 +1,19 @@
 """How far the latency of a schedule may be off, and how far the difference of two schedules on one device.
 
 To first order the relative error of a latency is a sum over its parts, each the part's share of the latency times the
-part's relative error. The parts:
+part's relative error. The parts are: *units*, equal ones together, whose errors come from the parameters (the
+bootstrapped vectors of the profile) and from what the model misses of a kind of operators (its bands, of which
+:data:`COMMON_PART` is common to the kind); *concurrent stages* (:data:`STAGE_ERROR`); *boundaries*
+(:data:`BOUNDARY_ERROR`, all together); and the *parameters of concurrency*, by bootstrapped vectors or a standard
+deviation, times the slope of the latency (:class:`ConcurrencySlopes`).
 
-- *units* (equal ones are one part: they err together). Their error has three sources: the parameters, known by the
-  bootstrapped vectors of the profile; what the model misses of a kind of operators, from the profile's bands, of which
-  :data:`COMMON_PART` is taken to be common to all operators of the kind, the rest each unit's own; a merged convolution is a
-  unit of its own;
-- *concurrent stages*: what the sharing model misses, :data:`STAGE_ERROR`, equal stages together;
-- *boundaries*: the cost of synchronising, :data:`BOUNDARY_ERROR`, all together;
-- *concurrency*: what launches, synchronisations and the edges of graphs take, known by the bootstrapped vectors too, or by
-  their standard deviation where no fit told them, times the slope of the latency
-  (:class:`ConcurrencySlopes`).
+In the difference of two schedules the shares are subtracted first, so that errors of what both contain cancel;
+measurements do not repeat either (:data:`REPEAT_NOISE`). Intervals hold nine of ten cases, as if logarithms were
+normal.
 
-In the difference of two schedules the shares are subtracted first, so that errors of what both contain cancel. Then
-measurements do not repeat: two of the same thing differ by :data:`REPEAT_NOISE`.
-
-Intervals are for nine of ten cases, as if errors of logarithms were normal.
-
-A slope is found by pricing a schedule's stages a little off; the kernels stay as they were chosen and priced. On streams what
-the host takes to launch them is priced anew, which is a microsecond a stage; in a graph the gap between its nodes, by a model
-of another gap; boundaries are counted."""
+A slope is found by pricing a schedule's stages a little off; the kernels stay as they were chosen and priced. On
+streams the host's launches are priced anew, in a graph the gap between its nodes; boundaries are counted.
+"""
 
 from __future__ import annotations
 
@@ -31,11 +24,10 @@ from itertools import pairwise
 from math import exp, fsum, hypot, log, sqrt
 
 import numpy as np
-from numpy.typing import NDArray
 
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.backends.simulator.device_rates import device_rates
-from iossim.calibration.prediction.bands import band_of_op
+from iossim.calibration.prediction.bands import kind_of, measured_over_predicted
 from iossim.calibration.prediction.candidate_table import CandidateTable
 from iossim.cost.capabilities import DeviceCostModel
 from iossim.cost.model import CostModel, Prices
@@ -43,6 +35,7 @@ from iossim.execution.engine import Engine
 from iossim.hardware.lowering.step import Step
 from iossim.hardware.lowering.target import step_candidates
 from iossim.hardware.lowering.unit import merged_step, unit_steps
+from iossim.hardware.parameters import Floats
 from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.ir.network import Network
 from iossim.schedule.batch import StageBatch, Strategy
@@ -124,13 +117,11 @@ class ConcurrencySlopes:
         return self._problems[index]
 
 
-Floats = NDArray[np.float64]
 Part = Hashable
 
-#: Half the width of the interval of the logarithm of two measurements of the same schedule: repeats on a V100 differ by
-#: 2 to 4 per cent.
+#: Half the width of the interval of log(time) of repeated measurements: on a V100 they differ by 2 to 4 per cent.
 REPEAT_NOISE = 0.03
-#: Of the variance of the residuals of a kind of operators: what libraries, clocks and hosts move for all of them at once.
+#: Of the variance of the residuals of a kind of operators: what moves all of them at once.
 COMMON_PART = 0.25
 #: Standard deviation of the relative error of a stage of several groups, beyond that of its kernels alone.
 STAGE_ERROR = 0.05
@@ -153,7 +144,7 @@ class LatencyInterval:
 
 
 def schedule_errors(network: Network, cost_model: CostModel) -> ScheduleErrors | None:
-    """Errors of the schedules that a cost model prices; None for one that simulates no device, and so claims nothing."""
+    """Errors of the schedules that a cost model prices; None for one that simulates no device."""
     if not isinstance(cost_model, DeviceCostModel):
         return None
     return ScheduleErrors(network, cost_model.profile, cost_model)
@@ -161,8 +152,8 @@ def schedule_errors(network: Network, cost_model: CostModel) -> ScheduleErrors |
 
 @dataclass(frozen=True, eq=False)
 class _UnitError:
-    """Time alone, and what its relative error is made of. ``moved``, ``[resamples]``: the logarithm of its time under each
-    bootstrapped vector over that under the profile's. ``kinds``: standard deviation in common with others of a kind."""
+    """Time alone, and what its relative error is made of. ``moved``, ``[resamples]``: the logarithm of its time under
+    each bootstrapped vector over that under the profile's. ``kinds``: deviation in common with others of a kind."""
 
     alone_us: float
     own: float
@@ -190,8 +181,8 @@ class ScheduleErrors:
         self._libraries = (Engine.PAPER if model is None else model.engine).libraries_on(profile.architecture)
         self._units: dict[Part, _UnitError] = {}
         own, spread = profile.parameter_values, profile.spread
-        #: By parameter of concurrency how far each bootstrapped vector is from the profile's value, ``[resamples]``; of those
-        #: without, the standard deviation.
+        #: By parameter of concurrency how far each bootstrapped vector is from the profile's value, ``[resamples]``;
+        #: of those without, the standard deviation.
         self._drift: dict[Part, Floats] = {
             ("parameter", name): np.array(resamples[name]) - own[name] for name in COSTS if name in resamples
         }
@@ -209,7 +200,7 @@ class ScheduleErrors:
         return self._around(schedule.latency_us, self._shares(schedule))
 
     def interval_one_by_one(self, unit_us: Sequence[float]) -> LatencyInterval:
-        """The interval of the sum of the times of all units, ``[units]``, each timed alone: nothing stands between them."""
+        """The interval of the sum of the times of all units, ``[units]``, each timed alone."""
         units = self._network.units
         self._price({self._part_of_unit[unit.name]: unit_steps(self._network, unit) for unit in units})
         total_us = fsum(unit_us)
@@ -236,8 +227,8 @@ class ScheduleErrors:
         return abs(log(first.latency_us / second.latency_us)) <= self.noise(first, second)
 
     def judged(self, schedules: Sequence[Schedule], beside: Sequence[Schedule] = ()) -> list[Schedule]:
-        """The schedules with their intervals, and with those that differ from each by less than the noise: of one another,
-        and of others ``beside`` them."""
+        """The schedules with their intervals, and with those that differ from each by less than the noise: of one
+        another, and of others ``beside`` them."""
         found = []
         for one in schedules:
             interval = self.interval(one)
@@ -262,8 +253,7 @@ class ScheduleErrors:
         return dict(sorted(total_us.items(), key=lambda item: (-item[1], item[0])))
 
     def _shares(self, schedule: Schedule) -> dict[Part, float]:
-        """The share of the latency of each part; a unit's in a stage is that of its time alone. Of a parameter of
-        concurrency, the slope."""
+        """The share of the latency of each part (a unit's by its time alone); of a parameter, the slope."""
         if id(schedule) not in self._known:
             self._known[id(schedule)] = schedule, self._new_shares(schedule)
             if len(self._known) > _KEPT:
@@ -331,7 +321,7 @@ class ScheduleErrors:
         kind_us: dict[str, float] = defaultdict(float)
         for step, step_us in zip(steps, own_us.tolist(), strict=True):
             kind_us[step.op.kind] += step_us
-            band = band_of_op(step.op, step.precision, step_us, self._profile.provenance)
+            band = measured_over_predicted(kind_of(step.op), step.precision, step_us, self._profile.provenance)
             deviation = step_us / total_us * log(band.high / band.low) / (2 * NINE_OF_TEN)
             own += (1 - COMMON_PART) * deviation**2
             kinds[step.op.kind] += sqrt(COMMON_PART) * deviation

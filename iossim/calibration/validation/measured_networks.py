@@ -34,7 +34,7 @@ BASE = "sequential"
 
 @dataclass(frozen=True, slots=True)
 class MeasuredLatency:
-    """A run beside its prediction, us; a baseline has none. Speed-ups are over the sequential schedule of its engine."""
+    """A run beside its prediction, us; a baseline has none. Speed-ups are over the engine's sequential schedule."""
 
     run: NetworkRun
     predicted_us: float | None = None
@@ -107,22 +107,22 @@ def evaluate_measured_networks(measured: MeasuredNetworks, profile: DeviceProfil
             where = f"{run.name} of {run.model}" + (f", {run.engine} engine" if run.engine else "")
             notes.append(f"{measured.path}: {where}: {run.wrong_outputs}: left out")
     for run in sorted(right, key=lambda run: run.name != BASE):
-        predicted = _Predicted()
+        predicted_us = low_us = high_us = None
         if run.schedule is not None:
             try:
-                predicted = _predict(run, run.schedule, profile, networks)
+                predicted_us, low_us, high_us = _predict(run, run.schedule, profile, networks)
             except IossimError as error:
                 notes.append(f"{measured.path}: {run.name} of {run.model}: {error}")
-        if run.name == BASE and predicted.us is not None:
-            base[run.key[:-1]] = predicted.us, run.median_us
+        if run.name == BASE and predicted_us is not None:
+            base[run.key[:-1]] = predicted_us, run.median_us
         base_us, base_measured_us = base.get(run.key[:-1], (None, None))
         latencies.append(
             MeasuredLatency(
                 run,
-                predicted.us,
-                predicted.low_us,
-                predicted.high_us,
-                None if base_us is None or predicted.us is None else base_us / predicted.us,
+                predicted_us,
+                low_us,
+                high_us,
+                None if base_us is None or predicted_us is None else base_us / predicted_us,
                 None if base_measured_us is None else base_measured_us / run.median_us,
             )
         )
@@ -155,17 +155,10 @@ def evaluate_all(
     return tuple(found), tuple(notes)
 
 
-@dataclass(frozen=True, slots=True)
-class _Predicted:
-    us: float | None = None
-    low_us: float | None = None
-    high_us: float | None = None
-
-
 def _predict(
     run: NetworkRun, schedule: Schedule, profile: DeviceProfile, networks: dict[ModelSource, Network]
-) -> _Predicted:
-    """Raises IossimError for a schedule that fits its network no more, or that the simulator cannot price."""
+) -> tuple[float, float, float]:
+    """The latency and the ends of its interval, us; raises IossimError where it does not fit or has no price."""
     source = schedule.source.to_source()
     if source not in networks:
         networks[source] = load_source(source)
@@ -174,4 +167,4 @@ def _predict(
     simulator = SimulatorCostModel(profile, network.precision, Engine.named(run.engine), in_place=True)
     priced = reprice(schedule, network, simulator)
     interval = ScheduleErrors(network, profile).interval(priced)
-    return _Predicted(priced.latency_us, interval.low_us, interval.high_us)
+    return priced.latency_us, interval.low_us, interval.high_us

@@ -14,12 +14,12 @@ from iossim.calibration.prediction.accuracy import Accuracy, buckets, coverage, 
 from iossim.calibration.prediction.bands import interval
 from iossim.calibration.recording import Recording, lowered
 from iossim.calibration.samples import OperatorSamples, fit_nuisances, floor_us, hidden, nuisances_us
+from iossim.hardware.parameters import Floats
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.types import Precision
 from iossim.measurements.measurement import Measurement, MeasurementSet
 from iossim.measurements.operator import HELD_OUT_FRACTION
 
-Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 #: Latencies by another model, ``[rows]`` us, fitted on the chosen rows, whose device times are given as well.
 Baseline = Callable[[OperatorSamples, Sequence[Measurement], Mask, Floats], Floats]
@@ -29,8 +29,8 @@ Baseline = Callable[[OperatorSamples, Sequence[Measurement], Mask, Floats], Floa
 class OperatorEvaluation:
     """Measured and predicted times of the operators of a data set; every array has an entry for each row.
 
-    The host's overhead is fitted on the rows that are not held out, beside the predictions. Device times are microseconds
-    without it.
+    The host's overhead is fitted on the rows that are not held out, beside the predictions; device times are without
+    it.
     """
 
     device: str
@@ -176,7 +176,7 @@ def evaluate_operators(
 ) -> OperatorEvaluation:
     """Predict the operators of a set that were measured alone; of very many those that ``lowered`` keeps.
 
-    Rows measured with cold caches are left out: predictions are of a call among many. So are rows that the host hides.
+    Rows measured with cold caches are left out: so are rows that the host hides.
     """
     cold_rows = sum(row.is_cold for row in measured.measurements)
     return evaluate_recording(lowered(measured, profile, held_out_fraction(profile)), cold_rows, baseline)

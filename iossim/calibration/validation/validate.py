@@ -1,8 +1,8 @@
 """How far predictions are off measurements of a user's own: operators, stages, and networks measured as a whole.
 
-Stages are groups of operators that ran at the same time. Recordings on GPUs replay CUDA graphs: their stages are priced by
-the graph engine, fork and join included. Stages on CPUs are priced by the paper engine, with a synchronisation before and
-behind those of several groups."""
+Stages are groups of operators that ran at the same time. Recordings on GPUs replay CUDA graphs: their stages are
+priced by the graph engine, fork and join included. Stages on CPUs are priced by the paper engine, with a
+synchronisation before and behind those of several groups."""
 
 from __future__ import annotations
 
@@ -14,28 +14,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.calibration.prediction.accuracy import Accuracy
 from iossim.calibration.prediction.bands import key_of
-from iossim.calibration.prediction.predict import can_be_priced, recorded_engine, stage_us
-from iossim.calibration.recording import lowered
+from iossim.calibration.prediction.predict import can_be_priced, recorded_stages_us
 from iossim.calibration.validation.measured_networks import MeasuredEvaluation, evaluate_all
-from iossim.calibration.validation.operators import OperatorEvaluation, evaluate_recording, held_out_fraction
+from iossim.calibration.validation.operators import OperatorEvaluation, evaluate_operators
+from iossim.hardware.parameters import Floats
 from iossim.hardware.profile import DeviceProfile
-from iossim.ir.types import Precision
 from iossim.measurements.measurement import MeasurementSet
 from iossim.measurements.measurement_set import DataSets, read_data_sets
 from iossim.search.scheduler import StartProgress, ignore
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
 class StageEvaluation:
     """Measured and predicted times of the stages of a data set, microseconds; every array has an entry a stage.
 
-    ``serial_us`` is the same operators in one stream, nan where that was not measured; its prediction is always there.
-    ``left_out`` stages were of several precisions, or of more operators than a problem holds.
+    ``serial_us`` is the same operators in one stream, nan where that was not measured; its prediction is always
+    there. ``left_out`` stages were of several precisions, or of more operators than a problem holds.
     """
 
     device: str
@@ -87,30 +83,22 @@ class StageEvaluation:
 
 def evaluate_stages(measured: MeasurementSet, profile: DeviceProfile) -> StageEvaluation:
     """Price every stage of a set; none of them was held out of any fit of operators, nor seen by one."""
-    models: dict[Precision, SimulatorCostModel] = {}
     chosen = [stage for stage in measured.stages if can_be_priced(stage)]
-    predicted: list[float] = []
-    serial: list[float] = []
-    for stage in chosen:
-        precision = stage.groups[0][0].precision
-        if precision not in models:
-            models[precision] = SimulatorCostModel(profile, precision, recorded_engine(profile))
-        predicted.append(stage_us(stage.groups, models[precision]))
-        in_one_stream = [operator for group in stage.groups for operator in group]
-        serial.append(stage_us([in_one_stream], models[precision]))
+    in_one_stream = [[[operator for group in stage.groups for operator in group]] for stage in chosen]
+    prices_us = recorded_stages_us([*(stage.groups for stage in chosen), *in_one_stream], profile)
     return StageEvaluation(
         profile.name,
         measured.header.data_set,
         np.array([len(stage.groups) for stage in chosen], dtype=np.int64),
         np.array([stage.latency_us for stage in chosen]),
-        np.array(predicted),
+        np.array(prices_us[: len(chosen)]),
         np.array([np.nan if stage.serial_us is None else stage.serial_us for stage in chosen]),
-        np.array(serial),
+        np.array(prices_us[len(chosen) :]),
         len(measured.stages) - len(chosen),
     )
 
 
-#: A quoted error is not questioned within this many points of per cent: overheads are fitted beside other predictions.
+#: A quoted error is not questioned within this many points of per cent.
 QUOTED_POINTS = 0.5
 
 
@@ -152,8 +140,7 @@ def validate(
     operators: list[OperatorEvaluation] = []
     for done, (measured, profile) in enumerate(data.sets):
         if measured.measurements:
-            recording = lowered(measured, profile, held_out_fraction(profile))
-            whole = evaluate_recording(recording, sum(row.is_cold for row in measured.measurements))
+            whole = evaluate_operators(measured, profile)
             operators += [whole.of_kind(*kind) for kind in whole.kinds]
         told(done + 1, len(data.sets))
     operators.sort(key=lambda each: each.device)
@@ -175,7 +162,7 @@ def quoted_otherwise(operators: Sequence[OperatorEvaluation], data: DataSets) ->
                 continue
             if abs(100 * error - quoted.mape_percent) > QUOTED_POINTS:
                 notes.append(
-                    f"the profile of {each.device} quotes an error of {quoted.mape_percent:.1f}% for {quoted.kind} of "
-                    f"{each.data_set}; it is {100 * error:.1f}%"
+                    f"the profile of {each.device} quotes an error of {quoted.mape_percent:.1f}% for {quoted.kind} "
+                    f"of {each.data_set}; it is {100 * error:.1f}%"
                 )
     return notes

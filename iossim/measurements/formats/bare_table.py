@@ -1,15 +1,14 @@
-"""Tables of one kind of operator without a header: ``KIND.DEVICE.csv``, the columns of the operator and ``latency_us``.
+"""Tables of one kind of operator without a header: ``KIND.DEVICE.csv``.
 
-The file's name says what the rows are of. Optional columns are those of iossim's own format, as ``algorithm``; ``grid_x`` ...
-``block_z`` are of the main kernel. A table with the column ``row`` was recorded through a framework, call by call and in
-that order: its times include the host's overhead, which drifts where a framework searches for the fastest algorithm of each
-new shape, as it does for convolutions. Any other table is of operators that were called directly, one call among many and
-without the host's overhead: a hand-made table of a few samples is taken for one, too."""
+The file's name says what the rows are of. Optional columns are those of iossim's own format, as ``algorithm``;
+``grid_x`` ... ``block_z`` are of the main kernel. A table with the column ``row`` was recorded through a framework,
+call by call in that order: its times include the host's overhead, which drifts where the framework searches for the
+fastest algorithm of each new shape. Any other table is of direct calls, one among many, without the host's overhead.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from iossim.measurements.formats.format import Format
@@ -23,20 +22,13 @@ from iossim.measurements.text_files import Table, header_cells, parse_table, rea
 _DRIFTING = ("conv",)
 
 
-@dataclass(frozen=True, slots=True)
-class FileName:
-    """What ``KIND.DEVICE.csv`` says; None for what it does not."""
-
-    kind: str | None
-    device: str | None
-
-    @staticmethod
-    def of(path: Path) -> FileName:
-        kind, dot, rest = path.name.partition(".")
-        if kind not in KINDS and kind not in ALIASES:
-            return FileName(None, None)
-        device, dot, _ = rest.partition(".")
-        return FileName(kind, device if dot and device else None)
+def _said_by_name(path: Path) -> tuple[str | None, str | None]:
+    """The kind and the device in ``KIND.DEVICE.csv``; None for what the name does not say."""
+    kind, _, rest = path.name.partition(".")
+    if kind not in KINDS and kind not in ALIASES:
+        return None, None
+    device, dot, _ = rest.partition(".")
+    return kind, device if dot and device else None
 
 
 def is_table_of_operators(head: str) -> bool:
@@ -51,9 +43,9 @@ def is_table_of_operators(head: str) -> bool:
 
 def kind_of_table(path: Path, columns: Collection[str]) -> OperatorKind:
     """The kind by the file's name, or else the only one whose columns are there; raises MeasurementError."""
-    named = FileName.of(path).kind
+    named, _ = _said_by_name(path)
     fitting = [kind for kind in KINDS.values() if not missing_columns(kind, columns)]
-    # conv has all columns of a dense layer's batch too: the kind that explains most columns is meant, with fewest others.
+    # conv has all columns of a dense layer's batch too: the kind that explains most columns is meant.
     ranks = [_rank(kind, columns) for kind in fitting]
     fitting = [kind for kind, rank in zip(fitting, ranks, strict=True) if rank == max(ranks)]
     if named is not None:
@@ -70,7 +62,8 @@ def kind_of_table(path: Path, columns: Collection[str]) -> OperatorKind:
         return fitting[0]
     if fitting:
         raise MeasurementError(
-            f"measurements {path}: could be of {_listed(fitting)}; add a column 'op', or name the file KIND.DEVICE.csv"
+            f"measurements {path}: could be of {_listed(fitting)}; add a column 'op', or name the file "
+            "KIND.DEVICE.csv"
         )
     near = min(KINDS.values(), key=lambda kind: len(missing_columns(kind, columns)))
     raise MeasurementError(
@@ -100,7 +93,7 @@ def _read(path: Path, device: str | None) -> MeasurementSet:
     _require_latency(table, path)
     kind = None if "op" in table.columns else kind_of_table(path, table.columns).name
     header = Header(
-        device=device_of(path, FileName.of(path).device, device),
+        device=device_of(path, _said_by_name(path)[1], device),
         data_set=path.name.removesuffix(".csv"),
         includes_host_overhead=through_framework,
         host_overhead_drifts=through_framework and kind in _DRIFTING,

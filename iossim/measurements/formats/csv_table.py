@@ -11,15 +11,14 @@ from typing import Any
 from iossim.ir.types import Precision
 from iossim.measurements.formats.format import Format
 from iossim.measurements.formats.json_lines import (
-    check_count,
     header_record,
+    measured_rows,
     measurement_record,
     parse_header,
     stage_precision,
 )
 from iossim.measurements.measurement import SCHEMA, MeasurementError, MeasurementSet, StageMeasurement
 from iossim.measurements.operator_kinds import KINDS, describe
-from iossim.measurements.rows import RowReader
 from iossim.measurements.text_files import parse_table, read_file
 
 _EXTENTS = ("grid", "block")
@@ -49,13 +48,7 @@ def _read(path: Path, device: str | None) -> MeasurementSet:
         raise MeasurementError(f"measurements {path}: the column latency_us is missing; add it")
     # A cell of another kind's column is empty: to the row, the column is not there.
     rows = [type(row)(row.line, {name: cell for name, cell in row.cells.items() if cell != ""}) for row in table.rows]
-    stages = [row for row in rows if "stage" in row.cells]
-    singles = [row for row in rows if "stage" not in row.cells]
-    sieve, reader = table.sieve, RowReader(header)
-    check_count(promised, sieve.total + len(rows), path)
-    measurements = tuple(sieve.keep(singles, reader.measurement))
-    measured_stages = tuple(sieve.keep(stages, reader.stage))
-    return MeasurementSet(header, measurements, measured_stages, sieve.notes())
+    return measured_rows(header, promised, rows, table.sieve)
 
 
 def _value(text: str) -> Any:

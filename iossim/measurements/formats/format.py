@@ -21,8 +21,7 @@ class Format:
     title: str
     #: Whether a file of this name that begins with this text is of the format; no file is of two formats.
     recognises: Callable[[Path, str], bool]
-    #: The measurements of a file. The second argument is the device that the user says, None if he says none. Raises
-    #: MeasurementError.
+    #: The measurements of a file. The second argument is the user's device, or None. Raises MeasurementError.
     read: Callable[[Path, str | None], MeasurementSet]
     #: The sets of a file of several devices; None for formats of files of one.
     read_sets: Callable[[Path], tuple[MeasurementSet, ...]] | None = None
@@ -42,8 +41,8 @@ class Call:
 def measurements_of_calls(calls: Iterable[Call]) -> tuple[Measurement, ...]:
     """The median of each operator's calls, in the order of the first ones.
 
-    Only calls with the most common sequence of kernels count, of equally common ones the last: the first calls may have
-    searched for an algorithm, or loaded one.
+    Only calls with the most common sequence of kernels count, of equally common ones the last: the first calls may
+    have searched for an algorithm, or loaded one.
     """
     of_operator: dict[Operator, list[Call]] = defaultdict(list)
     for call in calls:

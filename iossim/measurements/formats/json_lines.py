@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,14 +47,20 @@ def parse_header(fields: dict[str, Any], path: Path, device: str | None) -> tupl
         raise MeasurementError(f"measurements {path}: header: {first_problem(error)}; correct the header") from None
 
 
-def check_count(promised: dict[str, int], found: int, path: Path) -> None:
-    """Raise MeasurementError if a file holds not as many rows as its header says."""
-    expected = sum(promised.values())
+def measured_rows(
+    header: Header, promised: dict[str, int], rows: Sequence[NumberedRow], sieve: Sieve
+) -> MeasurementSet:
+    """The set of a file's rows, of which ``sieve`` dropped some; raises MeasurementError if some are missing."""
+    expected, found = sum(promised.values()), sieve.total + len(rows)
     if promised and found != expected:
         raise MeasurementError(
-            f"measurements {path}: the header says {expected:,} rows, the file has {found:,}: it is cut short or was "
-            "edited; copy or record it again, or correct the header"
+            f"measurements {sieve.path}: the header says {expected:,} rows, the file has {found:,}: it is cut short "
+            "or was edited; copy or record it again, or correct the header"
         )
+    reader = RowReader(header)
+    measurements = tuple(sieve.keep((row for row in rows if "stage" not in row.cells), reader.measurement))
+    stages = tuple(sieve.keep((row for row in rows if "stage" in row.cells), reader.stage))
+    return MeasurementSet(header, measurements, stages, sieve.notes())
 
 
 def _recognises(path: Path, head: str) -> bool:
@@ -82,13 +89,7 @@ def _read(path: Path, device: str | None) -> MeasurementSet:
             sieve.total += 1
             sieve.drop(index + 1, "the line is not a JSON object")
     header, promised = parse_header(dict(records[0].cells), path, device)
-    reader = RowReader(header)
-    stages = [record for record in records[1:] if "stage" in record.cells]
-    singles = [record for record in records[1:] if "stage" not in record.cells]
-    check_count(promised, sieve.total + len(singles) + len(stages), path)
-    measurements = tuple(sieve.keep(singles, reader.measurement))
-    measured_stages = tuple(sieve.keep(stages, reader.stage))
-    return MeasurementSet(header, measurements, measured_stages, sieve.notes())
+    return measured_rows(header, promised, records[1:], sieve)
 
 
 def header_record(measured: MeasurementSet) -> dict[str, Any]:

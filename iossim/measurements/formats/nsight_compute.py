@@ -9,10 +9,9 @@ Nsight Compute sees kernels, not operators: name an NVTX range after the operato
 
     ncu --nvtx --csv --page raw --metrics gpu__time_duration.sum,launch__grid_size python script.py > kernels.csv
 
-The range may have other ranges around it; a word ``precision=fp16`` says the precision. An operator's call takes the sum
-of its kernels' durations. Where kernels of equal ranges follow each other, each repetition of their names is one call.
-Nsight Compute locks the clocks to their base unless run with ``--clock-control none``, which is what the profile's boost
-clock needs.
+The range may have other ranges around it; a word ``precision=fp16`` says the precision. An operator's call takes the
+sum of its kernels' durations. Where kernels of equal ranges follow each other, each repetition of their names is one
+call. Profile with ``--clock-control none``: Nsight Compute else locks the clocks to their base.
 """
 
 from __future__ import annotations
@@ -51,7 +50,8 @@ def _read(path: Path, device: str | None) -> MeasurementSet:
         raise MeasurementError(f"measurements {path}: {line}{error.reason}; {error.remedy}") from None
     if not any(kernel.ranges for kernel in profiled):
         raise MeasurementError(
-            f"measurements {path}: no NVTX ranges say which operator a kernel is of; name them and profile with --nvtx"
+            f"measurements {path}: no NVTX ranges say which operator a kernel is of; name them and profile with "
+            "--nvtx"
         )
     sieve = Sieve(path)
     kernels = [(_range_of(kernel), kernel) for kernel in profiled if _is_timed(kernel, sieve)]

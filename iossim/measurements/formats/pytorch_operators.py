@@ -79,8 +79,7 @@ class Recorded:
 
 
 def operator_of(chain: Sequence[Recorded]) -> Operator:
-    """The operator that the first of the chain is; the others ran around it. Raises RecordError for a variant that
-    has no columns."""
+    """The operator that the first of the chain is; the others ran around it. Raises RecordError."""
     return _READERS[chain[0].name](chain)
 
 

@@ -10,10 +10,9 @@ Record with shapes, and after a warm-up, so that cuDNN's search is over::
 
 An operator's call takes the sum of its kernels' durations; gaps between them are not in it. A kernel belongs to the
 innermost recorded operator that launched it, by "External id" or by the launch's "correlation", and from there to the
-nearest operator around it that is known here: a convolution, a matrix product, a sum, a ReLU, a pooling. Shapes are in
-"Input Dims", strides and padding in "Concrete Inputs" (PyTorch 2.1 and later). Calls of equal shape are one measurement:
-the median over the calls that launched the most common kernels, so that calls that searched for an algorithm do not
-count.
+nearest operator around it that is known here: a convolution, a matrix product, a sum, a ReLU, a pooling. Shapes are
+in "Input Dims", strides and padding in "Concrete Inputs" (PyTorch 2.1 and later). Calls of equal shape are one
+measurement: the median over the calls that launched the most common kernels.
 """
 
 from __future__ import annotations
@@ -105,16 +104,16 @@ def _calls(
             others["no recorded operator"] += 1
             continue
         chain = [*around.outwards(index)]
-        place = _known_place([Recorded(operators[each].name, operators[each].arguments) for each in chain])
+        recorded = [Recorded(operators[each].name, operators[each].arguments) for each in chain]
+        place = _known_place(recorded)
         if place is None:
             others[operators[index].name] += 1
             continue
         called = chain[place]
         launched[called].append(kernel)
         if called not in made:
-            ancestors = [Recorded(operators[each].name, operators[each].arguments) for each in chain[place:]]
             try:
-                made[called] = operator_of(ancestors)
+                made[called] = operator_of(recorded[place:])
             except RecordError as error:
                 made[called] = None
                 others[f"{operators[called].name}: {error}"] += 1

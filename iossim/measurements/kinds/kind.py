@@ -67,7 +67,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class OperatorKind:
-    """How operators of a kind are named: columns, what they make, and the way back. ``aliases`` are other names of it."""
+    """How operators of a kind are named: columns, what they make, and the way back."""
 
     name: str
     columns: tuple[Column, ...]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from iossim.ir.op import Op
 from iossim.ir.ops.pool import AveragePool, GlobalAveragePool, GlobalMaxPool, MaxPool
 from iossim.ir.types import DType, TensorType
 from iossim.measurements.kinds.kind import (
@@ -23,16 +26,16 @@ from iossim.measurements.operator import Operator
 _COLUMNS = (*columns("batch", "channels"), *IMAGE)
 
 
-def _image_type(sizes: Sizes, dtype: DType) -> TensorType:
-    return TensorType((sizes["batch"], sizes["channels"], *both(sizes, "in")), dtype)
+def _on_images(op_of: Callable[[Sizes], Op]) -> Parts:
+    def parts(sizes: Sizes, dtype: DType) -> Made:
+        image = TensorType((sizes["batch"], sizes["channels"], *both(sizes, "in")), dtype)
+        return op_of(sizes), (image,), ()
+
+    return parts
 
 
 def _pool(op_class: type[MaxPool] | type[AveragePool]) -> Parts:
-    def parts(sizes: Sizes, dtype: DType) -> Made:
-        op = op_class(both(sizes, "kernel"), both(sizes, "stride"), both(sizes, "pad") * 2)
-        return op, (_image_type(sizes, dtype),), ()
-
-    return parts
+    return _on_images(lambda sizes: op_class(both(sizes, "kernel"), both(sizes, "stride"), both(sizes, "pad") * 2))
 
 
 def _pool_sizes(operator: Operator) -> Sizes:
@@ -43,16 +46,9 @@ def _pool_sizes(operator: Operator) -> Sizes:
     return image_sizes(operator) | named("kernel", op.kernel) | named("stride", op.strides) | symmetric(op.pads)
 
 
-def _global_pool(op: GlobalAveragePool | GlobalMaxPool) -> Parts:
-    def parts(sizes: Sizes, dtype: DType) -> Made:
-        return op, (_image_type(sizes, dtype),), ()
-
-    return parts
-
-
 KINDS = (
     OperatorKind("max_pool", (*_COLUMNS, *WINDOW), _pool(MaxPool), _pool_sizes),
     OperatorKind("average_pool", (*_COLUMNS, *WINDOW), _pool(AveragePool), _pool_sizes, ("avg_pool",)),
-    OperatorKind("global_average_pool", _COLUMNS, _global_pool(GlobalAveragePool()), image_sizes),
-    OperatorKind("global_max_pool", _COLUMNS, _global_pool(GlobalMaxPool()), image_sizes),
+    OperatorKind("global_average_pool", _COLUMNS, _on_images(lambda sizes: GlobalAveragePool()), image_sizes),
+    OperatorKind("global_max_pool", _COLUMNS, _on_images(lambda sizes: GlobalMaxPool()), image_sizes),
 )

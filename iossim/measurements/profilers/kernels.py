@@ -1,7 +1,7 @@
 """Kernels as a profiler recorded them, and the table of kernels that they make.
 
-Rows of the table come in the order in which kernels started. What a kernel took when it was recorded stands for its time
-alone, which is wrong where others ran beside it. Copies and memsets are left out.
+Rows of the table come in the order in which kernels started. What a kernel took when it was recorded stands for its
+time alone, which is wrong where others ran beside it. Copies and memsets are left out.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ DURATION = "alone_us"
 class ProfiledKernel:
     """A kernel: where it stands in the file, when it ran, on which device and in which queue (context and stream).
 
-    ``cells`` hold its name, its grid and what it holds and moves, as far as recorded, in the columns of tables of kernels.
-    ``faults`` say by column what could not be read. ``ranges`` are the cells of NVTX ranges around it.
+    ``cells`` hold its name, its grid and what it holds and moves, as far as recorded, in the columns of tables of
+    kernels. ``faults`` say by column what could not be read. ``ranges`` are the cells of NVTX ranges around it.
     """
 
     place: int
@@ -41,8 +41,7 @@ class ProfiledKernel:
 class Profile:
     """All kernels of a file in its order; ``others`` is the number of copies and memsets beside them.
 
-    ``place`` is what the kernels' places count, if not lines. If kernels ran ``one_by_one``, their starts tell no more than
-    their order.
+    ``place`` is what the kernels' places count, if not lines. If they ran ``one_by_one``, starts are an order only.
     """
 
     kernels: tuple[ProfiledKernel, ...]
@@ -74,7 +73,7 @@ def number(text: str, column: str, line: int) -> float:
 
 
 def side_by_side(profile: Profile) -> KernelRows:
-    """The kernels of a profile as a table; raises CsvError for the first that could not be read, and for several devices."""
+    """The kernels of a profile as a table; raises CsvError for what cannot be read, and for several devices."""
     ordered = sorted(profile.kernels, key=lambda kernel: (kernel.start_us, kernel.place))
     if not ordered:
         raise CsvError("the recording has no kernels", "record with CUDA's activity traced")
@@ -95,8 +94,8 @@ def side_by_side(profile: Profile) -> KernelRows:
     beside = 0 if profile.one_by_one else _beside_others(timed)
     if beside:
         notes.append(
-            f"{beside} of {len(ordered)} kernels ran beside others when they were recorded: what they took then stands "
-            "for their time alone, and may be too long (record with CUDA_LAUNCH_BLOCKING=1)"
+            f"{beside} of {len(ordered)} kernels ran beside others when they were recorded: what they took then "
+            "stands for their time alone, and may be too long (record with CUDA_LAUNCH_BLOCKING=1)"
         )
     if profile.others:
         notes.append(f"copies and memsets are left out: {profile.others}")

@@ -1,7 +1,7 @@
 """CSV of Nsight Compute: a kernel a row (``--page raw``), or a metric a row (``--page details``, or no page).
 
-It runs kernels one by one, so that their durations are times alone (with ``--clock-control none``: else it locks clocks to
-their base), and tells bytes and arithmetic where their metrics were recorded. Tensor cores have no count of operations there.
+It runs kernels one by one, so that their durations are times alone (with ``--clock-control none``: else it locks
+clocks to their base), and tells bytes and arithmetic where their metrics were recorded. Tensor cores are not counted.
 """
 
 from __future__ import annotations

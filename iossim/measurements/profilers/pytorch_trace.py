@@ -1,4 +1,4 @@
-"""Chrome traces of the PyTorch profiler (Kineto), ``profiler.export_chrome_trace("trace.json")``: complete events, and kernels.
+"""Chrome traces of the PyTorch profiler (Kineto), ``profiler.export_chrome_trace``: complete events, and kernels.
 
 They tell no bytes and no arithmetic of a kernel, but which operator launched it (``formats.pytorch_profiler``).
 """
@@ -42,7 +42,7 @@ def is_chrome_trace(head: str) -> bool:
 
 
 def read_trace(text: str) -> tuple[dict[str, Any], list[TraceEvent]]:
-    """The document, and its complete events in the order of the file; raises CsvError for a trace that is not whole."""
+    """The document, and its complete events in order; raises CsvError for a trace that is not whole."""
     try:
         trace = json.loads(text)
         document = trace if isinstance(trace, dict) else {"traceEvents": trace}

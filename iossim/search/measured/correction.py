@@ -1,9 +1,9 @@
 """The correction of estimates by measurements: a ridge regression of logarithms of measured over estimated prices.
 
-The model: log(measured / estimated) = features x weights + error, weights normal around zero and errors normal. How far
-weights of each family may go, and how large the error is, are the values of a small grid under which what was measured
-is most probable (evidence maximisation; C. M. Bishop, Pattern Recognition and Machine Learning, 3.5), so that an
-error without structure is not mistaken for one. The grid is searched anew when measurements have grown by half.
+The model: log(measured / estimated) = features x weights + error, weights normal around zero and errors normal. How
+far weights of each family may go, and how large the error is, are the values of a small grid under which what was
+measured is most probable (evidence maximisation; C. M. Bishop, Pattern Recognition and Machine Learning, 3.5), so
+that noise is not mistaken for structure. The grid is searched anew when measurements have doubled.
 """
 
 from __future__ import annotations
@@ -13,13 +13,10 @@ from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
-from numpy.typing import NDArray
 
 from iossim.base.compiled import jit
-from iossim.search.measured.stage_classes import Features
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
+from iossim.schedule.masks import Floats
+from iossim.search.measured.stage_classes import Features, Integers
 
 #: Standard deviations that weights may have: of dense features, of the times of units, and of their shares.
 DENSE_SPREADS, TIME_SPREADS, SHARE_SPREADS = (0.03, 0.15), (0.003, 0.05, 0.15), (0.003, 0.1, 0.25)
@@ -119,7 +116,7 @@ class _Solved:
     evidence: float
 
 
-# Not by LAPACK: its threads take longer to meet than these small systems take to solve, and its rounding depends on them.
+# Not by LAPACK, whose threads cost more than these small systems, and whose rounding depends on them.
 
 
 @jit
@@ -135,7 +132,7 @@ def _accumulate(rows: Floats, residuals: Floats, gram: Floats, moment: Floats) -
 
 @jit(fastmath={"reassoc", "contract"})
 def _solve(matrix: Floats, right: Floats) -> tuple[Floats, float, float]:
-    """By Cholesky: the solution, the trace of the inverse, and the logarithm of the determinant; ``matrix`` is overwritten."""
+    """By Cholesky, in place: the solution, the trace of the inverse, the logarithm of the determinant."""
     size = len(matrix)
     log_determinant = 0.0
     solution = np.empty(size)
@@ -203,12 +200,13 @@ def _predict(dense: Floats, begin: Integers, unit: Integers, time: Floats, share
     return predicted
 
 
-# What a stage that is not measured yet counts for. A measurement is an expense, and what it promises is the chance that the stage
-# is cheaper than thought. So a stage counts for its reservation price (M. L. Weitzman, Optimal search for the best alternative,
-# Econometrica 47, 1979): the price z at which the expected gain, E[max(0, z - price)], is just worth a measurement. Prices are
-# taken to be normal around what is expected, with a standard deviation proportional to it. Then z lies k standard deviations
-# below what is expected, and k grows with the price: a stage that takes long is worth a longer shot; a short one counts for more
-# than is expected of it. Kappa says how much a measurement is worth: what a stage of typical price gains at k = kappa.
+# What a stage that is not measured yet counts for. A measurement is an expense, and what it promises is the chance
+# that the stage is cheaper than thought. So a stage counts for its reservation price (M. L. Weitzman, Optimal search
+# for the best alternative, Econometrica 47, 1979): the price z at which the expected gain, E[max(0, z - price)], is
+# just worth a measurement. Prices are taken to be normal around what is expected, with a standard deviation
+# proportional to it. Then z lies k standard deviations below what is expected, and k grows with the price: a stage
+# that takes long is worth a longer shot; a short one counts for more than is expected of it. Kappa says how much a
+# measurement is worth: what a stage of typical price gains at k = kappa.
 
 #: The values of k that are told apart.
 _K = np.linspace(-30.0, 6.0, 4000)
@@ -231,7 +229,8 @@ def optimistic_us(expected_us: Floats, deviation: float, kappa: float, typical_u
 def _gain(k: Floats) -> Floats:
     """The expected gain over a price that lies ``k`` standard deviations below the mean, in standard deviations.
 
-    The expected improvement of a normal variable (D. R. Jones, M. Schonlau, W. J. Welch, J. Global Optimization 13, 1998).
+    The expected improvement of a normal variable (D. R. Jones, M. Schonlau, W. J. Welch, J. Global Optimization 13,
+    1998).
     """
     from scipy.special import ndtr
 

@@ -1,8 +1,8 @@
 """The best path through the states of all blocks, at any prices of stages, planned again and again.
 
-Backwards: ``cost_to_go[b, state]`` is the least cost of what is still to come behind a stage of bit ``b`` (did it run several
-groups?), with the boundary to the next stage. Backwards, since then what comes before a block does not matter: equal blocks
-are swept once, and what follows them counts only by how much dearer it is behind several groups than behind one.
+Backwards: ``cost_to_go[b, state]`` is the least cost of what is still to come behind a stage of bit ``b`` (did it run
+several groups?), with the boundary to the next stage. Backwards, since then what comes before a block does not
+matter: equal blocks are swept once, and of what follows them only the difference between the two bits counts.
 
 From plan to plan few prices change, and most of these rise, since stages are priced in hope before they are measured.
 Where none fell, a state is looked at again only if its best stage became dearer, or what comes behind that.
@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.base.compiled import jit
+from iossim.schedule.masks import Floats
 from iossim.search.measured.transitions import Transitions
 
-Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 
@@ -36,7 +36,7 @@ class PathStep:
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """The cheapest path and what it costs at the prices that it was found with; ``inf`` and no steps if there is none."""
+    """The cheapest path and its cost at the prices it was found with; ``inf`` and no steps if there is none."""
 
     cost_us: float
     steps: tuple[PathStep, ...]
@@ -46,8 +46,8 @@ class Path:
 class _Sweep:
     """The best ways through a block at ``prices_us``; arrays of shape ``[2, states]``, by bits.
 
-    ``first_us[b]`` is the least cost from each state to the end if the next stage has bit ``b``, ``choice[b]`` the transition to
-    take then; ``ahead_us[b]`` is what follows a stage of bit ``b`` that led there.
+    ``first_us[b]`` is the least cost from each state to the end if the next stage has bit ``b``, ``choice[b]`` the
+    transition to take then; ``ahead_us[b]`` is what follows a stage of bit ``b`` that led there.
     """
 
     space: Transitions
@@ -91,7 +91,7 @@ class _Sweep:
 
 
 class Planner:
-    """Finds paths through a sequence of problems; ``order[i]`` is the index of the ``i``-th among the distinct ones."""
+    """Finds paths through a sequence of problems; ``order[i]``: which distinct one is the ``i``-th."""
 
     def __init__(
         self, transitions: Sequence[Transitions], order: Sequence[int], boundary: Floats, concurrent: bool
@@ -110,7 +110,7 @@ class Planner:
         return fresh
 
     def best(self, prices_us: Sequence[Floats]) -> Path:
-        """The cheapest path; ``prices_us[p]`` are the prices of the distinct stages of problem ``p``, ``inf`` to bar one.
+        """The cheapest path; ``prices_us[p]`` are the prices of the stages of problem ``p``, ``inf`` to bar one.
 
         The arrays are kept until the next call, and must not be changed meanwhile.
         """
@@ -175,14 +175,13 @@ def _sweep(
 ) -> None:
     """Fill or correct the arrays of :class:`_Sweep` from the last state to the first.
 
-    Unless ``is_first``, no price may have fallen; ``rose`` says of each stage whether its price did. ``changed`` is room to
-    work in, False throughout.
+    Unless ``is_first``, no price may have fallen; ``rose``: which prices did. ``changed`` is scratch, all False.
     """
     for state in range(ahead_us.shape[1] - 2, -1, -1):
         looked = False
         for bit in range(2):
             at = choice[bit, state]
-            # A state without a way to the end stays as it is, and so does one whose best way costs what it did: prices only rose.
+            # Prices only rose: a state whose best way costs what it did stays, and so does one without a way.
             if not is_first and (at < 0 or not (rose[stage[at]] or changed[bit, target[at]])):
                 continue
             looked = True

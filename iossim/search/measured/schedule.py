@@ -30,9 +30,9 @@ def schedule_measured(
 ) -> Schedule:
     """The schedule that the scheduler of IOS called ``name`` finds at measured prices, within a budget.
 
-    Its options say what was measured for it: ``budget``, ``measurements``, ``settled`` (whether the search came to its own end),
-    ``kappa`` (how much hope was followed), ``estimate`` (the identity of the estimating model) and ``estimated_us`` (what that
-    makes of the schedule).
+    Its options say what was measured for it: ``budget``, ``measurements``, ``settled`` (whether the search came to
+    its own end), ``kappa`` (how much hope was followed), ``estimate`` (the identity of the estimating model) and
+    ``estimated_us`` (what that makes of the schedule).
     """
     started = perf_counter()
     concurrent, merge = STRATEGIES[name]
@@ -75,7 +75,7 @@ def schedule_measured(
 
 
 def expected_deviation(estimate: CostModel) -> float:
-    """The standard deviation of the logarithm of an estimate's error, from the held-out bands of a simulator's profile."""
+    """The standard deviation of the logarithm of an estimate's error, by the held-out bands of its profile."""
     if not isinstance(estimate, DeviceCostModel):
         return DEVIATION
     bands = [band for several in estimate.profile.provenance.bands.values() for band in several]

@@ -1,10 +1,10 @@
 """The search at measured prices: lazy shortest path over the states of all blocks.
 
-Take the best path under estimates, where what is measured counts as measured; measure the rest of it; correct the estimates
-by what was seen; plan anew; until the best path is measured throughout (C. Dellin, S. Srinivasa, A unifying formalism for
-shortest path problems with expensive edge evaluations, ICAPS 2016). Estimates are optimistic by what the correction leaves open
-(``optimism``), about ``kappa`` standard deviations. Kappa is raised step by step: at 0 the search settles on what looks good, at
-the last of :data:`KAPPAS` nothing is left that is likely to be better.
+Take the best path under estimates, measure what of it is not measured yet, correct the estimates, plan anew, until
+the best path is measured throughout (C. Dellin, S. Srinivasa, A unifying formalism for shortest path problems with
+expensive edge evaluations, ICAPS 2016). Estimates are optimistic by about ``kappa`` standard deviations of what the
+correction leaves open. Kappa is raised step by step: at 0 the search settles on what looks good, at the last of
+:data:`KAPPAS` nothing is left that is likely to be better.
 """
 
 from __future__ import annotations
@@ -15,19 +15,17 @@ from time import perf_counter
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from iossim.base.errors import OptionError, ScheduleError
 from iossim.cost.capabilities import MeasuringCostModel
 from iossim.cost.model import CostModel
+from iossim.schedule.masks import Floats
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem
 from iossim.search.measured.correction import Correction, optimistic_us
 from iossim.search.measured.planner import Path
 from iossim.search.measured.space import MeasuredCosts, MeasuredSpace, StageKey, build_space
 from iossim.search.options import Budget, SearchOptions
-
-Floats = NDArray[np.float64]
 
 #: By how many standard deviations estimates are optimistic, step by step.
 KAPPAS = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0)
@@ -46,8 +44,8 @@ MEASURED_AT_ONCE = 64
 
 
 class MeasuredProgress(Protocol):
-    """Told after each round: measurements made, how many there may be at most (None: as many as it takes), the best measured
-    schedule so far and the least that, optimistically, any may cost; microseconds."""
+    """Told after each round: measurements made, how many there may be at most (None: as many as it takes), the best
+    measured schedule so far and the least that, optimistically, any may cost; microseconds."""
 
     def __call__(self, measurements: int, most: int | None, best_us: float, bound_us: float) -> None: ...
 
@@ -60,10 +58,10 @@ def ignore(measurements: int, most: int | None, best_us: float, bound_us: float)
 class MeasuredSolution:
     """The best schedule whose stages are all measured: ``plans`` (the stages of each block) and what it costs.
 
-    ``measurements`` counts distinct signatures. ``complete``: the search came to its own end, with all measured that there is
-    (``exhaustive``) or not; else the budget ended it, or an interrupt did (``interrupted``). ``curve`` holds, whenever the best changed, the measurements made by then and the best in us. ``kappa``
-    and ``deviation`` are the optimism that was reached and the standard deviation of what the correction leaves open;
-    ``planner_s`` the seconds that were not spent measuring.
+    ``measurements`` counts distinct signatures. ``complete``: the search came to its own end, with everything
+    measured (``exhaustive``) or not; else the budget or an interrupt (``interrupted``) ended it. ``curve``:
+    measurements and best price, us, whenever that changed. ``kappa`` and ``deviation``: the optimism reached, and the
+    standard deviation that the correction leaves; ``planner_s``: seconds not spent measuring.
     """
 
     plans: tuple[tuple[PlannedStage, ...], ...]
@@ -94,9 +92,9 @@ def measured_search(
     """The best schedule found of blocks that run one after another, priced by measuring no more than ``budget`` says.
 
     ``deviation``: the standard deviation of the logarithm of the estimates' error, before anything is measured. A
-    KeyboardInterrupt ends the search with the best so far; before there is one, the first path is measured to its end. If
-    the budget allows it in the end, all that is left is measured too, and the result is the optimum at these prices.
-    Raises OptionError if the budget is too small for the first path, ScheduleError if nothing can be measured at all.
+    KeyboardInterrupt ends the search with the best so far; before there is one, the first path is measured to its
+    end. If the budget allows it in the end, all that is left is measured too, and the result is the optimum at these
+    prices. Raises OptionError if the budget is too small for one path, ScheduleError if nothing can be measured.
     """
     started = perf_counter()
     space = build_space(problems, estimate, truth, options, concurrent=concurrent, merge=merge)
@@ -179,7 +177,7 @@ class _Search:
         return self.complete and left is not None and self.budget.seconds is None and unknown <= left
 
     def _measure_units(self) -> None:
-        """Measure each unit alone, where that is a small part of the budget: its error is in all stages that it is in."""
+        """Measure each unit alone where that is cheap: its error is in all stages that it is in."""
         todo = self._one_of_each_class(alone=True)
         left = self._left()
         if left is None or len(todo) <= UNITS_FRACTION * left:

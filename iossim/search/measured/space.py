@@ -1,5 +1,4 @@
-"""What a measured search searches: the blocks' transitions, the classes of their stages, and the prices measured so
-far.
+"""What a measured search searches: transitions, classes of stages, and prices measured so far.
 
 The truth may tell stages of one class apart (what has to be copied behind a merged convolution, say). So a stage
 counts as measured only if its own signature is: until then it is taken to cost what the first of its class did.
@@ -11,11 +10,11 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from iossim.cost.capabilities import FREE, IMPOSSIBLE, MeasuringCostModel
 from iossim.cost.model import CostModel
 from iossim.schedule.batch import StageBatch, Strategy
+from iossim.schedule.masks import Floats
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem
 from iossim.search.block_parts import prepare_block
@@ -24,7 +23,6 @@ from iossim.search.measured.stage_classes import StageClasses, classify, number_
 from iossim.search.measured.transitions import Transitions, enumerate_transitions
 from iossim.search.options import SearchOptions
 
-Floats = NDArray[np.float64]
 #: A stage: the number of a distinct problem, and that of one of its distinct stages.
 StageKey = tuple[int, int]
 
@@ -81,8 +79,7 @@ def build_space(
     for block, problem in enumerate(problems):
         alone = StageBatch.concurrent(problem, np.uint64(1) << np.arange(len(problem), dtype=np.uint64))
         own = tuple(truth.signatures(alone))
-        # Blocks of equal units may still be measured apart: what is copied behind a unit, say, is no part of a
-        # problem.
+        # Equal blocks may still be measured apart: what is copied behind a unit is no part of a problem.
         key = problem.key, own
         if key not in known:
             parts, remarks = prepare_block(
@@ -118,8 +115,7 @@ class MeasuredCosts:
     def __init__(self, space: MeasuredSpace, truth: MeasuringCostModel) -> None:
         self._space = space
         self._truth = truth
-        #: A stage that launches nothing takes no time, and one that does not merge cannot run: neither has to be
-        #: measured.
+        #: A stage that launches nothing takes no time, and one that does not merge cannot run.
         self._prices: dict[Hashable, float] = {FREE: 0.0, IMPOSSIBLE: np.inf}
         self._signatures: dict[StageKey, Hashable] = {}
         self.class_us = np.full(len(space.classes), np.nan)

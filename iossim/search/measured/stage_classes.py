@@ -1,7 +1,7 @@
 """Which stages are one measurement, what each is estimated at, and the features that its error may depend on.
 
-A *class* holds the stages of all blocks whose groups are the same sequences of equal units; units are equal if the truth
-takes them for equal alone. One of a class, its representative, stands for all of them where an estimate is asked for.
+A *class* holds the stages of all blocks whose groups are the same sequences of equal units; units are equal if the
+truth takes them for equal alone. One stage of a class is priced for all.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from iossim.base.compiled import jit
 from iossim.cost.capabilities import FREE
 from iossim.cost.model import CostModel
 from iossim.schedule.batch import StageBatch
+from iossim.schedule.masks import Floats
 from iossim.schedule.problem import Masks, ScheduleProblem
 from iossim.schedule.stage_hash import stage_hashes, unit_keys
 from iossim.search.measured.transitions import Transitions
 
-Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 #: So many units have an error of their own; more would take longer to fit than they tell.
@@ -33,9 +33,9 @@ DENSE = ("constant", "several groups", "log groups", "log overlap", "sharing", "
 class Features:
     """What the logarithm of a class's error is thought to be linear in.
 
-    ``dense``: ``[classes, len(DENSE) + resources]``. Sparse ones, a row a class from ``begin[c]`` to ``begin[c + 1]``: ``unit`` (the
-    number of a unit class), ``time`` (by which part the price follows the unit's time) and ``share`` (by which part it follows
-    what the unit takes of what groups share).
+    ``dense``: ``[classes, len(DENSE) + resources]``. Sparse ones, a row a class from ``begin[c]`` to ``begin[c +
+    1]``: ``unit`` (the number of a unit class), ``time`` (by which part the price follows the unit's time) and
+    ``share`` (by which part it follows what the unit takes of what groups share).
     """
 
     dense: Floats
@@ -48,7 +48,7 @@ class Features:
 
 @dataclass(frozen=True, eq=False)
 class StageClasses:
-    """``of_stage[p][s]`` is the class of stage ``s`` of problem ``p``; ``estimate_us`` (``[classes]``) its estimated price."""
+    """``of_stage[p][s]`` is the class of stage ``s`` of problem ``p``; ``estimate_us`` its price, ``[classes]``."""
 
     of_stage: list[Integers]
     estimate_us: Floats
@@ -59,7 +59,7 @@ class StageClasses:
 
 
 def number_units(signatures: Sequence[Sequence[Hashable]]) -> tuple[list[Integers], int]:
-    """Numbers for the units of all problems, int64 ``[units]`` each, equal for equal signatures; and how many there are.
+    """Numbers for the units of all problems, int64 ``[units]`` each, equal for equal signatures; and their count.
 
     Number 0 is that of units that launch nothing.
     """
@@ -118,17 +118,10 @@ def classify(
         estimates.append(prices)
         dense.append(table)
         sparse.append((rows, unit, time, share))
-    rows = np.concatenate([one[0] for one in sparse])
+    rows, unit, time, share = (np.concatenate(own) for own in zip(*sparse, strict=True))
     begin = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(rows)])
-    unit, count = _most_frequent(np.concatenate([one[1] for one in sparse]), units)
-    features = Features(
-        np.concatenate(dense),
-        begin,
-        unit,
-        np.concatenate([one[2] for one in sparse]),
-        np.concatenate([one[3] for one in sparse]),
-        count,
-    )
+    unit, count = _most_frequent(unit, units)
+    features = Features(np.concatenate(dense), begin, unit, time, share, count)
     estimate_us = np.concatenate(estimates)
     # Stages of units that launch nothing, whose hash is 0, take no time.
     estimate_us[rank[distinct == 0]] = 0.0

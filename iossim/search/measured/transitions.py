@@ -1,7 +1,7 @@
 """All transitions of a block, enumerated once: a re-plan then is one pass over plain arrays.
 
-A transition leads from a state by a stage to a later state (``lattice``). Transitions are sorted by state, and
-within a state by the stage's bit: first stages of one group (merged ones last), then stages of several groups.
+A transition leads from a state by a stage to a later state (``lattice``). Transitions are sorted by state, and within
+a state by the stage's bit: first stages of one group (merged ones last), then stages of several groups.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from iossim.search.options import StageSpace
 class Transitions:
     """The transitions of one problem, and its distinct stages.
 
-    ``begin[2 * state + bit]`` (int64, shape ``[2 * states + 1]``) is where the transitions of a state and a bit begin;
-    ``target`` (int32) is the state that one leads to, ``stage`` (int32) its stage. ``masks`` and ``strategies`` are those of the
-    distinct stages, in the order in which they are met.
+    ``begin[2 * state + bit]`` (int64, shape ``[2 * states + 1]``) is where the transitions of a state and a bit
+    begin; ``target`` (int32) is the state that one leads to, ``stage`` (int32) its stage. ``masks`` and
+    ``strategies`` are those of the distinct stages, in the order in which they are met.
     """
 
     problem: ScheduleProblem
@@ -97,8 +97,8 @@ def _enumerate(
 ) -> int:
     """Count the transitions into ``begin`` (without ``keys``), or write them down.
 
-    Counting returns how many there are, or a number above ``limit``. Writing returns how many distinct stages there are but
-    for merged ones; -1 if their table (``keys`` and ``numbers``) is more than half full.
+    Counting returns how many there are, or a number above ``limit``. Writing returns how many distinct stages there
+    are but for merged ones; -1 if their table (``keys`` and ``numbers``) is more than half full.
     """
     counting = len(keys) == 0
     place = np.zeros(2, dtype=np.int64)
