@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
+from datetime import date
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -72,24 +75,22 @@ def bench(
         check_writable(out)
     networks = [reading.network(model) for model in models]
     runner = backend_from(backend, networks[0].precision, Engine.named(engine))
+    measure = partial(
+        measure_network,
+        schedulers=chosen,
+        baselines=baselines,
+        backend=runner,
+        timing=timing,
+        budget=spend,
+        device=device,
+        options=search,
+        store=store,
+    )
     found: list[MeasuredNetwork] = []
     with progress_bars(quiet=as_json, unit="done") as start, interruptible():
         for network in networks:
             try:
-                found.append(
-                    measure_network(
-                        network,
-                        chosen,
-                        baselines,
-                        runner,
-                        timing,
-                        budget=spend,
-                        device=device,
-                        options=search,
-                        store=store,
-                        progress=start,
-                    )
-                )
+                found.append(measure(network, progress=start))
             except KeyboardInterrupt:
                 if not found:
                     raise
@@ -97,26 +98,24 @@ def bench(
             if not found[-1].complete:
                 break
     is_complete = len(found) == len(networks) and found[-1].complete
+    document = [
+        {
+            "model": one.network.name,
+            "batch": one.network.source.batch,
+            "context": asdict(runner.context),
+            "remarks": one.network.remarks,
+            "runs": [row.to_json() for row in one.rows],
+        }
+        for one in found
+    ]
     present(
-        lambda: [_to_json(one, runner.context) for one in found],
+        document,
         _parts(found, runner.context),
         as_json,
         out=out,
         files=lambda: _files(found, runner.context, plot),
         code=ExitCode.DONE if is_complete else ExitCode.INCOMPLETE,
     )
-
-
-def _to_json(measured: MeasuredNetwork, context: Context) -> dict[str, object]:
-    from dataclasses import asdict
-
-    return {
-        "model": measured.network.name,
-        "batch": measured.network.source.batch,
-        "context": asdict(context),
-        "remarks": measured.network.remarks,
-        "runs": [row.to_json() for row in measured.rows],
-    }
 
 
 def _parts(found: list[MeasuredNetwork], context: Context) -> Iterator[Part]:
@@ -142,7 +141,6 @@ def _parts(found: list[MeasuredNetwork], context: Context) -> Iterator[Part]:
 
 def _files(found: list[MeasuredNetwork], context: Context, plot: bool | None) -> dict[str, Writer]:
     """networks.jsonl, and the picture of all networks."""
-    from datetime import date
 
     from iossim.measurements.measured_networks import NetworkHeader, NetworkRun, header_line, run_line
 
@@ -153,22 +151,19 @@ def _files(found: list[MeasuredNetwork], context: Context, plot: bool | None) ->
     for measured in found:
         for row in measured.rows:
             schedule = measured.schedules.get(row.name)
-            lines.append(
-                run_line(
-                    NetworkRun.of(
-                        row.samples,
-                        model=measured.network.name,
-                        batch=measured.network.source.batch,
-                        dtype=context.precision,
-                        engine=context.engine if schedule else "",
-                        backend=context.backend if schedule else row.name.partition("-")[0],
-                        name=row.name,
-                        schedule=schedule,
-                        libraries=dict(context.libraries) if schedule else {},
-                        options=dict(context.options) if schedule else {},
-                    )
-                )
+            run = NetworkRun.of(
+                row.samples,
+                model=measured.network.name,
+                batch=measured.network.source.batch,
+                dtype=context.precision,
+                engine=context.engine if schedule else "",
+                backend=context.backend if schedule else row.name.partition("-")[0],
+                name=row.name,
+                schedule=schedule,
+                libraries=dict(context.libraries) if schedule else {},
+                options=dict(context.options) if schedule else {},
             )
+            lines.append(run_line(run))
     files: dict[str, Writer] = {"networks.jsonl": text_file("".join(lines))}
     if wants_plot(plot):
         from iossim.report.figures.bars import comparison_figure

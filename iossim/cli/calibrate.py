@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from iossim.base.errors import OptionError
 from iossim.cli import options
 from iossim.cli.outputs import Part, notes, present
+from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
     from iossim.calibration.calibrate import DeviceData
@@ -70,11 +73,7 @@ def calibrate(
     Devices that ship are left as they are: the profile goes to NAME.calibrated.yaml in this folder, or to --out, and is
     used with --device FILE.yaml.
     """
-    from datetime import date
-
-    from iossim.base.errors import OptionError
     from iossim.calibration.profile_fit import fit_profiles
-    from iossim.cli.progress import progress_bars
     from iossim.hardware.load import device as load_device
     from iossim.hardware.load import device_names
     from iossim.hardware.write import check_writable, write_profile
@@ -119,7 +118,14 @@ def calibrate(
     write_profile(found.profile, path)
     for sister in found.sisters:
         write_profile(sister, path.with_name(_file_name(sister)))
-    present(lambda: _to_json(found, path), _parts(found), as_json)
+    document = {
+        "device": found.profile.name,
+        "profile": str(path),
+        "parameters": {row["parameter"]: {k: v for k, v in row.items() if k != "parameter"} for row in _rows(found)},
+        "provenance": found.profile.provenance.model_dump(mode="json", exclude={"resamples"}),
+        "notes": list(found.kernels.notes),
+    }
+    present(document, _parts(found), as_json)
     for sister in found.sisters:
         typer.echo(f"wrote {path.with_name(_file_name(sister))}", err=True)
     typer.echo(f"wrote {path}; use it with --device {path}", err=True)
@@ -131,7 +137,6 @@ def _file_name(profile: DeviceProfile) -> str:
 
 def _read(profile: DeviceProfile, own: Sequence[Path], also: Sequence[str]) -> list[DeviceData]:
     """The device's measurements, then those of each sister board."""
-    from iossim.base.errors import OptionError
     from iossim.calibration.calibrate import DeviceData
     from iossim.hardware.load import device as load_device
     from iossim.measurements.measurement_set import read_measurements
@@ -157,17 +162,6 @@ def _read(profile: DeviceProfile, own: Sequence[Path], also: Sequence[str]) -> l
         for one, paths in given.values()
         if paths or one is profile
     ]
-
-
-def _to_json(found: FittedProfiles, path: Path) -> dict[str, object]:
-    profile = found.profile
-    return {
-        "device": profile.name,
-        "profile": str(path),
-        "parameters": {row["parameter"]: {k: v for k, v in row.items() if k != "parameter"} for row in _rows(found)},
-        "provenance": profile.provenance.model_dump(mode="json", exclude={"resamples"}),
-        "notes": list(found.kernels.notes),
-    }
 
 
 def _rows(found: FittedProfiles) -> list[dict[str, float | str | bool | None]]:

@@ -14,7 +14,7 @@ from iossim.cli.options import takes_options
 from iossim.cli.outputs import Part, TimelineOutputs, Writer, json_file, notes, pictures, present, text_file, wrapped
 
 if TYPE_CHECKING:
-    from iossim.calibration.prediction.corun import Corun
+    pass
 
 #: Rows of the table without ``--all``.
 _ROWS_SHOWN = 40
@@ -68,7 +68,8 @@ def corun(
     from iossim.execution.engine import Engine
     from iossim.hardware.load import device as load_device
     from iossim.hardware.load import device_names
-    from iossim.report.corun_words import corun_table, inferred_words, lanes, lost_words, makespan_words
+    from iossim.report.corun_words import corun_csv, corun_table, inferred_words, lanes, lost_words, makespan_words
+    from iossim.report.traces import corun_trace
 
     if device is None:
         raise OptionError(f"corun needs a device; give --device NAME; known: {', '.join(device_names())}")
@@ -93,7 +94,15 @@ def corun(
             yield from notes([cut])
         yield from notes([*table.notes, *inferred_words(run)])
 
-    present(run.to_json, parts(), as_json, out=outputs.out, files=lambda: _files(run, title, outputs))
+    def files() -> dict[str, Writer]:
+        from iossim.report.figures.corun import corun_figure
+
+        made = {"corun.json": json_file(run.to_json()), "kernels.csv": text_file(corun_csv(run))}
+        if outputs.trace is not False:
+            made["trace.json"] = text_file(corun_trace(run, title))
+        return made | (pictures(corun_figure(run, title)) if outputs.draws else {})
+
+    present(run.to_json, parts(), as_json, out=outputs.out, files=files)
 
 
 def _shares(text: str) -> list[float]:
@@ -102,18 +111,3 @@ def _shares(text: str) -> list[float]:
         return [float(part) for part in text.split(",")]
     except ValueError:
         raise OptionError(f"--sm-share {text!r} is not a percentage for each stream; give 50,50, say") from None
-
-
-def _files(run: Corun, title: str, outputs: TimelineOutputs) -> dict[str, Writer]:
-    from iossim.report.corun_words import corun_csv
-
-    files = {"corun.json": json_file(run.to_json()), "kernels.csv": text_file(corun_csv(run))}
-    if outputs.trace is not False:
-        from iossim.report.traces import corun_trace
-
-        files["trace.json"] = text_file(corun_trace(run, title))
-    if outputs.draws:
-        from iossim.report.figures.corun import corun_figure
-
-        files |= pictures(corun_figure(run, title))
-    return files

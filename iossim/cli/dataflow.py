@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from math import isinf
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,14 +12,12 @@ import typer
 
 from iossim.base.errors import OptionError
 from iossim.cli import options
-from iossim.cli.options import takes_options
-from iossim.cli.outputs import ExitCode, Part, Writer, json_file, pictures, present, text_file, wants_plot, wrapped
+from iossim.cli.options import command_group, takes_options
+from iossim.cli.outputs import ExitCode, Writer, json_file, pictures, present, text_file, wants_plot, wrapped
 from iossim.cli.progress import interruptible, progress_bars
 
 if TYPE_CHECKING:
     from iossim.edge.distributed import Distributed
-    from iossim.edge.explain import DataflowExplanation
-    from iossim.edge.plan import EdgePlan
     from iossim.edge.planned import Dataflow
     from iossim.edge.runs import DataflowRun
     from iossim.ir.network import Network
@@ -61,14 +59,14 @@ Seed = Annotated[int, options.number("--seed", "Of the inputs that are made.")]
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(help="Networks on edge devices: split over units, linked, over several devices.")
-    group.callback(invoke_without_command=True)(options.help_without_command)
+    group = command_group(
+        app, "dataflow", "Networks on edge devices: split over units, linked, over several devices."
+    )
     group.command("optimize", help="Plan a network on an edge device, or several, and time the plan.")(optimize)
     group.command(
         "explain", help="Say of each operator what bounds it, how else it could be split, what linking saves."
     )(explain)
     group.command("run", help="Run the plan, and compare its outputs with the network's.")(run)
-    app.add_typer(group, name="dataflow")
 
 
 @takes_options
@@ -149,22 +147,19 @@ def explain(
 def tell_explained(found: Dataflow, operators: list[str], all_operators: bool, as_json: bool) -> None:
     """Print why the operators are as they are; of those named every split is priced."""
     from iossim.edge.explain import explain_dataflow
-
-    explained = explain_dataflow(found, operators)
-    present(explained.to_json, _explanation(explained, operators, all_operators), as_json)
-
-
-def _explanation(explained: DataflowExplanation, operators: list[str], all_operators: bool) -> Iterator[Part]:
     from iossim.report.dataflow_words import explanation_lines, explanation_overview
 
+    explained = explain_dataflow(found, operators)
     ordered = [one for one in explained.by_importance if not operators or one.operator in operators]
     shown = ordered if all_operators or operators else ordered[:_FEW]
-    yield from explanation_overview(explained)
+    lines = explanation_overview(explained)
     for one in shown:
-        yield from ("", *explanation_lines(one))
+        lines += ["", *explanation_lines(one)]
     if len(shown) < len(ordered):
         rest = sum(one.share for one in ordered[len(shown) :])
-        yield f"\n{len(ordered) - len(shown)} more operators take {rest:.1%} (--all; --operator NAME prices every split)"
+        more = f"{len(ordered) - len(shown)} more operators take {rest:.1%}"
+        lines.append(f"\n{more} (--all; --operator NAME prices every split)")
+    present(explained.to_json, lines, as_json)
 
 
 @takes_options
@@ -228,11 +223,9 @@ def _title(network: Network, where: str) -> str:
 
 def _run_words(done: DataflowRun) -> str:
     where = f"{done.devices} {'processes' if done.in_processes else done.device}"
-    differ = (
-        "are not finite, and the network's are"
-        if isinf(done.error)
-        else (f"differ from the network's by {done.error:.1e} of the largest value")
-    )
+    differ = "are not finite, and the network's are"
+    if not isinf(done.error):
+        differ = f"differ from the network's by {done.error:.1e} of the largest value"
     words = f"{done.model} on {where}: outputs {differ}"
     if done.in_processes:
         each = ", ".join(f"{sent:,}" for sent in done.sent_bytes)
@@ -244,38 +237,26 @@ def _run_words(done: DataflowRun) -> str:
 
 def _files(found: Dataflow | Distributed, title: str, draws: bool) -> Mapping[str, Writer]:
     from iossim.edge.distributed import Distributed
-    from iossim.edge.plan_json import distribution_to_json
+    from iossim.edge.plan_json import distribution_to_json, plan_to_json
     from iossim.edge.saved_plan import saved_plan
+    from iossim.report.figures import dataflow as drawn
     from iossim.report.traces import dataflow_trace
 
-    files: dict[str, Writer]
     if isinstance(found, Distributed):
-        files = {f"plan{index}.json": _plan_file(each) for index, each in enumerate(found.plans)}
+        files = {f"plan{index}.json": _compact(plan_to_json(each)) for index, each in enumerate(found.plans)}
         steps = {"steps": distribution_to_json(found.distribution)}
-        files["distribution.json"] = text_file(_compact(found.to_json() | steps))
-        if draws:
-            from iossim.report.figures.dataflow import distribution_figure
-
-            files |= pictures(distribution_figure(found, title))
-        return files
+        files["distribution.json"] = _compact(found.to_json() | steps)
+        return files | (pictures(drawn.distribution_figure(found, title)) if draws else {})
     files = {
-        "plan.json": text_file(_compact(saved_plan(found))),
+        "plan.json": _compact(saved_plan(found)),
         "dataflow.json": json_file(found.to_json()),
         "trace.json": text_file(dataflow_trace(found, title)),
     }
     if draws:
-        from iossim.report.figures.dataflow import dataflow_timeline_figure, memory_figure
-
-        files |= pictures(memory_figure(found, title), dataflow_timeline_figure(found, title))
+        files |= pictures(drawn.memory_figure(found, title), drawn.dataflow_timeline_figure(found, title))
     return files
 
 
-def _plan_file(plan: EdgePlan) -> Writer:
-    from iossim.edge.plan_json import plan_to_json
-
-    return text_file(_compact(plan_to_json(plan)))
-
-
-def _compact(document: Any) -> str:
+def _compact(document: Any) -> Writer:
     """JSON without blanks: plans of thousands of units have tens of MB."""
-    return json.dumps(document, separators=(",", ":")) + "\n"
+    return text_file(json.dumps(document, separators=(",", ":")) + "\n")

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from iossim.cli import options
-from iossim.cli.options import with_flags
+from iossim.cli.options import command_group, with_flags
 from iossim.cli.outputs import Part, present, table
 
 if TYPE_CHECKING:
     from iossim.hardware.device import Device
-    from iossim.hardware.profile import DeviceProfile
 
 DeviceName = Annotated[str, options.argument("DEVICE", "A device's name, or a profile.yaml.")]
 
@@ -41,14 +40,12 @@ OutFile = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(help="Device profiles: datasheet facts and model parameters.")
-    group.callback(invoke_without_command=True)(options.help_without_command)
+    group = command_group(app, "devices", "Device profiles: datasheet facts and model parameters.")
     group.command("list", help="The devices that have a profile.")(list_devices)
     group.command("show", help="What is known of a device, and from where.")(show_device)
     group.command("derive", help="Describe a GPU that is not at hand, from datasheet facts.")(derive)
     group.command("new", help="Write a commented profile to fill in.")(new_device)
     group.command("validate", help="Check profiles: find facts that cannot be right.")(validate_devices)
-    app.add_typer(group, name="devices")
 
 
 def list_devices(as_json: options.Json = False) -> None:
@@ -102,24 +99,24 @@ def show_device(name: DeviceName, whole: Whole = False, as_json: options.Json = 
 
     With --all or --json the whole profile, which is a profile again: saved to a file, it is the same device.
     """
+    import yaml
+
     from iossim.hardware.edge import edge_device
     from iossim.hardware.edge_names import edge_names
     from iossim.hardware.load import device
+    from iossim.hardware.profile import DeviceProfile
+    from iossim.report.profile_tables import device_summary, edge_summary
 
     profile = edge_device(name) if name in edge_names() else device(name)
+    document = profile.model_dump(mode="json")
 
     def parts() -> Iterator[Part]:
-        import yaml
-
-        from iossim.hardware.profile import DeviceProfile
-        from iossim.report.profile_tables import device_summary, edge_summary
-
         if whole:
-            yield yaml.safe_dump(profile.model_dump(mode="json"), sort_keys=False).rstrip()
+            yield yaml.safe_dump(document, sort_keys=False).rstrip()
         else:
             yield device_summary(profile) if isinstance(profile, DeviceProfile) else edge_summary(profile)
 
-    present(lambda: profile.model_dump(mode="json"), parts(), as_json)
+    present(document, parts(), as_json)
 
 
 def new_device(name: NewName, out: NewFile = None) -> None:
@@ -181,9 +178,11 @@ def derive(
     handful of measurements.
     """
     from iossim.base.errors import OptionError
+    from iossim.calibration.transfer import FEWEST_SAMPLES, refine
     from iossim.hardware.derive import derive as derive_profile
     from iossim.hardware.load import device
     from iossim.hardware.write import check_writable, write_profile
+    from iossim.measurements.measurement_set import read_measurements
 
     facts: dict[str, float | int | str | None] = {
         "sm_count": sm,
@@ -201,23 +200,13 @@ def derive(
         raise OptionError(f"{path} is there already; give --out {path} to replace it, or another name")
     check_writable(path)
     if samples is not None:
-        profile = _refined(profile, samples)
+        profile = refine(profile, read_measurements(samples, profile.name, fewest=FEWEST_SAMPLES))
     write_profile(profile, path)
-    present({"profile": str(path), **profile.model_dump(mode="json")}, [_summary(profile)], as_json)
-    typer.echo(f"wrote {path}; use it with --device {path}", err=True)
-
-
-def _refined(profile: DeviceProfile, samples: Path) -> DeviceProfile:
-    from iossim.calibration.transfer import FEWEST_SAMPLES, refine
-    from iossim.measurements.measurement_set import read_measurements
-
-    return refine(profile, read_measurements(samples, profile.name, fewest=FEWEST_SAMPLES))
-
-
-def _summary(profile: DeviceProfile) -> str:
-    sheet = profile.datasheet
-    return (
+    said = (
         f"{profile.name}: {profile.architecture}, {profile.sm_count} SMs at {profile.boost_clock_ghz:g} GHz, "
         f"{profile.fp32_tflops:.1f} fp32 TFLOP/s, {profile.dram_bandwidth_gbps:g} GB/s, "
-        f"{sheet.l2_bytes.value / (1 << 20):g} MiB L2, {profile.board_power_w:g} W\n{profile.provenance.note}"
+        f"{profile.datasheet.l2_bytes.value / (1 << 20):g} MiB L2, {profile.board_power_w:g} W"
     )
+    document = {"profile": str(path), **profile.model_dump(mode="json")}
+    present(document, [f"{said}\n{profile.provenance.note}"], as_json)
+    typer.echo(f"wrote {path}; use it with --device {path}", err=True)

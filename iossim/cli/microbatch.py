@@ -14,7 +14,7 @@ from iossim.cli.outputs import Writer, json_file, pictures, present, wants_plot,
 from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
-    from iossim.transforms.microbatching.kernels_under_limits import MicroBatching
+    pass
 
 Model = Annotated[str | None, options.argument("[MODEL]", "A model, as for 'iossim optimize'; or none, and --table.")]
 Table = Annotated[
@@ -66,10 +66,9 @@ def microbatch(
     --total-workspace all share one, divided by an integer program; with --memory-limit activations share it too.
     """
     from iossim import api
-    from iossim.base.memory_size import size_bytes
     from iossim.base.user_files import check_writable
     from iossim.models.load import load
-    from iossim.report.micro_batches import micro_batch_table, total_words
+    from iossim.report.micro_batches import front_figure, micro_batch_table, total_words, workspace_figure
     from iossim.transforms.microbatching.convolutions_in_micro_batches import runnable_schedule
 
     if (model is None) == (table is None):
@@ -78,15 +77,12 @@ def microbatch(
         )
     if out is not None:
         check_writable(out)
-    limit = None if workspace is None else size_bytes(workspace, "workspace")
-    total = None if total_workspace is None else size_bytes(total_workspace, "total_workspace")
-    memory = None if memory_limit is None else size_bytes(memory_limit, "memory_limit")
     if table is not None:
         given = {
             "--device": device is not None,
             "--dtype": dtype is not None,
             "--store": store is not None,
-            "--memory-limit": memory is not None,
+            "--memory-limit": memory_limit is not None,
             "--engine": engine != "paper",
             "--cost-model": cost_model != "simulator",
             "--pass": direction != "forward",
@@ -95,7 +91,9 @@ def microbatch(
             raise OptionError(
                 f"a table holds the times of its kernels, and nothing else counts; leave {needless[0]} out, or give a MODEL"
             )
-        found = api.microbatch_table(table, batch=batch, policy=policy, workspace=limit, total_workspace=total)
+        found = api.microbatch_table(
+            table, batch=batch, policy=policy, workspace=workspace, total_workspace=total_workspace
+        )
         title = f"{table.name}, policy {policy}"
     else:
         if device is None and cost_model == "simulator":
@@ -110,9 +108,9 @@ def microbatch(
                 device,
                 cost_model=prices,
                 policy=policy,
-                workspace=limit,
-                total_workspace=total,
-                memory_limit=memory,
+                workspace=workspace,
+                total_workspace=total_workspace,
+                memory_limit=memory_limit,
                 direction=direction,
                 progress=bars("benchmarks"),
             )
@@ -121,17 +119,10 @@ def microbatch(
         )
 
     def files() -> dict[str, Writer]:
-        made = _files(found, title, wants_plot(plot))
+        made: dict[str, Writer] = {"microbatch.json": json_file(found.to_json())}
+        if wants_plot(plot):
+            made |= pictures(front_figure(found, title), workspace_figure(found, title))
         return made if model is None else {**made, "schedule.json": runnable_schedule(found, network, prices).save}
 
     parts = [wrapped(title, "bold"), micro_batch_table(found), total_words(found)]
     present(found.to_json, parts, as_json, out=out, files=files)
-
-
-def _files(found: MicroBatching, title: str, draws: bool) -> dict[str, Writer]:
-    files: dict[str, Writer] = {"microbatch.json": json_file(found.to_json())}
-    if draws:
-        from iossim.report.micro_batches import front_figure, workspace_figure
-
-        files |= pictures(front_figure(found, title), workspace_figure(found, title))
-    return files

@@ -134,15 +134,7 @@ def check(
     prices = pricing.prices(network, device)
     before = Schedule.read(baseline) if baseline is not None else None
     with progress_bars(quiet=as_json) as progress, interruptible():
-        found = api.optimize(
-            network,
-            None,
-            scheduler=scheduler,
-            engine=pricing.engine,
-            cost_model=prices,
-            options=search,
-            progress=progress,
-        )
+        found = api.optimize(network, None, scheduler=scheduler, cost_model=prices, options=search, progress=progress)
     made = [checks.valid(found, network), checks.runs_without_races(found, network, pricing.engine)]
     if max_latency_ms is not None:
         made.append(checks.latency_at_most(found, max_latency_ms))

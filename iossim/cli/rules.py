@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from iossim.cli import options
-from iossim.cli.options import with_flags
+from iossim.cli.options import command_group, with_flags
 from iossim.cli.outputs import present, table
 from iossim.cli.progress import progress_bars
 
@@ -27,12 +27,10 @@ Write = Annotated[Path | None, options.option("--write", "FILE", "Write the verd
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(help="Graph substitutions: rules as data, of files that ship and of your own.")
-    group.callback(invoke_without_command=True)(options.help_without_command)
+    group = command_group(app, "rules", "Graph substitutions: rules as data, of files that ship and of your own.")
     group.command("list", help="The sets of rules that can be asked for by name.")(list_rules)
     group.command("show", help="What rules say: source, target, conditions, and where they are from.")(show_rules)
     group.command("verify", help="Prove or refute rules; find the conditions that they lack.")(verify_rules)
-    app.add_typer(group, name="rules")
 
 
 def list_rules(as_json: options.Json = False) -> None:

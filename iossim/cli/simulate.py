@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -55,9 +54,7 @@ def simulate(
         prices = api.cost_model(cost_model, device, network.precision, under, store)
         priced = api.simulate(saved, None, network=network, engine=engine, cost_model=prices)
     outputs.check(prices)
-    execution = None
-    if event_driven:
-        execution = api.simulate_events(saved, device, network=network, engine=engine)
+    execution = api.simulate_events(saved, device, network=network, engine=engine) if event_driven else None
 
     def files() -> Mapping[str, Writer]:
         made = outputs.files(network, priced, prices, execution=execution)
@@ -65,19 +62,12 @@ def simulate(
             made |= _active_warps(network, priced, device or saved.device, prices, execution)
         return made
 
-    present(
-        lambda: _document(priced, execution), _parts(saved, priced, execution), as_json, out=outputs.out, files=files
-    )
-
-
-def _document(priced: Schedule, execution: Execution | None) -> dict[str, Any]:
-    """The priced schedule, and what the event-driven simulator found."""
-    document: dict[str, Any] = json.loads(priced.model_dump_json())
+    document: dict[str, Any] = priced.model_dump(mode="json")
     if execution is not None:
         means = ("latency_us", "mean_active_warps", "mean_issue", "mean_l2", "mean_dram", "mean_power")
         document["event_driven"] = {name: getattr(execution, name) for name in means}
         document["event_driven"]["kernels"] = len(execution.spans)
-    return document
+    present(document, _parts(saved, priced, execution), as_json, out=outputs.out, files=files)
 
 
 def _parts(saved: Schedule, priced: Schedule, execution: Execution | None) -> Iterator[Part]:

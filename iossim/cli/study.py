@@ -1,10 +1,10 @@
-"""``iossim study``: the studies that ship, what a study will do, and a new one; a scenario run as a sweep, two runs compared, a run's page again."""
+"""``iossim study``: studies that ship and new ones, what one will do, and its run; two runs compared, and reports."""
 
 from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,13 +17,11 @@ from iossim.cli.outputs import ExitCode, Part, present, table, tell_written, wra
 from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from iossim.report.figures.figure import Figure
     from iossim.report.figures.pictures import PictureFormat
     from iossim.study.forecast import Forecast
     from iossim.study.scenario import Scenario
-    from iossim.study.study_run import Row, StudyRun
+    from iossim.study.study_run import StudyRun
 
 NewName = Annotated[str, options.argument("NAME", "What the study is to be called: letters, digits, - and _.")]
 Title = Annotated[str | None, options.option("--title", "TEXT", "What it is about, in a few words.")]
@@ -45,8 +43,8 @@ Yes = Annotated[bool, options.switch("--yes -y", "Ask nothing: defaults for all 
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(help="What-if studies: scenarios run as a sweep, and reports that answer their questions.")
-    group.callback(invoke_without_command=True)(options.help_without_command)
+    meaning = "What-if studies: scenarios run as a sweep, and reports that answer their questions."
+    group = options.command_group(app, "study", meaning)
     group.command("list", help="The scenarios that ship.")(list_scenarios)
     group.command("show", help="What a scenario will do, before it is run.")(show_scenario)
     group.command("new", help="Write a commented scenario to fill in.")(new_study)
@@ -63,7 +61,6 @@ def register(app: typer.Typer) -> None:
         help="Compare two runs: new points, what changed beyond the noise, answers that changed.",
         epilog="The exit code is 0 if nothing changed beyond the noise, and 1 if something did.",
     )(diff)
-    app.add_typer(group, name="study")
 
 
 def list_scenarios(as_json: options.Json = False) -> None:
@@ -232,6 +229,7 @@ def run(
 ) -> None:
     """Run a study; prints its answers, then a table."""
     from iossim.report.traces import perfetto_trace
+    from iossim.study.run_directory import FILES
     from iossim.study.scenario_file import read_scenario
     from iossim.study.sweep import run_study
 
@@ -254,9 +252,21 @@ def run(
         raise typer.Exit(ExitCode.INCOMPLETE) from None
     if report:
         _write_report(found)
-    present(lambda: _summary(found), _parts(found), as_json)
+    written = [name for name in FILES if (found.folder / name).exists()]
+    rows = found.results.rows
+    document = {
+        "study": found.results.scenario.name,
+        "folder": str(found.folder),
+        "rows": len(rows),
+        "failed": [
+            row.model_dump(include={"point", "scheduler", "reason"}) for row in rows if row.status == "failed"
+        ],
+        "answers": [answer.model_dump(mode="json") for answer in found.results.answers],
+        "files": written,
+    }
+    present(document, _parts(found), as_json)
     if not as_json:
-        typer.echo(f"wrote {', '.join(_written(found.folder))} to {found.folder}", err=True)
+        typer.echo(f"wrote {', '.join(written)} to {found.folder}", err=True)
 
 
 def _write_report(run: StudyRun) -> None:
@@ -282,24 +292,9 @@ def diff(a: FirstRun, b: SecondRun, as_json: options.Json = False) -> None:
     present(found.to_json, found.lines(), as_json, code=code)
 
 
-def _summary(found: StudyRun) -> dict[str, object]:
-    rows = found.results.rows
-    return {
-        "study": found.results.scenario.name,
-        "folder": str(found.folder),
-        "rows": len(rows),
-        "failed": [
-            {"point": row.point, "scheduler": row.scheduler, "reason": row.reason}
-            for row in rows
-            if row.status == "failed"
-        ],
-        "answers": [answer.model_dump(mode="json") for answer in found.results.answers],
-        "files": _written(found.folder),
-    }
-
-
 def _parts(found: StudyRun) -> Iterator[Part]:
     """The answers, then the rows."""
+    from iossim.base.tables import Column, records_table
     from iossim.report.study.layout import fixed_in_words, in_sample_in_words
     from iossim.study.axes import AXES
 
@@ -321,36 +316,20 @@ def _parts(found: StudyRun) -> Iterator[Part]:
     failed = [row for row in results.rows if row.status == "failed"]
     if rows:
         varied = [axis for axis in AXES if len({getattr(row, axis) for row in rows}) > 1] or ["model"]
-        yield _table(rows[:_ROWS_SHOWN], varied)
+        columns = [
+            *(Column(axis) for axis in (*varied, "scheduler")),
+            Column("latency_ms", digits=3),
+            Column("speedup_x", "speed-up"),
+            *(Column(name) for name in ("stages", "published_ms", "meets")),
+        ]
+        records = [{**row.model_dump(), "speedup_x": row.speedup} for row in rows[:_ROWS_SHOWN]]
+        yield records_table("", records, columns)
     if sentence := in_sample_in_words(rows):
         yield wrapped(sentence, "dim")
     if len(rows) > _ROWS_SHOWN:
         yield wrapped(f"{len(rows) - _ROWS_SHOWN} more rows stand in results.csv")
     for reason, count in Counter(row.reason for row in failed).items():
         yield wrapped(f"failed, {count} rows: {reason}", "red")
-
-
-def _table(rows: Sequence[Row], axes: Sequence[str]) -> Table:
-    """Rows side by side, with their labels on some axes."""
-    from iossim.base.tables import Column, records_table
-
-    columns = [
-        *(Column(axis) for axis in axes),
-        Column("scheduler"),
-        Column("latency_ms", digits=3),
-        Column("speedup_x", "speed-up"),
-        Column("stages"),
-        Column("published_ms"),
-        Column("meets"),
-    ]
-    records = [{**row.model_dump(), "speedup_x": row.speedup} for row in rows]
-    return records_table("", records, columns)
-
-
-def _written(folder: Path) -> list[str]:
-    from iossim.study.run_directory import FILES
-
-    return [name for name in FILES if (folder / name).exists()]
 
 
 def report(folder: RunFolder, figures: Figures = None, table: Tables = False, plot: Plots = None) -> None:
