@@ -230,7 +230,7 @@ def rewriting_lines(steps: Sequence[ExplainedStep], whole: bool) -> Iterator[str
     for number, step in enumerate(steps, 1):
         yield f"step {number}: {step.rule}{_step_worth(step)}"
         for sign, part in (("-", step.before), ("+", step.after)) if whole or len(steps) <= _FEW_STEPS else ():
-            yield from (f"  {sign} {part.line(node)}" for node in part.nodes)
+            yield from (f"  {sign} {line}" for line in part.lines)
 
 
 def rewriting_dot(name: str, steps: Sequence[ExplainedStep]) -> str:

@@ -76,8 +76,7 @@ class ComparisonRow:
     @property
     def left_out_percent(self) -> float | None:
         """How far from the published latency a fit is that saw no figure of the network."""
-        known = self.published_us and self.left_out_us
-        return 100 * (self.left_out_us / self.published_us - 1) if known else None  # type: ignore[operator]
+        return 100 * (self.left_out_us / self.published_us - 1) if self.published_us and self.left_out_us else None
 
 
 def fastest(items: Sequence[T], latency: Callable[[T], float]) -> T | None:
@@ -98,10 +97,7 @@ def ties_with(best: ComparisonRow | None, row: ComparisonRow) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class ChangedSchedule:
-    """A schedule of a network that a transform made of the one that is compared.
-
-    ``transform`` is its name; ``how`` says in a word or two how the network was changed.
-    """
+    """A schedule of the network that the transform of that name made of the one that is compared; ``how`` says in a word or two how."""
 
     transform: str
     how: str
@@ -119,11 +115,9 @@ class Comparison:
     """Schedules of one network on one device, each by another scheduler, in the order asked for.
 
     Where transforms changed the network, too, ``outcomes`` says what each did, and ``changed`` are the schedules of the results.
-
-    ``complete`` is False if the comparison was interrupted: some schedulers may be missing, and the last one's schedule
-    may be the best that it had found so far. Where the device was fitted to published figures of the network,
-    ``left_out_us`` is by scheduler what a fit without them says; the sequential latency is then in-sample (:meth:`is_in_sample`).
-    """
+    ``complete`` is False if the comparison was interrupted: some schedulers may be missing, and the last one's schedule may be the best
+    that it had found so far. Where the device was fitted to published figures of the network, ``left_out_us`` is by scheduler what a fit
+    without them says; the sequential latency is then in-sample (:meth:`is_in_sample`)."""
 
     network: Network
     device: str
@@ -243,10 +237,7 @@ class Comparison:
             "complete": self.complete,
             "schedules": [
                 {
-                    "scheduler": found.scheduler,
-                    "latency_us": found.latency_us,
-                    "interval_us": found.interval_us,
-                    "ties": found.ties,
+                    **_fields(found, "scheduler", "latency_us", "interval_us", "ties"),
                     **self._worth_json(found),
                     "published_us": self.published_us(found.scheduler),
                     "in_sample": self.is_in_sample(found.scheduler),
@@ -260,7 +251,7 @@ class Comparison:
         }
 
     def _worth_json(self, found: Schedule) -> dict[str, Any]:
-        figures = {name: getattr(found, name) for name in ("streams", "search_s", "lower_bound_us")}
+        figures = _fields(found, "streams", "search_s", "lower_bound_us")
         return {"speedup": found.speedup(self.baseline_us), "stages": len(found.stages), **figures}
 
     def _outcome_json(self, outcome: Outcome) -> dict[str, Any]:
@@ -271,9 +262,7 @@ class Comparison:
             "schedules": [
                 {
                     "way": each.how,
-                    "scheduler": each.schedule.scheduler,
-                    "latency_us": each.schedule.latency_us,
-                    "interval_us": each.schedule.interval_us,
+                    **_fields(each.schedule, "scheduler", "latency_us", "interval_us"),
                     **self._worth_json(each.schedule),
                     "rules": applied_rules(each.network),
                     **_search_json(each.schedule),
@@ -285,7 +274,11 @@ class Comparison:
 
 
 def _search_json(found: Schedule) -> dict[str, Any]:
-    return {name: getattr(found, name) for name in ("complete", "proven", "notes", "remarks")}
+    return _fields(found, "complete", "proven", "notes", "remarks")
+
+
+def _fields(found: Schedule, *names: str) -> dict[str, Any]:
+    return {name: getattr(found, name) for name in names}
 
 
 def comparison_table(title: str, rows: Sequence[ComparisonRow]) -> Table:
@@ -305,20 +298,16 @@ def comparison_table(title: str, rows: Sequence[ComparisonRow]) -> Table:
         Column("error_percent", digits=1),
         Column("left_out_percent", "LOO", digits=1),
     ]
-    return records_table(title, [_comparison_record(row, best) for row in rows], columns)
-
-
-def _comparison_record(row: ComparisonRow, best: ComparisonRow | None) -> dict[str, Cell]:
-    return {
-        "scheduler": f"{row.scheduler}{TIE}" if ties_with(best, row) else row.scheduler,
-        "latency_ms": row.latency_us / 1000,
-        "speedup_x": row.speedup,
-        "stages": row.stages,
-        "streams": row.streams,
-        "search_s": row.search_s,
-        "bound_ms": None if row.lower_bound_us is None else row.lower_bound_us / 1000,
-        "gap_percent": row.gap_percent,
-        "published_ms": None if row.published_us is None else row.published_us / 1000,
-        "error_percent": row.error_percent,
-        "left_out_percent": row.left_out_percent,
-    }
+    same = ("stages", "streams", "search_s", "gap_percent", "error_percent", "left_out_percent")
+    records: list[dict[str, Cell]] = [
+        {
+            "scheduler": f"{row.scheduler}{TIE}" if ties_with(best, row) else row.scheduler,
+            "latency_ms": row.latency_us / 1000,
+            "speedup_x": row.speedup,
+            "bound_ms": None if row.lower_bound_us is None else row.lower_bound_us / 1000,
+            "published_ms": None if row.published_us is None else row.published_us / 1000,
+            **{name: getattr(row, name) for name in same},
+        }
+        for row in rows
+    ]
+    return records_table(title, records, columns)

@@ -1,9 +1,8 @@
 """Why each stage of a schedule is as it is: what limits it, what else it could have been, and what that would cost.
 
-What limits a stage is told by the simulator (:mod:`iossim.backends.simulator.stage_facts`); what else it could have been,
-the search's (:mod:`iossim.search.alternatives`), at whatever prices the schedule is explained by. Prices that predict
-no device have no noise, and a schedule whose prices are not at hand is told without alternatives: ``unknown`` says what.
-"""
+What limits a stage is told by the simulator (:mod:`iossim.backends.simulator.stage_facts`); what else it could have been, by the
+search's alternatives (:mod:`iossim.search.alternatives`) at the prices that the schedule is explained by. ``unknown`` says what cannot
+be told: prices that predict no device have no noise, and without prices there are no alternatives."""
 
 from __future__ import annotations
 
@@ -91,24 +90,20 @@ class StageExplanation:
         return self.stage.latency_us + self.stage.boundary_us
 
     def to_json(self) -> dict[str, Any]:
-        document: dict[str, Any] = {
+        stage = self.stage
+        return {
             "stage": self.number,
             "block": self.block,
-            "strategy": self.stage.strategy,
-            "groups": self.stage.groups,
-            "latency_us": self.stage.latency_us,
-            "boundary_us": self.stage.boundary_us,
+            **{name: getattr(stage, name) for name in ("strategy", "groups", "latency_us", "boundary_us")},
             "share": self.share,
             "saves_us": self.saves_us,
-            "next_best": self.next_best.to_json() if self.next_best else None,
-            "own_units_otherwise": self.own.to_json() if self.own else None,
-            "beside": self.beside.to_json() if self.beside else None,
+            "next_best": self.next_best and self.next_best.to_json(),
+            "own_units_otherwise": self.own and self.own.to_json(),
+            "beside": self.beside and self.beside.to_json(),
             "ways": [way.to_json() for way in self.ways],
             "exact": self.exact,
+            **({} if self.facts is None else _facts_json(self.facts)),
         }
-        if self.facts is not None:
-            document |= _facts_json(self.facts)
-        return document
 
 
 @dataclass(frozen=True)
@@ -166,17 +161,14 @@ def explain(
     unknown = [] if isinstance(prices, DeviceCostModel) else ["what limits a stage, which only the simulator tells"]
     if prices is None:
         unknown.append("what alternatives would cost, since the cost model that priced the schedule is not available")
+        numbered = enumerate((block.name, stage) for block in schedule.blocks for stage in block.stages)
         told = [
             StageExplanation(number, block, stage, _share(stage, schedule))
-            for number, (block, stage) in enumerate(_numbered(schedule))
+            for number, (block, stage) in numbered
             if stages is None or number in stages
         ]
         return Explanation(schedule, tuple(told), None, {}, None, tuple(unknown))
     return _Explainer(schedule, network, prices, stages is not None).explain(stages, unknown, progress)
-
-
-def _numbered(schedule: Schedule) -> list[tuple[str, Stage]]:
-    return [(block.name, stage) for block in schedule.blocks for stage in block.stages]
 
 
 def _share(stage: Stage, schedule: Schedule) -> float:
@@ -237,7 +229,7 @@ class _Explainer:
             block.name,
             stage,
             _share(stage, self.schedule),
-            self._facts(stage),
+            self.prices.stage_facts(self.network, stage) if isinstance(self.prices, DeviceCostModel) else None,
             one_by_one.more_us if one_by_one else 0.0 if len(stage.units) == 1 else None,
             next_best,
             choice("same units rearranged", self.ask.split(context, index)),
@@ -255,37 +247,25 @@ class _Explainer:
         was, now = set(context.plan), set(plan)
         if was == now:
             return None
-        cost_us = context.cost_us(plan, self.prices)
-        if not isfinite(cost_us):
+        planned_us = context.cost_us(plan, self.prices)
+        if not isfinite(planned_us):
             return None
-        more_us = cost_us - context.cost_us(context.plan, self.prices)
+        more_us = planned_us - context.cost_us(context.plan, self.prices)
         if abs(more_us) <= _ROUNDING * self.schedule.latency_us:
             more_us = 0.0
         instead = tuple(first + index for index, stage in enumerate(context.plan) if stage not in now)
         stages = tuple(context.stages_of([stage for stage in plan if stage not in was]))
-        tie = self._tie(context, block, plan, stages, instead, first, more_us)
-        return Choice(way, instead, stages, more_us, tie)
-
-    def _tie(
-        self,
-        context: BlockContext,
-        block: BlockSchedule,
-        plan: Plan,
-        stages: Sequence[Stage],
-        instead: Sequence[int],
-        first: int,
-        more_us: float,
-    ) -> bool | None:
-        """Whether what changes, timed by itself, differs by less than the noise."""
         if self.errors is None:
-            return None
+            return Choice(way, instead, stages, more_us)
+        # Whether what changes, timed by itself, differs by less than the noise.
         gone = [block.stages[number - first] for number in instead]
         come = [stage for stage in self._priced(context, plan) if _key(stage) in {_key(one) for one in stages}]
         # What the boundaries of the stages that stay change by goes with those that change.
         left_us = cost_us(gone) + more_us - cost_us(come)
         side = come if left_us > 0 else gone
         side[-1] = side[-1].model_copy(update={"boundary_us": side[-1].boundary_us + abs(left_us)})
-        return self.errors.is_tie(_only(self.schedule, gone), _only(self.schedule, come))
+        tie = self.errors.is_tie(_only(self.schedule, gone), _only(self.schedule, come))
+        return Choice(way, instead, stages, more_us, tie)
 
     def _priced(self, context: BlockContext, plan: Plan) -> list[Stage]:
         """A plan's stages with their prices and the boundaries before them."""
@@ -295,11 +275,6 @@ class _Explainer:
         head = priced.stages[0]
         boundary_us = self.prices.price_boundary(bool(context.entry), head.concurrent)
         return [head.model_copy(update={"boundary_us": boundary_us}), *priced.stages[1:]]
-
-    def _facts(self, stage: Stage) -> StageFacts | None:
-        if not isinstance(self.prices, DeviceCostModel):
-            return None
-        return self.prices.stage_facts(self.network, stage)
 
     def _saved_us(self, context: BlockContext) -> float | None:
         best = self.ask.best(context)
@@ -331,15 +306,13 @@ def _only(schedule: Schedule, stages: Sequence[Stage]) -> Schedule:
 
 def schedule_facts(found: Schedule) -> dict[str, Any]:
     """What a schedule is of, what found and priced it, and what it takes, as JSON values."""
+    own = ("engine", "cost_model", "scheduler", "latency_us")
     return {
         "network": found.network,
         "device": found.device,
         "batch": found.source.batch,
         "dtype": found.precision,
-        "engine": found.engine,
-        "cost_model": found.cost_model,
-        "scheduler": found.scheduler,
-        "latency_us": found.latency_us,
+        **{name: getattr(found, name) for name in own},
     }
 
 

@@ -32,12 +32,16 @@ class Part:
     graph: Graph
     nodes: tuple[Node, ...]
 
-    def line(self, node: Node) -> str:
+    @property
+    def lines(self) -> list[str]:
         """``y: conv(x, fp32[8x4x3x3]) -> fp32[1x8x6x6]``; constants are told by their types."""
         types, constants = self.graph.types, self.graph.constants
-        read = ", ".join(str(types[value]) if value in constants else value for value in node.inputs)
-        made = ", ".join(str(types[value]) for value in node.outputs)
-        return f"{node.name}: {node.op.kind}({read}) -> {made}"
+        told = []
+        for node in self.nodes:
+            read = ", ".join(str(types[value]) if value in constants else value for value in node.inputs)
+            made = ", ".join(str(types[value]) for value in node.outputs)
+            told.append(f"{node.name}: {node.op.kind}({read}) -> {made}")
+        return told
 
 
 @dataclass(frozen=True)
@@ -63,8 +67,8 @@ class ExplainedStep:
         return {
             "rule": self.rule,
             "origin": self.origin,
-            "before": [self.before.line(node) for node in self.before.nodes],
-            "after": [self.after.line(node) for node in self.after.nodes],
+            "before": self.before.lines,
+            "after": self.after.lines,
             "before_us": self.before_us,
             "after_us": self.after_us,
         }

@@ -132,7 +132,8 @@ def measure_network(
             bar = progress(f"{network.name} {name}")
             task = Task(network, prices, name, options or SearchOptions(), budget=budget, device=device)
             found[name] = task.search(bar, lambda done, most, best_us, bound_us, bar=bar: bar(done, most or done))
-    estimate = device or _known_device(backend.context.device)
+    own = backend.context.device
+    estimate = device or (own if own in device_names() else None)
     predicted = predictions(network, found, estimate, backend.context.engine) if estimate else {}
     rows = measure_beside(network, found, baselines, backend, timing, predicted, progress)
     return MeasuredNetwork(network, found, tuple(rows))
@@ -162,10 +163,6 @@ def comparison_rows(measured: MeasuredNetwork) -> list[ComparisonRow]:
             )
         )
     return rows
-
-
-def _known_device(name: str) -> str | None:
-    return name if name in device_names() else None
 
 
 def _by_owner(baselines: Sequence[str], place: str) -> dict[str, list[str]]:
