@@ -1,4 +1,5 @@
-"""``iossim bench``: networks measured under several schedulers and baselines, as figure 4.1 of the IOS thesis compares them."""
+"""``iossim bench``: networks measured under several schedulers and baselines, as figure 4.1 of the IOS thesis
+compares them."""
 
 from __future__ import annotations
 
@@ -55,9 +56,9 @@ def bench(
 ) -> None:
     """Find each network's schedules by measured search, then time them and the baselines in interleaved rounds.
 
-    Schedulers of IOS measure at most --budget stages a network, proposed by the simulator of --device (by default of the
-    device that the backend runs on). With --out, networks.jsonl holds every run with its schedule, as 'iossim validate'
-    reads it, and bench.svg shows them.
+    Schedulers of IOS measure at most --budget stages a network, proposed by the simulator of --device (by default of
+    the device that the backend runs on). With --out, networks.jsonl holds every run with its schedule, as 'iossim
+    validate' reads it, and bench.svg shows them.
     """
     from iossim import api
     from iossim.base.user_files import check_writable

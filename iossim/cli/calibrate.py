@@ -70,8 +70,8 @@ def calibrate(
 
     The boards of --also get theirs beside it, as NAME.calibrated.yaml.
 
-    Devices that ship are left as they are: the profile goes to NAME.calibrated.yaml in this folder, or to --out, and is
-    used with --device FILE.yaml.
+    Devices that ship are left as they are: the profile goes to NAME.calibrated.yaml in this folder, or to --out, and
+    is used with --device FILE.yaml.
     """
     from iossim.calibration.profile_fit import fit_profiles
     from iossim.hardware.load import device as load_device

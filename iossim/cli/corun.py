@@ -60,8 +60,9 @@ def corun(
 ) -> None:
     """Run kernels side by side, block by block, on the event-driven simulator.
 
-    Of each kernel the table tells when it ran, how many times its time alone it took since its stream had reached it, and
-    through what it lost that: slots (no room on the SMs), issue, pipe (of arithmetic), L2, DRAM, power. Rows are counted from 0.
+    Of each kernel the table tells when it ran, how many times its time alone it took since its stream had reached it,
+    and through what it lost that: slots (no room on the SMs), issue, pipe (of arithmetic), L2, DRAM, power. Rows are
+    counted from 0.
     """
     from iossim.calibration.prediction.corun import corun as run_side_by_side
     from iossim.calibration.prediction.kernel_table import read_kernels

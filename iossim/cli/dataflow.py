@@ -1,4 +1,5 @@
-"""``iossim dataflow``: networks on edge devices, split over their units and written in the order in which they are read."""
+"""``iossim dataflow``: networks on edge devices, split over their units and written in the order in which they are
+read."""
 
 from __future__ import annotations
 
@@ -88,11 +89,11 @@ def optimize(
 ) -> None:
     """Plan a network on an edge device: each operator whole, split over the units, and linked besides.
 
-    With --parts, branches side by side on parts of the units where that takes less. With --devices, how each operator is divided
-    among them, and what they send one another.
+    With --parts, branches side by side on parts of the units where that takes less. With --devices, how each operator
+    is divided among them, and what they send one another.
 
-    With --out the plan goes to DIR/plan.json, with every transfer's bytes and addresses, and the times to DIR/dataflow.json; of
-    several devices a plan each, and DIR/distribution.json.
+    With --out the plan goes to DIR/plan.json, with every transfer's bytes and addresses, and the times to
+    DIR/dataflow.json; of several devices a plan each, and DIR/distribution.json.
     """
     from iossim import api
     from iossim.base.user_files import check_writable
@@ -137,7 +138,8 @@ def explain(
     policy: Policy = "priority",
     as_json: options.Json = False,
 ) -> None:
-    """Explain a network's plan on one edge device, the operators that take longest first; so does 'iossim explain out/plan.json'."""
+    """Explain a network's plan on one edge device, the operators that take longest first; so does 'iossim explain
+    out/plan.json'."""
     from iossim.models.load import load
 
     found = _planned(load(model, batch=batch, dtype=dtype), _needed(device), policy, quiet=as_json)
@@ -178,10 +180,11 @@ def run(
     seed: Seed = 0,
     as_json: options.Json = False,
 ) -> None:
-    """Run the plan of a network on made inputs, and compare its outputs with the network's; exit code 1 where they differ.
+    """Run the plan of a network on made inputs, and compare its outputs with the network's; exit code 1 where they
+    differ.
 
-    One device's plan runs byte by byte in the memories that it names. Of several, each device has arrays of its own and gets what
-    it is sent; with --processes each of them is a process, and what they send is counted.
+    One device's plan runs byte by byte in the memories that it names. Of several, each device has arrays of its own
+    and gets what it is sent; with --processes each of them is a process, and what they send is counted.
     """
     from iossim import api
     from iossim.edge.plan import Variant

@@ -130,7 +130,8 @@ def new_device(name: NewName, out: NewFile = None) -> None:
 
 
 def validate_devices(profiles: Profiles, as_json: options.Json = False) -> None:
-    """Check that facts are within what their generation has, and agree with one another; exit code 2 where they do not."""
+    """Check that facts are within what their generation has, and agree with one another; exit code 2 where they do
+    not."""
     from iossim.base.errors import DeviceError, IossimError
     from iossim.hardware.edge import edge_device
     from iossim.hardware.edge_names import edge_names
@@ -174,8 +175,8 @@ def derive(
 ) -> None:
     """Write the profile of a device from its datasheet, with parameters transferred from calibrated devices.
 
-    Its predictions have the wider intervals of devices that were left out of the calibration. --samples refines it with a
-    handful of measurements.
+    Its predictions have the wider intervals of devices that were left out of the calibration. --samples refines it
+    with a handful of measurements.
     """
     from iossim.base.errors import OptionError
     from iossim.calibration.transfer import FEWEST_SAMPLES, refine

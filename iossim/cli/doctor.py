@@ -84,7 +84,8 @@ def devices() -> dict[str, Any]:
 
 
 def plugins() -> list[dict[str, Any]]:
-    """What other packages add: of which group, by which name, whose, and what is wrong with it, None where nothing is."""
+    """What other packages add: of which group, by which name, whose, and what is wrong with it, None where nothing
+    is."""
     from iossim.base.registry import Group
     from iossim.cost.create import COST_MODELS
     from iossim.execution.backend import BACKENDS

@@ -1,4 +1,5 @@
-"""``iossim microbatch``: convolutions in parts of their batch, so that faster algorithms fit a limit on the workspace."""
+"""``iossim microbatch``: convolutions in parts of their batch, so that faster algorithms fit a limit on the
+workspace."""
 
 from __future__ import annotations
 
@@ -62,8 +63,9 @@ def microbatch(
 ) -> None:
     """Divide the batch of each convolution so that a faster algorithm fits the workspace, as u-cuDNN does.
 
-    The micro-batches of a kernel run one after another in one workspace. With --workspace each kernel has its own limit; with
-    --total-workspace all share one, divided by an integer program; with --memory-limit activations share it too.
+    The micro-batches of a kernel run one after another in one workspace. With --workspace each kernel has its own
+    limit; with --total-workspace all share one, divided by an integer program; with --memory-limit activations share
+    it too.
     """
     from iossim import api
     from iossim.base.user_files import check_writable

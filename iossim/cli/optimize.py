@@ -1,4 +1,5 @@
-"""``iossim optimize``: one schedule, with its evidence; ``iossim check``: does it keep to a latency, and is it no slower than before?"""
+"""``iossim optimize``: one schedule, with its evidence; ``iossim check``: does it keep to a latency, and is it no
+slower than before?"""
 
 from __future__ import annotations
 
@@ -45,7 +46,8 @@ def optimize(
 
     With --micro-batch blocks run in micro-batches, each beside the others as far as that is faster; after --rewrite.
 
-    With --onnx the network that is scheduled is written as a model, too: after --rewrite and --micro-batch, for any other runtime.
+    With --onnx the network that is scheduled is written as a model, too: after --rewrite and --micro-batch, for any
+    other runtime.
 
     A backend as --cost-model measures the stages that decide, at most --budget of them; the simulator proposes them.
     """

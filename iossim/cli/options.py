@@ -1,7 +1,8 @@
 """The options that several commands share, each declared once, and in groups; and the flags of names in messages.
 
-Below the command line a message names what was given as Python does, in backquotes (``give `max_groups` 8``); the flag is the name
-with dashes, or that of :data:`FLAGS`. A command has a group of options by a parameter of its class, under :func:`takes_options`."""
+Below the command line a message names what was given as Python does, in backquotes (``give `max_groups` 8``); the
+flag is the name with dashes, or that of :data:`FLAGS`. A command has a group of options by a parameter of its class,
+under :func:`takes_options`."""
 
 from __future__ import annotations
 

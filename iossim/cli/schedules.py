@@ -1,4 +1,5 @@
-"""``iossim schedules``: schedules from files of the published IOS engine, and to files of others; ``iossim diff``: two of one network compared."""
+"""``iossim schedules``: schedules from files of the published IOS engine, and to files of others; ``iossim diff``:
+two of one network compared."""
 
 from __future__ import annotations
 

@@ -270,7 +270,8 @@ def run(
 
 
 def _write_report(run: StudyRun) -> None:
-    """The report of a finished run; a run without is a run all the same, and ``iossim study report`` can make it later."""
+    """The report of a finished run; a run without is a run all the same, and ``iossim study report`` can make it
+    later."""
     from iossim.base.errors import IossimError, first_line, warn_once
     from iossim.study.run_directory import REPORT
 

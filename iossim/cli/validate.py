@@ -33,7 +33,8 @@ def validate(
     plot: options.Plot = None,
     as_json: options.Json = False,
 ) -> None:
-    """Compare predictions with measured operators, with stages of several groups, and with networks measured as a whole.
+    """Compare predictions with measured operators, with stages of several groups, and with networks measured as a
+    whole.
 
     Operators are judged on the shapes that no fit saw, told by their hash.
     """

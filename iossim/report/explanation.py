@@ -1,4 +1,5 @@
-"""An explanation of a schedule as text: a few lines a stage, and the substitutions of a rewritten network (also as DOT)."""
+"""An explanation of a schedule as text: a few lines a stage, and the substitutions of a rewritten network (also as
+DOT)."""
 
 from __future__ import annotations
 
@@ -225,7 +226,8 @@ _FEW_STEPS = 3
 
 
 def rewriting_lines(steps: Sequence[ExplainedStep], whole: bool) -> Iterator[str]:
-    """Each step in a line; below it what it changed, before and after, if that is asked for (``whole``) or steps are few."""
+    """Each step in a line; below it what it changed, before and after, if that is asked for (``whole``) or steps are
+    few."""
     yield f"the network was {rewritten_by(len(steps))}{'' if whole or len(steps) <= _FEW_STEPS else ' (--all tells what each changed)'}"
     for number, step in enumerate(steps, 1):
         yield f"step {number}: {step.rule}{_step_worth(step)}"

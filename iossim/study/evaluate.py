@@ -1,4 +1,5 @@
-"""The rows and schedules of one point of a study, on edge devices a row for each plan: what workers do, each point by itself."""
+"""The rows and schedules of one point of a study, on edge devices a row for each plan: what workers do, each point by
+itself."""
 
 from __future__ import annotations
 

@@ -187,8 +187,8 @@ class _Fingerprints:
     def of(self, point: Point) -> list[Any]:
         """JSON values of all but what the whole study has in common.
 
-        A zoo name is as it is (the version of iossim says what it means), a file by its contents. Weights that stand beside an
-        ONNX file do not count: no schedule depends on them.
+        A zoo name is as it is (the version of iossim says what it means), a file by its contents. Weights that stand
+        beside an ONNX file do not count: no schedule depends on them.
         """
         model, device, rewrite = point.model, point.device, point.rewrite
         is_file = Path(model.model).suffix.lower() in (".onnx", ".json")

@@ -1,8 +1,9 @@
 """Runs a study: every point scheduled, on as many workers as there are, each once, whatever interrupts it.
 
-Workers do points (:mod:`iossim.study.evaluate`), then price schedules across points (:mod:`iossim.study.cross_evaluation`); this
-process alone writes. Each result is in the journal before it counts as done, and the tables are made of the journal in the order of
-the points, so that they are the same whatever the number of workers or of attempts."""
+Workers do points (:mod:`iossim.study.evaluate`), then price schedules across points
+(:mod:`iossim.study.cross_evaluation`); this process alone writes. Each result is in the journal before it counts as
+done, and the tables are made of the journal in the order of the points, so that they are the same whatever the number
+of workers or of attempts."""
 
 from __future__ import annotations
 
@@ -69,12 +70,14 @@ def run_study(
 ) -> StudyRun:
     """Run a study and write its run directory (layout: :mod:`iossim.study.study_run`).
 
-    ``workers`` is the number of processes, by default one a core; with the ``executor`` ``dask`` the cluster at ``address`` does the
-    work. ``resume`` goes on with a run that was interrupted; ``trace`` writes a timeline of every schedule; ``command`` is what the user
-    typed, for the record. ``progress`` is told how many pieces of work are done, and of how many.
+    ``workers`` is the number of processes, by default one a core; with the ``executor`` ``dask`` the cluster at
+    ``address`` does the work. ``resume`` goes on with a run that was interrupted; ``trace`` writes a timeline of
+    every schedule; ``command`` is what the user typed, for the record. ``progress`` is told how many pieces of work
+    are done, and of how many.
 
-    KeyboardInterrupt leaves a folder that can be resumed. Raises a subclass of IossimError for a folder that is taken, and for models,
-    devices or clusters that cannot be read or reached; what fails at one point is a row of its own."""
+    KeyboardInterrupt leaves a folder that can be resumed. Raises a subclass of IossimError for a folder that is
+    taken, and for models, devices or clusters that cannot be read or reached; what fails at one point is a row of its
+    own."""
     points = points_of(scenario)
     if any(map(measures, scenario.cost_models)):
         if workers not in (None, 1) or executor != "processes":
@@ -176,7 +179,8 @@ class _Sweep:
 
 
 def _rows(points: Sequence[Point], done: Mapping[str, PointDone], constraints: Sequence[Question]) -> list[Row]:
-    """The rows in the order of points and schedulers; a point that is the same as another has its rows under its own labels."""
+    """The rows in the order of points and schedulers; a point that is the same as another has its rows under its own
+    labels."""
     rows = [
         row.model_copy(update={"point": point.index, **point.labels})
         for point in points

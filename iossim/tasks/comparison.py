@@ -97,7 +97,8 @@ def ties_with(best: ComparisonRow | None, row: ComparisonRow) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class ChangedSchedule:
-    """A schedule of the network that the transform of that name made of the one that is compared; ``how`` says in a word or two how."""
+    """A schedule of the network that the transform of that name made of the one that is compared; ``how`` says in a
+    word or two how."""
 
     transform: str
     how: str
@@ -114,10 +115,11 @@ class ChangedSchedule:
 class Comparison:
     """Schedules of one network on one device, each by another scheduler, in the order asked for.
 
-    Where transforms changed the network, too, ``outcomes`` says what each did, and ``changed`` are the schedules of the results.
-    ``complete`` is False if the comparison was interrupted: some schedulers may be missing, and the last one's schedule may be the best
-    that it had found so far. Where the device was fitted to published figures of the network, ``left_out_us`` is by scheduler what a fit
-    without them says; the sequential latency is then in-sample (:meth:`is_in_sample`)."""
+    Where transforms changed the network, too, ``outcomes`` says what each did, and ``changed`` are the schedules of
+    the results. ``complete`` is False if the comparison was interrupted: some schedulers may be missing, and the last
+    one's schedule may be the best that it had found so far. Where the device was fitted to published figures of the
+    network, ``left_out_us`` is by scheduler what a fit without them says; the sequential latency is then in-sample
+    (:meth:`is_in_sample`)."""
 
     network: Network
     device: str
@@ -166,7 +168,8 @@ class Comparison:
 
     @property
     def rows(self) -> list[ComparisonRow]:
-        """The schedules with their speed-ups and published latencies, as tables and pictures show them; those of changed networks last."""
+        """The schedules with their speed-ups and published latencies, as tables and pictures show them; those of
+        changed networks last."""
         as_given = [
             ComparisonRow.of_schedule(
                 found, self.baseline_us, self.published_us(found.scheduler), self.left_out_us.get(found.scheduler)
@@ -219,7 +222,8 @@ class Comparison:
         return comparable_published_us(self[scheduler], self.network.source.model)
 
     def is_in_sample(self, scheduler: str) -> bool:
-        """Whether the published figure of a scheduler took part in the fit of the prices, or a number of the simulator is pinned on it."""
+        """Whether the published figure of a scheduler took part in the fit of the prices, or a number of the
+        simulator is pinned on it."""
         fitted = scheduler == SEQUENTIAL and scheduler in self.left_out_us
         return fitted or (
             self.published_us(scheduler) is not None and is_pinned(self.network.source.model, scheduler)
@@ -282,8 +286,8 @@ def _fields(found: Schedule, *names: str) -> dict[str, Any]:
 
 
 def comparison_table(title: str, rows: Sequence[ComparisonRow]) -> Table:
-    """Schedulers side by side; ties with the best are marked. Bounds and published figures appear where one is known: the
-    error of a sequential figure may be in-sample; beside all stands then that of a fit without the network."""
+    """Schedulers side by side; ties with the best are marked. Bounds and published figures appear where one is known:
+    the error of a sequential figure may be in-sample; beside all stands then that of a fit without the network."""
     best = best_row(rows)
     columns = [
         Column("scheduler", wraps=True),

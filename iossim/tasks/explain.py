@@ -1,8 +1,9 @@
 """Why each stage of a schedule is as it is: what limits it, what else it could have been, and what that would cost.
 
-What limits a stage is told by the simulator (:mod:`iossim.backends.simulator.stage_facts`); what else it could have been, by the
-search's alternatives (:mod:`iossim.search.alternatives`) at the prices that the schedule is explained by. ``unknown`` says what cannot
-be told: prices that predict no device have no noise, and without prices there are no alternatives."""
+What limits a stage is told by the simulator (:mod:`iossim.backends.simulator.stage_facts`); what else it could have
+been, by the search's alternatives (:mod:`iossim.search.alternatives`) at the prices that the schedule is explained
+by. ``unknown`` says what cannot be told: prices that predict no device have no noise, and without prices there are no
+alternatives."""
 
 from __future__ import annotations
 
@@ -43,8 +44,9 @@ _ROUNDING = 1e-9
 class Choice:
     """Stages that could stand in the place of others.
 
-    ``instead`` are the numbers of the schedule's stages that would go, ``stages`` those that would come, ``more_us`` what the
-    whole schedule would take longer. ``tie`` says whether that is inside the noise, None where the noise is not known.
+    ``instead`` are the numbers of the schedule's stages that would go, ``stages`` those that would come, ``more_us``
+    what the whole schedule would take longer. ``tie`` says whether that is inside the noise, None where the noise is
+    not known.
     """
 
     way: str
@@ -67,10 +69,10 @@ class Choice:
 class StageExplanation:
     """One stage. ``share`` is its part of the schedule's latency, its boundary included.
 
-    ``next_best`` is the cheapest schedule without the stage, ``own`` the cheapest in which its units run otherwise and all
-    other stages are as they are; of a stage of one group, ``beside`` is the cheapest in which one of its units runs beside
-    others. ``exact`` is False where the block was too wide to be solved for each of its stages: then ``next_best`` and
-    ``beside`` are not known. ``ways`` are others by name, the cheapest first.
+    ``next_best`` is the cheapest schedule without the stage, ``own`` the cheapest in which its units run otherwise
+    and all other stages are as they are; of a stage of one group, ``beside`` is the cheapest in which one of its
+    units runs beside others. ``exact`` is False where the block was too wide to be solved for each of its stages:
+    then ``next_best`` and ``beside`` are not known. ``ways`` are others by name, the cheapest first.
     """
 
     number: int
@@ -110,8 +112,8 @@ class StageExplanation:
 class Explanation:
     """A schedule, stage by stage. ``limits_us`` divides its latency, boundaries as ``synchronisation``.
 
-    ``could_save_us`` is what the cheapest stages of each block would save, one block at a time; None where not all blocks
-    could be solved.
+    ``could_save_us`` is what the cheapest stages of each block would save, one block at a time; None where not all
+    blocks could be solved.
     """
 
     schedule: Schedule
@@ -146,8 +148,8 @@ def explain(
 ) -> Explanation:
     """Explain a schedule that fits the network and was priced by ``prices``; None where those are not at hand.
 
-    ``stages`` are the numbers of those to explain, in full: by default all, each in short. Raises OptionError for a number
-    that no stage has, and for a cost model that would have to measure.
+    ``stages`` are the numbers of those to explain, in full: by default all, each in short. Raises OptionError for a
+    number that no stage has, and for a cost model that would have to measure.
     """
     count = len(schedule.stages)
     for number in stages or ():

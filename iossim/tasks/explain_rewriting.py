@@ -1,7 +1,7 @@
 """What each substitution of a rewritten network did, and was worth, at the prices of its schedule.
 
-The steps are taken again, one after another, and the network is priced after each as the schedule's own scheduler would. A step
-that costs is there since it makes room for a later one.
+The steps are taken again, one after another, and the network is priced after each as the schedule's own scheduler
+would. A step that costs is there since it makes room for a later one.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ def explain_rewriting(
 ) -> tuple[ExplainedStep, ...]:
     """The substitutions that led to a schedule's network, in order; none where it was not rewritten.
 
-    ``prices`` are those that it is explained by; None, or one that would have to measure, tells no cost. ``model`` is where the model is
-    now, if its file has moved. Raises ReplayError for steps that cannot be taken.
+    ``prices`` are those that it is explained by; None, or one that would have to measure, tells no cost. ``model`` is
+    where the model is now, if its file has moved. Raises ReplayError for steps that cannot be taken.
     """
     source, texts = split_source(schedule.source.to_source(model))
     if OPTION not in texts:

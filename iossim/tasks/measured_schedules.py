@@ -65,10 +65,11 @@ def measure_beside(
     predicted_us: Mapping[str, float],
     progress: Callable[[str], Progress],
 ) -> list[MeasuredRow]:
-    """A row for each schedule, in interleaved rounds, then one for each baseline; speed-ups are over the first schedule.
+    """A row for each schedule, in interleaved rounds, then one for each baseline; speed-ups are over the first
+    schedule.
 
-    ``torch`` among the baselines stands for all of PyTorch's that run where the backend does, likewise ``onnxruntime``.
-    Raises BackendError for one that cannot run here.
+    ``torch`` among the baselines stands for all of PyTorch's that run where the backend does, likewise
+    ``onnxruntime``. Raises BackendError for one that cannot run here.
     """
     bar = progress(backend.context.backend)
     taken = measure_schedules(network, list(schedules.values()), backend, timing, bar)
@@ -118,9 +119,9 @@ def measure_network(
 ) -> MeasuredNetwork:
     """Find the schedules of a network on a backend, then time them and the baselines.
 
-    Schedulers of IOS search at measured prices within ``budget`` (see :meth:`Budget.parse`), from the simulator's estimates
-    for ``device``, by default the one that is measured; predictions are those of the same simulator. Raises OptionError
-    where that has no profile.
+    Schedulers of IOS search at measured prices within ``budget`` (see :meth:`Budget.parse`), from the simulator's
+    estimates for ``device``, by default the one that is measured; predictions are those of the same simulator. Raises
+    OptionError where that has no profile.
     """
     found: dict[str, Schedule] = {}
     with MeasurementStore(store) as kept:
@@ -140,7 +141,8 @@ def measure_network(
 
 
 def comparison_rows(measured: MeasuredNetwork) -> list[ComparisonRow]:
-    """The runs as what pictures of comparisons show: medians, whiskers from the 10th to the 90th percentile, and ties.
+    """The runs as what pictures of comparisons show: medians, whiskers from the 10th to the 90th percentile, and
+    ties.
 
     A run is a tie with the fastest if their speed-ups' intervals overlap.
     """

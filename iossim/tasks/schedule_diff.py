@@ -1,7 +1,8 @@
 """Two schedules of one network, stage by stage: which units run elsewhere, and what that is worth.
 
-Both are paths through the same lattice of states; between the states that both pass lie *passages*, and only these can differ. Units
-go by their names, so that schedules for two devices or batch sizes can be compared; each keeps the prices that it was saved with."""
+Both are paths through the same lattice of states; between the states that both pass lie *passages*, and only these
+can differ. Units go by their names, so that schedules for two devices or batch sizes can be compared; each keeps the
+prices that it was saved with."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ class Change(StrEnum):
 class Passage:
     """The stages of both schedules, by number, between two states that both pass.
 
-    ``moved`` are the units of a rearranged passage that are in no stage which has its counterpart in the other schedule."""
+    ``moved`` are the units of a rearranged passage that are in no stage which has its counterpart in the other
+    schedule."""
 
     block: str
     change: Change
@@ -58,8 +60,8 @@ class Passage:
 class CrossPrices:
     """Both schedules at the prices of each: what was made for the one, run where the other belongs.
 
-    ``first_at_second_us`` is the first schedule where the second one was priced; ``ties`` say whether it and the second one
-    differ by less than the noise there, likewise the second where the first was priced.
+    ``first_at_second_us`` is the first schedule where the second one was priced; ``ties`` say whether it and the
+    second one differ by less than the noise there, likewise the second where the first was priced.
     """
 
     first_at_second_us: float
@@ -72,8 +74,8 @@ class CrossPrices:
 class ScheduleDiff:
     """What differs between two schedules of one network.
 
-    ``tie`` says whether their difference is inside the noise, where both have the same prices and these predict a device.
-    ``cross`` is there where they have not, and both were simulated. ``unknown`` says what cannot be told.
+    ``tie`` says whether their difference is inside the noise, where both have the same prices and these predict a
+    device. ``cross`` is there where they have not, and both were simulated. ``unknown`` says what cannot be told.
     """
 
     first: Schedule
@@ -96,8 +98,8 @@ class ScheduleDiff:
 
     @property
     def regrets(self) -> tuple[float, float] | None:
-        """What each schedule loses where the other one belongs, over that one's latency, as a fraction: negative where it is
-        better there. None where that cannot be told."""
+        """What each schedule loses where the other one belongs, over that one's latency, as a fraction: negative
+        where it is better there. None where that cannot be told."""
         if self.same_prices:
             lost = self.first.latency_us / self.second.latency_us - 1.0 if self.second.latency_us else 0.0
             return lost, 1.0 / (1.0 + lost) - 1.0

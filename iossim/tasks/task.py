@@ -1,4 +1,5 @@
-"""One task: a network is changed for its schedule, scheduled and judged. API, command line and studies run this and nothing else.
+"""One task: a network is changed for its schedule, scheduled and judged. API, command line and studies run this and
+nothing else.
 
 What cannot be combined is refused where the task is made, so that all three refuse it alike."""
 
@@ -41,7 +42,8 @@ _LIMITS = SearchLimits(max_states=20_000, max_transitions=2_000_000)
 
 @dataclass(frozen=True)
 class OtherEngine:
-    """Microseconds under ``engine``: of the schedule that was found, of one op after another, of the best of a quick search."""
+    """Microseconds under ``engine``: of the schedule that was found, of one op after another, of the best of a quick
+    search."""
 
     engine: str
     same_schedule_us: float
@@ -61,10 +63,11 @@ class OtherEngine:
 def under_other_engine(
     network: Network, found: Schedule, prices: CostModel, options: SearchOptions | None = None
 ) -> OtherEngine | None:
-    """What the other engine gives; None where prices can be had under one engine only, nothing takes time, or after a KeyboardInterrupt.
+    """What the other engine gives; None where prices can be had under one engine only, nothing takes time, or after a
+    KeyboardInterrupt.
 
-    Searches with the scheduler that found the schedule (ios-both where that does not search), pruned to r = 3 and s = 8 at most, so that
-    it takes a second or two of any network; a block that is too wide is split."""
+    Searches with the scheduler that found the schedule (ios-both where that does not search), pruned to r = 3 and s =
+    8 at most, so that it takes a second or two of any network; a block that is too wide is split."""
     if not isinstance(prices, DeviceCostModel):
         return None
     engine = Engine.GRAPH if prices.engine is Engine.PAPER else Engine.PAPER
@@ -115,8 +118,8 @@ class Scheduled:
 class Task:
     """A network to be scheduled at given prices by one scheduler, behind transforms that change it for that.
 
-    With a ``budget`` the stages of prices that measure are measured only as far as they matter; the simulator of ``device``, by
-    default the one that is measured, proposes them. Raises OptionError for what cannot be combined.
+    With a ``budget`` the stages of prices that measure are measured only as far as they matter; the simulator of
+    ``device``, by default the one that is measured, proposes them. Raises OptionError for what cannot be combined.
     """
 
     network: Network
@@ -140,7 +143,8 @@ class Task:
             transform.check(self.prices, self.scheduler)
 
     def run(self, progress: StartProgress = silent, measuring: MeasuredProgress = ignore_measuring) -> Scheduled:
-        """Change the network, schedule it, judge the schedule, and remark what was done and what the other engine gives.
+        """Change the network, schedule it, judge the schedule, and remark what was done and what the other engine
+        gives.
 
         KeyboardInterrupt ends a search with the best so far.
         """
@@ -184,7 +188,8 @@ class Task:
 
 
 def compare(task: Task, schedulers: Sequence[str], engine: str, progress: StartProgress = silent) -> Comparison:
-    """A network scheduled as given by several schedulers, and beside them as the transforms change it for the task's scheduler.
+    """A network scheduled as given by several schedulers, and beside them as the transforms change it for the task's
+    scheduler.
 
     KeyboardInterrupt ends the comparison with the schedules so far, once there is one.
     """
@@ -239,9 +244,11 @@ def _with_changed(comparison: Comparison, task: Task, progress: StartProgress) -
 
 
 def judged(network: Network, schedules: Sequence[Schedule], prices: CostModel, beside: str = "") -> list[Schedule]:
-    """The schedules with their intervals and ties among them and with that of a scheduler ``beside`` them, by what is less than the noise.
+    """The schedules with their intervals and ties among them and with that of a scheduler ``beside`` them, by what is
+    less than the noise.
 
-    Prices that predict no device have no noise. KeyboardInterrupt leaves intervals and ties out: schedules that were found are kept."""
+    Prices that predict no device have no noise. KeyboardInterrupt leaves intervals and ties out: schedules that were
+    found are kept."""
     try:
         errors = schedule_errors(network, prices)
         if errors is None:
@@ -252,7 +259,8 @@ def judged(network: Network, schedules: Sequence[Schedule], prices: CostModel, b
 
 
 def _left_out_us(comparison: Comparison, task: Task) -> Mapping[str, float]:
-    """By scheduler what a fit without the network's published figures says, where it has one; nothing of other networks."""
+    """By scheduler what a fit without the network's published figures says, where it has one; nothing of other
+    networks."""
     network, prices = comparison.network, task.prices
     published = [each.scheduler for each in comparison.schedules if comparison.published_us(each.scheduler)]
     if not published or not isinstance(prices, DeviceCostModel):
@@ -276,7 +284,8 @@ def _warm_up(network: Network, prices: CostModel) -> None:
 def _estimating_model(
     truth: MeasuringCostModel, device: DeviceProfile | str | None, precision: Precision
 ) -> CostModel:
-    """The simulator that proposes what to measure; raises OptionError where the device that is measured has no profile."""
+    """The simulator that proposes what to measure; raises OptionError where the device that is measured has no
+    profile."""
     own = truth.identity.device
     try:
         profile = load_device(own) if device is None else load_device(device) if isinstance(device, str) else device
