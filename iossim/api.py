@@ -1,8 +1,7 @@
 """What the command line does, as typed functions: compare, optimize, simulate, dataflow, microbatch.
 
-Networks and devices may be given as values or by name. Every function raises a subclass of
-:class:`iossim.base.errors.IossimError` for a mistake in what it was given.
-"""
+Networks and devices may be given as values or by name. Every function raises a subclass of :class:`iossim.base.errors.IossimError` for
+a mistake in what it was given."""
 
 from __future__ import annotations
 
@@ -124,7 +123,7 @@ def task(
 
     Raises OptionError for what cannot be combined.
     """
-    network = load(model) if isinstance(model, str) else model
+    network = _network(model)
     transforms: list[Transform] = []
     if rewrite is not None:
         from iossim.transforms.rewriting.backtracking import RewriteBudget
@@ -215,9 +214,8 @@ def dataflow(
     from iossim.edge.planned import dataflow as plan_dataflow
     from iossim.hardware.edge import edge_device
 
-    network = load(model) if isinstance(model, str) else model
     board = edge_device(device) if isinstance(device, str) else device
-    return plan_dataflow(network, board, policy, parts, progress)
+    return plan_dataflow(_network(model), board, policy, parts, progress)
 
 
 def distribute(
@@ -238,9 +236,8 @@ def distribute(
     from iossim.edge.distributed import distributed
     from iossim.hardware.edge import edge_device
 
-    network = load(model) if isinstance(model, str) else model
     board = edge_device(device) if isinstance(device, str) else device
-    return distributed(network, board, devices, link, sync, mix, policy)
+    return distributed(_network(model), board, devices, link, sync, mix, policy)
 
 
 def microbatch(
@@ -266,7 +263,7 @@ def microbatch(
 
     if direction not in ("forward", "training"):
         raise OptionError(f"`pass` {direction!r} is not known; {did_you_mean(direction, ('forward', 'training'))}")
-    network = load(model) if isinstance(model, str) else model
+    network = _network(model)
     limits = _limit(workspace, "workspace"), _limit(total_workspace, "total_workspace")
     prices = _cost_model(cost_model, device, network, engine)
     memory = _limit(memory_limit, "memory_limit")
@@ -290,6 +287,10 @@ def microbatch_table(
 
 def _limit(given: int | str | None, name: str) -> int | None:
     return size_bytes(given, name) if isinstance(given, str) else given
+
+
+def _network(given: Network | str) -> Network:
+    return load(given) if isinstance(given, str) else given
 
 
 def simulate(
@@ -349,17 +350,13 @@ def _saved(
 
 
 def _own_device(read: Schedule) -> str:
-    priced_by = read.cost_model.get("name")
-    if priced_by != "simulator":
-        raise OptionError(
-            f"the schedule was priced by {priced_by!r}, not for a device; say which with `device` or `cost_model`"
-        )
+    if (priced_by := read.cost_model.get("name")) != "simulator":
+        reason = f"the schedule was priced by {priced_by!r}, not for a device"
+        raise OptionError(f"{reason}; say which with `device` or `cost_model`")
     return read.device
 
 
 def _cost_model(
     given: str | CostModel, device: DeviceProfile | str | None, network: Network, engine: str
 ) -> CostModel:
-    if not isinstance(given, str):
-        return given
-    return cost_model(given, device, network.precision, engine)
+    return cost_model(given, device, network.precision, engine) if isinstance(given, str) else given

@@ -17,8 +17,6 @@ from iossim.cli.outputs import ExitCode, Part, present, table, tell_written, wra
 from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
-    from iossim.report.figures.figure import Figure
-    from iossim.report.figures.pictures import PictureFormat
     from iossim.study.forecast import Forecast
     from iossim.study.scenario import Scenario
     from iossim.study.study_run import StudyRun
@@ -124,17 +122,15 @@ def _work_in_words(expected: Forecast) -> Iterator[str]:
         yield f"  {expected.event_simulations:,} runs on the event-driven simulator, of about a second each"
     for each in expected.searches:
         stages = "too many stages to count" if each.stages is None else f"{each.stages:,} distinct stages"
-        yield f"  {each.model}, searched {each.search}: {each.units} units, the widest block has {each.largest_block}, {stages}"
+        size = f"{each.units} units, the widest block has {each.largest_block}, {stages}"
+        yield f"  {each.model}, searched {each.search}: {size}"
     if expected.seconds is None:
         yield "  how long it takes cannot be told: a search is too wide to count, or prices are measured"
     else:
-        yield f"  about {_duration(expected.seconds)} on the {expected.cores} cores of this machine, within a factor of three"
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{max(1, round(seconds))} s"
-    return f"{round(seconds / 60)} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+        seconds = expected.seconds
+        longer = f"{round(seconds / 60)} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+        duration = f"{max(1, round(seconds))} s" if seconds < 90 else longer
+        yield f"  about {duration} on the {expected.cores} cores of this machine, within a factor of three"
 
 
 def new_study(
@@ -362,18 +358,11 @@ def report(folder: RunFolder, figures: Figures = None, table: Tables = False, pl
         console = Console()
         for figure in drawn:
             print_figure(console, figure)
-    if figures is not None:
-        _write_pictures(folder / "figures", drawn, "svg" if figures == "svg" else "png")
-
-
-def _write_pictures(folder: Path, drawn: list[Figure], kind: PictureFormat) -> None:
+    if figures is None:
+        return
     from iossim.report.figures.pictures import MOST_SLICES, picture_files
 
-    files = picture_files(drawn, kind)
-    write_files(folder, files)
-    cut = [figure.name for figure in drawn if sum(1 for _ in figure.slices()) > MOST_SLICES]
-    if cut:
-        typer.echo(
-            f"of {', '.join(cut)} only the first {MOST_SLICES} choices are drawn; the page of the report has all of them",
-            err=True,
-        )
+    write_files(folder / "figures", picture_files(drawn, "svg" if figures == "svg" else "png"))
+    if cut := [figure.name for figure in drawn if sum(1 for _ in figure.slices()) > MOST_SLICES]:
+        drawn_alone = f"only the first {MOST_SLICES} choices are drawn"
+        typer.echo(f"of {', '.join(cut)} {drawn_alone}; the page of the report has all of them", err=True)

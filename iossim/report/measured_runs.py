@@ -64,14 +64,8 @@ class StageRow:
 def stage_rows(predicted: Schedule, measured: Schedule) -> list[StageRow]:
     """Stage by stage, two prices of one schedule."""
     return [
-        StageRow(
-            number,
-            tuple(tuple(group) for group in stage.groups),
-            stage.strategy,
-            predicted.stages[number].latency_us,
-            stage.latency_us,
-        )
-        for number, stage in enumerate(measured.stages)
+        StageRow(number, tuple(map(tuple, stage.groups)), stage.strategy, before.latency_us, stage.latency_us)
+        for number, (before, stage) in enumerate(zip(predicted.stages, measured.stages, strict=True))
     ]
 
 

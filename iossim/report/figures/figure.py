@@ -1,8 +1,7 @@
 """What a figure is: data, pictures of it as Vega-Lite specifications, and words for who cannot see them.
 
 A study's page draws the specifications in the browser, :mod:`iossim.report.figures.pictures` as SVG and PNG without one, and
-:mod:`iossim.report.figures.figure` prints the same data as a table.
-"""
+:func:`print_figure` prints the same data as a table."""
 
 from __future__ import annotations
 

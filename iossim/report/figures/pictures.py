@@ -50,7 +50,7 @@ def picture_files(
             name = "-".join([figure.name, *(_slug(value) for value in chosen.values())])
             drawn = cache(partial(svg_picture, figure, chosen, titled))
             for kind in kinds:
-                files[f"{name}.{kind}"] = _svg_writer(drawn) if kind == "svg" else _png_writer(drawn)
+                files[f"{name}.{kind}"] = partial(_write, drawn, kind)
     return files
 
 
@@ -110,13 +110,8 @@ def _legend(entries: Sequence[LegendEntry], width: int) -> dict[str, Any]:
         x += wide
     height = _LINE_PIXELS * (line + 1)
     at = {
-        "x": {"field": "x", "type": "quantitative", "axis": None, "scale": {"domain": [0, width], "nice": False}},
-        "y": {
-            "field": "line",
-            "type": "quantitative",
-            "axis": None,
-            "scale": {"domain": [line + 0.5, -0.5], "nice": False},
-        },
+        channel: {"field": field, "type": "quantitative", "axis": None, "scale": {"domain": domain, "nice": False}}
+        for channel, field, domain in (("x", "x", [0, width]), ("y", "line", [line + 0.5, -0.5]))
     }
     marks: list[dict[str, Any]] = [
         {
@@ -138,19 +133,13 @@ def _legend(entries: Sequence[LegendEntry], width: int) -> dict[str, Any]:
 def _mark(entry: LegendEntry) -> dict[str, Any]:
     colour = "#111111" if entry.colour == "currentColor" else entry.colour
     shape = _VEGA_SHAPES.get(entry.mark, entry.mark)
-    return {
-        "shape": shape,
-        "colour": colour,
-        "filled": shape not in _OPEN and entry.mark not in ("published", "outline"),
-    }
+    filled = shape not in _OPEN and entry.mark not in ("published", "outline")
+    return {"shape": shape, "colour": colour, "filled": filled}
 
 
-def _svg_writer(drawn: Callable[[], str]) -> Callable[[Path], None]:
-    return lambda path: write_atomically(path, drawn())
-
-
-def _png_writer(drawn: Callable[[], str]) -> Callable[[Path], None]:
-    return lambda path: write_atomically(path, need_vl_convert().svg_to_png(drawn(), scale=_PNG_SCALE))
+def _write(drawn: Callable[[], str], kind: PictureFormat, path: Path) -> None:
+    svg = drawn()
+    write_atomically(path, svg if kind == "svg" else need_vl_convert().svg_to_png(svg, scale=_PNG_SCALE))
 
 
 def _numbered(svg: str) -> str:

@@ -9,7 +9,7 @@ from iossim.base.tables import Cell, Column
 from iossim.calibration.prediction.schedule_interval import BOUNDARIES
 from iossim.report.colours import kind_colours
 from iossim.report.figures.figure import Figure, LegendEntry, Panel
-from iossim.report.figures.vega import layer, need_altair, scheduler_legend, scheduler_scale, specification
+from iossim.report.figures.vega import coloured, layer, need_altair, scheduler_legend, scheduler_scale, specification
 from iossim.report.study.layout import axis_columns, best_of, coordinates, point_label, points, varying
 from iossim.report.study.plots import Plot
 from iossim.study.study_run import Row, StudyRun
@@ -179,14 +179,13 @@ def _kind_records(row: Row, axes: Sequence[str], kinds: Sequence[str]) -> list[d
 
 def _kind_bars(schedulers: Sequence[str], colours: Mapping[str, str]) -> dict[str, Any]:
     alt = need_altair()
-    scale = alt.Scale(domain=list(colours), range=list(colours.values()))
     encoded = (
         layer()
         .mark_bar(stroke="#ffffff", strokeWidth=0.4)
         .encode(
             y=alt.Y("scheduler:N", sort=list(schedulers), title=None),
             x=alt.X("time_ms:Q", title="time (ms)", stack="zero", scale=alt.Scale(domainMin=0)),
-            color=alt.Color("kind:N", sort=list(colours), scale=scale),
+            color=coloured("kind", colours, sort=list(colours)),
             order=alt.Order("order:Q"),
             tooltip=[
                 alt.Tooltip("scheduler:N", title="scheduler"),
