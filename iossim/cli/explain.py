@@ -115,6 +115,7 @@ def _stages(found: Explanation, are_named: bool, all_stages: bool) -> Iterator[P
         yield from ("", *short_lines(one))
     if len(shown) < len(ordered):
         rest = sum(one.share for one in ordered[len(shown) :])
-        yield f"\n{len(ordered) - len(shown)} more stages take {rest:.1%} (--all shows them; --stage N tells more about one)"
+        more = f"{len(ordered) - len(shown)} more stages take {rest:.1%}"
+        yield f"\n{more} (--all shows them; --stage N tells more about one)"
     if any(one.own or one.next_best for one in shown):
         yield LEGEND

@@ -90,9 +90,8 @@ def microbatch(
             "--pass": direction != "forward",
         }
         if needless := [name for name, is_given in given.items() if is_given]:
-            raise OptionError(
-                f"a table holds the times of its kernels, and nothing else counts; leave {needless[0]} out, or give a MODEL"
-            )
+            reason = "a table holds the times of its kernels, and nothing else counts"
+            raise OptionError(f"{reason}; leave {needless[0]} out, or give a MODEL")
         found = api.microbatch_table(
             table, batch=batch, policy=policy, workspace=workspace, total_workspace=total_workspace
         )
@@ -116,9 +115,8 @@ def microbatch(
                 direction=direction,
                 progress=bars("benchmarks"),
             )
-        title = (
-            f"{network.name} on {prices.identity.device}, batch {network.source.batch}, {direction}, policy {policy}"
-        )
+        where = f"{network.name} on {prices.identity.device}, batch {network.source.batch}"
+        title = f"{where}, {direction}, policy {policy}"
 
     def files() -> dict[str, Writer]:
         made: dict[str, Writer] = {"microbatch.json": json_file(found.to_json())}

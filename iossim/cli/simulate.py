@@ -75,10 +75,8 @@ def _parts(saved: Schedule, priced: Schedule, execution: Execution | None) -> It
 
     yield schedule_table(priced)
     ratio = priced.latency_us / saved.latency_us if saved.latency_us else 1.0
-    yield wrapped(
-        f"{priced.latency_us / 1e3:.3f} ms on {priced.device}; {saved.latency_us / 1e3:.3f} ms on {saved.device}, which it was "
-        f"found for ({ratio:.2f}x)"
-    )
+    before = f"{saved.latency_us / 1e3:.3f} ms on {saved.device}, which it was found for ({ratio:.2f}x)"
+    yield wrapped(f"{priced.latency_us / 1e3:.3f} ms on {priced.device}; {before}")
     if execution is not None:
         off = f" ({execution.latency_us / priced.latency_us - 1:+.1%})" if priced.latency_us else ""
         yield wrapped(

@@ -1,4 +1,5 @@
-"""Kernels side by side as text: lanes of streams, a table of who slowed whom through what, and what it comes to in sentences."""
+"""Kernels side by side as text: lanes of streams, a table of who slowed whom through what, and what it comes to in
+sentences."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ _SMALLEST_PART, _LEAST_TOLD_US = 0.001, 0.05
 
 
 def short_name(name: str) -> str:
-    """What a kernel is called without the types of its return, template and arguments: ``gemm`` of ``void a::gemm<4>(int)``.
+    """What a kernel is called without the types of its return, template and arguments: ``gemm`` of ``void
+    a::gemm<4>(int)``.
 
     Those of CUTLASS are all called ``Kernel``, and told apart by what they are templates of.
     """
@@ -37,7 +39,8 @@ def short_name(name: str) -> str:
 
 
 def lanes(run: Corun) -> str:
-    """A line for each stream: kernels as bars with their row's number and name where there is room, dots where one waits."""
+    """A line for each stream: kernels as bars with their row's number and name where there is room, dots where one
+    waits."""
     streams = sorted({row.kernel.stream for row in run.kernels})
     label = max(len(f"stream {stream}") for stream in streams)
     scale = _LANE_LETTERS / (run.makespan_us or 1.0)

@@ -1,4 +1,5 @@
-"""Dataflow on edge devices as tables and sentences: a plan on one device, on several, and why operators are as they are."""
+"""Dataflow on edge devices as tables and sentences: a plan on one device, on several, and why operators are as they
+are."""
 
 from __future__ import annotations
 
@@ -80,7 +81,8 @@ def _change(now_us: float, before_us: float) -> str:
 
 
 def distribution_table(found: Distributed) -> Table:
-    """A row an operator: how it is divided, what is sent for it, what of that is waited for, and the slowest device's time."""
+    """A row an operator: how it is divided, what is sent for it, what of that is waited for, and the slowest device's
+    time."""
     rows: list[dict[str, Cell]] = [
         {
             "operator": row.operator,
@@ -181,7 +183,8 @@ def _linking(one: ExplainedOperator) -> Iterable[str]:
 
 
 def _costs(saves_us: Mapping[str, float], total_us: float) -> str:
-    """What would be saved without each thing, the largest; of two together where that is more than without one of them."""
+    """What would be saved without each thing, the largest; of two together where that is more than without one of
+    them."""
     told: list[str] = []
     covered: list[str] = []
     for thing, us in saves_us.items():

@@ -1,8 +1,10 @@
-"""Runs in the Chrome trace event format ("Trace Event Format", Duv & Nelson, 2016), which ui.perfetto.dev and chrome://tracing open.
+"""Runs in the Chrome trace event format ("Trace Event Format", Duv & Nelson, 2016), which ui.perfetto.dev and
+chrome://tracing open.
 
-A trace is one process with a track (a "thread") for each thing that runs beside others. A run is a complete event (``ph: "X"``) with
-start ``ts`` and duration ``dur`` in microseconds, to the nanosecond; counters (``ph: "C"``) show resident warps, and the parts in use
-of issue capacity, L2, DRAM and board power. Kernels name the colour of their kind of op (``cname``) for chrome://tracing."""
+A trace is one process with a track (a "thread") for each thing that runs beside others. A run is a complete event
+(``ph: "X"``) with start ``ts`` and duration ``dur`` in microseconds, to the nanosecond; counters (``ph: "C"``) show
+resident warps, and the parts in use of issue capacity, L2, DRAM and board power. Kernels name the colour of their
+kind of op (``cname``) for chrome://tracing."""
 
 from __future__ import annotations
 
@@ -178,8 +180,8 @@ _MOST_UNITS = 64
 
 
 def dataflow_trace(found: Dataflow, title: str) -> str:
-    """The trace of the plan that is written as JSON text, with what is in use of each memory as counters; of more than
-    64 units every nth is there."""
+    """The trace of the plan that is written as JSON text, with what is in use of each memory as counters; of more
+    than 64 units every nth is there."""
     plan_name, (plan, timed) = list(found.runs.items())[-1]
     names = [step.operator.name for step in plan.steps]
     tracks: dict[int, str] = {_OPERATORS_TRACK: "operators"}

@@ -38,7 +38,7 @@ def faults_of(scenario: Scenario) -> Iterator[Fault]:
 def _faults_of_values(scenario: Scenario) -> Iterator[Fault]:
     checks = _CHECKS | ({"device": _edge_device} if scenario.plans_dataflow else {})
     for name, axis in AXES.items():
-        check = checks.get(name, lambda value, place: iter(()))
+        check: _Check = checks.get(name, _nothing)
         listed: Sequence[Any] = getattr(scenario, axis.field)
         for index, value in enumerate(listed):
             yield from check(value, (axis.field, index))
@@ -228,7 +228,13 @@ def _workspace(workspace: Workspace, place: Location) -> Iterator[Fault]:
     yield from _asked(lambda: workspace.total_bytes, (*place, "total"))
 
 
-_CHECKS: dict[str, Callable[[Any, Location], Iterator[Fault]]] = {
+def _nothing(value: Any, place: Location) -> Iterator[Fault]:
+    """Their types say all."""
+    return iter(())
+
+
+_Check = Callable[[Any, Location], Iterator[Fault]]
+_CHECKS: dict[str, _Check] = {
     "model": _model,
     "device": _device,
     "dtype": lambda dtype, place: _asked(lambda: Precision.named(dtype), place),

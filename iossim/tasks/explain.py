@@ -156,10 +156,9 @@ def explain(
         if not 0 <= number < count:
             raise OptionError(f"`stage` {number}: the schedule has stages 0 to {count - 1}; give one of them")
     if isinstance(prices, MeasuringCostModel) and prices.measured_by is MeasuredBy.DEVICE:
-        raise OptionError(
-            f"`cost_model` {prices.identity.name!r} would have to measure what a stage could have been; give replay:STORE, "
-            "which knows what was measured, or `device` for the simulator"
-        )
+        reason = f"`cost_model` {prices.identity.name!r} would have to measure what a stage could have been"
+        remedy = "give replay:STORE, which knows what was measured, or `device` for the simulator"
+        raise OptionError(f"{reason}; {remedy}")
     unknown = [] if isinstance(prices, DeviceCostModel) else ["what limits a stage, which only the simulator tells"]
     if prices is None:
         unknown.append("what alternatives would cost, since the cost model that priced the schedule is not available")

@@ -1,4 +1,5 @@
-"""Kernels side by side: a lane for each stream, a bar for each kernel, and below how full the SMs are and what is in use."""
+"""Kernels side by side: a lane for each stream, a bar for each kernel, and below how full the SMs are and what is in
+use."""
 
 from __future__ import annotations
 

@@ -37,7 +37,8 @@ _OPEN = ("stroke", _VEGA_SHAPES["bound"])
 def picture_files(
     figures: Sequence[Figure], *kinds: PictureFormat, titled: bool = False
 ) -> dict[str, Callable[[Path], None]]:
-    """A writer for each picture by file name: one for each slice of a figure, at most ``MOST_SLICES``, in each format.
+    """A writer for each picture by file name: one for each slice of a figure, at most ``MOST_SLICES``, in each
+    format.
 
     Pictures that stand alone are ``titled``: above them stand the figure's title and what is to be seen.
 
@@ -85,7 +86,8 @@ def whole_specification(figure: Figure, chosen: Mapping[str, Cell], titled: bool
 
 
 def _heading(figure: Figure, chosen: Mapping[str, Cell], titled: bool) -> dict[str, Any]:
-    """What stands above a whole picture: the title, where it stands alone, and what was chosen; nothing without either."""
+    """What stands above a whole picture: the title, where it stands alone, and what was chosen; nothing without
+    either."""
     told = ", ".join(f"{title_of(key)} {value}" for key, value in chosen.items())
     if titled:
         return {"text": figure.title, "fontSize": 15, "subtitle": [figure.finding, *filter(None, [told])]}

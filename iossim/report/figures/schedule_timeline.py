@@ -1,5 +1,5 @@
-"""The timeline of one schedule: time runs to the right and, for a long one, goes on in the next row, like text, so that kernels
-stay visible. All rows have the same scale.
+"""The timeline of one schedule: time runs to the right and, for a long one, goes on in the next row, like text, so
+that kernels stay visible. All rows have the same scale.
 """
 
 from __future__ import annotations

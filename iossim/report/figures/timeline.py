@@ -1,5 +1,6 @@
-"""When the kernels of a schedule run: a lane for each stream, a bar for each kernel, a band for each stage, and below them how
-full the device is, where that is known. The data and layers are those of every figure that shows a run over time.
+"""When the kernels of a schedule run: a lane for each stream, a bar for each kernel, a band for each stage, and below
+them how full the device is, where that is known. The data and layers are those of every figure that shows a run over
+time.
 """
 
 from __future__ import annotations
@@ -200,8 +201,8 @@ def _kernels(network: Network, schedule: Schedule, spans: Sequence[Span]) -> lis
 
 
 def occupancy_steps(execution: Execution, **parts: Floats) -> list[dict[str, Cell]]:
-    """Occupancy in steps of equal length, each the mean over its time, as percentages; beside it other ``parts`` of a whole,
-    shape ``[states]``, under their names."""
+    """Occupancy in steps of equal length, each the mean over its time, as percentages; beside it other ``parts`` of a
+    whole, shape ``[states]``, under their names."""
     if not execution.latency_us:
         return []
     edges = np.linspace(0.0, execution.latency_us, _STEPS + 1)

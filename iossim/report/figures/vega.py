@@ -1,7 +1,8 @@
-"""Vega-Lite: specifications by altair as plain data, the look that all figures share, and the libraries that draw them.
+"""Vega-Lite: specifications by altair as plain data, the look that all figures share, and the libraries that draw
+them.
 
-Vega, Vega-Lite and Vega-Embed come from vl-convert as one text. Bundling takes seconds and is the same for each version, so the
-text is kept in the user's cache folder.
+Vega, Vega-Lite and Vega-Embed come from vl-convert as one text. Bundling takes seconds and is the same for each
+version, so the text is kept in the user's cache folder.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The report of a study as a page of HTML, with the data of its scripts as JSON: figures and the table of rows, by column."""
+"""The report of a study as a page of HTML, with the data of its scripts as JSON: figures and the table of rows, by
+column."""
 
 from __future__ import annotations
 

@@ -123,10 +123,9 @@ def _block_finding(run: StudyRun, base: Mapping[tuple[int, str], float]) -> str:
         where = point_label(best, varying(run.results.rows))
         if most_us <= _ROUNDING * sum(block.latency_us for block in best.blocks):
             return f"{where}: no block is faster than sequential."
-        return (
-            f"{where}: {best.scheduler} saves most in {block.name}, {most_us / 1e3:.3g} ms "
-            f"({_ratio(base[number, block.name], block.latency_us) or 1:.2f} times as fast as sequential)."
-        )
+        times = _ratio(base[number, block.name], block.latency_us) or 1
+        saves = f"{best.scheduler} saves most in {block.name}, {most_us / 1e3:.3g} ms"
+        return f"{where}: {saves} ({times:.2f} times as fast as sequential)."
     return ""
 
 

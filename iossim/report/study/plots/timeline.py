@@ -1,4 +1,5 @@
-"""The few points of a study that a report looks into, and two schedules of each over one scale of time: kernels, and how full the device is."""
+"""The few points of a study that a report looks into, and two schedules of each over one scale of time: kernels, and
+how full the device is."""
 
 from __future__ import annotations
 
