@@ -166,9 +166,8 @@ def new_study(
         questions=question or [asked(None, "Question", "{best: scheduler, for_each: [model, device]}")],
     )
     scenario = write_new_scenario(wishes, path, schema("scenario"), replace=force)
-    typer.echo(
-        f"wrote {path}; see what it will do: iossim study show {path}; run it: iossim study run {path} --out {scenario.name}"
-    )
+    seen, run = f"iossim study show {path}", f"iossim study run {path} --out {scenario.name}"
+    typer.echo(f"wrote {path}; see what it will do: {seen}; run it: {run}")
 
 
 def _split(text: str) -> list[str]:

@@ -210,21 +210,19 @@ def _total(name: str, passages: Sequence[Passage]) -> Mapping[str, Cell]:
 
 def _described(schedule: Schedule) -> str:
     groups = "1 group" if schedule.streams == 1 else f"{schedule.streams} concurrent groups"
-    return (
-        f"{schedule.network}, {schedule.scheduler}, on {schedule.device or schedule.cost_model.get('name', '')}, batch "
-        f"{schedule.source.batch}, {schedule.precision}, {schedule.engine or 'no'} engine: {schedule.latency_us / 1e3:.3f} ms "
-        f"in {len(schedule.stages)} stages, at most {groups}"
-    )
+    where = f"on {schedule.device or schedule.cost_model.get('name', '')}, batch {schedule.source.batch}"
+    setup = f"{schedule.scheduler}, {where}, {schedule.precision}, {schedule.engine or 'no'} engine"
+    took = f"{schedule.latency_us / 1e3:.3f} ms in {len(schedule.stages)} stages, at most {groups}"
+    return f"{schedule.network}, {setup}: {took}"
 
 
 def _crossed(name: str, at: Schedule, other_us: float, tie: bool | None) -> str:
     other = "B" if name == "A" else "A"
     part = other_us / at.latency_us - 1 if at.latency_us else 0.0
     noise = {None: "", True: ", within the noise", False: ", more than the noise"}[tie]
-    return (
-        f"On the setup of {name} ({at.device}, batch {at.source.batch}, {at.engine} engine): {name} {at.latency_us / 1e3:.3f} ms, "
-        f"{other} {other_us / 1e3:.3f} ms ({part:+.1%}{noise})"
-    )
+    setup = f"On the setup of {name} ({at.device}, batch {at.source.batch}, {at.engine} engine)"
+    took = f"{name} {at.latency_us / 1e3:.3f} ms, {other} {other_us / 1e3:.3f} ms ({part:+.1%}{noise})"
+    return f"{setup}: {took}"
 
 
 def _stages(stages: Sequence[Stage], numbers: Sequence[int], block: str) -> str:

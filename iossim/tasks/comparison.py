@@ -161,10 +161,8 @@ class Comparison:
     @property
     def title(self) -> str:
         """What was compared: network, device, and all that latencies depend on besides."""
-        return (
-            f"{self.network.name} on {self.device}, batch {self.batch}, {self.network.precision}, {self.engine} engine, "
-            f"priced by {self.cost_model['name']}"
-        )
+        where = f"{self.network.name} on {self.device}, batch {self.batch}, {self.network.precision}"
+        return f"{where}, {self.engine} engine, priced by {self.cost_model['name']}"
 
     @property
     def rows(self) -> list[ComparisonRow]:

@@ -136,7 +136,8 @@ def _finding(records: Sequence[dict[str, Cell]]) -> str:
     if gains[model] <= 0:
         return f"No network gains from alpha {high:g} rather than {low:g}."
     at = found[model]
-    return f"{model} gains most from alpha {high:g} rather than {low:g}: {at[high]:.1f} instead of {at[low]:.1f} % of its latency as given."
+    gain = f"{at[high]:.1f} instead of {at[low]:.1f} % of its latency as given"
+    return f"{model} gains most from alpha {high:g} rather than {low:g}: {gain}."
 
 
 PLOTS = (Plot(_NAME, 44, fits, draw),)

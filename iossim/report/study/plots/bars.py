@@ -194,7 +194,8 @@ def _warps_finding(run: StudyRun) -> str:
     if not ratios:
         return "There is no sequential schedule to compare with."
     ratio, row = max(ratios, key=lambda found: found[0])
-    return f"{row.scheduler} has up to {ratio:.2f} times the active warps of sequential ({row.model}, batch {row.batch})."
+    where = f"{row.model}, batch {row.batch}"
+    return f"{row.scheduler} has up to {ratio:.2f} times the active warps of sequential ({where})."
 
 
 def _most(metric: str, words: Callable[[float, Row], str]) -> Callable[[StudyRun], str]:
