@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from iossim.cli import options
-from iossim.cli.options import ModelOptions, TimingOptions, takes_options
+from iossim.cli.options import ModelOptions, TimingOptions, argument, option, takes_options
 from iossim.cli.outputs import ExitCode, Part, Writer, notes, pictures, present, text_file, wants_plot, wrapped
 from iossim.cli.progress import interruptible, progress_bars
 
@@ -20,15 +20,9 @@ if TYPE_CHECKING:
     from iossim.execution.backend import Context
     from iossim.tasks.measured_schedules import MeasuredNetwork
 
-Models = Annotated[
-    list[str], options.argument("MODEL...", "Networks of the zoo (see 'iossim models list') or ONNX files.")
-]
-Schedulers = Annotated[
-    str, options.option("--schedulers", "NAMES", "Whose schedules are run; speed-ups are over the first.")
-]
-Compare = Annotated[
-    str, options.option("--compare", "NAMES", "Baselines beside them: torch, onnxruntime, or one of theirs.")
-]
+Models = Annotated[list[str], argument("MODEL...", "Networks of the zoo (see 'iossim models list') or ONNX files.")]
+Schedulers = Annotated[str, option("--schedulers", "NAMES", "Whose schedules are run; speed-ups are over the first.")]
+Compare = Annotated[str, option("--compare", "NAMES", "Baselines beside them: torch, onnxruntime, or one of theirs.")]
 
 
 def register(app: typer.Typer) -> None:

@@ -11,6 +11,7 @@ import typer
 
 from iossim.base.errors import OptionError
 from iossim.cli import options
+from iossim.cli.options import argument, number, option, switch
 from iossim.cli.outputs import Part, notes, present
 from iossim.cli.progress import progress_bars
 
@@ -19,33 +20,29 @@ if TYPE_CHECKING:
     from iossim.calibration.profile_fit import FittedProfiles
     from iossim.hardware.profile import DeviceProfile
 
-Files = Annotated[list[Path] | None, options.argument("[FILES]...", "Further measurements of the device, as --data.")]
-Data = Annotated[
-    list[Path] | None, options.option("--data", "FILES...", "Measurements of the device, in any known format.")
-]
+Files = Annotated[list[Path] | None, argument("[FILES]...", "Further measurements of the device, as --data.")]
+Data = Annotated[list[Path] | None, option("--data", "FILES...", "Measurements of the device, in any known format.")]
 Also = Annotated[
     list[str] | None,
-    options.option(
+    option(
         "--also",
         "DEVICE=FILE",
         "Measurements of another board with the same chip: it shares the parameters. May be repeated.",
     ),
 ]
 OutFile = Annotated[
-    Path | None, options.option("--out -o", "PROFILE.yaml", "Write here; by default to NAME.calibrated.yaml.")
+    Path | None, option("--out -o", "PROFILE.yaml", "Write here; by default to NAME.calibrated.yaml.")
 ]
-Seed = Annotated[int, options.number("--seed", "Of the bootstrap.")]
-HeldOut = Annotated[float, options.option("--held-out", "PART", "Part of the shapes that the fit never sees.")]
-Folds = Annotated[int, options.number("--folds", "Folds of the cross-validation; 0 leaves it out, and is fast.")]
+Seed = Annotated[int, number("--seed", "Of the bootstrap.")]
+HeldOut = Annotated[float, option("--held-out", "PART", "Part of the shapes that the fit never sees.")]
+Folds = Annotated[int, number("--folds", "Folds of the cross-validation; 0 leaves it out, and is fast.")]
 TrustLabels = Annotated[
-    bool, options.switch("--trust-labels", "Fit measurements even where they look like another device's.")
+    bool, switch("--trust-labels", "Fit measurements even where they look like another device's.")
 ]
 
 Published = Annotated[
     bool,
-    options.switch(
-        "--published", "Fit the published networks of these devices too, and how kernels share the device."
-    ),
+    switch("--published", "Fit the published networks of these devices too, and how kernels share the device."),
 ]
 
 

@@ -10,7 +10,7 @@ import typer
 
 from iossim.base.errors import OptionError
 from iossim.cli import options
-from iossim.cli.options import takes_options
+from iossim.cli.options import argument, option, switch, takes_options
 from iossim.cli.outputs import Part, TimelineOutputs, Writer, json_file, notes, pictures, present, text_file, wrapped
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ _ROWS_SHOWN = 40
 
 Kernels = Annotated[
     Path,
-    options.argument(
+    argument(
         "KERNELS.csv",
         "A table with a row for each kernel, those of a stream in order: stream, name, blocks, threads, "
         "registers_per_thread, shared_bytes, and what the kernel takes or asks for: alone_us, dram_bytes, l2_bytes, "
@@ -30,17 +30,17 @@ Kernels = Annotated[
     ),
 ]
 Graph = Annotated[
-    bool, options.switch("--graph/--streams", "One CUDA graph (default), or launches by the host, row after row.")
+    bool, switch("--graph/--streams", "One CUDA graph (default), or launches by the host, row after row.")
 ]
 Shares = Annotated[
     str | None,
-    options.option(
+    option(
         "--sm-share",
         "50,50",
         "Percent of the SMs that each stream has to itself, in the order of their numbers (MPS, green contexts).",
     ),
 ]
-Whole = Annotated[bool, options.switch("--all", "Show every kernel, not those alone that lose most time.")]
+Whole = Annotated[bool, switch("--all", "Show every kernel, not those alone that lose most time.")]
 
 
 def register(app: typer.Typer) -> None:

@@ -13,7 +13,7 @@ import typer
 
 from iossim.base.errors import OptionError
 from iossim.cli import options
-from iossim.cli.options import command_group, takes_options
+from iossim.cli.options import argument, command_group, number, option, switch, takes_options
 from iossim.cli.outputs import ExitCode, Writer, json_file, pictures, present, text_file, wants_plot, wrapped
 from iossim.cli.progress import interruptible, progress_bars
 
@@ -26,37 +26,21 @@ if TYPE_CHECKING:
 #: So many operators are told where neither --operator nor --all asks for others.
 _FEW = 8
 
-Model = Annotated[str, options.argument("MODEL", "A model, as for 'iossim optimize'.")]
-EdgeName = Annotated[
-    str | None, options.option("--device -d", "NAME", "An edge device: c6678, zcu102, or a profile.yaml.")
-]
-Policy = Annotated[
-    str, options.option("--policy", "NAME", "How operators are split: priority (the paper's), exhaustive.")
-]
-Devices = Annotated[int, options.number("--devices", "So many of them, joined by links.")]
-Link = Annotated[
-    str | None, options.option("--link", "NAME", "The link between them: srio, ethernet (default: its first).")
-]
-Sync = Annotated[
-    str, options.option("--sync", "NAME", "How what they make comes together: ring, or a parameter server.")
-]
-Mix = Annotated[
-    str, options.option("--mix", "NAME", "How operators are divided among them: mix, or all outC, inH or inW.")
-]
-InParts = Annotated[
-    bool, options.switch("--parts", "Search for branches to run side by side on parts of the units, too.")
-]
-Processes = Annotated[
-    int | None, options.number("--processes", "Each device a process of this machine (PyTorch's gloo).")
-]
+Model = Annotated[str, argument("MODEL", "A model, as for 'iossim optimize'.")]
+EdgeName = Annotated[str | None, option("--device -d", "NAME", "An edge device: c6678, zcu102, or a profile.yaml.")]
+Policy = Annotated[str, option("--policy", "NAME", "How operators are split: priority (the paper's), exhaustive.")]
+Devices = Annotated[int, number("--devices", "So many of them, joined by links.")]
+Link = Annotated[str | None, option("--link", "NAME", "The link between them: srio, ethernet (default: its first).")]
+Sync = Annotated[str, option("--sync", "NAME", "How what they make comes together: ring, or a parameter server.")]
+Mix = Annotated[str, option("--mix", "NAME", "How operators are divided among them: mix, or all outC, inH or inW.")]
+InParts = Annotated[bool, switch("--parts", "Search for branches to run side by side on parts of the units, too.")]
+Processes = Annotated[int | None, number("--processes", "Each device a process of this machine (PyTorch's gloo).")]
 OperatorNames = Annotated[
     list[str] | None,
-    options.option("--operator", "NAME", "Explain this operator, and price every split of it; may be repeated."),
+    option("--operator", "NAME", "Explain this operator, and price every split of it; may be repeated."),
 ]
-AllOperators = Annotated[
-    bool, options.switch("--all", "Tell of every operator, not of those alone that take longest.")
-]
-Seed = Annotated[int, options.number("--seed", "Of the inputs that are made.")]
+AllOperators = Annotated[bool, switch("--all", "Tell of every operator, not of those alone that take longest.")]
+Seed = Annotated[int, number("--seed", "Of the inputs that are made.")]
 
 
 def register(app: typer.Typer) -> None:

@@ -9,34 +9,32 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from iossim.cli import options
-from iossim.cli.options import command_group, with_flags
+from iossim.cli.options import argument, command_group, number, option, switch, with_flags
 from iossim.cli.outputs import Part, present, table
 
 if TYPE_CHECKING:
     from iossim.hardware.device import Device
 
-DeviceName = Annotated[str, options.argument("DEVICE", "A device's name, or a profile.yaml.")]
+DeviceName = Annotated[str, argument("DEVICE", "A device's name, or a profile.yaml.")]
 
-Whole = Annotated[bool, options.switch("--all", "The whole profile as YAML, with bands and resampled parameters.")]
-NewName = Annotated[str, options.argument("NAME", "What the device is to be called.")]
-NewFile = Annotated[Path | None, options.option("--out -o", "FILE", "The file to write; by default NAME.yaml here.")]
-Profiles = Annotated[list[str], options.argument("PROFILE...", "Names of devices, or profiles' files.")]
-Name = Annotated[str, options.argument("NAME", "What to call the device.")]
-Like = Annotated[str, options.option("--like", "DEVICE", "The device whose facts hold where none is given.")]
-Sms = Annotated[int | None, options.number("--sm", "Streaming multiprocessors.")]
-Clock = Annotated[float | None, options.option("--clock-ghz", "GHZ", "Boost clock.")]
-Bandwidth = Annotated[float | None, options.option("--dram-gbps", "GB/S", "DRAM bandwidth, GB/s.")]
-L2 = Annotated[float | None, options.option("--l2-mib", "MIB", "L2 cache.")]
-Power = Annotated[float | None, options.option("--power-w", "W", "Board power.")]
-Capability = Annotated[str | None, options.option("--compute-capability", "X.Y", "By default that of --like.")]
-Lanes = Annotated[int | None, options.number("--lanes", "fp32 lanes of a multiprocessor.")]
-Memory = Annotated[float | None, options.option("--dram-gib", "GIB", "DRAM capacity.")]
+Whole = Annotated[bool, switch("--all", "The whole profile as YAML, with bands and resampled parameters.")]
+NewName = Annotated[str, argument("NAME", "What the device is to be called.")]
+NewFile = Annotated[Path | None, option("--out -o", "FILE", "The file to write; by default NAME.yaml here.")]
+Profiles = Annotated[list[str], argument("PROFILE...", "Names of devices, or profiles' files.")]
+Name = Annotated[str, argument("NAME", "What to call the device.")]
+Like = Annotated[str, option("--like", "DEVICE", "The device whose facts hold where none is given.")]
+Sms = Annotated[int | None, number("--sm", "Streaming multiprocessors.")]
+Clock = Annotated[float | None, option("--clock-ghz", "GHZ", "Boost clock.")]
+Bandwidth = Annotated[float | None, option("--dram-gbps", "GB/S", "DRAM bandwidth, GB/s.")]
+L2 = Annotated[float | None, option("--l2-mib", "MIB", "L2 cache.")]
+Power = Annotated[float | None, option("--power-w", "W", "Board power.")]
+Capability = Annotated[str | None, option("--compute-capability", "X.Y", "By default that of --like.")]
+Lanes = Annotated[int | None, number("--lanes", "fp32 lanes of a multiprocessor.")]
+Memory = Annotated[float | None, option("--dram-gib", "GIB", "DRAM capacity.")]
 Samples = Annotated[
-    Path | None, options.option("--samples", "FILE", "A few measurements of the device, about 20, to refine it with.")
+    Path | None, option("--samples", "FILE", "A few measurements of the device, about 20, to refine it with.")
 ]
-OutFile = Annotated[
-    Path | None, options.option("--out -o", "FILE.yaml", "Write here; by default to a new NAME.yaml.")
-]
+OutFile = Annotated[Path | None, option("--out -o", "FILE.yaml", "Write here; by default to a new NAME.yaml.")]
 
 
 def register(app: typer.Typer) -> None:

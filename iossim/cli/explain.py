@@ -9,6 +9,7 @@ import typer
 
 from iossim.cli import options
 from iossim.cli.dataflow import tell_explained
+from iossim.cli.options import option, switch
 from iossim.cli.outputs import Part, present, text_file, write_files
 from iossim.cli.progress import progress_bars
 
@@ -20,12 +21,12 @@ if TYPE_CHECKING:
 _FEW = 10
 
 StageNumbers = Annotated[
-    list[int] | None, options.option("--stage", "N", "Tell all about stage N (the first is 0); may be repeated.")
+    list[int] | None, option("--stage", "N", "Tell all about stage N (the first is 0); may be repeated.")
 ]
-AllStages = Annotated[bool, options.switch("--all", "Tell of every stage, not of those alone that take longest.")]
+AllStages = Annotated[bool, switch("--all", "Tell of every stage, not of those alone that take longest.")]
 OwnPrices = Annotated[
     str | None,
-    options.option(
+    option(
         "--cost-model",
         "NAME",
         "What else a stage could have cost, by these prices: simulator, table:PRICES.json, replay:STORE; by default "

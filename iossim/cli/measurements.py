@@ -11,26 +11,24 @@ import typer
 
 from iossim.base.errors import OptionError, did_you_mean
 from iossim.cli import options
-from iossim.cli.options import OptionGroup, command_group, takes_options
+from iossim.cli.options import OptionGroup, argument, command_group, number, option, switch, takes_options
 from iossim.cli.outputs import Part, present, table
 
 if TYPE_CHECKING:
     from iossim.cost.measured.record import MeasurementRecord
     from iossim.cost.measured.store import Filter, StoredContext
 
-ContextNumber = Annotated[
-    int | None, options.number("--context", "One context, by its number in the list.", "NUMBER")
-]
-BackendName = Annotated[str | None, options.option("--backend", "NAME", "Measured by this backend.")]
-DeviceName = Annotated[str | None, options.option("--device -d", "NAME", "Measured on this device.")]
-EngineName = Annotated[str | None, options.option("--engine", "NAME", "Measured under this engine.")]
-KindName = Annotated[str | None, options.option("--kind", "KIND", "unit, stage, merge or boundary.")]
-Records = Annotated[bool, options.switch("--records", "Every measurement, not only what there is of each context.")]
-ExportFile = Annotated[Path, options.argument("FILE", "Where to: .jsonl, or .csv; 'iossim calibrate' reads both.")]
-Cold = Annotated[bool, options.switch("--cold", "What was measured cold, instead of what was measured warm.")]
-Stores = Annotated[list[Path], options.argument("STORES...", "Stores of other machines or projects.")]
-OlderThan = Annotated[int | None, options.number("--older-than", "Measured more than DAYS days ago.", "DAYS")]
-Yes = Annotated[bool, options.switch("--yes", "Delete them; without it, only say how many they are.")]
+ContextNumber = Annotated[int | None, number("--context", "One context, by its number in the list.", "NUMBER")]
+BackendName = Annotated[str | None, option("--backend", "NAME", "Measured by this backend.")]
+DeviceName = Annotated[str | None, option("--device -d", "NAME", "Measured on this device.")]
+EngineName = Annotated[str | None, option("--engine", "NAME", "Measured under this engine.")]
+KindName = Annotated[str | None, option("--kind", "KIND", "unit, stage, merge or boundary.")]
+Records = Annotated[bool, switch("--records", "Every measurement, not only what there is of each context.")]
+ExportFile = Annotated[Path, argument("FILE", "Where to: .jsonl, or .csv; 'iossim calibrate' reads both.")]
+Cold = Annotated[bool, switch("--cold", "What was measured cold, instead of what was measured warm.")]
+Stores = Annotated[list[Path], argument("STORES...", "Stores of other machines or projects.")]
+OlderThan = Annotated[int | None, number("--older-than", "Measured more than DAYS days ago.", "DAYS")]
+Yes = Annotated[bool, switch("--yes", "Delete them; without it, only say how many they are.")]
 
 
 @dataclass(frozen=True)

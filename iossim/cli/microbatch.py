@@ -10,29 +10,29 @@ import typer
 
 from iossim.base.errors import OptionError
 from iossim.cli import options
-from iossim.cli.options import takes_options
+from iossim.cli.options import argument, option, takes_options
 from iossim.cli.outputs import Writer, json_file, pictures, present, wants_plot, wrapped
 from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
     pass
 
-Model = Annotated[str | None, options.argument("[MODEL]", "A model, as for 'iossim optimize'; or none, and --table.")]
+Model = Annotated[str | None, argument("[MODEL]", "A model, as for 'iossim optimize'; or none, and --table.")]
 Table = Annotated[
     Path | None,
-    options.option(
+    option(
         "--table",
         "BENCH.json",
         'Instead of a model: {"kernel": [{"batch": 8, "algorithm": "fft", "time_us": 1.0, "workspace_bytes": 4096}, ...]}.',
     ),
 ]
-Workspace = Annotated[str | None, options.option("--workspace", "SIZE", "Of each kernel by itself (WR): 64MiB.")]
-Total = Annotated[str | None, options.option("--total-workspace", "SIZE", "Of all kernels together (WD): 120MiB.")]
+Workspace = Annotated[str | None, option("--workspace", "SIZE", "Of each kernel by itself (WR): 64MiB.")]
+Total = Annotated[str | None, option("--total-workspace", "SIZE", "Of all kernels together (WD): 120MiB.")]
 Memory = Annotated[
-    str | None, options.option("--memory-limit", "SIZE", "Of activations and workspaces in one arena: 512MiB.")
+    str | None, option("--memory-limit", "SIZE", "Of activations and workspaces in one arena: 512MiB.")
 ]
-Policy = Annotated[str, options.option("--policy", "NAME", "Sizes of micro-batches: all, power-of-two, undivided.")]
-Pass = Annotated[str, options.option("--pass", "NAME", "forward, or training: gradients as well.")]
+Policy = Annotated[str, option("--policy", "NAME", "Sizes of micro-batches: all, power-of-two, undivided.")]
+Pass = Annotated[str, option("--pass", "NAME", "forward, or training: gradients as well.")]
 
 
 def register(app: typer.Typer) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from iossim.cli import options
-from iossim.cli.options import ModelOptions, command_group, takes_options
+from iossim.cli.options import ModelOptions, command_group, option, switch, takes_options
 from iossim.cli.outputs import Part, present, table, tell_written
 from iossim.cli.progress import progress_bars
 
@@ -26,8 +26,8 @@ _ROWS_READ, _ROWS_SHOWN, _KINDS_SHOWN = 24, 12, 6
 #: Part of the arithmetic below which side by side is called little.
 _LITTLE = 0.02
 
-Whole = Annotated[bool, options.switch("--all", "A row for every run of equal blocks.")]
-ToFile = Annotated[Path, options.option("--out -o", "FILE", "The file to write.")]
+Whole = Annotated[bool, switch("--all", "A row for every run of equal blocks.")]
+ToFile = Annotated[Path, option("--out -o", "FILE", "The file to write.")]
 OperatorSet = Annotated[int | None, options.number("--opset", "Operator set; by default one that runtimes read.")]
 
 
@@ -189,7 +189,7 @@ def export_model(model: options.Model, out: ToFile, reading: ModelOptions, opset
     tell_written(written)
 
 
-CountedStages = Annotated[str, options.option("--stages", "DEFINITION", "Stages that are counted: general or paper.")]
+CountedStages = Annotated[str, option("--stages", "DEFINITION", "Stages that are counted: general or paper.")]
 
 
 @takes_options

@@ -11,7 +11,7 @@ import typer
 
 from iossim.base.errors import OptionError
 from iossim.cli import options
-from iossim.cli.options import ModelOptions, PricingOptions, TransformOptions, takes_options, with_flags
+from iossim.cli.options import ModelOptions, PricingOptions, TransformOptions, option, takes_options, with_flags
 from iossim.cli.outputs import ExitCode, ScheduleOutputs, Writer, present, schedule_parts, tell_written
 from iossim.cli.progress import interruptible, measuring_bar, progress_bars
 
@@ -99,14 +99,12 @@ def default_budget(prices: CostModel) -> Budget | None:
     return Budget(measurements=DEFAULT_MEASUREMENTS)
 
 
-MaxLatency = Annotated[
-    float | None, options.option("--max-latency-ms", "X", "What the best schedule may take at most.")
-]
+MaxLatency = Annotated[float | None, option("--max-latency-ms", "X", "What the best schedule may take at most.")]
 Baseline = Annotated[
-    Path | None, options.option("--baseline", "SCHEDULE", "A saved schedule.json that it may not be slower than.")
+    Path | None, option("--baseline", "SCHEDULE", "A saved schedule.json that it may not be slower than.")
 ]
 Tolerance = Annotated[
-    float, options.option("--tolerance", "PART", "How much slower than the baseline it may be: 0.02 for 2%.")
+    float, option("--tolerance", "PART", "How much slower than the baseline it may be: 0.02 for 2%.")
 ]
 
 

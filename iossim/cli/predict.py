@@ -12,7 +12,7 @@ import typer
 
 from iossim.base.errors import OptionError
 from iossim.cli import options
-from iossim.cli.options import ModelOptions, takes_options
+from iossim.cli.options import ModelOptions, argument, switch, takes_options
 from iossim.cli.outputs import Part, notes, present, tell_written
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _MODEL_ENDINGS = (".onnx", ".json")
 
 Source = Annotated[
     str,
-    options.argument(
+    argument(
         "OPS.csv|MODEL",
         "A table with a row for each operator, or a model: a network of the zoo or an ONNX file (.onnx). "
         "Columns of a table: conv, conv_transpose: batch, in_channels, out_channels, kernel, in_size, stride, padding, "
@@ -44,9 +44,9 @@ Libraries = Annotated[
     str, options.option("--engine", "NAME", "Whose libraries are called: paper: cuDNN 7's; graph: today's.")
 ]
 OutFile = Annotated[Path | None, options.option("--out -o", "FILE", "Write to this file, not to standard output.")]
-CsvTable = Annotated[bool, options.switch("--csv", "CSV: of a table always; of a model instead of what is read.")]
-JsonTable = Annotated[bool, options.switch("--json", "JSON instead of CSV.")]
-Whole = Annotated[bool, options.switch("--all", "Of a model, show every op, not those alone that take longest.")]
+CsvTable = Annotated[bool, switch("--csv", "CSV: of a table always; of a model instead of what is read.")]
+JsonTable = Annotated[bool, switch("--json", "JSON instead of CSV.")]
+Whole = Annotated[bool, switch("--all", "Of a model, show every op, not those alone that take longest.")]
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from iossim.cli import options
-from iossim.cli.options import ModelOptions, TimingOptions, takes_options
+from iossim.cli.options import ModelOptions, TimingOptions, number, switch, takes_options
 from iossim.cli.outputs import ExitCode, Part, present, table, wrapped
 from iossim.cli.progress import progress_bars
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from iossim.cost.measured.profiling import Profile
     from iossim.execution.backend import Context
 
-Pairs = Annotated[int, options.number("--pairs", "Pairs of units that may run at the same time.")]
-SampledStages = Annotated[int, options.number("--stages", "Stages of random schedules.")]
-Again = Annotated[bool, options.switch("--again", "Measure anew what the store holds already.")]
+Pairs = Annotated[int, number("--pairs", "Pairs of units that may run at the same time.")]
+SampledStages = Annotated[int, number("--stages", "Stages of random schedules.")]
+Again = Annotated[bool, switch("--again", "Measure anew what the store holds already.")]
 
 #: Noisy measurements that are named.
 _NAMED = 3

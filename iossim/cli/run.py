@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from iossim.cli import options
-from iossim.cli.options import TimingOptions, takes_options
+from iossim.cli.options import TimingOptions, option, switch, takes_options
 from iossim.cli.outputs import Part, present, tell_written, wrapped
 from iossim.cli.progress import progress_bars
 
@@ -23,17 +23,15 @@ if TYPE_CHECKING:
 
 Compare = Annotated[
     str,
-    options.option(
+    option(
         "--compare",
         "NAMES",
         "Run beside it: schedulers that need no search (sequential, greedy), torch, or a baseline of torch.",
     ),
 ]
-Check = Annotated[bool, options.switch("--check/--no-check", "Compare the outputs with NumPy's (default: do).")]
-Stages = Annotated[
-    bool, options.switch("--stages", "Measure each stage by itself too, beside what was predicted for it.")
-]
-PlanFile = Annotated[Path | None, options.option("--plan", "FILE", "Write the plan that was run, as JSON.")]
+Check = Annotated[bool, switch("--check/--no-check", "Compare the outputs with NumPy's (default: do).")]
+Stages = Annotated[bool, switch("--stages", "Measure each stage by itself too, beside what was predicted for it.")]
+PlanFile = Annotated[Path | None, option("--plan", "FILE", "Write the plan that was run, as JSON.")]
 
 
 def register(app: typer.Typer) -> None:

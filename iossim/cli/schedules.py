@@ -10,7 +10,7 @@ import typer
 
 from iossim.base.errors import OptionError
 from iossim.cli import options
-from iossim.cli.options import command_group, takes_options
+from iossim.cli.options import argument, command_group, option, switch, takes_options
 from iossim.cli.outputs import Part, ScheduleOutputs, present, schedule_parts, tell_written, wrapped
 
 if TYPE_CHECKING:
@@ -20,12 +20,10 @@ if TYPE_CHECKING:
 #: What the published schedules were found on, by the same engine.
 _PUBLISHED_DEVICE = "v100-sxm2"
 
-IosFilePath = Annotated[Path, options.argument("FILE", "A schedule that the IOS engine saved (.json).")]
-OnDevice = Annotated[
-    str, options.option("--device -d", "NAME", "What it is priced on; a file does not say where it ran.")
-]
-ToFile = Annotated[Path, options.option("--out -o", "FILE", "The file to write.")]
-Format = Annotated[str, options.option("--format", "NAME", "ios, dot, or a plugin's.")]
+IosFilePath = Annotated[Path, argument("FILE", "A schedule that the IOS engine saved (.json).")]
+OnDevice = Annotated[str, option("--device -d", "NAME", "What it is priced on; a file does not say where it ran.")]
+ToFile = Annotated[Path, option("--out -o", "FILE", "The file to write.")]
+Format = Annotated[str, option("--format", "NAME", "ios, dot, or a plugin's.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -117,11 +115,11 @@ def _published_us(network: Network, priced: Schedule) -> float | None:
     return published_us if own.graph.hash == network.graph.hash else None
 
 
-FirstSchedule = Annotated[Path, options.argument("A", "A schedule.json.")]
+FirstSchedule = Annotated[Path, argument("A", "A schedule.json.")]
 SecondSchedule = Annotated[
-    Path, options.argument("B", "Another one of the same network, for the same or another device or batch size.")
+    Path, argument("B", "Another one of the same network, for the same or another device or batch size.")
 ]
-AllStages = Annotated[bool, options.switch("--all", "Show the stages that are the same, too.")]
+AllStages = Annotated[bool, switch("--all", "Show the stages that are the same, too.")]
 
 
 def diff(

@@ -9,7 +9,7 @@ import typer
 
 from iossim.base.errors import OptionError
 from iossim.cli import options
-from iossim.cli.options import takes_options
+from iossim.cli.options import switch, takes_options
 from iossim.cli.outputs import Part, ScheduleOutputs, Writer, pictures, present, wrapped
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from iossim.schedule.schedule import Schedule
 
 EventDriven = Annotated[
-    bool, options.switch("--event-driven", "Also run it as a whole, block by block, on the event-driven simulator.")
+    bool, switch("--event-driven", "Also run it as a whole, block by block, on the event-driven simulator.")
 ]
 
 

@@ -13,6 +13,7 @@ import typer
 
 from iossim.base.errors import OptionError, did_you_mean
 from iossim.cli import options
+from iossim.cli.options import argument, number, option, switch
 from iossim.cli.outputs import ExitCode, Part, present, table, tell_written, wrapped, write_files
 from iossim.cli.progress import progress_bars
 
@@ -21,23 +22,19 @@ if TYPE_CHECKING:
     from iossim.study.scenario import Scenario
     from iossim.study.study_run import StudyRun
 
-NewName = Annotated[str, options.argument("NAME", "What the study is to be called: letters, digits, - and _.")]
-Title = Annotated[str | None, options.option("--title", "TEXT", "What it is about, in a few words.")]
-Models = Annotated[
-    str | None, options.option("--models", "A,B", "Networks of the zoo, or ONNX files, with commas between.")
-]
-Devices = Annotated[str | None, options.option("--devices", "A,B", "Devices, with commas between.")]
-BatchSizes = Annotated[str | None, options.option("--batch-sizes", "1,8", "Batch sizes.")]
-Schedulers = Annotated[str | None, options.option("--schedulers", "A,B", "What makes the schedules.")]
+NewName = Annotated[str, argument("NAME", "What the study is to be called: letters, digits, - and _.")]
+Title = Annotated[str | None, option("--title", "TEXT", "What it is about, in a few words.")]
+Models = Annotated[str | None, option("--models", "A,B", "Networks of the zoo, or ONNX files, with commas between.")]
+Devices = Annotated[str | None, option("--devices", "A,B", "Devices, with commas between.")]
+BatchSizes = Annotated[str | None, option("--batch-sizes", "1,8", "Batch sizes.")]
+Schedulers = Annotated[str | None, option("--schedulers", "A,B", "What makes the schedules.")]
 Questions = Annotated[
     list[str] | None,
-    options.option(
-        "--question", "MAPPING", "As a scenario has it: '{best: scheduler, for_each: [model]}'; may be repeated."
-    ),
+    option("--question", "MAPPING", "As a scenario has it: '{best: scheduler, for_each: [model]}'; may be repeated."),
 ]
-NewFile = Annotated[Path | None, options.option("--out -o", "FILE", "The file to write; by default NAME.yaml here.")]
-Force = Annotated[bool, options.switch("--force", "Replace a file that is there already.")]
-Yes = Annotated[bool, options.switch("--yes -y", "Ask nothing: defaults for all that is not given.")]
+NewFile = Annotated[Path | None, option("--out -o", "FILE", "The file to write; by default NAME.yaml here.")]
+Force = Annotated[bool, switch("--force", "Replace a file that is there already.")]
+Yes = Annotated[bool, switch("--yes -y", "Ask nothing: defaults for all that is not given.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -182,26 +179,24 @@ def _numbers(text: str) -> list[int]:
     return [int(part) for part in parts]
 
 
-Out = Annotated[Path, options.option("--out -o", "DIR", "The folder of the run; made where it is not there.")]
-Resume = Annotated[bool, options.switch("--resume", "Go on with a run that was interrupted or killed.")]
-WorkerCount = Annotated[int | None, options.number("--workers", "Processes; by default one a core.")]
-ExecutorName = Annotated[
-    str, options.option("--executor", "NAME", "processes (of this machine), or dask (a cluster).")
-]
+Out = Annotated[Path, option("--out -o", "DIR", "The folder of the run; made where it is not there.")]
+Resume = Annotated[bool, switch("--resume", "Go on with a run that was interrupted or killed.")]
+WorkerCount = Annotated[int | None, number("--workers", "Processes; by default one a core.")]
+ExecutorName = Annotated[str, option("--executor", "NAME", "processes (of this machine), or dask (a cluster).")]
 SchedulerAddress = Annotated[
-    str | None, options.option("--scheduler", "tcp://HOST:PORT", "Where the Dask cluster's scheduler is.")
+    str | None, option("--scheduler", "tcp://HOST:PORT", "Where the Dask cluster's scheduler is.")
 ]
-Traces = Annotated[bool, options.switch("--traces", "Write a trace of every schedule, for ui.perfetto.dev.")]
-Report = Annotated[bool, options.switch("--report/--no-report", "Write report.html at the end.")]
-FirstRun = Annotated[Path, options.argument("A", "The folder of a run.")]
-SecondRun = Annotated[Path, options.argument("B", "The folder of another one.")]
-RunFolder = Annotated[Path, options.argument("DIR", "The folder of a run, which 'iossim study run' wrote.")]
+Traces = Annotated[bool, switch("--traces", "Write a trace of every schedule, for ui.perfetto.dev.")]
+Report = Annotated[bool, switch("--report/--no-report", "Write report.html at the end.")]
+FirstRun = Annotated[Path, argument("A", "The folder of a run.")]
+SecondRun = Annotated[Path, argument("B", "The folder of another one.")]
+RunFolder = Annotated[Path, argument("DIR", "The folder of a run, which 'iossim study run' wrote.")]
 Figures = Annotated[
-    str | None, options.option("--figures", "FORMAT", "Write the figures as svg or png to DIR/figures instead.")
+    str | None, option("--figures", "FORMAT", "Write the figures as svg or png to DIR/figures instead.")
 ]
-Tables = Annotated[bool, options.switch("--table", "Print the figures as tables instead.")]
+Tables = Annotated[bool, switch("--table", "Print the figures as tables instead.")]
 Plots = Annotated[
-    list[str] | None, options.option("--plot", "NAME", "With --figures or --table: this kind alone; may be repeated.")
+    list[str] | None, option("--plot", "NAME", "With --figures or --table: this kind alone; may be repeated.")
 ]
 
 _PICTURE_FORMATS = ("svg", "png")

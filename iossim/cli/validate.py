@@ -10,16 +10,14 @@ from typing import Annotated
 import typer
 
 from iossim.cli import options
-from iossim.cli.options import with_flags
+from iossim.cli.options import option, with_flags
 from iossim.cli.outputs import Part, TimelineOutputs, Writer, json_file, pictures, present, wants_plot
 from iossim.cli.progress import progress_bars
 
 Devices = Annotated[
-    list[str] | None, options.option("--device -d", "NAME", "Only this device, or profile.yaml; may be repeated.")
+    list[str] | None, option("--device -d", "NAME", "Only this device, or profile.yaml; may be repeated.")
 ]
-Data = Annotated[
-    list[Path] | None, options.option("--data", "DIR", "A folder or file of measurements; may be repeated.")
-]
+Data = Annotated[list[Path] | None, option("--data", "DIR", "A folder or file of measurements; may be repeated.")]
 
 
 def register(app: typer.Typer) -> None:
