@@ -1,8 +1,7 @@
 """What the command line does, as typed functions: compare, optimize, simulate, dataflow, microbatch.
 
 Networks and devices may be given as values or by name. Every function raises a subclass of
-:class:`iossim.base.errors.IossimError` for a mistake in what it was given.
-"""
+:class:`iossim.base.errors.IossimError` for a mistake in what it was given."""
 
 from __future__ import annotations
 
@@ -69,8 +68,8 @@ def cost_model(
 ) -> CostModel:
     """A cost model by name for a device, precision and engine.
 
-    ``simulator``, ``random:SEED``, ``table:FILE``; a backend (``onnxruntime_cpu:threads=2``), which measures, and keeps
-    measurements in ``store``, by default the user's own; ``replay:STORE``, which takes all from a store.
+    ``simulator``, ``random:SEED``, ``table:FILE``; a backend (``onnxruntime_cpu:threads=2``), which measures, and
+    keeps measurements in ``store``, by default the user's own; ``replay:STORE``, which takes all from a store.
     """
     profile = load_device(device) if isinstance(device, str) else device
     kept = Path(store) if isinstance(store, str) else store
@@ -85,7 +84,8 @@ def search_options(
 ) -> SearchOptions:
     """Options of the search: definition of stages, and the pruning r (``max_group_size``) and s (``max_groups``).
 
-    ``workspace_limit``: what kernels that run at the same time may need together besides their tensors, in bytes or as ``64MiB``.
+    ``workspace_limit``: what kernels that run at the same time may need together besides their tensors, in bytes or
+    as ``64MiB``.
     """
     limit = _limit(workspace_limit, "workspace_limit")
     space = StageSpace(stages, max_group_size, max_groups)  # type: ignore[arg-type]
@@ -110,21 +110,23 @@ def task(
 ) -> Task:
     """The task that :func:`optimize`, :func:`compare` and the command line run.
 
-    With ``rewrite`` (sets of rules by name or files, separated by commas, or rules) the graph is rewritten for the scheduler:
-    ``joint``, or by ``backtracking`` or ``saturation`` for the least sum of operators, to be scheduled then. Graphs that cost up
-    to ``alpha`` times the best are searched on; ``rewrite_budget`` says how many, or for how long (``200``, ``30s``, ``all``).
-    Rules that are not proved are left out, unless ``unproved``; what is refuted always is.
+    With ``rewrite`` (sets of rules by name or files, separated by commas, or rules) the graph is rewritten for the
+    scheduler: ``joint``, or by ``backtracking`` or ``saturation`` for the least sum of operators, to be scheduled
+    then. Graphs that cost up to ``alpha`` times the best are searched on; ``rewrite_budget`` says how many, or for
+    how long (``200``, ``30s``, ``all``). Rules that are not proved are left out, unless ``unproved``; what is refuted
+    always is.
 
-    With ``micro_batch`` (how many, or ``auto``) the blocks of the network, rewritten or not, run in micro-batches that are units
-    of their own; ``auto`` tries 1, 2 and 4 for each block, and is never slower than undivided by the same scheduler.
+    With ``micro_batch`` (how many, or ``auto``) the blocks of the network, rewritten or not, run in micro-batches
+    that are units of their own; ``auto`` tries 1, 2 and 4 for each block, and is never slower than undivided by the
+    same scheduler.
 
-    With a ``budget`` (:class:`Budget`, or its text: ``1000`` measurements, ``60s``, ``all``) the stages of a cost model that
-    measures are measured only as far as they matter; the simulator proposes them, on ``device`` or the one that is
-    measured. Without a budget every stage is priced, whatever that takes.
+    With a ``budget`` (:class:`Budget`, or its text: ``1000`` measurements, ``60s``, ``all``) the stages of a cost
+    model that measures are measured only as far as they matter; the simulator proposes them, on ``device`` or the one
+    that is measured. Without a budget every stage is priced, whatever that takes.
 
     Raises OptionError for what cannot be combined.
     """
-    network = load(model) if isinstance(model, str) else model
+    network = _network(model)
     transforms: list[Transform] = []
     if rewrite is not None:
         from iossim.transforms.rewriting.backtracking import RewriteBudget
@@ -159,7 +161,8 @@ def optimize(
 ) -> Schedule:
     """The schedule that one scheduler finds; by default the optimal one over both strategies of IOS.
 
-    Takes what :func:`task` does. Its ``ties`` say whether it differs from the sequential schedule by more than the noise.
+    Takes what :func:`task` does. Its ``ties`` say whether it differs from the sequential schedule by more than the
+    noise.
 
     KeyboardInterrupt ends a search of IOS with the best schedule so far, which then is not ``complete``.
     """
@@ -176,12 +179,13 @@ def compare(
 ) -> Comparison:
     """Schedule a network by several schedulers (default: all), side by side.
 
-    Takes what :func:`task` does but for a budget. What ``rewrite`` and ``micro_batch`` make of the network for ``ios-both``, or the
-    one of these schedulers that searches most, stands beside the network as given: the graph that is rewritten first (by
-    backtracking, and by saturation), and jointly; with another ``rewrite_search`` that one's alone.
+    Takes what :func:`task` does but for a budget. What ``rewrite`` and ``micro_batch`` make of the network for
+    ``ios-both``, or the one of these schedulers that searches most, stands beside the network as given: the graph
+    that is rewritten first (by backtracking, and by saturation), and jointly; with another ``rewrite_search`` that
+    one's alone.
 
-    ``progress`` starts the progress of each scheduler. KeyboardInterrupt ends the comparison with the schedules so far, once
-    there is one.
+    ``progress`` starts the progress of each scheduler. KeyboardInterrupt ends the comparison with the schedules so
+    far, once there is one.
     """
     asked = schedulers or scheduler_names()
     changes = any(options.get(name) is not None for name in ("rewrite", "micro_batch"))
@@ -191,7 +195,8 @@ def compare(
 
 
 def _changed_for(schedulers: Sequence[str]) -> str:
-    """The scheduler that a comparison changes the network for: of those asked that can be, the one that searches most."""
+    """The scheduler that a comparison changes the network for: of those asked that can be, the one that searches
+    most."""
     for name in ("ios-both", *(name for name in STRATEGIES if name != "ios-both"), "sequential"):
         if name in schedulers:
             return name
@@ -209,15 +214,14 @@ def dataflow(
 ) -> Dataflow:
     """A network on an edge device: its operators whole, split over the units, and linked besides, with their times.
 
-    ``policy``: ``priority`` (the paper's) or ``exhaustive``. ``parts``: branches side by side on parts of the units, too, where
-    that takes less. Raises DeviceError where an operator fits no way.
+    ``policy``: ``priority`` (the paper's) or ``exhaustive``. ``parts``: branches side by side on parts of the units,
+    too, where that takes less. Raises DeviceError where an operator fits no way.
     """
     from iossim.edge.planned import dataflow as plan_dataflow
     from iossim.hardware.edge import edge_device
 
-    network = load(model) if isinstance(model, str) else model
     board = edge_device(device) if isinstance(device, str) else device
-    return plan_dataflow(network, board, policy, parts, progress)
+    return plan_dataflow(_network(model), board, policy, parts, progress)
 
 
 def distribute(
@@ -230,17 +234,17 @@ def distribute(
     mix: str = "mix",
     policy: str = "priority",
 ) -> Distributed:
-    """A network over several equal edge devices (d-Xenos): how each operator is divided among them, what is sent, and the time.
+    """A network over several equal edge devices (d-Xenos): how each operator is divided among them, what is sent, and
+    the time.
 
-    ``link``: one of the device's (its first). ``sync``: ``ring`` or ``server``. ``mix``: ``mix``, or ``outC``, ``inH`` or ``inW``
-    for every operator that can be divided so. Raises DeviceError without such a link.
+    ``link``: one of the device's (its first). ``sync``: ``ring`` or ``server``. ``mix``: ``mix``, or ``outC``,
+    ``inH`` or ``inW`` for every operator that can be divided so. Raises DeviceError without such a link.
     """
     from iossim.edge.distributed import distributed
     from iossim.hardware.edge import edge_device
 
-    network = load(model) if isinstance(model, str) else model
     board = edge_device(device) if isinstance(device, str) else device
-    return distributed(network, board, devices, link, sync, mix, policy)
+    return distributed(_network(model), board, devices, link, sync, mix, policy)
 
 
 def microbatch(
@@ -256,17 +260,18 @@ def microbatch(
     direction: str = "forward",
     progress: Progress = ignore,
 ) -> MicroBatching:
-    """Divide the batch of a network's convolutions: each under a limit on its workspace, or all under one (``64MiB``, or bytes).
+    """Divide the batch of a network's convolutions: each under a limit on its workspace, or all under one (``64MiB``,
+    or bytes).
 
-    ``memory_limit`` is of activations and workspaces in one arena, units one after another.
-    ``policy``: ``all`` sizes of micro-batches, ``power-of-two``, ``undivided``. ``direction``: ``forward``, or ``training`` for the
-    gradients as well.
+    ``memory_limit`` is of activations and workspaces in one arena, units one after another. ``policy``: ``all`` sizes
+    of micro-batches, ``power-of-two``, ``undivided``. ``direction``: ``forward``, or ``training`` for the gradients
+    as well.
     """
     from iossim.transforms.microbatching.convolutions_in_micro_batches import of_network
 
     if direction not in ("forward", "training"):
         raise OptionError(f"`pass` {direction!r} is not known; {did_you_mean(direction, ('forward', 'training'))}")
-    network = load(model) if isinstance(model, str) else model
+    network = _network(model)
     limits = _limit(workspace, "workspace"), _limit(total_workspace, "total_workspace")
     prices = _cost_model(cost_model, device, network, engine)
     memory = _limit(memory_limit, "memory_limit")
@@ -281,7 +286,8 @@ def microbatch_table(
     workspace: int | str | None = None,
     total_workspace: int | str | None = None,
 ) -> MicroBatching:
-    """The same of the kernels of a table of benchmarks (JSON); of as many images as the largest row of each, if not of ``batch``."""
+    """The same of the kernels of a table of benchmarks (JSON); of as many images as the largest row of each, if not
+    of ``batch``."""
     from iossim.transforms.microbatching.convolutions_in_micro_batches import of_table
 
     limits = _limit(workspace, "workspace"), _limit(total_workspace, "total_workspace")
@@ -290,6 +296,10 @@ def microbatch_table(
 
 def _limit(given: int | str | None, name: str) -> int | None:
     return size_bytes(given, name) if isinstance(given, str) else given
+
+
+def _network(given: Network | str) -> Network:
+    return load(given) if isinstance(given, str) else given
 
 
 def simulate(
@@ -318,7 +328,8 @@ def simulate_events(
     network: Network | None = None,
     engine: str | None = None,
 ) -> Execution:
-    """Run a saved schedule as a whole, block by block, on the event-driven simulator: on another device, or on its own.
+    """Run a saved schedule as a whole, block by block, on the event-driven simulator: on another device, or on its
+    own.
 
     The network is loaded as the schedule says, unless given. Raises ScheduleError if the schedule does not fit it.
     """
@@ -349,17 +360,13 @@ def _saved(
 
 
 def _own_device(read: Schedule) -> str:
-    priced_by = read.cost_model.get("name")
-    if priced_by != "simulator":
-        raise OptionError(
-            f"the schedule was priced by {priced_by!r}, not for a device; say which with `device` or `cost_model`"
-        )
+    if (priced_by := read.cost_model.get("name")) != "simulator":
+        reason = f"the schedule was priced by {priced_by!r}, not for a device"
+        raise OptionError(f"{reason}; say which with `device` or `cost_model`")
     return read.device
 
 
 def _cost_model(
     given: str | CostModel, device: DeviceProfile | str | None, network: Network, engine: str
 ) -> CostModel:
-    if not isinstance(given, str):
-        return given
-    return cost_model(given, device, network.precision, engine)
+    return cost_model(given, device, network.precision, engine) if isinstance(given, str) else given

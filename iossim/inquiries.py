@@ -1,7 +1,5 @@
-"""What is asked of networks, schedules and kernels, as typed functions: explain, predict, corun, run_study.
-
-What :mod:`iossim.api` is to schedules, this is to all that is told of them and beside them.
-"""
+"""What is asked of networks, schedules and kernels, as typed functions beside :mod:`iossim.api`: explain, predict,
+corun, run_study."""
 
 from __future__ import annotations
 
@@ -38,8 +36,8 @@ def explain(
 ) -> Explanation:
     """Why each stage of a schedule is as it is, and what else it could have been, on a device: by default its own.
 
-    ``stages`` are the numbers of those to explain, in full. Raises OptionError for a number that no stage has, and for a
-    schedule that was measured where no device is given.
+    ``stages`` are the numbers of those to explain, in full. Raises OptionError for a number that no stage has, and
+    for a schedule that was measured where no device is given.
     """
     if device is None and schedule.cost_model.get("name") != "simulator":
         raise OptionError(f"the schedule was priced by {schedule.cost_model.get('name')!r}; say for which `device`")
@@ -68,8 +66,8 @@ def corun(
 ) -> Corun:
     """The kernels of a table, or of a profiler's recording, side by side on the event-driven simulator.
 
-    ``engine``: ``graph``, all in one CUDA graph, or ``paper``, launched by the host. ``sm_share``: the percentage of the SMs
-    that each stream has for itself. Raises KernelTableError, OptionError or ScheduleError.
+    ``engine``: ``graph``, all in one CUDA graph, or ``paper``, launched by the host. ``sm_share``: the percentage of
+    the SMs that each stream has for itself. Raises KernelTableError, OptionError or ScheduleError.
     """
     profile = load_device(device) if isinstance(device, str) else device
     called = Engine.named(engine)
@@ -86,7 +84,6 @@ def run_study(
 ) -> StudyRun:
     """Run a study (a value, the name of one that ships, or a YAML file) and write its results to the folder ``out``.
 
-    As :func:`iossim.study.sweep.run_study`, which takes more.
-    """
+    As :func:`iossim.study.sweep.run_study`, which takes more."""
     read = scenario if isinstance(scenario, Scenario) else read_scenario(scenario)
     return sweep(read, out, workers=workers, resume=resume, progress=progress)

@@ -1,14 +1,18 @@
-"""``iossim bench``: networks measured under several schedulers and baselines, as figure 4.1 of the IOS thesis compares them."""
+"""``iossim bench``: networks measured under several schedulers and baselines, as figure 4.1 of the IOS thesis
+compares them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
+from datetime import date
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from iossim.cli import options
-from iossim.cli.options import ModelOptions, TimingOptions, takes_options
+from iossim.cli.options import ModelOptions, TimingOptions, argument, option, takes_options
 from iossim.cli.outputs import ExitCode, Part, Writer, notes, pictures, present, text_file, wants_plot, wrapped
 from iossim.cli.progress import interruptible, progress_bars
 
@@ -16,15 +20,9 @@ if TYPE_CHECKING:
     from iossim.execution.backend import Context
     from iossim.tasks.measured_schedules import MeasuredNetwork
 
-Models = Annotated[
-    list[str], options.argument("MODEL...", "Networks of the zoo (see 'iossim models list') or ONNX files.")
-]
-Schedulers = Annotated[
-    str, options.option("--schedulers", "NAMES", "Whose schedules are run; speed-ups are over the first.")
-]
-Compare = Annotated[
-    str, options.option("--compare", "NAMES", "Baselines beside them: torch, onnxruntime, or one of theirs.")
-]
+Models = Annotated[list[str], argument("MODEL...", "Networks of the zoo (see 'iossim models list') or ONNX files.")]
+Schedulers = Annotated[str, option("--schedulers", "NAMES", "Whose schedules are run; speed-ups are over the first.")]
+Compare = Annotated[str, option("--compare", "NAMES", "Baselines beside them: torch, onnxruntime, or one of theirs.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -52,9 +50,9 @@ def bench(
 ) -> None:
     """Find each network's schedules by measured search, then time them and the baselines in interleaved rounds.
 
-    Schedulers of IOS measure at most --budget stages a network, proposed by the simulator of --device (by default of the
-    device that the backend runs on). With --out, networks.jsonl holds every run with its schedule, as 'iossim validate'
-    reads it, and bench.svg shows them.
+    Schedulers of IOS measure at most --budget stages a network, proposed by the simulator of --device (by default of
+    the device that the backend runs on). With --out, networks.jsonl holds every run with its schedule, as 'iossim
+    validate' reads it, and bench.svg shows them.
     """
     from iossim import api
     from iossim.base.user_files import check_writable
@@ -72,24 +70,22 @@ def bench(
         check_writable(out)
     networks = [reading.network(model) for model in models]
     runner = backend_from(backend, networks[0].precision, Engine.named(engine))
+    measure = partial(
+        measure_network,
+        schedulers=chosen,
+        baselines=baselines,
+        backend=runner,
+        timing=timing,
+        budget=spend,
+        device=device,
+        options=search,
+        store=store,
+    )
     found: list[MeasuredNetwork] = []
     with progress_bars(quiet=as_json, unit="done") as start, interruptible():
         for network in networks:
             try:
-                found.append(
-                    measure_network(
-                        network,
-                        chosen,
-                        baselines,
-                        runner,
-                        timing,
-                        budget=spend,
-                        device=device,
-                        options=search,
-                        store=store,
-                        progress=start,
-                    )
-                )
+                found.append(measure(network, progress=start))
             except KeyboardInterrupt:
                 if not found:
                     raise
@@ -97,26 +93,24 @@ def bench(
             if not found[-1].complete:
                 break
     is_complete = len(found) == len(networks) and found[-1].complete
+    document = [
+        {
+            "model": one.network.name,
+            "batch": one.network.source.batch,
+            "context": asdict(runner.context),
+            "remarks": one.network.remarks,
+            "runs": [row.to_json() for row in one.rows],
+        }
+        for one in found
+    ]
     present(
-        lambda: [_to_json(one, runner.context) for one in found],
+        document,
         _parts(found, runner.context),
         as_json,
         out=out,
         files=lambda: _files(found, runner.context, plot),
         code=ExitCode.DONE if is_complete else ExitCode.INCOMPLETE,
     )
-
-
-def _to_json(measured: MeasuredNetwork, context: Context) -> dict[str, object]:
-    from dataclasses import asdict
-
-    return {
-        "model": measured.network.name,
-        "batch": measured.network.source.batch,
-        "context": asdict(context),
-        "remarks": measured.network.remarks,
-        "runs": [row.to_json() for row in measured.rows],
-    }
 
 
 def _parts(found: list[MeasuredNetwork], context: Context) -> Iterator[Part]:
@@ -142,7 +136,6 @@ def _parts(found: list[MeasuredNetwork], context: Context) -> Iterator[Part]:
 
 def _files(found: list[MeasuredNetwork], context: Context, plot: bool | None) -> dict[str, Writer]:
     """networks.jsonl, and the picture of all networks."""
-    from datetime import date
 
     from iossim.measurements.measured_networks import NetworkHeader, NetworkRun, header_line, run_line
 
@@ -153,22 +146,19 @@ def _files(found: list[MeasuredNetwork], context: Context, plot: bool | None) ->
     for measured in found:
         for row in measured.rows:
             schedule = measured.schedules.get(row.name)
-            lines.append(
-                run_line(
-                    NetworkRun.of(
-                        row.samples,
-                        model=measured.network.name,
-                        batch=measured.network.source.batch,
-                        dtype=context.precision,
-                        engine=context.engine if schedule else "",
-                        backend=context.backend if schedule else row.name.partition("-")[0],
-                        name=row.name,
-                        schedule=schedule,
-                        libraries=dict(context.libraries) if schedule else {},
-                        options=dict(context.options) if schedule else {},
-                    )
-                )
+            run = NetworkRun.of(
+                row.samples,
+                model=measured.network.name,
+                batch=measured.network.source.batch,
+                dtype=context.precision,
+                engine=context.engine if schedule else "",
+                backend=context.backend if schedule else row.name.partition("-")[0],
+                name=row.name,
+                schedule=schedule,
+                libraries=dict(context.libraries) if schedule else {},
+                options=dict(context.options) if schedule else {},
             )
+            lines.append(run_line(run))
     files: dict[str, Writer] = {"networks.jsonl": text_file("".join(lines))}
     if wants_plot(plot):
         from iossim.report.figures.bars import comparison_figure

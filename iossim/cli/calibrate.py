@@ -3,46 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from iossim.base.errors import OptionError
 from iossim.cli import options
+from iossim.cli.options import argument, number, option, switch
 from iossim.cli.outputs import Part, notes, present
+from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
     from iossim.calibration.calibrate import DeviceData
     from iossim.calibration.profile_fit import FittedProfiles
     from iossim.hardware.profile import DeviceProfile
 
-Files = Annotated[list[Path] | None, options.argument("[FILES]...", "Further measurements of the device, as --data.")]
-Data = Annotated[
-    list[Path] | None, options.option("--data", "FILES...", "Measurements of the device, in any known format.")
-]
+Files = Annotated[list[Path] | None, argument("[FILES]...", "Further measurements of the device, as --data.")]
+Data = Annotated[list[Path] | None, option("--data", "FILES...", "Measurements of the device, in any known format.")]
 Also = Annotated[
     list[str] | None,
-    options.option(
+    option(
         "--also",
         "DEVICE=FILE",
         "Measurements of another board with the same chip: it shares the parameters. May be repeated.",
     ),
 ]
 OutFile = Annotated[
-    Path | None, options.option("--out -o", "PROFILE.yaml", "Write here; by default to NAME.calibrated.yaml.")
+    Path | None, option("--out -o", "PROFILE.yaml", "Write here; by default to NAME.calibrated.yaml.")
 ]
-Seed = Annotated[int, options.number("--seed", "Of the bootstrap.")]
-HeldOut = Annotated[float, options.option("--held-out", "PART", "Part of the shapes that the fit never sees.")]
-Folds = Annotated[int, options.number("--folds", "Folds of the cross-validation; 0 leaves it out, and is fast.")]
+Seed = Annotated[int, number("--seed", "Of the bootstrap.")]
+HeldOut = Annotated[float, option("--held-out", "PART", "Part of the shapes that the fit never sees.")]
+Folds = Annotated[int, number("--folds", "Folds of the cross-validation; 0 leaves it out, and is fast.")]
 TrustLabels = Annotated[
-    bool, options.switch("--trust-labels", "Fit measurements even where they look like another device's.")
+    bool, switch("--trust-labels", "Fit measurements even where they look like another device's.")
 ]
 
 Published = Annotated[
     bool,
-    options.switch(
-        "--published", "Fit the published networks of these devices too, and how kernels share the device."
-    ),
+    switch("--published", "Fit the published networks of these devices too, and how kernels share the device."),
 ]
 
 
@@ -67,14 +67,10 @@ def calibrate(
 
     The boards of --also get theirs beside it, as NAME.calibrated.yaml.
 
-    Devices that ship are left as they are: the profile goes to NAME.calibrated.yaml in this folder, or to --out, and is
-    used with --device FILE.yaml.
+    Devices that ship are left as they are: the profile goes to NAME.calibrated.yaml in this folder, or to --out, and
+    is used with --device FILE.yaml.
     """
-    from datetime import date
-
-    from iossim.base.errors import OptionError
     from iossim.calibration.profile_fit import fit_profiles
-    from iossim.cli.progress import progress_bars
     from iossim.hardware.load import device as load_device
     from iossim.hardware.load import device_names
     from iossim.hardware.write import check_writable, write_profile
@@ -119,7 +115,14 @@ def calibrate(
     write_profile(found.profile, path)
     for sister in found.sisters:
         write_profile(sister, path.with_name(_file_name(sister)))
-    present(lambda: _to_json(found, path), _parts(found), as_json)
+    document = {
+        "device": found.profile.name,
+        "profile": str(path),
+        "parameters": {row["parameter"]: {k: v for k, v in row.items() if k != "parameter"} for row in _rows(found)},
+        "provenance": found.profile.provenance.model_dump(mode="json", exclude={"resamples"}),
+        "notes": list(found.kernels.notes),
+    }
+    present(document, _parts(found), as_json)
     for sister in found.sisters:
         typer.echo(f"wrote {path.with_name(_file_name(sister))}", err=True)
     typer.echo(f"wrote {path}; use it with --device {path}", err=True)
@@ -131,7 +134,6 @@ def _file_name(profile: DeviceProfile) -> str:
 
 def _read(profile: DeviceProfile, own: Sequence[Path], also: Sequence[str]) -> list[DeviceData]:
     """The device's measurements, then those of each sister board."""
-    from iossim.base.errors import OptionError
     from iossim.calibration.calibrate import DeviceData
     from iossim.hardware.load import device as load_device
     from iossim.measurements.measurement_set import read_measurements
@@ -157,17 +159,6 @@ def _read(profile: DeviceProfile, own: Sequence[Path], also: Sequence[str]) -> l
         for one, paths in given.values()
         if paths or one is profile
     ]
-
-
-def _to_json(found: FittedProfiles, path: Path) -> dict[str, object]:
-    profile = found.profile
-    return {
-        "device": profile.name,
-        "profile": str(path),
-        "parameters": {row["parameter"]: {k: v for k, v in row.items() if k != "parameter"} for row in _rows(found)},
-        "provenance": profile.provenance.model_dump(mode="json", exclude={"resamples"}),
-        "notes": list(found.kernels.notes),
-    }
 
 
 def _rows(found: FittedProfiles) -> list[dict[str, float | str | bool | None]]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -14,7 +14,6 @@ from iossim.cli.outputs import ExitCode, Part, ScheduleOutputs, Writer, json_fil
 from iossim.cli.progress import interruptible, progress_bars
 
 if TYPE_CHECKING:
-    from iossim.cost.model import CostModel
     from iossim.tasks.comparison import Comparison
     from iossim.tasks.task import OtherEngine
 
@@ -34,7 +33,8 @@ def compare(
     outputs: ScheduleOutputs,
     as_json: options.Json = False,
 ) -> None:
-    """Schedule a model by every scheduler and print them side by side; with --rewrite or --micro-batch the changed model, too."""
+    """Schedule a model by every scheduler and print them side by side; with --rewrite or --micro-batch the changed
+    model, too."""
     from iossim import api
     from iossim.tasks.task import under_other_engine
 
@@ -55,14 +55,20 @@ def compare(
         best, its_network = comparison.best, comparison.best_network
         there = under_other_engine(its_network, best, prices, search) if comparison.complete else None
     document = {**comparison.to_json(), "other_engine": there and asdict(there)}
-    present(
-        document,
-        _parts(comparison, there),
-        as_json,
-        out=outputs.out,
-        files=lambda: _files(comparison, document, prices, outputs),
-        code=ExitCode.DONE if comparison.complete else ExitCode.INCOMPLETE,
-    )
+
+    def files() -> dict[str, Writer]:
+        """comparison.json with what JSON tells, the best schedule's files, and the picture of all."""
+        made = {"comparison.json": json_file(document)}
+        made |= outputs.files(its_network, best, prices, comparison.baseline_us)
+        if outputs.draws:
+            from iossim.report.figures.bars import comparison_figure
+
+            title = f"{comparison.network.name} on {comparison.device}, batch {comparison.batch}"
+            made |= pictures(comparison_figure(title, {comparison.network.name: comparison.rows}))
+        return made
+
+    code = ExitCode.DONE if comparison.complete else ExitCode.INCOMPLETE
+    present(document, _parts(comparison, there), as_json, out=outputs.out, files=files, code=code)
 
 
 def _parts(comparison: Comparison, there: OtherEngine | None) -> Iterator[Part]:
@@ -98,17 +104,3 @@ def _parts(comparison: Comparison, there: OtherEngine | None) -> Iterator[Part]:
         yield wrapped(claim if comparison.best_changed is None else f"{claim}, for the changed network")
     if there is not None:
         yield with_flags(there.sentence())
-
-
-def _files(
-    comparison: Comparison, document: Mapping[str, Any], prices: CostModel, outputs: ScheduleOutputs
-) -> dict[str, Writer]:
-    """comparison.json with what JSON tells, the best schedule's files, and the picture of all."""
-    files = {"comparison.json": json_file(document)}
-    files |= outputs.files(comparison.best_network, comparison.best, prices, comparison.baseline_us)
-    if outputs.draws:
-        from iossim.report.figures.bars import comparison_figure
-
-        title = f"{comparison.network.name} on {comparison.device}, batch {comparison.batch}"
-        files |= pictures(comparison_figure(title, {comparison.network.name: comparison.rows}))
-    return files

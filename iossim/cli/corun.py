@@ -10,18 +10,18 @@ import typer
 
 from iossim.base.errors import OptionError
 from iossim.cli import options
-from iossim.cli.options import takes_options
+from iossim.cli.options import argument, option, switch, takes_options
 from iossim.cli.outputs import Part, TimelineOutputs, Writer, json_file, notes, pictures, present, text_file, wrapped
 
 if TYPE_CHECKING:
-    from iossim.calibration.prediction.corun import Corun
+    pass
 
 #: Rows of the table without ``--all``.
 _ROWS_SHOWN = 40
 
 Kernels = Annotated[
     Path,
-    options.argument(
+    argument(
         "KERNELS.csv",
         "A table with a row for each kernel, those of a stream in order: stream, name, blocks, threads, "
         "registers_per_thread, shared_bytes, and what the kernel takes or asks for: alone_us, dram_bytes, l2_bytes, "
@@ -30,17 +30,17 @@ Kernels = Annotated[
     ),
 ]
 Graph = Annotated[
-    bool, options.switch("--graph/--streams", "One CUDA graph (default), or launches by the host, row after row.")
+    bool, switch("--graph/--streams", "One CUDA graph (default), or launches by the host, row after row.")
 ]
 Shares = Annotated[
     str | None,
-    options.option(
+    option(
         "--sm-share",
         "50,50",
         "Percent of the SMs that each stream has to itself, in the order of their numbers (MPS, green contexts).",
     ),
 ]
-Whole = Annotated[bool, options.switch("--all", "Show every kernel, not those alone that lose most time.")]
+Whole = Annotated[bool, switch("--all", "Show every kernel, not those alone that lose most time.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -60,15 +60,17 @@ def corun(
 ) -> None:
     """Run kernels side by side, block by block, on the event-driven simulator.
 
-    Of each kernel the table tells when it ran, how many times its time alone it took since its stream had reached it, and
-    through what it lost that: slots (no room on the SMs), issue, pipe (of arithmetic), L2, DRAM, power. Rows are counted from 0.
+    Of each kernel the table tells when it ran, how many times its time alone it took since its stream had reached it,
+    and through what it lost that: slots (no room on the SMs), issue, pipe (of arithmetic), L2, DRAM, power. Rows are
+    counted from 0.
     """
     from iossim.calibration.prediction.corun import corun as run_side_by_side
     from iossim.calibration.prediction.kernel_table import read_kernels
     from iossim.execution.engine import Engine
     from iossim.hardware.load import device as load_device
     from iossim.hardware.load import device_names
-    from iossim.report.corun_words import corun_table, inferred_words, lanes, lost_words, makespan_words
+    from iossim.report.corun_words import corun_csv, corun_table, inferred_words, lanes, lost_words, makespan_words
+    from iossim.report.traces import corun_trace
 
     if device is None:
         raise OptionError(f"corun needs a device; give --device NAME; known: {', '.join(device_names())}")
@@ -93,7 +95,15 @@ def corun(
             yield from notes([cut])
         yield from notes([*table.notes, *inferred_words(run)])
 
-    present(run.to_json, parts(), as_json, out=outputs.out, files=lambda: _files(run, title, outputs))
+    def files() -> dict[str, Writer]:
+        from iossim.report.figures.corun import corun_figure
+
+        made = {"corun.json": json_file(run.to_json()), "kernels.csv": text_file(corun_csv(run))}
+        if outputs.trace is not False:
+            made["trace.json"] = text_file(corun_trace(run, title))
+        return made | (pictures(corun_figure(run, title)) if outputs.draws else {})
+
+    present(run.to_json, parts(), as_json, out=outputs.out, files=files)
 
 
 def _shares(text: str) -> list[float]:
@@ -102,18 +112,3 @@ def _shares(text: str) -> list[float]:
         return [float(part) for part in text.split(",")]
     except ValueError:
         raise OptionError(f"--sm-share {text!r} is not a percentage for each stream; give 50,50, say") from None
-
-
-def _files(run: Corun, title: str, outputs: TimelineOutputs) -> dict[str, Writer]:
-    from iossim.report.corun_words import corun_csv
-
-    files = {"corun.json": json_file(run.to_json()), "kernels.csv": text_file(corun_csv(run))}
-    if outputs.trace is not False:
-        from iossim.report.traces import corun_trace
-
-        files["trace.json"] = text_file(corun_trace(run, title))
-    if outputs.draws:
-        from iossim.report.figures.corun import corun_figure
-
-        files |= pictures(corun_figure(run, title))
-    return files

@@ -1,9 +1,10 @@
-"""``iossim dataflow``: networks on edge devices, split over their units and written in the order in which they are read."""
+"""``iossim dataflow``: networks on edge devices, split over their units and written in the order in which they are
+read."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from math import isinf
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,14 +13,12 @@ import typer
 
 from iossim.base.errors import OptionError
 from iossim.cli import options
-from iossim.cli.options import takes_options
-from iossim.cli.outputs import ExitCode, Part, Writer, json_file, pictures, present, text_file, wants_plot, wrapped
+from iossim.cli.options import argument, command_group, number, option, switch, takes_options
+from iossim.cli.outputs import ExitCode, Writer, json_file, pictures, present, text_file, wants_plot, wrapped
 from iossim.cli.progress import interruptible, progress_bars
 
 if TYPE_CHECKING:
     from iossim.edge.distributed import Distributed
-    from iossim.edge.explain import DataflowExplanation
-    from iossim.edge.plan import EdgePlan
     from iossim.edge.planned import Dataflow
     from iossim.edge.runs import DataflowRun
     from iossim.ir.network import Network
@@ -27,48 +26,32 @@ if TYPE_CHECKING:
 #: So many operators are told where neither --operator nor --all asks for others.
 _FEW = 8
 
-Model = Annotated[str, options.argument("MODEL", "A model, as for 'iossim optimize'.")]
-EdgeName = Annotated[
-    str | None, options.option("--device -d", "NAME", "An edge device: c6678, zcu102, or a profile.yaml.")
-]
-Policy = Annotated[
-    str, options.option("--policy", "NAME", "How operators are split: priority (the paper's), exhaustive.")
-]
-Devices = Annotated[int, options.number("--devices", "So many of them, joined by links.")]
-Link = Annotated[
-    str | None, options.option("--link", "NAME", "The link between them: srio, ethernet (default: its first).")
-]
-Sync = Annotated[
-    str, options.option("--sync", "NAME", "How what they make comes together: ring, or a parameter server.")
-]
-Mix = Annotated[
-    str, options.option("--mix", "NAME", "How operators are divided among them: mix, or all outC, inH or inW.")
-]
-InParts = Annotated[
-    bool, options.switch("--parts", "Search for branches to run side by side on parts of the units, too.")
-]
-Processes = Annotated[
-    int | None, options.number("--processes", "Each device a process of this machine (PyTorch's gloo).")
-]
+Model = Annotated[str, argument("MODEL", "A model, as for 'iossim optimize'.")]
+EdgeName = Annotated[str | None, option("--device -d", "NAME", "An edge device: c6678, zcu102, or a profile.yaml.")]
+Policy = Annotated[str, option("--policy", "NAME", "How operators are split: priority (the paper's), exhaustive.")]
+Devices = Annotated[int, number("--devices", "So many of them, joined by links.")]
+Link = Annotated[str | None, option("--link", "NAME", "The link between them: srio, ethernet (default: its first).")]
+Sync = Annotated[str, option("--sync", "NAME", "How what they make comes together: ring, or a parameter server.")]
+Mix = Annotated[str, option("--mix", "NAME", "How operators are divided among them: mix, or all outC, inH or inW.")]
+InParts = Annotated[bool, switch("--parts", "Search for branches to run side by side on parts of the units, too.")]
+Processes = Annotated[int | None, number("--processes", "Each device a process of this machine (PyTorch's gloo).")]
 OperatorNames = Annotated[
     list[str] | None,
-    options.option("--operator", "NAME", "Explain this operator, and price every split of it; may be repeated."),
+    option("--operator", "NAME", "Explain this operator, and price every split of it; may be repeated."),
 ]
-AllOperators = Annotated[
-    bool, options.switch("--all", "Tell of every operator, not of those alone that take longest.")
-]
-Seed = Annotated[int, options.number("--seed", "Of the inputs that are made.")]
+AllOperators = Annotated[bool, switch("--all", "Tell of every operator, not of those alone that take longest.")]
+Seed = Annotated[int, number("--seed", "Of the inputs that are made.")]
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(help="Networks on edge devices: split over units, linked, over several devices.")
-    group.callback(invoke_without_command=True)(options.help_without_command)
+    group = command_group(
+        app, "dataflow", "Networks on edge devices: split over units, linked, over several devices."
+    )
     group.command("optimize", help="Plan a network on an edge device, or several, and time the plan.")(optimize)
     group.command(
         "explain", help="Say of each operator what bounds it, how else it could be split, what linking saves."
     )(explain)
     group.command("run", help="Run the plan, and compare its outputs with the network's.")(run)
-    app.add_typer(group, name="dataflow")
 
 
 @takes_options
@@ -90,11 +73,11 @@ def optimize(
 ) -> None:
     """Plan a network on an edge device: each operator whole, split over the units, and linked besides.
 
-    With --parts, branches side by side on parts of the units where that takes less. With --devices, how each operator is divided
-    among them, and what they send one another.
+    With --parts, branches side by side on parts of the units where that takes less. With --devices, how each operator
+    is divided among them, and what they send one another.
 
-    With --out the plan goes to DIR/plan.json, with every transfer's bytes and addresses, and the times to DIR/dataflow.json; of
-    several devices a plan each, and DIR/distribution.json.
+    With --out the plan goes to DIR/plan.json, with every transfer's bytes and addresses, and the times to
+    DIR/dataflow.json; of several devices a plan each, and DIR/distribution.json.
     """
     from iossim import api
     from iossim.base.user_files import check_writable
@@ -139,7 +122,8 @@ def explain(
     policy: Policy = "priority",
     as_json: options.Json = False,
 ) -> None:
-    """Explain a network's plan on one edge device, the operators that take longest first; so does 'iossim explain out/plan.json'."""
+    """Explain a network's plan on one edge device, the operators that take longest first; so does 'iossim explain
+    out/plan.json'."""
     from iossim.models.load import load
 
     found = _planned(load(model, batch=batch, dtype=dtype), _needed(device), policy, quiet=as_json)
@@ -149,22 +133,19 @@ def explain(
 def tell_explained(found: Dataflow, operators: list[str], all_operators: bool, as_json: bool) -> None:
     """Print why the operators are as they are; of those named every split is priced."""
     from iossim.edge.explain import explain_dataflow
-
-    explained = explain_dataflow(found, operators)
-    present(explained.to_json, _explanation(explained, operators, all_operators), as_json)
-
-
-def _explanation(explained: DataflowExplanation, operators: list[str], all_operators: bool) -> Iterator[Part]:
     from iossim.report.dataflow_words import explanation_lines, explanation_overview
 
+    explained = explain_dataflow(found, operators)
     ordered = [one for one in explained.by_importance if not operators or one.operator in operators]
     shown = ordered if all_operators or operators else ordered[:_FEW]
-    yield from explanation_overview(explained)
+    lines = explanation_overview(explained)
     for one in shown:
-        yield from ("", *explanation_lines(one))
+        lines += ["", *explanation_lines(one)]
     if len(shown) < len(ordered):
         rest = sum(one.share for one in ordered[len(shown) :])
-        yield f"\n{len(ordered) - len(shown)} more operators take {rest:.1%} (--all; --operator NAME prices every split)"
+        more = f"{len(ordered) - len(shown)} more operators take {rest:.1%}"
+        lines.append(f"\n{more} (--all; --operator NAME prices every split)")
+    present(explained.to_json, lines, as_json)
 
 
 @takes_options
@@ -183,10 +164,11 @@ def run(
     seed: Seed = 0,
     as_json: options.Json = False,
 ) -> None:
-    """Run the plan of a network on made inputs, and compare its outputs with the network's; exit code 1 where they differ.
+    """Run the plan of a network on made inputs, and compare its outputs with the network's; exit code 1 where they
+    differ.
 
-    One device's plan runs byte by byte in the memories that it names. Of several, each device has arrays of its own and gets what
-    it is sent; with --processes each of them is a process, and what they send is counted.
+    One device's plan runs byte by byte in the memories that it names. Of several, each device has arrays of its own
+    and gets what it is sent; with --processes each of them is a process, and what they send is counted.
     """
     from iossim import api
     from iossim.edge.plan import Variant
@@ -228,11 +210,9 @@ def _title(network: Network, where: str) -> str:
 
 def _run_words(done: DataflowRun) -> str:
     where = f"{done.devices} {'processes' if done.in_processes else done.device}"
-    differ = (
-        "are not finite, and the network's are"
-        if isinf(done.error)
-        else (f"differ from the network's by {done.error:.1e} of the largest value")
-    )
+    differ = "are not finite, and the network's are"
+    if not isinf(done.error):
+        differ = f"differ from the network's by {done.error:.1e} of the largest value"
     words = f"{done.model} on {where}: outputs {differ}"
     if done.in_processes:
         each = ", ".join(f"{sent:,}" for sent in done.sent_bytes)
@@ -244,37 +224,25 @@ def _run_words(done: DataflowRun) -> str:
 
 def _files(found: Dataflow | Distributed, title: str, draws: bool) -> Mapping[str, Writer]:
     from iossim.edge.distributed import Distributed
-    from iossim.edge.plan_json import distribution_to_json, saved_plan
+    from iossim.edge.plan_json import distribution_to_json, plan_to_json, saved_plan
+    from iossim.report.figures import dataflow as drawn
     from iossim.report.traces import dataflow_trace
 
-    files: dict[str, Writer]
     if isinstance(found, Distributed):
-        files = {f"plan{index}.json": _plan_file(each) for index, each in enumerate(found.plans)}
+        files = {f"plan{index}.json": _compact(plan_to_json(each)) for index, each in enumerate(found.plans)}
         steps = {"steps": distribution_to_json(found.distribution)}
-        files["distribution.json"] = text_file(_compact(found.to_json() | steps))
-        if draws:
-            from iossim.report.figures.dataflow import distribution_figure
-
-            files |= pictures(distribution_figure(found, title))
-        return files
+        files["distribution.json"] = _compact(found.to_json() | steps)
+        return files | (pictures(drawn.distribution_figure(found, title)) if draws else {})
     files = {
-        "plan.json": text_file(_compact(saved_plan(found))),
+        "plan.json": _compact(saved_plan(found)),
         "dataflow.json": json_file(found.to_json()),
         "trace.json": text_file(dataflow_trace(found, title)),
     }
     if draws:
-        from iossim.report.figures.dataflow import dataflow_timeline_figure, memory_figure
-
-        files |= pictures(memory_figure(found, title), dataflow_timeline_figure(found, title))
+        files |= pictures(drawn.memory_figure(found, title), drawn.dataflow_timeline_figure(found, title))
     return files
 
 
-def _plan_file(plan: EdgePlan) -> Writer:
-    from iossim.edge.plan_json import plan_to_json
-
-    return text_file(_compact(plan_to_json(plan)))
-
-
-def _compact(document: Any) -> str:
+def _compact(document: Any) -> Writer:
     """JSON without blanks: plans of thousands of units have tens of MB."""
-    return json.dumps(document, separators=(",", ":")) + "\n"
+    return text_file(json.dumps(document, separators=(",", ":")) + "\n")

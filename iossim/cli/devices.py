@@ -9,46 +9,41 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from iossim.cli import options
-from iossim.cli.options import with_flags
+from iossim.cli.options import argument, command_group, number, option, switch, with_flags
 from iossim.cli.outputs import Part, present, table
 
 if TYPE_CHECKING:
     from iossim.hardware.device import Device
-    from iossim.hardware.profile import DeviceProfile
 
-DeviceName = Annotated[str, options.argument("DEVICE", "A device's name, or a profile.yaml.")]
+DeviceName = Annotated[str, argument("DEVICE", "A device's name, or a profile.yaml.")]
 
-Whole = Annotated[bool, options.switch("--all", "The whole profile as YAML, with bands and resampled parameters.")]
-NewName = Annotated[str, options.argument("NAME", "What the device is to be called.")]
-NewFile = Annotated[Path | None, options.option("--out -o", "FILE", "The file to write; by default NAME.yaml here.")]
-Profiles = Annotated[list[str], options.argument("PROFILE...", "Names of devices, or profiles' files.")]
-Name = Annotated[str, options.argument("NAME", "What to call the device.")]
-Like = Annotated[str, options.option("--like", "DEVICE", "The device whose facts hold where none is given.")]
-Sms = Annotated[int | None, options.number("--sm", "Streaming multiprocessors.")]
-Clock = Annotated[float | None, options.option("--clock-ghz", "GHZ", "Boost clock.")]
-Bandwidth = Annotated[float | None, options.option("--dram-gbps", "GB/S", "DRAM bandwidth, GB/s.")]
-L2 = Annotated[float | None, options.option("--l2-mib", "MIB", "L2 cache.")]
-Power = Annotated[float | None, options.option("--power-w", "W", "Board power.")]
-Capability = Annotated[str | None, options.option("--compute-capability", "X.Y", "By default that of --like.")]
-Lanes = Annotated[int | None, options.number("--lanes", "fp32 lanes of a multiprocessor.")]
-Memory = Annotated[float | None, options.option("--dram-gib", "GIB", "DRAM capacity.")]
+Whole = Annotated[bool, switch("--all", "The whole profile as YAML, with bands and resampled parameters.")]
+NewName = Annotated[str, argument("NAME", "What the device is to be called.")]
+NewFile = Annotated[Path | None, option("--out -o", "FILE", "The file to write; by default NAME.yaml here.")]
+Profiles = Annotated[list[str], argument("PROFILE...", "Names of devices, or profiles' files.")]
+Name = Annotated[str, argument("NAME", "What to call the device.")]
+Like = Annotated[str, option("--like", "DEVICE", "The device whose facts hold where none is given.")]
+Sms = Annotated[int | None, number("--sm", "Streaming multiprocessors.")]
+Clock = Annotated[float | None, option("--clock-ghz", "GHZ", "Boost clock.")]
+Bandwidth = Annotated[float | None, option("--dram-gbps", "GB/S", "DRAM bandwidth, GB/s.")]
+L2 = Annotated[float | None, option("--l2-mib", "MIB", "L2 cache.")]
+Power = Annotated[float | None, option("--power-w", "W", "Board power.")]
+Capability = Annotated[str | None, option("--compute-capability", "X.Y", "By default that of --like.")]
+Lanes = Annotated[int | None, number("--lanes", "fp32 lanes of a multiprocessor.")]
+Memory = Annotated[float | None, option("--dram-gib", "GIB", "DRAM capacity.")]
 Samples = Annotated[
-    Path | None, options.option("--samples", "FILE", "A few measurements of the device, about 20, to refine it with.")
+    Path | None, option("--samples", "FILE", "A few measurements of the device, about 20, to refine it with.")
 ]
-OutFile = Annotated[
-    Path | None, options.option("--out -o", "FILE.yaml", "Write here; by default to a new NAME.yaml.")
-]
+OutFile = Annotated[Path | None, option("--out -o", "FILE.yaml", "Write here; by default to a new NAME.yaml.")]
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(help="Device profiles: datasheet facts and model parameters.")
-    group.callback(invoke_without_command=True)(options.help_without_command)
+    group = command_group(app, "devices", "Device profiles: datasheet facts and model parameters.")
     group.command("list", help="The devices that have a profile.")(list_devices)
     group.command("show", help="What is known of a device, and from where.")(show_device)
     group.command("derive", help="Describe a GPU that is not at hand, from datasheet facts.")(derive)
     group.command("new", help="Write a commented profile to fill in.")(new_device)
     group.command("validate", help="Check profiles: find facts that cannot be right.")(validate_devices)
-    app.add_typer(group, name="devices")
 
 
 def list_devices(as_json: options.Json = False) -> None:
@@ -102,24 +97,24 @@ def show_device(name: DeviceName, whole: Whole = False, as_json: options.Json = 
 
     With --all or --json the whole profile, which is a profile again: saved to a file, it is the same device.
     """
+    import yaml
+
     from iossim.hardware.edge import edge_device
     from iossim.hardware.edge_names import edge_names
     from iossim.hardware.load import device
+    from iossim.hardware.profile import DeviceProfile
+    from iossim.report.profile_tables import device_summary, edge_summary
 
     profile = edge_device(name) if name in edge_names() else device(name)
+    document = profile.model_dump(mode="json")
 
     def parts() -> Iterator[Part]:
-        import yaml
-
-        from iossim.hardware.profile import DeviceProfile
-        from iossim.report.profile_tables import device_summary, edge_summary
-
         if whole:
-            yield yaml.safe_dump(profile.model_dump(mode="json"), sort_keys=False).rstrip()
+            yield yaml.safe_dump(document, sort_keys=False).rstrip()
         else:
             yield device_summary(profile) if isinstance(profile, DeviceProfile) else edge_summary(profile)
 
-    present(lambda: profile.model_dump(mode="json"), parts(), as_json)
+    present(document, parts(), as_json)
 
 
 def new_device(name: NewName, out: NewFile = None) -> None:
@@ -133,7 +128,8 @@ def new_device(name: NewName, out: NewFile = None) -> None:
 
 
 def validate_devices(profiles: Profiles, as_json: options.Json = False) -> None:
-    """Check that facts are within what their generation has, and agree with one another; exit code 2 where they do not."""
+    """Check that facts are within what their generation has, and agree with one another; exit code 2 where they do
+    not."""
     from iossim.base.errors import DeviceError, IossimError
     from iossim.hardware.edge import edge_device
     from iossim.hardware.edge_names import edge_names
@@ -177,13 +173,15 @@ def derive(
 ) -> None:
     """Write the profile of a device from its datasheet, with parameters transferred from calibrated devices.
 
-    Its predictions have the wider intervals of devices that were left out of the calibration. --samples refines it with a
-    handful of measurements.
+    Its predictions have the wider intervals of devices that were left out of the calibration. --samples refines it
+    with a handful of measurements.
     """
     from iossim.base.errors import OptionError
+    from iossim.calibration.transfer import FEWEST_SAMPLES, refine
     from iossim.hardware.derive import derive as derive_profile
     from iossim.hardware.load import device
     from iossim.hardware.write import check_writable, write_profile
+    from iossim.measurements.measurement_set import read_measurements
 
     facts: dict[str, float | int | str | None] = {
         "sm_count": sm,
@@ -201,23 +199,13 @@ def derive(
         raise OptionError(f"{path} is there already; give --out {path} to replace it, or another name")
     check_writable(path)
     if samples is not None:
-        profile = _refined(profile, samples)
+        profile = refine(profile, read_measurements(samples, profile.name, fewest=FEWEST_SAMPLES))
     write_profile(profile, path)
-    present({"profile": str(path), **profile.model_dump(mode="json")}, [_summary(profile)], as_json)
-    typer.echo(f"wrote {path}; use it with --device {path}", err=True)
-
-
-def _refined(profile: DeviceProfile, samples: Path) -> DeviceProfile:
-    from iossim.calibration.transfer import FEWEST_SAMPLES, refine
-    from iossim.measurements.measurement_set import read_measurements
-
-    return refine(profile, read_measurements(samples, profile.name, fewest=FEWEST_SAMPLES))
-
-
-def _summary(profile: DeviceProfile) -> str:
-    sheet = profile.datasheet
-    return (
+    said = (
         f"{profile.name}: {profile.architecture}, {profile.sm_count} SMs at {profile.boost_clock_ghz:g} GHz, "
         f"{profile.fp32_tflops:.1f} fp32 TFLOP/s, {profile.dram_bandwidth_gbps:g} GB/s, "
-        f"{sheet.l2_bytes.value / (1 << 20):g} MiB L2, {profile.board_power_w:g} W\n{profile.provenance.note}"
+        f"{profile.datasheet.l2_bytes.value / (1 << 20):g} MiB L2, {profile.board_power_w:g} W"
     )
+    document = {"profile": str(path), **profile.model_dump(mode="json")}
+    present(document, [f"{said}\n{profile.provenance.note}"], as_json)
+    typer.echo(f"wrote {path}; use it with --device {path}", err=True)

@@ -30,17 +30,8 @@ def doctor(as_json: options.Json = False) -> None:
     """Say what this machine has, which backends can run on it, and what the others lack, with the remedy."""
     from iossim._version import __version__
 
-    found = {
-        "iossim": __version__,
-        "machine": machine(),
-        "gpus": gpus(),
-        "extras": extras(),
-        "libraries": libraries(),
-        "backends": backends(),
-        "devices": devices(),
-        "plugins": plugins(),
-        "folders": folders(),
-    }
+    parts = (machine, gpus, extras, libraries, backends, devices, plugins, folders)
+    found = {"iossim": __version__, **{part.__name__: part() for part in parts}}
     present(found, _lines(found), as_json)
 
 
@@ -72,23 +63,16 @@ def libraries() -> dict[str, str | None]:
 
 def extras() -> dict[str, dict[str, Any]]:
     """For each extra whether all that it installs is there, and what is missing; empty where iossim is not installed."""
-    found: dict[str, dict[str, Any]] = {}
-    for extra, names in _required().items():
-        if extra:
-            absent = [name for name in names if _version(name) is None]
-            found[extra] = {"installed": not absent, "missing": absent}
-    return found
+    absent = {extra: [name for name in names if _version(name) is None] for extra, names in _required().items()}
+    return {extra: {"installed": not lacks, "missing": lacks} for extra, lacks in absent.items() if extra}
 
 
 def backends() -> list[dict[str, Any]]:
     """Each backend: can it run here, and if not why, with the remedy."""
     from iossim.execution.backend import backend_names, missing_for
 
-    rows = []
-    for name in backend_names():
-        lacks = missing_for(name)
-        rows.append({"name": name, "usable": not lacks, "missing": lacks or None})
-    return rows
+    lacking = {name: missing_for(name) or None for name in backend_names()}
+    return [{"name": name, "usable": lacks is None, "missing": lacks} for name, lacks in lacking.items()]
 
 
 def devices() -> dict[str, Any]:
@@ -100,7 +84,8 @@ def devices() -> dict[str, Any]:
 
 
 def plugins() -> list[dict[str, Any]]:
-    """What other packages add: of which group, by which name, whose, and what is wrong with it, None where nothing is."""
+    """What other packages add: of which group, by which name, whose, and what is wrong with it, None where nothing
+    is."""
     from iossim.base.registry import Group
     from iossim.cost.create import COST_MODELS
     from iossim.execution.backend import BACKENDS

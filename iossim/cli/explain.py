@@ -2,34 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import chain
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from iossim.cli import options
 from iossim.cli.dataflow import tell_explained
+from iossim.cli.options import option, switch
 from iossim.cli.outputs import Part, present, text_file, write_files
 from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
     from iossim.cost.model import CostModel
-    from iossim.ir.network import Network
-    from iossim.schedule.schedule import Schedule
     from iossim.tasks.explain import Explanation
-    from iossim.tasks.explain_rewriting import ExplainedStep
 
 #: So many stages are told where neither --stage nor --all asks for others.
 _FEW = 10
 
 StageNumbers = Annotated[
-    list[int] | None, options.option("--stage", "N", "Tell all about stage N (the first is 0); may be repeated.")
+    list[int] | None, option("--stage", "N", "Tell all about stage N (the first is 0); may be repeated.")
 ]
-AllStages = Annotated[bool, options.switch("--all", "Tell of every stage, not of those alone that take longest.")]
+AllStages = Annotated[bool, switch("--all", "Tell of every stage, not of those alone that take longest.")]
 OwnPrices = Annotated[
     str | None,
-    options.option(
+    option(
         "--cost-model",
         "NAME",
         "What else a stage could have cost, by these prices: simulator, table:PRICES.json, replay:STORE; by default "
@@ -58,13 +55,17 @@ def explain(
     out: options.Out = None,
     as_json: options.Json = False,
 ) -> None:
-    """Explain a saved schedule, by default at the prices of its own device; --out writes what is told as drawings (DOT).
+    """Explain a saved schedule, by default at the prices of its own device; --out writes what is told as drawings
+    (DOT).
 
-    A plan.json of 'iossim dataflow optimize' is explained operator by operator. Of a rewritten network each substitution is told: what it changed, and what the network took before and after it.
+    A plan.json of 'iossim dataflow optimize' is explained operator by operator. Of a rewritten network each
+    substitution is told: what it changed, and what the network took before and after it.
     """
     from iossim import api
     from iossim.base.user_files import check_writable
     from iossim.edge.plan_json import is_saved_plan, planned_again
+    from iossim.report.explanation import overview, rewriting_dot, rewriting_lines
+    from iossim.report.schedule_formats import dot
     from iossim.tasks.explain import explain as explain_schedule
     from iossim.tasks.explain_rewriting import explain_rewriting
 
@@ -74,31 +75,27 @@ def explain(
     if out is not None:
         check_writable(out)
     saved, network = api.read_schedule(schedule, model)
-    prices = _prices(saved, network, device, engine, cost_model, store)
+    under = engine or saved.engine or "paper"
+    prices: CostModel | None = None  # neither at hand nor asked for
+    if cost_model is not None:
+        own = saved.device if cost_model.partition(":")[0] == "simulator" else None
+        prices = api.cost_model(cost_model, device or own, network.precision, under, store)
+    elif device is not None or saved.cost_model.get("name") == "simulator":
+        prices = api.cost_model("simulator", device or saved.device, network.precision, under)
     priced = saved if prices is None else api.simulate(saved, None, network=network, engine=engine, cost_model=prices)
     with progress_bars(quiet=as_json, unit="blocks") as progress:
         found = explain_schedule(priced, network, prices, stage or None, progress("explain"))
     steps = explain_rewriting(saved, prices, model)
     if out is not None:
-        from iossim.report.explanation import rewriting_dot
-        from iossim.report.schedule_formats import dot
-
         files = {"graph.dot": text_file(dot(network, priced))}
         if steps:
             files["rewriting.dot"] = text_file(rewriting_dot(network.name, steps))
         write_files(out, files)
     document = {**found.to_json(), "rewriting": [step.to_json() for step in steps]}
-    parts = chain(_overview(found, () if stage else steps, all_stages), _stages(found, bool(stage), all_stages))
-    present(document, parts, as_json)
-
-
-def _overview(found: Explanation, steps: Sequence[ExplainedStep], whole: bool) -> Iterator[Part]:
-    from iossim.report.explanation import overview, rewriting_lines
-
-    yield from overview(found)
-    if steps:
-        yield ""
-        yield from rewriting_lines(steps, whole)
+    parts: list[Part] = [*overview(found)]
+    if steps and not stage:
+        parts += ["", *rewriting_lines(steps, all_stages)]
+    present(document, [*parts, *_stages(found, bool(stage), all_stages)], as_json)
 
 
 def _stages(found: Explanation, are_named: bool, all_stages: bool) -> Iterator[Part]:
@@ -119,21 +116,7 @@ def _stages(found: Explanation, are_named: bool, all_stages: bool) -> Iterator[P
         yield from ("", *short_lines(one))
     if len(shown) < len(ordered):
         rest = sum(one.share for one in ordered[len(shown) :])
-        yield f"\n{len(ordered) - len(shown)} more stages take {rest:.1%} (--all shows them; --stage N tells more about one)"
+        more = f"{len(ordered) - len(shown)} more stages take {rest:.1%}"
+        yield f"\n{more} (--all shows them; --stage N tells more about one)"
     if any(one.own or one.next_best for one in shown):
         yield LEGEND
-
-
-def _prices(
-    saved: Schedule, network: Network, device: str | None, engine: str | None, spec: str | None, store: options.Store
-) -> CostModel | None:
-    """What the schedule is explained by; None where that is neither at hand nor asked for."""
-    from iossim import api
-
-    under = engine or saved.engine or "paper"
-    if spec is None:
-        if device is None and saved.cost_model.get("name") != "simulator":
-            return None
-        return api.cost_model("simulator", device or saved.device, network.precision, under)
-    own = device or (saved.device if spec.partition(":")[0] == "simulator" else None)
-    return api.cost_model(spec, own, network.precision, under, store)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,26 +11,24 @@ import typer
 
 from iossim.base.errors import OptionError, did_you_mean
 from iossim.cli import options
-from iossim.cli.options import OptionGroup, takes_options
+from iossim.cli.options import OptionGroup, argument, command_group, number, option, switch, takes_options
 from iossim.cli.outputs import Part, present, table
 
 if TYPE_CHECKING:
     from iossim.cost.measured.record import MeasurementRecord
     from iossim.cost.measured.store import Filter, StoredContext
 
-ContextNumber = Annotated[
-    int | None, options.number("--context", "One context, by its number in the list.", "NUMBER")
-]
-BackendName = Annotated[str | None, options.option("--backend", "NAME", "Measured by this backend.")]
-DeviceName = Annotated[str | None, options.option("--device -d", "NAME", "Measured on this device.")]
-EngineName = Annotated[str | None, options.option("--engine", "NAME", "Measured under this engine.")]
-KindName = Annotated[str | None, options.option("--kind", "KIND", "unit, stage, merge or boundary.")]
-Records = Annotated[bool, options.switch("--records", "Every measurement, not only what there is of each context.")]
-ExportFile = Annotated[Path, options.argument("FILE", "Where to: .jsonl, or .csv; 'iossim calibrate' reads both.")]
-Cold = Annotated[bool, options.switch("--cold", "What was measured cold, instead of what was measured warm.")]
-Stores = Annotated[list[Path], options.argument("STORES...", "Stores of other machines or projects.")]
-OlderThan = Annotated[int | None, options.number("--older-than", "Measured more than DAYS days ago.", "DAYS")]
-Yes = Annotated[bool, options.switch("--yes", "Delete them; without it, only say how many they are.")]
+ContextNumber = Annotated[int | None, number("--context", "One context, by its number in the list.", "NUMBER")]
+BackendName = Annotated[str | None, option("--backend", "NAME", "Measured by this backend.")]
+DeviceName = Annotated[str | None, option("--device -d", "NAME", "Measured on this device.")]
+EngineName = Annotated[str | None, option("--engine", "NAME", "Measured under this engine.")]
+KindName = Annotated[str | None, option("--kind", "KIND", "unit, stage, merge or boundary.")]
+Records = Annotated[bool, switch("--records", "Every measurement, not only what there is of each context.")]
+ExportFile = Annotated[Path, argument("FILE", "Where to: .jsonl, or .csv; 'iossim calibrate' reads both.")]
+Cold = Annotated[bool, switch("--cold", "What was measured cold, instead of what was measured warm.")]
+Stores = Annotated[list[Path], argument("STORES...", "Stores of other machines or projects.")]
+OlderThan = Annotated[int | None, number("--older-than", "Measured more than DAYS days ago.", "DAYS")]
+Yes = Annotated[bool, switch("--yes", "Delete them; without it, only say how many they are.")]
 
 
 @dataclass(frozen=True)
@@ -57,13 +54,11 @@ class StoreFilters(OptionGroup):
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(help="The measurement store: what was measured, where, and when.")
-    group.callback(invoke_without_command=True)(options.help_without_command)
+    group = command_group(app, "measurements", "The measurement store: what was measured, where, and when.")
     group.command("list", help="What the store holds.")(list_measurements)
     group.command("export", help="Write a measurement set that calibrate reads.")(export_measurements)
     group.command("import", help="Take over the measurements of other stores.")(import_measurements)
     group.command("prune", help="Delete measurements.")(prune_measurements)
-    app.add_typer(group, name="measurements")
 
 
 @takes_options
@@ -76,27 +71,21 @@ def list_measurements(
     chosen = filters.filter()
     with MeasurementStore(store, read_only=True) as opened:
         held = opened.contexts(chosen)
-        rows = (
-            [_record_row(record) for record in opened.records(chosen)]
-            if records
-            else [_context_row(one) for one in held]
-        )
-        path = opened.path
-    total = sum(one.records for one in held)
-    said = f"{path}: {total:,} measurements in {len(held)} context{'s' * (len(held) != 1)}"
-    shown = _record_table(rows) if records else map(_context_lines, rows)
-    present({"store": str(path), "records" if records else "contexts": rows}, chain([said], shown), as_json)
-
-
-def _record_table(rows: Sequence[Mapping[str, Any]]) -> Iterator[Part]:
-    if rows:
+        rows = list(map(_record_row, opened.records(chosen))) if records else list(map(_context_row, held))
+    parts: list[Part] = [f"{opened.path}: {_counted(held)}"]
+    if records and rows:
         shown = ("kind", "measured", "copy_us", "spread_percent", "rounds", "date")
-        yield from table("", [{name: row[name] for name in shown} for row in rows], shortens=("measured",))
+        parts += table("", [{name: row[name] for name in shown} for row in rows], shortens=("measured",))
+    for row in () if records else rows:
+        where = f"{row['backend']} on {row['device']}, {row['dtype']}, {row['engine']} engine"
+        parts.append(f"{row['context']:3}  {where}: {row['kinds']}; {row['first']} to {row['last']}")
+        parts.append(f"     {row['libraries']}")
+    present({"store": str(opened.path), "records" if records else "contexts": rows}, parts, as_json)
 
 
-def _context_lines(row: Mapping[str, Any]) -> str:
-    where = f"{row['backend']} on {row['device']}, {row['dtype']}, {row['engine']} engine"
-    return f"{row['context']:3}  {where}: {row['kinds']}; {row['first']} to {row['last']}\n     {row['libraries']}"
+def _counted(held: Sequence[StoredContext]) -> str:
+    total = sum(one.records for one in held)
+    return f"{total:,} measurements in {len(held)} context{'s' * (len(held) != 1)}"
 
 
 @takes_options
@@ -134,11 +123,9 @@ def export_measurements(
             for record in opened.records(Filter(context=held[0].number))
             if record.is_cold == cold and (filters.kind is None or record.kind in (filters.kind, "boundary"))
         ]
-        path = opened.path
     if not records:
-        raise StoreError(
-            f"measurement store {path} holds nothing that was measured {'cold' if cold else 'warm'} there"
-        )
+        temperature = "cold" if cold else "warm"
+        raise StoreError(f"measurement store {opened.path} holds nothing that was measured {temperature} there")
     found = measurement_set(records, cold)
     write_measurements(found, file)
     facts = {
@@ -167,11 +154,9 @@ def import_measurements(stores: Stores, store: options.Store = None, as_json: op
     with MeasurementStore(store) as opened:
         for path, records in given:
             rows.append({"from": str(path), "measurements": len(records), "new": opened.add(records)})
-        to = opened.path
-    said = (
-        f"{row['from']}: {row['measurements']:,} measurements, {row['new']:,} of them new to {to}" for row in rows
-    )
-    present({"store": str(to), "imported": rows}, said, as_json)
+    to = str(opened.path)
+    said = "{from}: {measurements:,} measurements, {new:,} of them new to {to}"
+    present({"store": to, "imported": rows}, [said.format(**row, to=to) for row in rows], as_json)
 
 
 @takes_options
@@ -202,13 +187,9 @@ def prune_measurements(
         held = opened.contexts(chosen)
         count = sum(one.records for one in held)
         gone = opened.remove(chosen) if yes else 0
-        path = opened.path
-    said = (
-        f"{path}: {gone:,} measurements deleted"
-        if yes
-        else f"{path}: {count:,} measurements in {len(held)} context{'s' * (len(held) != 1)} would go; add --yes to delete them"
-    )
-    present({"store": str(path), "chosen": count, "deleted": gone}, [said], as_json)
+    done = f"{gone:,} measurements deleted" if yes else f"{_counted(held)} would go; add --yes to delete them"
+    document = {"store": str(opened.path), "chosen": count, "deleted": gone}
+    present(document, [f"{opened.path}: {done}"], as_json)
 
 
 def _context_row(stored: StoredContext) -> dict[str, Any]:

@@ -1,4 +1,5 @@
-"""``iossim microbatch``: convolutions in parts of their batch, so that faster algorithms fit a limit on the workspace."""
+"""``iossim microbatch``: convolutions in parts of their batch, so that faster algorithms fit a limit on the
+workspace."""
 
 from __future__ import annotations
 
@@ -9,29 +10,29 @@ import typer
 
 from iossim.base.errors import OptionError
 from iossim.cli import options
-from iossim.cli.options import takes_options
+from iossim.cli.options import argument, option, takes_options
 from iossim.cli.outputs import Writer, json_file, pictures, present, wants_plot, wrapped
 from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
-    from iossim.transforms.microbatching.kernels_under_limits import MicroBatching
+    pass
 
-Model = Annotated[str | None, options.argument("[MODEL]", "A model, as for 'iossim optimize'; or none, and --table.")]
+Model = Annotated[str | None, argument("[MODEL]", "A model, as for 'iossim optimize'; or none, and --table.")]
 Table = Annotated[
     Path | None,
-    options.option(
+    option(
         "--table",
         "BENCH.json",
         'Instead of a model: {"kernel": [{"batch": 8, "algorithm": "fft", "time_us": 1.0, "workspace_bytes": 4096}, ...]}.',
     ),
 ]
-Workspace = Annotated[str | None, options.option("--workspace", "SIZE", "Of each kernel by itself (WR): 64MiB.")]
-Total = Annotated[str | None, options.option("--total-workspace", "SIZE", "Of all kernels together (WD): 120MiB.")]
+Workspace = Annotated[str | None, option("--workspace", "SIZE", "Of each kernel by itself (WR): 64MiB.")]
+Total = Annotated[str | None, option("--total-workspace", "SIZE", "Of all kernels together (WD): 120MiB.")]
 Memory = Annotated[
-    str | None, options.option("--memory-limit", "SIZE", "Of activations and workspaces in one arena: 512MiB.")
+    str | None, option("--memory-limit", "SIZE", "Of activations and workspaces in one arena: 512MiB.")
 ]
-Policy = Annotated[str, options.option("--policy", "NAME", "Sizes of micro-batches: all, power-of-two, undivided.")]
-Pass = Annotated[str, options.option("--pass", "NAME", "forward, or training: gradients as well.")]
+Policy = Annotated[str, option("--policy", "NAME", "Sizes of micro-batches: all, power-of-two, undivided.")]
+Pass = Annotated[str, option("--pass", "NAME", "forward, or training: gradients as well.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -62,14 +63,14 @@ def microbatch(
 ) -> None:
     """Divide the batch of each convolution so that a faster algorithm fits the workspace, as u-cuDNN does.
 
-    The micro-batches of a kernel run one after another in one workspace. With --workspace each kernel has its own limit; with
-    --total-workspace all share one, divided by an integer program; with --memory-limit activations share it too.
+    The micro-batches of a kernel run one after another in one workspace. With --workspace each kernel has its own
+    limit; with --total-workspace all share one, divided by an integer program; with --memory-limit activations share
+    it too.
     """
     from iossim import api
-    from iossim.base.memory_size import size_bytes
     from iossim.base.user_files import check_writable
     from iossim.models.load import load
-    from iossim.report.micro_batches import micro_batch_table, total_words
+    from iossim.report.micro_batches import front_figure, micro_batch_table, total_words, workspace_figure
     from iossim.transforms.microbatching.convolutions_in_micro_batches import runnable_schedule
 
     if (model is None) == (table is None):
@@ -78,24 +79,22 @@ def microbatch(
         )
     if out is not None:
         check_writable(out)
-    limit = None if workspace is None else size_bytes(workspace, "workspace")
-    total = None if total_workspace is None else size_bytes(total_workspace, "total_workspace")
-    memory = None if memory_limit is None else size_bytes(memory_limit, "memory_limit")
     if table is not None:
         given = {
             "--device": device is not None,
             "--dtype": dtype is not None,
             "--store": store is not None,
-            "--memory-limit": memory is not None,
+            "--memory-limit": memory_limit is not None,
             "--engine": engine != "paper",
             "--cost-model": cost_model != "simulator",
             "--pass": direction != "forward",
         }
         if needless := [name for name, is_given in given.items() if is_given]:
-            raise OptionError(
-                f"a table holds the times of its kernels, and nothing else counts; leave {needless[0]} out, or give a MODEL"
-            )
-        found = api.microbatch_table(table, batch=batch, policy=policy, workspace=limit, total_workspace=total)
+            reason = "a table holds the times of its kernels, and nothing else counts"
+            raise OptionError(f"{reason}; leave {needless[0]} out, or give a MODEL")
+        found = api.microbatch_table(
+            table, batch=batch, policy=policy, workspace=workspace, total_workspace=total_workspace
+        )
         title = f"{table.name}, policy {policy}"
     else:
         if device is None and cost_model == "simulator":
@@ -110,28 +109,20 @@ def microbatch(
                 device,
                 cost_model=prices,
                 policy=policy,
-                workspace=limit,
-                total_workspace=total,
-                memory_limit=memory,
+                workspace=workspace,
+                total_workspace=total_workspace,
+                memory_limit=memory_limit,
                 direction=direction,
                 progress=bars("benchmarks"),
             )
-        title = (
-            f"{network.name} on {prices.identity.device}, batch {network.source.batch}, {direction}, policy {policy}"
-        )
+        where = f"{network.name} on {prices.identity.device}, batch {network.source.batch}"
+        title = f"{where}, {direction}, policy {policy}"
 
     def files() -> dict[str, Writer]:
-        made = _files(found, title, wants_plot(plot))
+        made: dict[str, Writer] = {"microbatch.json": json_file(found.to_json())}
+        if wants_plot(plot):
+            made |= pictures(front_figure(found, title), workspace_figure(found, title))
         return made if model is None else {**made, "schedule.json": runnable_schedule(found, network, prices).save}
 
     parts = [wrapped(title, "bold"), micro_batch_table(found), total_words(found)]
     present(found.to_json, parts, as_json, out=out, files=files)
-
-
-def _files(found: MicroBatching, title: str, draws: bool) -> dict[str, Writer]:
-    files: dict[str, Writer] = {"microbatch.json": json_file(found.to_json())}
-    if draws:
-        from iossim.report.micro_batches import front_figure, workspace_figure
-
-        files |= pictures(front_figure(found, title), workspace_figure(found, title))
-    return files

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from iossim.cli import options
-from iossim.cli.options import ModelOptions, takes_options
+from iossim.cli.options import ModelOptions, command_group, option, switch, takes_options
 from iossim.cli.outputs import Part, present, table, tell_written
 from iossim.cli.progress import progress_bars
 
@@ -26,18 +26,16 @@ _ROWS_READ, _ROWS_SHOWN, _KINDS_SHOWN = 24, 12, 6
 #: Part of the arithmetic below which side by side is called little.
 _LITTLE = 0.02
 
-Whole = Annotated[bool, options.switch("--all", "A row for every run of equal blocks.")]
-ToFile = Annotated[Path, options.option("--out -o", "FILE", "The file to write.")]
+Whole = Annotated[bool, switch("--all", "A row for every run of equal blocks.")]
+ToFile = Annotated[Path, option("--out -o", "FILE", "The file to write.")]
 OperatorSet = Annotated[int | None, options.number("--opset", "Operator set; by default one that runtimes read.")]
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(help="Networks of the zoo, and what is in a model file.")
-    group.callback(invoke_without_command=True)(options.help_without_command)
+    group = command_group(app, "models", "Networks of the zoo, and what is in a model file.")
     group.command("list", help="The networks of the zoo.")(list_models)
     group.command("show", help="What is in a network: units, blocks, work, parameters.")(show_model)
     group.command("export", help="Write a network as an ONNX file.")(export_model)
-    app.add_typer(group, name="models")
     app.command("search-space", help="Count states, stages and schedules, block by block.")(search_space)
 
 
@@ -85,29 +83,40 @@ def show_model(
         "foreign_ops": network.foreign,
         "notes": [*network.notes, *network.remarks],
     }
-    present({**facts, "block_list": blocks}, _parts(network, found, facts, whole), as_json)
-
-
-def _parts(network: Network, found: Summary, facts: dict[str, Any], whole: bool) -> Iterator[Part]:
-    yield f"{network.name}: {facts['ops']} ops, {facts['units']} units in {facts['blocks']} blocks"
-    yield f"{_count(facts['macs'])} multiply-adds, {_count(facts['parameters'])} parameters"
-    yield (
-        f"weights {found.weight_bytes / 2**20:.1f} MiB; activations at least {found.activation_bytes / 2**20:.1f} MiB, run "
-        "sequentially"
-    )
-    yield _worth(found)
+    weights_mib, activations_mib = (size / 2**20 for size in (found.weight_bytes, found.activation_bytes))
+    parts: list[Part] = [
+        f"{network.name}: {facts['ops']} ops, {facts['units']} units in {facts['blocks']} blocks",
+        f"{_count(facts['macs'])} multiply-adds, {_count(facts['parameters'])} parameters",
+        f"weights {weights_mib:.1f} MiB; activations at least {activations_mib:.1f} MiB, run sequentially",
+        _worth(found),
+    ]
     for role in ("inputs", "outputs"):
         shapes = ", ".join(f"{name} {'x'.join(map(str, size))}" for name, size in facts[role].items())
-        yield f"{role}: {shapes}"
-    yield from (f"note: {note}" for note in facts["notes"])
-    rows = _rows(network, found.block_widths)
-    shown, most_kinds = rows, None
+        parts.append(f"{role}: {shapes}")
+    parts += [f"note: {note}" for note in facts["notes"]]
+    rows = shown = _rows(network, found.block_widths)
+    most_kinds = None
     if not whole and len(rows) > _ROWS_READ:
-        yield f"units: {_listed(Counter(unit.kind for unit in network.units), _ROWS_SHOWN)}"
-        shown, most_kinds = _largest(rows), _KINDS_SHOWN
-    yield from table("", [row.record(most_kinds) for row in shown], wraps=("kinds",), shortens=("block",))
-    if shown is not rows:
-        yield f"these are the {len(shown)} largest of {len(rows):,} rows; --all shows all of them, with all kinds"
+        parts.append(f"units: {_listed(Counter(unit.kind for unit in network.units), _ROWS_SHOWN)}")
+        # The rows with the most independent units, and of these with the most units, in the network's order.
+        largest = sorted(rows, key=lambda row: (-row.width, -row.kinds.total()))[:_ROWS_SHOWN]
+        shown, most_kinds = [row for row in rows if row in largest], _KINDS_SHOWN
+    records = [
+        {
+            "block": row.block,
+            "blocks": row.blocks,
+            "units": row.kinds.total(),
+            "width": row.width,
+            "kinds": _listed(row.kinds, most_kinds),
+        }
+        for row in shown
+    ]
+    parts += table("", records, wraps=("kinds",), shortens=("block",))
+    if len(shown) < len(rows):
+        parts.append(
+            f"these are the {len(shown)} largest of {len(rows):,} rows; --all shows them all, with all kinds"
+        )
+    present({**facts, "block_list": blocks}, parts, as_json)
 
 
 def _worth(found: Summary) -> str:
@@ -124,7 +133,7 @@ def _worth(found: Summary) -> str:
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Row:
     """A run of equal blocks, or of single units, summed up."""
 
@@ -132,15 +141,6 @@ class _Row:
     blocks: int
     width: int
     kinds: Counter[str]
-
-    def record(self, most_kinds: int | None) -> dict[str, object]:
-        return {
-            "block": self.block,
-            "blocks": self.blocks,
-            "units": self.kinds.total(),
-            "width": self.width,
-            "kinds": _listed(self.kinds, most_kinds),
-        }
 
 
 def _rows(network: Network, widths: Sequence[int]) -> list[_Row]:
@@ -156,12 +156,6 @@ def _rows(network: Network, widths: Sequence[int]) -> list[_Row]:
         units = sum((kinds[place] for place in run), Counter[str]())
         rows.append(_Row(first if len(run) == 1 else f"{first} to {last}", len(run), widths[run[0]], units))
     return rows
-
-
-def _largest(rows: Sequence[_Row]) -> list[_Row]:
-    """The rows with the most independent units, and of these with the most units, in the network's order."""
-    places = sorted(range(len(rows)), key=lambda place: (-rows[place].width, -rows[place].kinds.total(), place))
-    return [rows[place] for place in sorted(places[:_ROWS_SHOWN])]
 
 
 def _count(number: int) -> str:
@@ -182,7 +176,8 @@ def _listed(kinds: Mapping[str, int], most: int | None = None) -> str:
 
 @takes_options
 def export_model(model: options.Model, out: ToFile, reading: ModelOptions, opset: OperatorSet = None) -> None:
-    """Write a network with its weights as an ONNX file, as it is scheduled: constants folded, passes applied, sizes bound.
+    """Write a network with its weights as an ONNX file, as it is scheduled: constants folded, passes applied, sizes
+    bound.
 
     Weights of more than 1 GiB go to a file beside it.
     """
@@ -194,7 +189,7 @@ def export_model(model: options.Model, out: ToFile, reading: ModelOptions, opset
     tell_written(written)
 
 
-CountedStages = Annotated[str, options.option("--stages", "DEFINITION", "Stages that are counted: general or paper.")]
+CountedStages = Annotated[str, option("--stages", "DEFINITION", "Stages that are counted: general or paper.")]
 
 
 @takes_options

@@ -1,4 +1,5 @@
-"""``iossim optimize``: one schedule, with its evidence; ``iossim check``: does it keep to a latency, and is it no slower than before?"""
+"""``iossim optimize``: one schedule, with its evidence; ``iossim check``: does it keep to a latency, and is it no
+slower than before?"""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import typer
 
 from iossim.base.errors import OptionError
 from iossim.cli import options
-from iossim.cli.options import ModelOptions, PricingOptions, TransformOptions, takes_options, with_flags
+from iossim.cli.options import ModelOptions, PricingOptions, TransformOptions, option, takes_options, with_flags
 from iossim.cli.outputs import ExitCode, ScheduleOutputs, Writer, present, schedule_parts, tell_written
 from iossim.cli.progress import interruptible, measuring_bar, progress_bars
 
@@ -45,7 +46,8 @@ def optimize(
 
     With --micro-batch blocks run in micro-batches, each beside the others as far as that is faster; after --rewrite.
 
-    With --onnx the network that is scheduled is written as a model, too: after --rewrite and --micro-batch, for any other runtime.
+    With --onnx the network that is scheduled is written as a model, too: after --rewrite and --micro-batch, for any
+    other runtime.
 
     A backend as --cost-model measures the stages that decide, at most --budget of them; the simulator proposes them.
     """
@@ -97,14 +99,12 @@ def default_budget(prices: CostModel) -> Budget | None:
     return Budget(measurements=DEFAULT_MEASUREMENTS)
 
 
-MaxLatency = Annotated[
-    float | None, options.option("--max-latency-ms", "X", "What the best schedule may take at most.")
-]
+MaxLatency = Annotated[float | None, option("--max-latency-ms", "X", "What the best schedule may take at most.")]
 Baseline = Annotated[
-    Path | None, options.option("--baseline", "SCHEDULE", "A saved schedule.json that it may not be slower than.")
+    Path | None, option("--baseline", "SCHEDULE", "A saved schedule.json that it may not be slower than.")
 ]
 Tolerance = Annotated[
-    float, options.option("--tolerance", "PART", "How much slower than the baseline it may be: 0.02 for 2%.")
+    float, option("--tolerance", "PART", "How much slower than the baseline it may be: 0.02 for 2%.")
 ]
 
 
@@ -134,15 +134,7 @@ def check(
     prices = pricing.prices(network, device)
     before = Schedule.read(baseline) if baseline is not None else None
     with progress_bars(quiet=as_json) as progress, interruptible():
-        found = api.optimize(
-            network,
-            None,
-            scheduler=scheduler,
-            engine=pricing.engine,
-            cost_model=prices,
-            options=search,
-            progress=progress,
-        )
+        found = api.optimize(network, None, scheduler=scheduler, cost_model=prices, options=search, progress=progress)
     made = [checks.valid(found, network), checks.runs_without_races(found, network, pricing.engine)]
     if max_latency_ms is not None:
         made.append(checks.latency_at_most(found, max_latency_ms))

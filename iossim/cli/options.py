@@ -1,9 +1,8 @@
-"""The options that several commands share, each declared once, and in groups; and how the command line spells what messages name.
+"""The options that several commands share, each declared once, and in groups; and the flags of names in messages.
 
-Below the command line a message names what was given as Python does, in backquotes: ``give `max_groups` 8``. A flag is
-its name with dashes, but for those that are called otherwise.
-
-A command has a group by a parameter of its class, under :func:`takes_options`: what a group holds is what it makes of its options."""
+Below the command line a message names what was given as Python does, in backquotes (``give `max_groups` 8``); the
+flag is the name with dashes, or that of :data:`FLAGS`. A command has a group of options by a parameter of its class,
+under :func:`takes_options`."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from iossim.base.errors import OptionError
+from iossim.base.errors import OptionError, did_you_mean
 
 if TYPE_CHECKING:
     from iossim.cost.model import CostModel
@@ -35,9 +34,17 @@ def whole_number(text: str) -> int:
 
 
 def help_without_command(context: typer.Context) -> None:
-    """A group of commands, called without one, says which there are."""
+    """Print the commands that there are, where none is given."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
+
+
+def command_group(app: typer.Typer, name: str, meaning: str) -> typer.Typer:
+    """A new group of commands of the application."""
+    group = typer.Typer(help=meaning)
+    group.callback(invoke_without_command=True)(help_without_command)
+    app.add_typer(group, name=name)
+    return group
 
 
 def option(flags: str, metavar: str, meaning: str) -> Any:
@@ -193,7 +200,6 @@ Json = Annotated[bool, switch("--json", "Print JSON, and nothing else, to standa
 
 def known_schedulers(names: str) -> list[str]:
     """``sequential,ios-both`` as a list; raises OptionError for a scheduler that is not known, or none at all."""
-    from iossim.base.errors import OptionError, did_you_mean
     from iossim.search.scheduler import scheduler_names
 
     chosen = list(dict.fromkeys(filter(None, names.split(","))))
@@ -231,22 +237,22 @@ class OptionGroup:
 
 def takes_options(command: Callable[..., None]) -> Callable[..., None]:
     """A command with the options of its parameters that are groups written out in their place, for typer to read."""
-    hints = get_type_hints(command, include_extras=True)
     groups: dict[str, type[Any]] = {}
-    written: list[inspect.Parameter] = []
+    written: dict[str, inspect.Parameter] = {}
+
+    def write(name: str, kind: Any, default: Any) -> None:
+        written[name] = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+
+    hints = get_type_hints(command, include_extras=True)
     for parameter in inspect.signature(command).parameters.values():
         kind = hints[parameter.name]
         if isinstance(kind, type) and issubclass(kind, OptionGroup):
             groups[parameter.name] = kind
             own = get_type_hints(kind, include_extras=True)
-            written += [
-                inspect.Parameter(
-                    field.name, parameter.KEYWORD_ONLY, default=field.default, annotation=own[field.name]
-                )
-                for field in fields(kind)  # type: ignore[arg-type]
-            ]
+            for field in fields(kind):  # type: ignore[arg-type]
+                write(field.name, own[field.name], field.default)
         else:
-            written.append(parameter.replace(kind=parameter.KEYWORD_ONLY, annotation=kind))
+            write(parameter.name, kind, parameter.default)
 
     @functools.wraps(command)
     def run(**given: Any) -> None:
@@ -256,8 +262,8 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
         }
         command(**given, **made)
 
-    run.__signature__ = inspect.Signature(written)  # type: ignore[attr-defined]
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in written}
+    run.__signature__ = inspect.Signature(list(written.values()))  # type: ignore[attr-defined]
+    run.__annotations__ = {name: parameter.annotation for name, parameter in written.items()}
     return run
 
 
@@ -346,13 +352,9 @@ class TimingOptions(OptionGroup):
         """Raises OptionError for what is no number of rounds, or no seed."""
         from iossim.execution.backend import Timing
 
-        for name, value, least in (
-            ("--rounds", self.rounds, 1),
-            ("--warm-up", self.warm_up, 0),
-            ("--seed", self.seed, 0),
-        ):
-            if value < least:
-                raise OptionError(f"{name} {value} is too few; give {least} or more")
+        for name, least in (("rounds", 1), ("warm_up", 0), ("seed", 0)):
+            if (value := getattr(self, name)) < least:
+                raise OptionError(with_flags(f"`{name}` {value} is too few; give {least} or more"))
         return Timing(self.rounds, self.warm_up, self.seed, self.cold)
 
 

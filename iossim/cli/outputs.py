@@ -17,7 +17,7 @@ from iossim.cli import options
 from iossim.cli.options import OptionGroup
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import RenderableType
 
     from iossim.cost.model import CostModel
     from iossim.execution.execution import Execution, Span
@@ -78,10 +78,8 @@ class ScheduleOutputs(TimelineOutputs):
 
         self.check_files()
         if (self.trace or self.plot) and not isinstance(cost_model, DeviceCostModel):
-            raise OptionError(
-                f"cost model {cost_model.identity.name!r} knows no timeline to draw; use the simulator, or leave out "
-                "--trace and --plot"
-            )
+            remedy = "use the simulator, or leave out --trace and --plot"
+            raise OptionError(f"cost model {cost_model.identity.name!r} knows no timeline to draw; {remedy}")
 
     def files(
         self,
@@ -91,7 +89,8 @@ class ScheduleOutputs(TimelineOutputs):
         sequential_us: float | None = None,
         execution: Execution | None = None,
     ) -> dict[str, Writer]:
-        """schedule.json, graph.dot, and, where the cost model knows a timeline, trace.json and the timeline's picture.
+        """schedule.json, graph.dot, and, where the cost model knows a timeline, trace.json and the timeline's
+        picture.
 
         Trace and picture show ``execution``, where it is given, in place of the cost model's own timeline.
         """
@@ -154,10 +153,9 @@ def tell_written(paths: Iterable[Path]) -> None:
     """Say on standard error which files were written; of many in one folder how many there are."""
     written = list(paths)
     folders = {path.parent for path in written}
-    if len(written) > _FILES_NAMED and len(folders) == 1:
-        typer.echo(f"wrote {len(written)} files to {folders.pop()}", err=True)
-    else:
-        typer.echo(f"wrote {', '.join(map(str, written))}", err=True)
+    many = len(written) > _FILES_NAMED and len(folders) == 1
+    what = f"{len(written)} files to {folders.pop()}" if many else ", ".join(map(str, written))
+    typer.echo(f"wrote {what}", err=True)
 
 
 def present(
@@ -171,14 +169,18 @@ def present(
 ) -> None:
     """Show a result: as JSON, or as tables and sentences; write its files to ``out``; and end with an exit code.
 
-    The ``document`` is a value, or a function that makes it, or text that is JSON already. Of the ``parts`` strings are printed as
-    lines that do not wrap, and others as the console lays them out. Parts are made only where they are printed.
+    The ``document`` is a value, or a function that makes it, or text that is JSON already. Of the ``parts`` strings
+    are printed as lines that do not wrap, and others as the console lays them out. Parts are made only where they are
+    printed.
     """
     if as_json:
         made = document() if callable(document) else document
         typer.echo(made if isinstance(made, str) else json_text(made))
     else:
-        console = plain_console()
+        from rich.console import Console
+
+        # Text is printed as it is: brackets are no markup, and numbers have no colour.
+        console = Console(highlight=False, markup=False)
         for part in parts:
             if isinstance(part, str):
                 typer.echo(part)
@@ -226,10 +228,3 @@ def json_text(document: Any) -> str:
 def json_file(document: Any) -> Writer:
     """Writes a file of what :func:`present` prints as JSON."""
     return text_file(json_text(document) + "\n")
-
-
-def plain_console() -> Console:
-    """The terminal, for tables, and for text as it is: brackets are no markup, and numbers have no colour."""
-    from rich.console import Console
-
-    return Console(highlight=False, markup=False)

@@ -12,7 +12,7 @@ import typer
 
 from iossim.base.errors import OptionError
 from iossim.cli import options
-from iossim.cli.options import ModelOptions, takes_options
+from iossim.cli.options import ModelOptions, argument, switch, takes_options
 from iossim.cli.outputs import Part, notes, present, tell_written
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _MODEL_ENDINGS = (".onnx", ".json")
 
 Source = Annotated[
     str,
-    options.argument(
+    argument(
         "OPS.csv|MODEL",
         "A table with a row for each operator, or a model: a network of the zoo or an ONNX file (.onnx). "
         "Columns of a table: conv, conv_transpose: batch, in_channels, out_channels, kernel, in_size, stride, padding, "
@@ -44,9 +44,9 @@ Libraries = Annotated[
     str, options.option("--engine", "NAME", "Whose libraries are called: paper: cuDNN 7's; graph: today's.")
 ]
 OutFile = Annotated[Path | None, options.option("--out -o", "FILE", "Write to this file, not to standard output.")]
-CsvTable = Annotated[bool, options.switch("--csv", "CSV: of a table always; of a model instead of what is read.")]
-JsonTable = Annotated[bool, options.switch("--json", "JSON instead of CSV.")]
-Whole = Annotated[bool, options.switch("--all", "Of a model, show every op, not those alone that take longest.")]
+CsvTable = Annotated[bool, switch("--csv", "CSV: of a table always; of a model instead of what is read.")]
+JsonTable = Annotated[bool, switch("--json", "JSON instead of CSV.")]
+Whole = Annotated[bool, switch("--all", "Of a model, show every op, not those alone that take longest.")]
 
 
 @dataclass(frozen=True)
@@ -76,11 +76,12 @@ def predict(
     """Add gpu_time_us, low_us, high_us, algorithm and kernels to a table of operators, or list those of a model.
 
     gpu_time_us is the steady device time of one call among many, without the host's overhead; low_us to high_us is
-    the 90% interval of measurements. A column of the table that has one of these names goes on as input_NAME.
-    The ops of a model are those of the graph that is scheduled (constants and batch norms folded, identities and dead ops
+    the 90% interval of measurements. A column of the table that has one of these names goes on as input_NAME. The ops
+    of a model are those of the graph that is scheduled (constants and batch norms folded, identities and dead ops
     gone), by the names that its file has for them; with --units they are fused into schedule units.
     """
     from iossim.base.user_files import check_file, write_atomically
+    from iossim.calibration.prediction.network_table import predict_network
     from iossim.execution.engine import Engine
     from iossim.hardware.load import device as load_device
     from iossim.hardware.load import device_names
@@ -97,7 +98,9 @@ def predict(
     else:
         if op is not None:
             raise OptionError(f"a model says what its ops are; leave --op out for {source}")
-        table = _of_model(source, profile, called, reading)
+        network = reading.network(source)
+        profile.require(network.precision)
+        table = predict_network(network, profile, called)
         if out is None and not (as_csv or as_json):
             present(None, _parts(table, whole), as_json=False)
             return
@@ -131,14 +134,6 @@ def _of_table(
     return predicted_json(table, predictions) + "\n" if as_json else predicted_csv(table, predictions)
 
 
-def _of_model(model: str, profile: DeviceProfile, engine: Engine, reading: OpByOp) -> NetworkTable:
-    from iossim.calibration.prediction.network_table import predict_network
-
-    network = reading.network(model)
-    profile.require(network.precision)
-    return predict_network(network, profile, engine)
-
-
 def _parts(table: NetworkTable, whole: bool) -> Iterator[Part]:
     """The rows in the model's order, or the most expensive of many; and the total."""
     from iossim.base.tables import Column, records_table
@@ -151,9 +146,8 @@ def _parts(table: NetworkTable, whole: bool) -> Iterator[Part]:
         rows.sort(key=lambda row: -row.prediction.gpu_time_us)  # of equals, the first in the model
         rows, others = rows[:_ROWS_SHOWN], rows[_ROWS_SHOWN:]
         title += f", the {_ROWS_SHOWN} slowest (--all lists all)"
-        others_us = sum(row.prediction.gpu_time_us for row in others)
-        others_share = sum(row.share for row in others)
-        rest = [{"name": f"{len(others)} more", "gpu_time_us": others_us, "share_percent": 100 * others_share}]
+        us, share = sum(row.prediction.gpu_time_us for row in others), sum(row.share for row in others)
+        rest = [{"name": f"{len(others)} more", "gpu_time_us": us, "share_percent": 100 * share}]
     shown: list[dict[str, Cell]] = [
         {
             "name": row.name,

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import chain
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from iossim.cli import options
-from iossim.cli.options import ModelOptions, TimingOptions, takes_options
+from iossim.cli.options import ModelOptions, TimingOptions, number, switch, takes_options
 from iossim.cli.outputs import ExitCode, Part, present, table, wrapped
 from iossim.cli.progress import progress_bars
 
@@ -19,9 +18,9 @@ if TYPE_CHECKING:
     from iossim.cost.measured.profiling import Profile
     from iossim.execution.backend import Context
 
-Pairs = Annotated[int, options.number("--pairs", "Pairs of units that may run at the same time.")]
-SampledStages = Annotated[int, options.number("--stages", "Stages of random schedules.")]
-Again = Annotated[bool, options.switch("--again", "Measure anew what the store holds already.")]
+Pairs = Annotated[int, number("--pairs", "Pairs of units that may run at the same time.")]
+SampledStages = Annotated[int, number("--stages", "Stages of random schedules.")]
+Again = Annotated[bool, switch("--again", "Measure anew what the store holds already.")]
 
 #: Noisy measurements that are named.
 _NAMED = 3
@@ -39,13 +38,11 @@ def profile(
     store: options.Store = None,
     pairs: Pairs = 40,
     stages: SampledStages = 40,
-    seed: options.Seed = 0,
     engine: options.Engine = "paper",
     max_group_size: options.MaxGroupSize = 3,
     max_groups: options.MaxGroups = 8,
-    rounds: options.Rounds = 30,
-    warm_up: options.WarmUp = 3,
-    cold: options.Cold = False,
+    *,
+    timed: TimingOptions,
     again: Again = False,
     as_json: options.Json = False,
 ) -> None:
@@ -58,45 +55,35 @@ def profile(
     from iossim.cost.measured.store import MeasurementStore
     from iossim.execution.backend import backend_from
     from iossim.execution.engine import Engine
+    from iossim.hardware.host_cpu import HOST_CPU, host_cpu_path, measure_host_cpu, save_host_cpu
 
-    sampled = ProfileOptions(pairs, stages, seed, max_group_size, max_groups)
-    timing = TimingOptions(rounds, warm_up, seed, cold).timing()
+    sampled = ProfileOptions(pairs, stages, timed.seed, max_group_size, max_groups)
+    timing = timed.timing()
     network = reading.network(model)
     runner = backend_from(backend, network.precision, Engine.named(engine))
-    _describe_host_cpu(runner.context.device)
+    if runner.context.device == HOST_CPU and not host_cpu_path().exists():  # calibrate needs its profile
+        typer.echo(f"described this machine's CPU in {save_host_cpu(measure_host_cpu())}", err=True)
     with MeasurementStore(store) as kept:
         prices = MeasuredCostModel(runner, kept, timing, again=again)
         parts = profile_parts(network, prices, sampled)
         expected = estimate(prices, parts)
-        to_do = (
-            f"{expected.measurements:,} stages to measure, about {duration(expected.duration_s)}"
-            if expected.measurements
-            else "nothing to measure"
-        )
+        to_do = f"{expected.measurements:,} stages to measure, about {duration(expected.duration_s)}"
+        to_do = to_do if expected.measurements else "nothing to measure"
         held = f"; {expected.kept:,} stages are in {kept.path} already" if expected.kept else ""
         typer.echo(to_do + held, err=True)
         with progress_bars(quiet=as_json, unit="stages") as start:
             found = measure(network, prices, parts, start("profile"))
-        path = kept.path
     facts = {
         "model": network.name,
         "batch": network.source.batch,
         **prices.identity.to_json(),
-        "store": str(path),
+        "store": str(kept.path),
         "estimate_s": expected.duration_s,
         "remarks": network.remarks,
         **found.to_json(),
     }
-    said = chain(_parts(network.name, runner.context, found, path), (f"note: {remark}" for remark in network.remarks))
+    said = [*_parts(network.name, runner.context, found, kept.path), *(f"note: {each}" for each in network.remarks)]
     present(facts, said, as_json, code=ExitCode.DONE if found.complete else ExitCode.INCOMPLETE)
-
-
-def _describe_host_cpu(device: str) -> None:
-    """Make the profile of this machine's own CPU, if that is the device and has none yet: calibrate needs it."""
-    from iossim.hardware.host_cpu import HOST_CPU, host_cpu_path, measure_host_cpu, save_host_cpu
-
-    if device == HOST_CPU and not host_cpu_path().exists():
-        typer.echo(f"described this machine's CPU in {save_host_cpu(measure_host_cpu())}", err=True)
 
 
 def duration(seconds: float) -> str:
@@ -119,16 +106,15 @@ def _parts(name: str, context: Context, found: Profile, path: Path) -> Iterator[
         for row in (part.to_json() for part in found.parts)
     ]
     yield from table("", rows)
-    lines = [
+    yield (
         f"unit after unit: {found.sequential_us / 1e3:.3f} ms, {100 * found.noisy_fraction:.0f}% of it from noisy "
-        f"measurements (10th to 90th percentile wider than {100 * NOISY:.0f}% of the median)",
-        f"a boundary between stages takes {found.boundary_us:.2f} us",
-    ]
+        f"measurements (10th to 90th percentile wider than {100 * NOISY:.0f}% of the median)"
+    )
+    yield f"a boundary between stages takes {found.boundary_us:.2f} us"
     noisy = sorted((one for part in found.parts for one in part.noisy), key=lambda one: -one.relative_spread)
-    lines += [f"noisy: {one.words} ({100 * one.relative_spread:.0f}%)" for one in noisy[:_NAMED]]
+    yield from (f"noisy: {one.words} ({100 * one.relative_spread:.0f}%)" for one in noisy[:_NAMED])
     if len(noisy) > _NAMED:
-        lines.append(f"and {len(noisy) - _NAMED} more noisy ones, see 'iossim measurements list --records'")
-    lines.append(f"took {duration(found.duration_s)}; all is kept in {path}")
+        yield f"and {len(noisy) - _NAMED} more noisy ones, see 'iossim measurements list --records'"
+    yield f"took {duration(found.duration_s)}; all is kept in {path}"
     if not found.complete:
-        lines.append("interrupted: the same command goes on where this one stopped")
-    yield from lines
+        yield "interrupted: the same command goes on where this one stopped"

@@ -10,29 +10,27 @@ from typing import Annotated, Any
 import typer
 
 from iossim.cli import options
-from iossim.cli.options import with_flags
+from iossim.cli.options import argument, command_group, option, switch, with_flags
 from iossim.cli.outputs import present, table
 from iossim.cli.progress import progress_bars
 
 SetName = Annotated[
-    str, options.argument("RULES", "A set by name (see 'iossim rules list'), a .yaml file, or a .pb file of TASO's.")
+    str, argument("RULES", "A set by name (see 'iossim rules list'), a .yaml file, or a .pb file of TASO's.")
 ]
-RuleNames = Annotated[list[str] | None, options.argument("[RULE]...", "Rules by name; all of the set without.")]
+RuleNames = Annotated[list[str] | None, argument("[RULE]...", "Rules by name; all of the set without.")]
 Workers = Annotated[int | None, typer.Option("--workers", metavar="N", min=1, help="Processes; without, one a core.")]
 Seconds = Annotated[
     float, typer.Option("--seconds", metavar="S", min=0, help="CPU seconds that the proof of a rule may take.")
 ]
-Anew = Annotated[bool, options.switch("--anew", "Verify what has a verdict already, too.")]
-Write = Annotated[Path | None, options.option("--write", "FILE", "Write the verdicts as a file as well (JSON).")]
+Anew = Annotated[bool, switch("--anew", "Verify what has a verdict already, too.")]
+Write = Annotated[Path | None, option("--write", "FILE", "Write the verdicts as a file as well (JSON).")]
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(help="Graph substitutions: rules as data, of files that ship and of your own.")
-    group.callback(invoke_without_command=True)(options.help_without_command)
+    group = command_group(app, "rules", "Graph substitutions: rules as data, of files that ship and of your own.")
     group.command("list", help="The sets of rules that can be asked for by name.")(list_rules)
     group.command("show", help="What rules say: source, target, conditions, and where they are from.")(show_rules)
     group.command("verify", help="Prove or refute rules; find the conditions that they lack.")(verify_rules)
-    app.add_typer(group, name="rules")
 
 
 def list_rules(as_json: options.Json = False) -> None:

@@ -3,39 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import chain
+from dataclasses import asdict
 from math import isinf
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from iossim.cli import options
-from iossim.cli.options import TimingOptions, takes_options
+from iossim.cli.options import TimingOptions, option, switch, takes_options
 from iossim.cli.outputs import Part, present, tell_written, wrapped
 from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
     from iossim.execution.backend import Backend, Timing
-    from iossim.execution.measured_run import MeasuredRow
     from iossim.ir.network import Network
     from iossim.report.measured_runs import StageRow
     from iossim.schedule.schedule import Schedule
 
 Compare = Annotated[
     str,
-    options.option(
+    option(
         "--compare",
         "NAMES",
         "Run beside it: schedulers that need no search (sequential, greedy), torch, or a baseline of torch.",
     ),
 ]
-OwnModel = Annotated[str | None, options.option("--model", "MODEL", "Where the model is now, if its file has moved.")]
-Check = Annotated[bool, options.switch("--check/--no-check", "Compare the outputs with NumPy's (default: do).")]
-Stages = Annotated[
-    bool, options.switch("--stages", "Measure each stage by itself too, beside what was predicted for it.")
-]
-PlanFile = Annotated[Path | None, options.option("--plan", "FILE", "Write the plan that was run, as JSON.")]
+Check = Annotated[bool, switch("--check/--no-check", "Compare the outputs with NumPy's (default: do).")]
+Stages = Annotated[bool, switch("--stages", "Measure each stage by itself too, beside what was predicted for it.")]
+PlanFile = Annotated[Path | None, option("--plan", "FILE", "Write the plan that was run, as JSON.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -48,7 +44,7 @@ def run(
     backend: options.BackendName,
     compare: Compare = "sequential",
     device: options.Device = None,
-    model: OwnModel = None,
+    model: options.OtherModel = None,
     engine: options.OtherEngine = None,
     *,
     timed: TimingOptions,
@@ -67,6 +63,7 @@ def run(
     """
     from iossim import api
     from iossim.backends.numpy_reference.execute import numpy_outputs
+    from iossim.base.memory_size import size_text
     from iossim.base.user_files import check_file, write_atomically
     from iossim.execution.backend import backend_from
     from iossim.execution.engine import Engine
@@ -75,6 +72,7 @@ def run(
     from iossim.execution.plan_json import plan_to_json
     from iossim.ir.types import Precision
     from iossim.models.partition import refuse_foreign
+    from iossim.report.measured_runs import disturbance, measured_table, median_stage_error_percent, stage_table
     from iossim.tasks.measured_schedules import measure_beside, plain_schedule, predictions, split_names
 
     check_file(plan, "--plan")
@@ -108,9 +106,40 @@ def run(
         "lower_bound_bytes": memory_lower_bound_bytes(found),
         "unshared_bytes": found.storage_bytes,
     }
-    document = {**_to_json(saved, runner, rows, by_stage, error, memory), "remarks": remarks}
-    parts = _parts(saved, runner, rows, by_stage, error, memory)
-    present(document, chain(parts, (f"note: {remark}" for remark in remarks)), as_json)
+    median = None if by_stage is None else median_stage_error_percent(by_stage)
+    finite = error is None or not isinf(error)
+    document = {
+        "model": saved.network,
+        "batch": saved.source.batch,
+        "context": asdict(runner.context),
+        "output_error": error if finite else None,
+        "outputs_finite": None if error is None else finite,
+        "memory": memory,
+        "runs": [row.to_json() for row in rows],
+        "stages": None if by_stage is None else [asdict(row) for row in by_stage],
+        "median_stage_error_percent": median,
+        "remarks": remarks,
+    }
+
+    def parts() -> Iterator[Part]:
+        context = runner.context
+        ran = f"{context.backend}, batch {saved.source.batch}, {context.precision}, {context.engine} engine"
+        yield wrapped(f"{saved.network} by {ran}", "bold")
+        yield measured_table("", rows)
+        if said := disturbance(rows):
+            yield wrapped(said)
+        if by_stage is not None:
+            yield from ("", stage_table(by_stage))
+            if median is not None:
+                yield wrapped(f"Median error of the predicted stage times: {median:.1f}%")
+        if error is not None:
+            differ = f"differ from NumPy's by {error:.1e} of the largest value"
+            yield wrapped("Outputs " + (differ if finite else "are not finite, and NumPy's are"))
+        arena, least, unshared = map(size_text, memory.values())
+        yield wrapped(f"Activations take {arena} (lower bound {least}; without sharing memory {unshared})")
+        yield from (f"note: {remark}" for remark in remarks)
+
+    present(document, parts(), as_json)
 
 
 def _stages(
@@ -129,61 +158,3 @@ def _stages(
         return stage_rows(saved, measured)
     prices = api.cost_model("simulator:in-place", device, network.precision, runner.context.engine)
     return stage_rows(reprice(saved, network, prices), measured)
-
-
-def _to_json(
-    saved: Schedule,
-    runner: Backend,
-    rows: list[MeasuredRow],
-    by_stage: list[StageRow] | None,
-    error: float | None,
-    memory: dict[str, int],
-) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    from iossim.report.measured_runs import median_stage_error_percent
-
-    return {
-        "model": saved.network,
-        "batch": saved.source.batch,
-        "context": asdict(runner.context),
-        "output_error": None if error is None or isinf(error) else error,
-        "outputs_finite": None if error is None else not isinf(error),
-        "memory": memory,
-        "runs": [row.to_json() for row in rows],
-        "stages": None if by_stage is None else [asdict(row) for row in by_stage],
-        "median_stage_error_percent": None if by_stage is None else median_stage_error_percent(by_stage),
-    }
-
-
-def _parts(
-    saved: Schedule,
-    runner: Backend,
-    rows: list[MeasuredRow],
-    by_stage: list[StageRow] | None,
-    error: float | None,
-    memory: dict[str, int],
-) -> Iterator[Part]:
-    from iossim.base.memory_size import size_text
-    from iossim.report.measured_runs import disturbance, measured_table, median_stage_error_percent, stage_table
-
-    context = runner.context
-    title = f"{saved.network} by {context.backend}, batch {saved.source.batch}, {context.precision}, {context.engine} engine"
-    yield wrapped(title, "bold")
-    yield measured_table("", rows)
-    if said := disturbance(rows):
-        yield wrapped(said)
-    if by_stage is not None:
-        yield ""
-        yield stage_table(by_stage)
-        if (median := median_stage_error_percent(by_stage)) is not None:
-            yield wrapped(f"Median error of the predicted stage times: {median:.1f}%")
-    if error is not None:
-        said = (
-            "are not finite, and NumPy's are"
-            if isinf(error)
-            else f"differ from NumPy's by {error:.1e} of the largest value"
-        )
-        yield wrapped(f"Outputs {said}")
-    arena, least, unshared = map(size_text, memory.values())
-    yield wrapped(f"Activations take {arena} (lower bound {least}; without sharing memory {unshared})")

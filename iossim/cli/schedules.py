@@ -1,8 +1,8 @@
-"""``iossim schedules``: schedules from files of the published IOS engine, and to files of others; ``iossim diff``: two of one network compared."""
+"""``iossim schedules``: schedules from files of the published IOS engine, and to files of others; ``iossim diff``:
+two of one network compared."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,32 +10,26 @@ import typer
 
 from iossim.base.errors import OptionError
 from iossim.cli import options
-from iossim.cli.options import takes_options
+from iossim.cli.options import argument, command_group, option, switch, takes_options
 from iossim.cli.outputs import Part, ScheduleOutputs, present, schedule_parts, tell_written, wrapped
 
 if TYPE_CHECKING:
     from iossim.ir.network import Network
     from iossim.schedule.schedule import Schedule
-    from iossim.tasks.schedule_diff import ScheduleDiff
 
 #: What the published schedules were found on, by the same engine.
 _PUBLISHED_DEVICE = "v100-sxm2"
 
-IosFilePath = Annotated[Path, options.argument("FILE", "A schedule that the IOS engine saved (.json).")]
-SavedSchedule = Annotated[Path, options.argument("SCHEDULE", "A schedule.json that iossim wrote.")]
-OnDevice = Annotated[
-    str, options.option("--device -d", "NAME", "What it is priced on; a file does not say where it ran.")
-]
-ToFile = Annotated[Path, options.option("--out -o", "FILE", "The file to write.")]
-Format = Annotated[str, options.option("--format", "NAME", "ios, dot, or a plugin's.")]
+IosFilePath = Annotated[Path, argument("FILE", "A schedule that the IOS engine saved (.json).")]
+OnDevice = Annotated[str, option("--device -d", "NAME", "What it is priced on; a file does not say where it ran.")]
+ToFile = Annotated[Path, option("--out -o", "FILE", "The file to write.")]
+Format = Annotated[str, option("--format", "NAME", "ios, dot, or a plugin's.")]
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(help="Schedules from and to files of other programs.")
-    group.callback(invoke_without_command=True)(options.help_without_command)
+    group = command_group(app, "schedules", "Schedules from and to files of other programs.")
     group.command("import", help="Read a schedule that the IOS engine saved, check it and price it.")(import_schedule)
     group.command("export", help="Write a schedule in another program's format.")(export_schedule)
-    app.add_typer(group, name="schedules")
     app.command(
         "diff",
         help="Compare two schedules of one network: which units moved, what was merged, split or joined, and what that is "
@@ -58,6 +52,8 @@ def import_schedule(
 ) -> None:
     """Price a schedule of the IOS engine; --out gets schedule.json, graph.dot, trace.json and the timeline."""
     from iossim import api
+    from iossim.calibration.prediction.published import is_in_sample
+    from iossim.cost.capabilities import DeviceCostModel
     from iossim.models.ios_engine.file import read_ios_file
     from iossim.models.ios_engine.translate import schedule_of_file
     from iossim.models.load import load
@@ -74,26 +70,22 @@ def import_schedule(
     priced = priced.model_copy(update={"notes": [*priced.notes, *network.notes]})
     published_us = _published_us(network, priced)
 
-    def parts() -> Iterator[Part]:
-        from iossim.calibration.prediction.published import is_in_sample
-        from iossim.cost.capabilities import DeviceCostModel
-
-        yield from schedule_parts(priced)
-        if published_us is not None:
-            error = priced.latency_us / published_us - 1
-            where = f"of IOS at batch {network.source.batch}"
-            fitted = isinstance(prices, DeviceCostModel) and is_in_sample(
-                prices.profile, network.name, priced.scheduler
-            )
-            kind = " (in-sample: the device profile was fitted to this figure)" if fitted else ""
-            yield wrapped(f"Published {where}: {published_us / 1e3:.2f} ms; error {error:+.1%}{kind}")
-
+    parts = list(schedule_parts(priced))
+    if published_us is not None:
+        in_sample = isinstance(prices, DeviceCostModel) and is_in_sample(
+            prices.profile, network.name, priced.scheduler
+        )
+        kind = " (in-sample: the device profile was fitted to this figure)" if in_sample else ""
+        error = f"error {priced.latency_us / published_us - 1:+.1%}{kind}"
+        parts.append(
+            wrapped(f"Published of IOS at batch {network.source.batch}: {published_us / 1e3:.2f} ms; {error}")
+        )
     document, files = priced.model_dump_json(indent=1), lambda: outputs.files(network, priced, prices)
-    present(document, parts(), as_json, out=outputs.out, files=files)
+    present(document, parts, as_json, out=outputs.out, files=files)
 
 
 def export_schedule(
-    schedule: SavedSchedule, out: ToFile, format_name: Format = "ios", model: options.OtherModel = None
+    schedule: options.SavedSchedule, out: ToFile, format_name: Format = "ios", model: options.OtherModel = None
 ) -> None:
     """Write a saved schedule, and its network with it, as another program reads them."""
     from iossim import api
@@ -117,18 +109,17 @@ def _published_us(network: Network, priced: Schedule) -> float | None:
     if published_us is None:
         return None
     try:
-        return (
-            published_us if load(network.name, batch=network.source.batch).graph.hash == network.graph.hash else None
-        )
+        own = load(network.name, batch=network.source.batch)
     except IossimError:
         return None
+    return published_us if own.graph.hash == network.graph.hash else None
 
 
-FirstSchedule = Annotated[Path, options.argument("A", "A schedule.json.")]
+FirstSchedule = Annotated[Path, argument("A", "A schedule.json.")]
 SecondSchedule = Annotated[
-    Path, options.argument("B", "Another one of the same network, for the same or another device or batch size.")
+    Path, argument("B", "Another one of the same network, for the same or another device or batch size.")
 ]
-AllStages = Annotated[bool, options.switch("--all", "Show the stages that are the same, too.")]
+AllStages = Annotated[bool, switch("--all", "Show the stages that are the same, too.")]
 
 
 def diff(
@@ -139,16 +130,12 @@ def diff(
     as_json: options.Json = False,
 ) -> None:
     """Compare two saved schedules."""
+    from iossim.report.schedule_words import diff_lines, diff_table
     from iossim.schedule.schedule import Schedule
     from iossim.tasks.schedule_diff import diff as diff_schedules
 
     found = diff_schedules(Schedule.read(a), Schedule.read(b), model)
-    present(found.to_json, _parts(found, all_stages), as_json)
-
-
-def _parts(found: ScheduleDiff, all_stages: bool) -> Iterator[Part]:
-    from iossim.report.schedule_words import diff_lines, diff_table
-
-    yield from diff_lines(found)
+    parts: list[Part] = [*diff_lines(found)]
     if found.changed or all_stages:
-        yield diff_table(found, all_stages)
+        parts.append(diff_table(found, all_stages))
+    present(found.to_json, parts, as_json)

@@ -9,11 +9,11 @@ from typing import Annotated
 import typer
 
 from iossim.base.errors import OptionError
-from iossim.cli import options
+from iossim.cli.options import argument, option
 from iossim.cli.outputs import text_file, write_files
 
-Name = Annotated[str | None, options.argument("NAME", "profile, schedule, table, scenario, measurement or corun.")]
-Folder = Annotated[Path | None, options.option("--out -o", "DIR", "Write all of them into this folder.")]
+Name = Annotated[str | None, argument("NAME", "profile, schedule, table, scenario, measurement or corun.")]
+Folder = Annotated[Path | None, option("--out -o", "DIR", "Write all of them into this folder.")]
 
 
 def register(app: typer.Typer) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +9,7 @@ import typer
 
 from iossim.base.errors import OptionError
 from iossim.cli import options
-from iossim.cli.options import takes_options
+from iossim.cli.options import switch, takes_options
 from iossim.cli.outputs import Part, ScheduleOutputs, Writer, pictures, present, wrapped
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from iossim.schedule.schedule import Schedule
 
 EventDriven = Annotated[
-    bool, options.switch("--event-driven", "Also run it as a whole, block by block, on the event-driven simulator.")
+    bool, switch("--event-driven", "Also run it as a whole, block by block, on the event-driven simulator.")
 ]
 
 
@@ -55,9 +54,7 @@ def simulate(
         prices = api.cost_model(cost_model, device, network.precision, under, store)
         priced = api.simulate(saved, None, network=network, engine=engine, cost_model=prices)
     outputs.check(prices)
-    execution = None
-    if event_driven:
-        execution = api.simulate_events(saved, device, network=network, engine=engine)
+    execution = api.simulate_events(saved, device, network=network, engine=engine) if event_driven else None
 
     def files() -> Mapping[str, Writer]:
         made = outputs.files(network, priced, prices, execution=execution)
@@ -65,19 +62,12 @@ def simulate(
             made |= _active_warps(network, priced, device or saved.device, prices, execution)
         return made
 
-    present(
-        lambda: _document(priced, execution), _parts(saved, priced, execution), as_json, out=outputs.out, files=files
-    )
-
-
-def _document(priced: Schedule, execution: Execution | None) -> dict[str, Any]:
-    """The priced schedule, and what the event-driven simulator found."""
-    document: dict[str, Any] = json.loads(priced.model_dump_json())
+    document: dict[str, Any] = priced.model_dump(mode="json")
     if execution is not None:
         means = ("latency_us", "mean_active_warps", "mean_issue", "mean_l2", "mean_dram", "mean_power")
         document["event_driven"] = {name: getattr(execution, name) for name in means}
         document["event_driven"]["kernels"] = len(execution.spans)
-    return document
+    present(document, _parts(saved, priced, execution), as_json, out=outputs.out, files=files)
 
 
 def _parts(saved: Schedule, priced: Schedule, execution: Execution | None) -> Iterator[Part]:
@@ -85,10 +75,8 @@ def _parts(saved: Schedule, priced: Schedule, execution: Execution | None) -> It
 
     yield schedule_table(priced)
     ratio = priced.latency_us / saved.latency_us if saved.latency_us else 1.0
-    yield wrapped(
-        f"{priced.latency_us / 1e3:.3f} ms on {priced.device}; {saved.latency_us / 1e3:.3f} ms on {saved.device}, which it was "
-        f"found for ({ratio:.2f}x)"
-    )
+    before = f"{saved.latency_us / 1e3:.3f} ms on {saved.device}, which it was found for ({ratio:.2f}x)"
+    yield wrapped(f"{priced.latency_us / 1e3:.3f} ms on {priced.device}; {before}")
     if execution is not None:
         off = f" ({execution.latency_us / priced.latency_us - 1:+.1%})" if priced.latency_us else ""
         yield wrapped(

@@ -1,10 +1,10 @@
-"""``iossim study``: the studies that ship, what a study will do, and a new one; a scenario run as a sweep, two runs compared, a run's page again."""
+"""``iossim study``: studies that ship and new ones, what one will do, and its run; two runs compared, and reports."""
 
 from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,40 +13,33 @@ import typer
 
 from iossim.base.errors import OptionError, did_you_mean
 from iossim.cli import options
+from iossim.cli.options import argument, number, option, switch
 from iossim.cli.outputs import ExitCode, Part, present, table, tell_written, wrapped, write_files
 from iossim.cli.progress import progress_bars
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
-    from iossim.report.figures.figure import Figure
-    from iossim.report.figures.pictures import PictureFormat
     from iossim.study.forecast import Forecast
     from iossim.study.scenario import Scenario
-    from iossim.study.study_run import Row, StudyRun
+    from iossim.study.study_run import StudyRun
 
-NewName = Annotated[str, options.argument("NAME", "What the study is to be called: letters, digits, - and _.")]
-Title = Annotated[str | None, options.option("--title", "TEXT", "What it is about, in a few words.")]
-Models = Annotated[
-    str | None, options.option("--models", "A,B", "Networks of the zoo, or ONNX files, with commas between.")
-]
-Devices = Annotated[str | None, options.option("--devices", "A,B", "Devices, with commas between.")]
-BatchSizes = Annotated[str | None, options.option("--batch-sizes", "1,8", "Batch sizes.")]
-Schedulers = Annotated[str | None, options.option("--schedulers", "A,B", "What makes the schedules.")]
+NewName = Annotated[str, argument("NAME", "What the study is to be called: letters, digits, - and _.")]
+Title = Annotated[str | None, option("--title", "TEXT", "What it is about, in a few words.")]
+Models = Annotated[str | None, option("--models", "A,B", "Networks of the zoo, or ONNX files, with commas between.")]
+Devices = Annotated[str | None, option("--devices", "A,B", "Devices, with commas between.")]
+BatchSizes = Annotated[str | None, option("--batch-sizes", "1,8", "Batch sizes.")]
+Schedulers = Annotated[str | None, option("--schedulers", "A,B", "What makes the schedules.")]
 Questions = Annotated[
     list[str] | None,
-    options.option(
-        "--question", "MAPPING", "As a scenario has it: '{best: scheduler, for_each: [model]}'; may be repeated."
-    ),
+    option("--question", "MAPPING", "As a scenario has it: '{best: scheduler, for_each: [model]}'; may be repeated."),
 ]
-NewFile = Annotated[Path | None, options.option("--out -o", "FILE", "The file to write; by default NAME.yaml here.")]
-Force = Annotated[bool, options.switch("--force", "Replace a file that is there already.")]
-Yes = Annotated[bool, options.switch("--yes -y", "Ask nothing: defaults for all that is not given.")]
+NewFile = Annotated[Path | None, option("--out -o", "FILE", "The file to write; by default NAME.yaml here.")]
+Force = Annotated[bool, switch("--force", "Replace a file that is there already.")]
+Yes = Annotated[bool, switch("--yes -y", "Ask nothing: defaults for all that is not given.")]
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(help="What-if studies: scenarios run as a sweep, and reports that answer their questions.")
-    group.callback(invoke_without_command=True)(options.help_without_command)
+    meaning = "What-if studies: scenarios run as a sweep, and reports that answer their questions."
+    group = options.command_group(app, "study", meaning)
     group.command("list", help="The scenarios that ship.")(list_scenarios)
     group.command("show", help="What a scenario will do, before it is run.")(show_scenario)
     group.command("new", help="Write a commented scenario to fill in.")(new_study)
@@ -63,7 +56,6 @@ def register(app: typer.Typer) -> None:
         help="Compare two runs: new points, what changed beyond the noise, answers that changed.",
         epilog="The exit code is 0 if nothing changed beyond the noise, and 1 if something did.",
     )(diff)
-    app.add_typer(group, name="study")
 
 
 def list_scenarios(as_json: options.Json = False) -> None:
@@ -127,17 +119,15 @@ def _work_in_words(expected: Forecast) -> Iterator[str]:
         yield f"  {expected.event_simulations:,} runs on the event-driven simulator, of about a second each"
     for each in expected.searches:
         stages = "too many stages to count" if each.stages is None else f"{each.stages:,} distinct stages"
-        yield f"  {each.model}, searched {each.search}: {each.units} units, the widest block has {each.largest_block}, {stages}"
+        size = f"{each.units} units, the widest block has {each.largest_block}, {stages}"
+        yield f"  {each.model}, searched {each.search}: {size}"
     if expected.seconds is None:
         yield "  how long it takes cannot be told: a search is too wide to count, or prices are measured"
     else:
-        yield f"  about {_duration(expected.seconds)} on the {expected.cores} cores of this machine, within a factor of three"
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{max(1, round(seconds))} s"
-    return f"{round(seconds / 60)} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+        seconds = expected.seconds
+        longer = f"{round(seconds / 60)} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+        duration = f"{max(1, round(seconds))} s" if seconds < 90 else longer
+        yield f"  about {duration} on the {expected.cores} cores of this machine, within a factor of three"
 
 
 def new_study(
@@ -173,9 +163,8 @@ def new_study(
         questions=question or [asked(None, "Question", "{best: scheduler, for_each: [model, device]}")],
     )
     scenario = write_new_scenario(wishes, path, schema("scenario"), replace=force)
-    typer.echo(
-        f"wrote {path}; see what it will do: iossim study show {path}; run it: iossim study run {path} --out {scenario.name}"
-    )
+    seen, run = f"iossim study show {path}", f"iossim study run {path} --out {scenario.name}"
+    typer.echo(f"wrote {path}; see what it will do: {seen}; run it: {run}")
 
 
 def _split(text: str) -> list[str]:
@@ -190,26 +179,24 @@ def _numbers(text: str) -> list[int]:
     return [int(part) for part in parts]
 
 
-Out = Annotated[Path, options.option("--out -o", "DIR", "The folder of the run; made where it is not there.")]
-Resume = Annotated[bool, options.switch("--resume", "Go on with a run that was interrupted or killed.")]
-WorkerCount = Annotated[int | None, options.number("--workers", "Processes; by default one a core.")]
-ExecutorName = Annotated[
-    str, options.option("--executor", "NAME", "processes (of this machine), or dask (a cluster).")
-]
+Out = Annotated[Path, option("--out -o", "DIR", "The folder of the run; made where it is not there.")]
+Resume = Annotated[bool, switch("--resume", "Go on with a run that was interrupted or killed.")]
+WorkerCount = Annotated[int | None, number("--workers", "Processes; by default one a core.")]
+ExecutorName = Annotated[str, option("--executor", "NAME", "processes (of this machine), or dask (a cluster).")]
 SchedulerAddress = Annotated[
-    str | None, options.option("--scheduler", "tcp://HOST:PORT", "Where the Dask cluster's scheduler is.")
+    str | None, option("--scheduler", "tcp://HOST:PORT", "Where the Dask cluster's scheduler is.")
 ]
-Traces = Annotated[bool, options.switch("--traces", "Write a trace of every schedule, for ui.perfetto.dev.")]
-Report = Annotated[bool, options.switch("--report/--no-report", "Write report.html at the end.")]
-FirstRun = Annotated[Path, options.argument("A", "The folder of a run.")]
-SecondRun = Annotated[Path, options.argument("B", "The folder of another one.")]
-RunFolder = Annotated[Path, options.argument("DIR", "The folder of a run, which 'iossim study run' wrote.")]
+Traces = Annotated[bool, switch("--traces", "Write a trace of every schedule, for ui.perfetto.dev.")]
+Report = Annotated[bool, switch("--report/--no-report", "Write report.html at the end.")]
+FirstRun = Annotated[Path, argument("A", "The folder of a run.")]
+SecondRun = Annotated[Path, argument("B", "The folder of another one.")]
+RunFolder = Annotated[Path, argument("DIR", "The folder of a run, which 'iossim study run' wrote.")]
 Figures = Annotated[
-    str | None, options.option("--figures", "FORMAT", "Write the figures as svg or png to DIR/figures instead.")
+    str | None, option("--figures", "FORMAT", "Write the figures as svg or png to DIR/figures instead.")
 ]
-Tables = Annotated[bool, options.switch("--table", "Print the figures as tables instead.")]
+Tables = Annotated[bool, switch("--table", "Print the figures as tables instead.")]
 Plots = Annotated[
-    list[str] | None, options.option("--plot", "NAME", "With --figures or --table: this kind alone; may be repeated.")
+    list[str] | None, option("--plot", "NAME", "With --figures or --table: this kind alone; may be repeated.")
 ]
 
 _PICTURE_FORMATS = ("svg", "png")
@@ -232,6 +219,7 @@ def run(
 ) -> None:
     """Run a study; prints its answers, then a table."""
     from iossim.report.traces import perfetto_trace
+    from iossim.study.run_directory import FILES
     from iossim.study.scenario_file import read_scenario
     from iossim.study.sweep import run_study
 
@@ -254,13 +242,26 @@ def run(
         raise typer.Exit(ExitCode.INCOMPLETE) from None
     if report:
         _write_report(found)
-    present(lambda: _summary(found), _parts(found), as_json)
+    written = [name for name in FILES if (found.folder / name).exists()]
+    rows = found.results.rows
+    document = {
+        "study": found.results.scenario.name,
+        "folder": str(found.folder),
+        "rows": len(rows),
+        "failed": [
+            row.model_dump(include={"point", "scheduler", "reason"}) for row in rows if row.status == "failed"
+        ],
+        "answers": [answer.model_dump(mode="json") for answer in found.results.answers],
+        "files": written,
+    }
+    present(document, _parts(found), as_json)
     if not as_json:
-        typer.echo(f"wrote {', '.join(_written(found.folder))} to {found.folder}", err=True)
+        typer.echo(f"wrote {', '.join(written)} to {found.folder}", err=True)
 
 
 def _write_report(run: StudyRun) -> None:
-    """The report of a finished run; a run without is a run all the same, and ``iossim study report`` can make it later."""
+    """The report of a finished run; a run without is a run all the same, and ``iossim study report`` can make it
+    later."""
     from iossim.base.errors import IossimError, first_line, warn_once
     from iossim.study.run_directory import REPORT
 
@@ -282,24 +283,9 @@ def diff(a: FirstRun, b: SecondRun, as_json: options.Json = False) -> None:
     present(found.to_json, found.lines(), as_json, code=code)
 
 
-def _summary(found: StudyRun) -> dict[str, object]:
-    rows = found.results.rows
-    return {
-        "study": found.results.scenario.name,
-        "folder": str(found.folder),
-        "rows": len(rows),
-        "failed": [
-            {"point": row.point, "scheduler": row.scheduler, "reason": row.reason}
-            for row in rows
-            if row.status == "failed"
-        ],
-        "answers": [answer.model_dump(mode="json") for answer in found.results.answers],
-        "files": _written(found.folder),
-    }
-
-
 def _parts(found: StudyRun) -> Iterator[Part]:
     """The answers, then the rows."""
+    from iossim.base.tables import Column, records_table
     from iossim.report.study.layout import fixed_in_words, in_sample_in_words
     from iossim.study.axes import AXES
 
@@ -321,36 +307,20 @@ def _parts(found: StudyRun) -> Iterator[Part]:
     failed = [row for row in results.rows if row.status == "failed"]
     if rows:
         varied = [axis for axis in AXES if len({getattr(row, axis) for row in rows}) > 1] or ["model"]
-        yield _table(rows[:_ROWS_SHOWN], varied)
+        columns = [
+            *(Column(axis) for axis in (*varied, "scheduler")),
+            Column("latency_ms", digits=3),
+            Column("speedup_x", "speed-up"),
+            *(Column(name) for name in ("stages", "published_ms", "meets")),
+        ]
+        records = [{**row.model_dump(), "speedup_x": row.speedup} for row in rows[:_ROWS_SHOWN]]
+        yield records_table("", records, columns)
     if sentence := in_sample_in_words(rows):
         yield wrapped(sentence, "dim")
     if len(rows) > _ROWS_SHOWN:
         yield wrapped(f"{len(rows) - _ROWS_SHOWN} more rows stand in results.csv")
     for reason, count in Counter(row.reason for row in failed).items():
         yield wrapped(f"failed, {count} rows: {reason}", "red")
-
-
-def _table(rows: Sequence[Row], axes: Sequence[str]) -> Table:
-    """Rows side by side, with their labels on some axes."""
-    from iossim.base.tables import Column, records_table
-
-    columns = [
-        *(Column(axis) for axis in axes),
-        Column("scheduler"),
-        Column("latency_ms", digits=3),
-        Column("speedup_x", "speed-up"),
-        Column("stages"),
-        Column("published_ms"),
-        Column("meets"),
-    ]
-    records = [{**row.model_dump(), "speedup_x": row.speedup} for row in rows]
-    return records_table("", records, columns)
-
-
-def _written(folder: Path) -> list[str]:
-    from iossim.study.run_directory import FILES
-
-    return [name for name in FILES if (folder / name).exists()]
 
 
 def report(folder: RunFolder, figures: Figures = None, table: Tables = False, plot: Plots = None) -> None:
@@ -382,18 +352,11 @@ def report(folder: RunFolder, figures: Figures = None, table: Tables = False, pl
         console = Console()
         for figure in drawn:
             print_figure(console, figure)
-    if figures is not None:
-        _write_pictures(folder / "figures", drawn, "svg" if figures == "svg" else "png")
-
-
-def _write_pictures(folder: Path, drawn: list[Figure], kind: PictureFormat) -> None:
+    if figures is None:
+        return
     from iossim.report.figures.pictures import MOST_SLICES, picture_files
 
-    files = picture_files(drawn, kind)
-    write_files(folder, files)
-    cut = [figure.name for figure in drawn if sum(1 for _ in figure.slices()) > MOST_SLICES]
-    if cut:
-        typer.echo(
-            f"of {', '.join(cut)} only the first {MOST_SLICES} choices are drawn; the page of the report has all of them",
-            err=True,
-        )
+    write_files(folder / "figures", picture_files(drawn, "svg" if figures == "svg" else "png"))
+    if cut := [figure.name for figure in drawn if sum(1 for _ in figure.slices()) > MOST_SLICES]:
+        drawn_alone = f"only the first {MOST_SLICES} choices are drawn"
+        typer.echo(f"of {', '.join(cut)} {drawn_alone}; the page of the report has all of them", err=True)

@@ -5,24 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from iossim.cli import options
-from iossim.cli.options import with_flags
-from iossim.cli.outputs import Part, Writer, check_drawing, json_file, pictures, present, wants_plot
+from iossim.cli.options import option, with_flags
+from iossim.cli.outputs import Part, TimelineOutputs, Writer, json_file, pictures, present, wants_plot
 from iossim.cli.progress import progress_bars
 
-if TYPE_CHECKING:
-    from iossim.calibration.validation.validate import Validation
-
 Devices = Annotated[
-    list[str] | None, options.option("--device -d", "NAME", "Only this device, or profile.yaml; may be repeated.")
+    list[str] | None, option("--device -d", "NAME", "Only this device, or profile.yaml; may be repeated.")
 ]
-Data = Annotated[
-    list[Path] | None, options.option("--data", "DIR", "A folder or file of measurements; may be repeated.")
-]
+Data = Annotated[list[Path] | None, option("--data", "DIR", "A folder or file of measurements; may be repeated.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -36,12 +31,12 @@ def validate(
     plot: options.Plot = None,
     as_json: options.Json = False,
 ) -> None:
-    """Compare predictions with measured operators, with stages of several groups, and with networks measured as a whole.
+    """Compare predictions with measured operators, with stages of several groups, and with networks measured as a
+    whole.
 
     Operators are judged on the shapes that no fit saw, told by their hash.
     """
     from iossim.base.errors import OptionError
-    from iossim.base.user_files import check_writable
     from iossim.calibration.validation.validate import validate as judge
     from iossim.hardware.load import device as load_device
 
@@ -49,30 +44,24 @@ def validate(
         raise OptionError(
             "validate needs measurements; give --data FILES, as 'iossim bench' and 'iossim profile' write"
         )
-    if out is None and plot:
-        raise OptionError("--plot needs a folder to write to; give --out DIR")
-    if plot:
-        check_drawing()
-    if out is not None:
-        check_writable(out)
+    TimelineOutputs(out, plot=plot).check_files()
     profiles = [load_device(name) for name in device] if device else None
     with progress_bars(quiet=as_json, unit="") as progress:
         found = judge(data, profiles, progress)
     found = replace(found, notes=tuple(map(with_flags, found.notes)))
-    present(found.to_json, _parts(found), as_json, out=out, files=lambda: _files(found, plot))
 
+    def files() -> dict[str, Writer]:
+        """validation.json, and the pictures."""
+        made = {"validation.json": json_file(found.to_json())}
+        if wants_plot(plot):
+            from iossim.report.figures.accuracy import operators_figures
 
-def _parts(found: Validation) -> Iterator[Part]:
-    from iossim.report.accuracy_tables import accuracy_tables
+            made |= pictures(*operators_figures(found.operators))
+        return made
 
-    yield accuracy_tables(found)
+    def parts() -> Iterator[Part]:
+        from iossim.report.accuracy_tables import accuracy_tables
 
+        yield accuracy_tables(found)
 
-def _files(found: Validation, plot: bool | None) -> dict[str, Writer]:
-    """validation.json, and the pictures."""
-    files = {"validation.json": json_file(found.to_json())}
-    if wants_plot(plot):
-        from iossim.report.figures.accuracy import operators_figures
-
-        files |= pictures(*operators_figures(found.operators))
-    return files
+    present(found.to_json, parts(), as_json, out=out, files=files)

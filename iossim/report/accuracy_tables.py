@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
+from itertools import chain, groupby
+from operator import attrgetter
 
 import numpy as np
 from rich.console import Group, RenderableType
@@ -24,13 +25,9 @@ FEWEST_SHOWN = 20
 
 def accuracy_tables(found: Validation) -> RenderableType:
     """All tables of a validation, each with a line that says what its figures are of."""
-    parts = [
-        *operators_part(found.operators),
-        *stages_part(found.stages),
-        *measured_part(found.measured),
-        *(Text(f"note: {note}", style="dim") for note in found.notes),
-    ]
-    return Group(*parts)
+    notes = (Text(f"note: {note}", style="dim") for note in found.notes)
+    parts = (operators_part(found.operators), stages_part(found.stages), measured_part(found.measured), notes)
+    return Group(*chain(*parts))
 
 
 def operators_part(operators: Sequence[OperatorEvaluation]) -> Iterator[RenderableType]:
@@ -78,8 +75,7 @@ def operators_table(evaluations: Sequence[OperatorEvaluation]) -> Table:
         Column("rows"),
         Column("held", "held\nout"),
         Column("mape", "mean", digits=1),
-        Column("median", digits=1),
-        Column("bias", digits=1),
+        *(Column(name, digits=1) for name in ("median", "bias")),
         Column("tau"),
         Column("small", "<0.2\nms", digits=1),
         Column("middle", "0.2-1\nms", digits=1),
@@ -132,9 +128,7 @@ def stages_table(evaluations: Sequence[StageEvaluation]) -> Table:
     columns = [
         Column("data set", shortens=True),
         Column("stages"),
-        Column("mean", digits=1),
-        Column("median", digits=1),
-        Column("bias", digits=1),
+        *(Column(name, digits=1) for name in ("mean", "median", "bias")),
         Column("tau"),
         Column("gain", "mean\nof gain", digits=1),
         Column("gain_bias", "bias\nof gain", digits=1),
@@ -143,20 +137,18 @@ def stages_table(evaluations: Sequence[StageEvaluation]) -> Table:
     for device, own in groupby(evaluations, key=lambda each: each.device):
         rows.append({"data set": device})
         for each in own:
-            concurrent = each.concurrent
-            latency, gain = concurrent.latency(), concurrent.gain()
-            rows.append(
-                {
-                    "data set": f"  {each.data_set}",
-                    "stages": len(concurrent),
-                    "mean": percent(latency.mean_error),
-                    "median": percent(latency.median_error),
-                    "bias": percent(latency.bias),
-                    "tau": latency.kendall_tau,
-                    "gain": percent(gain.mean_error),
-                    "gain_bias": percent(gain.bias),
-                }
-            )
+            latency, gain = each.concurrent.latency(), each.concurrent.gain()
+            row: dict[str, Cell] = {
+                "data set": f"  {each.data_set}",
+                "stages": len(each.concurrent),
+                "mean": percent(latency.mean_error),
+                "median": percent(latency.median_error),
+                "bias": percent(latency.bias),
+                "tau": latency.kendall_tau,
+                "gain": percent(gain.mean_error),
+                "gain_bias": percent(gain.bias),
+            }
+            rows.append(row)
     return records_table("", rows, columns)
 
 
@@ -199,16 +191,14 @@ def measured_networks_table(evaluation: MeasuredEvaluation) -> Table:
     """Runs under their network and engine; baselines have no prediction."""
     columns = [
         Column("network", wraps=True),
-        Column("predicted_ms", digits=3),
-        Column("low_ms", digits=3),
-        Column("high_ms", digits=3),
-        Column("measured_ms", digits=3),
+        *(Column(f"{name}_ms", digits=3) for name in ("predicted", "low", "high", "measured")),
         Column("error_percent", digits=1),
         Column("gain_x", "gain"),
         Column("measured_gain_x", "measured"),
     ]
     rows: list[dict[str, Cell]] = []
-    for (model, batch, engine, backend), own in groupby(evaluation.latencies, key=_run_group):
+    group_of = attrgetter("run.model", "run.batch", "run.engine", "run.backend")
+    for (model, batch, engine, backend), own in groupby(evaluation.latencies, key=group_of):
         by = ", ".join(filter(None, [f"{model}, batch {batch}", f"{engine} engine" if engine else "", backend]))
         rows.append({"network": by})
         rows += [_measured_row(each) for each in own]
@@ -218,20 +208,12 @@ def measured_networks_table(evaluation: MeasuredEvaluation) -> Table:
 def measured_networks_summary(evaluation: MeasuredEvaluation) -> Iterator[str]:
     """Errors over all runs that have a prediction, and how many lie in their intervals."""
     accuracy = evaluation.accuracy
-    predicted = [each for each in evaluation.latencies if each.error is not None]
     if accuracy.mean_error is None or accuracy.bias is None:
         yield "no run of a schedule could be predicted"
         return
-    inside = sum(each.is_covered is True for each in predicted)
-    yield (
-        f"error: mean {100 * accuracy.mean_error:.1f}%, bias {100 * accuracy.bias:+.1f}%; {inside} of {len(predicted)} "
-        "latencies in their intervals"
-    )
-
-
-def _run_group(each: MeasuredLatency) -> tuple[str, int, str, str]:
-    run = each.run
-    return run.model, run.batch, run.engine, run.backend
+    covered = [each.is_covered is True for each in evaluation.latencies if each.error is not None]
+    errors = f"error: mean {100 * accuracy.mean_error:.1f}%, bias {100 * accuracy.bias:+.1f}%"
+    yield f"{errors}; {sum(covered)} of {len(covered)} latencies in their intervals"
 
 
 def _measured_row(each: MeasuredLatency) -> dict[str, Cell]:

@@ -1,4 +1,5 @@
-"""Kernels side by side as text: lanes of streams, a table of who slowed whom through what, and what it comes to in sentences."""
+"""Kernels side by side as text: lanes of streams, a table of who slowed whom through what, and what it comes to in
+sentences."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ _SMALLEST_PART, _LEAST_TOLD_US = 0.001, 0.05
 
 
 def short_name(name: str) -> str:
-    """What a kernel is called without the types of its return, template and arguments: ``gemm`` of ``void a::gemm<4>(int)``.
+    """What a kernel is called without the types of its return, template and arguments: ``gemm`` of ``void
+    a::gemm<4>(int)``.
 
     Those of CUTLASS are all called ``Kernel``, and told apart by what they are templates of.
     """
@@ -37,7 +39,8 @@ def short_name(name: str) -> str:
 
 
 def lanes(run: Corun) -> str:
-    """A line for each stream: kernels as bars with their row's number and name where there is room, dots where one waits."""
+    """A line for each stream: kernels as bars with their row's number and name where there is room, dots where one
+    waits."""
     streams = sorted({row.kernel.stream for row in run.kernels})
     label = max(len(f"stream {stream}") for stream in streams)
     scale = _LANE_LETTERS / (run.makespan_us or 1.0)
@@ -68,8 +71,8 @@ def _draw(lane: list[str], number: int, row: CorunKernel, scale: float) -> None:
 
 def corun_table(run: Corun, most: int | None = None) -> Table:
     """A table with a row for each kernel, or, of more than ``most``, for those that lost most time."""
-    worst = sorted(range(len(run.kernels)), key=lambda number: (-_lost_us(run.kernels[number]), number))[:most]
-    shown = frozenset(worst)
+    lost_us = [sum(one.us for one in row.slowed_by) for row in run.kernels]
+    shown = frozenset(sorted(range(len(lost_us)), key=lambda number: (-lost_us[number], number))[:most])
     rows: list[dict[str, Cell]] = [
         {
             "row": number,
@@ -98,10 +101,6 @@ def slower(row: CorunKernel) -> float:
     return (row.end_us - row.ready_us) / row.alone_us if row.alone_us else 1.0
 
 
-def _lost_us(row: CorunKernel) -> float:
-    return sum(one.us for one in row.slowed_by)
-
-
 def _told(row: CorunKernel) -> list[str]:
     """A line for each row that slowed this one, the most first."""
     lost: dict[int, dict[Through, float]] = {}
@@ -109,11 +108,11 @@ def _told(row: CorunKernel) -> list[str]:
         if one.us >= _SMALLEST_PART * row.alone_us:
             lost.setdefault(one.by, {})[one.through] = one.us
     order = sorted(lost, key=lambda by: (-sum(lost[by].values()), by))
-    return [
-        f"{by}: "
-        + ", ".join(f"{through} {us:,.1f}" for through, us in sorted(lost[by].items(), key=lambda item: -item[1]))
-        for by in order
-    ]
+    lines = []
+    for by in order:
+        most_first = sorted(lost[by].items(), key=lambda item: -item[1])
+        lines.append(f"{by}: {', '.join(f'{through} {us:,.1f}' for through, us in most_first)}")
+    return lines
 
 
 def _cut(name: str) -> str:

@@ -1,4 +1,5 @@
-"""Dataflow on edge devices as tables and sentences: a plan on one device, on several, and why operators are as they are."""
+"""Dataflow on edge devices as tables and sentences: a plan on one device, on several, and why operators are as they
+are."""
 
 from __future__ import annotations
 
@@ -58,19 +59,15 @@ def dataflow_words(found: Dataflow) -> str:
     ):
         low, high = published_dataflow(found.device.name).get(step, (-1e9, 0))
         if 100 * taken < low:
-            words += (
-                f"\nXenos (figure 7) measured that {name} takes {low:g} to {high:g}% off on this device. "
-                "This model does not reproduce that here."
-            )
+            words += f"\nXenos (figure 7) measured that {name} takes {low:g} to {high:g}% off on this device."
+            words += " This model does not reproduce that here."
     if (parts := found.parts) is not None:
-        words += (
-            f"\nBranches side by side on parts of the units: {parts.total_us / 1e3:,.3f} ms "
-            f"({_change(parts.total_us, full)}), {len(parts.rows)} of {parts.proposed} stages that the search found."
-        )
+        part_ms = f"{parts.total_us / 1e3:,.3f} ms ({_change(parts.total_us, full)})"
+        words += f"\nBranches side by side on parts of the units: {part_ms}, "
+        words += f"{len(parts.rows)} of {parts.proposed} stages that the search found."
         for stage in parts.rows:
-            lanes = "; ".join(
-                f"{', '.join(names)} on {units}" for names, units in zip(stage.operators, stage.units, strict=True)
-            )
+            beside = zip(stage.operators, stage.units, strict=True)
+            lanes = "; ".join(f"{', '.join(names)} on {units}" for names, units in beside)
             words += f"\n  {stage.parts_us / 1e3:,.3f} for {stage.whole_us / 1e3:,.3f} ms: {lanes}."
     whole = {row.whole: row.operator for row in found.operators if row.whole}
     for why, operator in whole.items():
@@ -84,7 +81,8 @@ def _change(now_us: float, before_us: float) -> str:
 
 
 def distribution_table(found: Distributed) -> Table:
-    """A row an operator: how it is divided, what is sent for it, what of that is waited for, and the slowest device's time."""
+    """A row an operator: how it is divided, what is sent for it, what of that is waited for, and the slowest device's
+    time."""
     rows: list[dict[str, Cell]] = [
         {
             "operator": row.operator,
@@ -185,7 +183,8 @@ def _linking(one: ExplainedOperator) -> Iterable[str]:
 
 
 def _costs(saves_us: Mapping[str, float], total_us: float) -> str:
-    """What would be saved without each thing, the largest; of two together where that is more than without one of them."""
+    """What would be saved without each thing, the largest; of two together where that is more than without one of
+    them."""
     told: list[str] = []
     covered: list[str] = []
     for thing, us in saves_us.items():

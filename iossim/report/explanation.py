@@ -1,4 +1,5 @@
-"""An explanation of a schedule as text: a few lines a stage, and the substitutions of a rewritten network (also as DOT)."""
+"""An explanation of a schedule as text: a few lines a stage, and the substitutions of a rewritten network (also as
+DOT)."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from rich.table import Table
 
 from iossim.base.tables import Cell, keyed_table
+from iossim.cost.capabilities import StageFacts
 from iossim.report.schedule_formats import quoted
 from iossim.report.schedule_words import number_words, stage_words
 from iossim.schedule.batch import Strategy
@@ -42,44 +44,31 @@ def overview(explanation: Explanation) -> list[str]:
     lines = [whole]
     if explanation.limits_us:
         lines.append(f"Time by limit: {divided(explanation.limits_us, found.latency_us)}")
-    if explanation.could_save_us is not None:
-        if explanation.could_save_us > 0:
-            part = explanation.could_save_us / found.latency_us
-            lines.append(
-                f"The best stages of each block would save {explanation.could_save_us:.1f} us ({part:.1%}) "
-                "under this cost model"
-            )
-        else:
-            lines.append("No block has a faster set of stages under this cost model")
+    if explanation.could_save_us:
+        saved = f"{explanation.could_save_us:.1f} us ({explanation.could_save_us / found.latency_us:.1%})"
+        lines.append(f"The best stages of each block would save {saved} under this cost model")
+    elif explanation.could_save_us is not None:
+        lines.append("No block has a faster set of stages under this cost model")
     lines += [f"Unknown: {reason}" for reason in explanation.unknown]
     return lines
 
 
 def short_lines(one: StageExplanation) -> list[str]:
     """A stage in a line, what limits it in another, and what else it could have been in a third."""
-    lines = [_heading(one)]
-    if one.facts is not None:
-        lines.append(f"  {_bound(one)}")
-    if said := _otherwise(one):
-        lines.append(f"  {said}")
-    return lines
+    lines = [_heading(one), _bound(one) if one.facts is not None else "", _otherwise(one)]
+    return [lines[0], *(f"  {line}" for line in lines[1:] if line)]
 
 
 def long_lines(one: StageExplanation) -> list[str]:
     """All that is known of a stage, tables aside."""
-    lines = [_heading(one)]
-    lines.append(f"  {stage_words(one.stage, one.block)}")
+    lines = [_heading(one), f"  {stage_words(one.stage, one.block)}"]
     facts = one.facts
     if facts is not None:
-        lines.append(f"  time: {divided(_named(one), facts.duration_us)}")
-        lines.append(
-            f"  the longest group takes {facts.chain_us:.1f} us alone; "
-            f"launching all kernels takes the host {facts.host_us:.1f} us"
-        )
-        lines.append(
-            f"  occupancy {facts.occupancy:.0%}, {facts.arithmetic:.0%} of peak arithmetic, "
-            f"{facts.dram:.0%} of peak DRAM bandwidth"
-        )
+        limits_us = {str(limit): us for limit, us in facts.limits_us.items()}
+        launching = f"launching all kernels takes the host {facts.host_us:.1f} us"
+        lines.append(f"  time: {divided(limits_us, facts.duration_us)}")
+        lines.append(f"  the longest group takes {facts.chain_us:.1f} us alone; {launching}")
+        lines.append(f"  {_filled(facts)}")
     if said := _otherwise(one):
         lines.append(f"  {said}")
     return lines
@@ -177,10 +166,13 @@ def _bound(one: StageExplanation) -> str:
         if us >= _SMALL * facts.duration_us
     ]
     said = ", ".join(f"{_WORDS.get(name, name)} {part:.0%}" for name, part in large[:3])
-    return (
-        f"limited by: {said}; occupancy {facts.occupancy:.0%}, {facts.arithmetic:.0%} of peak arithmetic, "
-        f"{facts.dram:.0%} of peak DRAM bandwidth"
-    )
+    return f"limited by: {said}; {_filled(facts)}"
+
+
+def _filled(facts: StageFacts) -> str:
+    """How well a stage fills the device."""
+    peaks = f"{facts.arithmetic:.0%} of peak arithmetic, {facts.dram:.0%} of peak DRAM bandwidth"
+    return f"occupancy {facts.occupancy:.0%}, {peaks}"
 
 
 def _otherwise(one: StageExplanation) -> str:
@@ -215,22 +207,19 @@ def _more(choice: Choice) -> str:
     return f"{choice.more_us:+.1f} us{noise}"
 
 
-def _named(one: StageExplanation) -> dict[str, float]:
-    assert one.facts is not None
-    return {str(limit): us for limit, us in one.facts.limits_us.items()}
-
-
 #: So many steps are told with what they changed unless all are asked for.
 _FEW_STEPS = 3
 
 
 def rewriting_lines(steps: Sequence[ExplainedStep], whole: bool) -> Iterator[str]:
-    """Each step in a line; below it what it changed, before and after, if that is asked for (``whole``) or steps are few."""
-    yield f"the network was {rewritten_by(len(steps))}{'' if whole or len(steps) <= _FEW_STEPS else ' (--all tells what each changed)'}"
+    """Each step in a line; below it what it changed, before and after, if that is asked for (``whole``) or steps are
+    few."""
+    in_full = whole or len(steps) <= _FEW_STEPS
+    yield f"the network was {rewritten_by(len(steps))}{'' if in_full else ' (--all tells what each changed)'}"
     for number, step in enumerate(steps, 1):
         yield f"step {number}: {step.rule}{_step_worth(step)}"
-        for sign, part in (("-", step.before), ("+", step.after)) if whole or len(steps) <= _FEW_STEPS else ():
-            yield from (f"  {sign} {part.line(node)}" for node in part.nodes)
+        for sign, part in (("-", step.before), ("+", step.after)) if in_full else ():
+            yield from (f"  {sign} {line}" for line in part.lines)
 
 
 def rewriting_dot(name: str, steps: Sequence[ExplainedStep]) -> str:

@@ -19,7 +19,8 @@ def disturbance(rows: Sequence[MeasuredRow]) -> str | None:
     rejected = sum(row.samples.rejected for row in rows)
     kept = sum(int(row.samples.conditions.get("disturbed_but_kept", 0)) for row in rows)
     if kept:
-        return f"the machine was busy: {kept} disturbed rounds were kept for want of quiet ones, {rejected} were rejected"
+        what = f"{kept} disturbed rounds were kept for want of quiet ones, {rejected} were rejected"
+        return f"the machine was busy: {what}"
     return f"{rejected} rounds that other work disturbed were rejected" if rejected else None
 
 
@@ -64,14 +65,8 @@ class StageRow:
 def stage_rows(predicted: Schedule, measured: Schedule) -> list[StageRow]:
     """Stage by stage, two prices of one schedule."""
     return [
-        StageRow(
-            number,
-            tuple(tuple(group) for group in stage.groups),
-            stage.strategy,
-            predicted.stages[number].latency_us,
-            stage.latency_us,
-        )
-        for number, stage in enumerate(measured.stages)
+        StageRow(number, tuple(map(tuple, stage.groups)), stage.strategy, before.latency_us, stage.latency_us)
+        for number, (before, stage) in enumerate(zip(predicted.stages, measured.stages, strict=True))
     ]
 
 

@@ -1,5 +1,5 @@
-"""Micro-batches as a table, sentences and pictures: the time against the workspace of one kernel, and the workspace of each kernel
-(u-cuDNN's figures 10 and 12).
+"""Micro-batches as a table, sentences and pictures: the time against the workspace of one kernel, and the workspace
+of each kernel (u-cuDNN's figures 10 and 12).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from rich.table import Table
 from iossim.base.memory_size import size_text
 from iossim.base.tables import Cell, Column, records_table
 from iossim.report.figures.figure import Figure, LegendEntry, Panel
-from iossim.report.figures.vega import PALETTE, layer, need_altair, specification
+from iossim.report.figures.vega import PALETTE, layer, need_altair, only, specification
 from iossim.transforms.microbatching.division import Configuration
 from iossim.transforms.microbatching.kernels_under_limits import WORTH_DIVIDING, DividedKernel, MicroBatching
 
@@ -54,15 +54,16 @@ def total_words(found: MicroBatching) -> str:
     else:
         words += f", undivided {_time_text(whole_us)} under the same limit: {whole_us / found.time_us:.2f} times"
     worth = f"a batch is divided where that gains {1 - WORTH_DIVIDING:.0%}"
+    bound = f"no choice takes less than {_time_text(found.lower_bound_us)}"
     if found.memory is not None:
         words += f". The arena with activations has {size_text(found.memory.arena_bytes)}"
-        return f"{words}; {'proved the best' if found.proved else f'no choice takes less than {_time_text(found.lower_bound_us)}'} ({worth})."
+        return f"{words}; {'proved the best' if found.proved else bound} ({worth})."
     if found.division is None:
         return f"{words}. Each is the fastest under its limit ({worth})."
     words += f". Their workspaces have {size_text(found.workspace_bytes)} together"
     if found.division.proved:
         return f"{words}; proved the best under the limit (greedy: {_time_text(found.division.greedy_us)}; {worth})."
-    return f"{words}; no choice takes less than {_time_text(found.lower_bound_us)} (gap {found.division.gap:.2%}; {worth})."
+    return f"{words}; {bound} (gap {found.division.gap:.2%}; {worth})."
 
 
 def _time_text(time_us: float) -> str:
@@ -75,7 +76,8 @@ _HEIGHT_PIXELS, _ROW_PIXELS = 300, 20
 
 
 def front_figure(found: MicroBatching, title: str) -> Figure:
-    """The kernel that gains most: the configurations that no other beats, the one that was chosen, and the undivided one."""
+    """The kernel that gains most: the configurations that no other beats, the one that was chosen, and the undivided
+    one."""
     alt = need_altair()
     kernel = max(found.kernels, key=_gained_us)
     records: list[dict[str, Cell]] = [_point("front", one) for one in kernel.front]
@@ -92,34 +94,26 @@ def front_figure(found: MicroBatching, title: str) -> Figure:
         alt.Tooltip("time_ms:Q", format=".3~f"),
         alt.Tooltip("workspace_mib:Q", format=".2~f"),
     ]
-    front = layer().transform_filter("datum.what == 'front'")
+    front = only("front")
+    limits = (
+        [] if limit is None else [only("limit").mark_rule(strokeDash=[4, 3], strokeWidth=1.4, opacity=1).encode(x=x)]
+    )
     spec = specification(
         front.mark_line(interpolate="step-after", strokeWidth=1.4, color=_FRONT).encode(x=x, y=y),
         front.mark_point(filled=True, size=28, opacity=1, color=_FRONT).encode(x=x, y=y, tooltip=tooltip),
         *(
-            layer()
-            .transform_filter(f"datum.what == '{what}'")
+            only(what)
             .mark_point(filled=True, size=110, opacity=1, color=colour, shape=shape)
             .encode(x=x, y=y, tooltip=tooltip)
             for what, colour, shape in (("chosen", _CHOSEN, "diamond"), ("undivided", _WHOLE, "square"))
         ),
-        *(
-            [
-                layer()
-                .transform_filter("datum.what == 'limit'")
-                .mark_rule(strokeDash=[4, 3], strokeWidth=1.4, opacity=1)
-                .encode(x=x)
-            ]
-            if limit is not None
-            else []
-        ),
+        *limits,
         height=_HEIGHT_PIXELS,
     )
-    gain = (
-        ""
-        if kernel.undivided is None
-        else f", {kernel.undivided.time_us / kernel.configuration.time_us:.2f} times as fast as undivided"
-    )
+    gain = ""
+    if kernel.undivided is not None:
+        times = kernel.undivided.time_us / kernel.configuration.time_us
+        gain = f", {times:.2f} times as fast as undivided"
     return Figure(
         name="front",
         title=f"{title}: {kernel.name}",
@@ -169,11 +163,9 @@ def workspace_figure(found: MicroBatching, title: str) -> Figure:
         height={"step": _ROW_PIXELS},
     )
     most = max(found.kernels, key=lambda one: one.configuration.workspace_bytes)
-    finding = (
-        f"{most.name} has {size_text(most.configuration.workspace_bytes)} of {size_text(found.workspace_bytes)}."
-        if most.configuration.workspace_bytes
-        else "No kernel needs a workspace."
-    )
+    finding = "No kernel needs a workspace."
+    if size := most.configuration.workspace_bytes:
+        finding = f"{most.name} has {size_text(size)} of {size_text(found.workspace_bytes)}."
     return Figure(
         name="workspaces",
         title=title,

@@ -34,16 +34,14 @@ def parameter_table(title: str, rows: Sequence[Mapping[str, float | str | bool |
     for row in rows:
         remarks = ["not fitted"] * (not row["fitted"])
         remarks += ["at bound"] * bool(row["at_bound"]) + ["not identified"] * bool(row["unidentified"])
-        numbers = {name: f"{row[name]:.4g}" for name in ("value", "lower", "upper")}
-        records.append(
-            {
-                "parameter": row["parameter"],
-                "value": numbers["value"],
-                "spread": "" if row["spread"] is None else f"{row['spread']:.2g}",
-                "bounds": f"{numbers['lower']} to {numbers['upper']}",
-                "remark": ", ".join(remarks),
-            }
-        )
+        record: dict[str, Cell] = {
+            "parameter": row["parameter"],
+            "value": f"{row['value']:.4g}",
+            "spread": "" if row["spread"] is None else f"{row['spread']:.2g}",
+            "bounds": f"{row['lower']:.4g} to {row['upper']:.4g}",
+            "remark": ", ".join(remarks),
+        }
+        records.append(record)
     return keyed_table(title, records, wraps=("remark",))
 
 
@@ -61,10 +59,8 @@ def device_summary(profile: DeviceProfile) -> RenderableType:
     parts += [Text(f"{name}: {source}") for name, source in profile.sources.items()]
     parts += [Text(""), *_origin(provenance)]
     for title, values in (("Parameters", profile.parameters), ("Costs of the engine", profile.engine)):
-        parts += [
-            Text(""),
-            keyed_table(title, [_parameter(name, value, provenance) for name, value in values], wraps=("remark",)),
-        ]
+        rows = [_parameter(name, value, provenance) for name, value in values]
+        parts += [Text(""), keyed_table(title, rows, wraps=("remark",))]
     if provenance.spread:
         parts.append(Text("spread: standard deviation over fits to resampled data"))
     if provenance.unidentified:

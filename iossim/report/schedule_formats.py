@@ -62,13 +62,8 @@ def _clusters(network: Network, schedule: Schedule) -> Iterator[str]:
 
 
 def _stage_label(number: int, block: str, stage: Stage) -> str:
-    what = (
-        "merge"
-        if stage.strategy is Strategy.MERGE
-        else f"{len(stage.groups)} groups"
-        if stage.concurrent
-        else "1 group"
-    )
+    groups = f"{len(stage.groups)} groups" if stage.concurrent else "1 group"
+    what = "merge" if stage.strategy is Strategy.MERGE else groups
     return f"stage {number} · {block} · {what} · {stage.latency_us:.1f} us"
 
 

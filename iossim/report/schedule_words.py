@@ -29,7 +29,7 @@ def schedule_table(schedule: Schedule) -> Table:
                     "block": "" if index else block.name,
                     "boundary_us": stage.boundary_us,
                     "latency_us": stage.latency_us,
-                    "groups": "\n".join(_group_line(group, stage.strategy) for group in stage.groups),
+                    "groups": stage_words(stage, between="\n"),
                 }
             )
             number += 1
@@ -47,16 +47,13 @@ def schedule_table(schedule: Schedule) -> Table:
     )
 
 
-def _group_line(group: Sequence[str], strategy: Strategy) -> str:
-    return "merge: " + " + ".join(group) if strategy is Strategy.MERGE else " > ".join(group)
-
-
-def stage_words(stage: Stage, block: str = "") -> str:
-    """``a > b | c``: ``>`` in order, ``|`` side by side; ``merge: a + b``. The name of the block is left out of its units'."""
-    groups = [[unit.removeprefix(f"{block}.") for unit in group] for group in stage.groups]
-    if stage.strategy is Strategy.MERGE:
-        return "merge: " + " + ".join(groups[0])
-    return " | ".join(" > ".join(group) for group in groups)
+def stage_words(stage: Stage, block: str = "", between: str = " | ") -> str:
+    """``a > b | c``: ``>`` in order, ``|`` side by side; ``merge: a + b``. The name of the block is left out of its
+    units'."""
+    merge, link = ("merge: ", " + ") if stage.strategy is Strategy.MERGE else ("", " > ")
+    own = f"{block}." if block else ""
+    groups = [link.join(unit.removeprefix(own) for unit in group) for group in stage.groups]
+    return between.join(merge + group for group in groups)
 
 
 def number_words(numbers: Sequence[int]) -> str:
@@ -75,10 +72,8 @@ def summary(found: Schedule) -> str:
         f"(at most {found.streams}), {merged} merge convolutions"
     ]
     if found.lower_bound_us is not None and found.gap is not None:
-        lines.append(
-            f"Lower bound for any schedule: {found.lower_bound_us / 1e3:.3f} ms; "
-            f"this one is {100 * found.gap:.1f}% above it"
-        )
+        bound = f"Lower bound for any schedule: {found.lower_bound_us / 1e3:.3f} ms"
+        lines.append(f"{bound}; this one is {100 * found.gap:.1f}% above it")
     if expected := expectation(found):
         lines.append(expected)
     lines += _measured_summary(found)
@@ -165,9 +160,8 @@ def diff_lines(found: ScheduleDiff) -> list[str]:
     own, other = found.decided_otherwise
     lines.append(f"Stages that differ: {own} of {len(first.stages)} in A, {other} of {len(second.stages)} in B")
     if found.moved:
-        lines.append(
-            f"Units that run with other units: {len(found.moved)} ({', '.join(found.moved[:8])}{_more(found.moved, 8)})"
-        )
+        more = f" and {len(found.moved) - 8} more" if len(found.moved) > 8 else ""
+        lines.append(f"Units that run with other units: {len(found.moved)} ({', '.join(found.moved[:8])}{more})")
     return lines
 
 
@@ -190,7 +184,9 @@ def diff_table(found: ScheduleDiff, all_passages: bool = False) -> Table:
             }
         )
         before = passage.block
-    rows += _totals(found.passages, all_passages)
+    same = [passage for passage in found.passages if passage.is_same]
+    rows += [_total("identical", same)] if same and not all_passages else []
+    rows.append(_total("all", found.passages))
     return keyed_table(
         "",
         rows,
@@ -199,14 +195,6 @@ def diff_table(found: ScheduleDiff, all_passages: bool = False) -> Table:
         shortens=("block",),
         digits=1,
     )
-
-
-def _totals(passages: Sequence[Passage], all_passages: bool) -> list[Mapping[str, Cell]]:
-    same = [passage for passage in passages if passage.is_same]
-    rows: list[Mapping[str, Cell]] = []
-    if same and not all_passages:
-        rows.append(_total("identical", same))
-    return [*rows, _total("all", passages)]
 
 
 def _total(name: str, passages: Sequence[Passage]) -> Mapping[str, Cell]:
@@ -221,30 +209,21 @@ def _total(name: str, passages: Sequence[Passage]) -> Mapping[str, Cell]:
 
 
 def _described(schedule: Schedule) -> str:
-    return (
-        f"{schedule.network}, {schedule.scheduler}, on {schedule.device or schedule.cost_model.get('name', '')}, batch "
-        f"{schedule.source.batch}, {schedule.precision}, {schedule.engine or 'no'} engine: {schedule.latency_us / 1e3:.3f} ms "
-        f"in {len(schedule.stages)} stages, at most {_groups(schedule.streams)}"
-    )
-
-
-def _groups(count: int) -> str:
-    return "1 group" if count == 1 else f"{count} concurrent groups"
+    groups = "1 group" if schedule.streams == 1 else f"{schedule.streams} concurrent groups"
+    where = f"on {schedule.device or schedule.cost_model.get('name', '')}, batch {schedule.source.batch}"
+    setup = f"{schedule.scheduler}, {where}, {schedule.precision}, {schedule.engine or 'no'} engine"
+    took = f"{schedule.latency_us / 1e3:.3f} ms in {len(schedule.stages)} stages, at most {groups}"
+    return f"{schedule.network}, {setup}: {took}"
 
 
 def _crossed(name: str, at: Schedule, other_us: float, tie: bool | None) -> str:
     other = "B" if name == "A" else "A"
     part = other_us / at.latency_us - 1 if at.latency_us else 0.0
     noise = {None: "", True: ", within the noise", False: ", more than the noise"}[tie]
-    return (
-        f"On the setup of {name} ({at.device}, batch {at.source.batch}, {at.engine} engine): {name} {at.latency_us / 1e3:.3f} ms, "
-        f"{other} {other_us / 1e3:.3f} ms ({part:+.1%}{noise})"
-    )
+    setup = f"On the setup of {name} ({at.device}, batch {at.source.batch}, {at.engine} engine)"
+    took = f"{name} {at.latency_us / 1e3:.3f} ms, {other} {other_us / 1e3:.3f} ms ({part:+.1%}{noise})"
+    return f"{setup}: {took}"
 
 
 def _stages(stages: Sequence[Stage], numbers: Sequence[int], block: str) -> str:
     return "\n".join(f"{number}: {stage_words(stages[number], block)}" for number in numbers)
-
-
-def _more(names: Sequence[str], shown: int) -> str:
-    return f" and {len(names) - shown} more" if len(names) > shown else ""

@@ -1,9 +1,7 @@
 """JSON schemas of the files that people write and exchange, for editors and for programs that check them.
 
-They are made from the classes that read the files, so that they say the same. The copies in ``docs/schemas`` are what an
-editor can be pointed at; a test holds them to what is made here. What depends on several fields at once (that facts agree,
-that a schedule fits its network) is for the reader of the file alone.
-"""
+They are made from the classes that read the files; a test holds the copies in ``docs/schemas`` to them. What depends
+on several fields at once (that facts agree, that a schedule fits its network) is for the reader of the file alone."""
 
 from __future__ import annotations
 
@@ -14,6 +12,10 @@ from iossim.base.registry import Group
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 Schema = dict[str, Any]
+_SIZE: Schema = {"type": "integer", "minimum": 0}
+_COUNT: Schema = {"type": "integer", "minimum": 1}
+_TIME_US: Schema = {"type": "number", "minimum": 0}
+_TEXT: Schema = {"type": "string"}
 
 
 def schema_names() -> list[str]:
@@ -101,35 +103,31 @@ def _measurement() -> Schema:
         "row": {"type": ["integer", "null"], "minimum": 0},
         "precision": {"enum": [str(precision) for precision in Precision]},
     }
-    extent = {"type": "array", "items": {"type": "integer", "minimum": 1}, "minItems": 3, "maxItems": 3}
+    extent = _list_of(_COUNT) | {"minItems": 3, "maxItems": 3}
     any_operator = {"oneOf": [{"$ref": f"#/$defs/{name}"} for name in operators]}
     alone = {
-        "algorithm": {"type": "string"},
-        "kernels": {"type": "array", "items": {"type": "string"}},
+        "algorithm": _TEXT,
+        "kernels": _list_of(_TEXT),
         "grid": extent,
         "block": extent,
         "is_cold": {"type": "boolean"},
     }
+    measurement = {
+        "type": "object",
+        "properties": known | alone,
+        "required": ["op", "latency_us"],
+        **any_operator,
+    }
     groups = {"type": "array", "minItems": 1, "items": {"type": "array", "minItems": 1, "items": any_operator}}
-    return {
-        "description": " ".join((_measurement.__doc__ or "").split()),
-        "$defs": {
-            **definitions,
-            "header": header,
-            **operators,
-            "measurement": {
-                "type": "object",
-                "properties": known | alone,
-                "required": ["op", "latency_us"],
-                **any_operator,
-            },
-            "stage": {
-                "type": "object",
-                "properties": known | {"stage": groups, "serial_us": {"type": ["number", "null"], "minimum": 0}},
-                "required": ["stage", "latency_us"],
-            },
-        },
-        "anyOf": [{"$ref": f"#/$defs/{name}"} for name in ("header", "measurement", "stage")],
+    stage = {
+        "type": "object",
+        "properties": known | {"stage": groups, "serial_us": {"type": ["number", "null"], "minimum": 0}},
+        "required": ["stage", "latency_us"],
+    }
+    lines = {"measurement": measurement, "stage": stage}
+    return _described(_measurement) | {
+        "$defs": {**definitions, "header": header, **operators, **lines},
+        "anyOf": [{"$ref": f"#/$defs/{name}"} for name in ("header", *lines)],
     }
 
 
@@ -164,30 +162,23 @@ def _corun() -> Schema:
     """What ``iossim corun --json`` prints: ``by`` is a kernel's place among ``kernels``, counted from 0."""
     from iossim.calibration.prediction.corun import Through
 
-    time_us: Schema = {"type": "number", "minimum": 0}
-    return {
-        "description": " ".join((_corun.__doc__ or "").split()),
-        "$defs": {
-            "slowed": _record(
-                by={"type": "integer", "minimum": 0}, through={"enum": [str(each) for each in Through]}, us=time_us
-            ),
-            "kernel": _record(
-                name={"type": "string"},
-                stream={"type": "integer", "minimum": 0},
-                start_us=time_us,
-                end_us=time_us,
-                alone_us=time_us,
-                slowed_by={"type": "array", "items": {"$ref": "#/$defs/slowed"}},
-                inferred={"type": "array", "items": {"type": "string"}},
-            ),
-        },
-        **_record(
-            makespan_us={**time_us, "description": "until the last kernel ends"},
-            alone_us={**time_us, "description": "of the longest stream by itself"},
-            sequential_us={**time_us, "description": "of the streams one after another"},
-            kernels={"type": "array", "items": {"$ref": "#/$defs/kernel"}},
-        ),
-    }
+    slowed = _record(by=_SIZE, through={"enum": [str(each) for each in Through]}, us=_TIME_US)
+    kernel = _record(
+        name=_TEXT,
+        stream=_SIZE,
+        start_us=_TIME_US,
+        end_us=_TIME_US,
+        alone_us=_TIME_US,
+        slowed_by=_list_of({"$ref": "#/$defs/slowed"}),
+        inferred=_list_of(_TEXT),
+    )
+    run = _record(
+        makespan_us={**_TIME_US, "description": "until the last kernel ends"},
+        alone_us={**_TIME_US, "description": "of the longest stream by itself"},
+        sequential_us={**_TIME_US, "description": "of the streams one after another"},
+        kernels=_list_of({"$ref": "#/$defs/kernel"}),
+    )
+    return _described(_corun) | {"$defs": {"slowed": slowed, "kernel": kernel}} | run
 
 
 def _microbatch() -> Schema:
@@ -195,40 +186,43 @@ def _microbatch() -> Schema:
     from iossim.transforms.microbatching.division import POLICIES
     from iossim.transforms.microbatching.network_kernels import BACKWARD_DATA, BACKWARD_FILTER, FORWARD
 
-    size: Schema = {"type": "integer", "minimum": 0}
-    count: Schema = {"type": "integer", "minimum": 1}
-    time_us: Schema = {"type": "number", "minimum": 0}
     limit: Schema = {"type": ["integer", "null"], "minimum": 0}
     whole_us: Schema = {
         "type": ["number", "null"],
         "minimum": 0,
         "description": "undivided under the same limits; null where that cannot be",
     }
-    part = _record(micro_batch=count, count=count, algorithm={"type": "string"})
+    part = _record(micro_batch=_COUNT, count=_COUNT, algorithm=_TEXT)
     kernel = _record(
-        layer={"type": "string"},
+        layer=_TEXT,
         **{"pass": {"enum": [FORWARD, BACKWARD_DATA, BACKWARD_FILTER]}},
-        configuration={"type": "array", "items": part, "minItems": 1},
-        time_us=time_us,
+        configuration=_list_of(part) | {"minItems": 1},
+        time_us=_TIME_US,
         undivided_us=whole_us,
-        workspace_bytes=size,
+        workspace_bytes=_SIZE,
     )
-    return {
-        "description": " ".join((_microbatch.__doc__ or "").split()),
-        **_record(
-            policy={"enum": list(POLICIES)},
-            workspace_limit_bytes={**limit, "description": "of each kernel"},
-            total_workspace_limit_bytes={**limit, "description": "of all kernels"},
-            time_us=time_us,
-            undivided_us=whole_us,
-            lower_bound_us={**time_us, "description": "no choice takes less"},
-            proved={"type": "boolean"},
-            workspace_bytes=size,
-            memory_limit_bytes={**limit, "description": "of activations and workspaces in one arena"},
-            arena_bytes={**limit, "description": "that arena; null without such a limit"},
-            kernels={"type": "array", "items": kernel},
-        ),
-    }
+    return _described(_microbatch) | _record(
+        policy={"enum": list(POLICIES)},
+        workspace_limit_bytes={**limit, "description": "of each kernel"},
+        total_workspace_limit_bytes={**limit, "description": "of all kernels"},
+        time_us=_TIME_US,
+        undivided_us=whole_us,
+        lower_bound_us={**_TIME_US, "description": "no choice takes less"},
+        proved={"type": "boolean"},
+        workspace_bytes=_SIZE,
+        memory_limit_bytes={**limit, "description": "of activations and workspaces in one arena"},
+        arena_bytes={**limit, "description": "that arena; null without such a limit"},
+        kernels=_list_of(kernel),
+    )
+
+
+def _described(make: Callable[[], Schema]) -> Schema:
+    """The docstring of what makes a schema, as its description."""
+    return {"description": " ".join((make.__doc__ or "").split())}
+
+
+def _list_of(items: Schema) -> Schema:
+    return {"type": "array", "items": items}
 
 
 def _record(**properties: Schema) -> Schema:
@@ -261,7 +255,7 @@ def _rule() -> Schema:
     from iossim.transforms.rewriting.rule_file import NAME
 
     tensor: Schema = {"type": "string", "pattern": r"^[A-Za-z_]\w*$"}
-    texts: Schema = {"type": "array", "items": {"type": "string"}}
+    texts = _list_of(_TEXT)
     made = _record(
         rule={"type": "string", "pattern": f"^{NAME.pattern}$"},
         origin={"type": "string", "description": "where the rule is from"},
@@ -271,7 +265,7 @@ def _rule() -> Schema:
         outputs={"type": "object", "propertyNames": tensor, "additionalProperties": tensor, "minProperties": 1},
         conditions={**texts, "description": "truths of attributes and shapes: w.shape[2:] == v.shape[2:]"},
     )
-    return made | {"description": " ".join((_rule.__doc__ or "").split()), "required": ["rule", "source", "outputs"]}
+    return made | _described(_rule) | {"required": ["rule", "source", "outputs"]}
 
 
 _SCHEMAS: dict[str, tuple[str, Callable[[], Schema]]] = {

@@ -1,10 +1,10 @@
-"""Runs in the Chrome trace event format, which ui.perfetto.dev and chrome://tracing open: schedules, kernels side by side, dataflow.
+"""Runs in the Chrome trace event format ("Trace Event Format", Duv & Nelson, 2016), which ui.perfetto.dev and
+chrome://tracing open.
 
-A trace is one process with a track (a "thread") for each thing that runs beside others. A run is a complete event (``ph: "X"``) with
-its start ``ts`` and duration ``dur`` in microseconds, to the nanosecond, as the format has it ("Trace Event Format", Duv & Nelson,
-2016). Counters (``ph: "C"``) show resident warps, and the parts in use of issue capacity, L2, DRAM and board power. Kernels have the
-colour of their kind of op (``cname``) where the format has a name for it: chrome://tracing shows it, Perfetto colours by name.
-"""
+A trace is one process with a track (a "thread") for each thing that runs beside others. A run is a complete event
+(``ph: "X"``) with start ``ts`` and duration ``dur`` in microseconds, to the nanosecond; counters (``ph: "C"``) show
+resident warps, and the parts in use of issue capacity, L2, DRAM and board power. Kernels name the colour of their
+kind of op (``cname``) for chrome://tracing."""
 
 from __future__ import annotations
 
@@ -40,15 +40,12 @@ def trace_text(title: str, tracks: Mapping[int, str], events: list[dict[str, Any
 
 def counters(execution: Execution) -> list[dict[str, Any]]:
     """Resident warps and parts in use: a value at each change; at the end, nothing is in use."""
-    tracks = {
-        "active warps": execution.active_warps.tolist(),
-        "issue in use, %": [round(100 * part, 2) for part in execution.issue.tolist()],
-        "L2 in use, %": [round(100 * part, 2) for part in execution.l2.tolist()],
-        "DRAM in use, %": [round(100 * part, 2) for part in execution.dram.tolist()],
-        "power in use, %": [round(100 * part, 2) for part in execution.power.tolist()],
-    }
+    tracks = {"active warps": execution.active_warps.tolist()}
+    for what in ("issue", "L2", "DRAM", "power"):
+        parts = getattr(execution, what.lower()).tolist()
+        tracks[f"{what} in use, %"] = [round(100 * part, 2) for part in parts]
     return [
-        {"ph": "C", "name": name, "pid": PROCESS, "ts": round(time_us * 1000) / 1000, "args": {"value": value}}
+        _counter(name, time_us, value)
         for name, values in tracks.items()
         for time_us, value in zip(execution.time_us.tolist(), [*values, 0], strict=True)
     ]
@@ -100,16 +97,8 @@ def perfetto_trace(
         events.append(_span_event(network, schedule.stages[span.stage], span))
     if execution is not None:
         events += counters(execution)
-    other = {
-        "network": schedule.network,
-        "graph_hash": schedule.graph_hash,
-        "device": schedule.device,
-        "precision": schedule.precision,
-        "engine": schedule.engine,
-        "scheduler": schedule.scheduler,
-        "latency_us": schedule.latency_us,
-    }
-    return trace_text(title, tracks, events, other)
+    told = ("network", "graph_hash", "device", "precision", "engine", "scheduler", "latency_us")
+    return trace_text(title, tracks, events, {name: getattr(schedule, name) for name in told})
 
 
 def _stage_event(schedule: Schedule, extent: StageExtent) -> dict[str, Any]:
@@ -191,8 +180,8 @@ _MOST_UNITS = 64
 
 
 def dataflow_trace(found: Dataflow, title: str) -> str:
-    """The trace of the plan that is written as JSON text, with what is in use of each memory as counters; of more than
-    64 units every nth is there."""
+    """The trace of the plan that is written as JSON text, with what is in use of each memory as counters; of more
+    than 64 units every nth is there."""
     plan_name, (plan, timed) = list(found.runs.items())[-1]
     names = [step.operator.name for step in plan.steps]
     tracks: dict[int, str] = {_OPERATORS_TRACK: "operators"}

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from iossim.search.scheduler import scheduler_names
@@ -61,22 +61,19 @@ def answer(scenario: Scenario, rows: Sequence[Row], cross: Sequence[CrossPrice] 
     failed = len(rows) - len(known)
     answers: list[Answer] = []
 
+    left_out = f" {failed} of {len(rows)} rows failed and are left out." if failed else ""
+
     def add(question: str, found: Found, source: str = "", cases: Sequence[dict[str, str]] = ()) -> None:
-        words = f"{found.words}."
-        if failed:
-            words += f" {failed} of {len(rows)} rows failed and are left out."
-        behind = sorted({places[id(row)] for row in found.rows})
-        answers.append(
-            Answer(
-                question=question,
-                answer=words,
-                cases=list(cases),
-                holds=found.holds,
-                within_noise=found.within_noise,
-                source=source,
-                rows=behind,
-            )
+        given = Answer(
+            question=question,
+            answer=f"{found.words}.{left_out}",
+            cases=list(cases),
+            holds=found.holds,
+            within_noise=found.within_noise,
+            source=source,
+            rows=sorted({places[id(row)] for row in found.rows}),
         )
+        answers.append(given)
 
     for asked in scenario.questions:
         if asked.is_claim:
@@ -129,7 +126,7 @@ def _end_of_axis(
     values = ordered(rows, asked.axis, labels[asked.axis], asked.size)
     if asked.kind == "largest":
         values.reverse()
-    quantities = [Quantity(metric) for metric in _metrics(asked.having)] or [Quantity()]
+    quantities = [Quantity(name) for name in asked.having if name in METRICS] or [Quantity()]
     first = quantities[0]
     for index, value in enumerate(values):
         own = [row for row in rows if axis_value(row, asked.axis) == value]
@@ -138,18 +135,19 @@ def _end_of_axis(
         )
         if best is None:
             continue
-        size = _size(best, asked.size) if asked.axis == "device" else ""
+        size = ""
+        if asked.axis == "device" and (known := getattr(best, asked.size)) is not None:
+            size = f"by {METRICS[asked.size].words}, {Quantity(asked.size).amount(known)}"
         where = place(best, varied, {*told, asked.axis})
-        words = [f"{name_of(asked.axis, value)}{f' ({size})' if size else ''}, "]
-        words.append(" and ".join(figure(best, quantity) for quantity in quantities))
-        words.append(_spaced(where))
+        words = f"{name_of(asked.axis, value)}{f' ({size})' if size else ''}, "
+        words += " and ".join(figure(best, quantity) for quantity in quantities) + _spaced(where)
         cells = {asked.axis: str(value), **({"size": size} if size else {})}
         for quantity in quantities:
             cells |= figure_cells(best, quantity)
         cells |= {"where": where} if where else {}
         behind = [best]
         if limit := _may_miss(asked.having, best):
-            words.append(f", and {limit}")
+            words += f", and {limit}"
         if index:
             before = values[index - 1]
             nearest = _nearest(asked.having, [row for row in rows if axis_value(row, asked.axis) == before])
@@ -157,14 +155,10 @@ def _end_of_axis(
                 behind.append(nearest)
                 order = "larger" if asked.kind == "largest" else "smaller"
                 missing = _missing(asked.having, nearest)
-                words.append(f"; the next {order}, {name_of(asked.axis, before)}, has {missing} at best")
+                words += f"; the next {order}, {name_of(asked.axis, before)}, has {missing} at best"
                 cells[f"next {order}"] = f"{name_of(asked.axis, before)}, {missing}"
-        return Found("".join(words), behind, cells=cells)
-    nearest = _nearest(asked.having, rows)
-    if nearest is None:
-        return Found("none")
-    where = place(nearest, {*varied, asked.axis}, told)
-    return Found(f"none; the nearest is {_missing(asked.having, nearest)} {where}", [nearest])
+        return Found(words, behind, cells=cells)
+    return _none(asked, rows, {*varied, asked.axis}, told)
 
 
 def _best_on_axis(
@@ -203,10 +197,8 @@ def _best_on_axis(
             words += f", a tie with {tied}"
             cells["a tie with"] = tied
         if behind is not None:
-            ratio = _ratio(best, behind, asked.quantity)
-            following = (
-                f"{name_of(asked.axis, axis_value(behind, asked.axis))}, {_value(behind, asked.quantity)}{ratio}"
-            )
+            name = name_of(asked.axis, axis_value(behind, asked.axis))
+            following = f"{name}, {_value(behind, asked.quantity)}{_ratio(best, behind, asked.quantity)}"
             words += f"; next {following}"
             cells["next"] = following
         return Found(words, [best, *ties, *([behind] if behind is not None else [])], cells=cells)
@@ -223,12 +215,7 @@ def _best_row(asked: Question, rows: Sequence[Row], varied: Sequence[str], told:
     kept = [row for row in rows if meets_all(asked.having, row)]
     best = best_of(kept, asked.quantity, asked.is_low)
     if best is None:
-        nearest = _nearest(asked.having, rows) if asked.having else None
-        if nearest is None:
-            return Found("none")
-        return Found(
-            f"none; the nearest is {_missing(asked.having, nearest)} {place(nearest, varied, told)}", [nearest]
-        )
+        return _none(asked, rows, varied, told)
     where = place(best, varied, told)
     words = f"{figure(best, asked.quantity)}{_spaced(where)}"
     cells = {**figure_cells(best, asked.quantity), **({"where": where} if where else {})}
@@ -245,9 +232,12 @@ def _best_row(asked: Question, rows: Sequence[Row], varied: Sequence[str], told:
     return Found(f"{words}; {link} {cells[link]}", [best, behind], cells=cells)
 
 
-def _metrics(conditions: Conditions) -> list[str]:
-    """The metrics that conditions are about."""
-    return [name for name in conditions if name in METRICS]
+def _none(asked: Question, rows: Sequence[Row], axes: Iterable[str], told: set[str]) -> Found:
+    """No row is as asked for: which comes nearest, if that can be told."""
+    nearest = _nearest(asked.having, rows)
+    if nearest is None:
+        return Found("none")
+    return Found(f"none; the nearest is {_missing(asked.having, nearest)} {place(nearest, axes, told)}", [nearest])
 
 
 def _bounds(conditions: Conditions) -> list[tuple[str, str, float]]:
@@ -309,12 +299,6 @@ def _ties_of(value: Label, cases: Sequence[tuple[Row, Row | None, list[Row]]], a
     tied = [ties for best, _, ties in cases if ties and axis_value(best, axis) == value]
     names = list(dict.fromkeys(str(axis_value(tie, axis)) for ties in tied for tie in ties))
     return f" ({len(tied)} a tie, with {listed(names)})" if tied else ""
-
-
-def _size(row: Row, by: str) -> str:
-    """The size of the device of a row, and the metric that it is measured by."""
-    value = getattr(row, by)
-    return f"by {METRICS[by].words}, {Quantity(by).amount(value)}" if value is not None else ""
 
 
 def _spaced(text: str) -> str:

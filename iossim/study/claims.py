@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import fmean, geometric_mean
 
@@ -45,20 +45,17 @@ class Found:
 
 def figure(row: Row, quantity: Quantity) -> str:
     """A figure of a row; a latency comes with the interval that measurements are expected in."""
-    value = quantity.of(row)
+    value, expected = quantity.of(row), _expected(row, quantity)
     if value is None:
         return "nothing"
-    expected = _expected(row, quantity)
     return quantity.amount(value) + (f" ({expected} expected when measured)" if expected else "")
 
 
 def figure_cells(row: Row, quantity: Quantity) -> dict[str, str]:
     """:func:`figure` as cells of a table."""
-    value = quantity.of(row)
+    value, expected = quantity.of(row), _expected(row, quantity)
     cells = {quantity.words: "nothing" if value is None else quantity.amount(value)}
-    if expected := _expected(row, quantity):
-        cells["expected when measured"] = f"{expected} ms"
-    return cells
+    return cells | ({"expected when measured": f"{expected} ms"} if expected else {})
 
 
 def _expected(row: Row, quantity: Quantity) -> str:
@@ -138,18 +135,16 @@ def figures(asked: Question, rows: Sequence[Row], labels: Labels) -> list[Found]
 
 def _bounded(claim: Question, rows: Sequence[Row], labels: Labels) -> Found:
     _, cases = _cases(claim, rows, labels)
-    if not cases:
-        return Found("There are no rows to tell it from", [], None)
-    failing = [f"{case.name} ({case.words})" if case.name else case.words for case in cases if not case.holds]
-    ties = sum(case.is_noise for case in cases)
-    behind = [row for case in cases for row in case.rows]
+    told = _Cases()
+    for case in cases:
+        named = f"{case.name} ({case.words})" if case.name else case.words
+        told.add(case.rows, "" if case.holds else named, case.is_noise)
     if len(cases) == 1:
-        verdict = "Does not hold" if failing else _counted(1, failing, ties)
-        named = f"{cases[0].name} ({cases[0].words})" if cases[0].name else cases[0].words
-        return Found(f"{verdict}: {named}", behind, not failing, within_noise=not failing and ties == 1)
-    is_number = all(isinstance(bound, int | float) for _, bound in claim.bounds)
+        verdict = "Does not hold" if told.failing else told.words
+        return replace(told.verdict(""), words=f"{verdict}: {named}")
+    is_number = bool(cases) and all(isinstance(bound, int | float) for _, bound in claim.bounds)
     more = f"; {_amount(claim, [case.value for case in cases])}" if is_number else ""
-    return _verdict(len(cases), failing, ties, behind, f"{more}{_some_ties(ties, len(cases))}")
+    return told.verdict(f"{more}{told.some_ties}")
 
 
 def _cases(asked: Question, rows: Sequence[Row], labels: Labels) -> tuple[list[str], list[_Case]]:
@@ -226,136 +221,123 @@ def _amount(asked: Question, values: list[float]) -> str:
 
 def _is_best(claim: Question, rows: Sequence[Row], labels: Labels) -> Found:
     wanted = label_of_axis(claim.axis, claim.expect or "", labels)
-    varied = varied_axes(rows)
-    failing: list[str] = []
+    varied, axes = varied_axes(rows), other_axes(claim.axis)
+    told = _Cases()
     ahead: list[float] = []
-    ties, cases, behind = 0, 0, []
-    axes = other_axes(claim.axis)
     for case in grouped(rows, axes).values():
-        by_value = grouped(case, (claim.axis,))
-        own = best_of(by_value.get((wanted,), []), claim.quantity, claim.is_low)
-        rival = best_of(
-            [row for (value,), group in by_value.items() if value != wanted for row in group],
-            claim.quantity,
-            claim.is_low,
-        )
+        mine = [row for row in case if axis_value(row, claim.axis) == wanted]
+        theirs = [row for row in case if axis_value(row, claim.axis) != wanted]
+        own, rival = (best_of(each, claim.quantity, claim.is_low) for each in (mine, theirs))
         if own is None or rival is None:
             continue
-        cases += 1
-        behind += [own, rival]
-        mine, theirs = claim.quantity.of(own), claim.quantity.of(rival)
-        assert mine is not None
-        assert theirs is not None
-        over, under = (theirs, mine) if claim.is_low else (mine, theirs)
+        over, under = claim.quantity.of(own), claim.quantity.of(rival)
+        assert over is not None
+        assert under is not None
+        if claim.is_low:
+            over, under = under, over
         by = ""
         if over and under:  # nothing is a multiple of 0
             ahead.append(over / under)
             by = f" by {under / over:.3g}x"
-        ties += is_noise(own, rival, claim.quantity)
-        if is_tie(own, rival, claim.quantity):
-            continue
-        if compare(over, "<", under):
+        failing = ""
+        if not is_tie(own, rival, claim.quantity) and compare(over, "<", under):
             where = place(own, [axis for axis in axes if axis in varied])
-            failing.append(f"{where} ({axis_value(rival, claim.axis)} is ahead{by})".strip())
-    if not cases:
-        return Found("There are no rows to tell it from", [], None)
+            failing = f"{where} ({axis_value(rival, claim.axis)} is ahead{by})".strip()
+        told.add([own, rival], failing, is_noise(own, rival, claim.quantity))
     more = f"; {Quantity('speedup').span(ahead)} of the next best" if ahead else ""
-    return _verdict(cases, failing, ties, behind, f"{more}{_some_ties(ties, cases)}")
+    return told.verdict(f"{more}{told.some_ties}")
 
 
 def _trend(claim: Question, rows: Sequence[Row], labels: Labels) -> Found:
     kept = _rows_at(place_of(claim.of, labels), rows)
     axes = tuple(axis for axis in ROW_AXES if axis != claim.axis)
-    varied = varied_axes(kept)
+    varied = [axis for axis in varied_axes(kept) if axis in axes]
     order = ordered(kept, claim.axis, labels[claim.axis])
-    failing: list[str] = []
+    at_least, above = (">=", ">") if claim.kind == "rises_over" else ("<=", "<")
+    told = _Cases()
     cases: list[str] = []
-    behind: list[Row] = []
-    ties = 0
     for case in grouped(kept, axes).values():
         by_value = {axis_value(row, claim.axis): row for row in case}
         steps = [by_value[value] for value in order if value in by_value]
         found = [value for row in steps if (value := claim.quantity.of(row)) is not None]
         if len(found) < 2:
             continue
-        behind += steps
-        ties += is_noise(steps[0], steps[-1], claim.quantity)
-        pairs = pairwise(found)
-        operator, strictly = (">=", ">") if claim.kind == "rises_over" else ("<=", "<")
-        true = all(compare(after, operator, before) for before, after in pairs)
-        true = true and compare(found[-1], strictly, found[0])
-        name = place(case[0], [axis for axis in axes if axis in varied])
+        true = all(compare(after, at_least, before) for before, after in pairwise(found))
+        true = true and compare(found[-1], above, found[0])
+        name = place(case[0], varied)
         ends = f"{number(found[0])} to {claim.quantity.amount(found[-1])}"
         cases.append(f"{name} ({ends})" if name else ends)
-        if not true:
-            failing.append(cases[-1])
-    if not cases:
-        return Found(f"There are no rows to tell it from: it takes two values of {claim.axis}", [], None)
-    return _verdict(len(cases), failing, ties, behind, f"; {listed(cases)}")
+        told.add(steps, "" if true else cases[-1], is_noise(steps[0], steps[-1], claim.quantity))
+    unknown = f"There are no rows to tell it from: it takes two values of {claim.axis}"
+    return told.verdict(f"; {listed(cases)}", unknown)
 
 
 def _specialised(claim: Question, rows: Sequence[Row], known: Sequence[Row], cross: Sequence[CrossPrice]) -> Found:
     """At each point the schedule that was made for it against those made for the points beside it on the axis."""
     own = {(row.point, row.scheduler): row for row in rows}
     of_point = {row.point: row for row in known}
-    failing: list[str] = []
-    behind: list[Row] = []
-    slower: list[float] = []
-    ties, cases = 0, 0
     varied = varied_axes(rows)
-    at_point: dict[tuple[int, str], list[CrossPrice]] = {}
+    told = _Cases()
+    slower: list[float] = []
+    at_point: dict[tuple[int, str], list[tuple[float, CrossPrice]]] = {}
     for price in cross:
         if price.axis == claim.axis and price.latency_ms is not None and price.made_for != price.run_at:
-            at_point.setdefault((price.run_at, price.scheduler), []).append(price)
+            at_point.setdefault((price.run_at, price.scheduler), []).append((price.latency_ms, price))
     for key, prices in at_point.items():
         row = own.get(key)
         if row is None or not row.latency_ms:
             continue
-        cases += 1
-        behind.append(row)
-        rival = min(prices, key=lambda price: price.latency_ms or 0.0)
-        assert rival.latency_ms is not None
-        slower.append(rival.latency_ms / row.latency_ms)
-        beaten = [
-            price
-            for price in prices
-            if not price.tie and price.latency_ms is not None and compare(price.latency_ms, "<", row.latency_ms)
-        ]
+        rival_ms, rival = min(prices, key=lambda each: each[0])
+        slower.append(rival_ms / row.latency_ms)
+        beaten = [each for each in prices if not each[1].tie and compare(each[0], "<", row.latency_ms)]
+        failing = ""
         if beaten:
-            first = min(beaten, key=lambda price: price.latency_ms or 0.0)
+            first_ms, first = min(beaten, key=lambda each: each[0])
             made_for = of_point.get(first.made_for)
             name = name_of(claim.axis, axis_value(made_for, claim.axis)) if made_for else ""
             maker = f"the one made for {name}" if name else "another"
-            by = f"{row.latency_ms / first.latency_ms:.3g}x as fast" if first.latency_ms else "faster"
-            failing.append(f"{place(row, varied)} ({maker} is {by})")
-        elif rival.tie:
-            ties += 1
-    if not cases:
-        return Found(
-            f"No schedule was priced at another point than its own: write 'cross_evaluate: [{claim.axis}]'", [], None
-        )
-    more = f"; the best of the others takes {Quantity('speedup').span(slower)} the time"
-    return _verdict(cases, failing, ties, behind, f"{more}{_some_ties(ties, cases)}")
+            by = f"{row.latency_ms / first_ms:.3g}x as fast" if first_ms else "faster"
+            failing = f"{place(row, varied)} ({maker} is {by})"
+        told.add([row], failing, rival.tie and not beaten)
+    unknown = f"No schedule was priced at another point than its own: write 'cross_evaluate: [{claim.axis}]'"
+    more = f"; the best of the others takes {Quantity('speedup').span(slower)} the time" if slower else ""
+    return told.verdict(f"{more}{told.some_ties}", unknown)
 
 
-def _verdict(cases: int, failing: Sequence[str], ties: int, behind: list[Row], more: str) -> Found:
-    """The verdict on a claim, with ``more`` figures behind the number of cases."""
-    return Found(
-        f"{_counted(cases, failing, ties)}{more}", behind, not failing, within_noise=not failing and ties == cases
-    )
+@dataclass
+class _Cases:
+    """The cases of a claim: the rows behind them, those in which it fails, and how many measuring might turn around."""
 
+    count: int = 0
+    ties: int = 0
+    failing: list[str] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
 
-def _some_ties(ties: int, cases: int) -> str:
-    return f", {ties} within the noise" if 0 < ties < cases else ""
+    def add(self, rows: Sequence[Row], failing: str, is_noise: bool) -> None:
+        """A case in which the claim fails is named by ``failing``."""
+        self.count += 1
+        self.ties += is_noise
+        self.failing += [failing] if failing else []
+        self.rows += rows
 
+    @property
+    def some_ties(self) -> str:
+        return f", {self.ties} within the noise" if 0 < self.ties < self.count else ""
 
-def _counted(cases: int, failing: Sequence[str], ties: int) -> str:
-    """The number of cases in which a claim holds, and the first in which it does not.
+    @property
+    def words(self) -> str:
+        """The number of cases in which the claim holds, and the first in which it does not.
 
-    If measuring might turn all of them around, the words say that alone.
-    """
-    if not failing:
-        if ties == cases:
-            return f"Within the noise in all {cases} cases" if cases > 1 else "Within the noise"
-        return f"Holds in all {cases} cases" if cases > 1 else "Holds"
-    return f"Holds in {cases - len(failing)} of {cases} cases, not {listed(failing)}"
+        If measuring might turn all of them around, the words say that alone.
+        """
+        if self.failing:
+            return f"Holds in {self.count - len(self.failing)} of {self.count} cases, not {listed(self.failing)}"
+        held = "Within the noise" if self.ties == self.count else "Holds"
+        return f"{held} in all {self.count} cases" if self.count > 1 else held
+
+    def verdict(self, more: str, unknown: str = "There are no rows to tell it from") -> Found:
+        """The verdict on the claim, with ``more`` figures behind the number of cases."""
+        if not self.count:
+            return Found(unknown, [], None)
+        holds = not self.failing
+        return Found(f"{self.words}{more}", self.rows, holds, within_noise=holds and self.ties == self.count)

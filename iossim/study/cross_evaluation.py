@@ -28,10 +28,8 @@ class MadeElsewhere:
 
 @dataclass(frozen=True)
 class CrossTask:
-    """A point, and schedules of others to be priced there.
-
-    ``own``: by scheduler the texts of the schedules made for it.
-    """
+    """A point, and schedules of others to be priced there; ``own`` are by scheduler the texts of the schedules made
+    for it."""
 
     axis: str
     point: Point

@@ -1,4 +1,5 @@
-"""What one point of a study comes to: its rows and schedules; on edge devices a row for each plan. This is what workers do, each point by itself."""
+"""The rows and schedules of one point of a study, on edge devices a row for each plan: what workers do, each point by
+itself."""
 
 from __future__ import annotations
 
@@ -96,27 +97,20 @@ def evaluate_point(task: PointTask) -> PointResult:
     search_s = {name: one.search_s for name, one in found.items()}
     found = {name: one.model_copy(update={"search_s": 0.0}) for name, one in found.items()}
     rows: dict[str, Row] = {}
-    traces: dict[str, str] = {}
-    schedules: dict[str, str] = {}
+    traces, schedules = dict[str, str](), dict[str, str]()
     judged = context.errors.judged(list(found.values())) if context.errors else list(found.values())
     for one in judged:
         try:
             rows[one.scheduler] = _row(context, one, found, task.measures)
-            if task.trace is not None and (spans := _timeline(context, one)) is not None:
+            if task.trace is not None and isinstance(context.prices, DeviceCostModel):
+                spans = context.prices.timeline(context.network, one)
                 traces[one.scheduler] = task.trace(context.network, one, spans)
             schedules[one.scheduler] = one.model_dump_json(indent=1) + "\n"
         except Exception as error:  # as above, of one row
             reasons[one.scheduler] = failures.reason(error)
-    return PointResult(
-        task.point,
-        tuple(
-            _failed(task.point, name, reasons[name]) if name in reasons else rows[name] for name in task.schedulers
-        ),
-        schedules,
-        traces,
-        {name: search_s[name] for name in schedules},
-        failures.tracebacks,
-    )
+    rows |= {name: _failed(task.point, name, reason) for name, reason in reasons.items()}
+    in_order, kept_s = tuple(rows[name] for name in task.schedulers), {name: search_s[name] for name in schedules}
+    return PointResult(task.point, in_order, schedules, traces, kept_s, failures.tracebacks)
 
 
 def _on_edge_devices(task: PointTask, failures: Failures) -> PointResult:
@@ -143,7 +137,10 @@ def _row(context: EvaluationContext, one: Schedule, found: dict[str, Schedule], 
         )
         for block in one.blocks
     ]
-    own = found[one.scheduler]
+    peak_mib = None
+    if "peak_memory" in measures:  # weights, and the arena of the plan with values in place, as backends run it
+        plan = lower_schedule(one, context.network, point.engine, in_place=True)
+        peak_mib = float(context.network_facts["weights_mib"]) + plan_memory(plan).arena_bytes / _MIB
     published_ms = context.published_ms(one)
     return Row(
         point=point.index,
@@ -160,7 +157,7 @@ def _row(context: EvaluationContext, one: Schedule, found: dict[str, Schedule], 
         merged_stages=sum(stage.strategy is Strategy.MERGE for stage in one.stages),
         gap=one.gap,
         **context.network_facts,
-        peak_memory_mib=_peak_memory_mib(context, one) if "peak_memory" in measures else None,
+        peak_memory_mib=peak_mib,
         **(context.micro_batch_facts if "micro_batches" in measures else {}),
         active_warps=_active_warps(context, one) if "active_warps" in measures else None,
         board_power_w=context.board_power_w,
@@ -168,24 +165,12 @@ def _row(context: EvaluationContext, one: Schedule, found: dict[str, Schedule], 
         published_ms=published_ms,
         in_sample=None if published_ms is None else context.is_in_sample(one.scheduler),
         blocks=blocks,
-        time_by_kind_us=context.errors.time_by_kind_us(own) if context.errors else {},
+        time_by_kind_us=context.errors.time_by_kind_us(found[one.scheduler]) if context.errors else {},
     )
 
 
 def _failed(point: Point, scheduler: str, reason: str) -> Row:
-    return Row(
-        point=point.index,
-        **point.labels,
-        scheduler=scheduler,
-        status="failed",
-        reason=reason,
-    )
-
-
-def _peak_memory_mib(context: EvaluationContext, one: Schedule) -> float:
-    """Weights, and the arena of the plan with values in place, as backends run it."""
-    plan = lower_schedule(one, context.network, context.point.engine, in_place=True)
-    return float(context.network_facts["weights_mib"]) + plan_memory(plan).arena_bytes / _MIB
+    return Row(point=point.index, **point.labels, scheduler=scheduler, status="failed", reason=reason)
 
 
 def _active_warps(context: EvaluationContext, one: Schedule) -> float | None:
@@ -196,13 +181,6 @@ def _active_warps(context: EvaluationContext, one: Schedule) -> float | None:
         return None
     execution = run_schedule(context.network, one, context.profile, engine=context.point.engine)
     return execution.mean_active_warps
-
-
-def _timeline(context: EvaluationContext, one: Schedule) -> Sequence[Span] | None:
-    """When each kernel runs; None where the cost model knows no timeline."""
-    if not isinstance(context.prices, DeviceCostModel):
-        return None
-    return context.prices.timeline(context.network, one)
 
 
 @cache
@@ -241,19 +219,16 @@ def dataflow_rows(point: Point, schedulers: Sequence[str]) -> tuple[list[Row], d
     found = dataflow(network, device, asked.policy)
     slowest_us = max(found.total_us(Variant(name)) for name in schedulers)
     baseline_us = found.total_us(Variant.VANILLA) if Variant.VANILLA in schedulers else slowest_us
-    rows = []
-    for variant in map(Variant, schedulers):
-        steps = found.times[variant].steps
-        own_us = [end - start for start, end in steps]
-        rows.append(
-            Row(
-                **common,
-                **_times(point, found.total_us(variant), baseline_us),
-                **_peaks([found.plans[variant]]),
-                scheduler=str(variant),
-                time_by_kind_us=_by_kind(network, own_us),
-            )
+    rows = [
+        Row(
+            **common,
+            **_times(point, found.total_us(variant), baseline_us),
+            **_peaks([found.plans[variant]]),
+            scheduler=str(variant),
+            time_by_kind_us=_by_kind(network, [end - start for start, end in found.times[variant].steps]),
         )
+        for variant in map(Variant, schedulers)
+    ]
     return rows, {str(Variant.FULL): found.optimise_s}
 
 
@@ -268,11 +243,8 @@ def _times(point: Point, latency_us: float, baseline_us: float) -> dict[str, Any
 def _peaks(plans: Sequence[EdgePlan]) -> dict[str, Any]:
     """The most of each memory that any device has in use."""
     seen = [use for plan in plans for step in range(len(plan.steps)) for use in uses(plan, step)]
-    return {
-        "private_mib": max(use.private_bytes for use in seen) / _MIB,
-        "shared_mib": max(use.shared_bytes for use in seen) / _MIB,
-        "external_mib": max(use.external_bytes for use in seen) / _MIB,
-    }
+    memories = ("private", "shared", "external")
+    return {f"{name}_mib": max(getattr(use, f"{name}_bytes") for use in seen) / _MIB for name in memories}
 
 
 def _by_kind(network: Network, times_us: Sequence[float]) -> dict[str, float]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from iossim.base.cores import usable_cores
@@ -13,7 +13,7 @@ from iossim.search.counting import count_search_space
 from iossim.search.ios import STRATEGIES
 from iossim.study.axes import Search
 from iossim.study.cross_evaluation import families
-from iossim.study.points import Point, load_model, points_of
+from iossim.study.points import load_model, points_of
 from iossim.study.scenario import Scenario
 
 #: Counting a wider block would take longer than it tells.
@@ -56,8 +56,8 @@ class Forecast:
 def forecast(scenario: Scenario) -> Forecast:
     """Count the work of a study; loads each model once, at batch 1. Raises what loading them raises."""
     points = points_of(scenario)
+    schedules, cores = len(points) * len(scenario.schedulers), len(usable_cores())
     if scenario.plans_dataflow:
-        schedules, cores = len(points) * len(scenario.schedulers), len(usable_cores())
         return Forecast(len(points), schedules, 0, 0, (), cores, _EDGE_POINT_S * len(points) / cores)
     networks: dict[str, Network] = {}
     counted: dict[tuple[str, str], Searched] = {}
@@ -75,12 +75,12 @@ def forecast(scenario: Scenario) -> Forecast:
             seconds = None
         if seconds is not None:
             seconds += _POINT_S + _STAGE_S * searching * (stages or 0)
-    cores = len(usable_cores())
-    schedules = len(points) * len(scenario.schedulers)
+    # Ordered pairs of points that differ in one axis alone.
+    sizes = [len(family) for axis in scenario.cross_evaluate for family in families(points, axis)]
     return Forecast(
         len(points),
         schedules,
-        _cross_prices(scenario, points) * len(scenario.schedulers),
+        sum(size * (size - 1) for size in sizes) * len(scenario.schedulers),
         schedules if "active_warps" in scenario.measures else 0,
         tuple(counted.values()),
         cores,
@@ -89,24 +89,14 @@ def forecast(scenario: Scenario) -> Forecast:
 
 
 def _searched(model: str, name: str, network: Network, search: Search) -> Searched:
-    seen: dict[bytes, int] = {}
-    stages: int | None = 0
-    for block in network.blocks:
-        problem = ScheduleProblem.of_block(network, block)
-        edges = problem.predecessors.tobytes()
-        try:
-            if edges not in seen:
-                seen[edges] = count_search_space(problem, search.space, _MAX_STATES, _MAX_TRANSITIONS).distinct_stages
-        except OptionError:
-            stages = None
-            break
-        assert stages is not None
-        stages += seen[edges]
+    problems = [ScheduleProblem.of_block(network, block) for block in network.blocks]
+    distinct = {problem.predecessors.tobytes(): problem for problem in problems}
+    stages: int | None = None
+    with suppress(OptionError):  # a block is too wide to count its stages
+        counted = {
+            edges: count_search_space(problem, search.space, _MAX_STATES, _MAX_TRANSITIONS).distinct_stages
+            for edges, problem in distinct.items()
+        }
+        stages = sum(counted[problem.predecessors.tobytes()] for problem in problems)
     largest = max(len(block.units) for block in network.blocks)
     return Searched(model, name, len(network.units), largest, stages)
-
-
-def _cross_prices(scenario: Scenario, points: Sequence[Point]) -> int:
-    """Ordered pairs of points that differ in one axis alone."""
-    sizes = (len(family) for axis in scenario.cross_evaluate for family in families(points, axis))
-    return sum(size * (size - 1) for size in sizes)

@@ -15,7 +15,6 @@ from typing import Any
 from iossim._version import __version__
 from iossim.base.errors import ModelError, ScenarioError
 from iossim.base.values import Value
-from iossim.hardware.device import Device as AnyDevice
 from iossim.hardware.edge import EdgeDevice, edge_device
 from iossim.hardware.load import device as load_device
 from iossim.hardware.override import overridden
@@ -27,6 +26,8 @@ from iossim.study.scenario import PointValues, Scenario
 from iossim.transforms.rewriting.rule_sets import rules_named
 from iossim.transforms.rewriting.verdict import trusted
 
+#: The cost models whose argument is a file.
+FILE_COST_MODELS = ("table", "replay")
 #: A study of more points is a mistake.
 MAX_POINTS = 100_000
 
@@ -83,10 +84,7 @@ def edge_device_of(device: Device) -> EdgeDevice:
 
 
 def network_of(point: Point) -> Network:
-    """The network of a point, loaded; of a single block where its model is one.
-
-    Raises what ``iossim.load`` raises.
-    """
+    """The network of a point, loaded; of a single block where its model is one. Raises what ``iossim.load`` raises."""
     return load_model(point.model, point.seed, batch=point.batch, dtype=point.dtype)
 
 
@@ -142,10 +140,8 @@ def _combinations(scenario: Scenario) -> Iterable[Sequence[Any]]:
     long = {axis: len(values) for axis, values in lists.items() if len(values) > 1}
     if len(set(long.values())) > 1:
         told = ", ".join(f"{AXES[axis].field} {count}" for axis, count in long.items())
-        raise ScenarioError(
-            f"combine: zip takes the axes' values side by side, and they are not equally many: {told}; make them so, or "
-            "give one value"
-        )
+        reason = f"combine: zip takes the axes' values side by side, and they are not equally many: {told}"
+        raise ScenarioError(f"{reason}; make them so, or give one value")
     count = max(long.values(), default=1)
     return list(zip(*(values if len(values) > 1 else values * count for values in lists.values()), strict=True))
 
@@ -155,64 +151,57 @@ def _explicit(scenario: Scenario, lists: Mapping[str, list[Any]], values: PointV
     chosen: list[Any] = []
     for axis in AXES:
         given = getattr(values, axis)
-        if given is None:
-            if len(lists[axis]) != 1:
-                raise ScenarioError(
-                    f"field points[{index}]: has no {axis!r}, and {AXES[axis].field} lists {len(lists[axis])}; "
-                    f"write '{axis}: ...'"
-                )
-            chosen.append(lists[axis][0])
-        else:
+        if given is not None:
             chosen.append(_listed(lists[axis], axis, given, index))
+        elif len(lists[axis]) == 1:
+            chosen += lists[axis]
+        else:
+            reason = f"has no {axis!r}, and {AXES[axis].field} lists {len(lists[axis])}"
+            raise ScenarioError(f"field points[{index}]: {reason}; write '{axis}: ...'")
     return chosen
 
 
 def _listed(listed: Sequence[Any], axis: str, given: Any, index: int) -> Any:
     """A value, or the listed one that it tells by its label."""
     if isinstance(given, str) and isinstance(listed[0], Value):
-        for value in listed:
-            if value.label == given:
-                return value
-        known = ", ".join(value.label for value in listed)
-        raise ScenarioError(f"field points[{index}].{axis}: no {axis} is called {given!r}; known: {known}")
+        called = {value.label: value for value in reversed(listed)}
+        if given not in called:
+            known = ", ".join(value.label for value in listed)
+            raise ScenarioError(f"field points[{index}].{axis}: no {axis} is called {given!r}; known: {known}")
+        return called[given]
     if isinstance(given, Model | Device | Rewrite | Workspace):
         # A name alone, which a listed value may be called, or be.
-        name = _name_alone(given)
+        name = given.rules if isinstance(given, Rewrite) else given.label
+        name = given.limit or "none" if isinstance(given, Workspace) else name
         alone = type(given).model_validate(name)
         return next((value for value in listed if value.label == name and given == alone), given)
     return given
-
-
-def _name_alone(given: Model | Device | Rewrite | Workspace) -> str:
-    if isinstance(given, Rewrite):
-        return given.rules
-    return given.limit or "none" if isinstance(given, Workspace) else given.label
 
 
 class _Fingerprints:
     """What the results of points depend on, of each model, device and file read once."""
 
     def __init__(self) -> None:
-        self._model = cache(_model_print)
-        self._device = cache(_device_print)
-        self._edge_device = cache(_edge_device_print)
-        self._cost_model = cache(_cost_model_print)
-        self._rules = cache(_rules_print)
+        self._file, self._device, self._rules = cache(_file_print), cache(_device_print), cache(_rules_print)
 
     def of(self, point: Point) -> list[Any]:
-        """JSON values of all but what the whole study has in common."""
-        model, search, rewrite = point.model, point.search, point.rewrite
+        """JSON values of all but what the whole study has in common.
+
+        A zoo name is as it is (the version of iossim says what it means), a file by its contents. Weights that stand
+        beside an ONNX file do not count: no schedule depends on them.
+        """
+        model, device, rewrite = point.model, point.device, point.rewrite
+        is_file = Path(model.model).suffix.lower() in (".onnx", ".json")
+        prices = file_of_cost_model(point.cost_model)
         return [
-            self._model(model.model),
+            self._file(model.model) if is_file else model.model,
             model.model_dump(mode="json", exclude={"label", "model"}),
-            (self._edge_device if point.dataflow.plans else self._device)(
-                point.device.device, tuple(point.device.set.items())
-            ),
+            self._device(device.device, tuple(device.set.items()), point.dataflow.plans),
             point.batch,
             point.dtype,
             point.engine,
-            self._cost_model(point.cost_model),
-            search.model_dump(mode="json", exclude={"label"}),
+            [point.cost_model, self._file(prices) if Path(prices).is_file() else ""],
+            point.search.model_dump(mode="json", exclude={"label"}),
             self._rules(rewrite.rules, rewrite.unproved) if rewrite.rewrites else None,
             rewrite.model_dump(mode="json", exclude={"label", "rules", "unproved"}) if rewrite.rewrites else None,
             *([] if point.micro_batch == 1 else [{"micro_batch": point.micro_batch}]),
@@ -221,31 +210,18 @@ class _Fingerprints:
         ]
 
 
-def _model_print(model: str) -> str:
-    """A zoo name as it is (the version of iossim says what it means), a file by its contents.
-
-    Weights that stand beside an ONNX file do not count: no schedule depends on them.
-    """
-    return _file_print(model) if Path(model).suffix.lower() in (".onnx", ".json") else model
-
-
-def _device_print(device: str, changes: tuple[tuple[str, float], ...]) -> list[str]:
-    return _profile_print(device_of(Device(device=device, set=dict(changes))))
-
-
-def _edge_device_print(device: str, changes: tuple[tuple[str, float], ...]) -> list[str]:
-    return _profile_print(edge_device_of(Device(device=device, set=dict(changes))))
-
-
-def _profile_print(profile: AnyDevice) -> list[str]:
+def _device_print(device: str, changes: tuple[tuple[str, float], ...], is_edge: bool) -> list[str]:
+    changed = Device(device=device, set=dict(changes))
+    profile = edge_device_of(changed) if is_edge else device_of(changed)
     return [profile.name, hashlib.sha256(profile.model_dump_json().encode()).hexdigest()]
 
 
-def _cost_model_print(spec: str) -> list[str]:
+def file_of_cost_model(spec: str) -> str:
+    """The file that a cost model reads, of a replay without the context behind ``#``; empty where it reads none."""
     name, _, argument = spec.partition(":")
-    path = argument.rpartition("#")[0] or argument if name == "replay" else argument
-    is_file = name in ("table", "replay") and Path(path).is_file()
-    return [spec, _file_print(path) if is_file else ""]
+    if name not in FILE_COST_MODELS:
+        return ""
+    return argument.rpartition("#")[0] or argument if name == "replay" else argument
 
 
 def _rules_print(names: str, unproved: bool) -> list[str]:

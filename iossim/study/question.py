@@ -22,7 +22,7 @@ A metric alone asks for the row that is best by it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Discriminator, Field, Tag, field_validator, model_serializer, model_validator
@@ -40,6 +40,13 @@ Labels = Mapping[str, Sequence[Label]]
 Place = dict[str, Label]
 #: The bounds of a figure, with the comparison that each stands for.
 BOUNDS = {"at_least": ">=", "at_most": "<=", "above": ">", "below": "<", "equals": "="}
+
+
+def _bounds_of(value: Any) -> list[tuple[str, Any]]:
+    """Comparison and bound of each that is given."""
+    return [(sign, bound) for name, sign in BOUNDS.items() if (bound := getattr(value, name)) is not None]
+
+
 #: How pydantic tells the alternatives of a value apart; no field has such a name.
 MAPPING, LIST, VALUE = "<mapping>", "<list>", "<value>"
 
@@ -53,23 +60,22 @@ def _shape(given: Any) -> str:
     return LIST if isinstance(given, list) else MAPPING if isinstance(given, dict | Value) else VALUE
 
 
-def _known_metric(name: str) -> str:
-    if name not in METRICS:
-        raise told(f"is {name!r}, which is no metric; {did_you_mean(name, METRICS)}")
-    return name
+def _known(kind: str, known: Collection[str]) -> AfterValidator:
+    """Refuses a name that is none of those known."""
 
+    def check(name: str) -> str:
+        if name not in known:
+            raise told(f"is {name!r}, which is no {kind}; {did_you_mean(name, known)}")
+        return name
 
-def _known_axis(name: str) -> str:
-    if name not in ROW_AXES:
-        raise told(f"is {name!r}, which is no axis; {did_you_mean(name, ROW_AXES)}")
-    return name
+    return AfterValidator(check)
 
 
 MetricName = TypeAliasType(
-    "MetricName", Annotated[str, AfterValidator(_known_metric), Field(json_schema_extra={"enum": list(METRICS)})]
+    "MetricName", Annotated[str, _known("metric", METRICS), Field(json_schema_extra={"enum": list(METRICS)})]
 )
 AxisName = TypeAliasType(
-    "AxisName", Annotated[str, AfterValidator(_known_axis), Field(json_schema_extra={"enum": list(ROW_AXES)})]
+    "AxisName", Annotated[str, _known("axis", ROW_AXES), Field(json_schema_extra={"enum": list(ROW_AXES)})]
 )
 #: Labels by axis, or one label alone, whose axis is found.
 At = TypeAliasType(
@@ -96,7 +102,7 @@ class Range(Value):
     @property
     def bounds(self) -> list[tuple[str, float]]:
         """Comparison and number of each bound that is given."""
-        return [(sign, bound) for name, sign in BOUNDS.items() if (bound := getattr(self, name)) is not None]
+        return _bounds_of(self)
 
 
 #: A value, any of several values, or bounds of a number.
@@ -207,26 +213,20 @@ class Question(Value):
     @property
     def kind(self) -> str:
         """Which key says what is asked; ``figure`` or ``metric`` where no other does."""
-        for kind in ("best", "smallest", "largest", "rises_over", "falls_over", "specialised_for"):
-            if getattr(self, kind) is not None:
-                return kind
-        is_figure = self.of is not None or self.over is not None or self.aggregate is not None
-        return "figure" if is_figure or self.bounds else "metric"
+        named = (kind for kind in _KEYS if kind not in ("figure", "metric") and getattr(self, kind) is not None)
+        is_figure = self.of is not None or self.over is not None or self.aggregate is not None or self.bounds
+        return next(named, "figure" if is_figure else "metric")
 
     @property
     def is_claim(self) -> bool:
         """Whether it holds or does not."""
-        return (
-            self.expect is not None
-            or bool(self.bounds)
-            or self.kind in ("rises_over", "falls_over", "specialised_for")
-        )
+        named = self.kind in ("rises_over", "falls_over", "specialised_for")
+        return named or self.expect is not None or bool(self.bounds)
 
     @property
     def axis(self) -> str:
         """The axis that it is about; nothing where it is about figures alone."""
-        axis: str | None = getattr(self, self.kind) if self.kind not in ("figure", "metric") else None
-        return axis or ""
+        return "" if self.kind in ("figure", "metric") else str(getattr(self, self.kind))
 
     @property
     def quantity(self) -> Quantity:
@@ -245,7 +245,7 @@ class Question(Value):
     @property
     def bounds(self) -> list[tuple[str, float | str | Place]]:
         """Comparison and bound of each that is given."""
-        return [(sign, bound) for name, sign in BOUNDS.items() if (bound := getattr(self, name)) is not None]
+        return _bounds_of(self)
 
     @property
     def metrics(self) -> set[str]:
@@ -308,18 +308,18 @@ def in_words(asked: Question) -> str:
         said = f"The {axis} of the {direction} {quantity} is {name_of(asked.best or '', asked.expect)}"
     if asked.kind in ("smallest", "largest") and axis == "device":
         said += f" by {METRICS[asked.size].words}"
-    tail = [said]
     if asked.having:
-        tail.append(
-            f"with {_and([f'a {_named(name)} of {_condition(name, each)}' for name, each in asked.having.items()])}"
-        )
+        conditions = (f"a {_named(name)} of {_condition(name, each)}" for name, each in asked.having.items())
+        said += f" with {_and(conditions)}"
     if asked.for_each:
-        tail.append(f"for each {_and([_axis(each) for each in asked.for_each])}")
-    told = " ".join(tail)
-    rows = [_conditions(asked.where, "is")] if asked.where else []
-    rows += [_conditions(asked.where_not, "is not")] if asked.where_not else []
-    told += f", where {' and '.join(rows)}" if rows else ""
-    return f"{told}{'' if asked.is_claim else '?'}"
+        said += f" for each {_and(map(_axis, asked.for_each))}"
+    rows = [
+        f"the {_named(name)} {verb} {_condition(name, each)}"
+        for conditions_of, verb in ((asked.where, "is"), (asked.where_not, "is not"))
+        for name, each in conditions_of.items()
+    ]
+    said += f", where {_and(rows)}" if rows else ""
+    return f"{said}{'' if asked.is_claim else '?'}"
 
 
 def _figure(asked: Question) -> str:
@@ -352,10 +352,6 @@ def _place(at: str | Place) -> str:
     return f"of {at}" if isinstance(at, str) else where_in_words(at, set(at))
 
 
-def _conditions(conditions: Conditions, verb: str) -> str:
-    return _and([f"the {_named(name)} {verb} {_condition(name, each)}" for name, each in conditions.items()])
-
-
 def _condition(name: str, condition: Condition) -> str:
     if isinstance(condition, Range):
         return _and([f"{_SIGNS[sign]} {_exact(name, bound)}" for sign, bound in condition.bounds])
@@ -375,5 +371,5 @@ def _axis(name: str) -> str:
     return "batch size" if name == "batch" else name.replace("_", " ")
 
 
-def _and(parts: Sequence[str]) -> str:
+def _and(parts: Iterable[str]) -> str:
     return " and ".join(parts)

@@ -66,13 +66,9 @@ class RunDiff:
     @property
     def is_beyond_noise(self) -> bool:
         """Whether anything differs that is not the noise's."""
-        return bool(
-            self.new
-            or self.gone
-            or self.crossed_changes
-            or any(change.weight == "beyond" for change in self.changes)
-            or any(change.is_verdict for change in self.answers)
-        )
+        beyond = any(change.weight == "beyond" for change in self.changes)
+        verdicts = any(change.is_verdict for change in self.answers)
+        return bool(self.new or self.gone or self.crossed_changes or beyond or verdicts)
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "beyond_noise": self.is_beyond_noise}
@@ -82,18 +78,14 @@ class RunDiff:
         told = [f"{self.same} rows are the same" + ("" if self.a == self.b else f" (of {self.a!r} and {self.b!r})")]
         told += [f"new: {_name(row)}" for row in self.new]
         told += [f"gone: {_name(row)}" for row in self.gone]
-        beyond = [change for change in self.changes if change.weight == "beyond"]
-        inside = [change for change in self.changes if change.weight != "beyond"]
-        told += [f"changed beyond the noise: {_change(change)}" for change in beyond]
-        told += [f"changed within the noise: {_change(change)}" for change in inside]
+        for change in sorted(self.changes, key=lambda change: change.weight != "beyond"):
+            told.append(f"changed {'beyond' if change.weight == 'beyond' else 'within'} the noise: {_change(change)}")
         if self.crossed_changes:
-            percent = 100 * REPEAT_NOISE
-            told.append(
-                f"of {self.crossed} prices across points {self.crossed_changes} changed by more than {percent:g}%"
-            )
-        for change in self.answers:
-            told.append(f"{'verdict' if change.is_verdict else 'answer'} changed: {change.question}")
-            told += [f"  {sign} {text}" for sign, text in (("-", change.before), ("+", change.after)) if text]
+            changed = f"{self.crossed_changes} changed by more than {100 * REPEAT_NOISE:g}%"
+            told.append(f"of {self.crossed} prices across points {changed}")
+        for one in self.answers:
+            told.append(f"{'verdict' if one.is_verdict else 'answer'} changed: {one.question}")
+            told += [f"  {sign} {text}" for sign, text in (("-", one.before), ("+", one.after)) if text]
         if not self.is_beyond_noise:
             told.append("nothing changed beyond the noise")
         return told
@@ -184,7 +176,5 @@ def _change(change: RowChange) -> str:
         return f"{name}: {'failed before' if change.before_ms is None else 'fails now'}: {change.reason}"
     stages = f", {change.before_stages} -> {change.after_stages} stages"
     more = 100 * (change.after_ms / change.before_ms - 1) if change.before_ms else 0.0
-    return (
-        f"{name}: {change.before_ms:.3f} -> {change.after_ms:.3f} ms ({more:+.1f}%)"
-        f"{stages if change.before_stages != change.after_stages else ''}"
-    )
+    words = f"{name}: {change.before_ms:.3f} -> {change.after_ms:.3f} ms ({more:+.1f}%)"
+    return words + (stages if change.before_stages != change.after_stages else "")

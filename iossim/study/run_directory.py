@@ -1,8 +1,7 @@
 """The folder of a study's run: what stands in it, and who may write there (layout: :mod:`iossim.study.study_run`).
 
 Files of schedules are written before the journal says that their point is done, with a hash of what they hold; so a
-point counts only if all its files are whole. The tables are written at the end, from the journal alone.
-"""
+point counts only if all its files are whole. The tables are written at the end, from the journal alone."""
 
 from __future__ import annotations
 
@@ -13,10 +12,9 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from iossim.base.errors import OptionError
 from iossim.base.user_files import check_writable, read_text, write_atomically
@@ -38,6 +36,7 @@ REPORT = "report.html"
 FILES = (REPORT, TABLE, RESULTS, PARQUET, TIMINGS, SCHEDULES, TRACES, DEFECTS, SCENARIO, ENVIRONMENT, JOURNAL)
 #: The fields of a row that are no single value; only results.json has them.
 NESTED = ("blocks", "time_by_kind_us", "rules")
+_COLUMNS = [name for name in Row.model_fields if name not in NESTED]
 _REMEDY = "give a folder that 'iossim study run' wrote"
 
 
@@ -76,19 +75,15 @@ class RunDirectory:
             raise OptionError(f"{self.folder} holds results of {what}; choose another folder with `out`")
         if not resume and (found or (self.folder / SCENARIO).exists()):
             state = "the finished results" if (self.folder / RESULTS).exists() else "an unfinished run"
-            raise OptionError(
-                f"{self.folder} holds {state} of this study; give `resume` to go on from there, or choose another folder "
-                "with `out`"
-            )
+            remedy = "give `resume` to go on from there, or choose another folder with `out`"
+            raise OptionError(f"{self.folder} holds {state} of this study; {remedy}")
         if found is None:
             self._journal.append(begin)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self._journal.close()
 
     def done(self, traces: bool) -> dict[str, PointDone]:
@@ -106,18 +101,14 @@ class RunDirectory:
     def add(self, result: PointResult, traces: bool) -> PointDone:
         """Keep what a point came to."""
         stem = _file_stem(result.point)
-        files: dict[str, str] = {}
-        for folder, texts in ((SCHEDULES, result.schedules), (TRACES, result.traces)):
-            for scheduler, text in texts.items():
-                name = f"{folder}/{stem}-{_slug(scheduler)}.json"
-                (self.folder / folder).mkdir(exist_ok=True)
-                write_atomically(self.folder / name, text)
-                files[name] = _hash(text.encode())
-        self._keep_tracebacks(result.tracebacks)
+        texts = {f"{SCHEDULES}/{stem}-{_slug(name)}.json": text for name, text in result.schedules.items()}
+        texts |= {f"{TRACES}/{stem}-{_slug(name)}.json": text for name, text in result.traces.items()}
+        self._keep(texts)
+        files = {name: _hash(text.encode()) for name, text in texts.items()}
+        self._keep(result.tracebacks)
+        places = {row.scheduler: f"{SCHEDULES}/{stem}-{_slug(row.scheduler)}.json" for row in result.rows}
         rows = [
-            row.model_copy(update={"schedule": f"{SCHEDULES}/{stem}-{_slug(row.scheduler)}.json"})
-            if row.scheduler in result.schedules
-            else row
+            row.model_copy(update={"schedule": places[row.scheduler]}) if row.scheduler in result.schedules else row
             for row in result.rows
         ]
         entry = PointDone(key=result.point.key, rows=rows, files=files, traces=traces, search_s=result.search_s)
@@ -126,12 +117,12 @@ class RunDirectory:
 
     def add_cross(self, result: CrossResult) -> None:
         """Keep what schedules of others came to at a point."""
-        self._keep_tracebacks(result.tracebacks)
+        self._keep(result.tracebacks)
         self._journal.append(result.entry)
 
-    def _keep_tracebacks(self, tracebacks: Mapping[str, str]) -> None:
-        for name, text in tracebacks.items():
-            (self.folder / DEFECTS).mkdir(exist_ok=True)
+    def _keep(self, texts: Mapping[str, str]) -> None:
+        for name, text in texts.items():
+            (self.folder / name).parent.mkdir(exist_ok=True)
             write_atomically(self.folder / name, text)
 
     def _is_whole(self, name: str, kept: str) -> bool:
@@ -158,7 +149,9 @@ class RunDirectory:
     def write_results(self, results: Results, search_s: Mapping[tuple[int, str], float]) -> None:
         """Write the tables; results.json comes last, so that where it stands all others do."""
         write_atomically(self.folder / TABLE, rows_as_csv(results.rows))
-        write_atomically(self.folder / TIMINGS, _timings_as_csv(results.rows, search_s))
+        keys = [key for row in results.rows if (key := (row.point, row.scheduler)) in search_s]
+        timings = _csv(("point", "scheduler", "search_s"), ((*key, search_s[key]) for key in keys))
+        write_atomically(self.folder / TIMINGS, timings)
         _write_parquet(results.rows, self.folder / PARQUET)
         write_atomically(self.folder / RESULTS, results.model_dump_json(indent=1) + "\n")
 
@@ -182,14 +175,13 @@ def read_run(folder: Path | str) -> StudyRun:
 
 def rows_as_csv(rows: Sequence[Row]) -> str:
     """A line a row: its fields, ties joined by semicolons, without what is no single value."""
-    columns = [name for name in Row.model_fields if name not in NESTED]
-    return _csv(columns, ([_cell(getattr(row, name)) for name in columns] for row in rows))
 
+    def cell(value: Any) -> Any:
+        if isinstance(value, list):
+            return ";".join(value)
+        return ("yes" if value else "no") if isinstance(value, bool) else value
 
-def _cell(value: Any) -> Any:
-    if isinstance(value, list):
-        return ";".join(value)
-    return ("yes" if value else "no") if isinstance(value, bool) else value
+    return _csv(_COLUMNS, ([cell(getattr(row, name)) for name in _COLUMNS] for row in rows))
 
 
 def _csv(columns: Sequence[str], lines: Iterable[Sequence[Any]]) -> str:
@@ -198,11 +190,6 @@ def _csv(columns: Sequence[str], lines: Iterable[Sequence[Any]]) -> str:
     writer.writerow(columns)
     writer.writerows(lines)
     return text.getvalue()
-
-
-def _timings_as_csv(rows: Sequence[Row], search_s: Mapping[tuple[int, str], float]) -> str:
-    keys = [(row.point, row.scheduler) for row in rows]
-    return _csv(("point", "scheduler", "search_s"), ((*key, search_s[key]) for key in keys if key in search_s))
 
 
 def _read_timings(folder: Path) -> dict[tuple[int, str], float]:
@@ -219,12 +206,9 @@ def _read_timings(folder: Path) -> dict[tuple[int, str], float]:
 def _read_environment(folder: Path) -> dict[str, Any]:
     text = read_text(folder / ENVIRONMENT, "environment", _REMEDY, OptionError)
     try:
-        environment = json.loads(text)
-    except ValueError:
-        environment = None
-    if not isinstance(environment, dict):
-        raise OptionError(f"environment {folder / ENVIRONMENT} is no JSON object; {_REMEDY}")
-    return environment
+        return TypeAdapter(dict[str, Any]).validate_json(text)
+    except ValidationError:
+        raise OptionError(f"environment {folder / ENVIRONMENT} is no JSON object; {_REMEDY}") from None
 
 
 def _write_parquet(rows: Sequence[Row], path: Path) -> None:
@@ -234,9 +218,8 @@ def _write_parquet(rows: Sequence[Row], path: Path) -> None:
         from pyarrow import parquet
     except ImportError:
         return
-    columns = [name for name in Row.model_fields if name not in NESTED]
     sink = pyarrow.BufferOutputStream()
-    parquet.write_table(pyarrow.table({name: [getattr(row, name) for row in rows] for name in columns}), sink)
+    parquet.write_table(pyarrow.table({name: [getattr(row, name) for row in rows] for name in _COLUMNS}), sink)
     write_atomically(path, sink.getvalue().to_pybytes())
 
 
@@ -248,10 +231,8 @@ def _study_key(scenario: Scenario, points: Sequence[Point]) -> str:
 
 def _file_stem(point: Point) -> str:
     """A name that no other point has, and that tells which it is; usual values are left out."""
-    labels = point.labels
-    told = [
-        f"b{label}" if axis == "batch" else str(label) for axis, label in labels.items() if label != AXES[axis].usual
-    ]
+    unusual = ((axis, label) for axis, label in point.labels.items() if label != AXES[axis].usual)
+    told = [f"b{label}" if axis == "batch" else str(label) for axis, label in unusual]
     return f"{point.index:04d}-{_slug('-'.join(told))[:120].strip('-')}"
 
 

@@ -6,7 +6,7 @@ Nothing here loads a model or a device: :mod:`iossim.study.points` does.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, Union, get_args, get_origin
@@ -147,13 +147,11 @@ class Fault:
 def fault_of_field(problem: Mapping[str, Any], of: type[BaseModel]) -> Fault:
     """One of pydantic's complaints about a value of the class ``of``."""
     location: Location = tuple(part for part in problem["loc"] if part not in (MAPPING, LIST, VALUE))
-    kind, given, context = problem["type"], problem["input"], problem.get("ctx", {})
-    if kind == "missing":
+    if problem["type"] == "missing":
         return Fault(location, f"is missing; write '{location[-1]}: ...'", is_missing=True)
-    if kind == "extra_forbidden":
-        known = _fields(of, location[:-1])
-        return Fault(location, f"is not known; {did_you_mean(location[-1], known)}")
-    return Fault(location, _reason(kind, given, context, problem["msg"]))
+    if problem["type"] == "extra_forbidden":
+        return Fault(location, f"is not known; {did_you_mean(location[-1], _fields(of, location[:-1]))}")
+    return Fault(location, _reason(problem["type"], problem["input"], problem.get("ctx", {}), problem["msg"]))
 
 
 #: The remedy for each type of pydantic's errors.
@@ -207,19 +205,21 @@ def _fields(of: type[BaseModel], location: Location) -> list[str]:
     """The fields of the value at a place."""
     kind: Any = of
     for part in location:
-        holders = [each for each in _alternatives(kind) if isinstance(each, type) and issubclass(each, BaseModel)]
-        if isinstance(part, str) and holders:
-            field = holders[0].model_fields.get(part)
+        kinds = _alternatives(kind)
+        model = _model_among(kinds)
+        if isinstance(part, str) and model is not None:
+            field = model.model_fields.get(part)
             # A union's alternative is named in pydantic's place too.
             kind = field.annotation if field else kind
-        elif isinstance(part, str):
-            kind = next((get_args(each)[1] for each in _alternatives(kind) if get_origin(each) is dict), kind)
-        elif isinstance(part, int):
-            kind = next((get_args(each)[0] for each in _alternatives(kind) if get_origin(each) is list), kind)
-    for each in _alternatives(kind):
-        if isinstance(each, type) and issubclass(each, BaseModel):
-            return list(each.model_fields)
-    return []
+        else:
+            holder, place = (dict, 1) if isinstance(part, str) else (list, 0)
+            kind = next((get_args(each)[place] for each in kinds if get_origin(each) is holder), kind)
+    found = _model_among(_alternatives(kind))
+    return [] if found is None else list(found.model_fields)
+
+
+def _model_among(kinds: Sequence[Any]) -> type[BaseModel] | None:
+    return next((each for each in kinds if isinstance(each, type) and issubclass(each, BaseModel)), None)
 
 
 def _alternatives(kind: Any) -> list[Any]:

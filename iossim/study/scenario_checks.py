@@ -19,55 +19,43 @@ from iossim.ir.types import Precision
 from iossim.models.catalogue import zoo_models
 from iossim.models.passes.unit_fusion import unit_policy
 from iossim.search.scheduler import scheduler_names
-from iossim.study.axes import AXES, Dataflow, Device, Model, Rewrite, Workspace, label_of
+from iossim.study.axes import AXES, Dataflow, Device, Model, Workspace, label_of
 from iossim.study.metrics import METRICS
-from iossim.study.points import device_of, edge_device_of, labels_of, points_of
+from iossim.study.points import device_of, edge_device_of, file_of_cost_model, labels_of, points_of
 from iossim.study.question import Conditions, Labels, Question, Range, in_words, label_of_axis, place_of
 from iossim.study.scenario import PLOTS, VARIANTS, Fault, Scenario
 from iossim.transforms.rewriting.rule_sets import rules_named
 
-#: The cost models whose argument is a file.
-FILE_COST_MODELS = ("table", "replay")
-
 
 def faults_of(scenario: Scenario) -> Iterator[Fault]:
     """All that is wrong with the values of a scenario, each of the right type; loads no model."""
-    found = False
-    for fault in _faults_of_values(scenario):
-        found = True
-        yield fault
-    if not found:
-        for fault in _faults_of_dataflow(scenario):
-            found = True
-            yield fault
-    if not found:
-        yield from _faults_of_points(scenario)
+    for check in (_faults_of_values, _faults_of_dataflow, _faults_of_points):
+        if found := list(check(scenario)):
+            yield from found
+            return
 
 
 def _faults_of_values(scenario: Scenario) -> Iterator[Fault]:
     checks = _CHECKS | ({"device": _edge_device} if scenario.plans_dataflow else {})
     for name, axis in AXES.items():
-        check = checks.get(name, _nothing)
+        check: _Check = checks.get(name, _nothing)
         listed: Sequence[Any] = getattr(scenario, axis.field)
         for index, value in enumerate(listed):
             yield from check(value, (axis.field, index))
         labels = list(map(label_of, listed))
-        yield from _twice(
-            labels,
-            axis.field,
-            takes_label=any(label is not value for label, value in zip(labels, listed, strict=True)),
-        )
+        yield from _twice(labels, axis.field, takes_label=labels != listed)
         for index, point in enumerate(scenario.points):
             value = getattr(point, name)
             if value is not None and label_of(value) not in labels:
                 yield from check(value, ("points", index, name))
-    names = VARIANTS if scenario.plans_dataflow else scheduler_names()
-    for index, name in enumerate(scenario.schedulers):
-        if name not in names:
-            yield Fault(("schedulers", index), f"unknown scheduler {name!r}; {did_you_mean(name, names)}")
-    for index, name in enumerate(scenario.plots or ()):
-        if name not in PLOTS:
-            yield Fault(("plots", index), f"plot {name!r} is not known; {did_you_mean(name, PLOTS)}")
+    schedulers = VARIANTS if scenario.plans_dataflow else scheduler_names()
+    for field, what, known in (
+        ("schedulers", "unknown scheduler {!r}", schedulers),
+        ("plots", "plot {!r} is not known", PLOTS),
+    ):
+        for index, name in enumerate(getattr(scenario, field) or ()):
+            if name not in known:
+                yield Fault((field, index), f"{what.format(name)}; {did_you_mean(name, known)}")
     for field in ("schedulers", "cross_evaluate", "measures"):
         yield from _twice(getattr(scenario, field), field)
     for field in ("constraints", "questions"):
@@ -76,19 +64,14 @@ def _faults_of_values(scenario: Scenario) -> Iterator[Fault]:
 
 def _faults_of_dataflow(scenario: Scenario) -> Iterator[Fault]:
     """The faults of a study of edge devices: axes and measures that they lack, and links that do not join them."""
-    listed: list[tuple[tuple[str | int, ...], Dataflow]] = [
-        (("dataflow", index), each) for index, each in enumerate(scenario.dataflow)
-    ]
-    listed += [
-        (("points", index, "dataflow"), each.dataflow)
-        for index, each in enumerate(scenario.points)
-        if isinstance(each.dataflow, Dataflow)
-    ]
-    for place, each in listed:
+    listed: dict[Location, Dataflow] = {("dataflow", index): each for index, each in enumerate(scenario.dataflow)}
+    for index, point in enumerate(scenario.points):
+        if isinstance(point.dataflow, Dataflow):
+            listed["points", index, "dataflow"] = point.dataflow
+    for place, each in listed.items():
         if each.plans is not scenario.plans_dataflow:
-            yield Fault(
-                place, "a study is of edge devices or of others; list no 'none' beside policies in 'dataflow'"
-            )
+            reason = "a study is of edge devices or of others; list no 'none' beside policies in 'dataflow'"
+            yield Fault(place, reason)
     if not scenario.plans_dataflow:
         return
     for axis in AXES.values():
@@ -97,7 +80,7 @@ def _faults_of_dataflow(scenario: Scenario) -> Iterator[Fault]:
     for field in ("cross_evaluate", "measures"):
         if getattr(scenario, field):
             yield Fault((field,), "is of GPUs and processors; leave it or 'dataflow' out")
-    several = {place: each for place, each in listed if each.devices > 1}
+    several = {place: each for place, each in listed.items() if each.devices > 1}
     if several and scenario.schedulers != [Variant.FULL]:
         yield Fault(("schedulers",), "several devices run full plans alone; write 'schedulers: [full]'")
     for device in [*scenario.devices, *(each.device for each in scenario.points if each.device)]:
@@ -125,11 +108,9 @@ def _faults_of_points(scenario: Scenario) -> Iterator[Fault]:
     labels = labels_of(scenario)
     for index, crossed in enumerate(scenario.cross_evaluate):
         if len(labels[crossed]) < 2:
-            yield Fault(
-                ("cross_evaluate", index),
-                f"{crossed!r} has one value, so that there is nothing to price its schedules at; give {AXES[crossed].field} "
-                "another, or leave it out",
-            )
+            reason = f"{crossed!r} has one value, so that there is nothing to price its schedules at"
+            remedy = f"give {AXES[crossed].field} another, or leave it out"
+            yield Fault(("cross_evaluate", index), f"{reason}; {remedy}")
     if scenario.cross_evaluate and any(workspace.limit for workspace in scenario.workspace):
         yield Fault(("cross_evaluate",), "prices schedules without a limit on workspace; leave it or the limits out")
     yield from _faults_of_sentences(scenario, labels)
@@ -142,39 +123,31 @@ def _faults_of_labels(scenario: Scenario) -> Iterator[Fault]:
         for axis in AXES:
             value = getattr(point, axis)
             if hasattr(value, "label") and called.setdefault((axis, value.label), value) != value:
-                yield Fault(
-                    ("points", index, axis),
-                    f"another {axis} is called {value.label!r} too; give one of them a 'label'",
-                )
+                reason = f"another {axis} is called {value.label!r} too; give one of them a 'label'"
+                yield Fault(("points", index, axis), reason)
 
 
 def _faults_of_sentences(scenario: Scenario, labels: Labels) -> Iterator[Fault]:
     """Whether constraints, questions and claims name labels that there are, and metrics that are made."""
+    asked: list[tuple[Location, Question]] = []
     for index, each in enumerate(scenario.constraints):
+        asked.append((("constraints", index), each))
         if each.kind != "figure" or each.of is not None or each.aggregate or _bounds_of_labels(each):
-            yield Fault(
-                ("constraints", index),
-                "a constraint is about each row by itself; write a metric with bounds of numbers",
-            )
-    asked: list[tuple[Location, Question]] = [
-        *((("constraints", index), each) for index, each in enumerate(scenario.constraints)),
-        *((("questions", index), each) for index, each in enumerate(scenario.questions)),
-        *(
-            (("published", index, "claim"), claim)
-            for index, each in enumerate(scenario.published)
-            for claim in each.claims
-        ),
+            reason = "a constraint is about each row by itself; write a metric with bounds of numbers"
+            yield Fault(("constraints", index), reason)
+    asked += [(("questions", index), each) for index, each in enumerate(scenario.questions)]
+    claims = [
+        (("published", index, "claim"), claim)
+        for index, published in enumerate(scenario.published)
+        for claim in published.claims
     ]
-    for place, question in asked:
+    for place, question in [*asked, *claims]:
         for reason in _faults_of_question(question, scenario, labels):
             yield Fault(place, reason)
-    for index, published in enumerate(scenario.published):
-        for claim in published.claims:
-            if not claim.is_claim:
-                yield Fault(
-                    ("published", index, "claim"),
-                    "this is a question, and a claim holds or does not; add 'expect: LABEL', or a bound as 'at_least: 1.1'",
-                )
+    for place, claim in claims:
+        if not claim.is_claim:
+            remedy = "add 'expect: LABEL', or a bound as 'at_least: 1.1'"
+            yield Fault(place, f"this is a question, and a claim holds or does not; {remedy}")
 
 
 def _bounds_of_labels(asked: Question) -> list[str | dict[str, str | int]]:
@@ -228,9 +201,8 @@ def _model(model: Model, place: Location) -> Iterator[Fault]:
 
 def _device(device: Device, place: Location) -> Iterator[Fault]:
     if device.device in edge_names():
-        yield Fault(
-            (*place, "device"), f"device {device.device!r} is an edge device; write 'dataflow: [priority]' besides"
-        )
+        reason = f"device {device.device!r} is an edge device; write 'dataflow: [priority]' besides"
+        yield Fault((*place, "device"), reason)
         return
     faults = list(_asked(lambda: device_of(Device(device=device.device)), (*place, "device")))
     yield from faults
@@ -243,27 +215,12 @@ def _edge_device(device: Device, place: Location) -> Iterator[Fault]:
     yield from faults or _asked(lambda: edge_device_of(device), (*place, "set"))
 
 
-def _dtype(dtype: str, place: Location) -> Iterator[Fault]:
-    yield from _asked(lambda: Precision.named(dtype), place)
-
-
-def _engine(engine: str, place: Location) -> Iterator[Fault]:
-    yield from _asked(lambda: Engine.named(engine), place)
-
-
 def _cost_model(spec: str, place: Location) -> Iterator[Fault]:
-    name, _, argument = spec.partition(":")
+    name, path = spec.partition(":")[0], file_of_cost_model(spec)
     if name not in cost_model_names():
         yield Fault(place, f"unknown cost model {name!r}; {did_you_mean(name, cost_model_names())}")
-    elif name in FILE_COST_MODELS and argument:
-        path = argument.rpartition("#")[0] or argument if name == "replay" else argument
-        if not os.path.isfile(path):
-            yield Fault(place, f"file {path!r} does not exist; give the file of a {name}")
-
-
-def _rewrite(rewrite: Rewrite, place: Location) -> Iterator[Fault]:
-    if rewrite.rewrites:
-        yield from _asked(lambda: rules_named(rewrite.rules), (*place, "rules"))
+    elif path and not os.path.isfile(path):
+        yield Fault(place, f"file {path!r} does not exist; give the file of a {name}")
 
 
 def _workspace(workspace: Workspace, place: Location) -> Iterator[Fault]:
@@ -276,13 +233,16 @@ def _nothing(value: Any, place: Location) -> Iterator[Fault]:
     return iter(())
 
 
-_CHECKS: dict[str, Callable[[Any, Location], Iterator[Fault]]] = {
+_Check = Callable[[Any, Location], Iterator[Fault]]
+_CHECKS: dict[str, _Check] = {
     "model": _model,
     "device": _device,
-    "dtype": _dtype,
-    "engine": _engine,
+    "dtype": lambda dtype, place: _asked(lambda: Precision.named(dtype), place),
+    "engine": lambda engine, place: _asked(lambda: Engine.named(engine), place),
     "cost_model": _cost_model,
-    "rewrite": _rewrite,
+    "rewrite": lambda rewrite, place: _asked(
+        lambda: rewrite.rewrites and rules_named(rewrite.rules), (*place, "rules")
+    ),
     "workspace": _workspace,
 }
 

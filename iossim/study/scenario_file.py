@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
+from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,9 @@ from iossim.base.errors import ScenarioError, did_you_mean
 from iossim.base.located_yaml import Dumper, LocatedYaml, LocatedYamlError, Location, read_located
 from iossim.base.shipped_yaml import shipped_files
 from iossim.base.user_files import read_text, write_atomically
+from iossim.study.points import FILE_COST_MODELS
 from iossim.study.scenario import Fault, Scenario, fault_of_field
-from iossim.study.scenario_checks import FILE_COST_MODELS, faults_of
+from iossim.study.scenario_checks import faults_of
 
 _FOLDER = "iossim.scenarios"
 _REMEDY = "give a scenario's YAML file, or the name of one that ships (see 'iossim study list')"
@@ -36,21 +38,18 @@ def scenario_path(name_or_path: str | Path) -> Path:
     path = Path(name_or_path)
     if path.suffix in (".yaml", ".yml") or len(path.parts) != 1:
         return path
-    if str(name_or_path) not in scenario_names():
+    name = str(name_or_path)
+    if name not in scenario_names():
         raise ScenarioError(
-            f"unknown scenario {str(name_or_path)!r}; {did_you_mean(str(name_or_path), scenario_names())}; or give a .yaml "
-            "file"
+            f"unknown scenario {name!r}; {did_you_mean(name, scenario_names())}; or give a .yaml file"
         )
     return Path(str(resources.files(_FOLDER) / f"{name_or_path}.yaml"))
 
 
 def read_scenario(name_or_path: str | Path) -> Scenario:
-    """A scenario from its file, or of those that ship by name.
+    """A scenario from its file, or of those that ship by name; all is checked that can be without loading a model.
 
-    All is checked that can be without loading a model: fields and types; names of models, devices, dtypes, engines,
-    cost models, schedulers; that files are there; overrides of devices; conditions, questions and claims; that the
-    axes make points. Raises ScenarioError naming file, line and field.
-    """
+    Raises ScenarioError naming file, line and field."""
     path = scenario_path(name_or_path)
     return parse_scenario(read_text(path, "scenario", _REMEDY, ScenarioError), path)
 
@@ -76,15 +75,10 @@ def parse_scenario(text: str, path: Path) -> Scenario:
 
 def write_scenario(scenario: Scenario, path: Path) -> None:
     """Write a scenario with all defaults filled in, which :func:`read_scenario` reads back as the same value."""
-    write_atomically(path, scenario_yaml(scenario))
-
-
-def scenario_yaml(scenario: Scenario) -> str:
-    """The text of a scenario's file, all defaults filled in."""
     import yaml
 
     data = scenario.model_dump(mode="json", exclude_none=True)
-    return yaml.dump(data, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=118)
+    write_atomically(path, yaml.dump(data, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=118))
 
 
 def _first(path: Path, located: LocatedYaml, faults: Iterable[Fault]) -> ScenarioError:
@@ -100,14 +94,10 @@ def _first(path: Path, located: LocatedYaml, faults: Iterable[Fault]) -> Scenari
 
 
 def _error(path: Path, line: int, location: Location, reason: str) -> ScenarioError:
-    field = f", field {field_name(location)}" if location else ""
-    return ScenarioError(" ".join(f"scenario {path}, line {line}{field}: {reason}".split()))
-
-
-def field_name(location: Location) -> str:
-    """``devices[0].set`` for ``("devices", 0, "set")``."""
+    """An error that names the field: ``devices[0].set`` for ``("devices", 0, "set")``."""
     text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
-    return text.removeprefix(".")
+    field = f", field {text.removeprefix('.')}" if location else ""
+    return ScenarioError(" ".join(f"scenario {path}, line {line}{field}: {reason}".split()))
 
 
 def _with_whole_paths(values: dict[str, Any], folder: Path) -> None:
@@ -119,9 +109,9 @@ def _with_whole_paths(values: dict[str, Any], folder: Path) -> None:
         if isinstance(holder[key], str):
             holder[key] = whole(holder[key], folder)
 
-    axes = (
-        ("model", "model", _whole_model),
-        ("device", "device", _whole_device),
+    axes: tuple[tuple[str, str, Callable[[str, Path], str]], ...] = (
+        ("model", "model", partial(_whole_file, endings=(".onnx", ".json"))),
+        ("device", "device", partial(_whole_file, endings=(".yaml", ".yml"))),
         ("cost_model", "", _whole_cost_model),
     )
     points = values.get("points")
@@ -138,13 +128,8 @@ def _whole(path: str, folder: Path) -> str:
     return os.path.abspath(folder / os.path.expanduser(path))
 
 
-def _whole_model(text: str, folder: Path) -> str:
-    is_path = Path(text).suffix.lower() in (".onnx", ".json") or len(Path(text).parts) > 1
-    return _whole(text, folder) if is_path else text
-
-
-def _whole_device(text: str, folder: Path) -> str:
-    is_path = Path(text).suffix in (".yaml", ".yml") or len(Path(text).parts) > 1
+def _whole_file(text: str, folder: Path, endings: tuple[str, ...]) -> str:
+    is_path = Path(text).suffix.lower() in endings or len(Path(text).parts) > 1
     return _whole(text, folder) if is_path else text
 
 

@@ -84,7 +84,7 @@ def write_new_scenario(wishes: Wishes, path: Path, schema: Mapping[str, Any], re
     """
     if path.suffix not in (".yaml", ".yml"):
         raise ScenarioError(
-            f"scenario {path}: the name must end in .yaml, for 'iossim study run' to take it as a file"
+            f"scenario {path}: the name must end in .yaml: 'iossim study run' takes it as a file then"
         )
     if path.exists() and not replace:
         raise ScenarioError(f"scenario {path} is there already; choose another name, or give `force` to replace it")
@@ -123,8 +123,5 @@ def _items(values: Sequence[str]) -> str:
 def _quoted(text: str) -> str:
     """Text as YAML reads it back, plain where that is clear; JSON strings are YAML."""
     is_plain = text.replace("-", "").replace("_", "").replace(".", "").isalnum() and not text[:1].isdigit()
-    return (
-        text
-        if is_plain and text.lower() not in ("on", "off", "yes", "no", "true", "false", "null", "y", "n")
-        else json.dumps(text)
-    )
+    is_word = text.lower() not in ("on", "off", "yes", "no", "true", "false", "null", "y", "n")
+    return text if is_plain and is_word else json.dumps(text)

@@ -1,16 +1,15 @@
 """Runs a study: every point scheduled, on as many workers as there are, each once, whatever interrupts it.
 
 Workers do points (:mod:`iossim.study.evaluate`), then price schedules across points
-(:mod:`iossim.study.cross_evaluation`); this process alone writes. Each result is kept before it counts as done
-(:mod:`iossim.study.journal`), and the tables are made of what was kept, in the order of the points, so that they are
-the same whatever the number of workers or of attempts.
-"""
+(:mod:`iossim.study.cross_evaluation`); this process alone writes. Each result is in the journal before it counts as
+done, and the tables are made of the journal in the order of the points, so that they are the same whatever the number
+of workers or of attempts."""
 
 from __future__ import annotations
 
 import platform
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -37,33 +36,7 @@ from iossim.study.workers import Workers, open_workers
 _PACKAGES = ("numpy", "numba", "scipy", "simpy", "pydantic", "onnx", "joblib", "distributed", "pyarrow")
 
 
-@dataclass
-class Attempt:
-    """One call of ``run_study`` on a folder; the first, or one that went on."""
-
-    command: Sequence[str]
-    executor: str
-    workers: int
-    #: Points that earlier attempts had done.
-    taken_over: int
-    started: datetime = field(default_factory=lambda: datetime.now(UTC))
-    _begin_s: float = field(default_factory=perf_counter)
-
-    def to_json(self, done: int | None = None) -> dict[str, Any]:
-        """``done``: points of this attempt, once it has come to its end."""
-        told: dict[str, Any] = {
-            "command": list(self.command),
-            "executor": self.executor,
-            "workers": self.workers,
-            "started": self.started.isoformat(timespec="seconds"),
-            "points_taken_over": self.taken_over,
-        }
-        if done is None:
-            return told
-        return {**told, "points_done": done, "elapsed_s": round(perf_counter() - self._begin_s, 3)}
-
-
-def environment(attempts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _environment(attempts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Versions and machine of this process, and the attempts."""
     return {
         "iossim": __version__,
@@ -104,19 +77,27 @@ def run_study(
 
     KeyboardInterrupt leaves a folder that can be resumed. Raises a subclass of IossimError for a folder that is
     taken, and for models, devices or clusters that cannot be read or reached; what fails at one point is a row of its
-    own.
-    """
+    own."""
     points = points_of(scenario)
     if any(map(measures, scenario.cost_models)):
-        workers = _alone(workers, executor)
+        if workers not in (None, 1) or executor != "processes":
+            raise OptionError("a cost model of this study measures, which one worker must do alone; give `workers` 1")
+        workers = 1  # measurements that are made side by side disturb each other
     with (
         open_workers(workers, executor, address) as crew,
         RunDirectory(Path(folder), scenario, points, resume) as directory,
     ):
         done = directory.done(trace is not None)
-        attempt = Attempt(command, executor, crew.count, sum(point.key in done for point in points))
+        begin_s, taken_over = perf_counter(), sum(point.key in done for point in points)
+        attempt: dict[str, Any] = {
+            "command": list(command),
+            "executor": executor,
+            "workers": crew.count,
+            "started": datetime.now(UTC).isoformat(timespec="seconds"),
+            "points_taken_over": taken_over,
+        }
         attempts = directory.earlier_attempts()
-        directory.write_environment(environment([*attempts, attempt.to_json()]))
+        directory.write_environment(_environment([*attempts, attempt]))
         _Sweep(scenario, points, directory, crew, trace, progress).run(done)
         rows = _rows(points, done, scenario.constraints)
         cross = _cross(scenario, directory.crossed())
@@ -124,91 +105,82 @@ def run_study(
         search_s = {
             (point.index, name): seconds for point in points for name, seconds in done[point.key].search_s.items()
         }
-        directory.write_environment(environment([*attempts, attempt.to_json(len(points) - attempt.taken_over)]))
+        attempt |= {"points_done": len(points) - taken_over, "elapsed_s": round(perf_counter() - begin_s, 3)}
+        directory.write_environment(_environment([*attempts, attempt]))
         directory.write_results(results, search_s)
     return read_run(folder)
 
 
-def _alone(workers: int | None, executor: str) -> int:
-    """One worker: measurements that are made side by side disturb each other."""
-    if workers not in (None, 1) or executor != "processes":
-        raise OptionError("a cost model of this study measures, which one worker must do alone; give `workers` 1")
-    return 1
-
-
+@dataclass
 class _Sweep:
     """The work that is left of a study."""
 
-    def __init__(
-        self,
-        scenario: Scenario,
-        points: Sequence[Point],
-        directory: RunDirectory,
-        crew: Workers,
-        trace: TraceFormat | None,
-        progress: Progress,
-    ) -> None:
-        self.scenario, self.points, self.directory = scenario, points, directory
-        self.crew, self.trace, self.progress = crew, trace, progress
-        self.families = [(axis, family) for axis in scenario.cross_evaluate for family in families(points, axis)]
+    scenario: Scenario
+    points: Sequence[Point]
+    directory: RunDirectory
+    crew: Workers
+    trace: TraceFormat | None
+    progress: Progress
 
     def run(self, done: dict[str, PointDone]) -> None:
         """Do all that is not ``done`` yet, and add it there."""
+        axes = self.scenario.cross_evaluate
+        crossings = [(axis, family) for axis in axes for family in families(self.points, axis)]
         crossed = set(self.directory.crossed())
-        crossings = sum(len(family) for _, family in self.families)
         distinct = {point.key for point in self.points}
-        total = len(distinct) + crossings
-        finished = len(distinct & done.keys()) + len(crossed)
-        self.progress(finished, total)
-        for result in self.crew.each(evaluate_point, self._point_tasks(done)):
+        total = len(distinct) + sum(len(family) for _, family in crossings)
+        before = len(distinct & done.keys()) + len(crossed)
+        self.progress(before, total)
+        for finished, result in enumerate(self.crew.each(evaluate_point, self._point_tasks(done)), before + 1):
             done[result.point.key] = self.directory.add(result, self.trace is not None)
-            finished += 1
             self.progress(finished, total)
-        for priced in self.crew.each(evaluate_cross, self._cross_tasks(done, crossed)):
+        tasks = self._cross_tasks(crossings, done, crossed)
+        for finished, priced in enumerate(self.crew.each(evaluate_cross, tasks), len(distinct) + len(crossed) + 1):
             self.directory.add_cross(priced)
-            finished += 1
             self.progress(finished, total)
 
     def _point_tasks(self, done: Mapping[str, PointDone]) -> list[PointTask]:
         """Points that are not done, each distinct one once; those of one network follow each other."""
-        left: dict[str, Point] = {}
+        networks: dict[tuple[str, int, str], dict[str, Point]] = {}
         for point in self.points:
             if point.key not in done:
-                left.setdefault(point.key, point)
-        networks: dict[tuple[str, int, str], list[Point]] = {}
-        for point in left.values():
-            networks.setdefault((point.model.model_dump_json(), point.batch, point.dtype), []).append(point)
+                network = (point.model.model_dump_json(), point.batch, point.dtype)
+                networks.setdefault(network, {}).setdefault(point.key, point)
         schedulers, measures = tuple(self.scenario.schedulers), tuple(self.scenario.measures)
         return [
             PointTask(point, schedulers, measures, self.trace, self.crew.count > 1)
             for several in networks.values()
-            for point in several
+            for point in several.values()
         ]
 
-    def _cross_tasks(self, done: Mapping[str, PointDone], crossed: set[tuple[str, int]]) -> Iterator[CrossTask]:
+    def _cross_tasks(
+        self,
+        crossings: Sequence[tuple[str, Sequence[Point]]],
+        done: Mapping[str, PointDone],
+        crossed: set[tuple[str, int]],
+    ) -> Iterator[CrossTask]:
         """One for each point and axis, made when it is needed: it holds the schedules of a whole family."""
-        for axis, family in self.families:
+
+        def text_of(row: Row) -> str | None:
+            return self.directory.schedule_text(row.schedule) if row.schedule else None
+
+        for axis, family in crossings:
             for point in family:
                 if (axis, point.index) in crossed:
                     continue
-                own = {row.scheduler: text for row in done[point.key].rows if (text := self._text(row))}
+                own = {row.scheduler: text for row in done[point.key].rows if (text := text_of(row))}
                 others = tuple(
-                    MadeElsewhere(other.index, row.scheduler, self._text(row), row.reason)
+                    MadeElsewhere(other.index, row.scheduler, text_of(row), row.reason)
                     for other in family
                     if other is not point
                     for row in done[other.key].rows
                 )
                 yield CrossTask(axis, point, own, others, self.crew.count > 1)
 
-    def _text(self, row: Row) -> str | None:
-        return self.directory.schedule_text(row.schedule) if row.schedule else None
-
 
 def _rows(points: Sequence[Point], done: Mapping[str, PointDone], constraints: Sequence[Question]) -> list[Row]:
-    """The rows in the order of points and schedulers.
-
-    A point that is the same as another has its rows under its own labels.
-    """
+    """The rows in the order of points and schedulers; a point that is the same as another has its rows under its own
+    labels."""
     rows = [
         row.model_copy(update={"point": point.index, **point.labels})
         for point in points

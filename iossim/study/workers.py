@@ -124,19 +124,15 @@ def _dask_client(address: str | None) -> Iterator[Any]:
     try:
         from distributed import Client
     except ImportError:
-        raise OptionError(
-            "`executor` dask needs Dask, which is not installed; pip install 'iossim[cluster]'"
-        ) from None
+        reason = "needs Dask, which is not installed; pip install 'iossim[cluster]'"
+        raise OptionError(f"`executor` dask {reason}") from None
     try:
         client = Client(address, timeout=_PATIENCE, set_as_default=False)
     except (OSError, ValueError) as error:
-        reason = str(error).strip() or type(error).__name__
-        raise OptionError(
-            f"no Dask scheduler answers at {address}: {reason}; start one with 'dask scheduler'"
-        ) from None
+        reason = f"{str(error).strip() or type(error).__name__}; start one with 'dask scheduler'"
+        raise OptionError(f"no Dask scheduler answers at {address}: {reason}") from None
     with client:
         if not client.ncores():
-            raise OptionError(
-                f"the Dask cluster at {address} has no workers; start some with 'dask worker {address}'"
-            )
+            remedy = f"start some with 'dask worker {address}'"
+            raise OptionError(f"the Dask cluster at {address} has no workers; {remedy}")
         yield client

@@ -1,7 +1,9 @@
-"""What can be asked of a schedule by those who depend on it: is it valid, free of races, fast enough, no slower than before?
+"""What can be asked of a schedule by those who depend on it: is it valid, free of races, fast enough, no slower than
+before?
 
 Each check returns a :class:`Check`, which says in words what was found; ``iossim check`` prints them, and
-:mod:`iossim.testing` asserts them. A mistake in what is given (a schedule of another network, say) is an error as everywhere.
+:mod:`iossim.testing` asserts them. A mistake in what is given (a schedule of another network, say) is an error as
+everywhere.
 """
 
 from __future__ import annotations
@@ -80,9 +82,9 @@ def no_slower_than(
 ) -> Check:
     """Whether the schedule takes no longer than ``baseline``, by more than ``tolerance`` (0.02: two per cent).
 
-    A baseline of the same graph is priced again, as the schedule was. One of another graph (the model has changed) counts
-    with the latency that was saved: raises OptionError if it was priced by something else, ScheduleError if it is of the
-    same graph in other units.
+    A baseline of the same graph is priced again, as the schedule was. One of another graph (the model has changed)
+    counts with the latency that was saved: raises OptionError if it was priced by something else, ScheduleError if it
+    is of the same graph in other units.
     """
     check_limits(tolerance=tolerance)
     if baseline.graph_hash == network.graph.hash:
@@ -92,10 +94,9 @@ def no_slower_than(
         of_another = f", of {baseline.network!r}" if baseline.network != network.name else ""
         before_us, how = baseline.latency_us, f"as it was saved{of_another}"
     else:
-        raise OptionError(
-            f"the baseline of {baseline.network!r} is of another graph, and was priced by {_words(baseline)}, not by "
-            f"{_words(schedule)}: the two cannot be compared; save one with optimize and the same options"
-        )
+        reason = f"is of another graph, and was priced by {_words(baseline)}, not by {_words(schedule)}"
+        remedy = "the two cannot be compared; save one with optimize and the same options"
+        raise OptionError(f"the baseline of {baseline.network!r} {reason}: {remedy}")
     allowed = f" + {tolerance:.1%}" if tolerance else ""
     found = f"{schedule.latency_us / 1e3:.3f} ms, baseline {before_us / 1e3:.3f} ms ({how}){allowed}"
     return Check("no slower than before", schedule.latency_us <= before_us * (1 + tolerance + _ROUNDING), found)

@@ -76,8 +76,7 @@ class ComparisonRow:
     @property
     def left_out_percent(self) -> float | None:
         """How far from the published latency a fit is that saw no figure of the network."""
-        known = self.published_us and self.left_out_us
-        return 100 * (self.left_out_us / self.published_us - 1) if known else None  # type: ignore[operator]
+        return 100 * (self.left_out_us / self.published_us - 1) if self.published_us and self.left_out_us else None
 
 
 def fastest(items: Sequence[T], latency: Callable[[T], float]) -> T | None:
@@ -98,10 +97,8 @@ def ties_with(best: ComparisonRow | None, row: ComparisonRow) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class ChangedSchedule:
-    """A schedule of a network that a transform made of the one that is compared.
-
-    ``transform`` is its name; ``how`` says in a word or two how the network was changed.
-    """
+    """A schedule of the network that the transform of that name made of the one that is compared; ``how`` says in a
+    word or two how."""
 
     transform: str
     how: str
@@ -118,12 +115,11 @@ class ChangedSchedule:
 class Comparison:
     """Schedules of one network on one device, each by another scheduler, in the order asked for.
 
-    Where transforms changed the network, too, ``outcomes`` says what each did, and ``changed`` are the schedules of the results.
-
-    ``complete`` is False if the comparison was interrupted: some schedulers may be missing, and the last one's schedule
-    may be the best that it had found so far. Where the device was fitted to published figures of the network,
-    ``left_out_us`` is by scheduler what a fit without them says; the sequential latency is then in-sample (:meth:`is_in_sample`).
-    """
+    Where transforms changed the network, too, ``outcomes`` says what each did, and ``changed`` are the schedules of
+    the results. ``complete`` is False if the comparison was interrupted: some schedulers may be missing, and the last
+    one's schedule may be the best that it had found so far. Where the device was fitted to published figures of the
+    network, ``left_out_us`` is by scheduler what a fit without them says; the sequential latency is then in-sample
+    (:meth:`is_in_sample`)."""
 
     network: Network
     device: str
@@ -165,14 +161,13 @@ class Comparison:
     @property
     def title(self) -> str:
         """What was compared: network, device, and all that latencies depend on besides."""
-        return (
-            f"{self.network.name} on {self.device}, batch {self.batch}, {self.network.precision}, {self.engine} engine, "
-            f"priced by {self.cost_model['name']}"
-        )
+        where = f"{self.network.name} on {self.device}, batch {self.batch}, {self.network.precision}"
+        return f"{where}, {self.engine} engine, priced by {self.cost_model['name']}"
 
     @property
     def rows(self) -> list[ComparisonRow]:
-        """The schedules with their speed-ups and published latencies, as tables and pictures show them; those of changed networks last."""
+        """The schedules with their speed-ups and published latencies, as tables and pictures show them; those of
+        changed networks last."""
         as_given = [
             ComparisonRow.of_schedule(
                 found, self.baseline_us, self.published_us(found.scheduler), self.left_out_us.get(found.scheduler)
@@ -225,7 +220,8 @@ class Comparison:
         return comparable_published_us(self[scheduler], self.network.source.model)
 
     def is_in_sample(self, scheduler: str) -> bool:
-        """Whether the published figure of a scheduler took part in the fit of the prices, or a number of the simulator is pinned on it."""
+        """Whether the published figure of a scheduler took part in the fit of the prices, or a number of the
+        simulator is pinned on it."""
         fitted = scheduler == SEQUENTIAL and scheduler in self.left_out_us
         return fitted or (
             self.published_us(scheduler) is not None and is_pinned(self.network.source.model, scheduler)
@@ -243,10 +239,7 @@ class Comparison:
             "complete": self.complete,
             "schedules": [
                 {
-                    "scheduler": found.scheduler,
-                    "latency_us": found.latency_us,
-                    "interval_us": found.interval_us,
-                    "ties": found.ties,
+                    **_fields(found, "scheduler", "latency_us", "interval_us", "ties"),
                     **self._worth_json(found),
                     "published_us": self.published_us(found.scheduler),
                     "in_sample": self.is_in_sample(found.scheduler),
@@ -260,7 +253,7 @@ class Comparison:
         }
 
     def _worth_json(self, found: Schedule) -> dict[str, Any]:
-        figures = {name: getattr(found, name) for name in ("streams", "search_s", "lower_bound_us")}
+        figures = _fields(found, "streams", "search_s", "lower_bound_us")
         return {"speedup": found.speedup(self.baseline_us), "stages": len(found.stages), **figures}
 
     def _outcome_json(self, outcome: Outcome) -> dict[str, Any]:
@@ -271,9 +264,7 @@ class Comparison:
             "schedules": [
                 {
                     "way": each.how,
-                    "scheduler": each.schedule.scheduler,
-                    "latency_us": each.schedule.latency_us,
-                    "interval_us": each.schedule.interval_us,
+                    **_fields(each.schedule, "scheduler", "latency_us", "interval_us"),
                     **self._worth_json(each.schedule),
                     "rules": applied_rules(each.network),
                     **_search_json(each.schedule),
@@ -285,12 +276,16 @@ class Comparison:
 
 
 def _search_json(found: Schedule) -> dict[str, Any]:
-    return {name: getattr(found, name) for name in ("complete", "proven", "notes", "remarks")}
+    return _fields(found, "complete", "proven", "notes", "remarks")
+
+
+def _fields(found: Schedule, *names: str) -> dict[str, Any]:
+    return {name: getattr(found, name) for name in names}
 
 
 def comparison_table(title: str, rows: Sequence[ComparisonRow]) -> Table:
-    """Schedulers side by side; ties with the best are marked. Bounds and published figures appear where one is known: the
-    error of a sequential figure may be in-sample; beside all stands then that of a fit without the network."""
+    """Schedulers side by side; ties with the best are marked. Bounds and published figures appear where one is known:
+    the error of a sequential figure may be in-sample; beside all stands then that of a fit without the network."""
     best = best_row(rows)
     columns = [
         Column("scheduler", wraps=True),
@@ -305,20 +300,16 @@ def comparison_table(title: str, rows: Sequence[ComparisonRow]) -> Table:
         Column("error_percent", digits=1),
         Column("left_out_percent", "LOO", digits=1),
     ]
-    return records_table(title, [_comparison_record(row, best) for row in rows], columns)
-
-
-def _comparison_record(row: ComparisonRow, best: ComparisonRow | None) -> dict[str, Cell]:
-    return {
-        "scheduler": f"{row.scheduler}{TIE}" if ties_with(best, row) else row.scheduler,
-        "latency_ms": row.latency_us / 1000,
-        "speedup_x": row.speedup,
-        "stages": row.stages,
-        "streams": row.streams,
-        "search_s": row.search_s,
-        "bound_ms": None if row.lower_bound_us is None else row.lower_bound_us / 1000,
-        "gap_percent": row.gap_percent,
-        "published_ms": None if row.published_us is None else row.published_us / 1000,
-        "error_percent": row.error_percent,
-        "left_out_percent": row.left_out_percent,
-    }
+    same = ("stages", "streams", "search_s", "gap_percent", "error_percent", "left_out_percent")
+    records: list[dict[str, Cell]] = [
+        {
+            "scheduler": f"{row.scheduler}{TIE}" if ties_with(best, row) else row.scheduler,
+            "latency_ms": row.latency_us / 1000,
+            "speedup_x": row.speedup,
+            "bound_ms": None if row.lower_bound_us is None else row.lower_bound_us / 1000,
+            "published_ms": None if row.published_us is None else row.published_us / 1000,
+            **{name: getattr(row, name) for name in same},
+        }
+        for row in rows
+    ]
+    return records_table(title, records, columns)

@@ -1,9 +1,9 @@
 """Why each stage of a schedule is as it is: what limits it, what else it could have been, and what that would cost.
 
-What limits a stage is told by the simulator (:mod:`iossim.backends.simulator.stage_facts`); what else it could have been,
-the search's (:mod:`iossim.search.alternatives`), at whatever prices the schedule is explained by. Prices that predict
-no device have no noise, and a schedule whose prices are not at hand is told without alternatives: ``unknown`` says what.
-"""
+What limits a stage is told by the simulator (:mod:`iossim.backends.simulator.stage_facts`); what else it could have
+been, by the search's alternatives (:mod:`iossim.search.alternatives`) at the prices that the schedule is explained
+by. ``unknown`` says what cannot be told: prices that predict no device have no noise, and without prices there are no
+alternatives."""
 
 from __future__ import annotations
 
@@ -44,8 +44,9 @@ _ROUNDING = 1e-9
 class Choice:
     """Stages that could stand in the place of others.
 
-    ``instead`` are the numbers of the schedule's stages that would go, ``stages`` those that would come, ``more_us`` what the
-    whole schedule would take longer. ``tie`` says whether that is inside the noise, None where the noise is not known.
+    ``instead`` are the numbers of the schedule's stages that would go, ``stages`` those that would come, ``more_us``
+    what the whole schedule would take longer. ``tie`` says whether that is inside the noise, None where the noise is
+    not known.
     """
 
     way: str
@@ -68,10 +69,10 @@ class Choice:
 class StageExplanation:
     """One stage. ``share`` is its part of the schedule's latency, its boundary included.
 
-    ``next_best`` is the cheapest schedule without the stage, ``own`` the cheapest in which its units run otherwise and all
-    other stages are as they are; of a stage of one group, ``beside`` is the cheapest in which one of its units runs beside
-    others. ``exact`` is False where the block was too wide to be solved for each of its stages: then ``next_best`` and
-    ``beside`` are not known. ``ways`` are others by name, the cheapest first.
+    ``next_best`` is the cheapest schedule without the stage, ``own`` the cheapest in which its units run otherwise
+    and all other stages are as they are; of a stage of one group, ``beside`` is the cheapest in which one of its
+    units runs beside others. ``exact`` is False where the block was too wide to be solved for each of its stages:
+    then ``next_best`` and ``beside`` are not known. ``ways`` are others by name, the cheapest first.
     """
 
     number: int
@@ -91,32 +92,28 @@ class StageExplanation:
         return self.stage.latency_us + self.stage.boundary_us
 
     def to_json(self) -> dict[str, Any]:
-        document: dict[str, Any] = {
+        stage = self.stage
+        return {
             "stage": self.number,
             "block": self.block,
-            "strategy": self.stage.strategy,
-            "groups": self.stage.groups,
-            "latency_us": self.stage.latency_us,
-            "boundary_us": self.stage.boundary_us,
+            **{name: getattr(stage, name) for name in ("strategy", "groups", "latency_us", "boundary_us")},
             "share": self.share,
             "saves_us": self.saves_us,
-            "next_best": self.next_best.to_json() if self.next_best else None,
-            "own_units_otherwise": self.own.to_json() if self.own else None,
-            "beside": self.beside.to_json() if self.beside else None,
+            "next_best": self.next_best and self.next_best.to_json(),
+            "own_units_otherwise": self.own and self.own.to_json(),
+            "beside": self.beside and self.beside.to_json(),
             "ways": [way.to_json() for way in self.ways],
             "exact": self.exact,
+            **({} if self.facts is None else _facts_json(self.facts)),
         }
-        if self.facts is not None:
-            document |= _facts_json(self.facts)
-        return document
 
 
 @dataclass(frozen=True)
 class Explanation:
     """A schedule, stage by stage. ``limits_us`` divides its latency, boundaries as ``synchronisation``.
 
-    ``could_save_us`` is what the cheapest stages of each block would save, one block at a time; None where not all blocks
-    could be solved.
+    ``could_save_us`` is what the cheapest stages of each block would save, one block at a time; None where not all
+    blocks could be solved.
     """
 
     schedule: Schedule
@@ -151,32 +148,28 @@ def explain(
 ) -> Explanation:
     """Explain a schedule that fits the network and was priced by ``prices``; None where those are not at hand.
 
-    ``stages`` are the numbers of those to explain, in full: by default all, each in short. Raises OptionError for a number
-    that no stage has, and for a cost model that would have to measure.
+    ``stages`` are the numbers of those to explain, in full: by default all, each in short. Raises OptionError for a
+    number that no stage has, and for a cost model that would have to measure.
     """
     count = len(schedule.stages)
     for number in stages or ():
         if not 0 <= number < count:
             raise OptionError(f"`stage` {number}: the schedule has stages 0 to {count - 1}; give one of them")
     if isinstance(prices, MeasuringCostModel) and prices.measured_by is MeasuredBy.DEVICE:
-        raise OptionError(
-            f"`cost_model` {prices.identity.name!r} would have to measure what a stage could have been; give replay:STORE, "
-            "which knows what was measured, or `device` for the simulator"
-        )
+        reason = f"`cost_model` {prices.identity.name!r} would have to measure what a stage could have been"
+        remedy = "give replay:STORE, which knows what was measured, or `device` for the simulator"
+        raise OptionError(f"{reason}; {remedy}")
     unknown = [] if isinstance(prices, DeviceCostModel) else ["what limits a stage, which only the simulator tells"]
     if prices is None:
         unknown.append("what alternatives would cost, since the cost model that priced the schedule is not available")
+        numbered = enumerate((block.name, stage) for block in schedule.blocks for stage in block.stages)
         told = [
             StageExplanation(number, block, stage, _share(stage, schedule))
-            for number, (block, stage) in enumerate(_numbered(schedule))
+            for number, (block, stage) in numbered
             if stages is None or number in stages
         ]
         return Explanation(schedule, tuple(told), None, {}, None, tuple(unknown))
     return _Explainer(schedule, network, prices, stages is not None).explain(stages, unknown, progress)
-
-
-def _numbered(schedule: Schedule) -> list[tuple[str, Stage]]:
-    return [(block.name, stage) for block in schedule.blocks for stage in block.stages]
 
 
 def _share(stage: Stage, schedule: Schedule) -> float:
@@ -237,7 +230,7 @@ class _Explainer:
             block.name,
             stage,
             _share(stage, self.schedule),
-            self._facts(stage),
+            self.prices.stage_facts(self.network, stage) if isinstance(self.prices, DeviceCostModel) else None,
             one_by_one.more_us if one_by_one else 0.0 if len(stage.units) == 1 else None,
             next_best,
             choice("same units rearranged", self.ask.split(context, index)),
@@ -255,37 +248,25 @@ class _Explainer:
         was, now = set(context.plan), set(plan)
         if was == now:
             return None
-        cost_us = context.cost_us(plan, self.prices)
-        if not isfinite(cost_us):
+        planned_us = context.cost_us(plan, self.prices)
+        if not isfinite(planned_us):
             return None
-        more_us = cost_us - context.cost_us(context.plan, self.prices)
+        more_us = planned_us - context.cost_us(context.plan, self.prices)
         if abs(more_us) <= _ROUNDING * self.schedule.latency_us:
             more_us = 0.0
         instead = tuple(first + index for index, stage in enumerate(context.plan) if stage not in now)
         stages = tuple(context.stages_of([stage for stage in plan if stage not in was]))
-        tie = self._tie(context, block, plan, stages, instead, first, more_us)
-        return Choice(way, instead, stages, more_us, tie)
-
-    def _tie(
-        self,
-        context: BlockContext,
-        block: BlockSchedule,
-        plan: Plan,
-        stages: Sequence[Stage],
-        instead: Sequence[int],
-        first: int,
-        more_us: float,
-    ) -> bool | None:
-        """Whether what changes, timed by itself, differs by less than the noise."""
         if self.errors is None:
-            return None
+            return Choice(way, instead, stages, more_us)
+        # Whether what changes, timed by itself, differs by less than the noise.
         gone = [block.stages[number - first] for number in instead]
         come = [stage for stage in self._priced(context, plan) if _key(stage) in {_key(one) for one in stages}]
         # What the boundaries of the stages that stay change by goes with those that change.
         left_us = cost_us(gone) + more_us - cost_us(come)
         side = come if left_us > 0 else gone
         side[-1] = side[-1].model_copy(update={"boundary_us": side[-1].boundary_us + abs(left_us)})
-        return self.errors.is_tie(_only(self.schedule, gone), _only(self.schedule, come))
+        tie = self.errors.is_tie(_only(self.schedule, gone), _only(self.schedule, come))
+        return Choice(way, instead, stages, more_us, tie)
 
     def _priced(self, context: BlockContext, plan: Plan) -> list[Stage]:
         """A plan's stages with their prices and the boundaries before them."""
@@ -295,11 +276,6 @@ class _Explainer:
         head = priced.stages[0]
         boundary_us = self.prices.price_boundary(bool(context.entry), head.concurrent)
         return [head.model_copy(update={"boundary_us": boundary_us}), *priced.stages[1:]]
-
-    def _facts(self, stage: Stage) -> StageFacts | None:
-        if not isinstance(self.prices, DeviceCostModel):
-            return None
-        return self.prices.stage_facts(self.network, stage)
 
     def _saved_us(self, context: BlockContext) -> float | None:
         best = self.ask.best(context)
@@ -331,15 +307,13 @@ def _only(schedule: Schedule, stages: Sequence[Stage]) -> Schedule:
 
 def schedule_facts(found: Schedule) -> dict[str, Any]:
     """What a schedule is of, what found and priced it, and what it takes, as JSON values."""
+    own = ("engine", "cost_model", "scheduler", "latency_us")
     return {
         "network": found.network,
         "device": found.device,
         "batch": found.source.batch,
         "dtype": found.precision,
-        "engine": found.engine,
-        "cost_model": found.cost_model,
-        "scheduler": found.scheduler,
-        "latency_us": found.latency_us,
+        **{name: getattr(found, name) for name in own},
     }
 
 

@@ -1,7 +1,7 @@
 """What each substitution of a rewritten network did, and was worth, at the prices of its schedule.
 
-The steps are taken again, one after another, and the network is priced after each as the schedule's own scheduler would. A step
-that costs is there since it makes room for a later one.
+The steps are taken again, one after another, and the network is priced after each as the schedule's own scheduler
+would. A step that costs is there since it makes room for a later one.
 """
 
 from __future__ import annotations
@@ -31,12 +31,16 @@ class Part:
     graph: Graph
     nodes: tuple[Node, ...]
 
-    def line(self, node: Node) -> str:
+    @property
+    def lines(self) -> list[str]:
         """``y: conv(x, fp32[8x4x3x3]) -> fp32[1x8x6x6]``; constants are told by their types."""
         types, constants = self.graph.types, self.graph.constants
-        read = ", ".join(str(types[value]) if value in constants else value for value in node.inputs)
-        made = ", ".join(str(types[value]) for value in node.outputs)
-        return f"{node.name}: {node.op.kind}({read}) -> {made}"
+        told = []
+        for node in self.nodes:
+            read = ", ".join(str(types[value]) if value in constants else value for value in node.inputs)
+            made = ", ".join(str(types[value]) for value in node.outputs)
+            told.append(f"{node.name}: {node.op.kind}({read}) -> {made}")
+        return told
 
 
 @dataclass(frozen=True)
@@ -62,8 +66,8 @@ class ExplainedStep:
         return {
             "rule": self.rule,
             "origin": self.origin,
-            "before": [self.before.line(node) for node in self.before.nodes],
-            "after": [self.after.line(node) for node in self.after.nodes],
+            "before": self.before.lines,
+            "after": self.after.lines,
             "before_us": self.before_us,
             "after_us": self.after_us,
         }
@@ -74,8 +78,8 @@ def explain_rewriting(
 ) -> tuple[ExplainedStep, ...]:
     """The substitutions that led to a schedule's network, in order; none where it was not rewritten.
 
-    ``prices`` are those that it is explained by; None, or one that would have to measure, tells no cost. ``model`` is where the model is
-    now, if its file has moved. Raises ReplayError for steps that cannot be taken.
+    ``prices`` are those that it is explained by; None, or one that would have to measure, tells no cost. ``model`` is
+    where the model is now, if its file has moved. Raises ReplayError for steps that cannot be taken.
     """
     source, texts = split_source(schedule.source.to_source(model))
     if OPTION not in texts:

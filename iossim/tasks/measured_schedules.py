@@ -65,10 +65,11 @@ def measure_beside(
     predicted_us: Mapping[str, float],
     progress: Callable[[str], Progress],
 ) -> list[MeasuredRow]:
-    """A row for each schedule, in interleaved rounds, then one for each baseline; speed-ups are over the first schedule.
+    """A row for each schedule, in interleaved rounds, then one for each baseline; speed-ups are over the first
+    schedule.
 
-    ``torch`` among the baselines stands for all of PyTorch's that run where the backend does, likewise ``onnxruntime``.
-    Raises BackendError for one that cannot run here.
+    ``torch`` among the baselines stands for all of PyTorch's that run where the backend does, likewise
+    ``onnxruntime``. Raises BackendError for one that cannot run here.
     """
     bar = progress(backend.context.backend)
     taken = measure_schedules(network, list(schedules.values()), backend, timing, bar)
@@ -118,9 +119,9 @@ def measure_network(
 ) -> MeasuredNetwork:
     """Find the schedules of a network on a backend, then time them and the baselines.
 
-    Schedulers of IOS search at measured prices within ``budget`` (see :meth:`Budget.parse`), from the simulator's estimates
-    for ``device``, by default the one that is measured; predictions are those of the same simulator. Raises OptionError
-    where that has no profile.
+    Schedulers of IOS search at measured prices within ``budget`` (see :meth:`Budget.parse`), from the simulator's
+    estimates for ``device``, by default the one that is measured; predictions are those of the same simulator. Raises
+    OptionError where that has no profile.
     """
     found: dict[str, Schedule] = {}
     with MeasurementStore(store) as kept:
@@ -132,14 +133,16 @@ def measure_network(
             bar = progress(f"{network.name} {name}")
             task = Task(network, prices, name, options or SearchOptions(), budget=budget, device=device)
             found[name] = task.search(bar, lambda done, most, best_us, bound_us, bar=bar: bar(done, most or done))
-    estimate = device or _known_device(backend.context.device)
+    own = backend.context.device
+    estimate = device or (own if own in device_names() else None)
     predicted = predictions(network, found, estimate, backend.context.engine) if estimate else {}
     rows = measure_beside(network, found, baselines, backend, timing, predicted, progress)
     return MeasuredNetwork(network, found, tuple(rows))
 
 
 def comparison_rows(measured: MeasuredNetwork) -> list[ComparisonRow]:
-    """The runs as what pictures of comparisons show: medians, whiskers from the 10th to the 90th percentile, and ties.
+    """The runs as what pictures of comparisons show: medians, whiskers from the 10th to the 90th percentile, and
+    ties.
 
     A run is a tie with the fastest if their speed-ups' intervals overlap.
     """
@@ -162,10 +165,6 @@ def comparison_rows(measured: MeasuredNetwork) -> list[ComparisonRow]:
             )
         )
     return rows
-
-
-def _known_device(name: str) -> str | None:
-    return name if name in device_names() else None
 
 
 def _by_owner(baselines: Sequence[str], place: str) -> dict[str, list[str]]:

@@ -1,9 +1,8 @@
 """Two schedules of one network, stage by stage: which units run elsewhere, and what that is worth.
 
-Both are paths through the same lattice of states. Where they pass the same state, nothing before has to do with what comes
-after: the schedules fall into *passages* between the states that they share, and only passages differ. Units go by their
-names, so that schedules for two devices or batch sizes can be compared; each keeps the prices that it was saved with.
-"""
+Both are paths through the same lattice of states; between the states that both pass lie *passages*, and only these
+can differ. Units go by their names, so that schedules for two devices or batch sizes can be compared; each keeps the
+prices that it was saved with."""
 
 from __future__ import annotations
 
@@ -39,11 +38,10 @@ class Change(StrEnum):
 
 @dataclass(frozen=True)
 class Passage:
-    """The stages of both schedules between two states that both pass; ``first`` and ``second`` begin with stage numbers.
+    """The stages of both schedules, by number, between two states that both pass.
 
-    ``moved`` are the units that are in no stage which has its counterpart in the other schedule; of a rearranged passage
-    only.
-    """
+    ``moved`` are the units of a rearranged passage that are in no stage which has its counterpart in the other
+    schedule."""
 
     block: str
     change: Change
@@ -62,8 +60,8 @@ class Passage:
 class CrossPrices:
     """Both schedules at the prices of each: what was made for the one, run where the other belongs.
 
-    ``first_at_second_us`` is the first schedule where the second one was priced; ``ties`` say whether it and the second one
-    differ by less than the noise there, likewise the second where the first was priced.
+    ``first_at_second_us`` is the first schedule where the second one was priced; ``ties`` say whether it and the
+    second one differ by less than the noise there, likewise the second where the first was priced.
     """
 
     first_at_second_us: float
@@ -76,8 +74,8 @@ class CrossPrices:
 class ScheduleDiff:
     """What differs between two schedules of one network.
 
-    ``tie`` says whether their difference is inside the noise, where both have the same prices and these predict a device.
-    ``cross`` is there where they have not, and both were simulated. ``unknown`` says what cannot be told.
+    ``tie`` says whether their difference is inside the noise, where both have the same prices and these predict a
+    device. ``cross`` is there where they have not, and both were simulated. ``unknown`` says what cannot be told.
     """
 
     first: Schedule
@@ -95,14 +93,13 @@ class ScheduleDiff:
     @property
     def decided_otherwise(self) -> tuple[int, int]:
         """How many stages of each schedule the other does not have."""
-        return sum(len(passage.first) for passage in self.changed), sum(
-            len(passage.second) for passage in self.changed
-        )
+        first, second = ([len(getattr(each, side)) for each in self.changed] for side in ("first", "second"))
+        return sum(first), sum(second)
 
     @property
     def regrets(self) -> tuple[float, float] | None:
-        """What each schedule loses where the other one belongs, over that one's latency, as a fraction: negative where it is
-        better there. None where that cannot be told."""
+        """What each schedule loses where the other one belongs, over that one's latency, as a fraction: negative
+        where it is better there. None where that cannot be told."""
         if self.same_prices:
             lost = self.first.latency_us / self.second.latency_us - 1.0 if self.second.latency_us else 0.0
             return lost, 1.0 / (1.0 + lost) - 1.0
@@ -152,19 +149,19 @@ def diff(first: Schedule, second: Schedule, model: str | None = None) -> Schedul
     """
     passages = _passages(first, second)
     same_prices = first.cost_model == second.cost_model and first.graph_hash == second.graph_hash
-    tie: bool | None = None
-    cross: CrossPrices | None = None
-    unknown: list[str] = []
-    simulated = all(one.cost_model.get("name", "").startswith("simulator") for one in (first, second))
-    if not simulated:
-        unknown.append("the noise, which is known for simulated latencies only")
-    elif same_prices:
-        tie = _ties(first, second, model)
-    else:
-        cross = _cross(first, second, model)
-    if not same_prices and not simulated:
-        unknown.append("what each schedule would take on the other's setup")
-    return ScheduleDiff(first, second, passages, same_prices, tie, cross, tuple(unknown))
+    if not all(one.cost_model.get("name", "").startswith("simulator") for one in (first, second)):
+        unknown = ["the noise, which is known for simulated latencies only"]
+        unknown += [] if same_prices else ["what each schedule would take on the other's setup"]
+        return ScheduleDiff(first, second, passages, same_prices, None, None, tuple(unknown))
+    if same_prices:
+        network = network_of(first, model)
+        errors = schedule_errors(network, _prices(first, network))
+        tie = None if errors is None else errors.is_tie(first, second)
+        return ScheduleDiff(first, second, passages, True, tie, None, ())
+    here, tie_here = _there(second, first, model)
+    there, tie_there = _there(first, second, model)
+    cross = CrossPrices(there, here, tie_here, tie_there)
+    return ScheduleDiff(first, second, passages, False, None, cross, ())
 
 
 def _passages(first: Schedule, second: Schedule) -> tuple[Passage, ...]:
@@ -235,23 +232,9 @@ def _same_units(own: Sequence[Stage], other: Sequence[Stage]) -> None:
     theirs = {unit for stage in other for unit in stage.units}
     if ours != theirs:
         unit = min(ours ^ theirs)
-        where = "first" if unit in ours else "second"
-        raise ScheduleError(
-            f"the schedules are not of one network: unit {unit!r} is in the {where} one alone; give two schedules of the "
-            "same model and units"
-        )
-
-
-def _ties(first: Schedule, second: Schedule, model: str | None) -> bool | None:
-    network = network_of(first, model)
-    errors = schedule_errors(network, _prices(first, network))
-    return None if errors is None else errors.is_tie(first, second)
-
-
-def _cross(first: Schedule, second: Schedule, model: str | None) -> CrossPrices:
-    here, tie_here = _there(second, first, model)
-    there, tie_there = _there(first, second, model)
-    return CrossPrices(there, here, tie_here, tie_there)
+        reason = f"unit {unit!r} is in the {'first' if unit in ours else 'second'} one alone"
+        remedy = "give two schedules of the same model and units"
+        raise ScheduleError(f"the schedules are not of one network: {reason}; {remedy}")
 
 
 def _there(moved: Schedule, at: Schedule, model: str | None) -> tuple[float, bool | None]:
@@ -274,10 +257,8 @@ def _in_blocks(moved: Schedule, at: Schedule) -> Schedule:
             own.append(next(stages))
         expected = {unit for stage in block.stages for unit in stage.units}
         if {unit for stage in own for unit in stage.units} != expected:
-            raise ScheduleError(
-                f"the schedules cut the network into other blocks: block {block.name!r} of one is none of the other; schedule "
-                "both with the same `max_block`"
-            )
+            reason = f"cut the network into other blocks: block {block.name!r} of one is none of the other"
+            raise ScheduleError(f"the schedules {reason}; schedule both with the same `max_block`")
         blocks.append(block.model_copy(update={"stages": own}))
     return moved.model_copy(update={"blocks": blocks})
 
@@ -291,6 +272,5 @@ def _prices(schedule: Schedule, network: Network) -> CostModel:
 
 
 def _schedule_json(schedule: Schedule) -> dict[str, Any]:
-    return schedule_facts(schedule) | {
-        "stages": [stage.model_dump(exclude={"variants"}) for stage in schedule.stages]
-    }
+    stages = [stage.model_dump(exclude={"variants"}) for stage in schedule.stages]
+    return schedule_facts(schedule) | {"stages": stages}

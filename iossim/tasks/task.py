@@ -1,7 +1,7 @@
-"""One task: a network is changed for its schedule, scheduled and judged. API, command line and studies run this and nothing else.
+"""One task: a network is changed for its schedule, scheduled and judged. API, command line and studies run this and
+nothing else.
 
-A task is a frozen value. What cannot be combined is refused where the task is made, so that all three refuse it alike.
-"""
+What cannot be combined is refused where the task is made, so that all three refuse it alike."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ _LIMITS = SearchLimits(max_states=20_000, max_transitions=2_000_000)
 
 @dataclass(frozen=True)
 class OtherEngine:
-    """Microseconds under ``engine``: of the schedule that was found, of one op after another, of the best of a quick search."""
+    """Microseconds under ``engine``: of the schedule that was found, of one op after another, of the best of a quick
+    search."""
 
     engine: str
     same_schedule_us: float
@@ -62,12 +63,11 @@ class OtherEngine:
 def under_other_engine(
     network: Network, found: Schedule, prices: CostModel, options: SearchOptions | None = None
 ) -> OtherEngine | None:
-    """What the other engine gives; None where the prices can be had under one engine only, where nothing takes time, or after a
+    """What the other engine gives; None where prices can be had under one engine only, nothing takes time, or after a
     KeyboardInterrupt.
 
-    Searches with the scheduler that found the schedule (ios-both where that does not search), pruned to r = 3 and s = 8 at
-    most, so that it takes a second or two of any network; a block that is too wide is split.
-    """
+    Searches with the scheduler that found the schedule (ios-both where that does not search), pruned to r = 3 and s =
+    8 at most, so that it takes a second or two of any network; a block that is too wide is split."""
     if not isinstance(prices, DeviceCostModel):
         return None
     engine = Engine.GRAPH if prices.engine is Engine.PAPER else Engine.PAPER
@@ -118,8 +118,8 @@ class Scheduled:
 class Task:
     """A network to be scheduled at given prices by one scheduler, behind transforms that change it for that.
 
-    With a ``budget`` the stages of prices that measure are measured only as far as they matter; the simulator of ``device``, by
-    default the one that is measured, proposes them. Raises OptionError for what cannot be combined.
+    With a ``budget`` the stages of prices that measure are measured only as far as they matter; the simulator of
+    ``device``, by default the one that is measured, proposes them. Raises OptionError for what cannot be combined.
     """
 
     network: Network
@@ -134,20 +134,17 @@ class Task:
         SCHEDULERS.find(self.scheduler)
         if self.budget is not None:
             if not isinstance(self.prices, MeasuringCostModel):
-                raise OptionError(
-                    f"`budget` is for a cost model that measures, and {self.prices.identity.name!r} does not; leave it "
-                    "out, or give a backend as `cost_model`"
-                )
+                reason = f"`budget` is for a cost model that measures, and {self.prices.identity.name!r} does not"
+                raise OptionError(f"{reason}; leave it out, or give a backend as `cost_model`")
             if self.options.workspace_limit_bytes is not None:
-                raise OptionError(
-                    "`workspace_limit` does not go with a `budget`: measurements do not tell the workspaces of kernels; "
-                    "leave one out"
-                )
+                reason = "measurements do not tell the workspaces of kernels; leave one out"
+                raise OptionError(f"`workspace_limit` does not go with a `budget`: {reason}")
         for transform in self.transforms:
             transform.check(self.prices, self.scheduler)
 
     def run(self, progress: StartProgress = silent, measuring: MeasuredProgress = ignore_measuring) -> Scheduled:
-        """Change the network, schedule it, judge the schedule, and remark what was done and what the other engine gives.
+        """Change the network, schedule it, judge the schedule, and remark what was done and what the other engine
+        gives.
 
         KeyboardInterrupt ends a search with the best so far.
         """
@@ -191,7 +188,8 @@ class Task:
 
 
 def compare(task: Task, schedulers: Sequence[str], engine: str, progress: StartProgress = silent) -> Comparison:
-    """A network scheduled as given by several schedulers, and beside them as the transforms change it for the task's scheduler.
+    """A network scheduled as given by several schedulers, and beside them as the transforms change it for the task's
+    scheduler.
 
     KeyboardInterrupt ends the comparison with the schedules so far, once there is one.
     """
@@ -224,7 +222,16 @@ def compare(task: Task, schedulers: Sequence[str], engine: str, progress: StartP
 def _with_changed(comparison: Comparison, task: Task, progress: StartProgress) -> Comparison:
     """The comparison with the schedules of the networks that the transforms make beside it."""
     outcomes = task.change(progress).outcomes
-    shown = [each for outcome in outcomes for each in _shown(outcome, task.scheduler, comparison)]
+    shown: list[tuple[Outcome, str, Network, str]] = []
+    for outcome in outcomes:
+        own = [(outcome, label, network, task.scheduler) for label, network in outcome.alternatives.items()]
+        if (
+            own
+            and task.scheduler != "sequential"
+            and any(each.scheduler == "sequential" for each in comparison.schedules)
+        ):
+            shown.append((*own[0][:3], "sequential"))
+        shown += own
     schedules: list[ChangedSchedule] = []
     for outcome, label, network, name in shown:
         found = replace(task, network=network, transforms=(), scheduler=name).search()
@@ -236,21 +243,12 @@ def _with_changed(comparison: Comparison, task: Task, progress: StartProgress) -
     return replace(comparison, outcomes=outcomes, changed=tuple(schedules), complete=complete)
 
 
-def _shown(outcome: Outcome, scheduler: str, comparison: Comparison) -> list[tuple[Outcome, str, Network, str]]:
-    """What is scheduled of an outcome: each of its networks, and the first one sequentially, too, where that was compared."""
-    shown = [(outcome, label, network, scheduler) for label, network in outcome.alternatives.items()]
-    compared = {found.scheduler for found in comparison.schedules}
-    if shown and scheduler != "sequential" and "sequential" in compared:
-        shown.insert(0, (*shown[0][:3], "sequential"))
-    return shown
-
-
 def judged(network: Network, schedules: Sequence[Schedule], prices: CostModel, beside: str = "") -> list[Schedule]:
-    """The schedules with their intervals, and with the others that differ from them by less than the noise.
+    """The schedules with their intervals and ties among them and with that of a scheduler ``beside`` them, by what is
+    less than the noise.
 
-    Another scheduler's may be looked at ``beside`` them. Prices that predict no device have no noise.
-    KeyboardInterrupt leaves intervals and ties out: schedules that were found are kept.
-    """
+    Prices that predict no device have no noise. KeyboardInterrupt leaves intervals and ties out: schedules that were
+    found are kept."""
     try:
         errors = schedule_errors(network, prices)
         if errors is None:
@@ -261,7 +259,8 @@ def judged(network: Network, schedules: Sequence[Schedule], prices: CostModel, b
 
 
 def _left_out_us(comparison: Comparison, task: Task) -> Mapping[str, float]:
-    """By scheduler what a fit without the network's published figures says, where it has one; nothing of other networks."""
+    """By scheduler what a fit without the network's published figures says, where it has one; nothing of other
+    networks."""
     network, prices = comparison.network, task.prices
     published = [each.scheduler for each in comparison.schedules if comparison.published_us(each.scheduler)]
     if not published or not isinstance(prices, DeviceCostModel):
@@ -285,17 +284,16 @@ def _warm_up(network: Network, prices: CostModel) -> None:
 def _estimating_model(
     truth: MeasuringCostModel, device: DeviceProfile | str | None, precision: Precision
 ) -> CostModel:
-    """The simulator that proposes what to measure; raises OptionError where the device that is measured has no profile."""
+    """The simulator that proposes what to measure; raises OptionError where the device that is measured has no
+    profile."""
     own = truth.identity.device
     try:
         profile = load_device(own) if device is None else load_device(device) if isinstance(device, str) else device
     except DeviceError:
         if device is not None:
             raise
-        raise OptionError(
-            f"{own!r} has no profile to estimate its stages with; run 'iossim profile' and 'iossim calibrate', or give "
-            "`device` PROFILE.yaml"
-        ) from None
+        remedy = "run 'iossim profile' and 'iossim calibrate', or give `device` PROFILE.yaml"
+        raise OptionError(f"{own!r} has no profile to estimate its stages with; {remedy}") from None
     # Backends keep values in place; the stand-in for one is the simulator, which does as the published engine.
     spec = "simulator" if truth.measured_by is MeasuredBy.STAND_IN else "simulator:in-place"
     return create_cost_model(spec, profile, precision, Engine.named(truth.identity.engine))

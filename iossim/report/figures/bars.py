@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from iossim.base.tables import Cell
+from iossim.base.tables import Cell, number_of
 from iossim.report.figures.figure import Figure, LegendEntry, Panel, Record
 from iossim.report.figures.vega import HALO, PUBLISHED, layer, need_altair, scheduler_scale, specification
 from iossim.tasks.comparison import TIE, ComparisonRow, best_row, ties_with
@@ -122,20 +122,15 @@ def share_scales(records: Sequence[dict[str, Cell]], choices: Sequence[str], pan
     of them would be hard to see.
     """
     together: dict[tuple[Cell, ...], dict[Cell, float]] = {}
+    placed: list[tuple[dict[str, Cell], dict[Cell, float], Cell]] = []
     for record in records:
-        panels = together.setdefault(_chosen(record, choices), {})
+        panels = together.setdefault(tuple(record[key] for key in choices), {})
         place = record[panel] if panel else None
-        right = record["right"]
-        panels[place] = max(panels.get(place, 0.0), float(right) if isinstance(right, int | float) else 0.0)
-    for record in records:
-        panels = together[_chosen(record, choices)]
+        panels[place] = max(panels.get(place, 0.0), number_of(record["right"]))
+        placed.append((record, panels, place))
+    for record, panels, place in placed:
         longest = max(panels.values())
-        is_alike = longest <= _ALIKE * min(panels.values())
-        record["longest"] = (longest if is_alike else panels[record[panel] if panel else None]) or 1.0
-
-
-def _chosen(record: Mapping[str, Cell], choices: Sequence[str]) -> tuple[Cell, ...]:
-    return tuple(record[key] for key in choices)
+        record["longest"] = (longest if longest <= _ALIKE * min(panels.values()) else panels[place]) or 1.0
 
 
 #: What latency, speed-up and sign of a tie take behind a bar.

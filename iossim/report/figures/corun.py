@@ -1,4 +1,5 @@
-"""Kernels side by side: a lane for each stream, a bar for each kernel, and below how full the SMs are and what is in use."""
+"""Kernels side by side: a lane for each stream, a bar for each kernel, and below how full the SMs are and what is in
+use."""
 
 from __future__ import annotations
 
@@ -20,9 +21,10 @@ from iossim.report.figures.timeline import (
     occupancy,
     occupancy_legend,
     occupancy_steps,
+    stream_axis,
     time_axis,
 )
-from iossim.report.figures.vega import PALETTE, layer, need_altair, only, specification
+from iossim.report.figures.vega import PALETTE, coloured, layer, need_altair, only, specification
 
 _WIDTH_PIXELS = 1000
 #: What is in use, by the name of its cell.
@@ -44,6 +46,9 @@ def corun_figure(run: Corun, title: str) -> Figure:
     records += [{"strip": True, **step} for step in occupancy_steps(execution, **uses)]
     strips = [occupancy(domain_ms), *(_use(name, domain_ms) for name in uses)]
     waits = any(row.start_us > row.ready_us for row in run.kernels)
+    entries = [LegendEntry(name, colour) for name, colour in colours.items() if colour != REST]
+    rest = len(colours) - len(entries)
+    entries += [LegendEntry(f"{rest} others", REST)] if rest else []
     return Figure(
         name="timeline",
         title=title,
@@ -54,7 +59,7 @@ def corun_figure(run: Corun, title: str) -> Figure:
             *(Panel("", strip, {"strip": True}) for strip in strips),
         ),
         legend=(
-            *_legend(colours),
+            *entries,
             *([LegendEntry("waits", _WAITS, "dashes")] if waits else []),
             *occupancy_legend(),
             *([LegendEntry("in use, % of the device's", _IN_USE)] if uses else []),
@@ -73,12 +78,6 @@ def _colours(run: Corun) -> dict[str, str]:
     return {name: PALETTE[place] if place < len(PALETTE) else REST for place, name in enumerate(order)}
 
 
-def _legend(colours: Mapping[str, str]) -> list[LegendEntry]:
-    entries = [LegendEntry(name, colour) for name, colour in colours.items() if colour != REST]
-    rest = len(colours) - len(entries)
-    return [*entries, LegendEntry(f"{rest} others", REST)] if rest else entries
-
-
 def _kernels(run: Corun, colours: Mapping[str, str], domain_ms: tuple[float, float]) -> list[dict[str, Cell]]:
     """A record for each kernel, for each one's wait, and for each label that has room."""
     records: list[dict[str, Cell]] = []
@@ -92,32 +91,20 @@ def _kernels(run: Corun, colours: Mapping[str, str], domain_ms: tuple[float, flo
         texts = (f"{number} {name}", str(number))
         text, size = fitting_label(texts, (end_ms - start_ms) * pixels_per_ms - 4)
         if text:
-            records.append(
-                {
-                    "what": "label",
-                    "stream": stream,
-                    "text": text,
-                    "size": size,
-                    "colour": text_on(colours[name]),
-                    "start_ms": (start_ms + end_ms) / 2,
-                }
-            )
+            label: dict[str, Cell] = {"what": "label", "stream": stream, "text": text, "size": size}
+            records.append({**label, "colour": text_on(colours[name]), "start_ms": (start_ms + end_ms) / 2})
     return records
 
 
 def _lanes(colours: Mapping[str, str], domain_ms: tuple[float, float]) -> dict[str, Any]:
     alt = need_altair()
     x = time_axis(alt, "start_ms", None, domain_ms)
-    y = alt.Y(
-        "stream:O", title="stream", scale=alt.Scale(paddingInner=0.16, paddingOuter=0.16),
-        axis=alt.Axis(minExtent=LABELS_PIXELS, maxExtent=LABELS_PIXELS, grid=False),
-    )  # fmt: skip
-    scale = alt.Scale(domain=list(colours), range=list(colours.values()))
+    y = stream_axis(alt)
     return specification(
         only("wait").mark_rule(color=_WAITS, strokeDash=[4, 3]).encode(x=x, x2="end_ms:Q", y=y),
         only("kernel")
         .mark_bar(stroke="#ffffff", strokeWidth=0.5)
-        .encode(x=x, x2="end_ms:Q", y=y, color=alt.Color("kind:N", scale=scale)),
+        .encode(x=x, x2="end_ms:Q", y=y, color=coloured("kind", colours)),
         *label_layers(x, y),
         height={"step": LANE_PIXELS},
     )

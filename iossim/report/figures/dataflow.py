@@ -1,11 +1,11 @@
-"""Dataflow on edge devices in pictures: what units, DMA and memories do over time, a lane each; what each memory holds (Xenos,
-figure 9); and what every way to divide a network over several devices takes.
+"""Dataflow on edge devices in pictures: what units, DMA and memories do over time, a lane each; what each memory
+holds (Xenos, figure 9); and what every way to divide a network over several devices takes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from iossim.base.tables import Cell
@@ -15,8 +15,8 @@ from iossim.edge.planned import Dataflow
 from iossim.edge.simulator.events import BusySpan, Timed
 from iossim.hardware.edge import EdgeDevice
 from iossim.report.figures.figure import Figure, LegendEntry, Panel
-from iossim.report.figures.timeline import fitting_label
-from iossim.report.figures.vega import PALETTE, layer, need_altair, only, specification
+from iossim.report.figures.timeline import fitting_label, from_to_ms
+from iossim.report.figures.vega import PALETTE, coloured, layer, need_altair, only, specification
 
 #: Of more units every nth is shown.
 MOST_UNITS = 16
@@ -34,26 +34,19 @@ class DataflowLane:
 
 def dataflow_lanes(timed: Timed, device: EdgeDevice, most_units: int = MOST_UNITS) -> list[DataflowLane]:
     """The lanes of a plan from top to bottom."""
+    ordered = sorted(timed.spans, key=lambda span: (span.start_us, span.end_us))
+    of = {lane: tuple(span for span in ordered if span.lane == lane) for lane in ("units", "dma", *_BUSY_MEMORIES)}
     found = []
     for unit in shown_units(device, most_units):
-        own = (span for span in timed.spans if span.lane == "units" and unit in span.units)
-        found.append(DataflowLane(f"unit {unit}", "units", _in_order(own)))
-    for number, spans in enumerate(_apart(_in_order(span for span in timed.spans if span.lane == "dma")), 1):
-        found.append(DataflowLane(f"DMA {number}", "dma", spans))
-    for memory in _BUSY_MEMORIES:
-        own = (span for span in timed.spans if span.lane == memory)
-        found.append(DataflowLane(f"{memory} memory", memory, _in_order(own)))
-    return found
+        found.append(DataflowLane(f"unit {unit}", "units", tuple(span for span in of["units"] if unit in span.units)))
+    found += [DataflowLane(f"DMA {number}", "dma", spans) for number, spans in enumerate(_apart(of["dma"]), 1)]
+    return found + [DataflowLane(f"{memory} memory", memory, of[memory]) for memory in _BUSY_MEMORIES]
 
 
 def shown_units(device: EdgeDevice, most_units: int = MOST_UNITS) -> range:
     """All units, or every nth of many."""
     units = device.units.value
     return range(0, units, -(-units // most_units))
-
-
-def _in_order(spans: Iterable[BusySpan]) -> tuple[BusySpan, ...]:
-    return tuple(sorted(spans, key=lambda span: (span.start_us, span.end_us)))
 
 
 def _apart(spans: Iterable[BusySpan]) -> list[tuple[BusySpan, ...]]:
@@ -131,10 +124,9 @@ def _lane_records(plan_name: str, plan: EdgePlan, timed: Timed) -> Iterator[dict
     for index, name in enumerate(names):
         start_us, end_us = timed.steps[index]
         common: dict[str, Cell] = {"plan": plan_name, "lane": _TOP, "operator": name}
-        times: dict[str, Cell] = {"start_ms": start_us / 1e3, "end_ms": end_us / 1e3}
         if plan.places[index][1].first_unit:  # beside what is marked already
             continue
-        yield {"what": "operator", "odd": index % 2, **common, **times}
+        yield {"what": "operator", "odd": index % 2, **common, **from_to_ms(start_us, end_us)}
         text, size = fitting_label([name, name.rpartition(".")[2]], (end_us - start_us) * pixels_per_us - 2)
         if text:
             middle: dict[str, Cell] = {"start_ms": (start_us + end_us) / 2e3, "size": size, "text": text}
@@ -148,8 +140,7 @@ def _lane_records(plan_name: str, plan: EdgePlan, timed: Timed) -> Iterator[dict
                 "operator": names[span.step],
                 "part": _OF_UNITS[span.what] if span.units else _OF_OTHERS[span.lane],
                 "moved": "" if span.units else span.what,
-                "start_ms": span.start_us / 1e3,
-                "end_ms": span.end_us / 1e3,
+                **from_to_ms(span.start_us, span.end_us),
             }
         if not lane.spans:
             yield {"what": "none", "plan": plan_name, "lane": lane.name}
@@ -159,17 +150,13 @@ def _drawn(spans: Sequence[BusySpan], least_us: float) -> Iterator[BusySpan]:
     """The spans; those of an operator and of one kind that nothing visible parts are one."""
     last: BusySpan | None = None
     for span in spans:
-        if last is None:
-            last = span
-        elif (last.step, last.what, last.units) == (span.step, span.what, span.units) and (
-            span.start_us - last.end_us < least_us
-        ):
-            last = BusySpan(last.step, last.lane, last.what, last.start_us, span.end_us, last.units)
+        alike = last is not None and (last.step, last.what, last.units) == (span.step, span.what, span.units)
+        if last is not None and alike and span.start_us - last.end_us < least_us:
+            last = replace(last, end_us=span.end_us)
         else:
-            yield last
+            yield from filter(None, [last])
             last = span
-    if last is not None:
-        yield last
+    yield from filter(None, [last])
 
 
 def _lanes(lanes: Sequence[str], total_ms: float) -> Mapping[str, Any]:
@@ -202,9 +189,7 @@ def _lanes(lanes: Sequence[str], total_ms: float) -> Mapping[str, Any]:
             x=x,
             x2="end_ms:Q",
             y=y,
-            color=alt.Color(
-                "part:N", scale=alt.Scale(domain=list(_LANE_PARTS), range=list(_LANE_PARTS.values())), legend=None
-            ),
+            color=coloured("part", _LANE_PARTS, legend=None),
             tooltip=tooltip,
         ),
         only("name").mark_text(baseline="bottom", dy=-3, fontSize=8).encode(x=x, y=alt.value(0), text="text:N"),
@@ -221,7 +206,18 @@ _MEMORY_PIXELS = 150
 def memory_figure(found: Dataflow, title: str) -> Figure:
     """A panel a plan; ``private`` is of the unit that holds most."""
     variants = (Variant.VANILLA, Variant.FULL)
-    records = tuple(record for variant in variants for record in _memory_records(found, variant))
+    records = tuple(
+        {
+            "plan": str(variant),
+            "operator": row.operator,
+            "memory": memory,
+            **from_to_ms(row.start_us, row.end_us),
+            "mib": getattr(row, f"{memory}_bytes") / _MIB,
+        }
+        for variant in variants
+        for row in found.memory(variant)
+        for memory in _MEMORIES
+    )
     busy = [row for row in found.memory(Variant.VANILLA) if row.external_bytes]
     last = f", last by {busy[-1].operator} until {busy[-1].end_us / 1e3:,.1f} ms" if busy else ""
     return Figure(
@@ -236,39 +232,20 @@ def memory_figure(found: Dataflow, title: str) -> Figure:
     )
 
 
-def _memory_records(found: Dataflow, variant: Variant) -> list[dict[str, Cell]]:
-    return [
-        {
-            "plan": str(variant),
-            "operator": row.operator,
-            "memory": memory,
-            "start_ms": row.start_us / 1e3,
-            "end_ms": row.end_us / 1e3,
-            "mib": getattr(row, f"{memory}_bytes") / _MIB,
-        }
-        for row in found.memory(variant)
-        for memory in _MEMORIES
-    ]
-
-
 def _memory_specification() -> Mapping[str, Any]:
     alt = need_altair()
-    colour = alt.Color(
-        "memory:N", scale=alt.Scale(domain=list(_MEMORIES), range=list(_COLOURS.values())), legend=None
-    )
-    spec: Mapping[str, Any] = specification(
+    return specification(
         layer()
         .mark_rule(strokeWidth=2.4)
         .encode(
             x=alt.X("start_ms:Q", title="ms"),
             x2="end_ms:Q",
             y=alt.Y("mib:Q", title="in use, MiB"),
-            color=colour,
+            color=coloured("memory", _COLOURS, legend=None),
             tooltip=["operator:N", "memory:N", alt.Tooltip("mib:Q", format=".2~f")],
         ),
         height=_MEMORY_PIXELS,
     )
-    return spec
 
 
 _TIME_PARTS = {"computing": PALETTE[0], "waiting": PALETTE[5], "total": PALETTE[1]}
@@ -279,20 +256,16 @@ _ROW_PIXELS = 20
 def distribution_figure(found: Distributed, title: str) -> Figure:
     """The latency of each way against one device, and the time of each operator of the best, in order."""
     devices = found.distribution.devices
-    records: list[dict[str, Cell]] = [
-        {"panel": _WAYS, "name": "one device", "part": "total", "ms": found.one_us / 1e3}
-    ]
-    for mode, us in found.by_mode_us.items():
-        records.append({"panel": _WAYS, "name": f"all by {mode}", "part": "total", "ms": us / 1e3})
-    for part, us in (("computing", found.compute_us), ("waiting", found.waited_us)):
-        records.append({"panel": _WAYS, "name": found.mix, "part": part, "ms": us / 1e3})
+    bars = [(_WAYS, "one device", "total", found.one_us)]
+    bars += [(_WAYS, f"all by {mode}", "total", us) for mode, us in found.by_mode_us.items()]
+    bars += [(_WAYS, found.mix, "computing", found.compute_us), (_WAYS, found.mix, "waiting", found.waited_us)]
     for row in found.rows:
-        for part, us in (("computing", row.compute_us), ("waiting", row.waited_us)):
-            records.append(
-                {"panel": _OPERATORS, "name": f"{row.operator} ({row.mode})", "part": part, "ms": us / 1e3}
-            )
-    if found.gather_us:
-        records.append({"panel": _OPERATORS, "name": "gather", "part": "waiting", "ms": found.gather_us / 1e3})
+        name = f"{row.operator} ({row.mode})"
+        bars += [(_OPERATORS, name, "computing", row.compute_us), (_OPERATORS, name, "waiting", row.waited_us)]
+    bars += [(_OPERATORS, "gather", "waiting", found.gather_us)] if found.gather_us else []
+    records: list[dict[str, Cell]] = [
+        {"panel": panel, "name": name, "part": part, "ms": us / 1e3} for panel, name, part, us in bars
+    ]
     panels = (_WAYS, _OPERATORS)
     return Figure(
         name="distribution",
@@ -318,9 +291,7 @@ def _bars(records: list[dict[str, Cell]]) -> dict[str, Any]:
         .encode(
             y=alt.Y("name:N", sort=names, title=None, axis=alt.Axis(labelLimit=220)),
             x=alt.X("ms:Q", title="ms", stack="zero", scale=alt.Scale(nice=False)),
-            color=alt.Color(
-                "part:N", scale=alt.Scale(domain=list(_TIME_PARTS), range=list(_TIME_PARTS.values())), legend=None
-            ),
+            color=coloured("part", _TIME_PARTS, legend=None),
             order=alt.Order("part:N"),
             tooltip=["name:N", "part:N", alt.Tooltip("ms:Q", format=".3~f")],
         ),

@@ -1,8 +1,7 @@
 """What a figure is: data, pictures of it as Vega-Lite specifications, and words for who cannot see them.
 
-A study's page draws the specifications in the browser, :mod:`iossim.report.figures.pictures` as SVG and PNG without one, and
-:mod:`iossim.report.figures.figure` prints the same data as a table.
-"""
+A study's page draws the specifications in the browser, :mod:`iossim.report.figures.pictures` as SVG and PNG without
+one, and :func:`print_figure` prints the same data as a table."""
 
 from __future__ import annotations
 
@@ -43,7 +42,8 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class LegendEntry:
-    """What a colour or shape stands for; ``mark`` is bar, line, dashes, whisker, bound, outline, published, or a shape of Vega."""
+    """What a colour or shape stands for; ``mark`` is bar, line, dashes, whisker, bound, outline, published, or a
+    shape of Vega."""
 
     label: str
     colour: str
@@ -54,9 +54,10 @@ class LegendEntry:
 class Figure:
     """A figure; ``finding`` says in a sentence what is to be seen.
 
-    ``records`` are all its data. Of each column in ``choices`` one value is drawn at a time. Panels stand beside each other
-    where there is room, or one under the other if ``stacked``. On the page of a study ``caption`` says how it is to be read,
-    ``alt`` the same to who cannot see it, ``columns`` which cells a reader is shown, ``command`` how it is made.
+    ``records`` are all its data. Of each column in ``choices`` one value is drawn at a time. Panels stand beside each
+    other where there is room, or one under the other if ``stacked``. On the page of a study ``caption`` says how it
+    is to be read, ``alt`` the same to who cannot see it, ``columns`` which cells a reader is shown, ``command`` how
+    it is made.
     """
 
     name: str

@@ -37,7 +37,8 @@ _OPEN = ("stroke", _VEGA_SHAPES["bound"])
 def picture_files(
     figures: Sequence[Figure], *kinds: PictureFormat, titled: bool = False
 ) -> dict[str, Callable[[Path], None]]:
-    """A writer for each picture by file name: one for each slice of a figure, at most ``MOST_SLICES``, in each format.
+    """A writer for each picture by file name: one for each slice of a figure, at most ``MOST_SLICES``, in each
+    format.
 
     Pictures that stand alone are ``titled``: above them stand the figure's title and what is to be seen.
 
@@ -50,7 +51,7 @@ def picture_files(
             name = "-".join([figure.name, *(_slug(value) for value in chosen.values())])
             drawn = cache(partial(svg_picture, figure, chosen, titled))
             for kind in kinds:
-                files[f"{name}.{kind}"] = _svg_writer(drawn) if kind == "svg" else _png_writer(drawn)
+                files[f"{name}.{kind}"] = partial(_write, drawn, kind)
     return files
 
 
@@ -85,7 +86,8 @@ def whole_specification(figure: Figure, chosen: Mapping[str, Cell], titled: bool
 
 
 def _heading(figure: Figure, chosen: Mapping[str, Cell], titled: bool) -> dict[str, Any]:
-    """What stands above a whole picture: the title, where it stands alone, and what was chosen; nothing without either."""
+    """What stands above a whole picture: the title, where it stands alone, and what was chosen; nothing without
+    either."""
     told = ", ".join(f"{title_of(key)} {value}" for key, value in chosen.items())
     if titled:
         return {"text": figure.title, "fontSize": 15, "subtitle": [figure.finding, *filter(None, [told])]}
@@ -110,13 +112,8 @@ def _legend(entries: Sequence[LegendEntry], width: int) -> dict[str, Any]:
         x += wide
     height = _LINE_PIXELS * (line + 1)
     at = {
-        "x": {"field": "x", "type": "quantitative", "axis": None, "scale": {"domain": [0, width], "nice": False}},
-        "y": {
-            "field": "line",
-            "type": "quantitative",
-            "axis": None,
-            "scale": {"domain": [line + 0.5, -0.5], "nice": False},
-        },
+        channel: {"field": field, "type": "quantitative", "axis": None, "scale": {"domain": domain, "nice": False}}
+        for channel, field, domain in (("x", "x", [0, width]), ("y", "line", [line + 0.5, -0.5]))
     }
     marks: list[dict[str, Any]] = [
         {
@@ -138,19 +135,13 @@ def _legend(entries: Sequence[LegendEntry], width: int) -> dict[str, Any]:
 def _mark(entry: LegendEntry) -> dict[str, Any]:
     colour = "#111111" if entry.colour == "currentColor" else entry.colour
     shape = _VEGA_SHAPES.get(entry.mark, entry.mark)
-    return {
-        "shape": shape,
-        "colour": colour,
-        "filled": shape not in _OPEN and entry.mark not in ("published", "outline"),
-    }
+    filled = shape not in _OPEN and entry.mark not in ("published", "outline")
+    return {"shape": shape, "colour": colour, "filled": filled}
 
 
-def _svg_writer(drawn: Callable[[], str]) -> Callable[[Path], None]:
-    return lambda path: write_atomically(path, drawn())
-
-
-def _png_writer(drawn: Callable[[], str]) -> Callable[[Path], None]:
-    return lambda path: write_atomically(path, need_vl_convert().svg_to_png(drawn(), scale=_PNG_SCALE))
+def _write(drawn: Callable[[], str], kind: PictureFormat, path: Path) -> None:
+    svg = drawn()
+    write_atomically(path, svg if kind == "svg" else need_vl_convert().svg_to_png(svg, scale=_PNG_SCALE))
 
 
 def _numbered(svg: str) -> str:

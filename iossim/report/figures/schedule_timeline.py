@@ -1,5 +1,5 @@
-"""The timeline of one schedule: time runs to the right and, for a long one, goes on in the next row, like text, so that kernels
-stay visible. All rows have the same scale.
+"""The timeline of one schedule: time runs to the right and, for a long one, goes on in the next row, like text, so
+that kernels stay visible. All rows have the same scale.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from iossim.report.figures.timeline import (
     MERGED,
     StageExtent,
     fitting_label,
+    from_to_ms,
     lanes,
     occupancy,
     occupancy_legend,
@@ -56,8 +57,11 @@ def timeline_figure(
     records: list[dict[str, Cell]] = []
     for record in timeline_records(network, schedule, spans, execution):
         if record["strip"]:
-            places = [number for number, row in enumerate(rows) if _meet(record, row)]
-            records += [{**record, **_clipped(record, rows[number]), "row": number} for number in places]
+            for number, row in enumerate(rows):
+                start_ms = max(number_of(record["start_ms"]), row.start_ms)
+                end_ms = min(number_of(record["end_ms"]), row.end_ms)
+                if start_ms < end_ms:
+                    records.append({**record, "start_ms": start_ms, "end_ms": end_ms, "row": number})
         else:
             stage = int(record["stage"] or 0)
             merged = schedule.stages[stage].strategy is Strategy.MERGE
@@ -116,23 +120,10 @@ def _rows(extents: Sequence[StageExtent], wanted: int) -> list[_Row]:
     return rows
 
 
-def _meet(step: Mapping[str, Cell], row: _Row) -> bool:
-    return number_of(step["end_ms"]) > row.start_ms and number_of(step["start_ms"]) < row.end_ms
-
-
-def _clipped(step: Mapping[str, Cell], row: _Row) -> dict[str, Cell]:
-    return {
-        "start_ms": max(number_of(step["start_ms"]), row.start_ms),
-        "end_ms": min(number_of(step["end_ms"]), row.end_ms),
-    }
-
-
 def _gaps(row: _Row) -> list[dict[str, Cell]]:
     """What stands between the stages of a row: launches and synchronisation."""
-    return [
-        {"what": "gap", "start_ms": left.end_us / 1e3, "end_ms": right.start_us / 1e3}
-        for left, right in pairwise(row.extents)
-    ]
+    pairs = pairwise(row.extents)
+    return [{"what": "gap", **from_to_ms(left.end_us, right.start_us)} for left, right in pairs]
 
 
 def _blocks(row: _Row, row_ms: float) -> list[dict[str, Cell]]:
@@ -162,17 +153,9 @@ def _labels(schedule: Schedule, kernels: Sequence[Mapping[str, Cell]], pixels_pe
         units = schedule.stages[stage].units if own[0]["merged"] else [unit]
         text, size = _label(units, (end_ms - start_ms) * pixels_per_ms - 4)
         if text:
+            label: dict[str, Cell] = {"what": "label", "stream": stream, "text": text, "size": size}
             colour = text_on(kind_colour(str(own[0]["kind"])))
-            found.append(
-                {
-                    "what": "label",
-                    "stream": stream,
-                    "text": text,
-                    "size": size,
-                    "colour": colour,
-                    "start_ms": (start_ms + end_ms) / 2,
-                }
-            )
+            found.append({**label, "colour": colour, "start_ms": (start_ms + end_ms) / 2})
     return found
 
 

@@ -1,5 +1,6 @@
-"""When the kernels of a schedule run: a lane for each stream, a bar for each kernel, a band for each stage, and below them how
-full the device is, where that is known. The data and layers are those of every figure that shows a run over time.
+"""When the kernels of a schedule run: a lane for each stream, a bar for each kernel, a band for each stage, and below
+them how full the device is, where that is known. The data and layers are those of every figure that shows a run over
+time.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from iossim.hardware.lowering.unit import main_kind
 from iossim.ir.network import Network
 from iossim.report.colours import scheduler_marks
 from iossim.report.figures.figure import Figure, LegendEntry, Panel
-from iossim.report.figures.vega import layer, need_altair, only, specification
+from iossim.report.figures.vega import coloured, layer, need_altair, only, specification
 from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import Schedule, Stage
 
@@ -69,10 +70,7 @@ def lanes(colours: Mapping[str, str], domain_ms: tuple[float, float] | None = No
     """Stages and kernels; over the time of ``domain_ms``, or from 0 to the cell ``end_of_both_ms``."""
     alt = need_altair()
     x = time_axis(alt, "start_ms", None, domain_ms, labels=domain_ms is not None)
-    y = alt.Y(
-        "stream:O", title="stream", scale=alt.Scale(paddingInner=0.16, paddingOuter=0.16),
-        axis=alt.Axis(minExtent=LABELS_PIXELS, maxExtent=LABELS_PIXELS, grid=False),
-    )  # fmt: skip
+    y = stream_axis(alt)
     stages, kernels = only("stage"), only("kernel")
     tooltip = [
         alt.Tooltip("stage:Q", title="stage"),
@@ -91,7 +89,7 @@ def lanes(colours: Mapping[str, str], domain_ms: tuple[float, float] | None = No
         ),
         kernels.mark_bar(**({} if domain_ms is None else {"stroke": "#ffffff", "strokeWidth": 0.5})).encode(
             x=x, x2="end_ms:Q", y=y, tooltip=tooltip,
-            color=alt.Color("kind:N", sort=list(colours), scale=alt.Scale(domain=list(colours), range=list(colours.values()))),
+            color=coloured("kind", colours, sort=list(colours)),
         ),
         stages.transform_filter(f"datum.time_ms / {numbered} * width > {_NUMBER_PIXELS}")
         .transform_calculate(middle="(datum.start_ms + datum.end_ms) / 2")
@@ -174,8 +172,7 @@ def _stages(extents: Sequence[StageExtent]) -> list[dict[str, Cell]]:
             "what": "stage",
             "stage": extent.number,
             "unit": extent.block,
-            "start_ms": extent.start_us / 1e3,
-            "end_ms": extent.end_us / 1e3,
+            **from_to_ms(extent.start_us, extent.end_us),
             "time_ms": (extent.end_us - extent.start_us) / 1e3,
         }
         for extent in extents
@@ -187,27 +184,25 @@ def _kernels(network: Network, schedule: Schedule, spans: Sequence[Span]) -> lis
     kinds = {unit.name: main_kind(network, unit) for unit in network.units}
     records: list[dict[str, Cell]] = []
     for span in spans:
-        merged = stages[span.stage].strategy is Strategy.MERGE
-        unit = stages[span.stage].units[0] if merged else span.unit
-        records.append(
-            {
-                "what": "kernel",
-                "stage": span.stage,
-                "stream": span.stream,
-                "unit": " + ".join(stages[span.stage].units) if merged else span.unit,
-                "kernel": span.name,
-                "kind": kinds[unit],
-                "start_ms": span.start_us / 1e3,
-                "end_ms": span.end_us / 1e3,
-                "time_ms": (span.end_us - span.start_us) / 1e3,
-            }
-        )
+        stage = stages[span.stage]
+        units = stage.units if stage.strategy is Strategy.MERGE else [span.unit]
+        record: dict[str, Cell] = {
+            "what": "kernel",
+            "stage": span.stage,
+            "stream": span.stream,
+            "unit": " + ".join(units),
+            "kernel": span.name,
+            "kind": kinds[units[0]],
+            **from_to_ms(span.start_us, span.end_us),
+            "time_ms": (span.end_us - span.start_us) / 1e3,
+        }
+        records.append(record)
     return records
 
 
 def occupancy_steps(execution: Execution, **parts: Floats) -> list[dict[str, Cell]]:
-    """Occupancy in steps of equal length, each the mean over its time, as percentages; beside it other ``parts`` of a whole,
-    shape ``[states]``, under their names."""
+    """Occupancy in steps of equal length, each the mean over its time, as percentages; beside it other ``parts`` of a
+    whole, shape ``[states]``, under their names."""
     if not execution.latency_us:
         return []
     edges = np.linspace(0.0, execution.latency_us, _STEPS + 1)
@@ -226,12 +221,22 @@ def occupancy_steps(execution: Execution, **parts: Floats) -> list[dict[str, Cel
     return [
         {
             "what": "occupancy",
-            "start_ms": float(start) / 1e3,
-            "end_ms": float(end) / 1e3,
+            **from_to_ms(float(start), float(end)),
             **{name: values[step] for name, values in means.items()},
         }
         for step, (start, end) in enumerate(pairwise(edges))
     ]
+
+
+def stream_axis(alt: Any) -> Any:
+    """The vertical axis: a lane for each stream."""
+    axis = alt.Axis(minExtent=LABELS_PIXELS, maxExtent=LABELS_PIXELS, grid=False)
+    return alt.Y("stream:O", title="stream", scale=alt.Scale(paddingInner=0.16, paddingOuter=0.16), axis=axis)
+
+
+def from_to_ms(start_us: float, end_us: float) -> dict[str, Cell]:
+    """The cells of a record that tell its time."""
+    return {"start_ms": start_us / 1e3, "end_ms": end_us / 1e3}
 
 
 def time_axis(
@@ -268,7 +273,9 @@ def active_warps_figure(title: str, runs: Mapping[str, Execution]) -> Figure:
         mean = f"{run.mean_active_warps:,.0f} warps on average"
         if run is not first and first is not None and first.mean_active_warps:
             mean += f", {run.mean_active_warps / first.mean_active_warps:.2f}x"
-        records += _warps_records(name, run)
+        values = [*run.active_warps.tolist(), 0]  # at each change; at the end nothing is active
+        times_ms = [time_us / 1e3 for time_us in run.time_us.tolist()]
+        records += [{"run": name, "time_ms": ms, "warps": value} for ms, value in zip(times_ms, values, strict=True)]
         spec = _warps_specification(marks[name][0], run, [0, latest_ms * 1.01], [0, most * 1.06])
         panels.append(Panel(f"{name}: {run.latency_us / 1000:.3f} ms, {mean}", spec, {"run": name}))
     return Figure(
@@ -282,15 +289,6 @@ def active_warps_figure(title: str, runs: Mapping[str, Execution]) -> Figure:
     )
 
 
-def _warps_records(name: str, run: Execution) -> list[dict[str, Cell]]:
-    """The value at each change; at the end nothing is active."""
-    values = [*run.active_warps.tolist(), 0]
-    return [
-        {"run": name, "time_ms": time_us / 1e3, "warps": value}
-        for time_us, value in zip(run.time_us.tolist(), values, strict=True)
-    ]
-
-
 def _warps_specification(
     colour: str, run: Execution, times_ms: Sequence[float], warps: Sequence[float]
 ) -> dict[str, Any]:
@@ -298,14 +296,11 @@ def _warps_specification(
     x = alt.X("time_ms:Q", title="time (ms)", scale=alt.Scale(domain=list(times_ms), nice=False))
     y = alt.Y("warps:Q", title="active warps", scale=alt.Scale(domain=list(warps), nice=False))
     area = {"interpolate": "step-after", "color": colour}
+    begin, end, mean, nothing = map(alt.datum, (0, run.latency_us / 1e3, run.mean_active_warps, 0))
     return specification(
         layer().mark_area(opacity=0.35, **area).encode(x=x, y=y),
         layer().mark_line(strokeWidth=0.9, **area).encode(x=x, y=y),
-        layer()
-        .mark_rule(strokeDash=[5, 3])
-        .encode(y=alt.datum(run.mean_active_warps), x=alt.datum(0), x2=alt.datum(run.latency_us / 1e3)),
-        layer()
-        .mark_rule()
-        .encode(x=alt.datum(run.latency_us / 1e3), y=alt.datum(0), y2=alt.datum(run.mean_active_warps)),
+        layer().mark_rule(strokeDash=[5, 3]).encode(y=mean, x=begin, x2=end),
+        layer().mark_rule().encode(x=end, y=nothing, y2=mean),
         height=_WARPS_PIXELS,
     )

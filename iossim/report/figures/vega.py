@@ -1,13 +1,15 @@
-"""Vega-Lite: specifications by altair as plain data, the look that all figures share, and the libraries that draw them.
+"""Vega-Lite: specifications by altair as plain data, the look that all figures share, and the libraries that draw
+them.
 
-Vega, Vega-Lite and Vega-Embed come from vl-convert as one text. Bundling takes seconds and is the same for each version, so the
-text is kept in the user's cache folder.
+Vega, Vega-Lite and Vega-Embed come from vl-convert as one text. Bundling takes seconds and is the same for each
+version, so the text is kept in the user's cache folder.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from math import ceil, floor, log10
@@ -32,7 +34,7 @@ def need_vl_convert() -> Any:
         import vl_convert
     except ImportError:
         raise OptionError(
-            "a report needs vl-convert-python, which is not installed; pip install 'iossim[report]'"
+            f"a report needs {_PACKAGE}, which is not installed; pip install 'iossim[report]'"
         ) from None
     return vl_convert
 
@@ -58,12 +60,9 @@ def libraries() -> str:
 
 
 def _keep(path: Path, text: str) -> None:
-    try:
+    with suppress(OSError):  # a cache folder that cannot be written costs time, no more
         os.makedirs(path.parent, exist_ok=True)
         write_atomically(path, text)
-    except OSError:
-        # A cache folder that cannot be written costs time, no more.
-        return
 
 
 #: The colours of Okabe and Ito (2008), told apart under all common kinds of colour blindness.
@@ -180,6 +179,12 @@ def layer() -> Any:
 def only(what: str) -> Any:
     """A layer of the records that are ``what``."""
     return layer().transform_filter(f"datum.what == '{what}'")
+
+
+def coloured(key: str, colours: Mapping[str, str], **more: Any) -> Any:
+    """The colour of a mark by the cell ``key``, each value in its own of ``colours``."""
+    alt = need_altair()
+    return alt.Color(f"{key}:N", scale=alt.Scale(domain=list(colours), range=list(colours.values())), **more)
 
 
 def scheduler_scale(schedulers: Sequence[str]) -> dict[str, list[str]]:

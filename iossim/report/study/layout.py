@@ -119,6 +119,14 @@ def panels(rows: Sequence[Row], axis: str | None, spec: Mapping[str, Any]) -> tu
     return tuple(Panel(panel_title(axis, value), spec, {axis: value}) for value in values_of(rows, axis))
 
 
+def sides(rows: Sequence[Row], axis: str | None) -> list[tuple[str, dict[str, Cell]]]:
+    """What begins a panel's title, and the cells of its records, for each value of the axis of panels; one without an
+    axis."""
+    if axis is None:
+        return [("", {})]
+    return [(f"{panel_title(axis, value)}: ", {axis: value}) for value in values_of(rows, axis)]
+
+
 def points(run: StudyRun) -> dict[int, list[Row]]:
     """The rows of each point, those of failed schedulers included."""
     found: dict[int, list[Row]] = {}

@@ -1,4 +1,5 @@
-"""The report of a study as a page of HTML, with the data of its scripts as JSON: figures and the table of rows, by column so that it stays small."""
+"""The report of a study as a page of HTML, with the data of its scripts as JSON: figures and the table of rows, by
+column."""
 
 from __future__ import annotations
 
@@ -150,6 +151,7 @@ _PATHS = {
     "outline": '<rect x="1" y="2" width="12" height="10" fill="none" stroke="{c}" stroke-width="1.4"/>',
     "published": '<path d="M7 1l5 6-5 6-5-6z" fill="none" stroke="{c}" stroke-width="1.4"/>',
 }
+_BESIDE = "Beside this file: results.csv and results.json (all rows, all digits), schedules/ (every schedule), scenario.yaml."
 #: The most lines of a list that are shown.
 _MOST_FAILURES = 12
 
@@ -188,7 +190,7 @@ def report(run: StudyRun) -> str:
         remarks=_remarks(run, drawn),
         same=fixed_in_words(results.rows),
         command=study_command(run),
-        beside=_beside(run),
+        beside=_BESIDE,
         environment=_environment(run.environment),
         scenario=scenario.model_dump_json(indent=1, exclude_defaults=True),
         style=_file("page.css"),
@@ -240,12 +242,11 @@ def _answer(answer: Answer) -> dict[str, Any]:
 def _published(run: StudyRun) -> list[dict[str, Any]]:
     """What is published with what was found, and what is published alone where no claim is made of it."""
     found = {(answer.question, answer.source): answer for answer in run.results.answers if answer.source}
+    unknown = {"text": "", "holds": None, "within_noise": False, "rows": "", "count": ""}
     told = []
     for published in run.results.scenario.published:
         answer = found.pop((published.says, published.source), None)
-        known = (
-            _answer(answer) if answer else {"text": "", "holds": None, "within_noise": False, "rows": "", "count": ""}
-        )
+        known = _answer(answer) if answer else unknown
         told.append({**known, "says": published.says, "source": published.source})
     # Answers whose publication the scenario no longer says.
     told += [{**_answer(answer), "says": answer.question, "source": answer.source} for answer in found.values()]
@@ -283,21 +284,13 @@ def _remarks(run: StudyRun, drawn: Sequence[Figure]) -> list[str]:
     ]
 
 
-def _beside(run: StudyRun) -> str:
-    kept = ["results.csv and results.json (all rows, all digits)", "schedules/ (every schedule)", "scenario.yaml"]
-    return f"Beside this file: {', '.join(kept)}."
-
-
 def _environment(values: Any, name: str = "") -> list[dict[str, str]]:
     """Nested values as flat facts."""
     if isinstance(values, dict):
         return [fact for key, value in values.items() for fact in _environment(value, f"{name} {key}".strip())]
     if isinstance(values, list) and any(isinstance(value, dict) for value in values):
-        return [
-            fact
-            for place, value in enumerate(values, 1)
-            for fact in _environment(value, f"{name.rstrip('s')} {place}")
-        ]
+        named = ((f"{name.rstrip('s')} {place}", value) for place, value in enumerate(values, 1))
+        return [fact for each, value in named for fact in _environment(value, each)]
     if isinstance(values, list):
         values = " ".join(map(str, values))
     return [{"name": name.replace("_", " "), "value": str(values)}]
@@ -317,7 +310,6 @@ def verdict(holds: bool | None, within_noise: bool = False) -> Markup:
 
     if holds and within_noise:
         return Markup('<span class="verdict open">≈ within the noise</span>')
-    kind, words = {True: ("holds", "✓ holds"), False: ("fails", "✗ does not hold"), None: ("open", "? cannot tell")}[
-        holds
-    ]
+    told = {True: ("holds", "✓ holds"), False: ("fails", "✗ does not hold"), None: ("open", "? cannot tell")}
+    kind, words = told[holds]
     return Markup(f'<span class="verdict {kind}">{words}</span>')

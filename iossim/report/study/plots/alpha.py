@@ -7,8 +7,15 @@ from typing import Any
 
 from iossim.base.tables import Cell, Column, number_of
 from iossim.report.colours import scheduler_marks
-from iossim.report.figures.figure import Figure, LegendEntry, title_of
-from iossim.report.figures.vega import layer, need_altair, specification
+from iossim.report.figures.figure import Figure, title_of
+from iossim.report.figures.vega import (
+    layer,
+    need_altair,
+    scheduler_legend,
+    scheduler_scale,
+    shape_scale,
+    specification,
+)
 from iossim.report.study.layout import axis_columns, coordinates, panels, panels_and_choices, values_of, varying
 from iossim.report.study.plots import Plot
 from iossim.study.axes import Rewrite
@@ -65,7 +72,7 @@ def draw(run: StudyRun) -> Figure | None:
         records=tuple(records),
         panels=panels(rows, panel, spec),
         choices=choices,
-        legend=tuple(LegendEntry(name, colour, shape) for name, (colour, shape) in scheduler_marks(models).items()),
+        legend=scheduler_legend(models, lines=True),
     )
 
 
@@ -94,9 +101,8 @@ def _record(row: Row, rewrite: Rewrite, given_ms: float | None, axes: Sequence[s
 def _specification(models: Sequence[str]) -> dict[str, Any]:
     alt = need_altair()
     marks = scheduler_marks(models)
-    colours, shapes = ([mark[part] for mark in marks.values()] for part in (0, 1))
-    colour = alt.Color("model:N", sort=list(marks), scale=alt.Scale(domain=list(marks), range=colours))
-    shape = alt.Shape("model:N", sort=list(marks), scale=alt.Scale(domain=list(marks), range=shapes))
+    colour = alt.Color("model:N", sort=list(marks), scale=alt.Scale(**scheduler_scale(models)))
+    shape = alt.Shape("model:N", sort=list(marks), scale=alt.Scale(**shape_scale(models)))
     tooltip = [
         alt.Tooltip("model:N", title="network"),
         alt.Tooltip("alpha:Q", title="alpha", format=".3~r"),
@@ -130,7 +136,8 @@ def _finding(records: Sequence[dict[str, Cell]]) -> str:
     if gains[model] <= 0:
         return f"No network gains from alpha {high:g} rather than {low:g}."
     at = found[model]
-    return f"{model} gains most from alpha {high:g} rather than {low:g}: {at[high]:.1f} instead of {at[low]:.1f} % of its latency as given."
+    gain = f"{at[high]:.1f} instead of {at[low]:.1f} % of its latency as given"
+    return f"{model} gains most from alpha {high:g} rather than {low:g}: {gain}."
 
 
 PLOTS = (Plot(_NAME, 44, fits, draw),)

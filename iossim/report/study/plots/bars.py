@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import exp, floor, log, log10
 
@@ -69,6 +69,11 @@ def bar_figure(run: StudyRun, bars: Bars) -> Figure | None:
     axes = varying(rows)
     records = tuple(_record(row, bars, shown.key, dealt, axes, id(row) in ties) for row in rows)
     groups = list(dict.fromkeys(record["group"] for record in records))
+    intervals: tuple[Column, ...] = (
+        Column("low_ms", "expected from", digits=3),
+        Column("high_ms", "expected to", digits=3),
+    )
+    intervals = intervals if any(record["low_ms"] is not None for record in records) else ()
     limit = bars.limit(run)
     told = {"baseline": baseline_of(run)}
     share_scales(records, [choice.key for choice in dealt.choices], dealt.panel)
@@ -84,7 +89,7 @@ def bar_figure(run: StudyRun, bars: Bars) -> Figure | None:
             *axis_columns([axis for axis in AXES if axis in axes] or ["model"]),
             Column("scheduler"),
             shown,
-            *_interval_columns(records),
+            *intervals,
             Column("published_ms", "published", digits=3),
             Column("note"),
         ),
@@ -136,12 +141,6 @@ def _record(row: Row, bars: Bars, key: str, dealt: Layout, axes: Sequence[str], 
     }
 
 
-def _interval_columns(records: Sequence[Mapping[str, Cell]]) -> tuple[Column, ...]:
-    if all(record["low_ms"] is None for record in records):
-        return ()
-    return (Column("low_ms", "expected from", digits=3), Column("high_ms", "expected to", digits=3))
-
-
 def _speedup_finding(run: StudyRun) -> str:
     """The scheduler with the highest mean speed-up over all points, and the range of its speed-ups."""
     baseline = baseline_of(run)
@@ -157,10 +156,8 @@ def _speedup_finding(run: StudyRun) -> str:
     values = found[best]
     if len(values) == 1:
         return f"{best} is {values[0]:.2f} times as fast as {baseline}."
-    return (
-        f"{best} is {means[best]:.2f} times as fast as {baseline} in the geometric mean of {len(values)} points "
-        f"({min(values):.2f} to {max(values):.2f})."
-    )
+    over = f"in the geometric mean of {len(values)} points ({min(values):.2f} to {max(values):.2f})"
+    return f"{best} is {means[best]:.2f} times as fast as {baseline} {over}."
 
 
 def _latency_finding(run: StudyRun) -> str:
@@ -168,14 +165,11 @@ def _latency_finding(run: StudyRun) -> str:
     if not bests:
         return "No scheduler finished."
     axes = varying(run.results.rows)
-    fastest = min(bests, key=lambda row: row.latency_ms or 0.0)
-    slowest = max(bests, key=lambda row: row.latency_ms or 0.0)
+    fastest, slowest = (end(bests, key=lambda row: row.latency_ms or 0.0) for end in (min, max))
     if fastest is slowest:
         return f"The best schedule takes {fastest.latency_ms:.3f} ms ({fastest.scheduler})."
-    return (
-        f"The best schedules take {fastest.latency_ms:.3f} ms ({point_label(fastest, axes)}) to {slowest.latency_ms:.3f} ms "
-        f"({point_label(slowest, axes)})."
-    )
+    ends = (f"{row.latency_ms:.3f} ms ({point_label(row, axes)})" for row in (fastest, slowest))
+    return f"The best schedules take {' to '.join(ends)}."
 
 
 def _limit_ms(run: StudyRun) -> float | None:
@@ -200,7 +194,8 @@ def _warps_finding(run: StudyRun) -> str:
     if not ratios:
         return "There is no sequential schedule to compare with."
     ratio, row = max(ratios, key=lambda found: found[0])
-    return f"{row.scheduler} has up to {ratio:.2f} times the active warps of sequential ({row.model}, batch {row.batch})."
+    where = f"{row.model}, batch {row.batch}"
+    return f"{row.scheduler} has up to {ratio:.2f} times the active warps of sequential ({where})."
 
 
 def _most(metric: str, words: Callable[[float, Row], str]) -> Callable[[StudyRun], str]:

@@ -23,10 +23,10 @@ from iossim.report.study.layout import (
     axis_columns,
     best_of,
     coordinates,
-    panel_title,
     panels_and_choices,
     point_label,
     points,
+    sides,
     values_of,
     varying,
 )
@@ -59,9 +59,7 @@ def draw(run: StudyRun) -> Figure | None:
     throughput = _specification("throughput", "throughput (samples/s)", schedulers, sizes, published)
     latency = _specification("latency_ms", "latency (ms), log scale", schedulers, sizes, published, ticks)
     panels: list[Panel] = []
-    for place in values_of(rows, panel) if panel else [None]:
-        where = {panel: place} if panel else {}
-        before = f"{panel_title(panel, place)}: " if panel else ""
+    for before, where in sides(rows, panel):
         panels += [Panel(f"{before}throughput", throughput, where), Panel(f"{before}latency", latency, where)]
     whiskers = any(row.low_ms is not None for row in rows)
     return Figure(

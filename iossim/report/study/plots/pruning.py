@@ -8,8 +8,8 @@ from typing import Any
 
 from iossim.base.tables import Cell, Column, number_of
 from iossim.report.figures.figure import Figure, LegendEntry, Panel
-from iossim.report.figures.vega import dodged, layer, log_ticks, names_axis, need_altair, specification
-from iossim.report.study.layout import coordinates, panel_title, panels_and_choices, values_of, varying
+from iossim.report.figures.vega import coloured, dodged, layer, log_ticks, names_axis, need_altair, specification
+from iossim.report.study.layout import coordinates, panel_title, panels_and_choices, sides, values_of, varying
 from iossim.report.study.plots import Plot
 from iossim.study.axes import Search
 from iossim.study.study_run import Row, StudyRun
@@ -50,9 +50,7 @@ def draw(run: StudyRun) -> Figure | None:
     shapes = {limit: _SHAPES[place % len(_SHAPES)] for place, limit in enumerate(limits["r"])}
     latency = _Scale("latency_ms", "latency (ms)", log_ticks=())
     panels: list[Panel] = []
-    for place in values_of(rows, panel) if panel else [None]:
-        where = {panel: place} if panel else {}
-        before = f"{panel_title(panel, place)}: " if panel else ""
+    for before, where in sides(rows, panel):
         own = [record for record in records if all(record[key] == value for key, value in where.items())]
         times = _times([number_of(record["search_s"]) for record in own])
         panels += [
@@ -115,7 +113,7 @@ def _limits(records: Sequence[Mapping[str, Cell]], key: str) -> list[str]:
 
 def _encodings(colours: Mapping[str, str], shapes: Mapping[str, str]) -> tuple[Any, Any, list[Any]]:
     alt = need_altair()
-    colour = alt.Color("r:N", sort=list(colours), scale=alt.Scale(domain=list(colours), range=list(colours.values())))
+    colour = coloured("r", colours, sort=list(colours))
     shape = alt.Shape("r:N", sort=list(shapes), scale=alt.Scale(domain=list(shapes), range=list(shapes.values())))
     tooltip = [
         alt.Tooltip("search:N", title="search"),

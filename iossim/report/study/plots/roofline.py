@@ -11,7 +11,7 @@ from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
 from iossim.report.colours import kind_colours
 from iossim.report.figures.figure import Figure, LegendEntry, Panel
-from iossim.report.figures.vega import layer, log_ticks, need_altair, specification
+from iossim.report.figures.vega import coloured, layer, log_ticks, need_altair, specification
 from iossim.report.study.plots import Plot
 from iossim.report.study.plots.timeline import ChosenPoint, chosen_points
 from iossim.study.study_run import StudyRun
@@ -31,6 +31,8 @@ def draw(run: StudyRun) -> Figure | None:
     drawn = [record for record in units if record["gflops"]]
     if not drawn:
         return None
+    missing = len(units) - len(drawn)
+    left_out = f" Not drawn, and in the data alone: {missing} without arithmetic." if missing else ""
     colours = kind_colours([str(record["kind"]) for record in drawn])
     records = (*units, *(record for point in chosen for record in _roofs(point, units)))
     return Figure(
@@ -42,12 +44,7 @@ def draw(run: StudyRun) -> Figure | None:
             "arithmetic over the bytes that it must move; the area of a mark is its share of the sequential time. The lines are "
             "the peaks of the device's datasheet. What lies far below them fills the device badly, and is what running side by "
             "side helps. Above them may be Winograd convolutions, which need less arithmetic than is counted, and ops whose data "
-            "stays in the L2 cache."
-            + (
-                f" Not drawn, and in the data alone: {len(units) - len(drawn)} without arithmetic."
-                if len(drawn) < len(units)
-                else ""
-            )
+            f"stays in the L2 cache.{left_out}"
         ),
         alt="Scatter of arithmetic rate against arithmetic intensity of each op, under the lines of memory bandwidth and peak.",
         columns=(
@@ -150,9 +147,7 @@ def _specification(colours: Mapping[str, str], records: Sequence[Mapping[str, Ce
         units.mark_point(opacity=0.78, stroke="#ffffff", strokeWidth=0.5).encode(
             x=x,
             y=y,
-            color=alt.Color(
-                "kind:N", sort=list(colours), scale=alt.Scale(domain=list(colours), range=list(colours.values()))
-            ),
+            color=coloured("kind", colours, sort=list(colours)),
             size=alt.Size("share_percent:Q", scale=alt.Scale(range=[18, 420], zero=True), legend=None),
             tooltip=[
                 alt.Tooltip("unit:N", title="unit"),

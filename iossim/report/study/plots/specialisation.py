@@ -92,15 +92,9 @@ def _with_own(run: StudyRun, axis: Literal["device", "batch"]) -> list[CrossPric
     """The prices of an axis, and those of the schedules where they were made, which the rows have."""
     prices = [price for price in run.results.cross if price.axis == axis]
     concerned = {(point, price.scheduler) for price in prices for point in (price.made_for, price.run_at)}
+    copied = ("scheduler", "latency_ms", "reason")
     own = [
-        CrossPrice(
-            axis=axis,
-            scheduler=row.scheduler,
-            made_for=row.point,
-            run_at=row.point,
-            latency_ms=row.latency_ms,
-            reason=row.reason,
-        )
+        CrossPrice(axis=axis, made_for=row.point, run_at=row.point, **{name: getattr(row, name) for name in copied})
         for row in run.results.rows
         if (row.point, row.scheduler) in concerned
     ]
@@ -118,15 +112,14 @@ def _records(prices: Sequence[CrossPrice], first: Mapping[int, Row], others: Seq
             best_ms[key] = min(best_ms.get(key, price.latency_ms), price.latency_ms)
     schedulers = list(dict.fromkeys(price.scheduler for price in prices))
     ordered = sorted(prices, key=lambda price: -schedulers.index(price.scheduler))
-    return [_record(price, first, others, best_ms) for price in ordered]
+    return [_record(price, first, others, best_ms.get((price.scheduler, price.run_at))) for price in ordered]
 
 
 def _record(
-    price: CrossPrice, first: Mapping[int, Row], others: Sequence[str], best_ms: Mapping[tuple[str, int], float]
+    price: CrossPrice, first: Mapping[int, Row], others: Sequence[str], best: float | None
 ) -> dict[str, Cell]:
     made_for, run_at = first[price.made_for], first[price.run_at]
     latency_ms = price.latency_ms
-    best = best_ms.get((price.scheduler, price.run_at))
     slower = None if latency_ms is None or not best else 100 * (latency_ms / best - 1)
     own = price.made_for == price.run_at
     tie = price.tie and not own
@@ -152,24 +145,20 @@ def _finding(records: Sequence[Mapping[str, Cell]], others: Sequence[str]) -> st
     priced = [r for r in records if r["scheduler"] == scheduler and r["slower_percent"] is not None]
     own = [record for record in priced if record["own"]]
     rivals = [record for record in priced if record["note"] == "tie" and not record["slower_percent"]]
-    best = sum(_wins(record, rivals, others) for record in own)
+    # A schedule that is the fastest where it was made for, or ties with another that is.
+    same = ("run_at", *others)
+    tied = {tuple(record[key] for key in same) for record in rivals}
+    best = sum(
+        number_of(record["slower_percent"]) < _FASTEST_PERCENT or tuple(record[key] for key in same) in tied
+        for record in own
+    )
     worst = max(priced, key=lambda record: number_of(record["slower_percent"]), default=None)
     said = f"In {best} of {len(own)} settings the {scheduler} schedule made for it is the fastest, or ties with it"
     if worst is None or not number_of(worst["slower_percent"]):
         return f"{said}, and every other is as fast."
     where = ", ".join(panel_title(axis, worst[axis]) for axis in others)
-    return (
-        f"{said}; the worst mismatch costs {number_of(worst['slower_percent']):.0f} % "
-        f"({f'{where}: ' if where else ''}made for {worst['made_for']}, run at {worst['run_at']})."
-    )
-
-
-def _wins(own: Mapping[str, Cell], rivals: Sequence[Mapping[str, Cell]], others: Sequence[str]) -> bool:
-    """Whether a schedule is the fastest where it was made for, or another that is faster there ties with it."""
-    if number_of(own["slower_percent"]) < _FASTEST_PERCENT:
-        return True
-    same = ("run_at", *others)
-    return any(all(rival[key] == own[key] for key in same) for rival in rivals)
+    places = f"{f'{where}: ' if where else ''}made for {worst['made_for']}, run at {worst['run_at']}"
+    return f"{said}; the worst mismatch costs {number_of(worst['slower_percent']):.0f} % ({places})."
 
 
 PLOTS = (_plot("batch", 40), _plot("device", 41))

@@ -9,7 +9,7 @@ from iossim.base.tables import Cell, Column
 from iossim.calibration.prediction.schedule_interval import BOUNDARIES
 from iossim.report.colours import kind_colours
 from iossim.report.figures.figure import Figure, LegendEntry, Panel
-from iossim.report.figures.vega import layer, need_altair, scheduler_legend, scheduler_scale, specification
+from iossim.report.figures.vega import coloured, layer, need_altair, scheduler_legend, scheduler_scale, specification
 from iossim.report.study.layout import axis_columns, best_of, coordinates, point_label, points, varying
 from iossim.report.study.plots import Plot
 from iossim.study.study_run import Row, StudyRun
@@ -123,10 +123,9 @@ def _block_finding(run: StudyRun, base: Mapping[tuple[int, str], float]) -> str:
         where = point_label(best, varying(run.results.rows))
         if most_us <= _ROUNDING * sum(block.latency_us for block in best.blocks):
             return f"{where}: no block is faster than sequential."
-        return (
-            f"{where}: {best.scheduler} saves most in {block.name}, {most_us / 1e3:.3g} ms "
-            f"({_ratio(base[number, block.name], block.latency_us) or 1:.2f} times as fast as sequential)."
-        )
+        times = _ratio(base[number, block.name], block.latency_us) or 1
+        saves = f"{best.scheduler} saves most in {block.name}, {most_us / 1e3:.3g} ms"
+        return f"{where}: {saves} ({times:.2f} times as fast as sequential)."
     return ""
 
 
@@ -179,14 +178,13 @@ def _kind_records(row: Row, axes: Sequence[str], kinds: Sequence[str]) -> list[d
 
 def _kind_bars(schedulers: Sequence[str], colours: Mapping[str, str]) -> dict[str, Any]:
     alt = need_altair()
-    scale = alt.Scale(domain=list(colours), range=list(colours.values()))
     encoded = (
         layer()
         .mark_bar(stroke="#ffffff", strokeWidth=0.4)
         .encode(
             y=alt.Y("scheduler:N", sort=list(schedulers), title=None),
             x=alt.X("time_ms:Q", title="time (ms)", stack="zero", scale=alt.Scale(domainMin=0)),
-            color=alt.Color("kind:N", sort=list(colours), scale=scale),
+            color=coloured("kind", colours, sort=list(colours)),
             order=alt.Order("order:Q"),
             tooltip=[
                 alt.Tooltip("scheduler:N", title="scheduler"),

@@ -1,4 +1,5 @@
-"""The few points of a study that a report looks into, and two schedules of each over one scale of time: kernels, and how full the device is."""
+"""The few points of a study that a report looks into, and two schedules of each over one scale of time: kernels, and
+how full the device is."""
 
 from __future__ import annotations
 
@@ -107,6 +108,7 @@ def draw(run: StudyRun) -> Figure | None:
     records: list[dict[str, Cell]] = []
     for point in chosen:
         records += _point_records(point)
+    trace = f"iossim simulate {in_folder(run, chosen[0].best_file)} --event-driven --out timeline"
     colours = kind_colours([str(record["kind"]) for record in records if record["what"] == "kernel"])
     shown, strip = lanes(colours), occupancy()
     panels: list[Panel] = []
@@ -141,18 +143,12 @@ def draw(run: StudyRun) -> Figure | None:
         ),
         records=tuple(records),
         panels=tuple(panels),
-        command=_command(run, chosen[0]),
+        command=f"{figure_command(run, _NAME)}\n{trace}",
         choices=(Column("point"),) if len(chosen) > 1 else (),
         legend=(*(LegendEntry(kind, colour) for kind, colour in colours.items()), *occupancy_legend()),
         stacked=True,
         printed=tuple(record for record in records if record["what"] == "stage"),
     )
-
-
-def _command(run: StudyRun, point: ChosenPoint) -> str:
-    """What draws the picture, and what makes a trace of one of its runs."""
-    trace = f"iossim simulate {in_folder(run, point.best_file)} --event-driven --out timeline"
-    return f"{figure_command(run, _NAME)}\n{trace}"
 
 
 @lru_cache(maxsize=16)
