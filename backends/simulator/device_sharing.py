@@ -40,9 +40,8 @@ EVEN_SPREAD = 1.0
 #: Columns of ``StageKernels.columns`` (:mod:`~iossim.backends.simulator.stage_model`): those of ``KernelPrice``, its
 #: ``slots`` last; then what the host needs to issue the kernel, the load of one resident block on its SM, and the
 #: largest part that its blocks have of any kind of slots.
-ALONE, ISSUE_DEMAND, DRAM_DEMAND, POWER_DEMAND, SPREAD, WARPS, LAST_US, LAST_SPREAD, FOOTPRINT, KEPT_DEMAND = range(
-    10
-)
+ALONE, ISSUE_DEMAND, DRAM_DEMAND, POWER_DEMAND, SPREAD, WARPS = range(6)
+LAST_US, LAST_SPREAD, FOOTPRINT, KEPT_DEMAND = range(6, 10)
 SLOTS, SLOT_KINDS = 10, 4
 HOST, BLOCK_LOAD, HELD = range(SLOTS + SLOT_KINDS, SLOTS + SLOT_KINDS + 3)
 

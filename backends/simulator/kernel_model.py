@@ -86,17 +86,13 @@ class KernelModel:
         times = time_kernels(table, self.rates)
         columns = np.empty((len(kernels), len(KernelPrice._fields) - 1), dtype=np.float64)
         _lay_out(table, times, self.rates, columns)
-        rows = columns.tolist()
-        return [KernelPrice._make((*row, self._slots(kernel))) for kernel, row in zip(kernels, rows, strict=True)]
+        slots = [block_slots(self.profile.limits, *kernel.block_needs) for kernel in kernels]
+        return [KernelPrice(*row, own) for row, own in zip(columns.tolist(), slots, strict=True)]
 
     def alone_us(self, kernels: Sequence[Kernel]) -> Floats:
         """Duration of each kernel alone, ``[len(kernels)]``: :meth:`prices` without the demands."""
         times: Floats = time_kernels(kernel_table(self.profile.limits, kernels), self.rates)[:, ALONE]
         return times
-
-    def _slots(self, kernel: Kernel) -> tuple[float, float, float, float]:
-        needs = kernel.threads_per_block, kernel.registers_per_thread, kernel.shared_bytes_per_block
-        return block_slots(self.profile.limits, *needs)
 
     def price(self, kernel: Kernel) -> KernelPrice:
         """Duration and demands of one kernel."""

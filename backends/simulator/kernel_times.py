@@ -14,10 +14,8 @@ kernels of a stream:
 They overlap, but not wholly: the duration is their ``p``-norm, the longest for a large ``p``, the sum for ``p = 1``.
 Waves, latency hiding and the roofline follow Zhang and Owens (2011) and Williams et al. (2009).
 
-Kernels that stream or transform fill and drain besides, however little they move.
-
-Some have too little in flight to draw what L2 or DRAM would give (Little's law). They take as much longer, and what they
-ask of L2 and DRAM is what they draw.
+Kernels that stream or transform fill and drain besides, however little they move. Some have too little in flight to draw what
+L2 or DRAM would give (Little's law): they take as much longer, and ask of L2 and DRAM only what they draw.
 
 On a CPU an SM is a core, a kernel the one block of an op that one thread runs, and *L2* what the core moves from and
 to the caches: more slowly where the operands do not fit into the cache of its own.
@@ -28,10 +26,9 @@ dimension, the further the blocks of a wave drift apart, and the fewer share a l
 their contiguous dimension are read more slowly where they exceed the reach of address translation. These three have no
 published formula; they are what the recorded dense layers of four GPUs show.
 
-Products on tensor cores (``tensor_core_product``) have rates of their own: of arithmetic, the larger the tile the
-nearer to the datasheet's peak, since operands come from shared memory as often as the tile is small; of the latency of
-a step along the inner dimension, in place of the warps that hide it; and of power, for boards whose limit is below what
-their tensor cores take.
+Products on tensor cores (``tensor_core_product``) have rates of their own: of arithmetic, nearer to the datasheet's peak the
+larger the tile, since operands come from shared memory as often as the tile is small; of the latency of a step along the inner
+dimension, in place of the warps that hide it; and of power, for boards whose limit is below what their tensor cores take.
 """
 
 from __future__ import annotations
@@ -140,10 +137,8 @@ def grid_blocks(kernel: np.void, rates: DeviceRates) -> float:
 @jit
 def _arithmetic_us(kernel: np.void, rates: DeviceRates, spread: float, busiest: float) -> tuple[float, float]:
     """Arithmetic as its blocks are scheduled, and as if they filled the device evenly."""
-    rate = (
-        rates.flops_per_us_per_sm[kernel["work_class"], kernel["precision"]]
-        * rates.tile_factor[kernel["tile"], kernel["precision"]]
-    )
+    rate = rates.flops_per_us_per_sm[kernel["work_class"], kernel["precision"]]
+    rate *= rates.tile_factor[kernel["tile"], kernel["precision"]]
     block_us = kernel["flops"] / kernel["blocks"] / rate
     seen = rates.wave_quantisation * busiest + (1.0 - rates.wave_quantisation) * max(spread, 1.0)
     waves = math.floor(seen / kernel["resident"])

@@ -1,7 +1,7 @@
-"""A kernel as work that its blocks ask of the device: what the event-driven engine runs.
+"""A kernel as work that its blocks ask of the device, as the event-driven engine runs it.
 
-The kernel model prices a kernel alone, on an idle device. The event-driven engine needs less and more: what one block
-asks for, whatever else is resident. A block that runs with ``n - 1`` others of its kernel on its SM takes
+The kernel model prices a kernel alone, on an idle device. The event-driven engine asks what one block needs, whatever else is
+resident. A block that runs with ``n - 1`` others of its kernel on its SM takes
 ``max(least_us, n * issue_us, n * l2_us)``, longer where DRAM is the limit.
 """
 
@@ -48,8 +48,8 @@ class KernelWork:
     dram_us: float
     #: From the end of the kernel before it in its stream, or from its own issue, to its first block.
     gap_us: float
-    #: Arithmetic of the whole kernel at the rate that the board's power sustains; 0 for products at
-    #: reduced precision, whose units the limit does not count.
+    #: Arithmetic of the whole kernel at the rate that the board's power sustains; 0 for products at reduced precision, whose
+    #: units the limit does not count.
     power_us: float = 0.0
     #: The arithmetic pipe of an SM that its blocks use besides issue ("fp32", "fp64", ...), and the time of one block on it.
     pipe: str = ""
@@ -85,9 +85,7 @@ def kernel_work(model: KernelModel, kernel: Kernel) -> KernelWork:
     power_us = float(times[POWER])
     if times[ARITHMETIC] > unlimited[ARITHMETIC]:
         power_us = float(times[ALONE]) - model.rates.gap_us
-    resident = resident_blocks(
-        model.profile.limits, kernel.threads_per_block, kernel.registers_per_thread, kernel.shared_bytes_per_block
-    )
+    resident = resident_blocks(model.profile.limits, *kernel.block_needs)
     gap_us = model.rates.gap_us
     if resident == 0:
         issue_us = least_us = float("inf")
@@ -110,15 +108,8 @@ def kernel_work(model: KernelModel, kernel: Kernel) -> KernelWork:
     return KernelWork(
         kernel.name,
         blocks,
-        kernel.threads_per_block,
-        kernel.registers_per_thread,
-        kernel.shared_bytes_per_block,
-        issue_us,
-        least_us,
-        l2_us,
-        dram_us * reach,
-        gap_us,
-        power_us,
+        *kernel.block_needs,
+        *(issue_us, least_us, l2_us, dram_us * reach, gap_us, power_us),
         footprint_bytes=float(times[FOOTPRINT]),
         kept_us=float(times[KEPT]) * reach,
         reach=reach,

@@ -2,9 +2,9 @@
 
 Resources are host issue, issue capacity, DRAM and power. On no SM do the resident blocks together get more than it has, so
 neither do they on all SMs. Waiting for slots, and operands that L2 loses to others, only make stages longer: a kernel's rate is
-never above that of its sums, nor are its demands below those alone. While two or more kernels are active, what they ask for counts ``1 + interference`` times, so a
-kernel of demand ``d`` that runs beside others takes ``(1 + interference) * d`` of the device's time for each of its own, and one
-that runs by itself takes all of it: at least the smaller of the two, whatever part of it runs which way.
+never above that of its sums, nor are its demands below those alone. While two or more kernels are active, what they ask for counts
+``1 + interference`` times, so that a kernel of demand ``d`` takes ``(1 + interference) * d`` of the device's time beside others for
+each of its own, and all of it by itself: at least the smaller of the two, whatever part of it runs which way.
 
 Work is late where a unit begins with kernels that hardly ask for anything, and that the host issues before those that do. Two
 resources have late work, if only *heavy* kernels count:
@@ -51,9 +51,8 @@ _ROUNDING = 1e-6
 
 def stage_bounds(prepared: PreparedProblem, interference: float) -> StageBounds:
     """Bounds of stages whose units run as those of ``prepared``."""
-    work, single_us = _work_us(prepared, interference), prepared.kernels.single_us
     late = _late_work(prepared, interference)
-    return _lowered(work, single_us, late)
+    return _lowered(_work_us(prepared, interference), prepared.kernels.single_us, late)
 
 
 def stage_bounds_of_any(ways: Sequence[PreparedProblem], interference: float) -> StageBounds:
@@ -75,17 +74,9 @@ def _work_us(prepared: PreparedProblem, interference: float) -> Floats:
     """What units take alone and of each resource (host issue, issue capacity, DRAM, power), shape ``[units, 5]``."""
     columns = prepared.kernels.columns
     alone_us = columns[:, ALONE]
-    return np.stack(
-        [
-            prepared.per_unit(alone_us),
-            prepared.per_unit(columns[:, HOST]),
-            *(
-                prepared.per_unit(alone_us * _part(columns[:, demand], interference))
-                for demand in (ISSUE_DEMAND, DRAM_DEMAND, POWER_DEMAND)
-            ),
-        ],
-        axis=1,
-    )
+    demands = (_part(columns[:, demand], interference) for demand in (ISSUE_DEMAND, DRAM_DEMAND, POWER_DEMAND))
+    numbers = alone_us, columns[:, HOST], *(alone_us * part for part in demands)
+    return np.stack([prepared.per_unit(each) for each in numbers], axis=1)
 
 
 def _part(demand: Floats, interference: float) -> Floats:

@@ -56,16 +56,19 @@ def stage_facts(run: StageRun, network: Network, stage: Stage) -> StageFacts:
     )
     begin = run.prepared.kernels.kernel_begin.tolist()
     chains = [fsum(run.prepared.units[unit].device_us for unit in group) for group in run.groups]
+    warps_us = fsum((one.end_us - one.start_us) * one.occupancy for one in facts)
+    used = (
+        (warps_us, duration_us),
+        (flops, peak_tflops * 1e6 * duration_us),
+        (dram_bytes, profile.dram_bandwidth_gbps * 1e3 * duration_us),
+    )
+    occupancy, arithmetic, dram = (min(1.0, asked / most) if duration_us else 0.0 for asked, most in used)
     return StageFacts(
         duration_us,
         _divided(run, facts, begin),
         max(chains, default=0.0),
         fsum(us for unit in run.prepared.units for us in unit.host_us),
-        min(1.0, fsum((one.end_us - one.start_us) * one.occupancy for one in facts) / duration_us)
-        if duration_us
-        else 0.0,
-        min(1.0, flops / (peak_tflops * 1e6 * duration_us)) if duration_us else 0.0,
-        min(1.0, dram_bytes / (profile.dram_bandwidth_gbps * 1e3 * duration_us)) if duration_us else 0.0,
+        *(occupancy, arithmetic, dram),
         tuple(sorted(facts, key=lambda one: (one.stream, one.start_us))),
         tuple(map(len, run.sms)),
     )
@@ -86,9 +89,7 @@ def _kernels(
         kernels, blocks, labels, alone_us, times, run.spans, models, strict=True
     ):
         sms = int(model.rates.sms)
-        resident = resident_blocks(
-            profile.limits, kernel.threads_per_block, kernel.registers_per_thread, kernel.shared_bytes_per_block
-        )
+        resident = resident_blocks(profile.limits, *kernel.block_needs)
         spread = min(count / sms, resident)
         warps = ceil(kernel.threads_per_block / WARP_THREADS)
         found.append(
@@ -96,9 +97,7 @@ def _kernels(
                 kernel.name,
                 label,
                 int(span[0]),
-                float(span[1]),
-                float(span[2]),
-                own_us,
+                *(float(span[1]), float(span[2]), own_us),
                 count,
                 resident,
                 count / (sms * resident) if resident else float("inf"),

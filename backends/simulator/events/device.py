@@ -1,7 +1,7 @@
 """The device as a SimPy process: kernels arrive, blocks are placed, progress and end.
 
 Kernels are served in the order in which they became ready: as long as blocks of one wait for room, no later kernel gets any, though
-its blocks might be small enough for what is left (kernels side by side on a GTX 1080 Ti start in each other's tails only). Whatever
+its blocks might be small enough for what is left (kernels side by side on a GTX 1080 Ti start in each other's tails only). All that
 happens at one time is settled together: blocks that end, then placement, then the rates of all that is resident.
 """
 
@@ -15,7 +15,13 @@ from simpy.events import EventPriority
 
 from iossim.backends.simulator.events.demand import BlockDemand
 from iossim.backends.simulator.events.footprint import empty_multiprocessor
-from iossim.backends.simulator.events.multiprocessors import KernelRun, MultiprocessorClass, place, scheduling_order
+from iossim.backends.simulator.events.multiprocessors import (
+    KernelRun,
+    MultiprocessorClass,
+    overlap,
+    place,
+    scheduling_order,
+)
 from iossim.backends.simulator.events.sharing import Sharing, share
 from iossim.execution.execution import Execution, Span
 from iossim.hardware.kind import GPU
@@ -55,7 +61,7 @@ class SimulatedDevice:
         self._l2_bytes = profile.parameters.l2_resident_fraction * profile.datasheet.l2_bytes.value
         self._most_warps = empty.warps
         numbers = range(self._sms)
-        parts = [numbers] if grouped else [[number] for number in numbers]
+        parts = [list(numbers)] if grouped else [[number] for number in numbers]
         self._classes = [MultiprocessorClass(part, empty) for part in parts]
         self._queue: list[KernelRun] = []
         self._ended: dict[KernelRun, simpy.Event] = {}
@@ -145,7 +151,7 @@ class SimulatedDevice:
     def _place(self, now: float) -> None:
         waiting: list[range | None] = []
         for run in self._queue:
-            if any(_overlap(run.sms, sms) for sms in waiting):
+            if any(overlap(run.sms, sms) for sms in waiting):
                 continue
             before = run.pending
             if place(self._classes, run, now, self._order):
@@ -173,11 +179,6 @@ class SimulatedDevice:
             for found in kept.values():
                 found.sms.sort()
         self._classes = classes
-
-
-def _overlap(one: range | None, other: range | None) -> bool:
-    """Whether two ranges of SMs, None for all, have any in common."""
-    return one is None or other is None or (one.start < other.stop and other.start < one.stop)
 
 
 class _Record:

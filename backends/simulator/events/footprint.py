@@ -61,13 +61,11 @@ def block_footprint(
     """What one block takes, None where not even one fits."""
     if not resident_blocks(limits, threads_per_block, registers_per_thread, shared_bytes_per_block):
         return None
-    warps = ceil_div(threads_per_block, WARP_THREADS)
-    return Footprint(
-        warps,
-        1,
-        _registers(limits, warps, registers_per_thread),
+    warps, shared_bytes = (
+        ceil_div(threads_per_block, WARP_THREADS),
         allocated_shared_bytes(limits, shared_bytes_per_block),
     )
+    return Footprint(warps, 1, _registers(limits, warps, registers_per_thread), shared_bytes)
 
 
 def _registers(limits: MultiprocessorLimits, warps: int, registers_per_thread: int) -> int:

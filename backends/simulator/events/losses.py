@@ -20,7 +20,14 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from math import fsum
 
-from iossim.backends.simulator.events.multiprocessors import KernelRun, MultiprocessorClass, Resident, Through
+from iossim.backends.simulator.events.multiprocessors import (
+    KernelRun,
+    MultiprocessorClass,
+    Resident,
+    Through,
+    overlap,
+)
+from iossim.backends.simulator.events.sharing import DEVICE_USES
 
 #: By the other kernel, and through what: time, or time in a microsecond.
 Lost = dict[tuple[KernelRun, Through], float]
@@ -76,21 +83,19 @@ class Losses:
     def _holders_between(self, run: KernelRun, begin_us: float, end_us: float) -> Weights:
         """For how long the room that a kernel may use was each other's, in parts by the warps held."""
         found: Weights = {}
-        first = bisect_right(self._held, begin_us, key=_until_us)
+        first = bisect_right(self._held, begin_us, key=lambda held: held[1])
         for since_us, until_us, holders in islice(self._held, first, None):
             if since_us >= end_us:
                 break
             passed_us = min(until_us, end_us) - max(since_us, begin_us)
-            others = {other: warps for other, warps in holders.items() if other is not run and _meet(run, other)}
+            others = {
+                other: warps for other, warps in holders.items() if other is not run and overlap(run.sms, other.sms)
+            }
             if others:
                 total = sum(others.values())
                 for other, warps in others.items():
                     found[other] = found.get(other, 0.0) + passed_us * warps / total
         return found
-
-
-def _until_us(held: tuple[float, float, Weights]) -> float:
-    return held[1]
 
 
 def _held_warps(classes: Iterable[MultiprocessorClass]) -> Weights:
@@ -123,7 +128,9 @@ def _lost_in_a_microsecond(classes: list[MultiprocessorClass], held: Weights) ->
                 by_device[key] = by_device.get(key, 0.0) + scale * (resident.sm_rate - resident.rate)
     for run in held:
         if run.pending:
-            others = {other: warps for other, warps in held.items() if other is not run and _meet(run, other)}
+            others = {
+                other: warps for other, warps in held.items() if other is not run and overlap(run.sms, other.sms)
+            }
             _add(lost[run], Through.SLOTS, max(0.0, 1.0 - base[run]), others)
         if run.spilled:
             touching = {other: other.demand.work.footprint_bytes for other in held if other is not run}
@@ -131,7 +138,7 @@ def _lost_in_a_microsecond(classes: list[MultiprocessorClass], held: Weights) ->
     uses: dict[Through, Weights] = {}
     for (run, limit), us in by_device.items():
         if limit not in uses:
-            uses[limit] = _weights(classes, _DEVICE_USES[limit])
+            uses[limit] = _weights(classes, DEVICE_USES[limit])
         _add(lost[run], limit, us, {other: use for other, use in uses[limit].items() if other is not run})
     return lost
 
@@ -140,27 +147,12 @@ def _alone_us(run: KernelRun) -> float:
     return run.demand.alone_us - run.demand.work.gap_us
 
 
-def _meet(run: KernelRun, other: KernelRun) -> bool:
-    """Whether there are SMs that both may use."""
-    if run.sms is None or other.sms is None:
-        return True
-    return max(run.sms.start, other.sms.start) < min(run.sms.stop, other.sms.stop)
-
-
 def _weights(classes: Iterable[MultiprocessorClass], use: Callable[[Resident], float]) -> Weights:
     weights: Weights = {}
     for found in classes:
         for run, resident in found.residents.items():
             weights[run] = weights.get(run, 0.0) + len(found.sms) * use(resident) * resident.sm_rate
     return weights
-
-
-#: What blocks ask of what the device shares.
-_DEVICE_USES: dict[Through, Callable[[Resident], float]] = {
-    Through.DRAM: lambda resident: resident.dram_us,
-    Through.POWER: lambda resident: resident.power_us,
-    Through.L2: lambda resident: resident.device_us.l2_us,
-}
 
 
 def _sm_use(one: Resident, slowed: Resident) -> float:

@@ -153,8 +153,7 @@ class KernelLibrary:
         for candidate, _ in model.chosen(steps, variant):
             for position, kernel in enumerate(candidate.kernels):
                 # A graph was issued before it runs: its kernels cost the host nothing.
-                recorded = self.engine.is_recorded
-                host_us = 0.0 if recorded else host_issue_us(candidate, position, self.profile.engine)
+                host_us = 0.0 if self.engine.is_recorded else host_issue_us(candidate, position, self.profile.engine)
                 demand = BlockDemand.of(kernel_work(model, kernel), self.profile, int(model.rates.sms))
                 kernels.append(IssuedKernel(demand, host_us))
         return tuple(kernels)
@@ -183,9 +182,8 @@ def instructions(
     found: list[Instruction] = []
     for place, command in enumerate(plan.commands):
         if isinstance(command, Synchronize):
-            found.append(
-                AwaitDevice(max(libraries[device].profile.engine.synchronise_us for device in devices or {0}))
-            )
+            waits_us = (libraries[device].profile.engine.synchronise_us for device in devices or {0})
+            found.append(AwaitDevice(max(waits_us)))
             continue
         library = libraries[command.queue.device]
         costs = library.profile.engine
@@ -205,18 +203,10 @@ def instructions(
                 if crossing is not None:
                     if link is None:
                         raise OptionError(f"{command} crosses devices, and nothing joins them; give a link")
-                    link_us = crossing.bytes / (link.bandwidth_gbps * 1e3)
-                    found.append(
-                        IssueTransfer(
-                            crossing[:2],
-                            command.queue,
-                            0.0 if graph else costs.bare_launch_us,
-                            link_us,
-                            link.latency_us,
-                            command.unit,
-                            stage,
-                        )
-                    )
+                    times_us = crossing.bytes / (link.bandwidth_gbps * 1e3), link.latency_us
+                    host_us = 0.0 if graph else costs.bare_launch_us
+                    transfer = IssueTransfer(crossing[:2], command.queue, host_us, *times_us, command.unit, stage)
+                    found.append(transfer)
                     continue
                 sms = None if command.sms is None else len(command.sms)
                 found += [

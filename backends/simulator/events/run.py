@@ -92,12 +92,10 @@ def run_schedule(
         raise OptionError(
             f"network {network.name!r} computes in {network.precision}, not {precision}; load it with that precision"
         )
-    stages = (
-        {unit: number for number, stage in enumerate(schedule.stages) for unit in stage.units}
-        if isinstance(schedule, Schedule)
-        else None
-    )
+    stages: dict[str, int] | None = None
     divided = None
+    if isinstance(schedule, Schedule):
+        stages = {unit: number for number, stage in enumerate(schedule.stages) for unit in stage.units}
     if engine == Engine.PARTITION:
         divided = SimulatorCostModel(profile, network.precision, Engine.PARTITION).divided(network)
     return run_plan(lower_schedule(schedule, network, engine, divided=divided), network, profile, engine, stages)

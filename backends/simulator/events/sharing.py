@@ -1,7 +1,7 @@
 """How resident blocks share issue, pipes, L2, DRAM and power: the rates of the fluid.
 
-Each kernel's demand is what it would use alone: its blocks on an SM as if they had that SM to themselves, and all of
-them as if they had the device's DRAM, L2 and power to themselves, where the fastest of its blocks are slowed first. Then
+A kernel demands what it would use alone: its blocks on an SM as if they had that SM to themselves, and all of them as if they
+had the device's DRAM, L2 and power to themselves, where the fastest of its blocks are slowed first. Then
 
 - on each SM the demands for issue, for each arithmetic pipe and for the port to L2 add up; where a sum is above 1, all
   blocks that use it slow down by it, and those that use several by the largest;
@@ -19,7 +19,8 @@ to one part in ``1 + interference`` by several: the rest is lost.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 from iossim.backends.simulator.events.multiprocessors import KernelRun, MultiprocessorClass, Resident, Through
@@ -27,6 +28,14 @@ from iossim.backends.simulator.kernel_times import lost_part
 
 #: Demands that exceed a capacity by less than this are rounding.
 _ROUNDING = 1e-12
+
+
+#: What blocks ask of what the device shares.
+DEVICE_USES: dict[Through, Callable[[Resident], float]] = {
+    Through.DRAM: attrgetter("dram_us"),
+    Through.POWER: attrgetter("power_us"),
+    Through.L2: attrgetter("device_us.l2_us"),
+}
 
 
 class Sharing(NamedTuple):
@@ -126,28 +135,16 @@ def _spill(classes: Sequence[MultiprocessorClass], kernels: Iterable[KernelRun],
 def _caps(classes: Sequence[MultiprocessorClass], asked: _Asked) -> dict[KernelRun, float]:
     """For kernels that alone ask for more than there is, or than their SMs can draw, the highest rate of their blocks."""
     caps: dict[KernelRun, float] = {}
-    for of_kernel, device_us in ((asked.dram, _dram_us), (asked.power, _power_us), (asked.l2, _l2_us)):
+    for limit, of_kernel in ((Through.DRAM, asked.dram), (Through.POWER, asked.power), (Through.L2, asked.l2)):
+        device_us = DEVICE_USES[limit]
         for run, part in of_kernel.items():
-            most = 1.0 if device_us is _power_us else run.demand.work.reach
+            most = 1.0 if limit is Through.POWER else run.demand.work.reach
             if part > most + _ROUNDING:
                 held = [(found, found.residents[run]) for found in classes if run in found.residents]
-                highest = _highest_rate(
-                    ((one.base_rate, len(found.sms) * device_us(one)) for found, one in held), most
-                )
+                asks = ((one.base_rate, len(found.sms) * device_us(one)) for found, one in held)
+                highest = _highest_rate(asks, most)
                 caps[run] = min(caps.get(run, highest), highest)
     return caps
-
-
-def _dram_us(resident: Resident) -> float:
-    return resident.dram_us
-
-
-def _power_us(resident: Resident) -> float:
-    return resident.power_us
-
-
-def _l2_us(resident: Resident) -> float:
-    return resident.device_us.l2_us
 
 
 def _highest_rate(asks: Iterable[tuple[float, float]], most: float) -> float:

@@ -45,18 +45,14 @@ class ConvolutionShape:
         else:
             x, weight, y = first, made, second
         own = 2 * y.elements * math.prod(weight.shape[1:])
+        geometry = op.strides, op.dilations, op.groups, x.shape[2:], y.shape[2:]
+        kernel, epilogue_flops = weight.shape[2:], max(0, step.flops - own)
         return ConvolutionShape(
-            x.shape[0],
-            x.shape[1],
-            weight.shape[0],
-            weight.shape[2:],
-            op.strides,
-            op.dilations,
-            op.groups,
-            x.shape[2:],
-            y.shape[2:],
+            *(x.shape[0], x.shape[1], weight.shape[0]),
+            kernel,
+            *geometry,
             x.dtype.bytes,
-            max(0, step.flops - own),
+            epilogue_flops,
             step.precision,
         )
 
@@ -84,15 +80,15 @@ class ConvolutionShape:
         return self.filters * self.pixels * self.element_bytes
 
     @property
+    def on_lanes(self) -> ConvolutionShape:
+        """The convolution without tensor cores: of tensors that are stored as fp32, in fp32 arithmetic."""
+        return replace(self, precision=Precision.FP32) if self.precision in FP32_STORED else self
+
+    @property
     def turned(self) -> ConvolutionShape:
         """The convolution of the output's gradient with the filter turned round, which makes that of the input; at stride 1."""
-        return replace(
-            self,
-            channels=self.filters,
-            filters=self.channels,
-            input_size=self.output_size,
-            output_size=self.input_size,
-        )
+        sizes = self.output_size, self.input_size
+        return replace(self, channels=self.filters, filters=self.channels, input_size=sizes[0], output_size=sizes[1])
 
     @property
     def of_a_group(self) -> ConvolutionShape:

@@ -1,12 +1,10 @@
-"""A kernel as the simulator sees it, and the candidates that an op may run as.
+"""Kernels as the simulator sees them, the candidates that an op may run as, and the occupancy of an SM by a kernel.
 
 A kernel is a grid of equal thread blocks with the resources that each block holds, the arithmetic that all blocks do
-(tile padding included) and the bytes that they move. Its duration is the kernel model's affair, not the lowering's.
+(tile padding included) and the bytes that they move. The kernel model says how long it takes.
 
-Occupancy: how many blocks of a kernel one SM holds at a time.
-
-The rules are those of NVIDIA's CUDA Occupancy Calculator: threads and block slots, registers allocated to warps in
-units, shared memory allocated to blocks in units.
+Occupancy follows NVIDIA's CUDA Occupancy Calculator: threads and block slots, registers allocated to warps in units, shared
+memory allocated to blocks in units.
 """
 
 from __future__ import annotations
@@ -111,6 +109,11 @@ class Kernel:
     #: Activations that a block reads again: from L2 if all that the resident blocks go over fits there.
     reread_bytes: int = 0
 
+    @property
+    def block_needs(self) -> tuple[int, int, int]:
+        """Threads of a block, registers of a thread, and bytes of shared memory of a block."""
+        return self.threads_per_block, self.registers_per_thread, self.shared_bytes_per_block
+
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
@@ -200,9 +203,8 @@ def _by_registers(limits: MultiprocessorLimits, warps: int, registers_per_thread
     if registers_per_thread == 0:
         return limits.max_blocks
     # The calculator fills one block's most registers, then counts how often those are in the register file.
-    return (
-        warps_by_registers(limits, registers_per_thread) // warps * (limits.registers // limits.registers_per_block)
-    )
+    files = limits.registers // limits.registers_per_block
+    return warps_by_registers(limits, registers_per_thread) // warps * files
 
 
 def _by_shared_memory(limits: MultiprocessorLimits, shared_bytes_per_block: int) -> int:

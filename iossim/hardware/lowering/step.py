@@ -1,9 +1,7 @@
-"""What is lowered: a step of a unit, one op with everything that was fused into it.
+"""A step of a unit: one op with everything that was fused into it.
 
-A family of ops registers a function that turns a step into candidates; the files of ``iossim.hardware.lowering.gpu.families`` are
-found by discovery. An op kind without a family is priced as one streaming kernel.
-
-Steps on images that lie as NHWC, as those on NCHW that compute the same.
+A family of ops registers a function that turns a step into candidates; importing
+``iossim.hardware.lowering.gpu.families`` finds all families.
 """
 
 from __future__ import annotations
@@ -28,8 +26,8 @@ class Step:
     """One op, or a fused chain that ends in it.
 
     ``operands`` are those of the anchor op, in its order, or all that an element-wise chain reads from outside.
-    ``outputs`` are the types that are written; ``flops`` counts fused ops too. ``fused_reads`` is what the element-wise ops
-    that an anchor takes along read besides its operands: a residual, say.
+    ``outputs`` are the types that are written; ``flops`` counts fused ops too. ``fused_reads`` is what fused element-wise ops
+    read besides the anchor's operands, such as a residual.
     """
 
     op: Op

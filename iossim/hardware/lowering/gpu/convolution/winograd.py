@@ -14,12 +14,12 @@ Both compute in fp32, also where tf32 is allowed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from iossim.hardware.compute_capability import Architecture
 from iossim.hardware.lowering.convolution_shape import FP32_STORED, ConvolutionShape
 from iossim.hardware.lowering.gpu.convolution import workspace
-from iossim.hardware.lowering.gpu.convolution.transformed import Domain, convolved, filter_gradient
+from iossim.hardware.lowering.gpu.convolution.transformed import Direction, Domain, convolved
 from iossim.hardware.lowering.gpu.matrix_product import (
     BEFORE_VOLTA,
     SINCE_AMPERE,
@@ -29,7 +29,6 @@ from iossim.hardware.lowering.gpu.matrix_product import (
     TILE_128X32,
     TILE_128X64,
     TILE_128X128,
-    Tile,
     stream_kernel,
 )
 from iossim.hardware.lowering.kernel import Candidate, Kernel, WorkClass, ceil_div
@@ -74,16 +73,6 @@ def fused(shape: ConvolutionShape) -> Iterator[Candidate]:
         yield Candidate(name, kernels, generate.bytes_written, architectures=architectures)
 
 
-def non_fused(shape: ConvolutionShape) -> Iterator[Candidate]:
-    """A candidate for each tile of the product; of 3x3 and 5x5 windows."""
-    yield from _non_fused(shape, convolved)
-
-
-def non_fused_of_filter(shape: ConvolutionShape) -> Iterator[Candidate]:
-    """The same for the gradient of the filter."""
-    yield from _non_fused(shape, filter_gradient)
-
-
 def _generate_tiles(shape: ConvolutionShape) -> Kernel:
     tiles = shape.filters * shape.channels * _FUSED_TAPS
     return stream_kernel(
@@ -105,19 +94,10 @@ def _fused(shape: ConvolutionShape, box: tuple[int, int, int], name: str) -> Ker
     products = 2 * _FUSED_TAPS * 32 * _FUSED_FILTERS * channels
     # A block reads the tiles of its filters, and the pixels under its own tiles with a border of one: about 6 a tile.
     loaded = blocks * channels * (_FUSED_TAPS * _FUSED_FILTERS + 6 * 32) * shape.element_bytes
-    return Kernel(
-        name,
-        WorkClass.WINOGRAD_FUSED,
-        blocks,
-        256,
-        126,
-        49_152,
-        blocks * products + shape.epilogue_flops,
-        shape.input_bytes,
-        shape.filters * shape.channels * _FUSED_TAPS * shape.element_bytes,
-        shape.output_bytes,
-        loaded + shape.output_bytes,
-    )
+    tile_bytes = shape.filters * shape.channels * _FUSED_TAPS * shape.element_bytes
+    moved = shape.input_bytes, tile_bytes, shape.output_bytes, loaded + shape.output_bytes
+    flops = blocks * products + shape.epilogue_flops
+    return Kernel(name, WorkClass.WINOGRAD_FUSED, blocks, 256, 126, 49_152, flops, *moved)
 
 
 def _is_square_plane(shape: ConvolutionShape) -> bool:
@@ -125,19 +105,16 @@ def _is_square_plane(shape: ConvolutionShape) -> bool:
     return is_plane and shape.kernel[0] == shape.kernel[1]
 
 
-def _non_fused(
-    shape: ConvolutionShape, direction: Callable[[ConvolutionShape, Domain, Tile], tuple[Kernel, ...]]
-) -> Iterator[Candidate]:
+def non_fused(shape: ConvolutionShape, direction: Direction = convolved) -> Iterator[Candidate]:
+    """A candidate for each tile of the product; of 3x3 and 5x5 windows."""
     if not _is_square_plane(shape) or shape.kernel[0] not in _OUTPUT_EDGE:
         return
     edge = _OUTPUT_EDGE[shape.kernel[0]]
     taps = (edge + shape.kernel[0] - 1) ** 2
     tiles = workspace.winograd_tiles(shape, edge)
     domain = Domain("winograd_transform", taps, tiles, shape.element_bytes, 2, 2, filters_are_weights=True)
+    size = workspace.winograd_nonfused_bytes(shape, edge)
     for tile, architectures in _GEMM_TILES.items():
         yield Candidate(
-            f"winograd_nonfused_{tile}",
-            direction(shape, domain, tile),
-            workspace.winograd_nonfused_bytes(shape, edge),
-            architectures=architectures,
+            f"winograd_nonfused_{tile}", direction(shape, domain, tile), size, architectures=architectures
         )
