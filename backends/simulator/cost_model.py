@@ -34,8 +34,7 @@ from iossim.schedule.problem import Masks, ScheduleProblem, bits
 from iossim.schedule.schedule import Schedule, Stage
 
 VERSION = "1"
-#: The argument that asks for concats and splits in place, and the one that asks for a structured error, with its
-#: seed.
+#: The arguments that ask for concats and splits in place, and for a structured error, with its seed.
 IN_PLACE = "in-place"
 STRUCTURED_ERROR = "structured-error="
 

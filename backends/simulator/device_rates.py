@@ -1,4 +1,4 @@
-"""What a device does in a microsecond, by class of work and precision: a profile as the formula of kernel times reads it."""
+"""What a device does in a microsecond, by class of work and precision: as the formula of kernel times reads it."""
 
 from __future__ import annotations
 
@@ -38,22 +38,22 @@ _HALF_BYTES = 2.0
 _NARROW_DRAM_US, _NARROW_L2_US = 0.44, 0.22
 #: Two passes of dependent loads with a sum over the block between them, however little they move.
 PASSES_RAMP_US = 3.0
-#: Kernels of a thread an output that issuing their instructions bounds, counted in multiply-adds of a window's taps; and what
-#: the FP32 lanes of Volta do a clock for each warp scheduler, of which ``depthwise_efficiency`` is a part. A scheduler issues
-#: an instruction a clock in all generations, however many lanes it feeds.
+#: Kernels of a thread an output that issuing their instructions bounds, counted in multiply-adds of a window's taps;
+#: and what the FP32 lanes of Volta do a clock for each warp scheduler, of which ``depthwise_efficiency`` is a part. A
+#: scheduler issues an instruction a clock in all generations, however many lanes it feeds.
 ISSUED_CLASSES = (WorkClass.DEPTHWISE, WorkClass.WINDOW, WorkClass.AVERAGE_WINDOW)
 _ISSUED_FLOPS = 2 * 16
 _TRANSFORMS = (WorkClass.TRANSFORM, WorkClass.FILTER_TRANSFORM, WorkClass.TILE_GENERATION)
-#: Multiply-adds a loaded element at which tensor cores wait for their operands half of the time. Volta and Turing load
-#: through registers; where copies are asynchronous, units that take fewer bytes a clock than this are fed more easily.
+#: Multiply-adds a loaded element at which tensor cores wait for their operands half of the time. Volta and Turing
+#: load through registers; where copies are asynchronous, units that take fewer bytes are fed more easily.
 _HALF_FED_REUSE, _HALF_FED_BYTES = 10.0, 4096.0
 
-#: The part of filling and draining that is seen in kernels that hold many short blocks on an SM, at all stages of their
-#: lives. Pinned on the published latency of NasNet-A run unit after unit.
+#: The part of filling and draining that is seen in kernels that hold many short blocks on an SM, at all stages of
+#: their lives. Pinned on the published latency of NasNet-A run unit after unit.
 GROUPED_PROLOGUE_SEEN = 0.35
 
-#: The part of the bandwidth of copies that cuDNN's averages reach, from L2 or DRAM. Pinned on the time that averages of
-#: Inception take one after another at batch 32 on a V100. A copy fills the SMs; threads that draw so much less are fewer.
+#: The part of the bandwidth of copies that cuDNN's averages reach, from L2 or DRAM. Pinned on the time that averages
+#: of Inception take one after another at batch 32 on a V100. A copy fills the SMs; fewer threads draw less.
 AVERAGE_WINDOW_BANDWIDTH = 0.18
 
 
@@ -94,17 +94,17 @@ class DeviceRates(NamedTuple):
 #: The rates that were asked for last: a fit prices set after set of one device with the same profile object.
 _LAST_RATES: dict[float, tuple[DeviceProfile, DeviceRates]] = {}
 
-#: How sharply the bandwidth of a few SMs turns into that of the device: the exponent of a p-norm. One for all devices: an A6000
-#: turns more sharply (8 and more), an RTX 5090 more softly (2.5); 4 is within 4% of either curve in the mean.
+#: How sharply the bandwidth of a few SMs turns into that of the device: the exponent of a p-norm. One for all
+#: devices: an A6000 turns more sharply (8 and more), an RTX 5090 more softly (2.5); 4 is within 4% of both.
 REACH_NORM = 4.0
 
 
 def device_rates(profile: DeviceProfile, gap_factor: float = 1.0, sms: int | None = None) -> DeviceRates:
     """The rates of a profile, or of ``sms`` of its SMs; ``gap_factor`` shortens the gap between kernels.
 
-    A part of the SMs has fewer of them to lay blocks on, and of DRAM what those SMs can draw (:func:`bandwidth_part`). Each SM
-    has what it had: its lanes, and its port to L2. The board's power is not divided. Raises OptionError for no SMs, or for
-    more than there are.
+    A part of the SMs has fewer of them to lay blocks on, and of DRAM what those SMs can draw
+    (:func:`bandwidth_part`). Each SM has what it had: its lanes, and its port to L2. The board's power is not
+    divided. Raises OptionError for no SMs, or for more than there are.
     """
     last = _LAST_RATES.get(gap_factor)
     if last is None or last[0] is not profile:
@@ -115,8 +115,8 @@ def device_rates(profile: DeviceProfile, gap_factor: float = 1.0, sms: int | Non
 def bandwidth_part(part: float, reach: float) -> float:
     """The part of the device's DRAM bandwidth that a part of its SMs can draw: ``min(1, reach * part)``, smoothly.
 
-    An SM draws at most ``reach`` times its even share: what it can have in flight over the latency (Little's law). The
-    minimum is by a p-norm, over its value for all SMs: those draw all that kernels on the whole device are priced with.
+    An SM draws at most ``reach`` times its even share: what it can have in flight over the latency (Little's law).
+    The minimum is by a p-norm, over its value for all SMs: those draw all that there is.
     """
     return float(((1.0 + reach**-REACH_NORM) / (1.0 + (reach * part) ** -REACH_NORM)) ** (1.0 / REACH_NORM))
 
@@ -238,8 +238,8 @@ def _device_rates(profile: DeviceProfile, gap_factor: float) -> DeviceRates:
 def _row_rate(profile: DeviceProfile) -> float:
     """How many clocks' worth of a row kernel an SM does in a clock, over one of Volta or later.
 
-    Before Volta integers shared the lanes; a P100's SM has two schedulers. Pinned on layer norm and long softmax of a P4
-    and of a P100.
+    Before Volta integers shared the lanes; a P100's SM has two schedulers. Pinned on layer norm and long softmax (P4,
+    P100).
     """
     if profile.limits.warp_schedulers == 2:
         return 0.65

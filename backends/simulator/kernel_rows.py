@@ -25,8 +25,8 @@ MATRIX_CLASSES = (
 )  # fmt: skip
 TENSOR_CLASSES = (WorkClass.TENSOR, WorkClass.TENSOR_CONVOLUTION)
 TILED_CLASSES = (*MATRIX_CLASSES, WorkClass.WINOGRAD_FUSED, *TENSOR_CLASSES)
-#: The work that one core of a CPU does as one block. The cache of the core may hold all tensors of ``CACHED_CLASSES``, which
-#: keep their order.
+#: The work that one core of a CPU does as one block. The cache of the core may hold all tensors of
+#: ``CACHED_CLASSES``, which keep their order.
 CACHED_CLASSES = (WorkClass.CORE_PRODUCT, WorkClass.CORE_WINDOW, WorkClass.CORE_STREAM)
 CORE_CLASSES = (*CACHED_CLASSES, WorkClass.CORE_BLOCKED, WorkClass.CORE_BLOCKED_WINDOW)
 #: Work classes by their number in a table.
@@ -35,7 +35,7 @@ GEMM, AVERAGE_WINDOW, NARROW_STREAM, TENSOR = (
     for work_class in (WorkClass.GEMM, WorkClass.AVERAGE_WINDOW, WorkClass.NARROW_STREAM, WorkClass.TENSOR)
 )
 
-#: A row of a table of kernels. ``resident`` is the blocks that an SM holds, 0 where none fits; six figures are panels.
+#: A row of a table of kernels. ``resident`` is the blocks that an SM holds, or 0; six figures are panels.
 _NUMBERS = ("work_class", "tile", "precision")
 _FIGURES = (
     "blocks", "threads", "resident", "flops", "l2_bytes", "activation_bytes", "weight_bytes", "bytes_written",

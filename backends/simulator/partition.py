@@ -1,19 +1,19 @@
 """The price of a stage whose groups run on SMs of their own: the partition engine.
 
-A group of a stage of several has a part of the SMs (a green context, made beforehand) and runs its units one after another on
-it, as if it had the device to itself: its kernels' waves are over fewer SMs, and draw what DRAM bandwidth these can. The parts
-are those that make the longest group shortest; they follow from the stage alone, so that a schedule need not name them. What
-all SMs share, DRAM and the board's power, all groups together cannot have faster than it comes:
+A group of a stage of several has a part of the SMs (a green context, made beforehand) and runs its units one after
+another on it, as if it had the device to itself: its kernels' waves are over fewer SMs, and draw what DRAM bandwidth
+these can. The parts are those that make the longest group shortest; they follow from the stage alone, so that a
+schedule need not name them. What all SMs share, DRAM and the board's power, all groups share:
 
     price = max(longest group, DRAM time of all, power time of all).
 
-Parts come in the sizes that the device allows (:mod:`iossim.hardware.green_contexts`). Where there are more groups than parts,
-groups share one, the ``i``-th that of group ``i`` modulo the number of parts, one after another. A stage of one group has the
-whole device, and so has a merged one.
+Parts come in the sizes that the device allows (:mod:`iossim.hardware.green_contexts`). Where there are more groups
+than parts, groups share one, the ``i``-th that of group ``i`` modulo the number of parts, one after another. A stage
+of one group has the whole device, and so has a merged one.
 
-*The shortest longest group.* Each part begins as small as it may be, and the longest group gets the next size that shortens it,
-until none is left or there is none. Whatever division has a shorter longest group gives each part at least what it has now:
-so what this ends with is the best.
+*The shortest longest group.* Each part begins as small as it may be, and the longest group gets the next size that
+shortens it, until none is left or there is none. Whatever division has a shorter longest group gives each part at
+least what it has now: so what this ends with is the best.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class PreparedPartition:
 
     ``sizes``: the numbers of SMs that a part may have, rising, of ``sms``. ``unit_us`` is what a unit takes on each,
     ``[units, sizes]``, ``shared_us`` what it asks of DRAM and of power, each of which takes that long for it,
-    ``[units, sizes, 2]``, and ``single_us`` what it takes in a stage of one group, ``[units]``. ``unit_keys``, ``[units]``: equal
-    for units of equal times.
+    ``[units, sizes, 2]``, and ``single_us`` what it takes in a stage of one group, ``[units]``. ``unit_keys``,
+    ``[units]``: equal for units of equal times.
     """
 
     sms: int
@@ -88,7 +88,7 @@ class PreparedPartition:
 
     @staticmethod
     def least(ways: Sequence[PreparedPartition]) -> PreparedPartition:
-        """For bounds: a unit for each of ``ways``, of the least of each number of its units, which are that one in every way."""
+        """For bounds: a unit for each of ``ways``, with the least of each number over its variants."""
         unit_us = np.array([way.unit_us.min(axis=0) for way in ways])
         shared_us = np.array([way.shared_us.min(axis=0) for way in ways])
         single_us = np.array([way.single_us.min() for way in ways])
@@ -104,8 +104,8 @@ class PreparedPartition:
     def bounds(self) -> StageBounds:
         """Lower bounds of the prices of stages.
 
-        A part of ``n`` SMs that is used for ``t`` takes ``n * t`` of all SMs' time, and a unit no less than the least over the sizes.
-        DRAM and power are resources as they are.
+        A part of ``n`` SMs that is used for ``t`` takes ``n * t`` of all SMs' time, and a unit no less than the least
+        over the sizes. DRAM and power are resources as they are.
         """
         serial_us = np.minimum(self.unit_us.min(axis=1), self.single_us)
         area_us = (self.unit_us * self.sizes).min(axis=1) / self.sms
@@ -114,7 +114,7 @@ class PreparedPartition:
         return StageBounds(serial_us * _KEPT, self.single_us * _KEPT, work_us * _KEPT)
 
     def divide(self, groups: Sequence[Sequence[int]]) -> tuple[range, ...]:
-        """The SMs of each group of a stage of several, units by index; those of groups that share a part are the same."""
+        """The SMs of each group of a stage of several, units by index; groups may share a part."""
         contexts = parts_of(len(groups), self.sizes, self.sms)
         chain_us = np.zeros((contexts, len(self.sizes)))
         for number, group in enumerate(groups):
@@ -129,8 +129,7 @@ class PreparedPartition:
 def divided_spans(
     prepared: PreparedProblem, groups: Sequence[Sequence[int]], sms: Sequence[range], price_us: float
 ) -> Floats:
-    """When each kernel of a stage runs, ``[kernels, 3]``: its part, start and end. All are as much slower as the stage is longer
-    than its longest group."""
+    """When each kernel of a stage runs, ``[kernels, 3]``: its part, start and end. All are slowed as the stage is."""
     begin, columns, _ = prepared.kernels
     parts = list(dict.fromkeys(sms))
     ended_us = [0.0] * len(parts)

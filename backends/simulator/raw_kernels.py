@@ -1,16 +1,16 @@
-"""Kernels from what a CUDA engineer has, as figures of Nsight Compute: grid, resources, time alone, bytes and arithmetic.
+"""Kernels from what a CUDA engineer has, as figures of Nsight Compute: grid, resources, time, bytes, arithmetic.
 
-A raw kernel becomes the :class:`~iossim.backends.simulator.kernel_work.KernelWork` of the event-driven engine. What it
-asks of each resource is what was given over what the device gives; what is left of its time alone is latency, and by itself
-it takes that time. Without a time alone it takes the longest of what it asks for (a roofline). What was not given is
+A raw kernel becomes the :class:`~iossim.backends.simulator.kernel_work.KernelWork` of the event-driven engine. What
+it asks of each resource is what was given over what the device gives; what is left of its time alone is latency, and
+by itself it takes that time. Without a time alone it takes the longest of what it asks for (a roofline). The rest is
 inferred, and said.
 
-Of a kernel that DRAM or L2 hold up, nobody knows how fast its blocks would be on an SM without them: as fast as an SM can
-draw, which is what matters where it has fewer SMs or fewer neighbours.
+Of a kernel that DRAM or L2 hold up, nobody knows how fast its blocks would be on an SM without them: as fast as an SM
+can draw, which is what matters where it has fewer SMs or fewer neighbours.
 
-Capacities: DRAM gives the part of its bandwidth that copies reach; the whole of L2 what library kernels reach on all SMs
-(``l2_bytes_per_clock_per_sm``), and one SM ``sm_bandwidth_reach`` times its even share of it; a pipe what its lanes do at
-boost clock; issue an instruction a clock for each warp scheduler.
+Capacities: DRAM gives the part of its bandwidth that copies reach; the whole of L2 what library kernels reach on all
+SMs (``l2_bytes_per_clock_per_sm``), and one SM ``sm_bandwidth_reach`` times its even share of it; a pipe what its
+lanes do at boost clock; issue an instruction a clock for each warp scheduler.
 """
 
 from __future__ import annotations
@@ -44,8 +44,7 @@ class Pipe(StrEnum):
 class RawKernel:
     """One launch of a kernel in a stream; None is what was not given, and is inferred.
 
-    ``flops`` are operations of ``pipe``; a multiply-add is two, and so is what takes the place of one: an addition or a
-    multiplication by itself.
+    ``flops`` are operations of ``pipe``; a multiply-add is two, and so is an addition or a multiplication by itself.
     """
 
     name: str
@@ -76,9 +75,8 @@ _ASKS = ("dram_bytes", "l2_bytes", "flops")
 def raw_kernel_work(raw: RawKernel, model: KernelModel) -> tuple[KernelWork, tuple[str, ...]]:
     """The work of a raw kernel on the SMs of the model, and what was inferred, a phrase each.
 
-    ``alone_us`` is that on the whole device, whichever the model's SMs are. Raises OptionError, naming the kernel, for figures
-    that cannot be, for one that asks for more than the device gives in its time alone, and where nothing tells how long it
-    takes.
+    ``alone_us`` is that on the whole device, whichever the model's SMs are. Raises OptionError, naming the kernel,
+    for figures that cannot be, for more than the device gives in its time alone, and where nothing tells the time.
     """
     if raw.kernel is not None:
         work = kernel_work(model, raw.kernel)
@@ -131,8 +129,8 @@ def raw_kernel_work(raw: RawKernel, model: KernelModel) -> tuple[KernelWork, tup
 
 
 class _Asked:
-    """What a raw kernel asks of the device: microseconds of each resource, and ``block_us`` of one block of its SM's own
-    (issue, its pipe, the port to L2)."""
+    """What a raw kernel asks of the device: microseconds of each resource, and a block's on its SM (issue, its pipe,
+    the port to L2)."""
 
     def __init__(self, raw: RawKernel, profile: DeviceProfile, said: list[str]) -> None:
         self._raw, self._said = raw, said

@@ -1,8 +1,8 @@
 """Why a stage takes what it takes: its time, divided by what holds it up.
 
-The time of a stage is that of the stream which ends last, and what this stream does at each moment is known: it waits for
-the host, its kernel starts, is busy with its longest resource (Williams et al., the roofline model, 2009), waits because the
-kernel does not fill the SMs, or is slower than alone because of the kernels beside it. So the parts add up to the whole.
+The time of a stage is that of the stream which ends last, and what this stream does at each moment is known: it waits
+for the host, its kernel starts, is busy with its longest resource (Williams et al., the roofline model, 2009), waits
+because the kernel does not fill the SMs, or is slower than alone because of others. The parts add up to the whole.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def stage_facts(run: StageRun, network: Network, stage: Stage) -> StageFacts:
 def _kernels(
     run: StageRun, kernels: Sequence[Kernel], blocks: Sequence[int], times: Floats, models: Sequence[KernelModel]
 ) -> list[KernelFacts]:
-    """The facts of all kernels, in the order of the run's tables; ``blocks`` of the grid and ``models`` one a kernel."""
+    """The facts of all kernels, in the run's order; ``blocks`` of the grid and ``models`` one a kernel."""
     if not kernels:
         return []
     profile = models[0].profile

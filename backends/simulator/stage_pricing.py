@@ -128,8 +128,7 @@ class StagePricing:
 
 #: A memo keeps at most this many prices: 32 MiB with the hashes, in a table that is at most half full.
 MOST_KEPT = 1 << 20
-#: Fewer stages than this are priced by the thread that asks: some milliseconds, against the cost of handing them
-#: over.
+#: Fewer stages than this are priced by the thread that asks: handing them over costs more.
 FEWEST_IN_PARALLEL = 2_000
 _NO_SPANS = np.empty((0, 3))
 _limit: int | None = None
@@ -144,8 +143,7 @@ class PriceMemo:
     def prices(self, batch: StageBatch, unit_keys: Masks, price: Callable[[Masks], Floats]) -> Floats:
         """The price of each stage of a batch of concurrent ones, us, shape ``[len(batch)]``.
 
-        ``price`` prices the masks of stages that are not known; ``unit_keys[u]`` identifies the kernels of unit
-        ``u``.
+        ``price`` prices the masks of unknown stages; ``unit_keys[u]`` identifies the kernels of unit ``u``.
         """
         hashes = stage_hashes(batch, unit_keys, ordered=True)
         hashes[hashes == 0] = 1

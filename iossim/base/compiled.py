@@ -3,13 +3,13 @@
 Numba looks only at a function's own file to decide whether its cached machine code is still good, so a change in a
 function that it calls from another file goes unnoticed. The cache folder is therefore named after a hash of every
 compiled module's source: change any of them, and all are compiled anew. For iossim's own functions the hash takes the
-place of numba's stamp, the path and time of a file: another installation of the same source compiles nothing. The folder
-stands in the user's cache folder, since site-packages may be read-only; ``IOSSIM_CACHE_DIR`` moves it.
+place of numba's stamp, the path and time of a file: another installation of the same source compiles nothing. The
+folder stands in the user's cache folder, since site-packages may be read-only; ``IOSSIM_CACHE_DIR`` moves it.
 
-Where it cannot be written (a full disk, say) a temporary folder takes its place, or all is compiled anew by each command: a
-warning says so.
+Where it cannot be written (a full disk, say) a temporary folder takes its place, or each command compiles anew, with
+a warning.
 
-A module whose text names ``iossim.base.compiled`` counts as compiled; importing this one imports neither numba nor them.
+A module whose text names ``iossim.base.compiled`` counts as compiled; importing this imports no numba.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def jit(function: None = None, /, **options: Any) -> Callable[[Callable[P, R]], 
 def jit(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Compile a function with ``numba.njit``, cached on disk and free of the interpreter lock.
 
-    ``options`` go to ``numba.njit`` and override ``cache=True, nogil=True``. Use as ``@jit`` or ``@jit(inline="always")``.
+    ``options`` go to ``numba.njit`` and override ``cache=True, nogil=True``.
     """
     if function is None:
         return lambda decorated: jit(decorated, **options)
@@ -97,7 +97,7 @@ def _warn(why: str) -> None:
 
 @cache
 def cache_folder() -> Path | None:
-    """The folder of compiled code of this very source, a temporary one where the user's cache cannot be written, with a warning.
+    """The folder of this source's compiled code; a temporary one, with a warning, where the cache cannot be written.
 
     None where neither can, with a warning as well.
     """

@@ -109,7 +109,7 @@ def keyed_table(
     shortens: Sequence[str] = (),
     digits: Mapping[str, int] | int = 2,
 ) -> Table:
-    """A table with a column for each key of the first row; what differs from a plain :class:`Column` is given by key."""
+    """A table with a column for each key of the first row; a :class:`Column`'s options by key."""
     of_floats = {} if isinstance(digits, int) else digits
     usual = digits if isinstance(digits, int) else 2
     columns = [

@@ -27,9 +27,7 @@ class _Class(ModelMetaclass):
 
 
 class Value(BaseModel, metaclass=_Class):
-    """An immutable value of a file: no field missing, none too many, none of another type, no number
-    that is not finite.
-    """
+    """An immutable value of a file: no field missing, surplus or of another type, all numbers finite."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 

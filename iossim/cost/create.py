@@ -2,7 +2,7 @@
 
 A name may carry one argument after a colon: ``table:prices.json``, ``random:7`` (the seed). A backend that runs plans
 and has no cost model of its own is one by measurement: ``onnxruntime_cpu:threads=2`` (its options). Other packages
-add cost models by entry points ``iossim.cost_models``, each a function of a device, a precision, an engine and the
+add cost models by entry points ``iossim.cost_models``, functions of a device, a precision, an engine and the
 argument.
 """
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from iossim.hardware.profile import DeviceProfile
     from iossim.ir.types import Precision
 
-    #: Makes a cost model from a device, a precision, the name of an engine, what stands behind the colon, and the
-    #: store of measurements that the user chose.
+    #: Makes a cost model from a device, a precision, the name of an engine, the text behind the colon, and the user's
+    #: store of measurements.
     CreateCostModel = Callable[[DeviceProfile | None, Precision, str, str, Path | None], CostModel]
 
 

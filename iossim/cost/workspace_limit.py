@@ -35,8 +35,7 @@ MOST_DIVISIONS = 256
 
 
 def workspace_limited(cost_model: CostModel, network: Network, limit_bytes: int) -> WorkspaceLimited:
-    """The cost model under a limit; OptionError where it knows no workspaces, or where a unit of the network needs
-    more.
+    """The cost model under a limit; OptionError where it knows no workspaces, or a unit needs more.
 
     The latter names the unit and the least limit that would do.
     """

@@ -34,7 +34,7 @@ SINCE_HOPPER = frozenset({Architecture.HOPPER, Architecture.BLACKWELL})
 SINCE_AMPERE = frozenset({Architecture.AMPERE, Architecture.ADA}) | SINCE_HOPPER
 SINCE_TURING = SINCE_AMPERE | {Architecture.TURING}
 #: Architectures whose tensor cores multiply numbers of a precision (CUDA C++ Programming Guide, "Element Types and
-#: Matrix Sizes" of warp matrix functions).
+#: Matrix Sizes").
 TENSOR_CORES: dict[Precision, frozenset[Architecture]] = {
     Precision.FP16: SINCE_TURING | {Architecture.VOLTA},
     Precision.BF16: SINCE_AMPERE,
@@ -48,8 +48,8 @@ FIRST_WITH: dict[Precision, tuple[int, int]] = {
     Precision.BF16: (8, 0),
     Precision.INT8: (6, 1),
 }
-#: Compute capabilities whose fp16 arithmetic is missing, or so slow (6.1: 2 results in a clock of an SM) that libraries keep
-#: numbers in fp16 and compute in fp32 (the same, "Throughput of Native Arithmetic Instructions").
+#: Compute capabilities whose fp16 arithmetic is missing, or so slow (6.1: 2 results in a clock of an SM) that
+#: libraries keep numbers in fp16 and compute in fp32 (the same, "Throughput of Native Arithmetic Instructions").
 FP16_IN_FP32 = frozenset({"3.5", "3.7", "5.0", "5.2", "6.1"})
 
 

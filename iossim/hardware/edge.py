@@ -1,4 +1,4 @@
-"""An edge device: units with a private memory each, one shared memory, external memory, DMA, and links to others of its kind.
+"""An edge device: units with a private memory each, one shared memory, external memory, DMA, and links.
 
 What moves between the memories is what a program says (:mod:`iossim.edge`); nothing here is fitted. What no datasheet
 prints is a fact with the source ``assumed``.
@@ -52,10 +52,10 @@ class Link(Value):
 
 
 class EdgeDevice(Device):
-    """``unpartitioned_units``: how many units work on an operator that nobody split: what the toolchain does by itself.
+    """``unpartitioned_units``: how many units the toolchain gives an operator that nobody split.
 
-    ``cache_bytes``: what a unit keeps of a feature map that it reads from shared or external memory; 0 where there is none.
-    ``port_gbps``: what one unit moves from and to the shared memory.
+    ``cache_bytes``: what a unit keeps of a feature map that it reads from shared or external memory; 0 where there is
+    none. ``port_gbps``: what one unit moves from and to the shared memory.
     """
 
     kind: str = EDGE
@@ -103,8 +103,9 @@ class EdgeDevice(Device):
         return 2 * self.units.value * self.multiply_adds_per_us(precision) / 1e3
 
     def changed(self, changes: Mapping[str, float]) -> EdgeDevice:
-        """The device with facts of other values, by where they stand in it (``shared.bytes``, ``links.srio.latency_us``,
-        ``multiply_adds_per_cycle.fp32``); its name tells every change. Raises DeviceError for what it has not or cannot be."""
+        """The device with facts of other values, by where they stand in it (``shared.bytes``,
+        ``links.srio.latency_us``, ``multiply_adds_per_cycle.fp32``); its name tells every change. Raises DeviceError
+        for a wrong one."""
         if not changes:
             return self
         data, known = self.model_dump(), self.numbers()
@@ -155,8 +156,8 @@ class EdgeDevice(Device):
 
 
 def edge_device(name_or_path: str) -> EdgeDevice:
-    """The edge device that ships by that name, of the user's folder, or of a YAML file; with ``+NAME=VALUE,NAME=VALUE`` behind it
-    the same device with these facts replaced (``c6678+shared.bytes=8388608``).
+    """The edge device that ships by that name, of the user's folder, or of a YAML file; with
+    ``+NAME=VALUE,NAME=VALUE`` behind it the same device with these facts replaced (``c6678+shared.bytes=8388608``).
 
     Raises DeviceError naming the file and the field at fault, or that the device is of another kind.
     """

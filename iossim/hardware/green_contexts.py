@@ -1,7 +1,7 @@
 """How a GPU's SMs can be divided: green contexts, each of its own SMs.
 
-Source: NVIDIA, CUDA Driver API 12.4, section "Green Contexts": by generation the fewest SMs that a context may have, and
-what their number must be a multiple of.
+Source: NVIDIA, CUDA Driver API 12.4, section "Green Contexts": by generation the fewest SMs that a context may have,
+and what their number must be a multiple of.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def granularity(profile: DeviceProfile) -> Granularity:
 
 
 def part_sizes(profile: DeviceProfile) -> tuple[int, ...]:
-    """The numbers of SMs that a context may have beside another one, rising; raises OptionError where two do not fit."""
+    """The numbers of SMs that a context may have beside another, rising; raises OptionError where two do not fit."""
     fewest, step = granularity(profile)
     found = tuple(range(fewest, profile.sm_count - fewest + 1, step))
     if not found:

@@ -1,9 +1,9 @@
 """This machine's own CPU as a device: what Linux says of it, and what a second of measuring adds.
 
-The peak is ``cores x lanes x 2 x clock``, lanes being those of the vector units that a core has for multiply-adds. What a
-CPU calls its clock may be far from the one it runs at, most of all in a virtual machine: the clock here is at least
-the one at which a measured matrix product would reach :data:`PRODUCT_PART` of the peak, so that no efficiency needs to
-exceed 1. Where Linux does not say what is asked, the source of the fact does.
+The peak is ``cores x lanes x 2 x clock``, lanes being those of the vector units that a core has for multiply-adds.
+What a CPU calls its clock may be far from the one it runs at, most of all in a virtual machine: the clock here is at
+least the one at which a measured matrix product would reach :data:`PRODUCT_PART` of the peak, so that no efficiency
+needs to exceed 1. Where Linux does not say what is asked, the source of the fact does.
 """
 
 from __future__ import annotations
@@ -241,7 +241,7 @@ def _product_gflops() -> float:
 
 
 def _copy_gbps(last_cache: int, memory_bytes: int, cores: int) -> tuple[float, int]:
-    """The best rate of copies on all cores, and the bytes copied: more than the last-level cache, memory permitting."""
+    """The best rate of copies on all cores, and the bytes copied: more than the last-level cache, if possible."""
     import numpy as np
 
     size = min(max(64 << 20, last_cache * 5 // 4), memory_bytes // _LARGEST_MEMORY_PART // 2) // 4

@@ -1,4 +1,4 @@
-"""A device with some of its facts, costs or parameters replaced: twice the SMs, half the bandwidth, launches for free.
+"""A device with some of its facts, costs or parameters replaced: twice the SMs, say.
 
 Its name tells what was replaced (``v100-sxm2+sm_count=160``), and is enough to make it again.
 """
@@ -54,15 +54,15 @@ def overridable_names() -> list[str]:
 def overridden(profile: DeviceProfile, changes: Mapping[str, float]) -> DeviceProfile:
     """The profile with ``changes``: values by the name of a datasheet fact, a parameter or an engine overhead.
 
-    Facts have short names too: ``sms``, ``lanes``, ``clock_ghz``, ``dram_gbps``, ``dram_gib``, ``l2_mib``, ``power_w``, and
-    ``fp16_tflops`` and so on for the reduced precisions. What follows from changed facts is changed with them, unless it is
-    given too: the printed fp32 peak by SMs x lanes x clock, peaks of reduced precisions by SMs x clock (the SMs are the
-    same), and bandwidth = bus width x pin rate / 8. All else, the calibrated parameters included, is left as it is: a
-    device with twice the SMs has SMs as good as the original's, and its power limit. Intervals stay those of the
-    original's parameters; they say nothing of whether such a device can be built.
+    Facts have short names too: ``sms``, ``lanes``, ``clock_ghz``, ``dram_gbps``, ``dram_gib``, ``l2_mib``,
+    ``power_w``, and ``fp16_tflops`` and so on for the reduced precisions. What follows from changed facts is changed
+    with them, unless it is given too: the printed fp32 peak by SMs x lanes x clock, peaks of reduced precisions by
+    SMs x clock (the SMs are the same), and bandwidth = bus width x pin rate / 8. All else, the calibrated parameters
+    included, is left as it is: a device with twice the SMs has SMs as good as the original's, and its power limit.
+    Intervals stay those of the original's parameters; they say nothing of whether such a device can be built.
 
-    The name tells every change (:func:`changes_of` reads it), so that nothing that is kept or published for the original is taken for it. Without
-    changes the profile itself is returned. Raises DeviceError naming the change at fault.
+    The name tells every change (:func:`changes_of` reads it), so that nothing that is kept or published for the
+    original is taken for it. Without changes the profile itself is returned. Raises DeviceError.
     """
     if not changes:
         return profile
@@ -96,7 +96,7 @@ def overridden(profile: DeviceProfile, changes: Mapping[str, float]) -> DevicePr
 
 
 def changes_of(name: str) -> tuple[str, dict[str, float]]:
-    """The device that ``BASE+NAME=VALUE,NAME=VALUE`` begins with, and the changes; raises DeviceError for another text."""
+    """The device that ``BASE+NAME=VALUE,NAME=VALUE`` begins with, and the changes; or DeviceError."""
     base, _, told = name.partition("+")
     changes: dict[str, float] = {}
     for change in told.split(","):

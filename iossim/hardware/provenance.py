@@ -29,14 +29,14 @@ class DataSet(Value):
 
 
 class Borrowed(Value):
-    """Parameters that were fitted on another device, and stand here because nothing measured on this one tells them."""
+    """Parameters that were fitted on another device, as nothing measured on this one tells them."""
 
     device: str
     parameters: list[str] = Field(min_length=1)
 
 
 class KindError(Value):
-    """How far predictions are from the measured device times of one kind of operators, on shapes that the fit never saw."""
+    """How far predictions are from the measured device times of a kind of operators, on unseen shapes."""
 
     data_set: str
     kind: str
@@ -85,14 +85,14 @@ class Provenance(Value):
     bands: dict[str, list[Band]] = Field(default_factory=dict)
     #: Standard deviation of each fitted parameter over bootstrapped fits.
     spread: dict[str, float] = Field(default_factory=dict)
-    #: Fitted parameters that the data leaves open: their values are the starting point's more than the data's, or a bound's.
+    #: Fitted parameters that the data leaves open, near the starting point or a bound.
     unidentified: list[str] = Field(default_factory=list)
     #: Fitted parameters that ended at a bound of what is plausible.
     at_bounds: list[str] = Field(default_factory=list)
     #: Values of parameters in some bootstrapped fits: entry ``k`` of every list is of fit ``k``.
     resamples: dict[str, list[float]] = Field(default_factory=dict)
-    #: For each published network that took part, the parameters fitted without any figure of it: what says how well a network
-    #: is foretold that no fit saw.
+    #: For each published network that took part, the parameters fitted without it: how well is an unseen one
+    #: predicted?
     left_out: dict[str, dict[str, float]] = Field(default_factory=dict)
     #: Parameters taken over from other devices; ``spread`` and ``resamples`` hold theirs.
     borrowed: list[Borrowed] = Field(default_factory=list)

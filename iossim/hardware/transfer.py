@@ -1,22 +1,22 @@
 """Parameters of a device that nobody measured, from those of devices that were.
 
-Each *source device* is a calibrated chip. What scales with the datasheet is taken out before sources are averaged, and put
-back for the device asked for:
+Each *source device* is a calibrated chip. What scales with the datasheet is taken out before averaging, and put back
+for the device:
 
 - **The clock under load.** Boards whose peak is large for their power do not sustain their boost clock: dynamic power
   grows about with the square of the clock, so beyond an onset of ``x0`` GFLOP/s of peak a watt the clock falls to
   ``sqrt(x0 / x)`` of boost. Newer processes do more with a watt. Efficiencies of arithmetic are divided by this
   fraction. ``x0`` is what makes the sources' efficiencies agree best.
-- **The kind of memory.** The part of DRAM's peak that kernels reach is of the kind of memory (stacked HBM, or GDDR), so
-  sources with the other kind count little there.
+- **The kind of memory.** The part of DRAM's peak that kernels reach is of the kind of memory (stacked HBM, or GDDR),
+  so sources with the other kind count little there.
 
 Otherwise sources of near generations count more. Averages are geometric where values are positive, since they are of
 ratios. Only fitted parameters are transferred; all others stay those of the architecture.
 
 Costs of a launch that a device borrows: nearly none has networks measured on it that tell them.
 
-What the host takes to launch was fitted on one device. Others take it, with the spread of hosts, so that intervals know how
-little is known; their provenance says from where.
+What the host takes to launch was fitted on one device. Others take it, with the spread of hosts, so that intervals
+know how little is known; their provenance says from where.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ ONSET_GFLOPS_PER_WATT = 50.0
 _ONSET_SPREAD = 0.3
 _EFFICIENCY_SPREAD = 0.1
 
-#: Arithmetic a watt at one clock, over that of the 16 and 12 nm processes of the sources: foundries' claims about the steps
-#: from 28 nm to 16, to 7 (and 8) and to 4 (and 5) nm, rounded to what is cautious. A judgement, no measurement.
+#: Arithmetic a watt at one clock, over that of the 16 and 12 nm processes of the sources: foundries' claims about the
+#: steps from 28 nm to 16, to 7 (and 8) and to 4 (and 5) nm, rounded to what is cautious. A judgement, no measurement.
 PROCESS_GAIN: dict[str, float] = {
     Architecture.KEPLER: 0.4,
     Architecture.MAXWELL: 0.4,
@@ -273,8 +273,7 @@ def _onset_of_table() -> float:
 def transferred_defaults(name: str, facts: BoardFacts) -> dict[str, Any] | None:
     """``parameters``, ``engine`` and ``provenance`` of a device of which no parameter is known.
 
-    None where the table has no sources, and for the sources' own boards: what is left out of a calibrated device's file is
-    its architecture's default.
+    None where the table has no sources, and for the sources' own boards: their files leave out architecture defaults.
     """
     table = transfer_table()
     if not table.sources or table.covers(name):
@@ -290,8 +289,8 @@ def transferred_defaults(name: str, facts: BoardFacts) -> dict[str, Any] | None:
 
 
 def transferred_provenance(table: TransferTable, samples: int = 0, kinds: Collection[str] = ()) -> Provenance:
-    """The provenance of transferred parameters; ``samples`` measurements of the device itself, of these ``kinds``, refined
-    them: of other kinds no more is known than before."""
+    """The provenance of transferred parameters; ``samples`` measurements of the device itself, of these ``kinds``,
+    refined them: of other kinds no more is known than before."""
     sources = ", ".join(source.boards[0] for source in table.sources)
     refined = [error for error in table.refined if error.kind in kinds]
     shown = {error.kind for error in refined}

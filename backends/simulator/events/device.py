@@ -1,8 +1,8 @@
 """The device as a SimPy process: kernels arrive, blocks are placed, progress and end.
 
-Kernels are served in the order in which they became ready: as long as blocks of one wait for room, no later kernel gets any, though
-its blocks might be small enough for what is left (kernels side by side on a GTX 1080 Ti start in each other's tails only). All that
-happens at one time is settled together: blocks that end, then placement, then the rates of all that is resident.
+Kernels are served in the order in which they became ready: as long as blocks of one wait for room, no later kernel
+gets any, though its blocks might be small enough for what is left (kernels side by side on a GTX 1080 Ti start in
+each other's tails only). All that happens at one time is settled together: ends, placement, then rates.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ class SimulatedDevice:
     def submit(self, demand: BlockDemand, number: int, sms: range | None = None) -> tuple[KernelRun, simpy.Event]:
         """A kernel that is ready now; the event fires when its last block has ended.
 
-        ``number`` counts launches as the host issued them: of kernels that become ready together the lower comes first.
-        ``sms`` are the numbers of the SMs that it may use, None for all.
+        ``number`` counts launches as the host issued them: of kernels that become ready together the lower comes
+        first. ``sms`` are the numbers of the SMs that it may use, None for all.
         """
         run = KernelRun(demand, number, self._environment.now, sms)
         self._arrivals.append(run)

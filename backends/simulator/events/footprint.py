@@ -2,8 +2,8 @@
 
 Registers are counted so that unlike kernels can share an SM: a warp takes ``1 / W`` of the register file, ``W`` being
 how many warps with its registers the file holds, allocation granularities included. All shares are whole numbers of
-one common unit, so a kernel alone has exactly the blocks of :func:`iossim.hardware.lowering.kernel.resident_blocks`, and each
-block placed leaves room for exactly one less.
+one common unit, so a kernel alone has exactly the blocks of :func:`iossim.hardware.lowering.kernel.resident_blocks`,
+and each block placed leaves room for exactly one less.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from iossim.hardware.lowering.kernel import allocated_shared_bytes, ceil_div, re
 
 
 class Footprint(NamedTuple):
-    """Resources of an SM: what one block takes, or what is free. ``registers`` are parts of the file's common unit."""
+    """Resources of an SM: one block's, or free ones. ``registers`` are parts of the file's common unit."""
 
     warps: int
     slots: int

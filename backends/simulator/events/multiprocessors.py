@@ -1,16 +1,16 @@
 """The SMs of a device in classes of equal content, and the placement of blocks on them.
 
 A block goes to the SM with the most room, counted in blocks of its kernel; of those to the one with the fewest
-resident warps (Gilman et al., "Demystifying the placement policies of the NVIDIA GPU thread block scheduler", 2020), then
-to the first in :func:`scheduling_order`. Placing a block leaves its SM room for exactly one less, so that ``n`` blocks over
-classes of SMs are dealt level by level, as one by one, without a step for each.
+resident warps (Gilman et al., "Demystifying the placement policies of the NVIDIA GPU thread block scheduler", 2020),
+then to the first in :func:`scheduling_order`. Placing a block leaves its SM room for exactly one less, so that ``n``
+blocks over classes of SMs are dealt level by level, as one by one, without a step for each.
 
-Blocks of a wave end in lockstep here, which they do not on real SMs. Small kernels behind one which fills the device would find
-most of the room on the few SMs that end first; on a device they are spread over SMs as these end. So beside others a kernel is
-given no more room on an SM than its even share, or than it needs to run at full speed; while SMs are full that could have its
-blocks later, no more than leaves small kernels there at full speed, too. The rest of its blocks waits for the next end: they
-would only have shared the issue of that SM. For the same reason a small kernel goes first to SMs on which it slows no other
-small one, and only then to those that ended first, and have most room.
+Blocks of a wave end in lockstep here, which they do not on real SMs. Small kernels behind one which fills the device
+would find most of the room on the few SMs that end first; on a device they are spread over SMs as these end. So
+beside others a kernel is given no more room on an SM than its even share, or than it needs to run at full speed;
+while SMs are full that could have its blocks later, no more than leaves small kernels there at full speed, too. The
+rest of its blocks waits for the next end: they would only have shared the issue of that SM. For the same reason a
+small kernel goes first to SMs on which it slows no other small one, and only then to those with most room.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class KernelRun:
 
 @dataclass(eq=False, slots=True)
 class Cohort:
-    """Blocks of one kernel that were placed together on each SM of a class: ``count`` on each, asking ``block_us`` each.
+    """Blocks of one kernel placed together on each SM of a class: ``count`` on each, asking ``block_us`` each.
 
     ``started`` is where the progress of the class's :class:`Resident` stood; they end when it has grown by 1.
     """
@@ -89,8 +89,9 @@ class Cohort:
 class Resident:
     """One kernel's blocks on each SM of a class. All of them progress at ``rate``, in blocks per microsecond.
 
-    ``rate`` is ``base_rate``, that of the kernel alone on the SM, over what slows them: ``own_rate`` counts what the whole kernel
-    asks of the device, ``sm_rate`` also others on the SM. ``sm_limit`` and ``device_limit`` say what slows them, if anything does.
+    ``rate`` is ``base_rate``, that of the kernel alone on the SM, over what slows them: ``own_rate`` counts what the
+    whole kernel asks of the device, ``sm_rate`` also others on the SM. ``sm_limit`` and ``device_limit`` say what
+    slows them.
     """
 
     run: KernelRun
@@ -179,7 +180,7 @@ class MultiprocessorClass:
         self.updated_us = now
 
     def room_beside(self, run: KernelRun, spares: bool) -> int:
-        """How many more blocks of a kernel each SM is given beside others; ``spares`` if they are to slow no small kernel."""
+        """How many more blocks of a kernel each SM is given beside others; ``spares`` small kernels."""
         held = self.held(run)
         room = min(self.free.room(run.demand.footprint), run.demand.most_beside_others - held)
         if not spares or room <= 0:
@@ -246,8 +247,8 @@ def overlap(one: range | None, other: range | None) -> bool:
 def scheduling_order(profile: DeviceProfile) -> tuple[int, ...]:
     """The place of each SM in the order in which SMs of equal room and warps get blocks, shape ``[SMs]``.
 
-    Clusters (GPCs) take turns, a TPC of two SMs at a time, and the one with most SMs left comes first, as recorded on an RTX
-    5090. Where the profile does not say which SMs are a cluster, they come by number.
+    Clusters (GPCs) take turns, a TPC of two SMs at a time, and the one with most SMs left comes first, as recorded on
+    an RTX 5090. Where the profile does not say which SMs are a cluster, they come by number.
     """
     clusters = profile.datasheet.sms_per_gpc
     if clusters is None:
@@ -310,7 +311,7 @@ def _deal(
     order: Sequence[int],
     room_of: Callable[[MultiprocessorClass], int],
 ) -> int:
-    """Place up to ``count`` blocks, each asking ``block_us`` of the device, as many as there is room for; returns how many."""
+    """Place up to ``count`` blocks, each asking ``block_us`` of the device, as there is room; returns how many."""
     block = run.demand.footprint
     roomy = [(room, found) for found in _usable(classes, run) if (room := room_of(found)) > 0]
     total = sum(room * len(found.sms) for room, found in roomy)
@@ -339,7 +340,7 @@ def _cut(classes: list[MultiprocessorClass], sms: range, now: float) -> None:
 
 
 def _level(roomy: Iterable[tuple[int, MultiprocessorClass]], count: int) -> tuple[int, int]:
-    """The room that is left, after ``count`` blocks, on each SM that had as much; and how many of those have 1 less."""
+    """The room left after ``count`` blocks on each SM that had as much, and how many have 1 less."""
     sms_of_room: dict[int, int] = {}
     for room, found in roomy:
         sms_of_room[room] = sms_of_room.get(room, 0) + len(found.sms)

@@ -72,7 +72,7 @@ class AwaitDevice:
 
 @dataclass(frozen=True, slots=True)
 class IssueTransfer:
-    """The host issues a copy from one device to another: it takes the link for ``link_us``, and arrives ``latency_us`` later."""
+    """The host issues a copy from one device to another: ``link_us`` on the link, then ``latency_us``."""
 
     link: tuple[int, int]
     queue: Queue
@@ -85,7 +85,7 @@ class IssueTransfer:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """What joins each two devices, in each direction: GB/s, and the time until the first byte arrives (Hockney, 1994)."""
+    """What joins each two devices, in each direction: GB/s, and until the first byte arrives (Hockney, 1994)."""
 
     bandwidth_gbps: float
     latency_us: float
@@ -95,7 +95,7 @@ Instruction = IssueKernel | IssueRecord | IssueWait | IssueTransfer | AwaitDevic
 
 
 class KernelLibrary:
-    """The kernels that units run as on one device: of each step the candidate that is fastest alone, or that a variant names.
+    """The kernels that units run as on one device: each step's fastest candidate, or a variant's.
 
     Equal units are lowered once, in whatever network they come.
     """
@@ -138,7 +138,7 @@ class KernelLibrary:
         return self._kernels((copy_candidates(moved, self.profile),), model=model)
 
     def choice(self, network: Network, units: Sequence[int], strategy: Strategy, variant: str = FASTEST) -> Choice:
-        """What a launch of units is called in a plan, and the workspace of its candidates: one step runs after another."""
+        """What a launch of units is called in a plan, and its workspace: one step runs after another."""
         merged = strategy is Strategy.MERGE
         unit = network.units[units[0]]
         steps = lower_merged(network, units, self.profile) if merged else lower_unit(network, unit, self.profile)

@@ -25,9 +25,9 @@ def stage_us(
 ) -> float:
     """One concurrent stage by the event-driven engine, on a device that is ``divided`` among its groups, if it is.
 
-    A stage of several groups is run on an idle device, its first kernel not issued yet, as behind a synchronisation. One
-    of a single group follows others in its stream, where the host may have run ahead or fallen behind: it is priced as
-    what a second run adds to a first.
+    A stage of several groups is run on an idle device, its first kernel not issued yet, as behind a synchronisation.
+    One of a single group follows others in its stream, where the host may have run ahead or fallen behind: it is
+    priced as what a second run adds to a first.
     """
     groups = [list(bits(group)) for group in problem.groups(mask)]
     parts: Sequence[range | None] = [None] * len(groups)
@@ -53,8 +53,8 @@ def run_plan(
 ) -> Execution:
     """Run a plan of ``network`` on a device under one of the engines.
 
-    ``stages`` gives the number of the stage that each unit is in, for the spans; without it all are in stage 0. Raises
-    ScheduleError for a plan of another network or a kernel that fits no SM, OptionError for a plan of several devices.
+    ``stages`` gives the number of the stage that each unit is in, for the spans; without it all are in stage 0.
+    Raises ScheduleError for another network's plan or a kernel that fits no SM, OptionError for several devices.
     """
     (found,) = run_plan_on(plan, network, (profile,), engine, stages)
     return found
@@ -70,8 +70,8 @@ def run_plan_on(
 ) -> tuple[Execution, ...]:
     """Run a plan on several devices, numbered as ``profiles``: what each of them did, until all had ended.
 
-    Every two are joined by a ``link`` of their own in each direction, which carries one transfer at a time. One host issues to
-    all. Raises as :func:`run_plan`, and OptionError for a copy between devices where there is no link.
+    Every two are joined by a ``link`` of their own in each direction, which carries one transfer at a time. One host
+    issues to all. Raises as :func:`run_plan`, and OptionError for a copy between devices where there is no link.
     """
     libraries = [KernelLibrary(profile, Engine.named(engine)) for profile in profiles]
     return execute_on_all(instructions(plan, network, libraries, stages, link), profiles)

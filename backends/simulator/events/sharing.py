@@ -1,20 +1,20 @@
 """How resident blocks share issue, pipes, L2, DRAM and power: the rates of the fluid.
 
-A kernel demands what it would use alone: its blocks on an SM as if they had that SM to themselves, and all of them as if they
-had the device's DRAM, L2 and power to themselves, where the fastest of its blocks are slowed first. Then
+A kernel demands what it would use alone: its blocks on an SM as if they had that SM to themselves, and all of them as
+if they had the device's DRAM, L2 and power to themselves, where the fastest of its blocks are slowed first. Then
 
-- on each SM the demands for issue, for each arithmetic pipe and for the port to L2 add up; where a sum is above 1, all
-  blocks that use it slow down by it, and those that use several by the largest;
+- on each SM the demands for issue, for each arithmetic pipe and for the port to L2 add up; where a sum is above 1,
+  all blocks that use it slow down by it, and those that use several by the largest;
 - so do what then goes to DRAM, to the whole of L2, and to the board's power, over the whole device.
 
-So demands share in proportion. L2 also has room: what the kernels that run touch adds up, and what does not fit there is
-lost, and comes from DRAM (``kept_us``).
+So demands share in proportion. L2 also has room: what the kernels that run touch adds up, and what does not fit there
+is lost, and comes from DRAM (``kept_us``).
 
-Measured kernels of GPUs cost each other no more than these sums (an RTX 5090's kernels that use all of DRAM, of L2, or of
-the fp64 pipe take 1.98, 2.01 and 2.00 times as long beside themselves). On a CPU kernels that run side by side disturb each
-other besides, by the rule of the analytic model: while more than one is resident on the device, all these sums count
-``1 + interference`` times when they are compared with what there is. What is over-asked is used in full by a kernel alone, and
-to one part in ``1 + interference`` by several: the rest is lost.
+Measured kernels of GPUs cost each other no more than these sums (an RTX 5090's kernels that use all of DRAM, of L2,
+or of the fp64 pipe take 1.98, 2.01 and 2.00 times as long beside themselves). On a CPU kernels that run side by side
+disturb each other besides, by the rule of the analytic model: while more than one is resident on the device, all
+these sums count ``1 + interference`` times when they are compared with what there is. What is over-asked is used in
+full by a kernel alone, and to one part in ``1 + interference`` by several: the rest is lost.
 """
 
 from __future__ import annotations
@@ -80,10 +80,10 @@ def share(
 ) -> Sharing:
     """Set the rates of all blocks from ``now`` on, and when the first of each class ends.
 
-    Classes are independent of each other unless DRAM, L2 or power is the limit: then they are *coupled*, and all their rates
-    may change. So they may when other kernels are resident than before. ``before`` is what the call before returned;
-    ``interference`` is the part by which kernels that run side by side add to what all ask for; ``l2_bytes`` of what kernels
-    touch find room in L2.
+    Classes are independent of each other unless DRAM, L2 or power is the limit: then they are *coupled*, and all
+    their rates may change. So they may when other kernels are resident than before. ``before`` is what the call
+    before returned; ``interference`` is the part by which kernels that run side by side add to what all ask for;
+    ``l2_bytes`` of what kernels touch find room in L2.
     """
     kernels = frozenset(run for found in classes for run in found.residents)
     demand_factor = 1.0 + interference if len(kernels) > 1 else 1.0
@@ -133,7 +133,7 @@ def _spill(classes: Sequence[MultiprocessorClass], kernels: Iterable[KernelRun],
 
 
 def _caps(classes: Sequence[MultiprocessorClass], asked: _Asked) -> dict[KernelRun, float]:
-    """For kernels that alone ask for more than there is, or than their SMs can draw, the highest rate of their blocks."""
+    """For kernels that alone ask for more than there is, or their SMs can draw, the highest rate of their blocks."""
     caps: dict[KernelRun, float] = {}
     for limit, of_kernel in ((Through.DRAM, asked.dram), (Through.POWER, asked.power), (Through.L2, asked.l2)):
         device_us = DEVICE_USES[limit]
@@ -148,7 +148,7 @@ def _caps(classes: Sequence[MultiprocessorClass], asked: _Asked) -> dict[KernelR
 
 
 def _highest_rate(asks: Iterable[tuple[float, float]], most: float) -> float:
-    """The rate to which blocks are slowed, fastest first, until what they ask for at their rates is ``most`` in all."""
+    """The rate to which blocks are slowed, fastest first, until they ask for ``most`` in all."""
     ordered = sorted(asks)
     left = most
     weight = sum(device_us for _, device_us in ordered)

@@ -1,10 +1,10 @@
 """Prices by measurement: stages run on a backend, several times in a row, and every measurement is kept.
 
-Equal work is measured once: in this process, and, through the store, ever (on the same device with the same libraries).
-Which algorithm a unit ran by is recorded and not asked for: a backend chooses by timing what is nearly equal, and may choose
-otherwise in the next process; settings that restrict its choice are options of its context.
-What is not known yet is measured in a seeded random order, a chunk at a time; each chunk, or each two seconds of it, is
-committed to the store before its prices are told, so that an interrupt, or a kill, costs no more than that.
+Equal work is measured once: in this process, and, through the store, ever (on the same device with the same
+libraries). Which algorithm a unit ran by is recorded and not asked for: a backend chooses by timing what is nearly
+equal, and may choose otherwise in the next process; settings that restrict its choice are options of its context.
+What is not known yet is measured in a seeded random order, a chunk at a time; each chunk, or each two seconds of it,
+is committed to the store before its prices are told, so that an interrupt, or a kill, costs no more than that.
 
 Under the paper engine the price of a boundary is that of a synchronise, measured once and taken off what stages take.
 Under the graph engine stages fork and join by themselves: that is in their prices, and a boundary costs nothing.
@@ -70,8 +70,9 @@ Progress = Callable[[int, int], None]
 class MeasuredCostModel:
     """Prices stages by ``backend``, through ``store``.
 
-    ``timing`` says how often a plan is run, and seeds the order. A plan takes at least about ``target_us``, by copies. With
-    ``again`` what the store holds is not looked at, so that all is measured once more. ``progress`` hears of each chunk.
+    ``timing`` says how often a plan is run, and seeds the order. A plan takes at least about ``target_us``, by
+    copies. With ``again`` what the store holds is not looked at, so that all is measured anew. ``progress`` hears of
+    each chunk.
     """
 
     backend: Backend
@@ -126,7 +127,8 @@ class MeasuredCostModel:
         return None
 
     def measure(self, *batches: StageBatch) -> dict[str, MeasurementRecord]:
-        """The record of each stage by signature, measured where there is none; free and impossible stages have none."""
+        """The record of each stage by signature, measured where there is none; free and impossible stages have no
+        record."""
         self.recall(*batches)
         missing = self._missing(*batches)
         done = 0
@@ -144,14 +146,14 @@ class MeasuredCostModel:
         return {signature: self._records[signature] for signature in signatures if signature in self._records}
 
     def recall(self, *batches: StageBatch) -> int:
-        """Look the stages up in the store without measuring; returns how many distinct ones are still to be measured."""
+        """Look the stages up in the store; returns how many distinct ones are still to be measured."""
         stages = self._missing(*batches)
         if not self.again:
             self._records |= self.store.newest(self.context, [stage.signature for stage in stages], self.timing.cold)
         return sum(stage.signature not in self._records for stage in stages)
 
     def quick_us(self, *batches: StageBatch) -> dict[str, float]:
-        """What one copy of each distinct stage takes that is still to be measured, by a few rounds; nothing is kept."""
+        """What one copy of each stage to be measured takes, by a few rounds; nothing is kept."""
         missing = self._missing(*batches)
         for chunk in _chunks(missing):
             self._time_once(chunk)

@@ -2,7 +2,7 @@
 
 A profile measures every distinct unit alone, pairs that may run at the same time, and stages of random schedules: all
 from a seed, and each distinct signature once. What the store holds is not measured again, so that an interrupted
-profile goes on where it stopped.
+profile goes on.
 """
 
 from __future__ import annotations
@@ -37,9 +37,8 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class ProfileOptions:
-    """How much is sampled besides the units: ``pairs`` and ``stages``; stages have at most ``max_groups`` groups of
-    at
-    most ``max_group_size`` units."""
+    """How many pairs and stages are sampled; stages have at most ``max_groups`` groups of ``max_group_size``
+    units."""
 
     pairs: int = 40
     stages: int = 40
@@ -60,9 +59,8 @@ class ProfileOptions:
 
 @dataclass(frozen=True, eq=False)
 class ProfilePart:
-    """One part of a profile, by blocks: ``units``, ``pairs`` or ``stages``. Its stages have distinct signatures,
-    which no
-    earlier part has."""
+    """One part of a profile, by blocks: ``units``, ``pairs`` or ``stages``, of signatures that no earlier part
+    has."""
 
     name: str
     batches: tuple[StageBatch, ...]

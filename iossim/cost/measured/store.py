@@ -1,11 +1,11 @@
 """The measurement store: every measurement ever taken, found again by what it was of and where.
 
-A measurement is *reported* when :meth:`MeasurementStore.add` returns: then it is committed, and no process that is killed
-takes it away (``store_file`` says how far that goes). Several processes may use one store at the same time.
+A measurement is *reported* when :meth:`MeasurementStore.add` returns: then it is committed, and no process that is
+killed takes it away (``store_file`` says how far that goes). Several processes may use one store at the same time.
 
-Several records may have one key, if two processes measured the same or a measurement was repeated. **The newest counts**:
-the samples of one run share their conditions, and who measures again trusts the older run less. The others are kept, for
-the spread between runs.
+Several records may have one key, if two processes measured the same or a measurement was repeated. **The newest
+counts**: the samples of one run share their conditions, and who measures again trusts the older run less. The others
+show the spread.
 """
 
 from __future__ import annotations

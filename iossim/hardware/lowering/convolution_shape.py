@@ -86,7 +86,7 @@ class ConvolutionShape:
 
     @property
     def turned(self) -> ConvolutionShape:
-        """The convolution of the output's gradient with the filter turned round, which makes that of the input; at stride 1."""
+        """The convolution of the output's gradient with the turned filter: the input's gradient at stride 1."""
         sizes = self.output_size, self.input_size
         return replace(self, channels=self.filters, filters=self.channels, input_size=sizes[0], output_size=sizes[1])
 

@@ -1,14 +1,14 @@
 """CPUs: a step runs on one thread, as a library call that is one block on one core.
 
-The candidates are those of ONNX Runtime's own library (MLAS). *nchw* leaves tensors as they lie: a convolution gathers the
-windows of the input as columns and multiplies matrices. *nchwc* blocks channels, so that a vector register holds one
-block of them: the arithmetic is faster and gathers nothing, but a tensor is reordered before and after the call. It
-needs channels that divide evenly: by four for a convolution's input, unless that has fewer than a block, and by the
+The candidates are those of ONNX Runtime's own library (MLAS). *nchw* leaves tensors as they lie: a convolution
+gathers the windows of the input as columns and multiplies matrices. *nchwc* blocks channels, so that a vector
+register holds one block of them: the arithmetic is faster and gathers nothing, but a tensor is reordered before and
+after the call. It needs channels that divide evenly: by four for inputs of convolutions of a block and more, by the
 block for pooling.
 
-Weights count as other operands do: the last-level cache keeps them, if they fit. Bytes moved are those between core and
-caches, so that what is packed, gathered or reordered counts again. How often it counts, and what a strided window costs,
-is pinned on 200 measured operators of four networks.
+Weights count as other operands do: the last-level cache keeps them, if they fit. Bytes moved are those between core
+and caches, so that what is packed, gathered or reordered counts again. How often it counts, and what a strided window
+costs, is pinned on 200 measured operators of four networks.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from iossim.ir.types import Precision, TensorType
 BLOCK = 16
 #: What the input channels of a blocked convolution are a multiple of.
 ALIGNMENT = 4
-#: A product packs the columns of its input: so often they are moved where they are the input itself, where windows are
-#: gathered from runs of neighbours, and where they are gathered value by value, at a stride.
+#: A product packs the columns of its input: so often they are moved where they are the input itself, where windows
+#: are gathered from runs of neighbours, and where they are gathered value by value, at a stride.
 PACKED, GATHERED, GATHERED_AT_STRIDE = 2.0, 5.0, 10.0
 #: Pooling at a stride reads no runs of neighbours either.
 STRIDED_WINDOW = 1.5
@@ -113,7 +113,7 @@ def _copy(moved: TensorType) -> Candidate:
     return _candidate(step, "nchw", WorkClass.CORE_STREAM, 0, 2 * moved.bytes)
 
 
-#: The thread of a stream calls the library itself, so that recorded stages are calls, not graphs; a core runs one at a time.
+#: The thread of a stream calls the library itself: recorded stages are calls; a core runs one at a time.
 TARGET = Target(FAMILIES, _copy, runs_one_kernel_per_sm=True, records_graphs=False, has_warps=False)
 
 

@@ -3,8 +3,8 @@
 A kernel is a grid of equal thread blocks with the resources that each block holds, the arithmetic that all blocks do
 (tile padding included) and the bytes that they move. The kernel model says how long it takes.
 
-Occupancy follows NVIDIA's CUDA Occupancy Calculator: threads and block slots, registers allocated to warps in units, shared
-memory allocated to blocks in units.
+Occupancy follows NVIDIA's CUDA Occupancy Calculator: threads and block slots, registers allocated to warps in units,
+shared memory allocated to blocks in units.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ OF_TODAY = frozenset({Libraries.CUDNN_8, Libraries.CURRENT})
 class Panels(NamedTuple):
     """The operands of a matrix product as its blocks load them: a panel of rows and one of columns each.
 
-    The grid is ``row_tiles`` by ``column_tiles`` blocks, rows fastest; ``row_bytes`` and ``column_bytes`` are the whole
-    operands, read along an inner dimension of ``inner`` elements. ``strided_bytes`` are of the operands whose inner
-    dimension is the contiguous one: a panel of those lies strewn over the whole operand.
+    The grid is ``row_tiles`` by ``column_tiles`` blocks, rows fastest; ``row_bytes`` and ``column_bytes`` are the
+    whole operands, read along an inner dimension of ``inner`` elements. ``strided_bytes`` are of the operands whose
+    inner dimension is the contiguous one: a panel of those lies strewn over the whole operand.
     """
 
     row_tiles: int
@@ -102,7 +102,7 @@ class Kernel:
     tile: str = ""
     #: What the blocks of a library's dense product load; None for every other kernel.
     panels: Panels | None = None
-    #: Steps that a block takes along the inner dimension, one after another, in products on tensor cores; 0 elsewhere.
+    #: Steps that a block takes along the inner dimension in products on tensor cores; 0 elsewhere.
     steps: int = 0
     #: Time of such a step over one whose operands lie as the kernel wants them.
     slowdown: float = 1.0
@@ -119,8 +119,8 @@ class Kernel:
 class Candidate:
     """One way to run an op: kernels one after another in one stream.
 
-    ``is_library_call`` tells a cuDNN or cuBLAS call, which costs the host more than a bare launch. ``architectures`` are
-    those whose libraries have these kernels, None for all of the kind; ``libraries`` those that have them, None for any.
+    ``is_library_call`` tells a cuDNN or cuBLAS call, which costs the host more than a bare launch. ``architectures``
+    are those whose libraries have these kernels, ``libraries`` those that have them; None for all.
     """
 
     algorithm: str

@@ -26,8 +26,8 @@ class Step:
     """One op, or a fused chain that ends in it.
 
     ``operands`` are those of the anchor op, in its order, or all that an element-wise chain reads from outside.
-    ``outputs`` are the types that are written; ``flops`` counts fused ops too. ``fused_reads`` is what fused element-wise ops
-    read besides the anchor's operands, such as a residual.
+    ``outputs`` are the types that are written; ``flops`` counts fused ops too. ``fused_reads`` is what fused
+    element-wise ops read besides the anchor's operands, such as a residual.
     """
 
     op: Op

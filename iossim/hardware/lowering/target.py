@@ -1,7 +1,7 @@
 """How one kind of device runs ops: ``iossim/hardware/lowering/KIND`` (a module or a package) holds it as ``TARGET``.
 
-A profile's ``kind`` selects its target; nothing else of iossim asks which kinds there are. All kinds fuse the same ops into
-one step (:mod:`iossim.hardware.lowering.unit`), since networks are cut into units before a device is known.
+A profile's ``kind`` selects its target; nothing else of iossim asks which kinds there are. All kinds fuse the same
+ops into one step (:mod:`iossim.hardware.lowering.unit`), since networks are cut into units before a device is known.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ Lower = Callable[[Step], list[Candidate]]
 class Target:
     """What lowering asks of a kind of device.
 
-    ``families`` says for each op kind what its steps may run as, on any architecture of the kind, and ``copy`` what copies a
-    tensor. ``algorithms`` sorts, for op kinds of which a library names its algorithms, what it can be told to run by those
-    names; no library would choose some of that by itself, and no family has it. ``runs_one_kernel_per_sm``: further kernels
-    queue while each SM (or core) has one; otherwise only registers, shared memory, warps and slots limit them.
-    ``records_graphs``: measured stages were replayed as CUDA graphs, not issued call by call. ``has_warps``: it makes sense
-    to count resident warps.
+    ``families`` says for each op kind what its steps may run as, on any architecture of the kind, and ``copy`` what
+    copies a tensor. ``algorithms`` sorts, for op kinds of which a library names its algorithms, what it can be told
+    to run by those names; no library would choose some of that by itself, and no family has it.
+    ``runs_one_kernel_per_sm``: further kernels queue while each SM (or core) has one; otherwise only registers,
+    shared memory, warps and slots limit them. ``records_graphs``: measured stages were replayed as CUDA graphs, not
+    issued call by call. ``has_warps``: it makes sense to count resident warps.
     """
 
     families: Mapping[str, Lower]
@@ -60,8 +60,8 @@ def _target(kind: str) -> Target:
 def step_candidates(step: Step, profile: DeviceProfile) -> tuple[Candidate, ...]:
     """All that a step may run as on a device; which is fastest is chosen later.
 
-    What fused ops read besides counts to the last kernel, which computes them. Raises DeviceError for an op kind that no
-    family of the device's target lists.
+    What fused ops read besides counts to the last kernel, which computes them. Raises DeviceError for an op kind of
+    no family.
     """
     lower = target_of(profile).families.get(step.op.kind)
     if lower is None:
@@ -73,7 +73,7 @@ def step_candidates(step: Step, profile: DeviceProfile) -> tuple[Candidate, ...]
 
 
 def step_algorithms(step: Step, profile: DeviceProfile) -> dict[str, tuple[Candidate, ...]]:
-    """What a step runs as by each algorithm that a library can be told to use, those alone that there are on the device.
+    """What a step runs as by each algorithm that a library can be told to use on the device.
 
     Where the library has no names of its own, each candidate is an algorithm. Raises as :func:`step_candidates`.
     """

@@ -1,11 +1,11 @@
 """A unit's kernels: its ops fused into steps, and the candidates of each step.
 
-Inside a unit, what is element-wise behind a convolution or a matrix product is its epilogue, as the bias is: an activation,
-and a residual that is added, which the epilogue reads; what is element-wise before a normalisation or softmax is computed
-as that loads its input. Other neighbouring element-wise ops are one kernel, whatever their number; a concat is a kernel per
-term, and a term that an element-wise chain of the unit makes is written to its place by that chain; views cost nothing. So
-Relu-SepConv is an element-wise kernel (a sum included), a depthwise call and a pointwise call. A unit that is only an
-identity is a copy.
+Inside a unit, what is element-wise behind a convolution or a matrix product is its epilogue, as the bias is: an
+activation, and a residual that is added, which the epilogue reads; what is element-wise before a normalisation or
+softmax is computed as that loads its input. Other neighbouring element-wise ops are one kernel, whatever their
+number; a concat is a kernel per term, and a term that an element-wise chain of the unit makes is written to its place
+by that chain; views cost nothing. So Relu-SepConv is an element-wise kernel (a sum included), a depthwise call and a
+pointwise call. A unit that is only an identity is a copy.
 
 Consumers of a merged convolution read their slices of its channels in place, through strided tensor descriptors:
 neither the merged convolution nor they pay for the separation.
@@ -84,7 +84,7 @@ def unit_bytes(network: Network, unit: Unit) -> int:
     return sum(graph.types[name].bytes for name in read | written)
 
 
-#: A kernel of element-wise ops: the op that it ends with, and, where that is another's kernel, the value it computes for it.
+#: A kernel of element-wise ops: the op that it ends with, and the value that it computes for another's.
 _Chain = tuple[str, str]
 _Parts = tuple[Op, Sequence[Operand], Sequence[TensorType], int, Sequence[Operand]]
 
@@ -92,8 +92,8 @@ _Parts = tuple[Op, Sequence[Operand], Sequence[TensorType], int, Sequence[Operan
 class _Fusion:
     """Which op of a unit is computed in which step.
 
-    ``chain_of`` says for each element-wise op the kernel that it is part of; ``epilogue_of`` for each product the chain that it
-    computes as it writes its result.
+    ``chain_of`` says for each element-wise op the kernel that it is part of; ``epilogue_of`` for each product the
+    chain that it computes as it writes its result.
     """
 
     def __init__(self, graph: Graph, nodes: Sequence[Node]) -> None:
@@ -169,7 +169,7 @@ class _Fusion:
         return flops, list(read)
 
     def _flows_from_product(self, node: Node, value: str) -> bool:
-        """Whether an element-wise op reads, in its own shape, what a product with an epilogue makes, or a chain behind it."""
+        """Whether an element-wise op reads, in its own shape, the result of a product, or of a chain behind one."""
         producer = self.graph.producer.get(value)
         if not node.op.is_elementwise or producer is None or producer.name not in self.position:
             return False
@@ -194,7 +194,7 @@ class _Fusion:
         return (reader.name, value) if takes else None
 
     def _epilogue(self, node: Node) -> _Chain | None:
-        """The chain that a product can compute in its epilogue: all that reads it, in its shape, from what is there before it."""
+        """The chain that a product can compute in its epilogue: all that reads it, in its shape."""
         readers = self._readers(node) if node.op.has_epilogue else []
         chains = {self.chain_of.get(reader.name) for reader in readers}
         chain = chains.pop() if len(chains) == 1 else None

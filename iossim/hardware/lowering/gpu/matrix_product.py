@@ -61,8 +61,8 @@ TILE_64X32 = Tile(64, 32, 128, 70, 12_288)
 TILE_32X32 = Tile(32, 32, 128, 86, 16_896)
 TILES = (TILE_128X128, TILE_128X64, TILE_64X128, TILE_128X32, TILE_32X128, TILE_64X64, TILE_64X32, TILE_32X32)
 
-#: Libraries have few kernels for stacks of products, and search for none: what cuBLAS launches for ``bmm`` in recordings of
-#: five generations, whatever the sizes, but for matrices of a few elements.
+#: Libraries have few kernels for stacks of products, and search for none: what cuBLAS launches for ``bmm`` in
+#: recordings of five generations, whatever the sizes, but for matrices of a few elements.
 BATCHED_TILES = {
     TILE_128X128: SINCE_AMPERE,
     TILE_128X64: BEFORE_VOLTA | {Architecture.TURING},
@@ -133,7 +133,7 @@ def split_products(
 
 
 def parts_bytes(kernels: Sequence[Kernel]) -> int:
-    """The workspace of a product of :func:`split_products`: what the parts of the inner dimension write to be summed."""
+    """The workspace of a product of :func:`split_products`: the parts that are to be summed."""
     return kernels[0].bytes_written if len(kernels) > 1 else 0
 
 

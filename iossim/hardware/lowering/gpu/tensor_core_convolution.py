@@ -1,19 +1,19 @@
 """Convolutions on tensor cores: implicit products of pixels by filters whose operands lie as NHWC.
 
-An engine whose tensors are fp32 and NCHW, and whose library multiplies in tf32 by default, pays for that with every call:
-the input and the filters are transformed to NHWC before, the output back after, and bias and activation are a kernel of
-their own (a 1x1 filter is the same in both layouts). On an A100 and an RTX 3070 a convolution that the product takes 5 us
-for takes 30 us where the filter is 1x1, and 55 where it is larger: five kernels and seven of 5 to 7 us each. That engine is not
-faster with NHWC tensors, as its library transforms those of fp32 too; today's libraries have kernels that read and write NHWC
-(``families/channels_last.py``). Half-precision tensors are taken to lie as NHWC already: on a V100 and a T4, fp16 convolutions
-called directly take no longer than their products do.
+An engine whose tensors are fp32 and NCHW, and whose library multiplies in tf32 by default, pays for that with every
+call: the input and the filters are transformed to NHWC before, the output back after, and bias and activation are a
+kernel of their own (a 1x1 filter is the same in both layouts). On an A100 and an RTX 3070 a convolution that the
+product takes 5 us for takes 30 us where the filter is 1x1, and 55 where it is larger: five kernels and seven of 5 to
+7 us each. That engine is not faster with NHWC tensors, as its library transforms those of fp32 too; today's libraries
+have kernels that read and write NHWC (``families/channels_last.py``). Half-precision tensors are taken to lie as NHWC
+already: on a V100 and a T4, fp16 convolutions called directly take no longer than their products do.
 
-On Volta and Turing a step along the inner dimension stays within one position of the window: few channels are padded to a
-whole step, as the first layers of networks show there (17 to 24 TFLOP/s, padding counted). Later kernels pad channels to
-one load only.
+On Volta and Turing a step along the inner dimension stays within one position of the window: few channels are padded
+to a whole step, as the first layers of networks show there (17 to 24 TFLOP/s with padding). Later kernels pad to one
+load.
 
-A transform between layouts turns tiles of positions by channels in shared memory, a block each; the same kernel serves inside
-a library's call and as an op of the graph.
+A transform between layouts turns tiles of positions by channels in shared memory, a block each; the same kernel
+serves inside a library's call and as an op of the graph.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def tensor_core_convolution(
 ) -> Iterator[Candidate]:
     """Every tile of every generation that multiplies the precision; of one group only.
 
-    The published engine calls bias and activation with every convolution; others where there are any. Tensors that lie as
-    wanted, filters too, are not transformed.
+    The published engine calls bias and activation with every convolution; others where there are any. Tensors that
+    lie as wanted, filters too, are not transformed.
     """
     having = TENSOR_CORES.get(shape.precision)
     if having is None or shape.groups > 1:
@@ -99,10 +99,10 @@ def _around(shape: ConvolutionShape, lies_as_wanted: bool) -> tuple[tuple[Kernel
     return tuple(before), (*after, epilogue)
 
 
-#: Transformed is by tiles of this many positions by as many channels, a block each; one that hangs over costs as much as a
-#: full one. Filters are transformed one by one, of whose tiles a 3x3 window fills nine positions of 32: on an RTX A5000
-#: the 8,192 tiles of 512 by 512 filters take 30 us and the 3,136 full ones of an image 38, which are held up by DRAM. So
-#: many bytes an element of a tile count to L2, for each byte of it.
+#: Transformed is by tiles of this many positions by as many channels, a block each; one that hangs over costs as much
+#: as a full one. Filters are transformed one by one, of whose tiles a 3x3 window fills nine positions of 32: on an
+#: RTX A5000 the 8,192 tiles of 512 by 512 filters take 30 us and the 3,136 full ones of an image 38, which are held
+#: up by DRAM. So many bytes an element of a tile count to L2, for each byte of it.
 _TRANSPOSED, _TILE_TRAFFIC = 32, 3
 
 

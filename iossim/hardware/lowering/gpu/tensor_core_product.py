@@ -5,11 +5,11 @@ As with products on the fp32 lanes (``matrix_product``), a block computes one ti
 - Tiles are larger, since a tensor core needs more operands a clock: names such as ``s884gemm_fp16_256x128_ldg8``,
   ``s16816gemm_fp16_128x128_ldg8_f2f_stages_32x5`` and ``tf32gemm_128x128_16x4`` tell tiles, the step along the inner
   dimension and how many such steps (stages) are in shared memory at a time.
-- A block walks the inner dimension in steps of 64 bytes a row (32 halves, 16 tf32; 128 bytes on Hopper). However empty the
-  device, a step takes the latency of a load over the stages in flight: what bounds skinny products.
+- A block walks the inner dimension in steps of 64 bytes a row (32 halves, 16 tf32; 128 bytes on Hopper). However
+  empty the device, a step takes the latency of a load over the stages in flight: what bounds skinny products.
 - Volta and Turing load through registers into two buffers; Ampere and later copy asynchronously into three and more.
-- Operands are loaded 16 bytes at a time where their rows begin at multiples of that, 4 bytes at a time with little loss.
-  Where the inner dimension is odd, rows are loaded element by element.
+- Operands are loaded 16 bytes at a time where their rows begin at multiples of that, 4 bytes at a time with little
+  loss. Where the inner dimension is odd, rows are loaded element by element.
 
 Registers are those of kernels that hold 64 (256x128: 128) fp32 accumulators a thread.
 """
@@ -32,8 +32,8 @@ LEAST_INNER_BYTES = 256
 MOST_TILES_TO_SPLIT = 256
 #: Partial sums are fp32, of int8 int32.
 _PARTIAL_BYTES = 4
-#: What a step costs with an odd inner dimension, whose operands are loaded element by element, over an aligned one: an
-#: assumption. On a V100, products of 1530 inner elements run as fast as those of 1536, and with 7133 columns as with 7000.
+#: What a step costs with an odd inner dimension, whose operands are loaded element by element, over an aligned one:
+#: an assumption. On a V100, products of 1530 inner elements run as fast as those of 1536.
 _UNALIGNED_SLOWDOWN = 1.6
 
 

@@ -1,14 +1,14 @@
 """Convolution in the frequency domain (Mathieu et al., 2014): of whole images, or over tiles of 32x32 pixels.
 
-A square of T by T reals transforms to T (T/2 + 1) complex numbers; each frequency is one complex matrix product. The output
-of a tile is 32 less the kernel's overhang. Pays for kernels of 5 and more with many channels.
+A square of T by T reals transforms to T (T/2 + 1) complex numbers; each frequency is one complex matrix product. The
+output of a tile is 32 less the kernel's overhang. Pays for kernels of 5 and more with many channels.
 
-Recordings of cuDNN on five GPUs show one kernel that transforms images and filters alike (``fft2d_r2c_32x32``), and a product of
-complex numbers (``maxwell_gcgemm_64x64``: 256 threads a block; ``32x32``: 64 threads; since Volta ``64x32`` besides).
+Recordings of cuDNN on five GPUs show one kernel that transforms images and filters alike (``fft2d_r2c_32x32``), and a
+product of complex numbers (``maxwell_gcgemm_64x64``: 256 threads a block; ``32x32``: 64; since Volta ``64x32``).
 
-Whole images are transformed in a square that is a power of two, up to 256. Recordings have squares of 16 and 32, with a kernel
-that turns the filter round before. The workspace holds everything twice, so that the frequencies of larger squares are taken
-to be transposed before and after the product; no data set has measured that.
+Whole images are transformed in a square that is a power of two, up to 256. Recordings have squares of 16 and 32, with
+a kernel that turns the filter round before. The workspace holds everything twice, so that the frequencies of larger
+squares are taken to be transposed before and after the product; no data set has measured that.
 """
 
 from __future__ import annotations

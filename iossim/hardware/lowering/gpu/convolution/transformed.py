@@ -1,8 +1,8 @@
-"""Convolution in another domain, where it is one batched matrix product: what Winograd's and Fourier's transforms share.
+"""Convolution in another domain, as a batched matrix product: what Winograd and FFT share.
 
-Of the three tensors of a convolution (input, filter, output) two are transformed, multiplied at each point of the domain, and
-the product transformed back to the third. Which the third is tells the direction: the output, or the filter for its
-gradient. (The input for its own: that is a convolution of the output's gradient with the filter turned round.)
+Of the three tensors of a convolution (input, filter, output) two are transformed, multiplied at each point of the
+domain, and the product transformed back to the third. Which the third is tells the direction: the output, or the
+filter for its gradient.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _values(shape: ConvolutionShape, domain: Domain) -> tuple[int, int, int]:
 def _product(
     shape: ConvolutionShape, domain: Domain, sizes: tuple[int, int, int], moved: tuple[int, int, int]
 ) -> Product:
-    """The product of rows, columns and inner dimension, which reads activations and weights, and writes, so many bytes."""
+    """``sizes`` are rows, columns and inner; ``moved`` bytes of activations, weights and output."""
     steps, element_bytes = domain.flops_per_step, shape.element_bytes
     return Product(*sizes, *moved, element_bytes, Precision.FP32, domain.points, flops_per_step=steps)
 

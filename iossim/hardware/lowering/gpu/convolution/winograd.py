@@ -1,9 +1,9 @@
 """Winograd convolution (Lavin and Gray, 2016): fewer multiplications for small kernels at stride 1.
 
 *Fused*, 3x3 only: F(2x2, 3x3), 16 products for 4 outputs. One kernel generates the tiles of the filters, a second
-transforms, multiplies and transforms back. A block of the second holds 32 filters by 32 tiles; the tiles form a box of
-images x rows x columns, which is part of the kernel's name (``tile148``, ``tile244`` and so on): the libraries' kernels
-since Volta have the box 1x4x8, the older ones several.
+transforms, multiplies and transforms back. A block of the second holds 32 filters by 32 tiles; the tiles form a box
+of images x rows x columns, which is part of the kernel's name (``tile148``, ``tile244`` and so on): the libraries'
+kernels since Volta have the box 1x4x8, the older ones several.
 
 *Non-fused*, 3x3 and 5x5: transforms of data, filter and output as kernels of their own around one batched matrix
 product; F(4x4, 3x3) with 36 products for 16 outputs, F(9x9, 5x5) with 169 for 81. The images are padded to a multiple
@@ -46,7 +46,7 @@ _FUSED_FILTERS = 32
 _FUSED_TAPS = 16
 #: Output edge of a non-fused tile, by kernel edge.
 _OUTPUT_EDGE = {3: 4, 5: 9}
-#: Tiles of the batched product between the transforms, and where kernels for them are: recordings on an A100 show one.
+#: Tiles of the batched product between the transforms, and who has them; an A100 shows one.
 _GEMM_TILES = {
     TILE_128X128: SINCE_AMPERE,
     TILE_128X64: SINCE_VOLTA - SINCE_AMPERE,

@@ -1,8 +1,8 @@
 """Bytes of workspace that cuDNN's algorithms ask for.
 
-All but the table of offsets are exact in public logs of cuDNN 6 (three convolutions on an MNIST network's layers, AlexNet's
-second layer at several batch sizes). Gradients are taken to follow the same formulas with the roles of input, filter and
-output exchanged; no log at hand tells.
+All but the table of offsets are exact in public logs of cuDNN 6 (three convolutions on an MNIST network's layers,
+AlexNet's second layer at several batch sizes). Gradients are taken to follow the same formulas with the roles of
+input, filter and output exchanged; no log at hand tells.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def frequencies(edge: int) -> int:
 
 
 def fft_edge(shape: ConvolutionShape) -> int:
-    """The square that a padded image is transformed in: a power of two. Of convolutions without stride and dilation."""
+    """The edge of the square that a padded image is transformed in, a power of two; stride and dilation are 1."""
     padded = (size + kernel - 1 for size, kernel in zip(shape.output_size, shape.kernel, strict=True))
     return 1 << (max(padded) - 1).bit_length()
 

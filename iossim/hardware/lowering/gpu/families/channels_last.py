@@ -1,9 +1,9 @@
 """Ops on images that lie as NHWC. What multiplies decides the layout of a convolution's kernel:
 
-- *Tensor cores* read and write NHWC. Today's libraries transform nothing, not even the filters, which are stored as wanted before
-  the network runs. The published engine's library transforms fp32 tensors of either layout: on an A100 and an RTX 3070 its
-  convolutions of NHWC take 1.1 times what those of NCHW take (medians of 41 shapes each). Half-precision tensors are never
-  transformed (:mod:`iossim.hardware.lowering.gpu.tensor_core_convolution`).
+- *Tensor cores* read and write NHWC. Today's libraries transform nothing, not even the filters, which are stored as
+  wanted before the network runs. The published engine's library transforms fp32 tensors of either layout: on an A100
+  and an RTX 3070 its convolutions of NHWC take 1.1 times what those of NCHW take (medians of 41 shapes each).
+  Half-precision tensors are never transformed (:mod:`iossim.hardware.lowering.gpu.tensor_core_convolution`).
 - *FP32 lanes*, and kernels for groups, read and write NCHW: NHWC tensors are transformed before and after.
 
 Pooling takes either layout as it lies, and as long (:mod:`iossim.hardware.lowering.gpu.families.pooling`).

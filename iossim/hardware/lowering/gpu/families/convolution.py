@@ -74,8 +74,8 @@ def _of_any(algorithms: Algorithms, precision: Precision) -> list[Candidate]:
 def _beside_tensor_cores(on_lanes: list[Candidate], precision: Precision) -> Iterator[Candidate]:
     """What a framework's heuristics choose among besides: kernels on FP32 lanes read tensors as they lie.
 
-    They serve tf32 on an A100 and an RTX A6000 where images have few channels, and are two to five times as fast there as
-    products with transforms around them. The published engine never takes them.
+    They serve tf32 on an A100 and an RTX A6000 where images have few channels, and are two to five times as fast
+    there as products with transforms around them. The published engine never takes them.
     """
     if precision not in FP32_STORED:
         return

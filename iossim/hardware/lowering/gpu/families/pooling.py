@@ -1,14 +1,16 @@
 """Pooling: a thread an output, which finds its window and goes through the taps of it.
 
-Most of these kernels are bound by issuing their instructions, as depthwise convolution is (``convolution/grouped.py``): their
-work is counted in its taps, of some 13 instructions. Whose kernel it is makes the difference:
+Most of these kernels are bound by issuing their instructions, as depthwise convolution is
+(``convolution/grouped.py``): their work is counted in its taps, of some 13 instructions. There are two libraries:
 
-- cuDNN's finds its place in four strided dimensions: 2x2 pools of the published engine make an output in two clocks of an
-  SM on an A100 and on a Titan X alike, NCHW or NHWC; windows of 3x3 and 7x7 tell what a tap costs. Averages reach a part of
-  the bandwidth only (``AVERAGE_WINDOW_BANDWIDTH`` of ``backends.simulator.device_rates``). The mean of an image is a window as
-  large as the image, with one thread going through all of it.
+- cuDNN's finds its place in four strided dimensions: 2x2 pools of the published engine make an output in two clocks
+  of an SM on an A100 and on a Titan X alike, NCHW or NHWC; windows of 3x3 and 7x7 tell what a tap costs. Averages
+  reach a part of the bandwidth only (``AVERAGE_WINDOW_BANDWIDTH`` of ``backends.simulator.device_rates``). The mean
+  of an image is a window as large as the image, with one thread going through all of it.
 - PyTorch's divides to find its window, for averages three times in 64 bits: 3x3 averages take as long on an A100 of
-  2.0 TB/s as on one of 1.6. Maxima also write where each was found, a number of 64 bits: so counted, those of ResNet-50 and VGG
+  2.0 TB/s as on one of 1.6. Maxima also write where each was found, a number of 64 bits: so counted, those of
+  ResNet-50 and VGG move what DRAM does, on a V100 and an RTX A5000. The mean of an image is a reduction, shared out
+  over threads.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from iossim.ir.ops.pool import AveragePool, AveragePoolBackward, MaxPool, MaxPoo
 from iossim.ir.types import DType
 
 _THREADS, _REGISTERS = 128, 26
-#: Taps of depthwise convolution that a tap costs, and that finding the window does: cuDNN, and PyTorch for a maximum and an
+#: Taps of depthwise convolution that a tap costs, and that finding the window does: cuDNN, PyTorch's maximum and
 #: average.
 _TAP = 2
 _CUDNN, _MAXIMUM, _AVERAGE = 11, 21, 55
@@ -53,7 +55,7 @@ def global_pooling(step: Step) -> list[Candidate]:
 
 @FAMILIES.register("max_pool_backward", "average_pool_backward")
 def pooling_backward(step: Step) -> list[Candidate]:
-    """A thread an element of the input, which goes through the windows that have it; no measurement is behind this."""
+    """A thread an element of the input, which goes through the windows that have it; not measured."""
     assert isinstance(step.op, MaxPoolBackward | AveragePoolBackward)
     windows = math.prod(ceil_div(taps, stride) for taps, stride in zip(step.op.kernel, step.op.strides, strict=True))
     kernel = _window_kernel(step, _AVERAGE + _TAP * windows, WorkClass.WINDOW)

@@ -1,4 +1,4 @@
-"""Recurrent layers: one product for the inputs of all time steps, then a small product and an element-wise kernel a step.
+"""Recurrent layers: one product for all inputs, then a small product and an element-wise kernel a step.
 
 That is cuDNN's standard algorithm. Its persistent kernels, which keep the weights in registers, are not modelled.
 """

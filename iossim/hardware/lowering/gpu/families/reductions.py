@@ -1,7 +1,7 @@
-"""Reductions and what is built on them: sums and extremes over axes, running sums, normalisations, the largest elements.
+"""Reductions: sums and extremes over axes, running sums, normalisations, the largest elements.
 
-One kernel each, whose blocks share out the input, not the (often small) output. The passes over the input are those of an
-implementation that keeps nothing in shared memory: statistics first, then the elements again.
+One kernel each, whose blocks share out the input, not the (often small) output. The passes over the input are those
+of an implementation that keeps nothing in shared memory: statistics first, then the elements again.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ HALVES = (DType.FLOAT16, DType.BFLOAT16)
 _ELEMENTS_A_SHARE = 4
 #: Passes over the input: statistics, then the elements; the digits of a radix selection.
 _STATISTICS, _SELECTION = 2, 4
-#: Threads of a block of layer norm, and clocks of an SM for a row and for an element: recordings of rows of 200 to 4,000
-#: elements on a V100, a T4 and an A100 show 180 to 300 a row and 0.83 an element.
+#: Threads of a block of layer norm, and clocks of an SM for a row and for an element: recordings of rows of 200 to
+#: 4,000 elements on a V100, a T4 and an A100 show 180 to 300 a row and 0.83 an element.
 _NORM_THREADS, _MERGE_CLOCKS, _WELFORD_CLOCKS = 128, 250.0, 0.83
 
 
@@ -43,8 +43,8 @@ def normalisation(step: Step) -> list[Candidate]:
 def row_normalisation(step: Step) -> list[Candidate]:
     """The same of rows: a block of four warps has one (PyTorch's ``vectorized_layer_norm_kernel``).
 
-    Each thread has a running mean and variance; they are merged in as many steps as a warp halves, then over the warps;
-    then it reads its elements once more.
+    Each thread has a running mean and variance; they are merged in as many steps as a warp halves, then over the
+    warps; then it reads its elements once more.
     """
     assert isinstance(step.op, LayerNorm | RmsNorm)
     if step.operands[0].type.dtype in HALVES:
@@ -56,8 +56,8 @@ def row_normalisation(step: Step) -> list[Candidate]:
 
 
 def _of_halves(step: Step, candidate: Candidate) -> Candidate:
-    """Half-precision kernels load an element at a time: those of language models on an A100 and an A40 move what one such
-    load a resident thread allows, in two passes."""
+    """Half-precision kernels load an element at a time: those of language models on an A100 and an A40 move what one
+    such load a resident thread allows, in two passes."""
     if step.operands[0].type.dtype not in HALVES:
         return candidate
     (kernel,) = candidate.kernels

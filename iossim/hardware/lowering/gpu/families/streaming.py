@@ -1,7 +1,7 @@
 """Ops that read and write in order: element-wise chains, copies, and moves of data, by the engine's own kernels.
 
-Ops that only move data (padding, repetition, blocks of pixels, entries picked by index) write each output element once and read
-one element for it, or none: what is read is at most what is written.
+Ops that only move data (padding, repetition, blocks of pixels, entries picked by index) write each output element
+once and read one element for it, or none: what is read is at most what is written.
 """
 
 from __future__ import annotations
@@ -102,8 +102,9 @@ _SOFTMAX_CLOCKS = 1.3
 def softmax(step: Step) -> list[Candidate]:
     """Maximum, sum and division in one library call.
 
-    Rows of up to 1,024 elements are held in registers by a warp each, and read once (PyTorch's ``softmax_warp_forward``).
-    Longer ones are read by a block each (``cunn_SoftMaxForward``): for the maximum, for the sum and for the division.
+    Rows of up to 1,024 elements are held in registers by a warp each, and read once (PyTorch's
+    ``softmax_warp_forward``). Longer ones are read by a block each (``cunn_SoftMaxForward``): for maximum, sum and
+    division.
     """
     assert isinstance(step.op, SoftmaxLike)
     row, *rest = step.outputs[0].shape[step.op.axis :]

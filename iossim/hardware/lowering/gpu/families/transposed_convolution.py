@@ -1,10 +1,11 @@
 """Transposed convolutions: cuDNN's data gradient, an implicit matrix product of output pixels by filters.
 
-An output pixel takes those taps of the window that meet an input pixel, one in each stride. Kernels on tensor cores walk only
-these: gradients called directly with a stride of 2 (fp16 on a V100 and a T4, windows of 5x10 and 5x5) take 0.9 to 1.7 times as
-long as the convolution that has as many products, as those without a stride do. Tensors are transformed around them as around
-convolutions. On FP32 lanes cuDNN computes each offset where it is needed (ALGO_1), as IMPLICIT_GEMM does forward. Only these
-serve groups, and multiply the taps that meet nothing by zeros: a
+An output pixel takes those taps of the window that meet an input pixel, one in each stride. Kernels on tensor cores
+walk only these: gradients called directly with a stride of 2 (fp16 on a V100 and a T4, windows of 5x10 and 5x5) take
+0.9 to 1.7 times as long as the convolution that has as many products, as those without a stride do. Tensors are
+transformed around them as around convolutions. On FP32 lanes cuDNN computes each offset where it is needed (ALGO_1),
+as IMPLICIT_GEMM does forward. Only these serve groups, and multiply the taps that meet nothing by zeros: a strided
+one of 4 groups takes 5 to 33 ms on an A100, an RTX A6000 and a T4, where this says 4 to 27.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def transposed_convolution(step: Step) -> list[Candidate]:
 
 
 def _as_convolution(step: Step) -> ConvolutionShape:
-    """The convolution without a stride that has as many products, for each output pixel those with one window of taps."""
+    """The convolution without a stride that has as many products: a window of taps for each output pixel."""
     assert isinstance(step.op, ConvTranspose | ConvBackwardData)
     x, weight, y = step.operands[0].type, step.operands[1].type, step.outputs[0]
     skipped = math.prod(step.op.strides) if step.op.groups == 1 else 1
