@@ -27,21 +27,9 @@ _PLAIN_LETTERS = 200
 _LEAST_LETTERS, _LEAST_WRAPPED = 12, 7
 #: The last part of a column's name, where it is a unit, goes to the second line of the header.
 _UNITS = {
-    "us": "us",
-    "ms": "ms",
-    "s": "s",
-    "percent": "%",
-    "x": "x",
-    "ghz": "GHz",
-    "mhz": "MHz",
-    "gbps": "GB/s",
-    "bytes": "bytes",
-    "kib": "KiB",
-    "mib": "MiB",
-    "gib": "GiB",
-    "gmacs": "GMACs",
-    "tflops": "TFLOP/s",
-}
+    "us": "us", "ms": "ms", "s": "s", "percent": "%", "x": "x", "ghz": "GHz", "mhz": "MHz", "gbps": "GB/s",
+    "bytes": "bytes", "kib": "KiB", "mib": "MiB", "gib": "GiB", "gmacs": "GMACs", "tflops": "TFLOP/s",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,11 +64,7 @@ def cost_model_names() -> list[str]:
 
 
 def create_cost_model(
-    spec: str,
-    device: DeviceProfile | None,
-    precision: Precision,
-    engine: str,
-    store: Path | None = None,
+    spec: str, device: DeviceProfile | None, precision: Precision, engine: str, store: Path | None = None
 ) -> CostModel:
     """The cost model that ``spec`` names, for a device; raises OptionError where it is not known or lacks something.
 

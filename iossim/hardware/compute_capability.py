@@ -87,8 +87,9 @@ class MultiprocessorLimits:
     registers_per_block: int = 65_536
 
 
-_KIB = 1024
-_K = 1024
+_KIB = _K = 1024
+#: Warp schedulers, granularities of warps, registers and shared memory, and reserved shared memory.
+_SINCE_AMPERE = 4, 4, 256, 128, 1024
 
 LIMITS: dict[str, MultiprocessorLimits] = {
     "3.5": MultiprocessorLimits(Architecture.KEPLER, 2048, 16, 64, 64 * _K, 48 * _KIB, 48 * _KIB, 4),
@@ -101,24 +102,16 @@ LIMITS: dict[str, MultiprocessorLimits] = {
     "7.0": MultiprocessorLimits(Architecture.VOLTA, 2048, 32, 64, 64 * _K, 96 * _KIB, 96 * _KIB, 4),
     "7.2": MultiprocessorLimits(Architecture.VOLTA, 2048, 32, 64, 64 * _K, 96 * _KIB, 96 * _KIB, 4),
     "7.5": MultiprocessorLimits(Architecture.TURING, 1024, 16, 32, 64 * _K, 64 * _KIB, 64 * _KIB, 4),
-    "8.0": MultiprocessorLimits(
-        Architecture.AMPERE, 2048, 32, 64, 64 * _K, 164 * _KIB, 163 * _KIB, 4, 4, 256, 128, 1024
-    ),
-    "8.6": MultiprocessorLimits(
-        Architecture.AMPERE, 1536, 16, 48, 64 * _K, 100 * _KIB, 99 * _KIB, 4, 4, 256, 128, 1024
-    ),
-    "8.7": MultiprocessorLimits(
-        Architecture.AMPERE, 1536, 16, 48, 64 * _K, 164 * _KIB, 163 * _KIB, 4, 4, 256, 128, 1024
-    ),
-    "8.9": MultiprocessorLimits(Architecture.ADA, 1536, 24, 48, 64 * _K, 100 * _KIB, 99 * _KIB, 4, 4, 256, 128, 1024),
-    "9.0": MultiprocessorLimits(
-        Architecture.HOPPER, 2048, 32, 64, 64 * _K, 228 * _KIB, 227 * _KIB, 4, 4, 256, 128, 1024
-    ),
+    "8.0": MultiprocessorLimits(Architecture.AMPERE, 2048, 32, 64, 64 * _K, 164 * _KIB, 163 * _KIB, *_SINCE_AMPERE),
+    "8.6": MultiprocessorLimits(Architecture.AMPERE, 1536, 16, 48, 64 * _K, 100 * _KIB, 99 * _KIB, *_SINCE_AMPERE),
+    "8.7": MultiprocessorLimits(Architecture.AMPERE, 1536, 16, 48, 64 * _K, 164 * _KIB, 163 * _KIB, *_SINCE_AMPERE),
+    "8.9": MultiprocessorLimits(Architecture.ADA, 1536, 24, 48, 64 * _K, 100 * _KIB, 99 * _KIB, *_SINCE_AMPERE),
+    "9.0": MultiprocessorLimits(Architecture.HOPPER, 2048, 32, 64, 64 * _K, 228 * _KIB, 227 * _KIB, *_SINCE_AMPERE),
     "10.0": MultiprocessorLimits(
-        Architecture.BLACKWELL, 2048, 32, 64, 64 * _K, 228 * _KIB, 227 * _KIB, 4, 4, 256, 128, 1024
+        Architecture.BLACKWELL, 2048, 32, 64, 64 * _K, 228 * _KIB, 227 * _KIB, *_SINCE_AMPERE
     ),
     "12.0": MultiprocessorLimits(
-        Architecture.BLACKWELL, 1536, 24, 48, 64 * _K, 100 * _KIB, 99 * _KIB, 4, 4, 256, 128, 1024
+        Architecture.BLACKWELL, 1536, 24, 48, 64 * _K, 100 * _KIB, 99 * _KIB, *_SINCE_AMPERE
     ),
 }
 

@@ -27,17 +27,9 @@ class Gpu:
 
 #: The query of each field of :class:`Gpu`, in order.
 _QUERIES = (
-    "name",
-    "driver_version",
-    "compute_cap",
-    "memory.total",
-    "clocks.sm",
-    "clocks.max.sm",
-    "clocks.mem",
-    "power.draw",
-    "power.limit",
-    "temperature.gpu",
-)
+    "name", "driver_version", "compute_cap", "memory.total", "clocks.sm", "clocks.max.sm", "clocks.mem", "power.draw",
+    "power.limit", "temperature.gpu",
+)  # fmt: skip
 
 
 def gpus() -> tuple[Gpu, ...]:

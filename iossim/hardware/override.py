@@ -82,10 +82,7 @@ def overridden(profile: DeviceProfile, changes: Mapping[str, float]) -> DevicePr
             {
                 "name": f"{profile.name}+{told.replace(', ', ',')}",
                 "title": f"{profile.title}, with {told}",
-                "sources": {
-                    **profile.sources,
-                    _SOURCE: f"replaced, or following from what it replaced: {told}",
-                },
+                "sources": {**profile.sources, _SOURCE: f"replaced, or following from what it replaced: {told}"},
                 "datasheet": sheet,
                 **whole,
                 "provenance": provenance,
@@ -161,10 +158,7 @@ def _overridden_sheet(sheet: dict[str, Any], values: Mapping[str, float]) -> dic
     reduced = sheet["reduced_precision_tflops"]["value"] if sheet["reduced_precision_tflops"] else {}
     units = ratio("sm_count", "boost_clock_ghz")
     if rates or (reduced and units != 1):
-        changed["reduced_precision_tflops"] = {
-            **{name: value * units for name, value in reduced.items()},
-            **rates,
-        }
+        changed["reduced_precision_tflops"] = {**{name: value * units for name, value in reduced.items()}, **rates}
     if sheet["dram_bus_bits"] and sheet["dram_pin_gbps"]:
         _follow_bus(sheet, changed, now, ratio)
     # How other SMs would lie in clusters nobody says.

@@ -10,13 +10,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, field_validator, mode
 
 from iossim.base.errors import DeviceError, note_once
 from iossim.base.values import Value
-from iossim.hardware.compute_capability import (
-    FP16_IN_FP32,
-    LIMITS,
-    TENSOR_CORES,
-    MultiprocessorLimits,
-    has_precision,
-)
+from iossim.hardware.compute_capability import FP16_IN_FP32, LIMITS, TENSOR_CORES, MultiprocessorLimits, has_precision
 from iossim.hardware.device import Device, Fact
 from iossim.hardware.kind import GPU, DeviceKind, device_kind, device_kinds
 from iossim.hardware.parameters import DROPPED, RENAMED, EngineOverheads, ModelParameters

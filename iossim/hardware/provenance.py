@@ -100,7 +100,10 @@ class Provenance(Value):
     @field_validator("spread", "resamples", "left_out", "unidentified", "at_bounds", mode="before")
     @classmethod
     def _without_dropped(cls, told: Any) -> Any:
-        return _without_dropped(told)
+        """What older files tell, less the parameters that the model no longer has."""
+        if isinstance(told, dict):
+            return {name: cls._without_dropped(value) for name, value in told.items() if name not in DROPPED}
+        return [each for each in told if each not in DROPPED] if isinstance(told, list) else told
 
     @field_validator("date")
     @classmethod
@@ -126,13 +129,6 @@ class Provenance(Value):
         if len({len(values) for values in resamples.values()}) > 1:
             raise ValueError("every parameter needs as many values as the others")
         return resamples
-
-
-def _without_dropped(told: Any) -> Any:
-    """What files of before tell, less the parameters that the model has no longer."""
-    if isinstance(told, dict):
-        return {name: _without_dropped(value) for name, value in told.items() if name not in DROPPED}
-    return [each for each in told if each not in DROPPED] if isinstance(told, list) else told
 
 
 DEFAULT_PROVENANCE = Provenance(

@@ -22,7 +22,7 @@ know how little is known; their provenance says from where.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from functools import cache
+from functools import cache, cached_property
 from importlib import resources
 from math import exp, log, sqrt
 from typing import Any, NamedTuple
@@ -62,21 +62,15 @@ class Concurrency(Value):
 #: Efficiencies of arithmetic, each with the parameter that caps it on boards of little power.
 ARITHMETIC = {
     "gemm_efficiency": "gemm_sustained_gflops_per_watt",
-    "implicit_gemm_efficiency": "sustained_gflops_per_watt",
-    "direct_efficiency": "sustained_gflops_per_watt",
-    "winograd_fused_efficiency": "sustained_gflops_per_watt",
-    "winograd_gemm_efficiency": "sustained_gflops_per_watt",
+    **dict.fromkeys(
+        ("implicit_gemm_efficiency", "direct_efficiency", "winograd_fused_efficiency", "winograd_gemm_efficiency"),
+        "sustained_gflops_per_watt",
+    ),
 }
 CAPS = frozenset(ARITHMETIC.values())
 #: Parts of DRAM's peak.
 MEMORY = frozenset(
-    {
-        "dram_efficiency",
-        "stream_efficiency",
-        "transform_efficiency",
-        "filter_transform_efficiency",
-        "tile_generation_efficiency",
-    }
+    f"{what}_efficiency" for what in ("dram", "stream", "transform", "filter_transform", "tile_generation")
 )
 #: Chips with stacked memory; all others have GDDR.
 STACKED_MEMORY = frozenset({"6.0", "7.0", "8.0", "9.0", "10.0"})
@@ -94,25 +88,15 @@ _EFFICIENCY_SPREAD = 0.1
 #: Arithmetic a watt at one clock, over that of the 16 and 12 nm processes of the sources: foundries' claims about the
 #: steps from 28 nm to 16, to 7 (and 8) and to 4 (and 5) nm, rounded to what is cautious. A judgement, no measurement.
 PROCESS_GAIN: dict[str, float] = {
-    Architecture.KEPLER: 0.4,
-    Architecture.MAXWELL: 0.4,
+    **dict.fromkeys((Architecture.KEPLER, Architecture.MAXWELL), 0.4),
     Architecture.AMPERE: 2.0,
-    Architecture.ADA: 3.0,
-    Architecture.HOPPER: 3.0,
-    Architecture.BLACKWELL: 3.0,
+    **dict.fromkeys((Architecture.ADA, Architecture.HOPPER, Architecture.BLACKWELL), 3.0),
 }
 
 _GENERATION: dict[str, int] = {
-    Architecture.KEPLER: 0,
-    Architecture.MAXWELL: 1,
-    Architecture.PASCAL: 2,
-    Architecture.VOLTA: 3,
-    Architecture.TURING: 4,
-    Architecture.AMPERE: 5,
-    Architecture.ADA: 6,
-    Architecture.HOPPER: 6,
-    Architecture.BLACKWELL: 7,
-}
+    Architecture.KEPLER: 0, Architecture.MAXWELL: 1, Architecture.PASCAL: 2, Architecture.VOLTA: 3,
+    Architecture.TURING: 4, Architecture.AMPERE: 5, Architecture.ADA: 6, Architecture.HOPPER: 6, Architecture.BLACKWELL: 7,
+}  # fmt: skip
 
 
 class BoardFacts(NamedTuple):
@@ -169,6 +153,11 @@ class TransferTable(Value):
     #: What all GPUs take over that have no networks measured on them.
     concurrency: Concurrency | None = None
 
+    @cached_property
+    def onset(self) -> float:
+        """:func:`clock_onset` of the sources."""
+        return clock_onset(self.sources)
+
     def covers(self, device: str) -> bool:
         """Whether a device is one of the sources' boards."""
         return any(device in source.boards for source in self.sources)
@@ -193,7 +182,7 @@ def transferred_values(
             continue
         weights = [_weight(facts, source.facts, name in MEMORY) for source in own]
         if name in ARITHMETIC:
-            reached = [_reached(source, name) / _clock(source, onset) for source in own]
+            reached = [_reached(source, name) / sustained_clock(source.facts, onset) for source in own]
             result[name] = min(1.0, own_part * _mean(reached, weights))
         else:
             result[name] = _mean([source.values[name] for source in own], weights)
@@ -218,7 +207,9 @@ def clock_onset(sources: Sequence[SourceDevice]) -> float:
         total = (log(onset / ONSET_GFLOPS_PER_WATT) / _ONSET_SPREAD) ** 2
         for name in ARITHMETIC:
             entries = [
-                log(_reached(source, name) / _clock(source, onset)) for source in sources if name in source.values
+                log(_reached(source, name) / sustained_clock(source.facts, onset))
+                for source in sources
+                if name in source.values
             ]
             if entries:
                 mean = sum(entries) / len(entries)
@@ -233,10 +224,6 @@ def _reached(source: SourceDevice, name: str) -> float:
     cap = source.values.get(ARITHMETIC[name])
     efficiency = source.values[name]
     return efficiency if cap is None else min(efficiency, cap / source.peak_gflops_per_watt)
-
-
-def _clock(source: SourceDevice, onset: float) -> float:
-    return sustained_clock(source.facts, onset)
 
 
 def _weight(facts: BoardFacts, source: BoardFacts, is_memory: bool) -> float:
@@ -265,11 +252,6 @@ def transfer_table() -> TransferTable:
     return TransferTable.model_validate(read_shipped(entry.read_text(encoding="utf-8")))
 
 
-@cache
-def _onset_of_table() -> float:
-    return clock_onset(transfer_table().sources)
-
-
 def transferred_defaults(name: str, facts: BoardFacts) -> dict[str, Any] | None:
     """``parameters``, ``engine`` and ``provenance`` of a device of which no parameter is known.
 
@@ -278,7 +260,7 @@ def transferred_defaults(name: str, facts: BoardFacts) -> dict[str, Any] | None:
     table = transfer_table()
     if not table.sources or table.covers(name):
         return None
-    values = transferred_values(facts, table.sources, _onset_of_table())
+    values = transferred_values(facts, table.sources, table.onset)
     if table.concurrency is not None:
         values |= table.concurrency.values
     return {

@@ -181,10 +181,7 @@ class MeasuredCostModel:
                     first.setdefault(signature, (batch, index))
         stages = [
             measured_stage(
-                self._signatures,
-                batch.problem,
-                int(batch.masks[index]),
-                Strategy.of_code(batch.strategies[index]),
+                self._signatures, batch.problem, int(batch.masks[index]), Strategy.of_code(batch.strategies[index])
             )
             for _, (batch, index) in sorted(first.items(), key=lambda item: item[0])
         ]
@@ -239,17 +236,9 @@ class MeasuredCostModel:
     ) -> MeasurementRecord:
         signature = f"boundary {stage.signature}" if kind is Kind.BOUNDARY else stage.signature
         placement = self._signatures.placement(stage.network)
-        return MeasurementRecord(
-            self.context,
-            kind,
-            signature,
-            copies,
-            synchronises,
-            samples,
-            algorithm_of(plan, copies),
-            self.timing.cold,
-            stage_subject(stage.network, placement, stage.groups, stage.strategy),
-        )
+        what = self.context, kind, signature, copies, synchronises, samples, algorithm_of(plan, copies)
+        subject = stage_subject(stage.network, placement, stage.groups, stage.strategy)
+        return MeasurementRecord(*what, self.timing.cold, subject)
 
     def _time_once(self, stages: Sequence[MeasuredStage]) -> None:
         """A few rounds of one copy of each stage of one network, of those that were not timed so before."""
@@ -322,13 +311,11 @@ def price_signatures(signatures: Sequence[str], prices_us: Mapping[str, float]) 
 
 def identity_of(context: Context) -> CostModelIdentity:
     """The identity of prices that were measured in a context; its version names all that the rest does not."""
-    parts = [
-        context.layout,
-        *([f"driver {context.driver}"] if context.driver else []),
-        *(f"{name} {version}" for name, version in context.libraries),
-        *(f"{name}={value}" for name, value in context.options),
-    ]
-    return CostModelIdentity(context.backend, context.device, context.precision, context.engine, ", ".join(parts))
+    named = [f"driver {context.driver}"] if context.driver else []
+    named += [*(" ".join(pair) for pair in context.libraries), *("=".join(pair) for pair in context.options)]
+    return CostModelIdentity(
+        context.backend, context.device, context.precision, context.engine, ", ".join([context.layout, *named])
+    )
 
 
 def create(

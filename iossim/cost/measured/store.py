@@ -158,17 +158,11 @@ class MeasurementStore:
         with sqlite_errors(self.path):
             rows = self._connection.execute(query, values).fetchall()
         for number, *where, kind, count, first, last, hosts in rows:
-            one = found.get(number)
-            counts = {**(one.counts if one else {}), kind: count}
-            names = {*(one.hosts if one else ()), *filter(None, (hosts or "").split(","))}
-            found[number] = StoredContext(
-                number,
-                _context_of(where),
-                counts,
-                tuple(sorted(names)),
-                min(first, one.first) if one else first,
-                max(last, one.last) if one else last,
-            )
+            one = found.get(number) or StoredContext(number, _context_of(where), {}, (), first, last)
+            names = {*one.hosts, *filter(None, (hosts or "").split(","))}
+            dates = min(first, one.first), max(last, one.last)
+            counts = one.counts | {kind: count}
+            found[number] = StoredContext(number, one.context, counts, tuple(sorted(names)), *dates)
         return list(found.values())
 
     def remove(self, chosen: Filter) -> int:
@@ -209,16 +203,9 @@ class MeasurementStore:
 
 
 def _context_row(context: Context) -> list[str]:
-    pairs = [json.dumps(dict(sorted(pairs))) for pairs in (context.libraries, context.options)]
-    return [
-        context.backend,
-        context.device,
-        context.precision,
-        context.engine,
-        context.layout,
-        context.driver,
-        *pairs,
-    ]
+    libraries, options = (json.dumps(dict(sorted(pairs))) for pairs in (context.libraries, context.options))
+    place = context.backend, context.device, context.precision, context.engine
+    return [*place, context.layout, context.driver, libraries, options]
 
 
 def _context_of(row: Sequence[str]) -> Context:
@@ -228,40 +215,16 @@ def _context_of(row: Sequence[str]) -> Context:
 
 
 def _row(record: MeasurementRecord, context: int) -> list[Any]:
-    samples = record.samples
-    return [
-        record.digest,
-        context,
-        record.kind.value,
-        record.signature,
-        record.algorithm,
-        int(record.is_cold),
-        record.copies,
-        record.synchronises,
-        json.dumps(samples.times_us),
-        samples.rejected,
-        json.dumps(dict(samples.conditions)),
-        json.dumps(record.subject),
-        record.date,
-        record.host,
-        record.process,
-    ]
+    samples, how = record.samples, (int(record.is_cold), record.copies, record.synchronises)
+    what = record.digest, context, record.kind.value, record.signature, record.algorithm
+    found = json.dumps(samples.times_us), samples.rejected, json.dumps(dict(samples.conditions))
+    return [*what, *how, *found, json.dumps(record.subject), record.date, record.host, record.process]
 
 
 def _record(row: Sequence[Any]) -> MeasurementRecord:
     (_, _, kind, signature, algorithm, is_cold, copies, synchronises, *measured) = row[8:]
-    times_us, rejected, conditions, subject, date, host, process = measured
-    return MeasurementRecord(
-        _context_of(row[:8]),
-        Kind(kind),
-        signature,
-        copies,
-        synchronises,
-        Samples(tuple(json.loads(times_us)), rejected, json.loads(conditions)),
-        algorithm,
-        bool(is_cold),
-        json.loads(subject),
-        date,
-        host,
-        process,
-    )
+    times_us, rejected, conditions, *about = measured
+    samples = Samples(tuple(json.loads(times_us)), rejected, json.loads(conditions))
+    subject, date, host, process = json.loads(about[0]), *about[1:]
+    what = _context_of(row[:8]), Kind(kind), signature, copies, synchronises, samples, algorithm, bool(is_cold)
+    return MeasurementRecord(*what, subject, date, host, process)

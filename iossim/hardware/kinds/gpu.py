@@ -61,9 +61,7 @@ _RANGES: dict[str, Ranges] = {
 #: What measured kernels determine: the model's fitted parameters, then two dispatch costs.
 GPU_SPACE = ParameterSpace((*fitted(ModelParameters), *fitted(EngineOverheads)))
 #: What rows of tensor cores' precisions tell, and no others: they are fitted beside the parameters above, which stay.
-TENSOR_SPACE = ParameterSpace(
-    (*fitted(ModelParameters, of_tensor_cores=True), *fitted(EngineOverheads, of_tensor_cores=True))
-)
+TENSOR_SPACE = ParameterSpace((*fitted(ModelParameters, True), *fitted(EngineOverheads, True)))
 #: What launches, graphs and synchronisations cost, rounded from single measured figures
 #: (``evidence.profiles.launch_costs`` makes them anew from their table), with standard deviations. A graph's node was
 #: measured on a Volta, on an RTX A5000 and on an RTX 5070 Ti; the last two are known less well, since the gap of a
@@ -75,25 +73,18 @@ _TURING_AND_AMPERE = EngineCosts(EngineOverheads(graph_gap_factor=0.5), {**_HOST
 _SINCE_ADA = EngineCosts(EngineOverheads(graph_gap_factor=0.4), {**_HOST_SPREAD, "graph_gap_factor": 0.2})
 #: By architecture.
 ENGINES: dict[str, EngineCosts] = {
-    Architecture.KEPLER: _UNTIL_VOLTA,
-    Architecture.MAXWELL: _UNTIL_VOLTA,
-    Architecture.PASCAL: _UNTIL_VOLTA,
-    Architecture.VOLTA: _UNTIL_VOLTA,
-    Architecture.TURING: _TURING_AND_AMPERE,
-    Architecture.AMPERE: _TURING_AND_AMPERE,
-    Architecture.ADA: _SINCE_ADA,
-    Architecture.HOPPER: _SINCE_ADA,
-    Architecture.BLACKWELL: _SINCE_ADA,
+    **dict.fromkeys(
+        (Architecture.KEPLER, Architecture.MAXWELL, Architecture.PASCAL, Architecture.VOLTA), _UNTIL_VOLTA
+    ),
+    **dict.fromkeys((Architecture.TURING, Architecture.AMPERE), _TURING_AND_AMPERE),
+    **dict.fromkeys((Architecture.ADA, Architecture.HOPPER, Architecture.BLACKWELL), _SINCE_ADA),
 }
 
 #: What stages that replay a graph tell, beside their kernels: what an edge between two streams costs (a stage has a
 #: fork and a join, and nothing tells one from the other; an event between two streams costs some 3 us), and their
 #: gap.
 GPU_CONCURRENCY = ParameterSpace(
-    (
-        FittedParameter("graph_gap_factor", 0.1, 1.0),
-        FittedParameter("fork_us", 0.0, 10.0),
-    ),
+    (FittedParameter("graph_gap_factor", 0.1, 1.0), FittedParameter("fork_us", 0.0, 10.0)),
     ties=(("join_us", "fork_us", 1.0),),
 )
 #: What networks run unit after unit tell (``calibration.host_fit``): the gap between kernels, and one cost of any
