@@ -1,21 +1,19 @@
-"""How much slower than alone the kernels that run side by side are, at one moment: they share slots, SMs and the
-device.
+"""How much slower than alone kernels run side by side, at one moment: they share slots, SMs and the device.
 
 *Slots.* Kernels get room on the SMs (warps, blocks, registers, shared memory) in the order in which they start. One
 that finds room for a part of its blocks runs that part as fast; one that finds none waits, until a kernel before it
 reaches its last wave, which leaves room, or ends. Room is counted over all SMs together.
 
-*SMs*: a kernel of at least one resident block an SM counts as lying on all SMs evenly; the blocks of any other lie,
-one an SM, on a part of them: on the SMs with most room, those that hold the fewest warps when the kernel starts. So
-the SMs fall into a few segments of equal load. An SM whose blocks ask for more than it has makes them wait, and a
-kernel is as slow as its slowest SM; but full waves go round an SM that is slow: they run at the average.
+*SMs.* A kernel of at least one resident block an SM counts as lying on all SMs evenly; the blocks of any other lie,
+one an SM, on those SMs that hold the fewest warps when it starts. So the SMs fall into a few segments of equal load.
+An SM whose blocks ask for more than it has makes them wait, and a kernel is as slow as its slowest SM; but full waves
+go round a slow SM, and run at the average.
 
-*The device*: DRAM bandwidth and the board's power, each shared by all who ask for it in proportion to their demands.
-While nothing is asked for more than there is, every kernel runs as fast as alone. What kernels touch together has to
-fit into the part of L2 that keeps operands: what does not comes from DRAM. An input of two of them counts twice.
+*The device.* DRAM bandwidth and the board's power are shared in proportion to demands; while neither is asked for
+more than there is, every kernel runs as fast as alone. What kernels touch together beyond the part of L2 that keeps
+operands comes from DRAM; an input of two of them counts twice.
 
-On a CPU, kernels that run side by side disturb each other besides: what they ask for counts ``1 + interference``
-times. On GPUs measurements show none of it.
+On a CPU what kernels side by side ask for counts ``1 + interference`` times. On GPUs measurements show none of it.
 """
 
 from __future__ import annotations

@@ -1,19 +1,18 @@
 """The price of a stage whose groups run on SMs of their own: the partition engine.
 
 A group of a stage of several has a part of the SMs (a green context, made beforehand) and runs its units one after
-another on it, as if it had the device to itself: its kernels' waves are over fewer SMs, and draw what DRAM bandwidth
-these can. The parts are those that make the longest group shortest; they follow from the stage alone, so that a
-schedule need not name them. What all SMs share, DRAM and the board's power, all groups share:
+another on it: its kernels' waves are over fewer SMs, and draw what DRAM bandwidth these can. DRAM and the board's
+power are shared by all groups:
 
     price = max(longest group, DRAM time of all, power time of all).
 
 Parts come in the sizes that the device allows (:mod:`iossim.hardware.green_contexts`). Where there are more groups
-than parts, groups share one, the ``i``-th that of group ``i`` modulo the number of parts, one after another. A stage
-of one group has the whole device, and so has a merged one.
+than parts, group ``i`` runs on the part ``i`` modulo their number, one after another. A stage of one group has the
+whole device, and so has a merged one.
 
-*The shortest longest group.* Each part begins as small as it may be, and the longest group gets the next size that
-shortens it, until none is left or there is none. Whatever division has a shorter longest group gives each part at
-least what it has now: so what this ends with is the best.
+The parts make the longest group shortest, so that a schedule need not name them: each begins as small as it may be,
+and the longest group gets the next size that shortens it, until none is left. Any division with a shorter longest
+group gives each part at least what it has now, so that the result is the best.
 """
 
 from __future__ import annotations

@@ -1,16 +1,13 @@
-"""Kernels from what a CUDA engineer has, as figures of Nsight Compute: grid, resources, time, bytes, arithmetic.
+"""Kernels from figures of Nsight Compute: grid, resources, time alone, bytes and arithmetic.
 
-A raw kernel becomes the :class:`~iossim.backends.simulator.kernel_work.KernelWork` of the event-driven engine. What
-it asks of each resource is what was given over what the device gives; what is left of its time alone is latency, and
-by itself it takes that time. Without a time alone it takes the longest of what it asks for (a roofline). The rest is
-inferred, and said.
+A raw kernel becomes the :class:`~iossim.backends.simulator.kernel_work.KernelWork` of the event-driven engine. It
+asks of each resource what was given over what the device gives; what is left of its time alone is latency. Without a
+time alone it takes the longest of what it asks for (a roofline). The rest is inferred, and said. The blocks of a
+kernel that DRAM or L2 hold up run as fast as an SM can draw, where the kernel has fewer SMs or neighbours.
 
-Of a kernel that DRAM or L2 hold up, nobody knows how fast its blocks would be on an SM without them: as fast as an SM
-can draw, which is what matters where it has fewer SMs or fewer neighbours.
-
-Capacities: DRAM gives the part of its bandwidth that copies reach; the whole of L2 what library kernels reach on all
-SMs (``l2_bytes_per_clock_per_sm``), and one SM ``sm_bandwidth_reach`` times its even share of it; a pipe what its
-lanes do at boost clock; issue an instruction a clock for each warp scheduler.
+DRAM gives the part of its bandwidth that copies reach; the whole of L2 what library kernels reach on all SMs
+(``l2_bytes_per_clock_per_sm``), and one SM ``sm_bandwidth_reach`` times its even share of it; a pipe what its lanes
+do at boost clock; issue an instruction a clock for each warp scheduler.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """What the stages of a problem cost at least, by the fluid's own rules
 (:mod:`iossim.backends.simulator.stage_model`).
 
-Resources are host issue, issue capacity, DRAM and power. On no SM do the resident blocks together get more than it
-has, so neither do they on all SMs. Waiting for slots, and operands that L2 loses to others, only make stages longer:
-a kernel's rate is never above that of its sums, nor are its demands below those alone. While two or more kernels are
-active, what they ask for counts ``1 + interference`` times, so that a kernel of demand ``d`` takes ``(1 +
+Resources are host issue, issue capacity, DRAM and power. No SM gives its resident blocks more than it has, so neither
+do all SMs. Waiting for slots, and operands that L2 loses to others, only make stages longer. While two or more
+kernels are active, what they ask for counts ``1 + interference`` times, so that a kernel of demand ``d`` takes ``(1 +
 interference) * d`` of the device's time beside others for each of its own, and all of it by itself: at least the
 smaller of the two, whatever part of it runs which way.
 
@@ -14,8 +13,7 @@ do. Two resources have late work, if only *heavy* kernels count:
 - issue capacity, once more;
 - an SM that all wide kernels share. A kernel of spread ``x`` leaves ``1 - x`` of the SMs out; so ``m`` kernels, each
   of which leaves out less than an ``m``-th, all have a block on some SM. There each asks for the load of its block,
-  which is more than its demand of all SMs, and kernels that lie on all SMs ask for their demand in their last wave;
-  before, that SM may get fewer of their blocks.
+  which is more than its demand of all SMs, and kernels that lie on all SMs ask for their demand in their last wave.
 """
 
 from __future__ import annotations

@@ -1,13 +1,9 @@
 """Prices and bounds of the concurrent stages of a problem, all of whose units run as given variants.
 
 Under the partition engine the groups of a stage have SMs of their own (:mod:`iossim.backends.simulator.partition`);
-under the others all kernels share the device (:mod:`iossim.backends.simulator.stage_model`).
-
-Of many concurrent stages of one problem equal ones are priced once, and the others on all cores.
-
-What a concurrent stage costs depends on its groups in their order, and on the kernels of the units of each, in
-theirs. In a block of equal cells, and from block to block, a fifth to a third of the stages of a search are equal in
-that. A stage's price depends on no other's, and the compiled code holds no interpreter lock.
+under the others all kernels share the device (:mod:`iossim.backends.simulator.stage_model`). A price depends on a
+stage's groups in their order, and on the kernels of their units. A fifth to a third of the stages of a search are
+equal in that and priced once, the others on all cores: the compiled code holds no interpreter lock.
 """
 
 from __future__ import annotations

@@ -1,15 +1,12 @@
 """Compiled functions: numba, with the machine code kept on disk between processes.
 
-Numba looks only at a function's own file to decide whether its cached machine code is still good, so a change in a
-function that it calls from another file goes unnoticed. The cache folder is therefore named after a hash of every
-compiled module's source: change any of them, and all are compiled anew. For iossim's own functions the hash takes the
-place of numba's stamp, the path and time of a file: another installation of the same source compiles nothing. The
-folder stands in the user's cache folder, since site-packages may be read-only; ``IOSSIM_CACHE_DIR`` moves it.
-
-Where it cannot be written (a full disk, say) a temporary folder takes its place, or each command compiles anew, with
-a warning.
-
-A module whose text names ``iossim.base.compiled`` counts as compiled; importing this imports no numba.
+Numba looks only at a function's own file to decide whether its cached machine code is still good, not at functions
+that it calls from other files. The cache folder is therefore named after a hash of every compiled module's source (a
+module whose text names ``iossim.base.compiled``), which also takes the place of numba's stamp, the path and time of a
+file: another installation of the same source compiles nothing. The folder stands in the user's cache folder, since
+site-packages may be read-only; ``IOSSIM_CACHE_DIR`` moves it. Where it cannot be written (a full disk, say) a
+temporary folder takes its place, or each command compiles anew, with a warning. Importing this module imports no
+numba.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Whatever is found by name: what iossim has itself, and behind it what other packages add through entry points.
 
-Each room declares a :class:`Group` beside the contract of what it finds. What iossim has itself is found by looking
-into a package: adding one is adding a file. A package of others declares in its ``pyproject.toml``, for example::
+Each kind of thing has a :class:`Group` beside its contract. What iossim has itself is found by looking into a
+package: adding one is adding a file. A package of others declares in its ``pyproject.toml``, for example::
 
     [project.entry-points."iossim.cost_models"]
     mine = "my_package.costs:create"
@@ -11,9 +11,8 @@ The groups that take entry points are ``COST_MODELS`` (:mod:`iossim.cost.create`
 (:mod:`iossim.transforms.rewriting.rule_sets`), ``BACKENDS`` (:mod:`iossim.execution.backend`) and ``OUTPUTS``
 (:mod:`iossim.report.schedule_formats`).
 
-What iossim has itself by a name wins. Nothing of a plugin is imported before it is asked for, and what cannot be
-imported or does not do what its group asks stands in nobody's way: it is one line, where it is asked for and in
-``iossim doctor``.
+iossim's own names win. No plugin is imported before it is asked for; one that cannot be imported, or does not do what
+its group asks, is one line of error, where it is asked for and in ``iossim doctor``.
 """
 
 from __future__ import annotations

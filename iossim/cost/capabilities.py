@@ -1,10 +1,5 @@
 """What some cost models can do besides pricing stages: three contracts, each asked for by ``isinstance``.
 
-- :class:`MeasuringCostModel` measures its prices, so that each distinct stage is an expense;
-- :class:`VariantCostModel` knows what else units can run as, and the workspace of each variant;
-- :class:`DeviceCostModel` computes its prices from a device's profile: it can change the setting, and run a stage to
-  tell when each kernel runs and what holds the stage up.
-
 A wrapper (:class:`iossim.cost.model.WrappedCostModel`) has none of them unless it defines them itself.
 """
 

@@ -55,14 +55,13 @@ def overridden(profile: DeviceProfile, changes: Mapping[str, float]) -> DevicePr
     """The profile with ``changes``: values by the name of a datasheet fact, a parameter or an engine overhead.
 
     Facts have short names too: ``sms``, ``lanes``, ``clock_ghz``, ``dram_gbps``, ``dram_gib``, ``l2_mib``,
-    ``power_w``, and ``fp16_tflops`` and so on for the reduced precisions. What follows from changed facts is changed
-    with them, unless it is given too: the printed fp32 peak by SMs x lanes x clock, peaks of reduced precisions by
-    SMs x clock (the SMs are the same), and bandwidth = bus width x pin rate / 8. All else, the calibrated parameters
-    included, is left as it is: a device with twice the SMs has SMs as good as the original's, and its power limit.
-    Intervals stay those of the original's parameters; they say nothing of whether such a device can be built.
+    ``power_w``, and ``fp16_tflops`` and so on for the reduced precisions. What follows from changed facts changes
+    with them, unless it is given too: the fp32 peak by SMs x lanes x clock, peaks of reduced precisions by SMs x
+    clock, and bandwidth = bus width x pin rate / 8. All else, calibrated parameters and their intervals included,
+    stays.
 
-    The name tells every change (:func:`changes_of` reads it), so that nothing that is kept or published for the
-    original is taken for it. Without changes the profile itself is returned. Raises DeviceError.
+    The name tells every change (:func:`changes_of` reads it), so that nothing that is kept for the original is taken
+    for it. Without changes the profile itself is returned. Raises DeviceError.
     """
     if not changes:
         return profile

@@ -1,7 +1,7 @@
 """Whether the facts of a profile can be those of a device: each within what its generation has, and one with another.
 
-A mistake of unit, a rate with sparsity, a clock of another board: what is off is said in words. A device that does
-not exist may be off on purpose: only what is a hundred times off keeps a profile from being used.
+Sentences say what is off: a wrong unit, a rate with sparsity, a clock of another board. Only facts that are a hundred
+times off keep a profile from being used, as a device may be made up on purpose.
 
 The figures are NVIDIA's: fp32 lanes of an SM and dense rates of tensor cores from the CUDA C++ Programming Guide
 (table "Throughput of Native Arithmetic Instructions") and the whitepapers of each generation; the ranges are those of

@@ -3,20 +3,17 @@
 Each *source device* is a calibrated chip. What scales with the datasheet is taken out before averaging, and put back
 for the device:
 
-- **The clock under load.** Boards whose peak is large for their power do not sustain their boost clock: dynamic power
-  grows about with the square of the clock, so beyond an onset of ``x0`` GFLOP/s of peak a watt the clock falls to
-  ``sqrt(x0 / x)`` of boost. Newer processes do more with a watt. Efficiencies of arithmetic are divided by this
-  fraction. ``x0`` is what makes the sources' efficiencies agree best.
-- **The kind of memory.** The part of DRAM's peak that kernels reach is of the kind of memory (stacked HBM, or GDDR),
-  so sources with the other kind count little there.
+- **The clock under load.** Dynamic power grows about with the square of the clock, so beyond an onset of ``x0``
+  GFLOP/s of peak a watt a board's clock falls to ``sqrt(x0 / x)`` of boost. Newer processes do more with a watt.
+  Efficiencies of arithmetic are divided by this fraction. ``x0`` is what makes the sources' efficiencies agree best.
+- **The kind of memory.** The part of DRAM's peak that kernels reach depends on the kind of memory (stacked HBM, or
+  GDDR), so sources with the other kind count little there.
 
-Otherwise sources of near generations count more. Averages are geometric where values are positive, since they are of
-ratios. Only fitted parameters are transferred; all others stay those of the architecture.
+Otherwise sources of near generations count more. Averages are geometric where values are positive. Only fitted
+parameters are transferred; all others stay those of the architecture.
 
-Costs of a launch that a device borrows: nearly none has networks measured on it that tell them.
-
-What the host takes to launch was fitted on one device. Others take it, with the spread of hosts, so that intervals
-know how little is known; their provenance says from where.
+What the host takes to launch was fitted on one device. Others take it, with the spread of hosts; their provenance
+says from where.
 """
 
 from __future__ import annotations

@@ -4,22 +4,21 @@ Ask for it in the topmost ``conftest.py`` of the tests (or with ``pytest -p ioss
 
     pytest_plugins = ["iossim.testing"]
 
-It is asked for, and not an entry point of pytest: those are loaded by every pytest of an environment, in projects
-that have nothing to do with iossim too, where they cost time and bring fixtures that nobody wants.
+It is no entry point of pytest, which every pytest of an environment would load, in projects that have nothing to do
+with iossim too.
 
-Fixtures (all begin with ``iossim_``):
+Fixtures:
 
 - ``iossim_device``: a small GPU, an eighth of a T4, on which small networks already fill something.
-- ``iossim_network``: a function that makes a network from a seed
-  (:func:`~iossim.models.seeded_network.seeded_network`).
-- ``iossim_table``: a function that makes a cost model of a few prices that a test writes down.
-- ``iossim_recorded``: a function that makes a cost model which keeps what it is asked
-  (:class:`~iossim.cost.table.RecordingCostModel`), of another cost model or of the simulator of ``iossim_device``.
+- ``iossim_network``: makes a network from a seed (:func:`~iossim.models.seeded_network.seeded_network`).
+- ``iossim_table``: makes a cost model of a few prices that a test writes down.
+- ``iossim_recorded``: makes a :class:`~iossim.cost.table.RecordingCostModel` of another cost model or of the
+  simulator of ``iossim_device``.
 
-Assertions, to be imported: :func:`assert_schedule_valid`, :func:`assert_latency_at_most`,
-:func:`assert_no_slower_than`, :func:`assert_plan_race_free`. They say what they found where they fail.
+The assertions (:func:`assert_schedule_valid`, :func:`assert_latency_at_most`, :func:`assert_no_slower_than`,
+:func:`assert_plan_race_free`) say what they found where they fail.
 
-Conformance: whoever adds a cost model, a scheduler, a backend or a device subclasses one class of
+Whoever adds a cost model, a scheduler, a backend or a device subclasses a conformance class of
 :mod:`iossim.testing.cost_models`, :mod:`~iossim.testing.schedulers`, :mod:`~iossim.testing.backends` or
 :mod:`~iossim.testing.devices`, and pytest holds it to its contract. So are those of iossim.
 """

@@ -1,7 +1,7 @@
 """What kernels lose to each other, and through what, while the engine runs.
 
 A kernel's progress is counted in time of its own alone: what its blocks do in a microsecond, over what all of them do
-in its time alone. Where that is less than a microsecond the rest is lost, in the order of the rates of
+in its time alone. What a microsecond falls short of that is lost, in the order of the rates of
 :mod:`iossim.backends.simulator.events.sharing`:
 
 - to those that hold the SMs' slots, while it has blocks that wait for room;
@@ -9,8 +9,7 @@ in its time alone. Where that is less than a microsecond the rest is lost, in th
 - to those beside its blocks on an SM, in proportion to what they ask of what limits them there;
 - to those that use DRAM, L2 or power, in proportion, where that is the limit.
 
-A kernel may also catch up later, as when its last blocks find more room than alone. So what was lost moment by moment
-is scaled to what it took longer in the end.
+A kernel may catch up later, so what was lost moment by moment is scaled to what it took longer in the end.
 """
 
 from __future__ import annotations

@@ -7,14 +7,11 @@ if they had the device's DRAM, L2 and power to themselves, where the fastest of 
   all blocks that use it slow down by it, and those that use several by the largest;
 - so do what then goes to DRAM, to the whole of L2, and to the board's power, over the whole device.
 
-So demands share in proportion. L2 also has room: what the kernels that run touch adds up, and what does not fit there
-is lost, and comes from DRAM (``kept_us``).
+What the kernels that run touch adds up, too: what does not fit into L2 comes from DRAM (``kept_us``).
 
-Measured kernels of GPUs cost each other no more than these sums (an RTX 5090's kernels that use all of DRAM, of L2,
-or of the fp64 pipe take 1.98, 2.01 and 2.00 times as long beside themselves). On a CPU kernels that run side by side
-disturb each other besides, by the rule of the analytic model: while more than one is resident on the device, all
-these sums count ``1 + interference`` times when they are compared with what there is. What is over-asked is used in
-full by a kernel alone, and to one part in ``1 + interference`` by several: the rest is lost.
+GPUs' kernels cost each other no more than these sums (an RTX 5090's kernels that use all of DRAM, of L2, or of the
+fp64 pipe take 1.98, 2.01 and 2.00 times as long beside themselves). On a CPU, while more than one kernel is resident,
+all these sums count ``1 + interference`` times, as in the analytic model.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Prices by measurement: stages run on a backend, several times in a row, and every measurement is kept.
 
-Equal work is measured once: in this process, and, through the store, ever (on the same device with the same
-libraries). Which algorithm a unit ran by is recorded and not asked for: a backend chooses by timing what is nearly
-equal, and may choose otherwise in the next process; settings that restrict its choice are options of its context.
-What is not known yet is measured in a seeded random order, a chunk at a time; each chunk, or each two seconds of it,
-is committed to the store before its prices are told, so that an interrupt, or a kill, costs no more than that.
+Equal work is measured once: in this process, and, through the store, on the same device with the same libraries.
+Which algorithm a unit ran by is recorded and not asked for: a backend may choose otherwise in the next process;
+settings that restrict its choice are options of its context. Stages are measured in a seeded random order, a chunk at
+a time; each chunk, or each two seconds of it, is committed to the store before its prices are told.
 
 Under the paper engine the price of a boundary is that of a synchronise, measured once and taken off what stages take.
 Under the graph engine stages fork and join by themselves: that is in their prices, and a boundary costs nothing.

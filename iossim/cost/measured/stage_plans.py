@@ -1,20 +1,18 @@
-"""From stages to measured plans: which work a stage is, how often it runs in a row, and what it was.
+"""From stages to measured plans: which work a stage is, how often it runs in a row, and what a record says of it.
 
 A *signature* is the identity of :mod:`iossim.schedule.stage_hash`: stages of equal signature share one measurement,
 in whatever block, network or process. Units are compared by their own signatures (ops, attributes, types) and by what
-placement makes of them (``iossim.execution.in_place``: which terms they copy); one that launches nothing does
-nothing. Which stream a group gets, and who else reads its inputs, do not count.
+placement makes of them (``iossim.execution.in_place``: which terms they copy). Which stream a group gets, and who
+else reads its inputs, do not count.
 
 A stage takes microseconds, so it is timed several times in a row. Stages of a single group follow one another without
-the host; stages of several groups have the boundary of their engine between them, which is taken off again
-(``copy_us`` of a record): under the paper engine a synchronise, under the graph engine their own fork and join, which
+the host; stages of several groups have the boundary of their engine between them: under the paper engine a
+synchronise, which is taken off again (``copy_us`` of a record), under the graph engine their own fork and join, which
 the price includes.
 
-What was measured, in words and as operators: what a record says of its stage besides the signature.
-
-Operators are records of the measurement-set format (``iossim.measurements.operator_kinds``): one for each step of a
-unit (``iossim.hardware.lowering.unit``), so that a Conv-Relu counts as a convolution, and a Relu-SepConv as three
-operators. A unit has none where one of its steps has no columns there.
+Records hold operators in the measurement-set format (``iossim.measurements.operator_kinds``), one for each step of a
+unit, so that a Conv-Relu counts as a convolution, and a Relu-SepConv as three operators; none where a step has no
+columns there.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""The file of a measurement store: SQLite, opened safely, its schema versioned, its errors sqlite_errors in one line.
+"""The file of a measurement store: SQLite, opened safely, its schema versioned, its errors in one line.
 
 The journal is a write-ahead log (WAL): several processes read while one writes, and writers wait for one another
 (``BUSY_S``). ``synchronous`` is NORMAL: a commit has written its pages to the log before it returns, so that a
-process killed at any point afterwards loses nothing, and one killed before leaves what the next opener ignores. Only
-a crash of the operating system or a loss of power may lose the last commits (never the file); FULL would wait for the
-disk at each commit to prevent that, and a measurement can be taken again. A WAL needs shared memory, no network
+process killed at any point loses nothing that it reported. Only a crash of the operating system or a loss of power
+may lose the last commits (never the file); measurements can be taken again. A WAL needs shared memory, no network
 drive.
 
 ``PRAGMA user_version`` is the schema's version, ``application_id`` tells the file from SQLite files of others, and

@@ -5,16 +5,13 @@ measurements). One that is told an algorithm runs that, also if it would never c
 transform of whole images are here alone. The fastest candidate of an algorithm runs; those that differ in workspace
 (ALGO_1) can be asked for.
 
-cuDNN's manual says where an algorithm is available: transforms want stride and dilation 1 and two dimensions;
-Winograd fused 3x3, non-fused 3x3 or 5x5; FFT a padded image of up to 256 and tiled FFT a window of up to 16 (32 by
-the manual); DIRECT is not implemented; fused Winograd has no gradient of filters. All are in every cuDNN since 6.
+By cuDNN's manual transforms want stride and dilation 1 and two dimensions; Winograd fused 3x3, non-fused 3x3 or 5x5;
+FFT a padded image of up to 256 and tiled FFT a window of up to 16 (32 by the manual); DIRECT is not implemented;
+fused Winograd has no gradient of filters. All are in every cuDNN since 6. Before cuDNN 7 frameworks call groups one
+by one, in one workspace; so they may be here, beside the kernels of later libraries that take all groups in a launch.
 
-Before cuDNN 7 libraries know no groups, so that frameworks call them group by group, in one workspace; groups may be
-called so here, beside the kernels of later libraries that take all groups in a launch.
-
-Gradients of the input at stride 1 are convolutions with the filter turned round, and are taken to run as those do:
-ALGO_1 as IMPLICIT_PRECOMP_GEMM. With a stride ALGO_1 is what runs a transposed convolution
-(``families.transposed_convolution``).
+Gradients of the input at stride 1 run as convolutions with the filter turned round: ALGO_1 as IMPLICIT_PRECOMP_GEMM.
+With a stride ALGO_1 is what runs a transposed convolution (``families.transposed_convolution``).
 """
 
 from __future__ import annotations

@@ -1,19 +1,18 @@
 """Convolutions on tensor cores: implicit products of pixels by filters whose operands lie as NHWC.
 
-An engine whose tensors are fp32 and NCHW, and whose library multiplies in tf32 by default, pays for that with every
-call: the input and the filters are transformed to NHWC before, the output back after, and bias and activation are a
-kernel of their own (a 1x1 filter is the same in both layouts). On an A100 and an RTX 3070 a convolution that the
-product takes 5 us for takes 30 us where the filter is 1x1, and 55 where it is larger: five kernels and seven of 5 to
-7 us each. That engine is not faster with NHWC tensors, as its library transforms those of fp32 too; today's libraries
-have kernels that read and write NHWC (``families/channels_last.py``). Half-precision tensors are taken to lie as NHWC
-already: on a V100 and a T4, fp16 convolutions called directly take no longer than their products do.
+An engine whose tensors are fp32 and NCHW, and whose library multiplies in tf32 by default, transforms the input and
+the filters to NHWC before every call, the output back after, and runs bias and activation as a kernel of their own (a
+1x1 filter is the same in both layouts). On an A100 and an RTX 3070 a convolution that the product takes 5 us for
+takes 30 us where the filter is 1x1, and 55 where it is larger: five kernels and seven of 5 to 7 us each. That library
+transforms NHWC tensors of fp32, too; today's have kernels that read and write NHWC (``families/channels_last.py``).
+Half-precision tensors are taken to lie as NHWC already: on a V100 and a T4, fp16 convolutions called directly take no
+longer than their products do.
 
 On Volta and Turing a step along the inner dimension stays within one position of the window: few channels are padded
 to a whole step, as the first layers of networks show there (17 to 24 TFLOP/s with padding). Later kernels pad to one
 load.
 
-A transform between layouts turns tiles of positions by channels in shared memory, a block each; the same kernel
-serves inside a library's call and as an op of the graph.
+A transform between layouts turns tiles of positions by channels in shared memory, a block each.
 """
 
 from __future__ import annotations

@@ -1,22 +1,19 @@
 """Depthwise and grouped convolution: the products of cuDNN 7.6, and the depthwise kernels of frameworks.
 
-cuDNN 7.6 runs an implicit product for each group of fp32 tensors NCHW. The grid has a slice for each group, and a
-block computes a tile of 32 pixels by 32 filters of its group as the implicit product without a table of offsets does.
-Filters that the group does not have are computed all the same: of a depthwise convolution 31 columns of 32 are lost.
-The inner dimension is a window of few channels, so that filling and draining a block takes as long as its loop: the
-kernel waits more than it computes, which is what kernels beside it gain by. Blocks read what their tile needs of the
-input once; windows that overlap inside a tile hit L1.
+cuDNN 7.6 runs an implicit product for each group of fp32 tensors NCHW. A block computes a tile of 32 pixels by 32
+filters of its group, including filters that the group does not have: of a depthwise convolution 31 columns of 32 are
+lost. The inner dimension is a window of few channels, so that filling and draining a block takes as long as its loop.
+Blocks read what their tile needs of the input once; windows that overlap inside a tile hit L1.
 
 Nobody measured these kernels alone. Their efficiency is that of an implicit product with 32x32 tiles; which part of
 filling and draining is seen (``GROUPED_PROLOGUE_SEEN`` of ``backends.simulator.device_rates``) is pinned on the
 published latency of NasNet-A run unit after unit, which is predicted 14 per cent too long without it.
 
-Depthwise kernels of frameworks have a thread an output, and no matrix product. A thread finds its channel, image and
-pixel by dividing its number, then loads, multiplies and adds the window: it is bound by issuing all that. Divisions
-and bounds cost about as much as fourteen taps: windows of 3 to 15 taps on an A100 and an RTX A6000 (PyTorch's own
-kernel) tell that within a third. Consecutive threads are consecutive pixels; with a stride a load of a warp lies
-strewn over as many times the bytes, and takes as many times as long. A block covers some rows of its image, and reads
-the rows that its windows reach beyond those as well.
+Depthwise kernels of frameworks have a thread an output. It finds its channel, image and pixel by dividing its number,
+then loads, multiplies and adds the window: it is bound by issuing all that. Divisions and bounds cost about as much
+as fourteen taps: windows of 3 to 15 taps on an A100 and an RTX A6000 (PyTorch's own kernel) tell that within a third.
+Consecutive threads are consecutive pixels; with a stride a load of a warp takes as many times as long. A block covers
+some rows of its image, and reads the rows that its windows reach beyond those as well.
 """
 
 from __future__ import annotations

@@ -3,14 +3,13 @@
 Most of these kernels are bound by issuing their instructions, as depthwise convolution is
 (``convolution/grouped.py``): their work is counted in its taps, of some 13 instructions. There are two libraries:
 
-- cuDNN's finds its place in four strided dimensions: 2x2 pools of the published engine make an output in two clocks
-  of an SM on an A100 and on a Titan X alike, NCHW or NHWC; windows of 3x3 and 7x7 tell what a tap costs. Averages
-  reach a part of the bandwidth only (``AVERAGE_WINDOW_BANDWIDTH`` of ``backends.simulator.device_rates``). The mean
-  of an image is a window as large as the image, with one thread going through all of it.
+- cuDNN's kernel finds its place in four strided dimensions: 2x2 pools of the published engine make an output in two
+  clocks of an SM on an A100 and on a Titan X alike, NCHW or NHWC; windows of 3x3 and 7x7 tell what a tap costs.
+  Averages reach a part of the bandwidth only (``AVERAGE_WINDOW_BANDWIDTH`` of ``backends.simulator.device_rates``).
+  The mean of an image is one window, one thread going through all of it.
 - PyTorch's divides to find its window, for averages three times in 64 bits: 3x3 averages take as long on an A100 of
   2.0 TB/s as on one of 1.6. Maxima also write where each was found, a number of 64 bits: so counted, those of
-  ResNet-50 and VGG move what DRAM does, on a V100 and an RTX A5000. The mean of an image is a reduction, shared out
-  over threads.
+  ResNet-50 and VGG move what DRAM does, on a V100 and an RTX A5000. The mean of an image is a reduction.
 """
 
 from __future__ import annotations

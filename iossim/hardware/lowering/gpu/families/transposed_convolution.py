@@ -2,10 +2,10 @@
 
 An output pixel takes those taps of the window that meet an input pixel, one in each stride. Kernels on tensor cores
 walk only these: gradients called directly with a stride of 2 (fp16 on a V100 and a T4, windows of 5x10 and 5x5) take
-0.9 to 1.7 times as long as the convolution that has as many products, as those without a stride do. Tensors are
-transformed around them as around convolutions. On FP32 lanes cuDNN computes each offset where it is needed (ALGO_1),
-as IMPLICIT_GEMM does forward. Only these serve groups, and multiply the taps that meet nothing by zeros: a strided
-one of 4 groups takes 5 to 33 ms on an A100, an RTX A6000 and a T4, where this says 4 to 27.
+0.9 to 1.7 times as long as the convolution that has as many products. On FP32 lanes cuDNN computes each offset where
+it is needed (ALGO_1), as IMPLICIT_GEMM does forward. Only these kernels serve groups, and multiply the taps that meet
+nothing by zeros: a strided one of 4 groups takes 5 to 33 ms on an A100, an RTX A6000 and a T4, where this says 4 to
+27.
 """
 
 from __future__ import annotations
