@@ -12,7 +12,6 @@ do at boost clock; issue an instruction a clock for each warp scheduler.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import isfinite
@@ -103,25 +102,11 @@ def raw_kernel_work(raw: RawKernel, model: KernelModel) -> tuple[KernelWork, tup
     found_us = waves * max(least_us, resident * longest_us) + (max(least_us, rest * longest_us) if rest else 0.0)
     # The busiest SM may have more blocks than its even share: then these are not all alike.
     even = min(1.0, alone_us / found_us) if found_us else 1.0
-    work = KernelWork(
-        raw.name,
-        raw.blocks,
-        raw.threads,
-        registers,
-        shared,
-        issue_us * even,
-        least_us * even,
-        l2_us * even,
-        asked.dram_us,
-        model.rates.gap_us,
-        min(asked.power_us, alone_us),
-        str(asked.pipe or ""),
-        pipe_us * even,
-        asked.l2_device_us,
-        asked.footprint_bytes,
-        asked.kept_us,
-        reach,
-    )
+    on_sm_us = issue_us * even, least_us * even, l2_us * even
+    power_us, pipe = min(asked.power_us, alone_us), str(asked.pipe or "")
+    shared_us = asked.dram_us, model.rates.gap_us, power_us, pipe, pipe_us * even, asked.l2_device_us
+    grid = raw.name, raw.blocks, raw.threads, registers, shared
+    work = KernelWork(*grid, *on_sm_us, *shared_us, asked.footprint_bytes, asked.kept_us, reach)
     return work, tuple(said)
 
 
@@ -253,10 +238,5 @@ def _check(raw: RawKernel) -> None:
             raise OptionError(f"kernel {raw.name!r}: {what} is {value:g}; give 0 or more")
     if not raw.alone_us and not any(getattr(raw, what) for what in _ASKS):
         raise OptionError(
-            f"kernel {raw.name!r}: nothing tells how long it takes; give alone_us, or what it asks for ({_listed(_ASKS)})"
+            f"kernel {raw.name!r}: nothing tells how long it takes; give alone_us, or what it asks for (dram_bytes, l2_bytes or flops)"
         )
-
-
-def _listed(names: Iterable[str]) -> str:
-    *first, last = names
-    return f"{', '.join(first)} or {last}"

@@ -134,10 +134,8 @@ class EdgeDevice(Device):
         """Every number of the profile, by where it stands in it, as :meth:`changed` takes them."""
         found: dict[str, float] = {}
         for where, fact in self.facts().items():
-            inner = (
-                {f"{where}.{key}": value for key, value in fact.value.items()} if isinstance(fact.value, dict) else {}
-            )
-            found |= inner or {where: fact.value}
+            parts = fact.value.items() if isinstance(fact.value, dict) else ()
+            found |= {f"{where}.{key}": value for key, value in parts} or {where: fact.value}
         return found
 
     @property

@@ -20,7 +20,7 @@ class Granularity(NamedTuple):
     step: int
 
 
-_GRANULARITY = {
+_GRANULARITY: dict[str, Granularity] = {
     Architecture.PASCAL: Granularity(1, 1),
     Architecture.VOLTA: Granularity(2, 2),
     Architecture.TURING: Granularity(2, 2),
@@ -32,9 +32,7 @@ _GRANULARITY = {
 
 def granularity(profile: DeviceProfile) -> Granularity:
     """How the SMs of a device can be divided; raises OptionError for one that has no green contexts."""
-    found = (
-        _GRANULARITY.get(Architecture(profile.architecture)) if profile.architecture in list(Architecture) else None
-    )
+    found = _GRANULARITY.get(profile.architecture)
     if found is None:
         raise OptionError(
             f"`engine` partition: {profile.name!r} ({profile.architecture}) cannot divide its SMs, green contexts came "

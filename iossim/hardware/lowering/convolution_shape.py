@@ -45,16 +45,9 @@ class ConvolutionShape:
         else:
             x, weight, y = first, made, second
         own = 2 * y.elements * math.prod(weight.shape[1:])
+        sizes = x.shape[0], x.shape[1], weight.shape[0], weight.shape[2:]
         geometry = op.strides, op.dilations, op.groups, x.shape[2:], y.shape[2:]
-        kernel, epilogue_flops = weight.shape[2:], max(0, step.flops - own)
-        return ConvolutionShape(
-            *(x.shape[0], x.shape[1], weight.shape[0]),
-            kernel,
-            *geometry,
-            x.dtype.bytes,
-            epilogue_flops,
-            step.precision,
-        )
+        return ConvolutionShape(*sizes, *geometry, x.dtype.bytes, max(0, step.flops - own), step.precision)
 
     @property
     def pixels(self) -> int:
@@ -87,19 +80,15 @@ class ConvolutionShape:
     @property
     def turned(self) -> ConvolutionShape:
         """The convolution of the output's gradient with the turned filter: the input's gradient at stride 1."""
-        sizes = self.output_size, self.input_size
-        return replace(self, channels=self.filters, filters=self.channels, input_size=sizes[0], output_size=sizes[1])
+        turned = replace(self, channels=self.filters, filters=self.channels)
+        return replace(turned, input_size=self.output_size, output_size=self.input_size)
 
     @property
     def of_a_group(self) -> ConvolutionShape:
         """The convolution that one of its groups is."""
-        return replace(
-            self,
-            channels=self.channels // self.groups,
-            filters=self.filters // self.groups,
-            groups=1,
-            epilogue_flops=self.epilogue_flops // self.groups,
-        )
+        channels, filters = self.channels // self.groups, self.filters // self.groups
+        epilogue_flops = self.epilogue_flops // self.groups
+        return replace(self, channels=channels, filters=filters, groups=1, epilogue_flops=epilogue_flops)
 
     @property
     def is_dense_unit_stride(self) -> bool:

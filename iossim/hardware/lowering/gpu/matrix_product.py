@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from iossim.hardware.compute_capability import Architecture
+from iossim.hardware.compute_capability import SINCE_AMPERE, Architecture
 from iossim.hardware.lowering.kernel import Kernel, Panels, WorkClass, ceil_div
 from iossim.hardware.lowering.step import Step
 from iossim.ir.types import Precision
@@ -29,7 +29,6 @@ MOST_TILES_TO_SPLIT = 256
 #: Generations that run the libraries' older kernels.
 BEFORE_VOLTA = frozenset({Architecture.KEPLER, Architecture.MAXWELL, Architecture.PASCAL})
 SINCE_VOLTA = frozenset(Architecture) - BEFORE_VOLTA
-SINCE_AMPERE = SINCE_VOLTA - {Architecture.VOLTA, Architecture.TURING}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,24 +50,27 @@ class Tile:
         return f"{self.rows}x{self.columns}"
 
 
-TILE_128X128 = Tile(128, 128, 256, 122, 16_640)
-TILE_128X64 = Tile(128, 64, 128, 122, 12_544)
-TILE_64X128 = Tile(64, 128, 128, 122, 12_544)
-TILE_128X32 = Tile(128, 32, 256, 57, 16_384)
-TILE_32X128 = Tile(32, 128, 256, 57, 16_384)
-TILE_64X64 = Tile(64, 64, 64, 118, 8_448)
-TILE_64X32 = Tile(64, 32, 128, 70, 12_288)
-TILE_32X32 = Tile(32, 32, 128, 86, 16_896)
-TILES = (TILE_128X128, TILE_128X64, TILE_64X128, TILE_128X32, TILE_32X128, TILE_64X64, TILE_64X32, TILE_32X32)
+TILES = (
+    Tile(128, 128, 256, 122, 16_640),
+    Tile(128, 64, 128, 122, 12_544),
+    Tile(64, 128, 128, 122, 12_544),
+    Tile(128, 32, 256, 57, 16_384),
+    Tile(32, 128, 256, 57, 16_384),
+    Tile(64, 64, 64, 118, 8_448),
+    Tile(64, 32, 128, 70, 12_288),
+    Tile(32, 32, 128, 86, 16_896),
+)
+#: The tiles by name.
+TILE = {str(tile): tile for tile in TILES}
 
 #: Libraries have few kernels for stacks of products, and search for none: what cuBLAS launches for ``bmm`` in
 #: recordings of five generations, whatever the sizes, but for matrices of a few elements.
 BATCHED_TILES = {
-    TILE_128X128: SINCE_AMPERE,
-    TILE_128X64: BEFORE_VOLTA | {Architecture.TURING},
-    TILE_64X64: frozenset({Architecture.VOLTA, Architecture.TURING}),
-    TILE_32X128: frozenset({Architecture.VOLTA}),
-    TILE_128X32: frozenset({Architecture.VOLTA, Architecture.TURING}),
+    TILE["128x128"]: SINCE_AMPERE,
+    TILE["128x64"]: BEFORE_VOLTA | {Architecture.TURING},
+    TILE["64x64"]: frozenset({Architecture.VOLTA, Architecture.TURING}),
+    TILE["32x128"]: frozenset({Architecture.VOLTA}),
+    TILE["128x32"]: frozenset({Architecture.VOLTA, Architecture.TURING}),
 }
 
 
@@ -163,6 +165,14 @@ def stream_kernel(
     blocks, flops = max(1, ceil_div(elements, 512)), flops + 4 * elements
     moved = activation_bytes, weight_bytes, bytes_written, activation_bytes + weight_bytes + bytes_written
     return Kernel(name, work_class, blocks, 128, 32, 0, flops, *moved)
+
+
+def step_kernel(step: Step, name: str, elements: int, passes: int = 1) -> Kernel:
+    """A kernel that makes a step's outputs in order, and goes through its activations ``passes`` times."""
+    read, weights, written = passes * step.activation_bytes, step.weight_bytes, step.bytes_written
+    return stream_kernel(
+        name, elements, step.flops, activation_bytes=read, weight_bytes=weights, bytes_written=written
+    )
 
 
 #: Multiply-adds in a clock of the SM whose clocks :func:`row_kernel` counts.

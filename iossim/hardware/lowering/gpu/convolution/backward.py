@@ -26,10 +26,7 @@ from iossim.hardware.lowering.convolution_shape import ConvolutionShape
 from iossim.hardware.lowering.gpu.convolution.workspace import offset_table_bytes
 from iossim.hardware.lowering.gpu.matrix_product import (
     LEAST_INNER,
-    TILE_64X64,
-    TILE_128X32,
-    TILE_128X64,
-    TILE_128X128,
+    TILE,
     Product,
     index_kernel,
     parts_bytes,
@@ -40,7 +37,7 @@ from iossim.hardware.lowering.gpu.matrix_product import (
 from iossim.hardware.lowering.gpu.tensor_core_product import GENERATIONS, tensor_products
 from iossim.hardware.lowering.kernel import Candidate, WorkClass
 
-_TILES = (TILE_128X128, TILE_128X64, TILE_64X64, TILE_128X32)
+_TILES = (TILE["128x128"], TILE["128x64"], TILE["64x64"], TILE["128x32"])
 
 
 def scattered(shape: ConvolutionShape) -> Iterator[Candidate]:

@@ -19,7 +19,7 @@ from dataclasses import replace
 from iossim.hardware.lowering.convolution_shape import FP32_STORED, ConvolutionShape
 from iossim.hardware.lowering.gpu.convolution import workspace
 from iossim.hardware.lowering.gpu.convolution.transformed import Direction, Domain, convolved, filter_gradient
-from iossim.hardware.lowering.gpu.matrix_product import SINCE_VOLTA, TILE_32X32, TILE_64X32, TILE_64X64, stream_kernel
+from iossim.hardware.lowering.gpu.matrix_product import SINCE_VOLTA, TILE, stream_kernel
 from iossim.hardware.lowering.kernel import Candidate, Kernel, WorkClass
 
 _LARGEST_KERNEL = 16
@@ -29,9 +29,9 @@ _LARGEST_IMAGE = 256
 _LARGEST_IN_ONE_KERNEL = 32
 #: Recorded blocks of the complex products, and where kernels for them are; registers are those of real products.
 _TILES = {
-    "": (replace(TILE_64X64, threads=256), None),
-    "_64x32": (TILE_64X32, SINCE_VOLTA),
-    "_32x32": (replace(TILE_32X32, threads=64), None),
+    "": (replace(TILE["64x64"], threads=256), None),
+    "_64x32": (TILE["64x32"], SINCE_VOLTA),
+    "_32x32": (replace(TILE["32x32"], threads=64), None),
 }
 
 

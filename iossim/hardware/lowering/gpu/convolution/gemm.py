@@ -19,9 +19,7 @@ from iossim.hardware.lowering.convolution_shape import FP32_STORED, ConvolutionS
 from iossim.hardware.lowering.gpu.convolution.workspace import columns_bytes, offset_table_bytes
 from iossim.hardware.lowering.gpu.matrix_product import (
     BATCHED_TILES,
-    TILE_128X32,
-    TILE_128X64,
-    TILE_128X128,
+    TILE,
     Product,
     Tile,
     index_kernel,
@@ -30,7 +28,7 @@ from iossim.hardware.lowering.gpu.matrix_product import (
 )
 from iossim.hardware.lowering.kernel import Candidate, WorkClass
 
-_TILES = (TILE_128X128, TILE_128X64, TILE_128X32)
+_TILES = (TILE["128x128"], TILE["128x64"], TILE["128x32"])
 #: 64 threads of 4x4 outputs, and 256 of 8x8; none of the tiles that products share.
 _IMPLICIT_TILES = (Tile(32, 32, 64, 64, 4_352), Tile(64, 256, 256, 122, 20_608))
 

@@ -16,21 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from iossim.hardware.compute_capability import Architecture
+from iossim.hardware.compute_capability import SINCE_AMPERE, Architecture
 from iossim.hardware.lowering.convolution_shape import FP32_STORED, ConvolutionShape
 from iossim.hardware.lowering.gpu.convolution import workspace
 from iossim.hardware.lowering.gpu.convolution.transformed import Direction, Domain, convolved
-from iossim.hardware.lowering.gpu.matrix_product import (
-    BEFORE_VOLTA,
-    SINCE_AMPERE,
-    SINCE_VOLTA,
-    TILE_32X128,
-    TILE_64X64,
-    TILE_128X32,
-    TILE_128X64,
-    TILE_128X128,
-    stream_kernel,
-)
+from iossim.hardware.lowering.gpu.matrix_product import BEFORE_VOLTA, SINCE_VOLTA, TILE, stream_kernel
 from iossim.hardware.lowering.kernel import Candidate, Kernel, WorkClass, ceil_div
 
 #: Boxes of 32 tiles, as images x rows x columns, and where kernels for them are.
@@ -48,11 +38,11 @@ _FUSED_TAPS = 16
 _OUTPUT_EDGE = {3: 4, 5: 9}
 #: Tiles of the batched product between the transforms, and who has them; an A100 shows one.
 _GEMM_TILES = {
-    TILE_128X128: SINCE_AMPERE,
-    TILE_128X64: SINCE_VOLTA - SINCE_AMPERE,
-    TILE_64X64: frozenset(Architecture) - SINCE_AMPERE,
-    TILE_32X128: frozenset(Architecture) - SINCE_AMPERE,
-    TILE_128X32: frozenset(Architecture) - SINCE_AMPERE,
+    TILE["128x128"]: SINCE_AMPERE,
+    TILE["128x64"]: SINCE_VOLTA - SINCE_AMPERE,
+    TILE["64x64"]: frozenset(Architecture) - SINCE_AMPERE,
+    TILE["32x128"]: frozenset(Architecture) - SINCE_AMPERE,
+    TILE["128x32"]: frozenset(Architecture) - SINCE_AMPERE,
 }
 
 

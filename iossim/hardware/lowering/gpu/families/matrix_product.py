@@ -15,14 +15,7 @@ from iossim.hardware.lowering.gpu.families.convolution import convolution
 from iossim.hardware.lowering.gpu.matrix_product import (
     BATCHED_TILES,
     SINCE_VOLTA,
-    TILE_32X32,
-    TILE_32X128,
-    TILE_64X32,
-    TILE_64X64,
-    TILE_64X128,
-    TILE_128X32,
-    TILE_128X64,
-    TILE_128X128,
+    TILE,
     Product,
     parts_bytes,
     product_kernel,
@@ -45,14 +38,14 @@ from iossim.ir.types import Precision
 
 #: Tiles, and where kernels for them are.
 _TILES = {
-    TILE_128X128: SINCE_VOLTA,
-    TILE_128X64: SINCE_VOLTA,
-    TILE_64X128: SINCE_VOLTA,
-    TILE_64X64: None,
-    TILE_128X32: None,
-    TILE_32X128: None,
-    TILE_64X32: SINCE_VOLTA,
-    TILE_32X32: SINCE_VOLTA,
+    TILE["128x128"]: SINCE_VOLTA,
+    TILE["128x64"]: SINCE_VOLTA,
+    TILE["64x128"]: SINCE_VOLTA,
+    TILE["64x64"]: None,
+    TILE["128x32"]: None,
+    TILE["32x128"]: None,
+    TILE["64x32"]: SINCE_VOLTA,
+    TILE["32x32"]: SINCE_VOLTA,
 }
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from iossim.hardware.lowering.gpu.matrix_product import row_kernel, stream_kernel
+from iossim.hardware.lowering.gpu.matrix_product import row_kernel, step_kernel
 from iossim.hardware.lowering.gpu.registry import FAMILIES
 from iossim.hardware.lowering.kernel import Candidate, WorkClass
 from iossim.hardware.lowering.step import Step
@@ -73,12 +73,4 @@ def selection(step: Step) -> list[Candidate]:
 def _passes(step: Step, passes: int) -> Candidate:
     outputs = sum(output.elements for output in step.outputs)
     elements = max(outputs, step.operands[0].type.elements // _ELEMENTS_A_SHARE)
-    kernel = stream_kernel(
-        step.op.kind,
-        elements,
-        step.flops,
-        activation_bytes=passes * step.activation_bytes,
-        weight_bytes=step.weight_bytes,
-        bytes_written=step.bytes_written,
-    )
-    return Candidate(step.op.kind, (kernel,))
+    return Candidate(step.op.kind, (step_kernel(step, step.op.kind, elements, passes),))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from iossim.hardware.lowering.gpu.matrix_product import row_kernel, stream_kernel
+from iossim.hardware.lowering.gpu.matrix_product import row_kernel, step_kernel, stream_kernel
 from iossim.hardware.lowering.gpu.registry import FAMILIES
 from iossim.hardware.lowering.gpu.tensor_core_convolution import layout_kernel
 from iossim.hardware.lowering.kernel import Candidate
@@ -20,32 +20,14 @@ from iossim.ir.types import TensorType
 
 
 def _stream(step: Step, name: str) -> list[Candidate]:
-    kernel = stream_kernel(
-        name,
-        sum(output.elements for output in step.outputs),
-        step.flops,
-        activation_bytes=step.activation_bytes,
-        weight_bytes=step.weight_bytes,
-        bytes_written=step.bytes_written,
-    )
+    kernel = step_kernel(step, name, sum(output.elements for output in step.outputs))
     return [Candidate(name, (kernel,), is_library_call=False)]
 
 
 @FAMILIES.register(
-    "add",
-    "mul",
-    "nary",
-    "where",
-    "cast",
-    "prelu",
-    "quantize",
-    "dequantize",
-    "batch_norm",
-    "relu",
-    "clip",
-    "sigmoid",
-    "unary",
-)
+    "add", "mul", "nary", "where", "cast", "prelu", "quantize", "dequantize", "batch_norm",
+    "relu", "clip", "sigmoid", "unary",
+)  # fmt: skip
 def elementwise(step: Step) -> list[Candidate]:
     """A chain of element-wise ops, whatever their number, as one kernel."""
     return _stream(step, "elementwise")
