@@ -177,11 +177,8 @@ def _issued(run: StageRun, begin: Sequence[int]) -> list[float]:
     """When the host has issued each kernel: group after group."""
     issued = [0.0] * (begin[-1] if len(begin) else 0)
     clock_us = 0.0
-    for group in run.groups:
-        for unit in group:
-            for kernel, host_us in zip(
-                range(begin[unit], begin[unit + 1]), run.prepared.units[unit].host_us, strict=True
-            ):
-                clock_us += host_us
-                issued[kernel] = clock_us
+    for unit in (unit for group in run.groups for unit in group):
+        for kernel, host_us in enumerate(run.prepared.units[unit].host_us, begin[unit]):
+            clock_us += host_us
+            issued[kernel] = clock_us
     return issued

@@ -150,11 +150,10 @@ DEVICES: Group[DeviceProfile] = Group(
 @cache
 def aliases() -> dict[str, list[str]]:
     """The short names of the devices that ship, as their profiles say."""
-    found: dict[str, list[str]] = {}
-    for name in shipped_names():
-        text = (resources.files(_FOLDER) / f"{name}.yaml").read_text(encoding="utf-8")
-        found[name] = read_shipped(text).get("aliases", [])
-    return found
+    texts = {
+        name: (resources.files(_FOLDER) / f"{name}.yaml").read_text(encoding="utf-8") for name in shipped_names()
+    }
+    return {name: read_shipped(text).get("aliases", []) for name, text in texts.items()}
 
 
 def _parse(text: str, where: str, read: Callable[[str], Any] | None = None) -> DeviceProfile:

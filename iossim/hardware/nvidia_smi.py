@@ -48,12 +48,12 @@ def gpus() -> tuple[Gpu, ...]:
 def parse(text: str) -> tuple[Gpu, ...]:
     """GPUs from the lines that ``nvidia-smi`` prints; a line of another form is passed over."""
     rows = [[part.strip() for part in line.split(",")] for line in text.splitlines()]
-    return tuple(_gpu(row) for row in rows if len(row) == len(fields(Gpu)))
-
-
-def _gpu(row: list[str]) -> Gpu:
-    texts, numbers = row[:3], [_number(part) for part in row[3:]]
-    return Gpu(*texts, *numbers)  # type: ignore[arg-type]  # mypy does not count what a star gives
+    # mypy does not count what a star gives.
+    return tuple(
+        Gpu(*row[:3], *map(_number, row[3:]))  # type: ignore[arg-type]
+        for row in rows
+        if len(row) == len(fields(Gpu))
+    )
 
 
 def _number(text: str) -> float | None:

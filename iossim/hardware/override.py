@@ -6,7 +6,7 @@ Its name tells what was replaced (``v100-sxm2+sm_count=160``), and is enough to 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from math import isfinite
+from math import isfinite, prod
 from typing import Any
 
 from pydantic import ValidationError
@@ -67,9 +67,9 @@ def overridden(profile: DeviceProfile, changes: Mapping[str, float]) -> DevicePr
         return profile
     values = _by_full_name(profile, changes)
     data = profile.model_dump()
-    sheet, whole = _overridden_sheet(data["datasheet"], values), {}
-    for group in ("parameters", "engine"):
-        whole[group] = {**data[group], **{name: values[name] for name in values if name in data[group]}}
+    sheet = _overridden_sheet(data["datasheet"], values)
+    groups = ("parameters", "engine")
+    whole = {group: data[group] | {name: values[name] for name in values if name in data[group]} for group in groups}
     provenance = data["provenance"]
     for told in ("spread", "resamples"):
         provenance[told] = {name: value for name, value in provenance[told].items() if name not in values}
@@ -145,10 +145,7 @@ def _overridden_sheet(sheet: dict[str, Any], values: Mapping[str, float]) -> dic
         return float(changed[name] if name in changed else sheet[name]["value"])
 
     def ratio(*names: str) -> float:
-        product = 1.0
-        for name in names:
-            product *= now(name) / sheet[name]["value"]
-        return product
+        return prod(now(name) / sheet[name]["value"] for name in names)
 
     faster = ratio("sm_count", "fp32_lanes_per_sm", "boost_clock_ghz")
     if faster != 1:

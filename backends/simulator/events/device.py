@@ -54,14 +54,12 @@ class SimulatedDevice:
         self._grouped = grouped
         self._observer = observer
         empty = empty_multiprocessor(profile.limits)
-        self._sms = profile.sm_count
         self._order = scheduling_order(profile)
         # Kernels on GPUs were measured to cost each other no more than what they ask for (``sharing``).
         self._interference = 0.0 if profile.kind == GPU else profile.parameters.interference
         self._l2_bytes = profile.parameters.l2_resident_fraction * profile.datasheet.l2_bytes.value
-        self._most_warps = empty.warps
-        numbers = range(self._sms)
-        parts = [list(numbers)] if grouped else [[number] for number in numbers]
+        numbers = list(range(profile.sm_count))
+        parts = [numbers] if grouped else [[number] for number in numbers]
         self._classes = [MultiprocessorClass(part, empty) for part in parts]
         self._queue: list[KernelRun] = []
         self._ended: dict[KernelRun, simpy.Event] = {}
@@ -70,7 +68,7 @@ class SimulatedDevice:
         self._freed = False
         self._sharing = Sharing()
         self._wake_us = float("inf")
-        self._record = _Record(self._sms, self._most_warps)
+        self.record = _Record(profile.sm_count, empty.warps)
 
     def submit(self, demand: BlockDemand, number: int, sms: range | None = None) -> tuple[KernelRun, simpy.Event]:
         """A kernel that is ready now; the event fires when its last block has ended.
@@ -83,10 +81,6 @@ class SimulatedDevice:
         ended = self._ended[run] = self._environment.event()
         self._settle_at_end_of_time()
         return run, ended
-
-    def execution(self, latency_us: float, spans: tuple[Span, ...]) -> Execution:
-        """What happened until ``latency_us``, when all has ended, here and elsewhere."""
-        return self._record.execution(latency_us, spans)
 
     def _wake(self, due_us: float) -> None:
         # A wake-up that was overtaken finds another time due.
@@ -119,7 +113,7 @@ class SimulatedDevice:
         if self._grouped:
             self._merge(now)
         self._sharing = share(self._classes, now, self._sharing, self._interference, self._l2_bytes)
-        self._record.add(now, self._classes)
+        self.record.add(now, self._classes)
         if self._observer is not None:
             self._observer(now, self._classes)
         self._wake_us = min(found.next_us for found in self._classes)
@@ -205,6 +199,7 @@ class _Record:
         self._warps.append(tuple((found.warps, len(found.sms)) for found in classes))
 
     def execution(self, latency_us: float, spans: tuple[Span, ...]) -> Execution:
+        """What happened until ``latency_us``, when all has ended, here and elsewhere."""
         # The device stands idle before the first state; the last one, at the end, is idle again.
         rows = [row for row in self._rows if row[0] < latency_us]
         if latency_us > 0 and (not rows or rows[0][0] > 0):

@@ -84,7 +84,7 @@ class _Engine:
         found = []
         for number, device in enumerate(self._devices):
             spans = sorted(self._spans[number], key=lambda span: (span.start_us, span.stream, span.end_us))
-            found.append(device.execution(latency_us, tuple(spans)))
+            found.append(device.record.execution(latency_us, tuple(spans)))
         return tuple(found)
 
     def _host(self) -> _Process:

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.backends.simulator.events.engine import execute, execute_on_all
 from iossim.backends.simulator.events.program import Instruction, IssueKernel, KernelLibrary, Link, instructions
-from iossim.base.errors import OptionError
 from iossim.execution.backend import Divided
 from iossim.execution.engine import Engine
 from iossim.execution.execution import Execution
@@ -15,7 +14,6 @@ from iossim.execution.lower import lower_schedule
 from iossim.execution.plan import Plan, Queue
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
-from iossim.ir.types import Precision
 from iossim.schedule.problem import ScheduleProblem, bits
 from iossim.schedule.schedule import AnySchedule, Schedule
 
@@ -81,17 +79,12 @@ def run_schedule(
     network: Network,
     schedule: AnySchedule,
     profile: DeviceProfile,
-    precision: Precision | None = None,
     engine: str = Engine.PAPER,
 ) -> Execution:
-    """Run a schedule of ``network``; ``precision``, where given, must be the network's.
+    """Run a schedule of ``network``.
 
     Raises ScheduleError if the schedule does not fit the network.
     """
-    if precision is not None and precision is not network.precision:
-        raise OptionError(
-            f"network {network.name!r} computes in {network.precision}, not {precision}; load it with that precision"
-        )
     stages: dict[str, int] | None = None
     divided = None
     if isinstance(schedule, Schedule):

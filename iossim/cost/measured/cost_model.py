@@ -270,8 +270,7 @@ class MeasuredCostModel:
         """Measure a unit with and without a synchronise behind each copy, commit both, and tell the difference."""
         network = boundary_network(self.context.precision)
         problem = ScheduleProblem.of_block(network, network.blocks[0])
-        choices = self.backend.choices(network)
-        self._choices[network] = choices
+        choices = self._choices_of(network)
         masks = [1 << unit for unit in range(len(problem))]
         stages = [measured_stage(self._signatures, problem, mask, Strategy.CONCURRENT) for mask in masks]
         self._time_once(stages)

@@ -47,12 +47,8 @@ class ProfileOptions:
     max_groups: int | None = 8
 
     def __post_init__(self) -> None:
-        for name, value, least in (
-            ("pairs", self.pairs, 0),
-            ("stages", self.stages, 0),
-            ("max_group_size", self.max_group_size, 1),
-            ("max_groups", self.max_groups, 1),
-        ):
+        for name, least in (("pairs", 0), ("stages", 0), ("max_group_size", 1), ("max_groups", 1)):
+            value = getattr(self, name)
             if value is not None and value < least:
                 raise OptionError(f"`{name}` {value} is too few; give {least} or more")
 

@@ -123,9 +123,7 @@ class MeasurementStore:
     ) -> dict[str, MeasurementRecord]:
         """The newest record of each signature that was measured in exactly this context, by whatever algorithm."""
         found: dict[str, MeasurementRecord] = {}
-        with sqlite_errors(self.path):
-            number = self._number(context)
-        if number is None:
+        if (number := self._number(context)) is None:
             return found
         asked = list(dict.fromkeys(signatures))
         for begin in range(0, len(asked), _AT_ONCE):
@@ -137,9 +135,7 @@ class MeasurementStore:
 
     def of_kind(self, context: Context, kind: Kind, is_cold: bool = False) -> list[MeasurementRecord]:
         """All records of a kind that were measured in exactly this context, oldest first."""
-        with sqlite_errors(self.path):
-            number = self._number(context)
-        if number is None:
+        if (number := self._number(context)) is None:
             return []
         return self._select("context.id = ? AND kind = ? AND is_cold = ?", [number, kind.value, is_cold])
 
@@ -198,7 +194,8 @@ class MeasurementStore:
     def _number(self, context: Context) -> int | None:
         columns = " AND ".join(f"{column.strip()} = ?" for column in _CONTEXT_COLUMNS.split(","))
         query = f"SELECT id FROM context WHERE {columns}"
-        row = self._connection.execute(query, _context_row(context)).fetchone()
+        with sqlite_errors(self.path):
+            row = self._connection.execute(query, _context_row(context)).fetchone()
         return None if row is None else int(row[0])
 
 
