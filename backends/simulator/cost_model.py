@@ -63,7 +63,7 @@ def create(
 
 class SimulatorCostModel:
     """A :class:`~iossim.cost.capabilities.VariantCostModel` and ``DeviceCostModel`` of ``profile``; equal units are
-    lowered and priced once, in whatever network they come.
+    priced once.
 
     Concats launch a kernel a term, as the published engine does; with ``in_place`` they and splits launch what cannot
     be in place alone, as the backends of :mod:`iossim.backends` do. An ``error`` changes the prices of units.

@@ -238,7 +238,7 @@ def _device_rates(profile: DeviceProfile, gap_factor: float) -> DeviceRates:
 def _row_rate(profile: DeviceProfile) -> float:
     """How many clocks' worth of a row kernel an SM does in a clock, over one of Volta or later.
 
-    Before Volta integers shared the lanes; a P100's SM has two schedulers. Pinned on layer norm and long softmax (P4,
+    Before Volta integers shared the lanes; a P100's SM has two schedulers. Pinned on layer norm and softmax (P4,
     P100).
     """
     if profile.limits.warp_schedulers == 2:

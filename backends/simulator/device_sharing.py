@@ -7,7 +7,7 @@ reaches its last wave, which leaves room, or ends. Room is counted over all SMs 
 *SMs.* A kernel of at least one resident block an SM counts as lying on all SMs evenly; the blocks of any other lie,
 one an SM, on those SMs that hold the fewest warps when it starts. So the SMs fall into a few segments of equal load.
 An SM whose blocks ask for more than it has makes them wait, and a kernel is as slow as its slowest SM; but full waves
-go round a slow SM, and run at the average.
+run at the average.
 
 *The device.* DRAM bandwidth and the board's power are shared in proportion to demands; while neither is asked for
 more than there is, every kernel runs as fast as alone. What kernels touch together beyond the part of L2 that keeps
@@ -148,8 +148,7 @@ def slowdowns(
             )
             heaviest = max(heaviest, evenly)
         if everywhere > 0.0 and heaviest > evenly:
-            # A kernel on all SMs is in its last wave as slow as the SM that is asked for most; before, that SM gets
-            # fewer.
+            # A kernel on all SMs is in its last wave as slow as the SM that is asked for most; before, it gets fewer.
             for slot in range(active):
                 kernel = integers[RUNNING, slot]
                 if columns[kernel, SPREAD] >= EVEN_SPREAD:

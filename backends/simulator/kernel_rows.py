@@ -25,8 +25,7 @@ MATRIX_CLASSES = (
 )  # fmt: skip
 TENSOR_CLASSES = (WorkClass.TENSOR, WorkClass.TENSOR_CONVOLUTION)
 TILED_CLASSES = (*MATRIX_CLASSES, WorkClass.WINOGRAD_FUSED, *TENSOR_CLASSES)
-#: The work that one core of a CPU does as one block. The cache of the core may hold all tensors of
-#: ``CACHED_CLASSES``, which keep their order.
+#: The work that one core of a CPU does as one block. ``CACHED_CLASSES`` keep their order, and may fit its cache.
 CACHED_CLASSES = (WorkClass.CORE_PRODUCT, WorkClass.CORE_WINDOW, WorkClass.CORE_STREAM)
 CORE_CLASSES = (*CACHED_CLASSES, WorkClass.CORE_BLOCKED, WorkClass.CORE_BLOCKED_WINDOW)
 #: Work classes by their number in a table.

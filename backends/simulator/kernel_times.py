@@ -4,15 +4,15 @@ A kernel is a row of a table, a device a :class:`DeviceRates`. The duration comb
 
 - *arithmetic*: the busiest SM runs its share of the blocks in waves of as many as it holds (occupancy). A wave of
   ``b`` blocks takes as long as ``max(b, h)``, where ``h`` blocks hide the latency of arithmetic, and fills and drains
-  its pipelines. Blocks do not run in lockstep, so that only a part of the rounding up to whole blocks is seen. Boards
-  of little power sustain less than their peak.
+  its pipelines. Blocks do not run in lockstep, so that rounding up to whole blocks is seen in part. Boards of little
+  power sustain less.
 - *L2*: the busiest SM's part of the traffic between SMs and L2.
 - *DRAM*: weights, and the activations, unless all that the kernel touches fits into the part of L2 that keeps it.
 
 The duration is their ``p``-norm: the longest for a large ``p``, the sum for ``p = 1``. Waves, latency hiding and the
 roofline follow Zhang and Owens (2011) and Williams et al. (2009). Kernels that stream or transform fill and drain
-besides. Some have too little in flight to draw what L2 or DRAM would give (Little's law): they take as much longer,
-and ask only for what they draw.
+besides. Some have too little in flight to draw what L2 or DRAM would give (Little's law): they take longer, and ask
+for what they draw.
 
 On a CPU an SM is a core, a kernel the one block of an op that one thread runs, and *L2* what the core moves from and
 to the caches: more slowly where the operands do not fit into the cache of its own.
@@ -20,12 +20,12 @@ to the caches: more slowly where the operands do not fit into the cache of its o
 A library's dense product of large matrices loads its operands more than once: a wave of blocks loads the panels of
 its part of the output again from DRAM where the operand does not stay in L2. The longer the inner dimension, the
 further the blocks of a wave drift apart, and the fewer share a load; and operands that are read across their
-contiguous dimension are read more slowly beyond the reach of address translation. These three have no published
-formula; the recorded dense layers of four GPUs show them.
+contiguous dimension are read more slowly beyond the reach of address translation. No formula is published; dense
+layers of four GPUs show all three.
 
 Products on tensor cores (``tensor_core_product``) have rates of their own: of arithmetic, nearer to the peak the
-larger the tile, since operands come from shared memory; of the latency of a step along the inner dimension, in place
-of warps that hide it; and of power.
+larger the tile, since operands come from shared memory; of the latency of a step along the inner dimension, not
+hidden by warps; and of power.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ _IS_TILED = tuple(work_class in (*TILED_CLASSES, *CORE_CLASSES) for work_class i
 _IS_CORE = tuple(work_class in CORE_CLASSES for work_class in CLASSES)
 _IS_TENSOR = tuple(work_class in TENSOR_CLASSES for work_class in CLASSES)
 
-#: Operands of up to this part of a cache (a GPU's L2, that of a CPU's core) are all found there, of this part and
-#: more none is, once they are gone through from end to end.
+#: Operands of up to this part of a cache (a GPU's L2, that of a CPU's core) are all found there, of the second part
+#: and more none.
 _FITS, _LOST = 0.85, 1.25
 
 

@@ -48,8 +48,7 @@ class KernelWork:
     dram_us: float
     #: From the end of the kernel before it in its stream, or from its own issue, to its first block.
     gap_us: float
-    #: Arithmetic of the whole kernel at the rate that the board's power sustains; 0 for products at reduced
-    #: precision, whose units the limit does not count.
+    #: Arithmetic of the whole kernel at the rate that the board's power sustains; 0 at reduced precision.
     power_us: float = 0.0
     #: The arithmetic pipe of an SM that its blocks use besides issue ("fp32", "fp64", ...), and a block's time on it.
     pipe: str = ""

@@ -7,8 +7,8 @@ power are shared by all groups:
     price = max(longest group, DRAM time of all, power time of all).
 
 Parts come in the sizes that the device allows (:mod:`iossim.hardware.green_contexts`). Where there are more groups
-than parts, group ``i`` runs on the part ``i`` modulo their number, one after another. A stage of one group has the
-whole device, and so has a merged one.
+than parts, group ``i`` runs on the part ``i`` modulo their number, one after another. One group, or a merged stage,
+has the whole device.
 
 The parts make the longest group shortest, so that a schedule need not name them: each begins as small as it may be,
 and the longest group gets the next size that shortens it, until none is left. Any division with a shorter longest
@@ -103,8 +103,8 @@ class PreparedPartition:
     def bounds(self) -> StageBounds:
         """Lower bounds of the prices of stages.
 
-        A part of ``n`` SMs that is used for ``t`` takes ``n * t`` of all SMs' time, and a unit no less than the least
-        over the sizes. DRAM and power are resources as they are.
+        A part of ``n`` SMs that is used for ``t`` takes ``n * t`` of all SMs' time, and a unit the least over the
+        sizes. DRAM and power are as they are.
         """
         serial_us = np.minimum(self.unit_us.min(axis=1), self.single_us)
         area_us = (self.unit_us * self.sizes).min(axis=1) / self.sms

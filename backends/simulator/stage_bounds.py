@@ -1,11 +1,10 @@
-"""What the stages of a problem cost at least, by the fluid's own rules
-(:mod:`iossim.backends.simulator.stage_model`).
+"""What stages cost at least, by the rules of the fluid (:mod:`iossim.backends.simulator.stage_model`).
 
 Resources are host issue, issue capacity, DRAM and power. No SM gives its resident blocks more than it has, so neither
 do all SMs. Waiting for slots, and operands that L2 loses to others, only make stages longer. While two or more
 kernels are active, what they ask for counts ``1 + interference`` times, so that a kernel of demand ``d`` takes ``(1 +
 interference) * d`` of the device's time beside others for each of its own, and all of it by itself: at least the
-smaller of the two, whatever part of it runs which way.
+smaller of the two.
 
 Work is late where a unit begins with kernels that hardly ask for anything, and that the host issues before those that
 do. Two resources have late work, if only *heavy* kernels count:

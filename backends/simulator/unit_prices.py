@@ -41,8 +41,8 @@ UnitKey = tuple[str, str]
 class UnitPrice:
     """The kernels of a unit (or of a merged convolution), each step run as the candidate that was chosen.
 
-    One entry a kernel in every tuple. ``host_us`` is what the host needs to issue the kernel; ``kernels`` are what
-    the prices are of, empty for prices that were made up.
+    One entry a kernel in every tuple. ``host_us`` is what the host needs to issue the kernel; ``kernels`` have these
+    prices, empty for made-up ones.
     """
 
     names: tuple[str, ...]

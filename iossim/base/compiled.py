@@ -5,8 +5,7 @@ that it calls from other files. The cache folder is therefore named after a hash
 module whose text names ``iossim.base.compiled``), which also takes the place of numba's stamp, the path and time of a
 file: another installation of the same source compiles nothing. The folder stands in the user's cache folder, since
 site-packages may be read-only; ``IOSSIM_CACHE_DIR`` moves it. Where it cannot be written (a full disk, say) a
-temporary folder takes its place, or each command compiles anew, with a warning. Importing this module imports no
-numba.
+temporary folder takes its place, or each command compiles anew, with a warning.
 """
 
 from __future__ import annotations

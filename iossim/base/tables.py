@@ -1,7 +1,7 @@
 """Tables for the terminal: numbers to the right, units in the headers, legible at 80 columns and without colour.
 
 Where a table is wider than the terminal, names lose their beginning first (an ellipsis stands for it), then long
-texts go on in the next line. Numbers stay whole.
+texts wrap. Numbers stay whole.
 """
 
 from __future__ import annotations

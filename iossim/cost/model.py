@@ -4,8 +4,8 @@ A cost model never sees the search, and a search never sees what is behind the p
 a table. Prices are microseconds as float64; ``inf`` means that the stage cannot run.
 
 An engine that gives each group a stream synchronises between two stages unless both have a single group. So the price
-of a stage leaves the boundary out, a boundary is priced from one bit of each neighbour (*concurrent*: does it run
-several groups?), and the latency of a schedule is
+of a stage leaves the boundary out, a boundary is priced from a bit of each neighbour (*concurrent*: several groups?),
+and the latency of a schedule is
 
     sum of stage prices + sum over neighbours of price_boundary(left, right)
 
@@ -50,8 +50,8 @@ class StageBounds:
 
     For a stage of units ``U`` whose groups are its connected components, in the order of their lowest units:
 
-    - ``price >= sum(work_us[u, r] for u in U)`` for every resource ``r`` (``work_us[u, r]``: microseconds for which
-      unit ``u`` alone would fill it);
+    - ``price >= sum(work_us[u, r] for u in U)`` for every resource ``r``, which unit ``u`` alone fills for
+      ``work_us[u, r]``;
     - for a stage of a single group ``price >= sum(single_us[u] for u in U)``, with ``single_us >= serial_us``;
     - for every group ``price >= sum(issue_us[u] for u in groups before) + sum(serial_us[u] for u in group)``;
     - for a stage of two to ``late.most_groups[r]`` groups ``price >= sum(late.work_us[u, r] for u in U) + idle_us``

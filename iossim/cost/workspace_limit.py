@@ -3,8 +3,8 @@
 Groups of a stage run side by side, so their workspaces add up; within a group one unit runs after another, and the
 group needs as much as the unit that needs most. So a stage divides the limit among its groups, and each unit runs as
 its fastest variant that fits. The price of a stage is that of its best division. Up to :data:`MOST_DIVISIONS`
-divisions are all tried; where there are more, one is built greedily: every group begins with the least that it needs,
-and the group that gains most for a byte gets more.
+divisions are all tried; where there are more, one is built greedily: groups begin with the least, and who gains most
+for a byte gets more.
 
 A merged stage runs as its convolution is fastest, or not at all where that does not fit.
 """

@@ -2,8 +2,8 @@
 
 Source: NVIDIA, CUDA C++ Programming Guide, appendix "Compute Capabilities", table "Technical Specifications per
 Compute Capability"; allocation granularities and warp schedulers from the CUDA Occupancy Calculator's table of
-physical limits and the guide's section on each architecture. Lanes of pipes: the guide's table "Throughput of Native
-Arithmetic Instructions" (results in a clock of an SM).
+physical limits and the guide's section on each architecture. Lanes of pipes: its "Throughput of Native Arithmetic
+Instructions".
 """
 
 from __future__ import annotations
@@ -33,8 +33,7 @@ class Architecture(StrEnum):
 SINCE_HOPPER = frozenset({Architecture.HOPPER, Architecture.BLACKWELL})
 SINCE_AMPERE = frozenset({Architecture.AMPERE, Architecture.ADA}) | SINCE_HOPPER
 SINCE_TURING = SINCE_AMPERE | {Architecture.TURING}
-#: Architectures whose tensor cores multiply numbers of a precision (CUDA C++ Programming Guide, "Element Types and
-#: Matrix Sizes").
+#: Architectures whose tensor cores multiply numbers of a precision (CUDA C++ Programming Guide, "Element Types").
 TENSOR_CORES: dict[Precision, frozenset[Architecture]] = {
     Precision.FP16: SINCE_TURING | {Architecture.VOLTA},
     Precision.BF16: SINCE_AMPERE,

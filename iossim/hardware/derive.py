@@ -45,8 +45,7 @@ def derive(name: str, like: DeviceProfile, facts: Mapping[str, float | int | str
     """A profile ``name`` with ``facts``, what they leave out as ``like`` has it, and transferred parameters.
 
     ``facts``: ``sm_count``, ``boost_clock_ghz``, ``dram_bandwidth_gbps``, ``l2_mib``, ``board_power_w``,
-    ``fp32_lanes_per_sm``, ``dram_gib``, ``compute_capability``, or None. Raises DeviceError where one cannot be
-    right.
+    ``fp32_lanes_per_sm``, ``dram_gib``, ``compute_capability``, or None. Raises DeviceError for a wrong one.
     """
     if like.kind != GPU:
         raise DeviceError(

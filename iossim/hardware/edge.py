@@ -1,7 +1,7 @@
 """An edge device: units with a private memory each, one shared memory, external memory, DMA, and links.
 
-What moves between the memories is what a program says (:mod:`iossim.edge`); nothing here is fitted. What no datasheet
-prints is a fact with the source ``assumed``.
+What moves between the memories is what a program says (:mod:`iossim.edge`); nothing is fitted. Facts of no datasheet
+are ``assumed``.
 """
 
 from __future__ import annotations
@@ -104,8 +104,7 @@ class EdgeDevice(Device):
 
     def changed(self, changes: Mapping[str, float]) -> EdgeDevice:
         """The device with facts of other values, by where they stand in it (``shared.bytes``,
-        ``links.srio.latency_us``, ``multiply_adds_per_cycle.fp32``); its name tells every change. Raises DeviceError
-        for a wrong one."""
+        ``links.srio.latency_us``, ``multiply_adds_per_cycle.fp32``); its name tells every change. Or DeviceError."""
         if not changes:
             return self
         data, known = self.model_dump(), self.numbers()

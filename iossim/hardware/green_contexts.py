@@ -1,7 +1,7 @@
 """How a GPU's SMs can be divided: green contexts, each of its own SMs.
 
-Source: NVIDIA, CUDA Driver API 12.4, section "Green Contexts": by generation the fewest SMs that a context may have,
-and what their number must be a multiple of.
+Source: NVIDIA, CUDA Driver API 12.4, section "Green Contexts": the fewest SMs of a context, and the step, by
+generation.
 """
 
 from __future__ import annotations

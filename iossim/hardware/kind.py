@@ -52,8 +52,7 @@ class DeviceKind:
 
     ``kernels`` are the parameters that operators measured alone determine, ``concurrency`` those that concurrent
     stages do, ``launches`` those that whole networks run unit after unit do, ``tensor_cores`` those that operators on
-    tensor cores do. ``borrows``: what nobody measured on a device is taken from calibrated ones
-    (:mod:`iossim.hardware.transfer`).
+    tensor cores do. ``borrows``: what is not measured comes from :mod:`iossim.hardware.transfer`.
     """
 
     noun: str

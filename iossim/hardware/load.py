@@ -72,13 +72,12 @@ def origin(name: str) -> str:
 
 def device(name_or_path: str, *, checked: bool = True) -> DeviceProfile:
     """The profile of a device that ships, of the user's folder, of a plugin, of this machine's CPU (``cpu``), or of a
-    YAML file; with ``+NAME=VALUE,NAME=VALUE`` behind it the same device with that replaced
-    (:mod:`iossim.hardware.override`).
+    YAML file; with ``+NAME=VALUE,NAME=VALUE`` behind it with that replaced (:mod:`iossim.hardware.override`).
 
     The name of a family (``v100``) takes the board that has it among its ``aliases``, and says so on standard error.
 
-    Raises DeviceError naming the file and the field at fault, and, unless ``checked`` is False, where a fact is of an
-    order that no device has: a clock in MHz, memory in GiB.
+    Raises DeviceError naming the file and the field at fault, and, unless ``checked`` is False, where a fact is
+    impossible: a clock in MHz.
     """
     if not isinstance(name_or_path, str | Path):
         raise DeviceError(f"device {name_or_path!r} is no name; {did_you_mean(name_or_path, device_names())}")

@@ -57,8 +57,7 @@ def overridden(profile: DeviceProfile, changes: Mapping[str, float]) -> DevicePr
     Facts have short names too: ``sms``, ``lanes``, ``clock_ghz``, ``dram_gbps``, ``dram_gib``, ``l2_mib``,
     ``power_w``, and ``fp16_tflops`` and so on for the reduced precisions. What follows from changed facts changes
     with them, unless it is given too: the fp32 peak by SMs x lanes x clock, peaks of reduced precisions by SMs x
-    clock, and bandwidth = bus width x pin rate / 8. All else, calibrated parameters and their intervals included,
-    stays.
+    clock, and bandwidth = bus width x pin rate / 8. All else stays, calibrated parameters and intervals included.
 
     The name tells every change (:func:`changes_of` reads it), so that nothing that is kept for the original is taken
     for it. Without changes the profile itself is returned. Raises DeviceError.

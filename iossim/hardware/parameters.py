@@ -53,8 +53,8 @@ _PROLOGUE_CLOCKS = (200.0, 20_000.0)
 #: A kernel that waits in its stream starts 1 to 1.5 us after the one before (Nsight Systems, several GPUs); with the
 #: ramps at both ends never more than what launching it anew takes, about 10 us.
 _GAP_US = (0.5, 10.0)
-#: Launching an empty kernel takes the host 2 to 3 us, 6.5 under the slowest driver known to us; no kernel of a
-#: library call holds the device up for longer than its launch.
+#: Launching an empty kernel takes the host 2 to 3 us, 6.5 under the slowest driver known to us; a library's kernels
+#: take no longer.
 _LAUNCH_US = (0.0, 7.0)
 #: A library call was seen to cost an engine 9 us beside its kernels; twice that, rounded.
 _CALL_US = (0.0, 20.0)
@@ -70,7 +70,7 @@ class ModelParameters(Value):
     products of tensors as they lie, ``implicit_gemm_efficiency`` and ``depthwise_efficiency`` those of convolutions
     and windows in blocks of channels, ``vector_efficiency`` that of pooling; ``l2_bytes_per_clock_per_sm`` is what a
     core moves from and to its caches, ``transform_efficiency`` the part of it at which tensors are reordered;
-    ``kernel_gap_us`` is what a call costs besides its work.
+    ``kernel_gap_us`` a call's other cost.
     """
 
     #: Arithmetic of library matrix products with large tiles, over the fp32 peak.
@@ -151,8 +151,7 @@ class ModelParameters(Value):
     tensor_efficiency: Annotated[Part, Fit(0.3, 1.0, of_tensor_cores=True)] = 0.99
     #: Convolutions on tensor cores over products of the same shape.
     tensor_convolution_factor: Annotated[Part, Fit(0.3, 1.0, of_tensor_cores=True)] = 0.95
-    #: What a block on tensor cores takes for a step along the inner dimension at least: a load's latency over the
-    #: stages.
+    #: What a block on tensor cores takes for a step along the inner dimension at least, by a load's latency.
     tensor_step_clocks: Annotated[Positive, Fit(50.0, 2_000.0, is_logarithmic=True, of_tensor_cores=True)] = 180.0
     #: Filling and draining the pipelines of a wave of blocks on tensor cores.
     tensor_prologue_clocks: Annotated[
@@ -180,8 +179,7 @@ class ModelParameters(Value):
     layout_ramp_us: Annotated[NotNegative, Fit(0.0, 15.0, of_tensor_cores=True)] = 9.0
     #: How many times its even share of DRAM bandwidth one SM can draw: what it can have in flight over the latency.
     #: Of the whole device's kernels nothing depends on it. Over what streams reach by the datasheet, an SM of an
-    #: A6000 draws 2.3 times its share, of an RTX 5090 1.8 times; an A100's draws 1.2 times at least (bandwidth by
-    #: SMs).
+    #: A6000 draws 2.3 times its share, of an RTX 5090 1.8 times; an A100's draws 1.2 times at least.
     sm_bandwidth_reach: Annotated[float, Field(ge=1)] = 2.0
     #: What kernels that run side by side ask for beyond what they ask for alone (interference in caches and at DRAM).
     interference: NotNegative = 0.0
@@ -198,7 +196,7 @@ class EngineOverheads(Value):
 
     The defaults belong to the host and the driver of a GPU, and are rounded from what was measured of launches,
     graphs and synchronisations (``evidence.profiles.launch_costs``); :data:`iossim.hardware.kinds.gpu.ENGINES` has
-    them by generation, with how far each may be off.
+    them by generation.
     """
 
     #: Device time of a library call beyond its kernels and gaps, where one follows the other: the dispatch floor.
@@ -223,8 +221,8 @@ class EngineOverheads(Value):
     fork_us: NotNegative = 1.5
     #: Several nodes followed by one in a CUDA graph.
     join_us: NotNegative = 1.5
-    #: What a node of a CUDA graph starts later while nodes of another chain run: fitted to chains of small operators
-    #: in two graphs on an RTX A5000 (``calibration.corun_fit``).
+    #: What a node of a CUDA graph starts later while nodes of another chain run: fitted on an RTX A5000
+    #: (``calibration.corun_fit``).
     graph_beside_us: NotNegative = 0.2
 
 
@@ -274,8 +272,7 @@ def fitted(table: type[Value], of_tensor_cores: bool = False) -> tuple[FittedPar
 
 @dataclass(frozen=True)
 class ParameterSpace:
-    """What is fitted for a kind of device, in the order of a vector; ``ties`` are parameters that follow a fitted
-    one, by a factor, because no data tells them apart."""
+    """What is fitted for a kind of device, in the order of a vector; ``ties`` follow a fitted one, by a factor."""
 
     parameters: tuple[FittedParameter, ...]
     ties: tuple[tuple[str, str, float], ...] = ()

@@ -51,8 +51,8 @@ class Datasheet(Value):
     board_power_w: Fact[float] | None = None
     #: The printed fp32 peak, to check the other facts by; the model derives its own.
     fp32_tflops: Fact[float]
-    #: Dense peaks of matrix products at other precisions: tensor cores, packed-half or dot-product instructions. A
-    #: precision that is left out computes at the fp32 rate.
+    #: Dense peaks of matrix products at other precisions: tensor cores, packed-half or dot-product instructions.
+    #: Others compute at the fp32 rate.
     reduced_precision_tflops: Fact[dict[str, float]] | None = None
 
     @field_validator("*")

@@ -91,8 +91,7 @@ class Provenance(Value):
     at_bounds: list[str] = Field(default_factory=list)
     #: Values of parameters in some bootstrapped fits: entry ``k`` of every list is of fit ``k``.
     resamples: dict[str, list[float]] = Field(default_factory=dict)
-    #: For each published network that took part, the parameters fitted without it: how well is an unseen one
-    #: predicted?
+    #: For each published network that took part, the parameters fitted without it.
     left_out: dict[str, dict[str, float]] = Field(default_factory=dict)
     #: Parameters taken over from other devices; ``spread`` and ``resamples`` hold theirs.
     borrowed: list[Borrowed] = Field(default_factory=list)

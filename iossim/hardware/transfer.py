@@ -1,7 +1,6 @@
 """Parameters of a device that nobody measured, from those of devices that were.
 
-Each *source device* is a calibrated chip. What scales with the datasheet is taken out before averaging, and put back
-for the device:
+Each *source device* is a calibrated chip. What scales with the datasheet is taken out, and put back for the device:
 
 - **The clock under load.** Dynamic power grows about with the square of the clock, so beyond an onset of ``x0``
   GFLOP/s of peak a watt a board's clock falls to ``sqrt(x0 / x)`` of boost. Newer processes do more with a watt.
@@ -12,8 +11,7 @@ for the device:
 Otherwise sources of near generations count more. Averages are geometric where values are positive. Only fitted
 parameters are transferred; all others stay those of the architecture.
 
-What the host takes to launch was fitted on one device. Others take it, with the spread of hosts; their provenance
-says from where.
+What the host takes to launch was fitted on one device. Others take it, with the spread of hosts.
 """
 
 from __future__ import annotations
@@ -268,8 +266,8 @@ def transferred_defaults(name: str, facts: BoardFacts) -> dict[str, Any] | None:
 
 
 def transferred_provenance(table: TransferTable, samples: int = 0, kinds: Collection[str] = ()) -> Provenance:
-    """The provenance of transferred parameters; ``samples`` measurements of the device itself, of these ``kinds``,
-    refined them: of other kinds no more is known than before."""
+    """The provenance of transferred parameters; ``samples`` measurements of the device, of these ``kinds``, refined
+    them."""
     sources = ", ".join(source.boards[0] for source in table.sources)
     refined = [error for error in table.refined if error.kind in kinds]
     shown = {error.kind for error in refined}

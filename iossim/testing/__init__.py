@@ -4,8 +4,7 @@ Ask for it in the topmost ``conftest.py`` of the tests (or with ``pytest -p ioss
 
     pytest_plugins = ["iossim.testing"]
 
-It is no entry point of pytest, which every pytest of an environment would load, in projects that have nothing to do
-with iossim too.
+It is no entry point of pytest, which every pytest of an environment would load, in other projects too.
 
 Fixtures:
 
@@ -40,8 +39,8 @@ if TYPE_CHECKING:
     from iossim.schedule.schedule import Schedule
     from iossim.tasks.checks import Check
 
-# iossim is imported where it is used: loading the plugin costs nothing. pytest is no requirement: nothing else
-# imports this.
+# iossim is imported where it is used: loading the plugin costs nothing. pytest is optional: nothing else imports
+# this.
 
 MakeTable = Callable[..., "TableCostModel"]
 MakeRecorded = Callable[..., "RecordingCostModel"]

@@ -27,8 +27,8 @@ _LEAST_US = 1e-3
 class DeviceTime(NamedTuple):
     """Time of the device that a block asks for: of DRAM, of arithmetic at sustained power, of the whole L2.
 
-    ``kept_us`` is the DRAM time of what L2 keeps for it while all find room there; ``part`` is the block's part of
-    the kernel's time alone.
+    ``kept_us`` is the DRAM time of what L2 keeps for it while all fit; ``part`` is the block's part of the kernel's
+    time alone.
     """
 
     dram_us: float

@@ -1,8 +1,7 @@
 """What kernels lose to each other, and through what, while the engine runs.
 
 A kernel's progress is counted in time of its own alone: what its blocks do in a microsecond, over what all of them do
-in its time alone. What a microsecond falls short of that is lost, in the order of the rates of
-:mod:`iossim.backends.simulator.events.sharing`:
+in its time alone. What a microsecond falls short of is lost, in this order (``sharing``):
 
 - to those that hold the SMs' slots, while it has blocks that wait for room;
 - to all that touch L2, while that has no room for what it would keep for it;

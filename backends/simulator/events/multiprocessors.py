@@ -90,8 +90,7 @@ class Resident:
     """One kernel's blocks on each SM of a class. All of them progress at ``rate``, in blocks per microsecond.
 
     ``rate`` is ``base_rate``, that of the kernel alone on the SM, over what slows them: ``own_rate`` counts what the
-    whole kernel asks of the device, ``sm_rate`` also others on the SM. ``sm_limit`` and ``device_limit`` say what
-    slows them.
+    whole kernel asks of the device, ``sm_rate`` also others on the SM. ``sm_limit`` and ``device_limit`` say why.
     """
 
     run: KernelRun

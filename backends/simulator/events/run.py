@@ -24,8 +24,8 @@ def stage_us(
     """One concurrent stage by the event-driven engine, on a device that is ``divided`` among its groups, if it is.
 
     A stage of several groups is run on an idle device, its first kernel not issued yet, as behind a synchronisation.
-    One of a single group follows others in its stream, where the host may have run ahead or fallen behind: it is
-    priced as what a second run adds to a first.
+    One of a single group follows others in its stream, where the host may be ahead: it is priced as what a second run
+    adds.
     """
     groups = [list(bits(group)) for group in problem.groups(mask)]
     parts: Sequence[range | None] = [None] * len(groups)

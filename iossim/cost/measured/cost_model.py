@@ -70,8 +70,7 @@ class MeasuredCostModel:
     """Prices stages by ``backend``, through ``store``.
 
     ``timing`` says how often a plan is run, and seeds the order. A plan takes at least about ``target_us``, by
-    copies. With ``again`` what the store holds is not looked at, so that all is measured anew. ``progress`` hears of
-    each chunk.
+    copies. With ``again`` what the store holds is not looked at, all is measured anew. ``progress`` hears of chunks.
     """
 
     backend: Backend
@@ -126,8 +125,7 @@ class MeasuredCostModel:
         return None
 
     def measure(self, *batches: StageBatch) -> dict[str, MeasurementRecord]:
-        """The record of each stage by signature, measured where there is none; free and impossible stages have no
-        record."""
+        """The record of each stage by signature, measured where there is none; not of free and impossible stages."""
         self.recall(*batches)
         missing = self._missing(*batches)
         done = 0

@@ -1,8 +1,7 @@
 """Profiling a network on a backend: what is measured, how long it will take, the measuring itself, and its result.
 
 A profile measures every distinct unit alone, pairs that may run at the same time, and stages of random schedules: all
-from a seed, and each distinct signature once. What the store holds is not measured again, so that an interrupted
-profile goes on.
+from a seed, and each distinct signature once. What the store holds is not measured again.
 """
 
 from __future__ import annotations
@@ -37,8 +36,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class ProfileOptions:
-    """How many pairs and stages are sampled; stages have at most ``max_groups`` groups of ``max_group_size``
-    units."""
+    """How many pairs and stages are sampled; stages have up to ``max_groups`` groups of ``max_group_size``."""
 
     pairs: int = 40
     stages: int = 40
@@ -55,8 +53,7 @@ class ProfileOptions:
 
 @dataclass(frozen=True, eq=False)
 class ProfilePart:
-    """One part of a profile, by blocks: ``units``, ``pairs`` or ``stages``, of signatures that no earlier part
-    has."""
+    """One part of a profile, by blocks: ``units``, ``pairs`` or ``stages`` of new signatures."""
 
     name: str
     batches: tuple[StageBatch, ...]

@@ -1,8 +1,7 @@
 """The record of one measurement: where it was taken, of what, how, and every sample.
 
 A *measured plan* is a stage several times in a row (``copies``), with a synchronise behind each copy or behind the
-last alone (``synchronises``), timed as a whole. What one copy takes is the median, less what the synchronises take,
-over the copies.
+last alone (``synchronises``), timed as a whole. A copy takes the median, less the synchronises, over the copies.
 """
 
 from __future__ import annotations

@@ -2,17 +2,15 @@
 
 A *signature* is the identity of :mod:`iossim.schedule.stage_hash`: stages of equal signature share one measurement,
 in whatever block, network or process. Units are compared by their own signatures (ops, attributes, types) and by what
-placement makes of them (``iossim.execution.in_place``: which terms they copy). Which stream a group gets, and who
-else reads its inputs, do not count.
+placement makes of them (``iossim.execution.in_place``: which terms they copy). Streams and other readers do not
+count.
 
 A stage takes microseconds, so it is timed several times in a row. Stages of a single group follow one another without
 the host; stages of several groups have the boundary of their engine between them: under the paper engine a
-synchronise, which is taken off again (``copy_us`` of a record), under the graph engine their own fork and join, which
-the price includes.
+synchronise, which is taken off again (``copy_us`` of a record), under the graph engine fork and join, in the price.
 
 Records hold operators in the measurement-set format (``iossim.measurements.operator_kinds``), one for each step of a
-unit, so that a Conv-Relu counts as a convolution, and a Relu-SepConv as three operators; none where a step has no
-columns there.
+unit, so that a Conv-Relu counts as a convolution, and a Relu-SepConv as three operators; none for other steps.
 """
 
 from __future__ import annotations

@@ -4,8 +4,7 @@ A measurement is *reported* when :meth:`MeasurementStore.add` returns: then it i
 killed takes it away (``store_file`` says how far that goes). Several processes may use one store at the same time.
 
 Several records may have one key, if two processes measured the same or a measurement was repeated. **The newest
-counts**: the samples of one run share their conditions, and who measures again trusts the older run less. The others
-show the spread.
+counts**: the samples of one run share their conditions, and who measures again trusts the older run less.
 """
 
 from __future__ import annotations

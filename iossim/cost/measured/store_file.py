@@ -3,8 +3,7 @@
 The journal is a write-ahead log (WAL): several processes read while one writes, and writers wait for one another
 (``BUSY_S``). ``synchronous`` is NORMAL: a commit has written its pages to the log before it returns, so that a
 process killed at any point loses nothing that it reported. Only a crash of the operating system or a loss of power
-may lose the last commits (never the file); measurements can be taken again. A WAL needs shared memory, no network
-drive.
+may lose the last commits (never the file); a WAL needs shared memory, no network drive.
 
 ``PRAGMA user_version`` is the schema's version, ``application_id`` tells the file from SQLite files of others, and
 the table ``schema_version`` says when each version was reached and by which iossim.
@@ -137,8 +136,7 @@ def _reading_mode(path: Path) -> str:
     """How SQLite is to open a file that is only read.
 
     A reader of a write-ahead log makes files beside the store, and only one that might write takes them away again.
-    In a folder that cannot be written there may be none, so nobody is writing, unless commits stand in a log that is
-    there.
+    In a folder that cannot be written there may be none, so nobody is writing, unless a log has commits.
     """
     if os.access(path.parent, os.W_OK):
         return "mode=rw" if os.access(path, os.W_OK) else "mode=ro"
@@ -147,8 +145,7 @@ def _reading_mode(path: Path) -> str:
 
 
 def _check_header(path: Path) -> None:
-    """Raise StoreError for a file that SQLite did not write; SQLite itself takes a very short one for an empty
-    one."""
+    """Raise StoreError for a file that SQLite did not write; SQLite takes a very short one for empty."""
     try:
         with path.open("rb") as stream:
             head = stream.read(len(_HEADER))
@@ -181,8 +178,7 @@ def _version(connection: sqlite3.Connection) -> int:
 
 
 def _write_ahead(connection: sqlite3.Connection) -> None:
-    """Switch to the write-ahead log. Processes that make a store at the same time collide here without being
-    queued."""
+    """Switch to the write-ahead log. Processes that make a store at once collide here unqueued."""
     end = time.monotonic() + BUSY_S
     while True:
         try:

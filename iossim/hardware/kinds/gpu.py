@@ -8,8 +8,8 @@ from iossim.hardware.parameters import EngineOverheads, FittedParameter, ModelPa
 
 _VOLTA = ModelParameters()
 _PASCAL = _VOLTA.model_copy(update={"sustained_gflops_per_watt": 60.0, "gemm_sustained_gflops_per_watt": 60.0})
-# A T4 of 70 W sustains 42 of its 65 TFLOP/s on tensor cores. Its convolutions reach 0.7 of its products where the
-# V100's reach 0.98: halfway to what all generations have.
+# A T4 of 70 W sustains 42 of its 65 TFLOP/s on tensor cores. Its convolutions reach 0.7 of its products, the V100's
+# 0.98: halfway.
 _TURING = _VOLTA.model_copy(
     update={
         "sustained_gflops_per_watt": 75.0,
@@ -21,11 +21,10 @@ _TURING = _VOLTA.model_copy(
 )
 # An SM of 192 lanes and 4 schedulers keeps its lanes busy only with two instructions of a warp at a time.
 _KEPLER = _PASCAL.model_copy(update={"gemm_efficiency": 0.5, "implicit_gemm_efficiency": 0.5})
-# Asynchronous copies fetch whole lines of L2, so that a step's short pieces lose little. An A100 of 300 W sustains
-# 200 to 245 TFLOP/s in large products, one of 400 W 290.
+# Asynchronous copies fetch whole lines of L2, so that short pieces lose little. An A100 of 300 W sustains 200 to 245
+# TFLOP/s, of 400 W 290.
 _AMPERE = _VOLTA.model_copy(update={"tensor_strided_efficiency": 0.94, "tensor_sustained_gflops_per_watt": 760.0})
-# The GA10x chips are made in another process than the A100, and their GDDR takes more of the board's power: an A40 of
-# 300 W sustains 104 to 123 of its 150 TFLOP/s.
+# GA10x: another process, and GDDR takes more power: an A40 of 300 W sustains 104 to 123 of its 150 TFLOP/s.
 _GA10X = _AMPERE.model_copy(update={"tensor_sustained_gflops_per_watt": 400.0})
 # Nobody measured these two: the next process does about a third more with a watt, rounded down. An H100 of 700 W then
 # sustains 700 of its 989 TFLOP/s, an L4 of 72 W 65 of 121.
@@ -81,8 +80,7 @@ ENGINES: dict[str, EngineCosts] = {
 }
 
 #: What stages that replay a graph tell, beside their kernels: what an edge between two streams costs (a stage has a
-#: fork and a join, and nothing tells one from the other; an event between two streams costs some 3 us), and their
-#: gap.
+#: fork and a join, and nothing tells one from the other; an event between two streams costs 3 us), and their gap.
 GPU_CONCURRENCY = ParameterSpace(
     (FittedParameter("graph_gap_factor", 0.1, 1.0), FittedParameter("fork_us", 0.0, 10.0)),
     ties=(("join_us", "fork_us", 1.0),),

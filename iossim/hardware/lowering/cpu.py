@@ -3,12 +3,12 @@
 The candidates are those of ONNX Runtime's own library (MLAS). *nchw* leaves tensors as they lie: a convolution
 gathers the windows of the input as columns and multiplies matrices. *nchwc* blocks channels, so that a vector
 register holds one block of them: the arithmetic is faster and gathers nothing, but a tensor is reordered before and
-after the call. It needs channels that divide evenly: by four for inputs of convolutions of a block and more, by the
-block for pooling.
+after the call. It needs channels that divide evenly: by four for inputs of a block and more, by the block for
+pooling.
 
 Weights count as other operands do: the last-level cache keeps them, if they fit. Bytes moved are those between core
-and caches, so that what is packed, gathered or reordered counts again. How often it counts, and what a strided window
-costs, is pinned on 200 measured operators of four networks.
+and caches, so that what is packed, gathered or reordered counts again. How often it counts, and strided windows, are
+pinned on 200 measured operators.
 """
 
 from __future__ import annotations

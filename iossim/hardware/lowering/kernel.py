@@ -3,8 +3,7 @@
 A kernel is a grid of equal thread blocks with the resources that each block holds, the arithmetic that all blocks do
 (tile padding included) and the bytes that they move. The kernel model says how long it takes.
 
-Occupancy follows NVIDIA's CUDA Occupancy Calculator: threads and block slots, registers allocated to warps in units,
-shared memory allocated to blocks in units.
+Occupancy follows NVIDIA's CUDA Occupancy Calculator: threads, block slots, and registers and shared memory in units.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """A step of a unit: one op with everything that was fused into it.
 
-A family of ops registers a function that turns a step into candidates; importing
-``iossim.hardware.lowering.gpu.families`` finds all families.
+Families of ops (``iossim.hardware.lowering.gpu.families``) register what turns a step into candidates.
 """
 
 from __future__ import annotations

@@ -60,8 +60,7 @@ def _target(kind: str) -> Target:
 def step_candidates(step: Step, profile: DeviceProfile) -> tuple[Candidate, ...]:
     """All that a step may run as on a device; which is fastest is chosen later.
 
-    What fused ops read besides counts to the last kernel, which computes them. Raises DeviceError for an op kind of
-    no family.
+    What fused ops read besides counts to the last kernel, which computes them. Raises DeviceError for unknown kinds.
     """
     lower = target_of(profile).families.get(step.op.kind)
     if lower is None:

@@ -4,8 +4,8 @@ Inside a unit, what is element-wise behind a convolution or a matrix product is 
 activation, and a residual that is added, which the epilogue reads; what is element-wise before a normalisation or
 softmax is computed as that loads its input. Other neighbouring element-wise ops are one kernel, whatever their
 number; a concat is a kernel per term, and a term that an element-wise chain of the unit makes is written to its place
-by that chain; views cost nothing. So Relu-SepConv is an element-wise kernel (a sum included), a depthwise call and a
-pointwise call. A unit that is only an identity is a copy.
+by that chain; views cost nothing. So Relu-SepConv is an element-wise kernel, a depthwise call and a pointwise call. A
+unit that is only an identity is a copy.
 
 Consumers of a merged convolution read their slices of its channels in place, through strided tensor descriptors:
 neither the merged convolution nor they pay for the separation.
@@ -84,7 +84,7 @@ class _Fusion:
     """Which op of a unit is computed in which step.
 
     ``chain_of`` says for each element-wise op the kernel that it is part of; ``epilogue_of`` for each product the
-    chain that it computes as it writes its result.
+    chain in its epilogue.
     """
 
     def __init__(self, graph: Graph, nodes: Sequence[Node], precision: Precision) -> None:

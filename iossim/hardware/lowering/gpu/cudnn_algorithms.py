@@ -2,8 +2,8 @@
 
 A library that chooses for itself takes the fastest of a family's candidates (``families.convolution``, set against
 measurements). One that is told an algorithm runs that, also if it would never choose it: so explicit GEMM and the
-transform of whole images are here alone. The fastest candidate of an algorithm runs; those that differ in workspace
-(ALGO_1) can be asked for.
+transform of whole images are here alone. An algorithm's fastest candidate runs; those of other workspace (ALGO_1) can
+be asked for.
 
 By cuDNN's manual transforms want stride and dilation 1 and two dimensions; Winograd fused 3x3, non-fused 3x3 or 5x5;
 FFT a padded image of up to 256 and tiled FFT a window of up to 16 (32 by the manual); DIRECT is not implemented;

@@ -5,12 +5,11 @@ the filters to NHWC before every call, the output back after, and runs bias and 
 1x1 filter is the same in both layouts). On an A100 and an RTX 3070 a convolution that the product takes 5 us for
 takes 30 us where the filter is 1x1, and 55 where it is larger: five kernels and seven of 5 to 7 us each. That library
 transforms NHWC tensors of fp32, too; today's have kernels that read and write NHWC (``families/channels_last.py``).
-Half-precision tensors are taken to lie as NHWC already: on a V100 and a T4, fp16 convolutions called directly take no
-longer than their products do.
+Half-precision tensors are taken to lie as NHWC already: fp16 convolutions on a V100 and a T4 take as long as their
+products.
 
 On Volta and Turing a step along the inner dimension stays within one position of the window: few channels are padded
-to a whole step, as the first layers of networks show there (17 to 24 TFLOP/s with padding). Later kernels pad to one
-load.
+to a whole step, as the first layers of networks show there (17 to 24 TFLOP/s). Later kernels pad to one load.
 
 A transform between layouts turns tiles of positions by channels in shared memory, a block each.
 """
@@ -38,8 +37,7 @@ def tensor_core_convolution(
 ) -> Iterator[Candidate]:
     """Every tile of every generation that multiplies the precision; of one group only.
 
-    The published engine calls bias and activation with every convolution; others where there are any. Tensors that
-    lie as wanted, filters too, are not transformed.
+    The published engine always calls bias and activation. Tensors that lie as wanted are not transformed.
     """
     having = TENSOR_CORES.get(shape.precision)
     if having is None or shape.groups > 1:

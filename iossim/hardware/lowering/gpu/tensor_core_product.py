@@ -3,13 +3,12 @@
 As on the fp32 lanes (``matrix_product``), a block computes one tile of the output. The differences:
 
 - Tiles are larger: names such as ``s884gemm_fp16_256x128_ldg8``, ``s16816gemm_fp16_128x128_ldg8_f2f_stages_32x5`` and
-  ``tf32gemm_128x128_16x4`` tell tiles, the step along the inner dimension and how many such steps (stages) are in
-  shared memory at a time.
+  ``tf32gemm_128x128_16x4`` tell tiles, the inner step and how many such steps (stages) are in shared memory.
 - A block walks the inner dimension in steps of 64 bytes a row (32 halves, 16 tf32; 128 bytes on Hopper). However
   empty the device, a step takes the latency of a load over the stages in flight: what bounds skinny products.
 - Volta and Turing load through registers into two buffers; Ampere and later copy asynchronously into three and more.
-- Operands are loaded 16 bytes at a time where their rows begin at multiples of that, 4 bytes at a time with little
-  loss, element by element where the inner dimension is odd.
+- Operands are loaded 16 bytes at a time where their rows begin at multiples of that, 4 at a time with little loss,
+  element by element where it is odd.
 
 Registers are those of kernels that hold 64 (256x128: 128) fp32 accumulators a thread.
 """

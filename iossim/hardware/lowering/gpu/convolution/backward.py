@@ -1,12 +1,12 @@
 """Gradients of convolutions as matrix products: of the input, and of the filter.
 
 The gradient of the input is a scattered product (cuDNN's ALGO_0 of backward data) of pixels of the output's gradient
-by channels x window, over the filters. Each result is added atomically, through L2, to the pixel that its tap lies
-on, in a cleared gradient.
+by channels x window, over the filters. Each result is added atomically, through L2, to its tap's pixel in a cleared
+gradient.
 
 The gradient of a filter is a product of filters by channels x window, over the output pixels of all images. It is
 split, as it has few output tiles and a long inner dimension. The parts are added up (Chetlur et al., 2014; cuDNN's
-manual says which algorithm is deterministic)
+manual)
 
 - with atomic additions through L2 to the cleared result (ALGO_0, and ALGO_3 by a table of offsets);
 - by a kernel of its own, from a workspace as large as the parts (ALGO_1): each number of parts is a candidate.

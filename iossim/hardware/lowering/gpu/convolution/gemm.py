@@ -2,8 +2,8 @@
 
 Most kernels gather the windows by a table of offsets that a small kernel computes before (IMPLICIT_PRECOMP_GEMM);
 their tiles begin at 128x32. Two compute each offset where it is needed (IMPLICIT_GEMM), slower and without that
-launch: one with 32x32 tiles, for few pixels and 1x1 kernels, and one with 64x256. Launch records of cuDNN's forward
-convolutions show no split of the inner dimension.
+launch: one with 32x32 tiles, for few pixels and 1x1 kernels, and one with 64x256. Launch records show no split inner
+dimension.
 
 cuDNN's GEMM writes the windows of all outputs one after another, then multiplies, image by image in one launch, since
 outputs of an image lie together (NCHW). No library chooses it: it was never the fastest.

@@ -1,8 +1,7 @@
 """Convolution in another domain, as a batched matrix product: what Winograd and FFT share.
 
 Of the three tensors of a convolution (input, filter, output) two are transformed, multiplied at each point of the
-domain, and the product transformed back to the third. Which the third is tells the direction: the output, or the
-filter for its gradient.
+domain, and the product transformed back to the third. The third is the output, or the filter for its gradient.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Bytes of workspace that cuDNN's algorithms ask for.
 
 All but the table of offsets are exact in public logs of cuDNN 6 (three convolutions on an MNIST network's layers,
-AlexNet's second layer at several batch sizes). Gradients are taken to follow the same formulas with the roles of
-input, filter and output exchanged; no log at hand tells.
+AlexNet's second layer at several batch sizes). Gradients are assumed to follow the same formulas with the roles
+exchanged.
 """
 
 from __future__ import annotations

@@ -25,8 +25,7 @@ from iossim.ir.ops.pool import AveragePool, AveragePoolBackward, MaxPool, MaxPoo
 from iossim.ir.types import DType
 
 _THREADS, _REGISTERS = 128, 26
-#: Taps of depthwise convolution that a tap costs, and that finding the window does: cuDNN, PyTorch's maximum and
-#: average.
+#: Taps of depthwise convolution that a tap costs, and finding the window: cuDNN, PyTorch's maximum and average.
 _TAP = 2
 _CUDNN, _MAXIMUM, _AVERAGE = 11, 21, 55
 

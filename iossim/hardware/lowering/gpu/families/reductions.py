@@ -43,8 +43,8 @@ def normalisation(step: Step) -> list[Candidate]:
 def row_normalisation(step: Step) -> list[Candidate]:
     """The same of rows: a block of four warps has one (PyTorch's ``vectorized_layer_norm_kernel``).
 
-    Each thread has a running mean and variance; they are merged in as many steps as a warp halves, then over the
-    warps; then it reads its elements once more.
+    Each thread has a running mean and variance; they are merged within warps, then over the warps; then it reads its
+    elements again.
     """
     assert isinstance(step.op, LayerNorm | RmsNorm)
     if step.operands[0].type.dtype in HALVES:
@@ -56,8 +56,8 @@ def row_normalisation(step: Step) -> list[Candidate]:
 
 
 def _of_halves(step: Step, candidate: Candidate) -> Candidate:
-    """Half-precision kernels load an element at a time: those of language models on an A100 and an A40 move what one
-    such load a resident thread allows, in two passes."""
+    """Half-precision kernels load an element at a time: on an A100 and an A40 they move what one load a thread
+    allows, in two passes."""
     if step.operands[0].type.dtype not in HALVES:
         return candidate
     (kernel,) = candidate.kernels

@@ -85,8 +85,7 @@ def softmax(step: Step) -> list[Candidate]:
     """Maximum, sum and division in one library call.
 
     Rows of up to 1,024 elements are held in registers by a warp each, and read once (PyTorch's
-    ``softmax_warp_forward``). Longer ones are read by a block each (``cunn_SoftMaxForward``): for maximum, sum and
-    division.
+    ``softmax_warp_forward``). A block reads longer ones (``cunn_SoftMaxForward``) for maximum, sum and division.
     """
     assert isinstance(step.op, SoftmaxLike)
     row, *rest = step.outputs[0].shape[step.op.axis :]

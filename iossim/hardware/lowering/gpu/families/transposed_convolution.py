@@ -4,8 +4,7 @@ An output pixel takes those taps of the window that meet an input pixel, one in 
 walk only these: gradients called directly with a stride of 2 (fp16 on a V100 and a T4, windows of 5x10 and 5x5) take
 0.9 to 1.7 times as long as the convolution that has as many products. On FP32 lanes cuDNN computes each offset where
 it is needed (ALGO_1), as IMPLICIT_GEMM does forward. Only these kernels serve groups, and multiply the taps that meet
-nothing by zeros: a strided one of 4 groups takes 5 to 33 ms on an A100, an RTX A6000 and a T4, where this says 4 to
-27.
+nothing by zeros: a strided one of 4 groups takes 5 to 33 ms (A100, RTX A6000, T4), here 4 to 27.
 """
 
 from __future__ import annotations
