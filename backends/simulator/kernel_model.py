@@ -119,7 +119,8 @@ class KernelModel:
         names = steps_of(variant)
         if len(names) != len(steps):
             raise PlanError(
-                f"variant {variant!r} names candidates of {len(names)} steps, and the unit has {len(steps)}; name one for each"
+                f"variant {variant!r} names candidates of {len(names)} steps, and the unit has {len(steps)}; name "
+                "one for each"
             )
         return [self.named(candidates, name) for candidates, name in zip(steps, names, strict=True)]
 

@@ -185,8 +185,8 @@ class _Asked:
         for given, peak_us in (("dram_bytes", self._dram_peak_us), ("flops", self._pipe_peak_us)):
             if peak_us > alone_us * _TOLERANCE:
                 raise OptionError(
-                    f"kernel {name!r}: {getattr(self._raw, given):g} {given} take the device {peak_us:.6g} us at its peak, "
-                    f"and alone_us is {alone_us:g}; correct one of them"
+                    f"kernel {name!r}: {getattr(self._raw, given):g} {given} take the device {peak_us:.6g} us at its "
+                    f"peak, and alone_us is {alone_us:g}; correct one of them"
                 )
         over = [
             (self.dram_us, "all of DRAM's bandwidth"),
@@ -238,5 +238,6 @@ def _check(raw: RawKernel) -> None:
             raise OptionError(f"kernel {raw.name!r}: {what} is {value:g}; give 0 or more")
     if not raw.alone_us and not any(getattr(raw, what) for what in _ASKS):
         raise OptionError(
-            f"kernel {raw.name!r}: nothing tells how long it takes; give alone_us, or what it asks for (dram_bytes, l2_bytes or flops)"
+            f"kernel {raw.name!r}: nothing tells how long it takes; give alone_us, or what it asks for (dram_bytes, "
+            "l2_bytes or flops)"
         )

@@ -61,7 +61,8 @@ def _stamp_with_hash(cache: Any, folder: Path, module: str) -> None:
     from numba.core.caching import IndexDataCacheFile
 
     file = f"{module}.{cache._impl.filename_base}"
-    cache._cache_file = IndexDataCacheFile(str(folder), file, source_stamp=source_hash())  # type: ignore[no-untyped-call]
+    make: Any = IndexDataCacheFile  # numba's is not typed
+    cache._cache_file = make(str(folder), file, source_stamp=source_hash())
 
 
 def _do_without(cache: Any) -> None:

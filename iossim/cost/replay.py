@@ -80,7 +80,8 @@ def replay(store: MeasurementStore, number: int, is_cold: bool = False) -> Repla
     between_us = boundary_us(held) if context.engine == Engine.PAPER else 0.0
     if between_us is None:
         raise StoreError(
-            f"measurement store {store.path}: context {number} does not say what a boundary takes; measure a stage there"
+            f"measurement store {store.path}: context {number} does not say what a boundary takes; measure a stage "
+            "there"
         )
     stages = (Kind.UNIT, Kind.STAGE, Kind.MERGE)
     # In order of date: the newest of each signature stays.

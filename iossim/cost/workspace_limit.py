@@ -51,8 +51,8 @@ def workspace_limited(cost_model: CostModel, network: Network, limit_bytes: int)
     needed, name = max(least, default=(0, ""))
     if needed > limit_bytes:
         raise OptionError(
-            f"`workspace_limit` {limit_bytes} bytes: unit {name!r} of {network.name!r} needs {needed} bytes whatever it "
-            f"runs as; give {needed} or more"
+            f"`workspace_limit` {limit_bytes} bytes: unit {name!r} of {network.name!r} needs {needed} bytes whatever "
+            f"it runs as; give {needed} or more"
         )
     return WorkspaceLimited(cost_model, limit_bytes)
 

@@ -63,7 +63,8 @@ def derive(name: str, like: DeviceProfile, facts: Mapping[str, float | int | str
             _check(key, float(value))
     if "fp32_lanes_per_sm" in given and float(given["fp32_lanes_per_sm"]) % 8:
         raise DeviceError(
-            f"`fp32_lanes_per_sm` {given['fp32_lanes_per_sm']}: SMs have a multiple of 8 fp32 lanes; give that of one SM"
+            f"`fp32_lanes_per_sm` {given['fp32_lanes_per_sm']}: SMs have a multiple of 8 fp32 lanes; give that of "
+            "one SM"
         )
     sheet = _datasheet(like, given)
     _check_peak(sheet)

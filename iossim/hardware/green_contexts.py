@@ -35,8 +35,8 @@ def granularity(profile: DeviceProfile) -> Granularity:
     found = _GRANULARITY.get(profile.architecture)
     if found is None:
         raise OptionError(
-            f"`engine` partition: {profile.name!r} ({profile.architecture}) cannot divide its SMs, green contexts came "
-            "with Pascal; give `engine` paper or graph"
+            f"`engine` partition: {profile.name!r} ({profile.architecture}) cannot divide its SMs, green contexts "
+            "came with Pascal; give `engine` paper or graph"
         )
     return found
 

@@ -91,7 +91,8 @@ def save_host_cpu(profile: DeviceProfile, path: Path | None = None) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise DeviceError(
-            f"cannot make the folder {path.parent}: {error.strerror}; set IOSSIM_DATA_DIR to a folder that can be written"
+            f"cannot make the folder {path.parent}: {error.strerror}; set IOSSIM_DATA_DIR to a folder that can be "
+            "written"
         ) from None
     write_profile(profile, path)
     return path
@@ -116,8 +117,9 @@ def measure_host_cpu(date: str | None = None) -> DeviceProfile:
     needed_ghz = product_gflops / (2 * lanes * PRODUCT_PART)
     clock_ghz = round(max(nominal_ghz, needed_ghz), 3)
     sources["clock"] = (
-        f"the higher of {nominal_ghz:.2f} GHz ({nominal_source}) and of what one core needs for {PRODUCT_PART:.0%} of its "
-        f"peak in a product of {_PRODUCT_SIZE} x {_PRODUCT_SIZE} matrices: {product_gflops:.0f} GFLOP/s, measured on {date}"
+        f"the higher of {nominal_ghz:.2f} GHz ({nominal_source}) and of what one core needs for {PRODUCT_PART:.0%} "
+        f"of its peak in a product of {_PRODUCT_SIZE} x {_PRODUCT_SIZE} matrices: {product_gflops:.0f} GFLOP/s, "
+        f"measured on {date}"
     )
     last_cache, core_cache, sources["caches"] = _caches()
     memory_bytes = _memory_bytes()

@@ -31,8 +31,8 @@ _RATE_TOLERANCE = 0.06
 
 #: The fp32 lanes of an SM.
 _LANES: dict[str, int] = {
-    "3.5": 192, "3.7": 192, "5.0": 128, "5.2": 128, "6.0": 64, "6.1": 128, "6.2": 128, "7.0": 64, "7.2": 64, "7.5": 64,
-    "8.0": 64, "8.6": 128, "8.7": 128, "8.9": 128, "9.0": 128, "10.0": 128, "12.0": 128,
+    "3.5": 192, "3.7": 192, "5.0": 128, "5.2": 128, "6.0": 64, "6.1": 128, "6.2": 128, "7.0": 64, "7.2": 64,
+    "7.5": 64, "8.0": 64, "8.6": 128, "8.7": 128, "8.9": 128, "9.0": 128, "10.0": 128, "12.0": 128,
 }  # fmt: skip
 
 _HALF, _TF32, _INT8 = Precision.FP16, Precision.TF32, Precision.INT8
@@ -109,8 +109,8 @@ def _bandwidth(profile: DeviceProfile) -> Iterator[str]:
         }
         hint = _hint(printed / computed, _BANDWIDTH_TOLERANCE, slips, "check the three")
         yield (
-            f"dram_bandwidth_gbps is {printed:g}, but {sheet.dram_bus_bits.value} bits x {sheet.dram_pin_gbps.value:g} "
-            f"Gbit/s / 8 make {computed:.4g}: {hint}"
+            f"dram_bandwidth_gbps is {printed:g}, but {sheet.dram_bus_bits.value} bits x "
+            f"{sheet.dram_pin_gbps.value:g} Gbit/s / 8 make {computed:.4g}: {hint}"
         )
 
 
@@ -181,4 +181,5 @@ def _reduced_precision(profile: DeviceProfile, capability: str) -> Iterator[str]
                 if tflops <= 2 * limit * (1 + _RATE_TOLERANCE)
                 else ""
             )
-            yield f"{name} is {tflops:g}, the tensor cores of {profile.sm_count} SMs do at most {limit:.4g} dense{sparse}"
+            most = f"{limit:.4g} dense{sparse}"
+            yield f"{name} is {tflops:g}, the tensor cores of {profile.sm_count} SMs do at most {most}"

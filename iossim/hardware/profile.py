@@ -205,8 +205,8 @@ class DeviceProfile(Device):
             )
         if precision is Precision.FP16 and capability in FP16_IN_FP32:
             note_once(
-                f"{self.name} has no fast fp16 arithmetic: libraries keep tensors in fp16 and compute in fp32, which is "
-                "what is priced"
+                f"{self.name} has no fast fp16 arithmetic: libraries keep tensors in fp16 and compute in fp32, which "
+                "is what is priced"
             )
 
     @property

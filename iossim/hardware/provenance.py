@@ -142,7 +142,7 @@ DEFAULT_PROVENANCE = Provenance(
 HOST_PROVENANCE = Provenance(
     kind="hand-set",
     note=(
-        "rounded from operators measured with ONNX Runtime on one x86-64 processor with AVX-512; another one differs, until "
-        "it is calibrated"
+        "rounded from operators measured with ONNX Runtime on one x86-64 processor with AVX-512; another one "
+        "differs, until it is calibrated"
     ),
 )

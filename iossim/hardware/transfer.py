@@ -90,7 +90,8 @@ PROCESS_GAIN: dict[str, float] = {
 
 _GENERATION: dict[str, int] = {
     Architecture.KEPLER: 0, Architecture.MAXWELL: 1, Architecture.PASCAL: 2, Architecture.VOLTA: 3,
-    Architecture.TURING: 4, Architecture.AMPERE: 5, Architecture.ADA: 6, Architecture.HOPPER: 6, Architecture.BLACKWELL: 7,
+    Architecture.TURING: 4, Architecture.AMPERE: 5, Architecture.ADA: 6, Architecture.HOPPER: 6,
+    Architecture.BLACKWELL: 7,
 }  # fmt: skip
 
 

@@ -168,8 +168,8 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
     version = _version(connection)
     if version > len(MIGRATIONS):
         raise StoreError(
-            f"measurement store {path} has schema {version}, this iossim knows up to {len(MIGRATIONS)}; update iossim, "
-            "or choose another `store`"
+            f"measurement store {path} has schema {version}, this iossim knows up to {len(MIGRATIONS)}; update "
+            "iossim, or choose another `store`"
         )
 
 

@@ -99,8 +99,8 @@ def normalisation(step: Step) -> list[Candidate]:
 
 
 @FAMILIES.register(
-    "add", "mul", "nary", "where", "cast", "prelu", "quantize", "dequantize", "dynamic_quantize", "batch_norm", "relu",
-    "clip", "sigmoid", "unary", "hardmax", "concat", "slice", "split", "transpose", "pad", "expand", "tile",
+    "add", "mul", "nary", "where", "cast", "prelu", "quantize", "dequantize", "dynamic_quantize", "batch_norm",
+    "relu", "clip", "sigmoid", "unary", "hardmax", "concat", "slice", "split", "transpose", "pad", "expand", "tile",
     "depth_to_space", "space_to_depth", "identity", "reshape", "flatten", "foreign",
 )  # fmt: skip
 def stream(step: Step) -> list[Candidate]:
