@@ -87,7 +87,7 @@ class KernelModel:
         columns = np.empty((len(kernels), len(KernelPrice._fields) - 1), dtype=np.float64)
         _lay_out(table, times, self.rates, columns)
         slots = [block_slots(self.profile.limits, *kernel.block_needs) for kernel in kernels]
-        return [KernelPrice(*row, own) for row, own in zip(columns.tolist(), slots, strict=True)]
+        return [KernelPrice._make((*row, own)) for row, own in zip(columns.tolist(), slots, strict=True)]
 
     def alone_us(self, kernels: Sequence[Kernel]) -> Floats:
         """Duration of each kernel alone, ``[len(kernels)]``: :meth:`prices` without the demands."""

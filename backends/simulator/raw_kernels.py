@@ -103,10 +103,10 @@ def raw_kernel_work(raw: RawKernel, model: KernelModel) -> tuple[KernelWork, tup
     # The busiest SM may have more blocks than its even share: then these are not all alike.
     even = min(1.0, alone_us / found_us) if found_us else 1.0
     on_sm_us = issue_us * even, least_us * even, l2_us * even
-    power_us, pipe = min(asked.power_us, alone_us), str(asked.pipe or "")
-    shared_us = asked.dram_us, model.rates.gap_us, power_us, pipe, pipe_us * even, asked.l2_device_us
+    shared_us = asked.dram_us, model.rates.gap_us, min(asked.power_us, alone_us)
     grid = raw.name, raw.blocks, raw.threads, registers, shared
-    work = KernelWork(*grid, *on_sm_us, *shared_us, asked.footprint_bytes, asked.kept_us, reach)
+    on_pipe, kept = (str(asked.pipe or ""), pipe_us * even), (asked.footprint_bytes, asked.kept_us, reach)
+    work = KernelWork(*grid, *on_sm_us, *shared_us, on_pipe[0], on_pipe[1], asked.l2_device_us, *kept)
     return work, tuple(said)
 
 

@@ -144,7 +144,7 @@ def _overridden_sheet(sheet: dict[str, Any], values: Mapping[str, float]) -> dic
         return float(changed[name] if name in changed else sheet[name]["value"])
 
     def ratio(*names: str) -> float:
-        return prod(now(name) / sheet[name]["value"] for name in names)
+        return float(prod(now(name) / sheet[name]["value"] for name in names))
 
     faster = ratio("sm_count", "fp32_lanes_per_sm", "boost_clock_ghz")
     if faster != 1:

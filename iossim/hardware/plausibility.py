@@ -181,5 +181,5 @@ def _reduced_precision(profile: DeviceProfile, capability: str) -> Iterator[str]
                 if tflops <= 2 * limit * (1 + _RATE_TOLERANCE)
                 else ""
             )
-            most = f"{limit:.4g} dense{sparse}"
-            yield f"{name} is {tflops:g}, the tensor cores of {profile.sm_count} SMs do at most {most}"
+            at_most = f"{limit:.4g} dense{sparse}"
+            yield f"{name} is {tflops:g}, the tensor cores of {profile.sm_count} SMs do at most {at_most}"

@@ -45,9 +45,11 @@ class ConvolutionShape:
         else:
             x, weight, y = first, made, second
         own = 2 * y.elements * math.prod(weight.shape[1:])
-        sizes = x.shape[0], x.shape[1], weight.shape[0], weight.shape[2:]
-        geometry = op.strides, op.dilations, op.groups, x.shape[2:], y.shape[2:]
-        return ConvolutionShape(*sizes, *geometry, x.dtype.bytes, max(0, step.flops - own), step.precision)
+        geometry = weight.shape[2:], op.strides, op.dilations, op.groups, x.shape[2:], y.shape[2:]
+        epilogue_flops = max(0, step.flops - own)
+        return ConvolutionShape(
+            x.shape[0], x.shape[1], weight.shape[0], *geometry, x.dtype.bytes, epilogue_flops, step.precision
+        )
 
     @property
     def pixels(self) -> int:

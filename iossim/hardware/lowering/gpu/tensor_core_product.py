@@ -119,8 +119,19 @@ def _kernel(product: Product, generation: Generation, tile: Tile, work_class: Wo
     flops = blocks * outputs * steps * step * product.flops_per_step
     name = f"{generation.name}_{tile}" + (f"_split{split}" if split > 1 else "")
     slowdown = _UNALIGNED_SLOWDOWN if product.inner % 2 else 1.0
-    walk = product.precision, f"tensor_{tile}", panels, steps, slowdown
-    return Kernel(name, work_class, blocks, *tile.block, flops, *moved, *walk)
+    return Kernel(
+        name,
+        work_class,
+        blocks,
+        *tile.block,
+        flops,
+        *moved,
+        product.precision,
+        f"tensor_{tile}",
+        panels,
+        steps,
+        slowdown,
+    )
 
 
 def _parts_bytes(product: Product, split: int) -> int:

@@ -50,7 +50,9 @@ def _as_convolution(step: Step) -> ConvolutionShape:
     taps = ceil_div(math.prod(weight.shape[2:]), skipped)
     rank = len(x.shape) - 2
     own = 2 * x.elements * math.prod(weight.shape[1:])
-    channels = x.shape[0], x.shape[1], y.shape[1]
     ones = (1,) * rank
     geometry = (taps, *ones[1:]), ones, ones, step.op.groups, x.shape[2:], y.shape[2:]
-    return ConvolutionShape(*channels, *geometry, x.dtype.bytes, max(0, step.flops - own), step.precision)
+    epilogue_flops = max(0, step.flops - own)
+    return ConvolutionShape(
+        x.shape[0], x.shape[1], y.shape[1], *geometry, x.dtype.bytes, epilogue_flops, step.precision
+    )
