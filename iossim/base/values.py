@@ -12,11 +12,8 @@ else:
     ModelMetaclass = type(BaseModel)
 
 
-def _function(member: object) -> object:
-    return getattr(member, "__func__", member)
-
-
-_DEPRECATED = {name for name, member in vars(BaseModel).items() if hasattr(_function(member), "__deprecated__")}
+_MEMBERS = {name: getattr(member, "__func__", member) for name, member in vars(BaseModel).items()}
+_DEPRECATED = {name for name, member in _MEMBERS.items() if hasattr(member, "__deprecated__")}
 
 
 class _Class(ModelMetaclass):

@@ -68,7 +68,6 @@ def derive(name: str, like: DeviceProfile, facts: Mapping[str, float | int | str
         )
     sheet = _datasheet(like, given)
     _check_peak(sheet)
-    title = f"{name}, derived from {like.name}"
     sources = {
         GIVEN: "given on the command line",
         "like": f"as {like.name}",
@@ -79,7 +78,7 @@ def derive(name: str, like: DeviceProfile, facts: Mapping[str, float | int | str
         return DeviceProfile.model_validate(
             {
                 "name": name,
-                "title": title,
+                "title": f"{name}, derived from {like.name}",
                 "sources": {key: text for key, text in sources.items() if key in used},
                 "datasheet": sheet,
             }

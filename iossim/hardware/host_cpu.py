@@ -108,7 +108,7 @@ def measure_host_cpu(date: str | None = None) -> DeviceProfile:
 
     date = date or datetime.date.today().isoformat()
     says = _cpu_facts()
-    cores = _cores()
+    cores = len({_siblings(core) for core in usable_cores()})
     sources = {"affinity": "cores that this process may run on (sched_getaffinity, threads of a core counted once)"}
 
     lanes, sources["lanes"] = _lanes(says)
@@ -122,7 +122,7 @@ def measure_host_cpu(date: str | None = None) -> DeviceProfile:
         f"measured on {date}"
     )
     last_cache, core_cache, sources["caches"] = _caches()
-    memory_bytes = _memory_bytes()
+    memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     bandwidth_gbps, copied = _copy_gbps(last_cache, memory_bytes, cores)
     sources["copy"] = f"measured on {date}: copies of {copied >> 20} MiB by {cores} threads, bytes read and written"
     sources["system"] = "physical memory as the system tells it"
@@ -174,10 +174,6 @@ def _siblings(core: int) -> str:
     return _text(_SYSTEM / f"cpu{core}" / "topology" / "thread_siblings_list") or str(core)
 
 
-def _cores() -> int:
-    return len({_siblings(core) for core in usable_cores()})
-
-
 def _lanes(says: Mapping[str, str]) -> tuple[int, str]:
     flags = (says.get("flags") or says.get("Features") or "").split()
     for flag, lanes, units in _LANES:
@@ -218,10 +214,6 @@ def _caches() -> tuple[int, int, str]:
 def _bytes(text: str) -> int:
     units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
     return int(text[:-1]) * units[text[-1]] if text[:-1].isdigit() and text[-1] in units else 0
-
-
-def _memory_bytes() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _product_gflops() -> float:

@@ -88,8 +88,7 @@ def device(name_or_path: str, *, checked: bool = True) -> DeviceProfile:
         base, changes = changes_of(str(path))
         made = overridden(device(base), changes)
         return _possible(made, f"device {str(path)!r}") if checked else made
-    is_path = path.suffix in (".yaml", ".yml") or len(path.parts) > 1
-    if is_path:
+    if path.suffix in (".yaml", ".yml") or len(path.parts) > 1:
         return _read(path, checked)
     if name_or_path not in own_names() and name_or_path in user_names():
         own = user_folder() / f"{name_or_path}.yaml"

@@ -104,11 +104,11 @@ class KernelLibrary:
         self.profile = profile
         self.engine = Engine(engine)
         self._models: dict[int, KernelModel] = {}
-        self._model = self._on(profile.sm_count)
         self._units: dict[tuple[str, str, int], tuple[IssuedKernel, ...]] = {}
 
-    def _on(self, sms: int) -> KernelModel:
-        """The kernel model of so many of the SMs."""
+    def _on(self, sms: int | None = None) -> KernelModel:
+        """The kernel model of so many of the SMs, by default of all."""
+        sms = sms or self.profile.sm_count
         if sms not in self._models:
             gap_factor = self.profile.engine.graph_gap_factor if self.engine.is_recorded else 1.0
             libraries = self.engine.libraries_on(self.profile.architecture)
@@ -122,10 +122,9 @@ class KernelLibrary:
 
         Raises PlanError for a variant that it does not have.
         """
-        model = self._model if sms is None else self._on(sms)
-        key = network.signatures[unit], variant, int(model.rates.sms)
+        key = network.signatures[unit], variant, sms or self.profile.sm_count
         if key not in self._units:
-            self._units[key] = self._kernels(lower_unit(network, network.units[unit], self.profile), variant, model)
+            self._units[key] = self._kernels(lower_unit(network, network.units[unit], self.profile), variant, sms)
         return self._units[key]
 
     def merged(self, network: Network, units: Sequence[int]) -> tuple[IssuedKernel, ...]:
@@ -134,21 +133,20 @@ class KernelLibrary:
 
     def copy(self, moved: TensorType, sms: int | None = None) -> tuple[IssuedKernel, ...]:
         """The kernel that copies a tensor."""
-        model = self._model if sms is None else self._on(sms)
-        return self._kernels((copy_candidates(moved, self.profile),), model=model)
+        return self._kernels((copy_candidates(moved, self.profile),), sms=sms)
 
     def choice(self, network: Network, units: Sequence[int], strategy: Strategy, variant: str = FASTEST) -> Choice:
         """What a launch of units is called in a plan, and its workspace: one step runs after another."""
         merged = strategy is Strategy.MERGE
         unit = network.units[units[0]]
         steps = lower_merged(network, units, self.profile) if merged else lower_unit(network, unit, self.profile)
-        chosen = self._model.chosen(steps, variant)
+        chosen = self._on().chosen(steps, variant)
         return Choice(variant, max((candidate.workspace_bytes for candidate, _ in chosen), default=0))
 
     def _kernels(
-        self, steps: StepCandidates, variant: str = FASTEST, model: KernelModel | None = None
+        self, steps: StepCandidates, variant: str = FASTEST, sms: int | None = None
     ) -> tuple[IssuedKernel, ...]:
-        model = model or self._model
+        model = self._on(sms)
         kernels: list[IssuedKernel] = []
         for candidate, _ in model.chosen(steps, variant):
             for position, kernel in enumerate(candidate.kernels):

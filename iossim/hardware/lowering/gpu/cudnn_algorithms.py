@@ -58,7 +58,7 @@ _MOST_CALLS = 32
 def forward(step: Step) -> Algorithms:
     """The eight forward algorithms; no candidates of DIRECT."""
     shape = ConvolutionShape.of(step)
-    found = _by_group(shape, _forward(_one(shape)))
+    found = _by_group(shape, _forward(shape.of_a_group))
     if shape.groups > 1:
         lanes = shape.on_lanes
         found[Algorithm.IMPLICIT_GEMM] += [*depthwise(shape), *grouped(shape), *without_table(lanes)]
@@ -77,14 +77,14 @@ def of_data(step: Step) -> Algorithms:
     return {
         Algorithm.ALGO_0: scattered,
         Algorithm.ALGO_1: [*in_order, *depthwise(turned)],
-        **_by_group(turned, _transforms(_one(turned))),
+        **_by_group(turned, _transforms(turned.of_a_group)),
     }
 
 
 def of_filter(step: Step) -> Algorithms:
     """The six algorithms of backward filter."""
     shape = ConvolutionShape.of(step)
-    one = _one(shape).on_lanes
+    one = shape.of_a_group.on_lanes
     transforms: dict[str, list[Candidate]] = {
         Algorithm.FFT: [*whole_fft(one, filter_gradient)],
         Algorithm.WINOGRAD_NONFUSED: [*non_fused(one, filter_gradient)],
@@ -134,7 +134,3 @@ def _by_group(shape: ConvolutionShape, of_one: Mapping[str, list[Candidate]]) ->
         ]
         for algorithm, candidates in of_one.items()
     }
-
-
-def _one(shape: ConvolutionShape) -> ConvolutionShape:
-    return shape if shape.groups == 1 else shape.of_a_group

@@ -35,8 +35,15 @@ def reduction(step: Step) -> list[Candidate]:
 
 @FAMILIES.register("instance_norm", "group_norm", "dynamic_quantize")
 def normalisation(step: Step) -> list[Candidate]:
-    """Statistics, then every element by them."""
-    return [_of_halves(step, _passes(step, _STATISTICS))]
+    """Statistics, then every element by them.
+
+    Half-precision kernels load an element at a time: on an A100 and an A40 they move what one load a thread allows.
+    """
+    candidate = _passes(step, _STATISTICS)
+    if step.operands[0].type.dtype in HALVES:
+        kernels = tuple(replace(kernel, work_class=WorkClass.NARROW_STREAM) for kernel in candidate.kernels)
+        candidate = replace(candidate, kernels=kernels)
+    return [candidate]
 
 
 @FAMILIES.register("layer_norm", "rms_norm")
@@ -53,15 +60,6 @@ def row_normalisation(step: Step) -> list[Candidate]:
     rows = math.prod(shape[: normal_axis(step.op.axis, len(shape))])
     clocks = rows * _MERGE_CLOCKS + step.operands[0].type.elements * _WELFORD_CLOCKS
     return [Candidate(step.op.kind, (row_kernel(step, rows, _NORM_THREADS, clocks),))]
-
-
-def _of_halves(step: Step, candidate: Candidate) -> Candidate:
-    """Half-precision kernels load an element at a time: on an A100 and an A40 they move what one load a thread
-    allows, in two passes."""
-    if step.operands[0].type.dtype not in HALVES:
-        return candidate
-    (kernel,) = candidate.kernels
-    return replace(candidate, kernels=(replace(kernel, work_class=WorkClass.NARROW_STREAM),))
 
 
 @FAMILIES.register("top_k")
