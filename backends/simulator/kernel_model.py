@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.backends.simulator.device_rates import DeviceRates, device_rates
+from iossim.backends.simulator.device_rates import DeviceRates, Floats, device_rates
 from iossim.backends.simulator.kernel_rows import kernel_table
 from iossim.backends.simulator.kernel_times import (
     ALONE,
@@ -27,7 +27,6 @@ from iossim.backends.simulator.kernel_times import (
     ISSUE,
     KEPT,
     POWER,
-    Floats,
     grid_blocks,
     time_kernels,
 )

@@ -35,7 +35,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.backends.simulator.device_rates import DeviceRates
+from iossim.backends.simulator.device_rates import DeviceRates, Floats
 from iossim.backends.simulator.kernel_rows import (
     AVERAGE_WINDOW,
     CLASSES,
@@ -45,8 +45,6 @@ from iossim.backends.simulator.kernel_rows import (
     TILED_CLASSES,
 )
 from iossim.base.compiled import jit
-
-Floats = NDArray[np.float64]
 
 #: Columns of the result of :func:`time_kernels`: microseconds, and of ``FOOTPRINT`` bytes.
 ALONE, ARITHMETIC, L2, DRAM, ISSUE, POWER, FOOTPRINT, KEPT = range(8)

@@ -22,10 +22,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from iossim.backends.simulator.device_rates import DeviceRates
-from iossim.backends.simulator.device_sharing import ALONE
+from iossim.backends.simulator.device_sharing import ALONE, Floats, Integers
 from iossim.backends.simulator.kernel_rows import kernel_table
 from iossim.backends.simulator.kernel_times import DRAM, POWER, time_kernels
 from iossim.backends.simulator.preparation import PreparedProblem
@@ -36,9 +35,6 @@ from iossim.hardware.profile import DeviceProfile
 from iossim.schedule.masks import find_groups, lowest_bit
 from iossim.schedule.problem import Masks
 from iossim.schedule.stage_hash import unit_keys
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 #: Groups of a stage at most, as of a concurrent one.
 _MOST_GROUPS = 64

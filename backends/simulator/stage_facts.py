@@ -14,7 +14,7 @@ from math import ceil, fsum
 import numpy as np
 
 from iossim.backends.simulator.kernel_model import KernelModel
-from iossim.backends.simulator.kernel_rows import CORE_CLASSES, TILED_CLASSES, kernel_table
+from iossim.backends.simulator.kernel_rows import CORE_CLASSES, TILED_CLASSES, Floats, kernel_table
 from iossim.backends.simulator.kernel_times import (
     ARITHMETIC,
     DRAM,
@@ -22,7 +22,6 @@ from iossim.backends.simulator.kernel_times import (
     L2,
     POWER,
     RESULTS,
-    Floats,
     grid_blocks,
     time_kernels,
 )

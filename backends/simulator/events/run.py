@@ -76,10 +76,7 @@ def run_plan_on(
 
 
 def run_schedule(
-    network: Network,
-    schedule: AnySchedule,
-    profile: DeviceProfile,
-    engine: str = Engine.PAPER,
+    network: Network, schedule: AnySchedule, profile: DeviceProfile, engine: str = Engine.PAPER
 ) -> Execution:
     """Run a schedule of ``network``.
 
