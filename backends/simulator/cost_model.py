@@ -34,8 +34,7 @@ from iossim.schedule.problem import Masks, ScheduleProblem, bits
 from iossim.schedule.schedule import Schedule, Stage
 
 VERSION = "1"
-#: The argument that asks for concats and splits in place, and the one that asks for a structured error, with its
-#: seed.
+#: The arguments that ask for concats and splits in place, and for a structured error, with its seed.
 IN_PLACE = "in-place"
 STRUCTURED_ERROR = "structured-error="
 
@@ -51,7 +50,8 @@ def create(
     seed = argument.removeprefix(STRUCTURED_ERROR) if argument.startswith(STRUCTURED_ERROR) else ""
     if argument not in ("", IN_PLACE) and not seed.isdecimal():
         raise OptionError(
-            f"`cost_model` simulator:{argument}: the simulator knows no such argument; leave it out, or give {IN_PLACE}"
+            f"`cost_model` simulator:{argument}: the simulator knows no such argument; leave it out, or give "
+            f"{IN_PLACE}"
         )
     if device is None:
         raise OptionError(
@@ -63,7 +63,8 @@ def create(
 
 
 class SimulatorCostModel:
-    """Prices stages on ``profile``; equal units are lowered and priced once, in whatever network they come.
+    """A :class:`~iossim.cost.capabilities.VariantCostModel` and ``DeviceCostModel`` of ``profile``; equal units are
+    priced once.
 
     Concats launch a kernel a term, as the published engine does; with ``in_place`` they and splits launch what cannot
     be in place alone, as the backends of :mod:`iossim.backends` do. An ``error`` changes the prices of units.
@@ -105,7 +106,6 @@ class SimulatorCostModel:
         return self._price(batch, self.stages.price, lambda merged: merged.single_us)
 
     def price_changed(self, batch: StageBatch, interference: float, launches: float) -> Prices:
-        """The prices at another interference of kernels, with launches that take ``launches`` times as long."""
         if self.stages.is_divided:
             return self.price_stages(batch)
         return self._price(
@@ -135,27 +135,21 @@ class SimulatorCostModel:
         return np.where([one.is_in(model.libraries) for one in candidates], prices, np.inf)
 
     def bounds(self, problem: ScheduleProblem) -> StageBounds:
-        """Bounds of stages whose units run as what is fastest alone."""
         return self.stages.bounds(problem)
 
     def bounds_of_any_variant(self, problem: ScheduleProblem) -> StageBounds:
-        """Bounds of stages whatever variants their units run as."""
         return self.stages.bounds_of_any_variant(problem)
 
     def variants(self, problem: ScheduleProblem) -> tuple[tuple[UnitVariant, ...], ...]:
-        """For each unit its variants, what is fastest alone first."""
         return self.units.variants(problem)
 
     def merged_workspace_bytes(self, problem: ScheduleProblem, mask: int) -> int:
-        """The workspace of some units as one stacked convolution; 0 where they do not merge."""
         return self.units.merged_workspace_bytes(problem, mask)
 
     def timeline(self, network: Network, schedule: Schedule) -> tuple[Span, ...]:
-        """When each kernel of a schedule runs; its last end is the schedule's latency, boundaries included."""
         return stage_runs.timeline(self.stages, self.price_boundary, network, schedule)
 
     def stage_facts(self, network: Network, stage: Stage) -> StageFacts:
-        """What holds a stage of a schedule up; raises ScheduleError if its units are to merge and do not."""
         return stage_facts(stage_runs.run_stage(self.stages, network, stage), network, stage)
 
     def divided(self, network: Network) -> Divided:

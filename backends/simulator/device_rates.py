@@ -1,4 +1,4 @@
-"""What a device does in a microsecond, by class of work and precision: a profile as the formula of kernel times reads it."""
+"""What a device does in a microsecond, by class of work and precision: as the formula of kernel times reads it."""
 
 from __future__ import annotations
 
@@ -32,28 +32,28 @@ from iossim.ir.types import Precision
 
 Floats = NDArray[np.float64]
 
-#: Of kernels whose threads load one half at a time: what such a load takes from DRAM and from L2. The first is what
+#: What a load takes from DRAM and from L2 in kernels whose threads load one half at a time. The first is what
 #: normalisations of language models show on an A100 and an A40 alike, 1003 and 585 GB/s (Little's law).
 _HALF_BYTES = 2.0
 _NARROW_DRAM_US, _NARROW_L2_US = 0.44, 0.22
 #: Two passes of dependent loads with a sum over the block between them, however little they move.
 PASSES_RAMP_US = 3.0
-#: Kernels of a thread an output that issuing their instructions bounds, counted in multiply-adds of a window's taps; and what
-#: the FP32 lanes of Volta do a clock for each warp scheduler, of which ``depthwise_efficiency`` is a part. A scheduler issues
-#: an instruction a clock in all generations, however many lanes it feeds.
+#: Kernels of a thread an output that issuing their instructions bounds, counted in multiply-adds of a window's taps;
+#: and what the FP32 lanes of Volta do a clock for each warp scheduler, of which ``depthwise_efficiency`` is a part. A
+#: scheduler issues an instruction a clock in all generations, however many lanes it feeds.
 ISSUED_CLASSES = (WorkClass.DEPTHWISE, WorkClass.WINDOW, WorkClass.AVERAGE_WINDOW)
 _ISSUED_FLOPS = 2 * 16
 _TRANSFORMS = (WorkClass.TRANSFORM, WorkClass.FILTER_TRANSFORM, WorkClass.TILE_GENERATION)
-#: Multiply-adds a loaded element at which tensor cores wait for their operands half of the time. Volta and Turing load
-#: through registers; where copies are asynchronous, units that take fewer bytes a clock than this are fed more easily.
+#: Multiply-adds a loaded element at which tensor cores wait for their operands half of the time. Volta and Turing
+#: load through registers; where copies are asynchronous, units that take fewer bytes are fed more easily.
 _HALF_FED_REUSE, _HALF_FED_BYTES = 10.0, 4096.0
 
-#: Of filling and draining the blocks of a wave, the part that is seen of kernels that hold many short blocks on an SM, at
-#: all stages of their lives. Pinned on the published latency of NasNet-A run unit after unit.
+#: The part of filling and draining that is seen in kernels that hold many short blocks on an SM, at all stages of
+#: their lives. Pinned on the published latency of NasNet-A run unit after unit.
 GROUPED_PROLOGUE_SEEN = 0.35
 
-#: Of the bandwidth of copies, what cuDNN's averages reach, from L2 or DRAM. Pinned on Inception at batch 32 on a V100, whose
-#: averages take that long one after another. A copy fills the SMs; threads that draw so much less are as much fewer.
+#: The part of the bandwidth of copies that cuDNN's averages reach, from L2 or DRAM. Pinned on the time that averages
+#: of Inception take one after another at batch 32 on a V100. A copy fills the SMs; fewer threads draw less.
 AVERAGE_WINDOW_BANDWIDTH = 0.18
 
 
@@ -68,14 +68,12 @@ class DeviceRates(NamedTuple):
     #: Of these, the parts that a class has enough in flight to draw, shape ``[classes]``.
     dram_drawn: Floats
     l2_drawn: Floats
-    beyond_core_cache: (
-        Floats  #: shape ``[classes]``: the factor on it for operands beyond ``core_cache_bytes`` in all
-    )
+    #: The factor on it for operands beyond ``core_cache_bytes`` in all, shape ``[classes]``.
+    beyond_core_cache: Floats
     core_cache_bytes: float
     resident_bytes: float
-    sustained_flops_per_us: (
-        Floats  #: shape ``[classes, precisions]``: what the board's power allows; inf: no limit known
-    )
+    #: What the board's power allows, inf where no limit is known, shape ``[classes, precisions]``.
+    sustained_flops_per_us: Floats
     hiding_threads: float
     prologue_us: Floats  #: shape ``[classes]``
     ramp_us: Floats  #: shape ``[classes]``
@@ -96,17 +94,17 @@ class DeviceRates(NamedTuple):
 #: The rates that were asked for last: a fit prices set after set of one device with the same profile object.
 _LAST_RATES: dict[float, tuple[DeviceProfile, DeviceRates]] = {}
 
-#: How sharply the bandwidth of a few SMs turns into that of the device: the exponent of a p-norm. One for all devices: an A6000
-#: turns more sharply (8 and more), an RTX 5090 more softly (2.5); 4 is within 4% of either curve in the mean.
+#: How sharply the bandwidth of a few SMs turns into that of the device: the exponent of a p-norm. One for all
+#: devices: an A6000 turns more sharply (8 and more), an RTX 5090 more softly (2.5); 4 is within 4% of both.
 REACH_NORM = 4.0
 
 
 def device_rates(profile: DeviceProfile, gap_factor: float = 1.0, sms: int | None = None) -> DeviceRates:
     """The rates of a profile, or of ``sms`` of its SMs; ``gap_factor`` shortens the gap between kernels.
 
-    A part of the SMs has fewer of them to lay blocks on, and of DRAM what those SMs can draw (:func:`bandwidth_part`). Each SM
-    has what it had: its lanes, and its port to L2. The board's power is not divided. Raises OptionError for no SMs, or for
-    more than there are.
+    A part of the SMs has fewer of them to lay blocks on, and of DRAM what those SMs can draw
+    (:func:`bandwidth_part`). Each SM has what it had: its lanes, and its port to L2. The board's power is not
+    divided. Raises OptionError for no SMs, or for more than there are.
     """
     last = _LAST_RATES.get(gap_factor)
     if last is None or last[0] is not profile:
@@ -117,8 +115,8 @@ def device_rates(profile: DeviceProfile, gap_factor: float = 1.0, sms: int | Non
 def bandwidth_part(part: float, reach: float) -> float:
     """The part of the device's DRAM bandwidth that a part of its SMs can draw: ``min(1, reach * part)``, smoothly.
 
-    An SM draws at most ``reach`` times its even share: what it can have in flight over the latency (Little's law). The
-    minimum is by a p-norm, over its value for all SMs: those draw all that kernels on the whole device are priced with.
+    An SM draws at most ``reach`` times its even share: what it can have in flight over the latency (Little's law).
+    The minimum is by a p-norm, over its value for all SMs: those draw all that there is.
     """
     return float(((1.0 + reach**-REACH_NORM) / (1.0 + (reach * part) ** -REACH_NORM)) ** (1.0 / REACH_NORM))
 
@@ -156,19 +154,17 @@ def _device_rates(profile: DeviceProfile, gap_factor: float) -> DeviceRates:
         WorkClass.CORE_BLOCKED: p.implicit_gemm_efficiency,
         WorkClass.CORE_BLOCKED_WINDOW: p.depthwise_efficiency,
     }
+    streaming = (
+        *(WorkClass.STREAM, WorkClass.ROW, WorkClass.NARROW_STREAM),
+        *(WorkClass.WINDOW, WorkClass.AVERAGE_WINDOW, WorkClass.DEPTHWISE),
+    )
     memory = {
-        WorkClass.STREAM: p.stream_efficiency,
-        WorkClass.ROW: p.stream_efficiency,
-        WorkClass.NARROW_STREAM: p.stream_efficiency,
-        WorkClass.WINDOW: p.stream_efficiency,
-        WorkClass.AVERAGE_WINDOW: p.stream_efficiency,
-        WorkClass.DEPTHWISE: p.stream_efficiency,
+        **dict.fromkeys(streaming, p.stream_efficiency),
+        **dict.fromkeys(TENSOR_CLASSES, p.tensor_dram_efficiency),
         WorkClass.TRANSFORM: p.transform_efficiency,
         WorkClass.FILTER_TRANSFORM: p.filter_transform_efficiency,
         WorkClass.TILE_GENERATION: p.tile_generation_efficiency,
         WorkClass.LAYOUT: p.layout_efficiency,
-        WorkClass.TENSOR: p.tensor_dram_efficiency,
-        WorkClass.TENSOR_CONVOLUTION: p.tensor_dram_efficiency,
     }
     peak = profile.fp32_tflops * 1e6 / sms  # a teraflop a second is a megaflop a microsecond
     flops = np.empty((len(CLASSES), len(PRECISION_NUMBER)))
@@ -201,18 +197,11 @@ def _device_rates(profile: DeviceProfile, gap_factor: float) -> DeviceRates:
         for name, reuse in TILE_REUSE.items():
             tile_factor[TILE_NUMBER[name], column] = reuse / (reuse + half_fed)
     l2_bytes_per_clock = dict.fromkeys(TENSOR_CLASSES, p.tensor_l2_bytes_per_clock_per_sm)
-    l2_factor = {
-        WorkClass.CORE_BLOCKED: p.transform_efficiency,
-        WorkClass.CORE_BLOCKED_WINDOW: p.transform_efficiency,
-    }
+    l2_factor = dict.fromkeys((WorkClass.CORE_BLOCKED, WorkClass.CORE_BLOCKED_WINDOW), p.transform_efficiency)
     # A gigabyte a second is a kilobyte a microsecond.
     dram = np.array([profile.dram_bandwidth_gbps * 1e3 * memory.get(c, p.dram_efficiency) for c in CLASSES])
-    l2 = np.array(
-        [
-            l2_bytes_per_clock.get(c, p.l2_bytes_per_clock_per_sm) * clocks_per_us * l2_factor.get(c, 1.0)
-            for c in CLASSES
-        ]
-    )
+    l2_per_clock = [l2_bytes_per_clock.get(c, p.l2_bytes_per_clock_per_sm) for c in CLASSES]
+    l2 = np.array([b * clocks_per_us * l2_factor.get(c, 1.0) for b, c in zip(l2_per_clock, CLASSES, strict=True)])
     dram_drawn, l2_drawn = np.ones(len(CLASSES)), np.ones(len(CLASSES))
     dram_drawn[AVERAGE_WINDOW] = l2_drawn[AVERAGE_WINDOW] = AVERAGE_WINDOW_BANDWIDTH
     dram_drawn[NARROW_STREAM] = _narrow_part(profile, sms * _HALF_BYTES / _NARROW_DRAM_US, dram[NARROW_STREAM])
@@ -249,8 +238,8 @@ def _device_rates(profile: DeviceProfile, gap_factor: float) -> DeviceRates:
 def _row_rate(profile: DeviceProfile) -> float:
     """How many clocks' worth of a row kernel an SM does in a clock, over one of Volta or later.
 
-    Before Volta integers shared the lanes; a P100's SM has two schedulers. Pinned on layer norm and long softmax of a P4
-    and of a P100.
+    Before Volta integers shared the lanes; a P100's SM has two schedulers. Pinned on layer norm and softmax (P4,
+    P100).
     """
     if profile.limits.warp_schedulers == 2:
         return 0.65

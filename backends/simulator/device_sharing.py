@@ -1,23 +1,19 @@
-"""How much slower than alone the kernels that run side by side are, at one moment: what they share is slots, SMs and
-the device.
+"""How much slower than alone kernels run side by side, at one moment: they share slots, SMs and the device.
 
 *Slots.* Kernels get room on the SMs (warps, blocks, registers, shared memory) in the order in which they start. One
 that finds room for a part of its blocks runs that part as fast; one that finds none waits, until a kernel before it
 reaches its last wave, which leaves room, or ends. Room is counted over all SMs together.
 
-*SMs*: a kernel of at least one resident block an SM counts as lying on all SMs evenly; the blocks of any other lie,
-one an SM, on a part of them: on the SMs with most room, those that hold the fewest warps when the kernel starts. So
-the SMs fall into a few segments of equal load. An SM whose blocks ask for more than it has makes them wait, and a
-kernel is as slow as its slowest SM; but full waves go round an SM that is slow: they are as fast as all SMs on
-average.
+*SMs.* A kernel of at least one resident block an SM counts as lying on all SMs evenly; the blocks of any other lie,
+one an SM, on those SMs that hold the fewest warps when it starts. So the SMs fall into a few segments of equal load.
+An SM whose blocks ask for more than it has makes them wait, and a kernel is as slow as its slowest SM; but full waves
+run at the average.
 
-*The device*: DRAM bandwidth and the board's power, each shared by all who ask for it in proportion to their demands.
-While nothing is asked for more than there is, every kernel runs as fast as alone. What kernels touch together has to
-fit into the part of L2 that keeps operands: what does not comes from DRAM. An input that two of them read counts
-twice: they may lose less than that.
+*The device.* DRAM bandwidth and the board's power are shared in proportion to demands; while neither is asked for
+more than there is, every kernel runs as fast as alone. What kernels touch together beyond the part of L2 that keeps
+operands comes from DRAM; an input of two of them counts twice.
 
-On a CPU, kernels that run side by side disturb each other besides: what they ask for counts ``1 + interference``
-times. On GPUs measurements show none of it.
+On a CPU what kernels side by side ask for counts ``1 + interference`` times. On GPUs measurements show none of it.
 """
 
 from __future__ import annotations
@@ -33,22 +29,19 @@ from iossim.schedule.problem import Masks
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-#: A kernel of at least so many resident blocks an SM counts as lying on all SMs evenly: at most 1, as ``_segments``
-#: lays one block an SM.
+#: A kernel of at least so many resident blocks an SM counts as lying on all SMs evenly: at most 1, for ``_segments``.
 EVEN_SPREAD = 1.0
 
 #: Columns of ``StageKernels.columns`` (:mod:`~iossim.backends.simulator.stage_model`): those of ``KernelPrice``, its
 #: ``slots`` last; then what the host needs to issue the kernel, the load of one resident block on its SM, and the
 #: largest part that its blocks have of any kind of slots.
-ALONE, ISSUE_DEMAND, DRAM_DEMAND, POWER_DEMAND, SPREAD, WARPS, LAST_US, LAST_SPREAD, FOOTPRINT, KEPT_DEMAND = range(
-    10
-)
+ALONE, ISSUE_DEMAND, DRAM_DEMAND, POWER_DEMAND, SPREAD, WARPS = range(6)
+LAST_US, LAST_SPREAD, FOOTPRINT, KEPT_DEMAND = range(6, 10)
 SLOTS, SLOT_KINDS = 10, 4
 HOST, BLOCK_LOAD, HELD = range(SLOTS + SLOT_KINDS, SLOTS + SLOT_KINDS + 3)
 
 # The work space is three arrays, passed down one by one: taking an array out of a tuple costs as much as an event.
-# The rows of the numbers have an entry a group, a segment, a kernel in order of issue, one that runs, or a kind of
-# slots.
+# The rows of the numbers have an entry a group, a segment, a kernel in order, a running one, or a kind of slots.
 REMAINING, STRETCH, _WIDTH, _LOAD, _SEGMENT_WARPS, ISSUED, READY, _PART, _TAKEN = range(9)
 # The rows of the integers: kernels in order of issue; for each group, where its own begin and which is next; the
 # groups whose kernels run, in the order in which they started, and those kernels; which of them are sparse.
@@ -67,8 +60,7 @@ def has_full_waves(remaining_us: float, kernel: int, columns: Floats) -> bool:
 @jit(inline="always")
 def _give_slots(active: int, columns: Floats, numbers: Floats, integers: Integers) -> bool:
     """The part of the blocks that it would have resident for which each active kernel finds slots, in the order in
-    which they started; whether any has less than all.
-    """
+    which they started; whether any has less than all."""
     held_back = False
     for kind in range(SLOT_KINDS):
         numbers[_TAKEN, kind] = 0.0
@@ -156,8 +148,7 @@ def slowdowns(
             )
             heaviest = max(heaviest, evenly)
         if everywhere > 0.0 and heaviest > evenly:
-            # A kernel on all SMs is in its last wave as slow as the SM that is asked for most; before, that SM gets
-            # fewer blocks.
+            # A kernel on all SMs is in its last wave as slow as the SM that is asked for most; before, it gets fewer.
             for slot in range(active):
                 kernel = integers[RUNNING, slot]
                 if columns[kernel, SPREAD] >= EVEN_SPREAD:

@@ -2,9 +2,9 @@
 
 A kernel that leaves SMs idle, or waits for latency, leaves room for others. ``issue_demand`` is the part of the
 device's achievable issue capacity that it uses while running alone: its arithmetic (or L2) time on a full device over
-its duration; ``dram_demand`` and ``power_demand`` the same of what all SMs share, DRAM bandwidth and the board's power.
-It has ``spread`` blocks resident on each SM, if that is a whole number, and else one more on a part of them; in its last
-wave ``last_spread``. The durations are those of :mod:`iossim.backends.simulator.kernel_times`.
+its duration; ``dram_demand`` and ``power_demand`` the same of what all SMs share, DRAM bandwidth and the board's
+power. It has ``spread`` blocks resident on each SM, if that is a whole number, and else one more on a part of them;
+in its last wave ``last_spread``. The durations are those of :mod:`iossim.backends.simulator.kernel_times`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.backends.simulator.device_rates import DeviceRates, device_rates
+from iossim.backends.simulator.device_rates import DeviceRates, Floats, device_rates
 from iossim.backends.simulator.kernel_rows import kernel_table
 from iossim.backends.simulator.kernel_times import (
     ALONE,
@@ -27,7 +27,6 @@ from iossim.backends.simulator.kernel_times import (
     ISSUE,
     KEPT,
     POWER,
-    Floats,
     grid_blocks,
     time_kernels,
 )
@@ -43,10 +42,10 @@ from iossim.schedule.batch import FASTEST, steps_of, variant_of
 class KernelPrice(NamedTuple):
     """``alone_us`` on an idle device; demands are fractions of the device's capacity, 0 to 1.
 
-    ``spread`` is the blocks that are resident at a time over the number of SMs, ``warps`` those of one block. The last
-    ``last_us`` it runs its last wave, of ``last_spread``. ``footprint`` is what it touches, over the part of L2 that keeps
-    operands; once L2 loses all of it to others, it asks for ``kept_demand`` of DRAM besides. A block has these parts of an
-    SM's ``slots``: warps, blocks, registers and shared memory.
+    ``spread`` is the blocks that are resident at a time over the number of SMs, ``warps`` those of one block. The
+    last ``last_us`` it runs its last wave, of ``last_spread``. ``footprint`` is what it touches, over the part of L2
+    that keeps operands; once L2 loses all of it to others, it asks for ``kept_demand`` of DRAM besides. A block has
+    these parts of an SM's ``slots``: warps, blocks, registers and shared memory.
     """
 
     alone_us: float
@@ -86,24 +85,20 @@ class KernelModel:
         times = time_kernels(table, self.rates)
         columns = np.empty((len(kernels), len(KernelPrice._fields) - 1), dtype=np.float64)
         _lay_out(table, times, self.rates, columns)
-        rows = columns.tolist()
-        return [KernelPrice._make((*row, self._slots(kernel))) for kernel, row in zip(kernels, rows, strict=True)]
+        slots = [block_slots(self.profile.limits, *kernel.block_needs) for kernel in kernels]
+        return [KernelPrice._make((*row, own)) for row, own in zip(columns.tolist(), slots, strict=True)]
 
     def alone_us(self, kernels: Sequence[Kernel]) -> Floats:
         """Duration of each kernel alone, ``[len(kernels)]``: :meth:`prices` without the demands."""
         times: Floats = time_kernels(kernel_table(self.profile.limits, kernels), self.rates)[:, ALONE]
         return times
 
-    def _slots(self, kernel: Kernel) -> tuple[float, float, float, float]:
-        needs = kernel.threads_per_block, kernel.registers_per_thread, kernel.shared_bytes_per_block
-        return block_slots(self.profile.limits, *needs)
-
     def price(self, kernel: Kernel) -> KernelPrice:
         """Duration and demands of one kernel."""
         return self.prices((kernel,))[0]
 
     def named(self, candidates: Iterable[Candidate], algorithm: str) -> tuple[Candidate, tuple[KernelPrice, ...]]:
-        """The candidate of that name, with its kernels' prices; PlanError where the device cannot run one of that name."""
+        """The candidate of that name, with its kernels' prices; PlanError where none can run."""
         known = {candidate.algorithm: candidate for candidate in self._fitting(candidates)}
         if algorithm not in known:
             raise PlanError(
@@ -114,7 +109,7 @@ class KernelModel:
     def chosen(
         self, steps: Sequence[Sequence[Candidate]], variant: str = FASTEST
     ) -> list[tuple[Candidate, tuple[KernelPrice, ...]]]:
-        """What each step of a unit runs as, with its kernels' prices: the candidates that a variant names, or the fastest.
+        """What each step of a unit runs as, with its kernels' prices: a variant's candidates, or the fastest.
 
         Raises PlanError for a variant that the unit does not have on this device.
         """
@@ -123,12 +118,13 @@ class KernelModel:
         names = steps_of(variant)
         if len(names) != len(steps):
             raise PlanError(
-                f"variant {variant!r} names candidates of {len(names)} steps, and the unit has {len(steps)}; name one for each"
+                f"variant {variant!r} names candidates of {len(names)} steps, and the unit has {len(steps)}; name "
+                "one for each"
             )
         return [self.named(candidates, name) for candidates, name in zip(steps, names, strict=True)]
 
     def variants(self, steps: Sequence[Sequence[Candidate]]) -> tuple[UnitVariant, ...]:
-        """The variants of a unit on this device, what is fastest alone first: every choice of a candidate for each step.
+        """The variants of a unit on this device, every choice of a candidate for each step, the fastest first.
 
         A unit's kernels run one after another, so that its workspace is that of the step that needs most.
         """
@@ -154,8 +150,7 @@ class KernelModel:
         return [one for one in candidates if one.is_in(self.libraries)]
 
     def fastest(self, candidates: Sequence[Candidate]) -> tuple[Candidate, tuple[KernelPrice, ...]]:
-        """The candidate that is fastest where calls are timed one after another, as a library's benchmark does; with its
-        kernels' prices. Of equals, the first."""
+        """The first candidate that is fastest alone, as a library's benchmark finds it; with its kernels' prices."""
         known = self.available(candidates)
         prices = self.prices(kernel for candidate in known for kernel in candidate.kernels)
         best: tuple[Candidate, tuple[KernelPrice, ...]] | None = None
@@ -189,7 +184,7 @@ def _lay_out(kernels: NDArray[np.void], times: Floats, rates: DeviceRates, price
             continue
         if alone_us == 0.0:
             continue
-        # The busiest SM has all that it needs: a part of the rounding up to whole blocks is never seen (``wave_quantisation``).
+        # The busiest SM has all that it needs: rounding up is seen in part (``wave_quantisation``).
         most = min(1.0, resident / math.ceil(resident))
         prices[index, 1] = min(most, times[index, ISSUE] / alone_us)
         prices[index, 2] = min(1.0, times[index, DRAM] / alone_us)
@@ -207,9 +202,9 @@ def _lay_out(kernels: NDArray[np.void], times: Floats, rates: DeviceRates, price
 
 @jit
 def last_wave_us(total_us: float, waves: int, resident: float, last: float, block_us: float) -> float:
-    """The part of ``total_us`` that the last of several waves takes, of ``last`` blocks an SM; the others have ``resident``.
+    """The part of ``total_us`` that the last of several waves takes, of ``last`` blocks an SM.
 
-    A block takes ``block_us`` times those that run beside it, itself included, or else what latency makes all of them take.
+    A block takes ``block_us`` times those that run beside it, itself included, or what latency makes all take.
     """
     least_us = total_us / waves
     if least_us < resident * block_us:

@@ -21,80 +21,37 @@ TILE_NUMBER = {name: index for index, name in enumerate(("", *map(str, TILES), *
 PRECISION_NUMBER = {precision: index for index, precision in enumerate(Precision)}
 
 MATRIX_CLASSES = (
-    WorkClass.GEMM,
-    WorkClass.IMPLICIT_PRECOMP_GEMM,
-    WorkClass.IMPLICIT_GEMM,
-    WorkClass.WINOGRAD_GEMM,
-)
+    WorkClass.GEMM, WorkClass.IMPLICIT_PRECOMP_GEMM, WorkClass.IMPLICIT_GEMM, WorkClass.WINOGRAD_GEMM,
+)  # fmt: skip
 TENSOR_CLASSES = (WorkClass.TENSOR, WorkClass.TENSOR_CONVOLUTION)
 TILED_CLASSES = (*MATRIX_CLASSES, WorkClass.WINOGRAD_FUSED, *TENSOR_CLASSES)
-#: The work that one core of a CPU does as one block. The cache of the core may hold all tensors of ``CACHED_CLASSES``, which
-#: keep their order.
-CORE_CLASSES = (
-    WorkClass.CORE_PRODUCT,
-    WorkClass.CORE_BLOCKED,
-    WorkClass.CORE_BLOCKED_WINDOW,
-    WorkClass.CORE_WINDOW,
-    WorkClass.CORE_STREAM,
-)
+#: The work that one core of a CPU does as one block. ``CACHED_CLASSES`` keep their order, and may fit its cache.
 CACHED_CLASSES = (WorkClass.CORE_PRODUCT, WorkClass.CORE_WINDOW, WorkClass.CORE_STREAM)
+CORE_CLASSES = (*CACHED_CLASSES, WorkClass.CORE_BLOCKED, WorkClass.CORE_BLOCKED_WINDOW)
 #: Work classes by their number in a table.
 GEMM, AVERAGE_WINDOW, NARROW_STREAM, TENSOR = (
     CLASS[work_class]
     for work_class in (WorkClass.GEMM, WorkClass.AVERAGE_WINDOW, WorkClass.NARROW_STREAM, WorkClass.TENSOR)
 )
 
-#: A row of a table of kernels. ``resident`` is the blocks that an SM holds, 0 where none fits.
-KERNEL_ROW = np.dtype(
-    [
-        ("work_class", np.int64),
-        ("tile", np.int64),
-        ("precision", np.int64),
-        ("blocks", np.float64),
-        ("threads", np.float64),
-        ("resident", np.float64),
-        ("flops", np.float64),
-        ("l2_bytes", np.float64),
-        ("activation_bytes", np.float64),
-        ("weight_bytes", np.float64),
-        ("bytes_written", np.float64),
-        ("row_tiles", np.float64),
-        ("column_tiles", np.float64),
-        ("row_bytes", np.float64),
-        ("column_bytes", np.float64),
-        ("inner", np.float64),
-        ("strided_bytes", np.float64),
-        ("steps", np.float64),
-        ("slowdown", np.float64),
-        ("reread_bytes", np.float64),
-    ]
-)
+#: A row of a table of kernels. ``resident`` is the blocks that an SM holds, or 0; six figures are panels.
+_NUMBERS = ("work_class", "tile", "precision")
+_FIGURES = (
+    "blocks", "threads", "resident", "flops", "l2_bytes", "activation_bytes", "weight_bytes", "bytes_written",
+    *("row_tiles", "column_tiles", "row_bytes", "column_bytes", "inner", "strided_bytes"),
+    "steps", "slowdown", "reread_bytes",
+)  # fmt: skip
+KERNEL_ROW = np.dtype([*((name, np.int64) for name in _NUMBERS), *((name, np.float64) for name in _FIGURES)])
 
 
 def kernel_table(limits: MultiprocessorLimits, kernels: Iterable[Kernel]) -> NDArray[np.void]:
     """The kernels as rows of :data:`KERNEL_ROW`, shape ``[kernels]``."""
-    return np.array(
-        [
-            (
-                CLASS[kernel.work_class],
-                TILE_NUMBER[kernel.tile],
-                PRECISION_NUMBER[kernel.precision],
-                kernel.blocks,
-                kernel.threads_per_block,
-                resident_blocks(
-                    limits, kernel.threads_per_block, kernel.registers_per_thread, kernel.shared_bytes_per_block
-                ),
-                kernel.flops,
-                kernel.l2_bytes,
-                kernel.activation_bytes,
-                kernel.weight_bytes,
-                kernel.bytes_written,
-                *(kernel.panels or (0, 0, 0, 0, 0, 0)),
-                kernel.steps,
-                kernel.slowdown,
-                kernel.reread_bytes,
-            )
-            for kernel in kernels
-        ],
-        dtype=KERNEL_ROW,
-    )
+    rows = []
+    for kernel in kernels:
+        numbers = CLASS[kernel.work_class], TILE_NUMBER[kernel.tile], PRECISION_NUMBER[kernel.precision]
+        grid = kernel.blocks, kernel.threads_per_block, resident_blocks(limits, *kernel.block_needs)
+        reads = kernel.l2_bytes, kernel.activation_bytes, kernel.weight_bytes
+        panels = kernel.panels or (0, 0, 0, 0, 0, 0)
+        walk = kernel.steps, kernel.slowdown, kernel.reread_bytes
+        rows.append((*numbers, *grid, kernel.flops, *reads, kernel.bytes_written, *panels, *walk))
+    return np.array(rows, dtype=KERNEL_ROW)

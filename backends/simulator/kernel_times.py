@@ -1,37 +1,31 @@
 """How long kernels take alone on an idle device: the formula, compiled, over tables of kernels.
 
-A kernel is a row of a table, a device a :class:`DeviceRates`. The duration combines three times, and adds the gap between
-kernels of a stream:
+A kernel is a row of a table, a device a :class:`DeviceRates`. The duration combines three times, and adds the gap:
 
-- *arithmetic*: the busiest SM runs its share of the blocks in waves of as many as it holds (occupancy). A wave of ``b``
-  blocks takes as long as ``max(b, h)``, where ``h`` blocks hide the latency of arithmetic: below that, an SM waits. A
-  wave also fills and drains its pipelines. Blocks do not run in lockstep, so that only a part of the rounding up to
-  whole blocks is seen. Boards of little power sustain less than their peak.
+- *arithmetic*: the busiest SM runs its share of the blocks in waves of as many as it holds (occupancy). A wave of
+  ``b`` blocks takes as long as ``max(b, h)``, where ``h`` blocks hide the latency of arithmetic, and fills and drains
+  its pipelines. Blocks do not run in lockstep, so that rounding up to whole blocks is seen in part. Boards of little
+  power sustain less.
 - *L2*: the busiest SM's part of the traffic between SMs and L2.
-- *DRAM*: weights, and the activations, unless all that the kernel touches fits into the part of L2 that keeps it:
-  caches lose what is gone through from end to end all at once, not in part.
+- *DRAM*: weights, and the activations, unless all that the kernel touches fits into the part of L2 that keeps it.
 
-They overlap, but not wholly: the duration is their ``p``-norm, the longest for a large ``p``, the sum for ``p = 1``.
-Waves, latency hiding and the roofline follow Zhang and Owens (2011) and Williams et al. (2009).
-
-Kernels that stream or transform fill and drain besides, however little they move.
-
-Some have too little in flight to draw what L2 or DRAM would give (Little's law). They take as much longer, and what they
-ask of L2 and DRAM is what they draw.
+The duration is their ``p``-norm: the longest for a large ``p``, the sum for ``p = 1``. Waves, latency hiding and the
+roofline follow Zhang and Owens (2011) and Williams et al. (2009). Kernels that stream or transform fill and drain
+besides. Some have too little in flight to draw what L2 or DRAM would give (Little's law): they take longer, and ask
+for what they draw.
 
 On a CPU an SM is a core, a kernel the one block of an op that one thread runs, and *L2* what the core moves from and
 to the caches: more slowly where the operands do not fit into the cache of its own.
 
-A library's dense product of large matrices loads its operands more than once: a wave of blocks covers a part of the
-output, and loads the panels of that part again from DRAM where the operand does not stay in L2. The longer the inner
-dimension, the further the blocks of a wave drift apart, and the fewer share a load; and operands that are read across
-their contiguous dimension are read more slowly where they exceed the reach of address translation. These three have no
-published formula; they are what the recorded dense layers of four GPUs show.
+A library's dense product of large matrices loads its operands more than once: a wave of blocks loads the panels of
+its part of the output again from DRAM where the operand does not stay in L2. The longer the inner dimension, the
+further the blocks of a wave drift apart, and the fewer share a load; and operands that are read across their
+contiguous dimension are read more slowly beyond the reach of address translation. No formula is published; dense
+layers of four GPUs show all three.
 
-Products on tensor cores (``tensor_core_product``) have rates of their own: of arithmetic, the larger the tile the
-nearer to the datasheet's peak, since operands come from shared memory as often as the tile is small; of the latency of
-a step along the inner dimension, in place of the warps that hide it; and of power, for boards whose limit is below what
-their tensor cores take.
+Products on tensor cores (``tensor_core_product``) have rates of their own: of arithmetic, nearer to the peak the
+larger the tile, since operands come from shared memory; of the latency of a step along the inner dimension, not
+hidden by warps; and of power.
 """
 
 from __future__ import annotations
@@ -41,7 +35,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.backends.simulator.device_rates import DeviceRates
+from iossim.backends.simulator.device_rates import DeviceRates, Floats
 from iossim.backends.simulator.kernel_rows import (
     AVERAGE_WINDOW,
     CLASSES,
@@ -52,8 +46,6 @@ from iossim.backends.simulator.kernel_rows import (
 )
 from iossim.base.compiled import jit
 
-Floats = NDArray[np.float64]
-
 #: Columns of the result of :func:`time_kernels`: microseconds, and of ``FOOTPRINT`` bytes.
 ALONE, ARITHMETIC, L2, DRAM, ISSUE, POWER, FOOTPRINT, KEPT = range(8)
 RESULTS = 8
@@ -63,20 +55,20 @@ _IS_TILED = tuple(work_class in (*TILED_CLASSES, *CORE_CLASSES) for work_class i
 _IS_CORE = tuple(work_class in CORE_CLASSES for work_class in CLASSES)
 _IS_TENSOR = tuple(work_class in TENSOR_CLASSES for work_class in CLASSES)
 
-#: Operands of up to this part of a cache (a GPU's L2, that of a CPU's core) are all found there, of this part and more none
-#: is, once they are gone through from end to end.
+#: Operands of up to this part of a cache (a GPU's L2, that of a CPU's core) are all found there, of the second part
+#: and more none.
 _FITS, _LOST = 0.85, 1.25
 
 
 def time_kernels(kernels: NDArray[np.void], rates: DeviceRates) -> Floats:
     """Times of each kernel in microseconds, and what it needs of L2, shape ``[kernels, RESULTS]``.
 
-    ``ALONE`` is the duration on an idle device, with the gap before it; ``ARITHMETIC``, ``L2`` and ``DRAM`` are what it
-    is made of, the latter two as if a kernel had enough in flight; ``ISSUE`` is the arithmetic or L2 time if its blocks
-    were spread evenly over all SMs and hid all latency: the part of the device's issue capacity that it needs. ``POWER``
-    is the arithmetic at the rate that the board sustains. ``FOOTPRINT`` is all that it touches, in bytes, and ``KEPT`` the
-    DRAM time of what L2 keeps of it while nothing else runs: what it moves besides once L2 has lost that to others. A
-    kernel of which no block fits an SM takes forever.
+    ``ALONE`` is the duration on an idle device, with the gap before it; ``ARITHMETIC``, ``L2`` and ``DRAM`` are what
+    it is made of, the latter two as if a kernel had enough in flight; ``ISSUE`` is the arithmetic or L2 time if its
+    blocks were spread evenly over all SMs and hid all latency: the part of the device's issue capacity that it needs.
+    ``POWER`` is the arithmetic at the rate that the board sustains. ``FOOTPRINT`` is all that it touches, in bytes,
+    and ``KEPT`` the DRAM time of what L2 keeps of it while nothing else runs: what it moves besides once L2 has lost
+    that to others. A kernel of which no block fits an SM takes forever.
     """
     times = np.empty((len(kernels), RESULTS), dtype=np.float64)
     _time_kernels(kernels, rates, times)
@@ -130,7 +122,7 @@ def _time_kernels(kernels: NDArray[np.void], rates: DeviceRates, times: Floats) 
 
 @jit
 def grid_blocks(kernel: np.void, rates: DeviceRates) -> float:
-    """The blocks that a kernel is launched with: its own, but of averages no more than have in flight what they draw."""
+    """The blocks that a kernel is launched with: for averages only those that draw."""
     blocks: float = kernel["blocks"]
     if kernel["work_class"] == AVERAGE_WINDOW:
         blocks = min(blocks, rates.sms * math.ceil(rates.l2_drawn[AVERAGE_WINDOW] * kernel["resident"]))
@@ -140,10 +132,8 @@ def grid_blocks(kernel: np.void, rates: DeviceRates) -> float:
 @jit
 def _arithmetic_us(kernel: np.void, rates: DeviceRates, spread: float, busiest: float) -> tuple[float, float]:
     """Arithmetic as its blocks are scheduled, and as if they filled the device evenly."""
-    rate = (
-        rates.flops_per_us_per_sm[kernel["work_class"], kernel["precision"]]
-        * rates.tile_factor[kernel["tile"], kernel["precision"]]
-    )
+    rate = rates.flops_per_us_per_sm[kernel["work_class"], kernel["precision"]]
+    rate *= rates.tile_factor[kernel["tile"], kernel["precision"]]
     block_us = kernel["flops"] / kernel["blocks"] / rate
     seen = rates.wave_quantisation * busiest + (1.0 - rates.wave_quantisation) * max(spread, 1.0)
     waves = math.floor(seen / kernel["resident"])
@@ -175,7 +165,7 @@ def lost_part(operand_bytes: float, cache_bytes: float) -> float:
 
 @jit
 def _dram_us(kernel: np.void, rates: DeviceRates) -> tuple[float, float]:
-    """DRAM time, and that of what L2 keeps: activations; what is read again within a wave, no neighbour pushes out."""
+    """DRAM time, and that of what L2 keeps: activations, not what a wave reads again."""
     activations = kernel["activation_bytes"] + kernel["bytes_written"]
     lost = activations * lost_part(activations + kernel["weight_bytes"], rates.resident_bytes)
     moved = kernel["weight_bytes"] + lost

@@ -1,8 +1,8 @@
-"""A kernel as work that its blocks ask of the device: what the event-driven engine runs.
+"""A kernel as work that its blocks ask of the device, as the event-driven engine runs it.
 
-The kernel model prices a kernel alone, on an idle device. The event-driven engine needs less and more: what one block
-asks for, whatever else is resident. A block that runs with ``n - 1`` others of its kernel on its SM takes
-``max(least_us, n * issue_us, n * l2_us)``, longer where DRAM is the limit.
+The kernel model prices a kernel alone, on an idle device. The event-driven engine asks what one block needs, whatever
+else is resident. A block that runs with ``n - 1`` others of its kernel on its SM takes ``max(least_us, n * issue_us,
+n * l2_us)``, longer where DRAM is the limit.
 """
 
 from __future__ import annotations
@@ -48,10 +48,9 @@ class KernelWork:
     dram_us: float
     #: From the end of the kernel before it in its stream, or from its own issue, to its first block.
     gap_us: float
-    #: Arithmetic of the whole kernel at the rate that the board's power sustains; 0 for products at
-    #: reduced precision, whose units the limit does not count.
+    #: Arithmetic of the whole kernel at the rate that the board's power sustains; 0 at reduced precision.
     power_us: float = 0.0
-    #: The arithmetic pipe of an SM that its blocks use besides issue ("fp32", "fp64", ...), and the time of one block on it.
+    #: The arithmetic pipe of an SM that its blocks use besides issue ("fp32", "fp64", ...), and a block's time on it.
     pipe: str = ""
     pipe_us: float = 0.0
     #: L2 traffic of the whole kernel at the bandwidth of the whole L2.
@@ -71,7 +70,7 @@ def kernel_work(model: KernelModel, kernel: Kernel) -> KernelWork:
     """
     table = kernel_table(model.profile.limits, (kernel,))
     (times,) = time_kernels(table, model.rates)
-    # Power is a limit of the device, not of an SM: the blocks are as without it, and the whole kernel has it beside them.
+    # Power is a limit of the device, not of an SM: the blocks are as without it, the kernel has it.
     unlimited_rates = np.full_like(model.rates.sustained_flops_per_us, np.inf)
     (unlimited,) = time_kernels(table, model.rates._replace(sustained_flops_per_us=unlimited_rates))
     alone_us, arithmetic_us, l2_us, dram_us, full_us = (
@@ -85,9 +84,7 @@ def kernel_work(model: KernelModel, kernel: Kernel) -> KernelWork:
     power_us = float(times[POWER])
     if times[ARITHMETIC] > unlimited[ARITHMETIC]:
         power_us = float(times[ALONE]) - model.rates.gap_us
-    resident = resident_blocks(
-        model.profile.limits, kernel.threads_per_block, kernel.registers_per_thread, kernel.shared_bytes_per_block
-    )
+    resident = resident_blocks(model.profile.limits, *kernel.block_needs)
     gap_us = model.rates.gap_us
     if resident == 0:
         issue_us = least_us = float("inf")
@@ -110,15 +107,8 @@ def kernel_work(model: KernelModel, kernel: Kernel) -> KernelWork:
     return KernelWork(
         kernel.name,
         blocks,
-        kernel.threads_per_block,
-        kernel.registers_per_thread,
-        kernel.shared_bytes_per_block,
-        issue_us,
-        least_us,
-        l2_us,
-        dram_us * reach,
-        gap_us,
-        power_us,
+        *kernel.block_needs,
+        *(issue_us, least_us, l2_us, dram_us * reach, gap_us, power_us),
         footprint_bytes=float(times[FOOTPRINT]),
         kept_us=float(times[KEPT]) * reach,
         reach=reach,

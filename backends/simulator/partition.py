@@ -1,19 +1,18 @@
 """The price of a stage whose groups run on SMs of their own: the partition engine.
 
-A group of a stage of several has a part of the SMs (a green context, made beforehand) and runs its units one after another on
-it, as if it had the device to itself: its kernels' waves are over fewer SMs, and draw what DRAM bandwidth these can. The parts
-are those that make the longest group shortest; they follow from the stage alone, so that a schedule need not name them. What
-all SMs share, DRAM and the board's power, all groups together cannot have faster than it comes:
+A group of a stage of several has a part of the SMs (a green context, made beforehand) and runs its units one after
+another on it: its kernels' waves are over fewer SMs, and draw what DRAM bandwidth these can. DRAM and the board's
+power are shared by all groups:
 
     price = max(longest group, DRAM time of all, power time of all).
 
-Parts come in the sizes that the device allows (:mod:`iossim.hardware.green_contexts`). Where there are more groups than parts,
-groups share one, the ``i``-th that of group ``i`` modulo the number of parts, one after another. A stage of one group has the
-whole device, and so has a merged one.
+Parts come in the sizes that the device allows (:mod:`iossim.hardware.green_contexts`). Where there are more groups
+than parts, group ``i`` runs on the part ``i`` modulo their number, one after another. One group, or a merged stage,
+has the whole device.
 
-*The shortest longest group.* Each part begins as small as it may be, and the longest group gets the next size that shortens it,
-until none is left or there is none. Whatever division has a shorter longest group gives each part at least what it has now:
-so what this ends with is the best.
+The parts make the longest group shortest, so that a schedule need not name them: each begins as small as it may be,
+and the longest group gets the next size that shortens it, until none is left. Any division with a shorter longest
+group gives each part at least what it has now, so that the result is the best.
 """
 
 from __future__ import annotations
@@ -23,10 +22,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from iossim.backends.simulator.device_rates import DeviceRates
-from iossim.backends.simulator.device_sharing import ALONE
+from iossim.backends.simulator.device_sharing import ALONE, Floats, Integers
 from iossim.backends.simulator.kernel_rows import kernel_table
 from iossim.backends.simulator.kernel_times import DRAM, POWER, time_kernels
 from iossim.backends.simulator.preparation import PreparedProblem
@@ -37,9 +35,6 @@ from iossim.hardware.profile import DeviceProfile
 from iossim.schedule.masks import find_groups, lowest_bit
 from iossim.schedule.problem import Masks
 from iossim.schedule.stage_hash import unit_keys
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 #: Groups of a stage at most, as of a concurrent one.
 _MOST_GROUPS = 64
@@ -53,8 +48,8 @@ class PreparedPartition:
 
     ``sizes``: the numbers of SMs that a part may have, rising, of ``sms``. ``unit_us`` is what a unit takes on each,
     ``[units, sizes]``, ``shared_us`` what it asks of DRAM and of power, each of which takes that long for it,
-    ``[units, sizes, 2]``, and ``single_us`` what it takes in a stage of one group, ``[units]``. ``unit_keys``, ``[units]``: equal
-    for units of equal times.
+    ``[units, sizes, 2]``, and ``single_us`` what it takes in a stage of one group, ``[units]``. ``unit_keys``,
+    ``[units]``: equal for units of equal times.
     """
 
     sms: int
@@ -88,7 +83,7 @@ class PreparedPartition:
 
     @staticmethod
     def least(ways: Sequence[PreparedPartition]) -> PreparedPartition:
-        """For bounds: a unit for each of ``ways``, of the least of each number of its units, which are that one in every way."""
+        """For bounds: a unit for each of ``ways``, with the least of each number over its variants."""
         unit_us = np.array([way.unit_us.min(axis=0) for way in ways])
         shared_us = np.array([way.shared_us.min(axis=0) for way in ways])
         single_us = np.array([way.single_us.min() for way in ways])
@@ -104,8 +99,8 @@ class PreparedPartition:
     def bounds(self) -> StageBounds:
         """Lower bounds of the prices of stages.
 
-        A part of ``n`` SMs that is used for ``t`` takes ``n * t`` of all SMs' time, and a unit no less than the least over the sizes.
-        DRAM and power are resources as they are.
+        A part of ``n`` SMs that is used for ``t`` takes ``n * t`` of all SMs' time, and a unit the least over the
+        sizes. DRAM and power are as they are.
         """
         serial_us = np.minimum(self.unit_us.min(axis=1), self.single_us)
         area_us = (self.unit_us * self.sizes).min(axis=1) / self.sms
@@ -114,7 +109,7 @@ class PreparedPartition:
         return StageBounds(serial_us * _KEPT, self.single_us * _KEPT, work_us * _KEPT)
 
     def divide(self, groups: Sequence[Sequence[int]]) -> tuple[range, ...]:
-        """The SMs of each group of a stage of several, units by index; those of groups that share a part are the same."""
+        """The SMs of each group of a stage of several, units by index; groups may share a part."""
         contexts = parts_of(len(groups), self.sizes, self.sms)
         chain_us = np.zeros((contexts, len(self.sizes)))
         for number, group in enumerate(groups):
@@ -129,8 +124,7 @@ class PreparedPartition:
 def divided_spans(
     prepared: PreparedProblem, groups: Sequence[Sequence[int]], sms: Sequence[range], price_us: float
 ) -> Floats:
-    """When each kernel of a stage runs, ``[kernels, 3]``: its part, start and end. All are as much slower as the stage is longer
-    than its longest group."""
+    """When each kernel of a stage runs, ``[kernels, 3]``: its part, start and end. All are slowed as the stage is."""
     begin, columns, _ = prepared.kernels
     parts = list(dict.fromkeys(sms))
     ended_us = [0.0] * len(parts)

@@ -8,9 +8,8 @@ from itertools import pairwise
 from math import fsum
 
 import numpy as np
-from numpy.typing import NDArray
 
-from iossim.backends.simulator.device_sharing import HOST, ISSUE_DEMAND, SLOT_KINDS, SLOTS, SPREAD
+from iossim.backends.simulator.device_sharing import HOST, ISSUE_DEMAND, SLOT_KINDS, SLOTS, SPREAD, Floats
 from iossim.backends.simulator.stage_model import StageKernels
 from iossim.backends.simulator.unit_prices import UnitPrice
 from iossim.schedule.problem import Masks
@@ -47,7 +46,7 @@ class PreparedProblem:
         rows = [columns[a:b].tobytes().hex() for a, b in pairwise(begin.tolist())]
         return PreparedProblem(tuple(units), kernels, unit_keys(rows))
 
-    def per_unit(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    def per_unit(self, values: Floats) -> Floats:
         """Sums of a value of each kernel over each unit, shape ``[units]``, rounded alike under every Python."""
         begin = self.kernels.kernel_begin.tolist()
         return np.array([fsum(values[a:b]) for a, b in pairwise(begin)])

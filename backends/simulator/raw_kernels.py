@@ -1,21 +1,17 @@
-"""Kernels from what a CUDA engineer has, as figures of Nsight Compute: grid, resources, time alone, bytes and arithmetic.
+"""Kernels from figures of Nsight Compute: grid, resources, time alone, bytes and arithmetic.
 
-A raw kernel becomes the :class:`~iossim.backends.simulator.kernel_work.KernelWork` of the event-driven engine. What it
-asks of each resource is what was given over what the device gives; what is left of its time alone is latency, and by itself
-it takes that time. Without a time alone it takes the longest of what it asks for (a roofline). What was not given is
-inferred, and said.
+A raw kernel becomes the :class:`~iossim.backends.simulator.kernel_work.KernelWork` of the event-driven engine. It
+asks of each resource what was given over what the device gives; what is left of its time alone is latency. Without a
+time alone it takes the longest of what it asks for (a roofline). The rest is inferred, and said. The blocks of a
+kernel that DRAM or L2 hold up run as fast as an SM can draw, where the kernel has fewer SMs or neighbours.
 
-Of a kernel that DRAM or L2 hold up, nobody knows how fast its blocks would be on an SM without them: as fast as an SM can
-draw, which is what matters where it has fewer SMs or fewer neighbours.
-
-Capacities: DRAM gives the part of its bandwidth that copies reach; the whole of L2 what library kernels reach on all SMs
-(``l2_bytes_per_clock_per_sm``), and one SM ``sm_bandwidth_reach`` times its even share of it; a pipe what its lanes do at
-boost clock; issue an instruction a clock for each warp scheduler.
+DRAM gives the part of its bandwidth that copies reach; the whole of L2 what library kernels reach on all SMs
+(``l2_bytes_per_clock_per_sm``), and one SM ``sm_bandwidth_reach`` times its even share of it; a pipe what its lanes
+do at boost clock; issue an instruction a clock for each warp scheduler.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import isfinite
@@ -44,8 +40,7 @@ class Pipe(StrEnum):
 class RawKernel:
     """One launch of a kernel in a stream; None is what was not given, and is inferred.
 
-    ``flops`` are operations of ``pipe``; a multiply-add is two, and so is what takes the place of one: an addition or a
-    multiplication by itself.
+    ``flops`` are operations of ``pipe``; a multiply-add is two, and so is an addition or a multiplication by itself.
     """
 
     name: str
@@ -76,9 +71,8 @@ _ASKS = ("dram_bytes", "l2_bytes", "flops")
 def raw_kernel_work(raw: RawKernel, model: KernelModel) -> tuple[KernelWork, tuple[str, ...]]:
     """The work of a raw kernel on the SMs of the model, and what was inferred, a phrase each.
 
-    ``alone_us`` is that on the whole device, whichever the model's SMs are. Raises OptionError, naming the kernel, for figures
-    that cannot be, for one that asks for more than the device gives in its time alone, and where nothing tells how long it
-    takes.
+    ``alone_us`` is that on the whole device, whichever the model's SMs are. Raises OptionError, naming the kernel,
+    for figures that cannot be, for more than the device gives in its time alone, and where nothing tells the time.
     """
     if raw.kernel is not None:
         work = kernel_work(model, raw.kernel)
@@ -108,31 +102,17 @@ def raw_kernel_work(raw: RawKernel, model: KernelModel) -> tuple[KernelWork, tup
     found_us = waves * max(least_us, resident * longest_us) + (max(least_us, rest * longest_us) if rest else 0.0)
     # The busiest SM may have more blocks than its even share: then these are not all alike.
     even = min(1.0, alone_us / found_us) if found_us else 1.0
-    work = KernelWork(
-        raw.name,
-        raw.blocks,
-        raw.threads,
-        registers,
-        shared,
-        issue_us * even,
-        least_us * even,
-        l2_us * even,
-        asked.dram_us,
-        model.rates.gap_us,
-        min(asked.power_us, alone_us),
-        str(asked.pipe or ""),
-        pipe_us * even,
-        asked.l2_device_us,
-        asked.footprint_bytes,
-        asked.kept_us,
-        reach,
-    )
+    on_sm_us = issue_us * even, least_us * even, l2_us * even
+    shared_us = asked.dram_us, model.rates.gap_us, min(asked.power_us, alone_us)
+    grid = raw.name, raw.blocks, raw.threads, registers, shared
+    on_pipe, kept = (str(asked.pipe or ""), pipe_us * even), (asked.footprint_bytes, asked.kept_us, reach)
+    work = KernelWork(*grid, *on_sm_us, *shared_us, on_pipe[0], on_pipe[1], asked.l2_device_us, *kept)
     return work, tuple(said)
 
 
 class _Asked:
-    """What a raw kernel asks of the device: microseconds of each resource, and ``block_us`` of one block of its SM's own
-    (issue, its pipe, the port to L2)."""
+    """What a raw kernel asks of the device: microseconds of each resource, and a block's on its SM (issue, pipe, L2
+    port)."""
 
     def __init__(self, raw: RawKernel, profile: DeviceProfile, said: list[str]) -> None:
         self._raw, self._said = raw, said
@@ -205,8 +185,8 @@ class _Asked:
         for given, peak_us in (("dram_bytes", self._dram_peak_us), ("flops", self._pipe_peak_us)):
             if peak_us > alone_us * _TOLERANCE:
                 raise OptionError(
-                    f"kernel {name!r}: {getattr(self._raw, given):g} {given} take the device {peak_us:.6g} us at its peak, "
-                    f"and alone_us is {alone_us:g}; correct one of them"
+                    f"kernel {name!r}: {getattr(self._raw, given):g} {given} take the device {peak_us:.6g} us at its "
+                    f"peak, and alone_us is {alone_us:g}; correct one of them"
                 )
         over = [
             (self.dram_us, "all of DRAM's bandwidth"),
@@ -258,10 +238,6 @@ def _check(raw: RawKernel) -> None:
             raise OptionError(f"kernel {raw.name!r}: {what} is {value:g}; give 0 or more")
     if not raw.alone_us and not any(getattr(raw, what) for what in _ASKS):
         raise OptionError(
-            f"kernel {raw.name!r}: nothing tells how long it takes; give alone_us, or what it asks for ({_listed(_ASKS)})"
+            f"kernel {raw.name!r}: nothing tells how long it takes; give alone_us, or what it asks for (dram_bytes, "
+            "l2_bytes or flops)"
         )
-
-
-def _listed(names: Iterable[str]) -> str:
-    *first, last = names
-    return f"{', '.join(first)} or {last}"

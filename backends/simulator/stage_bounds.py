@@ -1,19 +1,18 @@
-"""What the stages of a problem cost at least, by the fluid's own rules (:mod:`iossim.backends.simulator.stage_model`).
+"""What stages cost at least, by the rules of the fluid (:mod:`iossim.backends.simulator.stage_model`).
 
-Resources are host issue, issue capacity, DRAM and power. On no SM do the resident blocks together get more than it has, so
-neither do they on all SMs. Waiting for slots, and operands that L2 loses to others, only make stages longer: a kernel's rate is
-never above that of its sums, nor are its demands below those alone. While two or more kernels are active, what they ask for counts ``1 + interference`` times, so a
-kernel of demand ``d`` that runs beside others takes ``(1 + interference) * d`` of the device's time for each of its own, and one
-that runs by itself takes all of it: at least the smaller of the two, whatever part of it runs which way.
+Resources are host issue, issue capacity, DRAM and power. No SM gives its resident blocks more than it has, so neither
+do all SMs. Waiting for slots, and operands that L2 loses to others, only make stages longer. While two or more
+kernels are active, what they ask for counts ``1 + interference`` times, so that a kernel of demand ``d`` takes ``(1 +
+interference) * d`` of the device's time beside others for each of its own, and all of it by itself: at least the
+smaller of the two.
 
-Work is late where a unit begins with kernels that hardly ask for anything, and that the host issues before those that do. Two
-resources have late work, if only *heavy* kernels count:
+Work is late where a unit begins with kernels that hardly ask for anything, and that the host issues before those that
+do. Two resources have late work, if only *heavy* kernels count:
 
 - issue capacity, once more;
-- an SM that all wide kernels share. A kernel of spread ``x`` leaves ``1 - x`` of the SMs out; so ``m`` kernels, each of which
-  leaves out less than an ``m``-th, all have a block on some SM. There each asks for the load of its block, which is more
-  than its demand of all SMs, and kernels that lie on all SMs ask for their demand in their last wave; before, that SM may
-  get fewer of their blocks.
+- an SM that all wide kernels share. A kernel of spread ``x`` leaves ``1 - x`` of the SMs out; so ``m`` kernels, each
+  of which leaves out less than an ``m``-th, all have a block on some SM. There each asks for the load of its block,
+  which is more than its demand of all SMs, and kernels that lie on all SMs ask for their demand in their last wave.
 """
 
 from __future__ import annotations
@@ -51,16 +50,15 @@ _ROUNDING = 1e-6
 
 def stage_bounds(prepared: PreparedProblem, interference: float) -> StageBounds:
     """Bounds of stages whose units run as those of ``prepared``."""
-    work, single_us = _work_us(prepared, interference), prepared.kernels.single_us
     late = _late_work(prepared, interference)
-    return _lowered(work, single_us, late)
+    return _lowered(_work_us(prepared, interference), prepared.kernels.single_us, late)
 
 
 def stage_bounds_of_any(ways: Sequence[PreparedProblem], interference: float) -> StageBounds:
-    """Bounds whatever each unit runs as; ``ways`` has a problem a unit, whose units are that one as each of its variants.
+    """Bounds whatever each unit runs as; ``ways`` has a problem a unit: its variants.
 
-    A variant may ask less of a resource than what is fastest alone, or even take less time (a library's benchmark counts
-    dispatches too): this is the least over each unit's variants, of each number by itself. No work counts as late.
+    A variant may ask less of a resource than what is fastest alone, or even take less time (a library's benchmark
+    counts dispatches too): this is the least over each unit's variants, each number by itself. No work is late.
     """
     work = np.stack([_work_us(each, interference).min(axis=0) for each in ways])
     return _lowered(work, np.array([each.kernels.single_us.min() for each in ways]), None)
@@ -75,17 +73,9 @@ def _work_us(prepared: PreparedProblem, interference: float) -> Floats:
     """What units take alone and of each resource (host issue, issue capacity, DRAM, power), shape ``[units, 5]``."""
     columns = prepared.kernels.columns
     alone_us = columns[:, ALONE]
-    return np.stack(
-        [
-            prepared.per_unit(alone_us),
-            prepared.per_unit(columns[:, HOST]),
-            *(
-                prepared.per_unit(alone_us * _part(columns[:, demand], interference))
-                for demand in (ISSUE_DEMAND, DRAM_DEMAND, POWER_DEMAND)
-            ),
-        ],
-        axis=1,
-    )
+    demands = (_part(columns[:, demand], interference) for demand in (ISSUE_DEMAND, DRAM_DEMAND, POWER_DEMAND))
+    numbers = alone_us, columns[:, HOST], *(alone_us * part for part in demands)
+    return np.stack([prepared.per_unit(each) for each in numbers], axis=1)
 
 
 def _part(demand: Floats, interference: float) -> Floats:
@@ -119,7 +109,7 @@ def _late_work(prepared: PreparedProblem, interference: float) -> LateWork | Non
 
 
 def _leads_us(prepared: PreparedProblem, is_heavy: np.ndarray) -> Floats:
-    """When the first heavy kernel of a unit begins at the earliest, from when its issue begins; or when all have ended."""
+    """When the first heavy kernel of a unit begins at the earliest after its issue, or when all have ended."""
     begin, columns, _ = prepared.kernels
     leads = np.zeros(len(prepared.units))
     for unit in range(len(leads)):

@@ -1,8 +1,8 @@
 """Why a stage takes what it takes: its time, divided by what holds it up.
 
-The time of a stage is that of the stream which ends last, and what this stream does at each moment is known: it waits for
-the host, its kernel starts, is busy with its longest resource (Williams et al., the roofline model, 2009), waits because the
-kernel does not fill the SMs, or is slower than alone because of the kernels beside it. So the parts add up to the whole.
+The time of a stage is that of the stream which ends last, and what this stream does at each moment is known: it waits
+for the host, its kernel starts, is busy with its longest resource (Williams et al., the roofline model, 2009), waits
+because the kernel does not fill the SMs, or is slower than alone because of others. The parts add up to the whole.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from math import ceil, fsum
 import numpy as np
 
 from iossim.backends.simulator.kernel_model import KernelModel
-from iossim.backends.simulator.kernel_rows import CORE_CLASSES, TILED_CLASSES, kernel_table
+from iossim.backends.simulator.kernel_rows import CORE_CLASSES, TILED_CLASSES, Floats, kernel_table
 from iossim.backends.simulator.kernel_times import (
     ARITHMETIC,
     DRAM,
@@ -22,7 +22,6 @@ from iossim.backends.simulator.kernel_times import (
     L2,
     POWER,
     RESULTS,
-    Floats,
     grid_blocks,
     time_kernels,
 )
@@ -56,16 +55,19 @@ def stage_facts(run: StageRun, network: Network, stage: Stage) -> StageFacts:
     )
     begin = run.prepared.kernels.kernel_begin.tolist()
     chains = [fsum(run.prepared.units[unit].device_us for unit in group) for group in run.groups]
+    warps_us = fsum((one.end_us - one.start_us) * one.occupancy for one in facts)
+    used = (
+        (warps_us, duration_us),
+        (flops, peak_tflops * 1e6 * duration_us),
+        (dram_bytes, profile.dram_bandwidth_gbps * 1e3 * duration_us),
+    )
+    occupancy, arithmetic, dram = (min(1.0, asked / most) if duration_us else 0.0 for asked, most in used)
     return StageFacts(
         duration_us,
         _divided(run, facts, begin),
         max(chains, default=0.0),
         fsum(us for unit in run.prepared.units for us in unit.host_us),
-        min(1.0, fsum((one.end_us - one.start_us) * one.occupancy for one in facts) / duration_us)
-        if duration_us
-        else 0.0,
-        min(1.0, flops / (peak_tflops * 1e6 * duration_us)) if duration_us else 0.0,
-        min(1.0, dram_bytes / (profile.dram_bandwidth_gbps * 1e3 * duration_us)) if duration_us else 0.0,
+        *(occupancy, arithmetic, dram),
         tuple(sorted(facts, key=lambda one: (one.stream, one.start_us))),
         tuple(map(len, run.sms)),
     )
@@ -74,7 +76,7 @@ def stage_facts(run: StageRun, network: Network, stage: Stage) -> StageFacts:
 def _kernels(
     run: StageRun, kernels: Sequence[Kernel], blocks: Sequence[int], times: Floats, models: Sequence[KernelModel]
 ) -> list[KernelFacts]:
-    """The facts of all kernels, in the order of the run's tables; ``blocks`` of the grid and ``models`` one a kernel."""
+    """The facts of all kernels, in the run's order; ``blocks`` of the grid and ``models`` one a kernel."""
     if not kernels:
         return []
     profile = models[0].profile
@@ -86,9 +88,7 @@ def _kernels(
         kernels, blocks, labels, alone_us, times, run.spans, models, strict=True
     ):
         sms = int(model.rates.sms)
-        resident = resident_blocks(
-            profile.limits, kernel.threads_per_block, kernel.registers_per_thread, kernel.shared_bytes_per_block
-        )
+        resident = resident_blocks(profile.limits, *kernel.block_needs)
         spread = min(count / sms, resident)
         warps = ceil(kernel.threads_per_block / WARP_THREADS)
         found.append(
@@ -96,9 +96,7 @@ def _kernels(
                 kernel.name,
                 label,
                 int(span[0]),
-                float(span[1]),
-                float(span[2]),
-                own_us,
+                *(float(span[1]), float(span[2]), own_us),
                 count,
                 resident,
                 count / (sms * resident) if resident else float("inf"),
@@ -178,11 +176,8 @@ def _issued(run: StageRun, begin: Sequence[int]) -> list[float]:
     """When the host has issued each kernel: group after group."""
     issued = [0.0] * (begin[-1] if len(begin) else 0)
     clock_us = 0.0
-    for group in run.groups:
-        for unit in group:
-            for kernel, host_us in zip(
-                range(begin[unit], begin[unit + 1]), run.prepared.units[unit].host_us, strict=True
-            ):
-                clock_us += host_us
-                issued[kernel] = clock_us
+    for unit in (unit for group in run.groups for unit in group):
+        for kernel, host_us in enumerate(run.prepared.units[unit].host_us, begin[unit]):
+            clock_us += host_us
+            issued[kernel] = clock_us
     return issued

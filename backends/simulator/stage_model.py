@@ -2,10 +2,8 @@
 
 A fluid model. Each group runs its kernels one after another on a stream of its own; a kernel cannot start before the
 host, which issues group after group, lowest unit first, has issued it. From event to event (a kernel ends, a kernel
-is issued) each kernel runs as much slower than alone as :mod:`~iossim.backends.simulator.device_sharing` says.
-
-The cores of a CPU run one thread each: while all are busy, further kernels queue, and the one that has waited
-longest comes first (``max_kernels``).
+is issued) each kernel runs as much slower than alone as :mod:`~iossim.backends.simulator.device_sharing` says. The
+cores of a CPU run one thread each: further kernels queue, longest waiting first (``max_kernels``).
 
 A stage of one group is no fluid: it costs the sum over its units of the longer of host and device time, so that
 cutting a chain into stages changes nothing.

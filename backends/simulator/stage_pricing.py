@@ -1,11 +1,9 @@
 """Prices and bounds of the concurrent stages of a problem, all of whose units run as given variants.
 
 Under the partition engine the groups of a stage have SMs of their own (:mod:`iossim.backends.simulator.partition`);
-under the others all kernels share the device (:mod:`iossim.backends.simulator.stage_model`).
-
-Equal stages of a problem are priced once, and different ones on all cores. What a concurrent stage costs depends on its groups in their order, and on the kernels of the units of each, in
-theirs. In a block of equal cells, and from block to block, a fifth to a third of the stages of a search are equal in
-that. A stage's price depends on no other's, and the compiled code holds no interpreter lock.
+under the others all kernels share the device (:mod:`iossim.backends.simulator.stage_model`). A price depends on a
+stage's groups in their order, and on the kernels of their units. A fifth to a third of the stages of a search are
+equal in that and priced once, the others on all cores: the compiled code holds no interpreter lock.
 """
 
 from __future__ import annotations
@@ -126,8 +124,7 @@ class StagePricing:
 
 #: A memo keeps at most this many prices: 32 MiB with the hashes, in a table that is at most half full.
 MOST_KEPT = 1 << 20
-#: Fewer stages than this are priced by the thread that asks: some milliseconds, against the cost of handing them
-#: over.
+#: Fewer stages than this are priced by the thread that asks: handing them over costs more.
 FEWEST_IN_PARALLEL = 2_000
 _NO_SPANS = np.empty((0, 3))
 _limit: int | None = None
@@ -142,8 +139,7 @@ class PriceMemo:
     def prices(self, batch: StageBatch, unit_keys: Masks, price: Callable[[Masks], Floats]) -> Floats:
         """The price of each stage of a batch of concurrent ones, us, shape ``[len(batch)]``.
 
-        ``price`` prices the masks of stages that are not known; ``unit_keys[u]`` identifies the kernels of unit
-        ``u``.
+        ``price`` prices the masks of unknown stages; ``unit_keys[u]`` identifies the kernels of unit ``u``.
         """
         hashes = stage_hashes(batch, unit_keys, ordered=True)
         hashes[hashes == 0] = 1

@@ -27,8 +27,7 @@ class StageRun:
     """A stage as it ran. ``spans``, ``[kernels, 3]``: stream, start and end of each kernel of ``prepared``.
 
     ``labels`` are the units, or the merged one, and ``models`` what priced the kernels of each. ``groups`` of units
-    run side by side, in the order of their issue. ``sms`` are the SMs of each group where the device is divided, else
-    empty.
+    run side by side, in the order of their issue. ``sms`` are the SMs of each group, or empty.
     """
 
     duration_us: float

@@ -1,5 +1,4 @@
-"""The units of networks as kernels with prices: each distinct unit is lowered and priced once, in whatever network it
-is.
+"""The units of networks as kernels with prices: each distinct unit is lowered and priced once.
 
 On the partition engine a unit has a price for each number of SMs that a part of the device may have, besides that on
 all of them. A unit runs as what is fastest alone, or as a variant: a kernel candidate for each of its steps.
@@ -42,8 +41,8 @@ UnitKey = tuple[str, str]
 class UnitPrice:
     """The kernels of a unit (or of a merged convolution), each step run as the candidate that was chosen.
 
-    One entry a kernel in every tuple. ``host_us`` is what the host needs to issue the kernel; ``kernels`` are what
-    the prices are of, empty for prices that were made up.
+    One entry a kernel in every tuple. ``host_us`` is what the host needs to issue the kernel; ``kernels`` have these
+    prices, empty for made-up ones.
     """
 
     names: tuple[str, ...]
@@ -143,8 +142,7 @@ class UnitPrices:
     def price(
         self, problem: ScheduleProblem, variants: Sequence[str] = (), sms: int | None = None
     ) -> list[UnitPrice]:
-        """The price of each unit as its variant (by default as what is fastest alone), on a part of ``sms`` SMs or on
-        all.
+        """The price of each unit as its variant (or the fastest alone), on a part of ``sms`` SMs or on all.
 
         Raises PlanError for a variant that is not known.
         """

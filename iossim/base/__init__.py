@@ -1,1 +1,1 @@
-"""What everything stands on: errors, the registry, values, files of the user, compiled code, tables of the terminal."""
+"""What everything stands on: errors, the registry, values, users' files, compiled code, tables."""

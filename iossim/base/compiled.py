@@ -1,15 +1,11 @@
 """Compiled functions: numba, with the machine code kept on disk between processes.
 
-Numba looks only at a function's own file to decide whether its cached machine code is still good, so a change in a
-function that it calls from another file goes unnoticed. The cache folder is therefore named after a hash of every
-compiled module's source: change any of them, and all are compiled anew. For iossim's own functions the hash takes the
-place of numba's stamp, the path and time of a file: another installation of the same source compiles nothing. The folder
-stands in the user's cache folder, since site-packages may be read-only; ``IOSSIM_CACHE_DIR`` moves it.
-
-Where it cannot be written (a full disk, say) a temporary folder takes its place, or all is compiled anew by each command: a
-warning says so.
-
-A module whose text names ``iossim.base.compiled`` counts as compiled; importing this one imports neither numba nor them.
+Numba looks only at a function's own file to decide whether its cached machine code is still good, not at functions
+that it calls from other files. The cache folder is therefore named after a hash of every compiled module's source (a
+module whose text names ``iossim.base.compiled``), which also takes the place of numba's stamp, the path and time of a
+file: another installation of the same source compiles nothing. The folder stands in the user's cache folder, since
+site-packages may be read-only; ``IOSSIM_CACHE_DIR`` moves it. Where it cannot be written (a full disk, say) a
+temporary folder takes its place, or each command compiles anew, with a warning.
 """
 
 from __future__ import annotations
@@ -38,7 +34,7 @@ def jit(function: None = None, /, **options: Any) -> Callable[[Callable[P, R]], 
 def jit(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Compile a function with ``numba.njit``, cached on disk and free of the interpreter lock.
 
-    ``options`` go to ``numba.njit`` and override ``cache=True, nogil=True``. Use as ``@jit`` or ``@jit(inline="always")``.
+    ``options`` go to ``numba.njit`` and override ``cache=True, nogil=True``.
     """
     if function is None:
         return lambda decorated: jit(decorated, **options)
@@ -65,7 +61,8 @@ def _stamp_with_hash(cache: Any, folder: Path, module: str) -> None:
     from numba.core.caching import IndexDataCacheFile
 
     file = f"{module}.{cache._impl.filename_base}"
-    cache._cache_file = IndexDataCacheFile(str(folder), file, source_stamp=source_hash())  # type: ignore[no-untyped-call]
+    make: Any = IndexDataCacheFile  # numba's is not typed
+    cache._cache_file = make(str(folder), file, source_stamp=source_hash())
 
 
 def _do_without(cache: Any) -> None:
@@ -97,7 +94,7 @@ def _warn(why: str) -> None:
 
 @cache
 def cache_folder() -> Path | None:
-    """The folder of compiled code of this very source, a temporary one where the user's cache cannot be written, with a warning.
+    """The folder of this source's compiled code; a temporary one, with a warning, where the cache cannot be written.
 
     None where neither can, with a warning as well.
     """

@@ -21,8 +21,7 @@ class IossimError(Exception):
     """A mistake in what the user gave: ``str(error)`` is one line naming the input, the reason, the remedy.
 
     It is one line, and of a length that can be read, whatever stands in the input that it quotes. What is to be given
-    otherwise is named as Python names it, in backquotes (```max_groups```); the command line says ``--max-groups``
-    (:mod:`iossim.cli.options`).
+    otherwise is named as Python names it, in backquotes (```max_groups```); the command line says ``--max-groups``.
     """
 
     def __init__(self, message: str = "") -> None:

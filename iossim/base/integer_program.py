@@ -20,7 +20,7 @@ def solve_integer_program(*args: Any, **kwargs: Any) -> Any:
 
 @contextmanager
 def _silent() -> Iterator[None]:
-    """Nothing reaches file descriptor 1: HiGHS in SciPy 1.17 prints a line for its developers there, whatever it is told."""
+    """Nothing reaches file descriptor 1: HiGHS in SciPy 1.17 always prints a line there."""
     if sys.stdout is not None:
         sys.stdout.flush()
     _flush_c()

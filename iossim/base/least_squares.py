@@ -1,4 +1,4 @@
-"""SciPy's least squares on one thread of BLAS: its sums, and so where a fit ends, would hang on how many there are."""
+"""SciPy's least squares on one thread of BLAS: sums depend on their number."""
 
 from __future__ import annotations
 

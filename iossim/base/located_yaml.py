@@ -1,7 +1,6 @@
 """Reads YAML that people write, and remembers where each value stands, so that what is wrong with one names its line.
 
-What a file of theirs cannot do: nest deeply, repeat itself by aliases until memory is full, give a key twice, or make
-anything but plain values.
+Files cannot nest deeply, repeat themselves by aliases, give a key twice, or make anything but plain values.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ class _Loader(yaml.SafeLoader):
 
 
 class _QuickLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """The same values by LibYAML, in an eighth of the time. Its nodes, unlike its events, overflow the stack on what is nested deeply."""
+    """The same values by LibYAML, eight times as fast. Its nodes overflow the stack on deep nesting."""
 
 
 class Dumper(yaml.SafeDumper):
@@ -70,7 +69,7 @@ def read_located(text: str) -> LocatedYaml:
 
 
 def read_located_documents(text: str) -> list[LocatedYaml]:
-    """The values of each document of a file, which ``---`` separates, with their lines in the file; raises LocatedYamlError.
+    """The documents of a file, which ``---`` separates, with lines of the file; raises LocatedYamlError.
 
     The first line of a document is that of its ``()``. An empty document is left out.
     """
@@ -158,7 +157,7 @@ def _value(loader: yaml.SafeLoader, node: yaml.Node, location: Location, lines: 
     try:
         return loader.construct_object(node)
     except (ValueError, OverflowError, LookupError, AttributeError):
-        # A date with 13 months, an integer of a million digits; what is tagged as a truth, a number or a date and is none.
+        # A date with 13 months, an integer of a million digits; a wrong tag.
         raise LocatedYamlError(
             node.start_mark.line + 1, location, f"{node.value[:40]!r} cannot be read; put text into quotes"
         ) from None

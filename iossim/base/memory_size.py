@@ -11,7 +11,7 @@ _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
 
 
 def size_bytes(text: str, name: str) -> int:
-    """The bytes of ``64MiB`` or ``1.5 GiB``; raises OptionError, naming the option, for a number without a unit, and what is no size."""
+    """The bytes of ``64MiB`` or ``1.5 GiB``; raises OptionError for what is no size with a unit."""
     found = _SIZE.fullmatch(text)
     if found is None or found[2] not in _UNITS:
         remedy = f"say {found[1]}MiB" if found and not found[2] else "say 64MiB"

@@ -1,18 +1,18 @@
 """Whatever is found by name: what iossim has itself, and behind it what other packages add through entry points.
 
-Each room declares a :class:`Group` beside the contract of what it finds. What iossim has itself is found by looking into a
+Each kind of thing has a :class:`Group` beside its contract. What iossim has itself is found by looking into a
 package: adding one is adding a file. A package of others declares in its ``pyproject.toml``, for example::
 
     [project.entry-points."iossim.cost_models"]
     mine = "my_package.costs:create"
 
-The groups that take entry points are ``COST_MODELS`` (:mod:`iossim.cost.create`), ``DEVICES`` (:mod:`iossim.hardware.load`),
-``PASSES`` (:mod:`iossim.models.passes.pipeline`), ``RULE_SETS`` (:mod:`iossim.transforms.rewriting.rule_sets`), ``BACKENDS``
-(:mod:`iossim.execution.backend`) and ``OUTPUTS`` (:mod:`iossim.report.schedule_formats`).
+The groups that take entry points are ``COST_MODELS`` (:mod:`iossim.cost.create`), ``DEVICES``
+(:mod:`iossim.hardware.load`), ``PASSES`` (:mod:`iossim.models.passes.pipeline`), ``RULE_SETS``
+(:mod:`iossim.transforms.rewriting.rule_sets`), ``BACKENDS`` (:mod:`iossim.execution.backend`) and ``OUTPUTS``
+(:mod:`iossim.report.schedule_formats`).
 
-What iossim has itself by a name wins. Nothing of a plugin is imported before it is asked for, and what cannot be imported
-or does not do what its group asks stands in nobody's way: it is one line that names it, where it is asked for and in
-``iossim doctor``.
+iossim's own names win. No plugin is imported before it is asked for; one that cannot be imported, or does not do what
+its group asks, is one line of error, where it is asked for and in ``iossim doctor``.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Plugin:
             except IossimError:
                 raise
             except (Exception, SystemExit) as error:
-                # Code of others may raise anything; whatever it is, it must not look like a defect here, nor stop the rest.
+                # Code of others may raise anything; it must not stop the rest.
                 reason = " ".join(f"{type(error).__name__}: {error}".split())
                 raise self.error(f"does not work: {reason}") from error
 
@@ -102,8 +102,8 @@ class Extension(Generic[T]):
 class Group(Generic[T]):
     """Things of one kind that are found by name.
 
-    ``unknown`` says in an error that a name is not known (``"plot {!r} is not known"``). ``own`` names those of iossim, in
-    the order in which they are listed, and ``get_own`` gives the one of a name, or None.
+    ``unknown`` says in an error that a name is not known (``"plot {!r} is not known"``). ``own`` names those of
+    iossim, in the order in which they are listed, and ``get_own`` gives the one of a name, or None.
     """
 
     unknown: str
@@ -129,7 +129,7 @@ class Group(Generic[T]):
         return found
 
     def find(self, name: str) -> T:
-        """The one of that name; raises the group's error for an unknown one, PluginError for one that does not work."""
+        """The one of that name; raises the group's error for an unknown one, else PluginError."""
         found = self.get(name)
         if found is None:
             raise self.refusal(name, self.names())
@@ -173,7 +173,7 @@ def modules(package: str) -> list[ModuleType]:
 
 @cache
 def _installed(group: str, path: tuple[str, ...]) -> list[Plugin]:
-    """All of a group, by name and package; ``path`` is where packages are looked for, so that a changed one is seen."""
+    """All of a group, by name and package; a changed ``path`` of packages is seen."""
     from importlib.metadata import entry_points  # it takes long to import
 
     found = []

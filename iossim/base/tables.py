@@ -1,7 +1,7 @@
 """Tables for the terminal: numbers to the right, units in the headers, legible at 80 columns and without colour.
 
 Where a table is wider than the terminal, names lose their beginning first (an ellipsis stands for it), then long
-texts go on in the next line. Numbers stay whole.
+texts wrap. Numbers stay whole.
 """
 
 from __future__ import annotations
@@ -27,21 +27,9 @@ _PLAIN_LETTERS = 200
 _LEAST_LETTERS, _LEAST_WRAPPED = 12, 7
 #: The last part of a column's name, where it is a unit, goes to the second line of the header.
 _UNITS = {
-    "us": "us",
-    "ms": "ms",
-    "s": "s",
-    "percent": "%",
-    "x": "x",
-    "ghz": "GHz",
-    "mhz": "MHz",
-    "gbps": "GB/s",
-    "bytes": "bytes",
-    "kib": "KiB",
-    "mib": "MiB",
-    "gib": "GiB",
-    "gmacs": "GMACs",
-    "tflops": "TFLOP/s",
-}
+    "us": "us", "ms": "ms", "s": "s", "percent": "%", "x": "x", "ghz": "GHz", "mhz": "MHz", "gbps": "GB/s",
+    "bytes": "bytes", "kib": "KiB", "mib": "MiB", "gib": "GiB", "gmacs": "GMACs", "tflops": "TFLOP/s",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +97,7 @@ def keyed_table(
     shortens: Sequence[str] = (),
     digits: Mapping[str, int] | int = 2,
 ) -> Table:
-    """A table with a column for each key of the first row; what differs from a plain :class:`Column` is given by key."""
+    """A table with a column for each key of the first row; a :class:`Column`'s options by key."""
     of_floats = {} if isinstance(digits, int) else digits
     usual = digits if isinstance(digits, int) else 2
     columns = [

@@ -1,6 +1,6 @@
 """Where a user's own files stand: what is kept (measurements, profiles of the machine) and what can be made again.
 
-Files that a user gives and gets are read with an error of one line, and written whole or not at all; several of a folder: all or none.
+Files that a user gives and gets are read with an error of one line, and written whole or not at all.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _folder(variable: str, windows: str, library: str, xdg_variable: str, xdg_de
 
 
 def read_text(path: Path, what: str, remedy: str, error: type[IossimError]) -> str:
-    """The text of a UTF-8 file; raises ``error`` saying that ``what`` at ``path`` cannot be read, and the ``remedy``."""
+    """The text of a UTF-8 file; raises ``error`` with ``what``, ``path`` and the ``remedy``."""
     try:
         return path.read_text(encoding="utf-8")
     except OSError as problem:
@@ -85,7 +85,7 @@ def check_writable(folder: Path) -> None:
 
 
 def check_file(path: Path | None, option: str) -> None:
-    """Raise OptionError now rather than after the work, if the file that an option names cannot be written; None names none."""
+    """Raise OptionError now rather than after the work, if an option's file cannot be written."""
     if path is None:
         return
     if path.is_dir():

@@ -12,11 +12,8 @@ else:
     ModelMetaclass = type(BaseModel)
 
 
-def _function(member: object) -> object:
-    return getattr(member, "__func__", member)
-
-
-_DEPRECATED = {name for name, member in vars(BaseModel).items() if hasattr(_function(member), "__deprecated__")}
+_MEMBERS = {name: getattr(member, "__func__", member) for name, member in vars(BaseModel).items()}
+_DEPRECATED = {name for name, member in _MEMBERS.items() if hasattr(member, "__deprecated__")}
 
 
 class _Class(ModelMetaclass):
@@ -27,9 +24,7 @@ class _Class(ModelMetaclass):
 
 
 class Value(BaseModel, metaclass=_Class):
-    """An immutable value of a file: no field missing, none too many, none of another type, no number
-    that is not finite.
-    """
+    """An immutable value of a file: no field missing, surplus or of another type, all numbers finite."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 

@@ -1,10 +1,5 @@
 """What some cost models can do besides pricing stages: three contracts, each asked for by ``isinstance``.
 
-- :class:`MeasuringCostModel` measures its prices, so that each distinct stage is an expense;
-- :class:`VariantCostModel` knows what else units can run as, and the workspace of each variant;
-- :class:`DeviceCostModel` computes its prices from a device's profile: it can change the setting, and run a stage to
-  tell when each kernel runs and what holds the stage up.
-
 A wrapper (:class:`iossim.cost.model.WrappedCostModel`) has none of them unless it defines them itself.
 """
 
@@ -134,8 +129,8 @@ class Limit(StrEnum):
 class KernelFacts:
     """One kernel of a stage. Times are microseconds from the stage's start; ``alone_us`` is what it takes by itself.
 
-    ``waves`` is its blocks over those that the device holds at a time, ``occupancy`` its resident warps over the most
-    that all SMs hold. ``limits_us`` divides ``alone_us``.
+    ``waves`` is its blocks over those that the device holds at a time, ``occupancy`` resident warps over the most
+    there may be. ``limits_us`` divides ``alone_us``.
     """
 
     name: str
@@ -159,7 +154,7 @@ class StageFacts:
     ``host_us`` what the host needs to issue all kernels. ``occupancy`` is the mean of warps at work over the most
     that all SMs hold (of a processor: cores at work); ``arithmetic`` and ``dram`` are parts of the datasheet's peaks,
     the arithmetic that of the network itself, without what kernels do besides. ``sms`` is how many SMs each group has
-    of its own; empty where all share the device.
+    of its own, if any.
     """
 
     duration_us: float

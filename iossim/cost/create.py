@@ -2,8 +2,7 @@
 
 A name may carry one argument after a colon: ``table:prices.json``, ``random:7`` (the seed). A backend that runs plans
 and has no cost model of its own is one by measurement: ``onnxruntime_cpu:threads=2`` (its options). Other packages
-add cost models by entry points ``iossim.cost_models``, each a function of a device, a precision, an engine and the
-argument.
+add cost models by entry points ``iossim.cost_models``, functions of device, precision, engine and argument.
 """
 
 from __future__ import annotations
@@ -22,8 +21,7 @@ if TYPE_CHECKING:
     from iossim.hardware.profile import DeviceProfile
     from iossim.ir.types import Precision
 
-    #: Makes a cost model from a device, a precision, the name of an engine, what stands behind the colon, and the
-    #: store of measurements that the user chose.
+    #: Makes a cost model from a device, a precision, the name of an engine, the argument, and the user's store.
     CreateCostModel = Callable[[DeviceProfile | None, Precision, str, str, Path | None], CostModel]
 
 
@@ -64,11 +62,7 @@ def cost_model_names() -> list[str]:
 
 
 def create_cost_model(
-    spec: str,
-    device: DeviceProfile | None,
-    precision: Precision,
-    engine: str,
-    store: Path | None = None,
+    spec: str, device: DeviceProfile | None, precision: Precision, engine: str, store: Path | None = None
 ) -> CostModel:
     """The cost model that ``spec`` names, for a device; raises OptionError where it is not known or lacks something.
 

@@ -1,17 +1,16 @@
 """The contract between a search and what prices its stages.
 
-A cost model never sees the search, and a search never sees what is behind the prices: a simulator, a measured
-device, a table. Prices are microseconds as float64; ``inf`` means that the stage cannot run.
+A cost model never sees the search, and a search never sees what is behind the prices: a simulator, a measured device,
+a table. Prices are microseconds as float64; ``inf`` means that the stage cannot run.
 
-What stands between two stages depends on both of them: an engine that gives each group a stream synchronises
-between two stages unless both have a single group. So the price of a stage leaves the boundary out, a boundary is
-priced from one bit of each neighbour (*concurrent*: does it run several groups?), and the latency of a schedule is
+An engine that gives each group a stream synchronises between two stages unless both have a single group. So the price
+of a stage leaves the boundary out, a boundary is priced from a bit of each neighbour (*concurrent*: several groups?),
+and the latency of a schedule is
 
     sum of stage prices + sum over neighbours of price_boundary(left, right)
 
-:class:`CostModel` is all that a search needs. What some cost models can do besides is in
-:mod:`iossim.cost.capabilities`. Whole plans are priced by the backends that run them
-(:class:`iossim.execution.backend.Backend`).
+:class:`CostModel` is all that a search needs; :mod:`iossim.cost.capabilities` has what some cost models can do
+besides. Backends price whole plans (:class:`iossim.execution.backend.Backend`).
 """
 
 from __future__ import annotations
@@ -47,16 +46,14 @@ class CostModelIdentity:
 
 @dataclass(frozen=True, eq=False)
 class StageBounds:
-    """Numbers from which a search bounds the prices of stages from below, without asking for them.
+    """Numbers from which a search bounds the prices of *concurrent* stages from below, without asking for them.
 
-    For every *concurrent* stage of the problem, with ``U`` its units and groups its connected components, in the
-    order of their lowest units:
+    For a stage of units ``U`` whose groups are its connected components, in the order of their lowest units:
 
-    - ``price >= sum(work_us[u, r] for u in U)`` for every resource ``r``, since no resource serves faster than it can
-      (``work_us[u, r]``: microseconds for which unit ``u`` alone would fill resource ``r``);
+    - ``price >= sum(work_us[u, r] for u in U)`` for every resource ``r``, which unit ``u`` alone fills for
+      ``work_us[u, r]``;
     - for a stage of a single group ``price >= sum(single_us[u] for u in U)``, with ``single_us >= serial_us``;
-    - for every group ``price >= sum(issue_us[u] for u in groups before) + sum(serial_us[u] for u in group)``, since
-      the host issues group after group, and a group runs one unit after another;
+    - for every group ``price >= sum(issue_us[u] for u in groups before) + sum(serial_us[u] for u in group)``;
     - for a stage of two to ``late.most_groups[r]`` groups ``price >= sum(late.work_us[u, r] for u in U) + idle_us``
       for every resource ``r`` of ``late``, which is idle until it is asked for (:class:`LateWork`).
 

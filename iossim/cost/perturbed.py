@@ -1,12 +1,11 @@
 """A stand-in for hardware: another cost model with a seeded error on every stage, asked for as if by measuring.
 
 *Independent*: the logarithm of each signature's error is drawn from a normal distribution. *Structured*
-(``structured``): as a simulator errs whose parameters are off: the time of each operator, and what it takes of each
-resource that groups share, are off alike wherever it runs; a little independent error comes on top.
+(``structured``): as a simulator errs whose parameters are off: each operator's time, and what it takes of each shared
+resource, are off alike wherever it runs; a little independent error comes on top.
 
-Errors come from the seed and the signature alone, so they are the same in every process. The signature leaves the
-order of groups open, and a simulator does not: as with measurements that are kept, a signature costs what the first
-stage of it that was asked for costs.
+Errors come from the seed and the signature alone, so they are the same in every process. A signature leaves the order
+of groups open, and costs what the first stage of it that was asked for costs.
 """
 
 from __future__ import annotations

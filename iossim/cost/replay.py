@@ -1,7 +1,6 @@
 """Prices from a measurement store alone: results of a device are reproduced without the device.
 
-A stage that the store does not hold cannot run. Where a stage was measured by several algorithms, the newest record
-counts.
+A stage that the store does not hold cannot run. The newest record of a stage counts.
 """
 
 from __future__ import annotations
@@ -81,7 +80,8 @@ def replay(store: MeasurementStore, number: int, is_cold: bool = False) -> Repla
     between_us = boundary_us(held) if context.engine == Engine.PAPER else 0.0
     if between_us is None:
         raise StoreError(
-            f"measurement store {store.path}: context {number} does not say what a boundary takes; measure a stage there"
+            f"measurement store {store.path}: context {number} does not say what a boundary takes; measure a stage "
+            "there"
         )
     stages = (Kind.UNIT, Kind.STAGE, Kind.MERGE)
     # In order of date: the newest of each signature stays.
@@ -91,8 +91,7 @@ def replay(store: MeasurementStore, number: int, is_cold: bool = False) -> Repla
 def create(
     device: DeviceProfile | None, precision: Precision, engine: str, argument: str = "", store: Path | None = None
 ) -> ReplayCostModel:
-    """``argument`` is the store's file, by default ``store`` or the user's own, and may end in ``#NUMBER``: a context
-    of it.
+    """``argument`` is the store's file, by default ``store`` or the user's own; ``#NUMBER`` behind it is a context.
 
     Without a number the store must hold one context of the precision, engine and device asked for. Raises StoreError.
     """

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -135,14 +136,12 @@ class RecordingCostModel(WrappedCostModel):
         kinds = {"single": False, "concurrent": True}
         boundary = {
             f"{left}_to_{right}": self.inner.price_boundary(kinds[left], kinds[right])
-            for left in kinds
-            for right in kinds
+            for left, right in product(kinds, repeat=2)
         }
+        rows = sorted(self.prices_us.items(), key=lambda item: (item[0][0], sorted(item[0][1])))
         stages = [
             StagePrice(units=sorted(units), strategy=strategy, latency_us=price)
-            for (strategy, units), price in sorted(
-                self.prices_us.items(), key=lambda item: (item[0][0], sorted(item[0][1]))
-            )
+            for (strategy, units), price in rows
             if np.isfinite(price)
         ]
         return PriceTable(device=self.identity.device or None, boundary_us=BoundaryPrices(**boundary), stages=stages)

@@ -1,11 +1,10 @@
 """A limit on the workspace of all kernels that run at the same time: how a stage keeps it, and what that costs.
 
-A library's kernels may need memory besides their tensors, and the fastest often need most of it. Groups of a stage
-run side by side, so their workspaces add up; within a group one unit runs after another, and the group needs as much
-as the unit that needs most. So a stage divides the limit: each group has a part of it, and each unit of the group
-runs as its fastest variant that fits. The price of a stage is that of its best division. Up to :data:`MOST_DIVISIONS`
-divisions are all tried; where there are more, one is built greedily: every group begins with the least that it needs,
-and the group that gains most for a byte gets more, step by step.
+Groups of a stage run side by side, so their workspaces add up; within a group one unit runs after another, and the
+group needs as much as the unit that needs most. So a stage divides the limit among its groups, and each unit runs as
+its fastest variant that fits. The price of a stage is that of its best division. Up to :data:`MOST_DIVISIONS`
+divisions are all tried; where there are more, one is built greedily: groups begin with the least, and who gains most
+for a byte gets more.
 
 A merged stage runs as its convolution is fastest, or not at all where that does not fit.
 """
@@ -35,8 +34,7 @@ MOST_DIVISIONS = 256
 
 
 def workspace_limited(cost_model: CostModel, network: Network, limit_bytes: int) -> WorkspaceLimited:
-    """The cost model under a limit; OptionError where it knows no workspaces, or where a unit of the network needs
-    more.
+    """The cost model under a limit; OptionError where it knows no workspaces, or a unit needs more.
 
     The latter names the unit and the least limit that would do.
     """
@@ -53,8 +51,8 @@ def workspace_limited(cost_model: CostModel, network: Network, limit_bytes: int)
     needed, name = max(least, default=(0, ""))
     if needed > limit_bytes:
         raise OptionError(
-            f"`workspace_limit` {limit_bytes} bytes: unit {name!r} of {network.name!r} needs {needed} bytes whatever it "
-            f"runs as; give {needed} or more"
+            f"`workspace_limit` {limit_bytes} bytes: unit {name!r} of {network.name!r} needs {needed} bytes whatever "
+            f"it runs as; give {needed} or more"
         )
     return WorkspaceLimited(cost_model, limit_bytes)
 

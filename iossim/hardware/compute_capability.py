@@ -2,8 +2,8 @@
 
 Source: NVIDIA, CUDA C++ Programming Guide, appendix "Compute Capabilities", table "Technical Specifications per
 Compute Capability"; allocation granularities and warp schedulers from the CUDA Occupancy Calculator's table of
-physical limits and the guide's section on each architecture. Lanes of pipes: the guide's table "Throughput of Native
-Arithmetic Instructions" (results in a clock of an SM).
+physical limits and the guide's section on each architecture. Lanes of pipes: its "Throughput of Native Arithmetic
+Instructions".
 """
 
 from __future__ import annotations
@@ -33,8 +33,7 @@ class Architecture(StrEnum):
 SINCE_HOPPER = frozenset({Architecture.HOPPER, Architecture.BLACKWELL})
 SINCE_AMPERE = frozenset({Architecture.AMPERE, Architecture.ADA}) | SINCE_HOPPER
 SINCE_TURING = SINCE_AMPERE | {Architecture.TURING}
-#: Architectures whose tensor cores multiply numbers of a precision (CUDA C++ Programming Guide, "Element Types and
-#: Matrix Sizes" of warp matrix functions).
+#: Architectures whose tensor cores multiply numbers of a precision (CUDA C++ Programming Guide, "Element Types").
 TENSOR_CORES: dict[Precision, frozenset[Architecture]] = {
     Precision.FP16: SINCE_TURING | {Architecture.VOLTA},
     Precision.BF16: SINCE_AMPERE,
@@ -48,8 +47,8 @@ FIRST_WITH: dict[Precision, tuple[int, int]] = {
     Precision.BF16: (8, 0),
     Precision.INT8: (6, 1),
 }
-#: Compute capabilities whose fp16 arithmetic is missing, or so slow (6.1: 2 results in a clock of an SM) that libraries keep
-#: numbers in fp16 and compute in fp32 (the same, "Throughput of Native Arithmetic Instructions").
+#: Compute capabilities whose fp16 arithmetic is missing, or so slow (6.1: 2 results in a clock of an SM) that
+#: libraries keep numbers in fp16 and compute in fp32 (the same, "Throughput of Native Arithmetic Instructions").
 FP16_IN_FP32 = frozenset({"3.5", "3.7", "5.0", "5.2", "6.1"})
 
 
@@ -87,8 +86,9 @@ class MultiprocessorLimits:
     registers_per_block: int = 65_536
 
 
-_KIB = 1024
-_K = 1024
+_KIB = _K = 1024
+#: Warp schedulers, granularities of warps, registers and shared memory, and reserved shared memory.
+_SINCE_AMPERE = 4, 4, 256, 128, 1024
 
 LIMITS: dict[str, MultiprocessorLimits] = {
     "3.5": MultiprocessorLimits(Architecture.KEPLER, 2048, 16, 64, 64 * _K, 48 * _KIB, 48 * _KIB, 4),
@@ -101,24 +101,16 @@ LIMITS: dict[str, MultiprocessorLimits] = {
     "7.0": MultiprocessorLimits(Architecture.VOLTA, 2048, 32, 64, 64 * _K, 96 * _KIB, 96 * _KIB, 4),
     "7.2": MultiprocessorLimits(Architecture.VOLTA, 2048, 32, 64, 64 * _K, 96 * _KIB, 96 * _KIB, 4),
     "7.5": MultiprocessorLimits(Architecture.TURING, 1024, 16, 32, 64 * _K, 64 * _KIB, 64 * _KIB, 4),
-    "8.0": MultiprocessorLimits(
-        Architecture.AMPERE, 2048, 32, 64, 64 * _K, 164 * _KIB, 163 * _KIB, 4, 4, 256, 128, 1024
-    ),
-    "8.6": MultiprocessorLimits(
-        Architecture.AMPERE, 1536, 16, 48, 64 * _K, 100 * _KIB, 99 * _KIB, 4, 4, 256, 128, 1024
-    ),
-    "8.7": MultiprocessorLimits(
-        Architecture.AMPERE, 1536, 16, 48, 64 * _K, 164 * _KIB, 163 * _KIB, 4, 4, 256, 128, 1024
-    ),
-    "8.9": MultiprocessorLimits(Architecture.ADA, 1536, 24, 48, 64 * _K, 100 * _KIB, 99 * _KIB, 4, 4, 256, 128, 1024),
-    "9.0": MultiprocessorLimits(
-        Architecture.HOPPER, 2048, 32, 64, 64 * _K, 228 * _KIB, 227 * _KIB, 4, 4, 256, 128, 1024
-    ),
+    "8.0": MultiprocessorLimits(Architecture.AMPERE, 2048, 32, 64, 64 * _K, 164 * _KIB, 163 * _KIB, *_SINCE_AMPERE),
+    "8.6": MultiprocessorLimits(Architecture.AMPERE, 1536, 16, 48, 64 * _K, 100 * _KIB, 99 * _KIB, *_SINCE_AMPERE),
+    "8.7": MultiprocessorLimits(Architecture.AMPERE, 1536, 16, 48, 64 * _K, 164 * _KIB, 163 * _KIB, *_SINCE_AMPERE),
+    "8.9": MultiprocessorLimits(Architecture.ADA, 1536, 24, 48, 64 * _K, 100 * _KIB, 99 * _KIB, *_SINCE_AMPERE),
+    "9.0": MultiprocessorLimits(Architecture.HOPPER, 2048, 32, 64, 64 * _K, 228 * _KIB, 227 * _KIB, *_SINCE_AMPERE),
     "10.0": MultiprocessorLimits(
-        Architecture.BLACKWELL, 2048, 32, 64, 64 * _K, 228 * _KIB, 227 * _KIB, 4, 4, 256, 128, 1024
+        Architecture.BLACKWELL, 2048, 32, 64, 64 * _K, 228 * _KIB, 227 * _KIB, *_SINCE_AMPERE
     ),
     "12.0": MultiprocessorLimits(
-        Architecture.BLACKWELL, 1536, 24, 48, 64 * _K, 100 * _KIB, 99 * _KIB, 4, 4, 256, 128, 1024
+        Architecture.BLACKWELL, 1536, 24, 48, 64 * _K, 100 * _KIB, 99 * _KIB, *_SINCE_AMPERE
     ),
 }
 
@@ -129,6 +121,6 @@ FP64_LANES: dict[str, int] = {
 }  # fmt: skip
 #: 32-bit integer additions that an SM does in a clock.
 INT_LANES: dict[str, int] = {
-    "3.5": 160, "3.7": 160, "5.0": 128, "5.2": 128, "6.0": 64, "6.1": 128, "6.2": 128, "7.0": 64, "7.2": 64, "7.5": 64,
-    "8.0": 64, "8.6": 64, "8.7": 64, "8.9": 64, "9.0": 64, "10.0": 64, "12.0": 128,
+    "3.5": 160, "3.7": 160, "5.0": 128, "5.2": 128, "6.0": 64, "6.1": 128, "6.2": 128, "7.0": 64, "7.2": 64,
+    "7.5": 64, "8.0": 64, "8.6": 64, "8.7": 64, "8.9": 64, "9.0": 64, "10.0": 64, "12.0": 128,
 }  # fmt: skip

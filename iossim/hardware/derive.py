@@ -45,8 +45,7 @@ def derive(name: str, like: DeviceProfile, facts: Mapping[str, float | int | str
     """A profile ``name`` with ``facts``, what they leave out as ``like`` has it, and transferred parameters.
 
     ``facts``: ``sm_count``, ``boost_clock_ghz``, ``dram_bandwidth_gbps``, ``l2_mib``, ``board_power_w``,
-    ``fp32_lanes_per_sm``, ``dram_gib``, ``compute_capability``; None where it is not given. Raises DeviceError where one
-    cannot be right.
+    ``fp32_lanes_per_sm``, ``dram_gib``, ``compute_capability``, or None. Raises DeviceError for a wrong one.
     """
     if like.kind != GPU:
         raise DeviceError(
@@ -64,11 +63,11 @@ def derive(name: str, like: DeviceProfile, facts: Mapping[str, float | int | str
             _check(key, float(value))
     if "fp32_lanes_per_sm" in given and float(given["fp32_lanes_per_sm"]) % 8:
         raise DeviceError(
-            f"`fp32_lanes_per_sm` {given['fp32_lanes_per_sm']}: SMs have a multiple of 8 fp32 lanes; give that of one SM"
+            f"`fp32_lanes_per_sm` {given['fp32_lanes_per_sm']}: SMs have a multiple of 8 fp32 lanes; give that of "
+            "one SM"
         )
     sheet = _datasheet(like, given)
     _check_peak(sheet)
-    title = f"{name}, derived from {like.name}"
     sources = {
         GIVEN: "given on the command line",
         "like": f"as {like.name}",
@@ -79,7 +78,7 @@ def derive(name: str, like: DeviceProfile, facts: Mapping[str, float | int | str
         return DeviceProfile.model_validate(
             {
                 "name": name,
-                "title": title,
+                "title": f"{name}, derived from {like.name}",
                 "sources": {key: text for key, text in sources.items() if key in used},
                 "datasheet": sheet,
             }

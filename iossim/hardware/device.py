@@ -1,11 +1,9 @@
 """What every device has, of whatever kind: a name, facts with their sources, and memories one beyond the other.
 
-A GPU, a processor and an edge device each have units that compute side by side (streaming multiprocessors; cores; DSP cores
-or groups of DSP slices), a clock, memory that a unit has to itself (shared memory and registers; a core's cache; L2 or block
-RAM), memory that all units share on the chip (L2; the last-level cache; shared SRAM), and external memory of a bandwidth.
-They differ in who moves data. Caches do it on a GPU and a processor (:class:`~iossim.hardware.profile.DeviceProfile`), so that
-a schedule says when ops run and no more. On an edge device the program does: a plan names the bytes in each memory
-(:class:`~iossim.hardware.edge.EdgeDevice`).
+A GPU, a processor and an edge device each have units that compute side by side, a clock, memory that a unit has to
+itself, memory that all units share on the chip, and external memory of a bandwidth. On a GPU and a processor caches
+move data (:class:`~iossim.hardware.profile.DeviceProfile`), and a schedule only says when ops run. On an edge device
+the program does: a plan names the bytes in each memory (:class:`~iossim.hardware.edge.EdgeDevice`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""An edge device: units with a private memory each, one shared memory, external memory, DMA, and links to others of its kind.
+"""An edge device: units with a private memory each, one shared memory, external memory, DMA, and links.
 
-What moves between the memories is what a program says (:mod:`iossim.edge`); nothing here is fitted. What no datasheet
-prints is a fact with the source ``assumed``.
+What moves between the memories is what a program says (:mod:`iossim.edge`); nothing is fitted. Facts of no datasheet
+are ``assumed``.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ class Link(Value):
 
 
 class EdgeDevice(Device):
-    """``unpartitioned_units``: how many units work on an operator that nobody split: what the toolchain does by itself.
+    """``unpartitioned_units``: how many units the toolchain gives an operator that nobody split.
 
-    ``cache_bytes``: what a unit keeps of a feature map that it reads from shared or external memory; 0 where there is none.
-    ``port_gbps``: what one unit moves from and to the shared memory.
+    ``cache_bytes``: what a unit keeps of a feature map that it reads from shared or external memory; 0 where there is
+    none. ``port_gbps``: what one unit moves from and to the shared memory.
     """
 
     kind: str = EDGE
@@ -103,8 +103,8 @@ class EdgeDevice(Device):
         return 2 * self.units.value * self.multiply_adds_per_us(precision) / 1e3
 
     def changed(self, changes: Mapping[str, float]) -> EdgeDevice:
-        """The device with facts of other values, by where they stand in it (``shared.bytes``, ``links.srio.latency_us``,
-        ``multiply_adds_per_cycle.fp32``); its name tells every change. Raises DeviceError for what it has not or cannot be."""
+        """The device with facts of other values, by where they stand in it (``shared.bytes``,
+        ``links.srio.latency_us``, ``multiply_adds_per_cycle.fp32``); its name tells every change. Or DeviceError."""
         if not changes:
             return self
         data, known = self.model_dump(), self.numbers()
@@ -133,10 +133,8 @@ class EdgeDevice(Device):
         """Every number of the profile, by where it stands in it, as :meth:`changed` takes them."""
         found: dict[str, float] = {}
         for where, fact in self.facts().items():
-            inner = (
-                {f"{where}.{key}": value for key, value in fact.value.items()} if isinstance(fact.value, dict) else {}
-            )
-            found |= inner or {where: fact.value}
+            parts = fact.value.items() if isinstance(fact.value, dict) else ()
+            found |= {f"{where}.{key}": value for key, value in parts} or {where: fact.value}
         return found
 
     @property
@@ -155,8 +153,8 @@ class EdgeDevice(Device):
 
 
 def edge_device(name_or_path: str) -> EdgeDevice:
-    """The edge device that ships by that name, of the user's folder, or of a YAML file; with ``+NAME=VALUE,NAME=VALUE`` behind it
-    the same device with these facts replaced (``c6678+shared.bytes=8388608``).
+    """The edge device that ships by that name, of the user's folder, or of a YAML file; with
+    ``+NAME=VALUE,NAME=VALUE`` behind it the same device with these facts replaced (``c6678+shared.bytes=8388608``).
 
     Raises DeviceError naming the file and the field at fault, or that the device is of another kind.
     """

@@ -1,7 +1,7 @@
 """How a GPU's SMs can be divided: green contexts, each of its own SMs.
 
-Source: NVIDIA, CUDA Driver API 12.4, section "Green Contexts": by generation the fewest SMs that a context may have, and
-what their number must be a multiple of.
+Source: NVIDIA, CUDA Driver API 12.4, section "Green Contexts": the fewest SMs of a context, and the step, by
+generation.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Granularity(NamedTuple):
     step: int
 
 
-_GRANULARITY = {
+_GRANULARITY: dict[str, Granularity] = {
     Architecture.PASCAL: Granularity(1, 1),
     Architecture.VOLTA: Granularity(2, 2),
     Architecture.TURING: Granularity(2, 2),
@@ -32,19 +32,17 @@ _GRANULARITY = {
 
 def granularity(profile: DeviceProfile) -> Granularity:
     """How the SMs of a device can be divided; raises OptionError for one that has no green contexts."""
-    found = (
-        _GRANULARITY.get(Architecture(profile.architecture)) if profile.architecture in list(Architecture) else None
-    )
+    found = _GRANULARITY.get(profile.architecture)
     if found is None:
         raise OptionError(
-            f"`engine` partition: {profile.name!r} ({profile.architecture}) cannot divide its SMs, green contexts came "
-            "with Pascal; give `engine` paper or graph"
+            f"`engine` partition: {profile.name!r} ({profile.architecture}) cannot divide its SMs, green contexts "
+            "came with Pascal; give `engine` paper or graph"
         )
     return found
 
 
 def part_sizes(profile: DeviceProfile) -> tuple[int, ...]:
-    """The numbers of SMs that a context may have beside another one, rising; raises OptionError where two do not fit."""
+    """The numbers of SMs that a context may have beside another, rising; raises OptionError where two do not fit."""
     fewest, step = granularity(profile)
     found = tuple(range(fewest, profile.sm_count - fewest + 1, step))
     if not found:

@@ -1,9 +1,9 @@
 """This machine's own CPU as a device: what Linux says of it, and what a second of measuring adds.
 
-The peak is ``cores x lanes x 2 x clock``, lanes being those of the vector units that a core has for multiply-adds. What a
-CPU calls its clock may be far from the one it runs at, most of all in a virtual machine: the clock here is at least
-the one at which a measured matrix product would reach :data:`PRODUCT_PART` of the peak, so that no efficiency needs to
-exceed 1. Where Linux does not say what is asked, the source of the fact does.
+The peak is ``cores x lanes x 2 x clock``, lanes being those of the vector units that a core has for multiply-adds.
+What a CPU calls its clock may be far from the one it runs at, most of all in a virtual machine: the clock here is at
+least the one at which a measured matrix product would reach :data:`PRODUCT_PART` of the peak, so that no efficiency
+needs to exceed 1. Where Linux does not say what is asked, the source of the fact does.
 """
 
 from __future__ import annotations
@@ -91,7 +91,8 @@ def save_host_cpu(profile: DeviceProfile, path: Path | None = None) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise DeviceError(
-            f"cannot make the folder {path.parent}: {error.strerror}; set IOSSIM_DATA_DIR to a folder that can be written"
+            f"cannot make the folder {path.parent}: {error.strerror}; set IOSSIM_DATA_DIR to a folder that can be "
+            "written"
         ) from None
     write_profile(profile, path)
     return path
@@ -107,7 +108,7 @@ def measure_host_cpu(date: str | None = None) -> DeviceProfile:
 
     date = date or datetime.date.today().isoformat()
     says = _cpu_facts()
-    cores = _cores()
+    cores = len({_siblings(core) for core in usable_cores()})
     sources = {"affinity": "cores that this process may run on (sched_getaffinity, threads of a core counted once)"}
 
     lanes, sources["lanes"] = _lanes(says)
@@ -116,11 +117,12 @@ def measure_host_cpu(date: str | None = None) -> DeviceProfile:
     needed_ghz = product_gflops / (2 * lanes * PRODUCT_PART)
     clock_ghz = round(max(nominal_ghz, needed_ghz), 3)
     sources["clock"] = (
-        f"the higher of {nominal_ghz:.2f} GHz ({nominal_source}) and of what one core needs for {PRODUCT_PART:.0%} of its "
-        f"peak in a product of {_PRODUCT_SIZE} x {_PRODUCT_SIZE} matrices: {product_gflops:.0f} GFLOP/s, measured on {date}"
+        f"the higher of {nominal_ghz:.2f} GHz ({nominal_source}) and of what one core needs for {PRODUCT_PART:.0%} "
+        f"of its peak in a product of {_PRODUCT_SIZE} x {_PRODUCT_SIZE} matrices: {product_gflops:.0f} GFLOP/s, "
+        f"measured on {date}"
     )
     last_cache, core_cache, sources["caches"] = _caches()
-    memory_bytes = _memory_bytes()
+    memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     bandwidth_gbps, copied = _copy_gbps(last_cache, memory_bytes, cores)
     sources["copy"] = f"measured on {date}: copies of {copied >> 20} MiB by {cores} threads, bytes read and written"
     sources["system"] = "physical memory as the system tells it"
@@ -172,10 +174,6 @@ def _siblings(core: int) -> str:
     return _text(_SYSTEM / f"cpu{core}" / "topology" / "thread_siblings_list") or str(core)
 
 
-def _cores() -> int:
-    return len({_siblings(core) for core in usable_cores()})
-
-
 def _lanes(says: Mapping[str, str]) -> tuple[int, str]:
     flags = (says.get("flags") or says.get("Features") or "").split()
     for flag, lanes, units in _LANES:
@@ -218,10 +216,6 @@ def _bytes(text: str) -> int:
     return int(text[:-1]) * units[text[-1]] if text[:-1].isdigit() and text[-1] in units else 0
 
 
-def _memory_bytes() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
 def _product_gflops() -> float:
     """The best rate of a matrix product on one thread, in a process whose libraries know of one thread only."""
     try:
@@ -241,7 +235,7 @@ def _product_gflops() -> float:
 
 
 def _copy_gbps(last_cache: int, memory_bytes: int, cores: int) -> tuple[float, int]:
-    """The best rate of copies on all cores, and the bytes copied: more than the last-level cache, memory permitting."""
+    """The best rate of copies on all cores, and the bytes copied: more than the last-level cache, if possible."""
     import numpy as np
 
     size = min(max(64 << 20, last_cache * 5 // 4), memory_bytes // _LARGEST_MEMORY_PART // 2) // 4

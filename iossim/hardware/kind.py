@@ -1,7 +1,7 @@
-"""A kind of device: what all devices of one sort share, and the schema, the fits and the plausibility of a profile ask for.
+"""A kind of device: what its devices share and the schema, fits and plausibility of profiles ask for.
 
-Each kind is a module of :mod:`iossim.hardware.kinds` that holds it as ``KIND``, found by its name: that of a profile's
-``kind``. How a kind runs ops is its target's affair (:mod:`iossim.hardware.lowering.target`).
+Each kind is a module of :mod:`iossim.hardware.kinds` that holds it as ``KIND``, found by its name: that of a
+profile's ``kind``. How a kind runs ops is its target's affair (:mod:`iossim.hardware.lowering.target`).
 """
 
 from __future__ import annotations
@@ -35,8 +35,7 @@ class Ranges:
 
 @dataclass(frozen=True)
 class EngineCosts:
-    """What the engine costs where nothing else is known; ``spread`` are standard deviations, by name, of those that were
-    measured elsewhere."""
+    """What the engine costs where nothing else is known; ``spread`` are standard deviations of some, by name."""
 
     values: EngineOverheads
     spread: Mapping[str, float] = field(default_factory=dict)
@@ -46,14 +45,14 @@ class EngineCosts:
 class DeviceKind:
     """``noun`` is what one device is called in messages, ``multiprocessors`` what its SMs are.
 
-    ``needs`` and ``lacks`` are facts that a datasheet of the kind must and must not have, of those that kinds differ in.
-    ``limits`` are keyed by the datasheet's compute capability ("" where it has none), ``ranges`` (what such devices have
-    had) by the architecture that the limits name, ``parameters`` (the defaults) by that too, and by a compute capability that
-    differs from its generation, ``engines`` as they are.
+    ``needs`` and ``lacks`` are facts that a datasheet of the kind must and must not have, of those that kinds differ
+    in. ``limits`` are keyed by the datasheet's compute capability ("" where it has none), ``ranges`` (what such
+    devices have had) by the architecture that the limits name, ``parameters`` (the defaults) by that too, and by a
+    compute capability that differs from its generation, ``engines`` as they are.
 
-    ``kernels`` are the parameters that operators measured alone determine, ``concurrency`` those that concurrent stages do,
-    ``launches`` those that whole networks run unit after unit do, ``tensor_cores`` those that operators on tensor cores do.
-    ``borrows``: what nobody measured on a device is taken from calibrated ones (:mod:`iossim.hardware.transfer`).
+    ``kernels`` are the parameters that operators measured alone determine, ``concurrency`` those that concurrent
+    stages do, ``launches`` those that whole networks run unit after unit do, ``tensor_cores`` those that operators on
+    tensor cores do. ``borrows``: what is not measured comes from :mod:`iossim.hardware.transfer`.
     """
 
     noun: str

@@ -1,4 +1,4 @@
-"""Find and read device profiles: a name of ``hw_profiles``, of the user's folder or of a plugin, this machine's CPU, or a file."""
+"""Find and read device profiles: those that ship, a user's, a plugin's, this machine's CPU, or a file's."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FOLDER = "iossim.hw_profiles"
 
 
 def device_names() -> list[str]:
-    """The GPUs and processors that can be asked for by name: those that ship, the user's, those of plugins, and last this machine's CPU."""
+    """The GPUs and processors by name: those that ship, the user's, those of plugins, and last this machine's CPU."""
     added = {*user_names(), *DEVICES.plugins()} - set(own_names())
     return [*shipped_names(), *sorted(added), *[HOST_CPU] * host_cpu_path().exists()]
 
@@ -71,13 +71,13 @@ def origin(name: str) -> str:
 
 
 def device(name_or_path: str, *, checked: bool = True) -> DeviceProfile:
-    """The profile of a device that ships, of the user's folder, of a plugin, of this machine's CPU (``cpu``), or of
-    a YAML file; with ``+NAME=VALUE,NAME=VALUE`` behind it the same device with that replaced (:mod:`iossim.hardware.override`).
+    """The profile of a device that ships, of the user's folder, of a plugin, of this machine's CPU (``cpu``), or of a
+    YAML file; with ``+NAME=VALUE,NAME=VALUE`` behind it with that replaced (:mod:`iossim.hardware.override`).
 
     The name of a family (``v100``) takes the board that has it among its ``aliases``, and says so on standard error.
 
-    Raises DeviceError naming the file and the field at fault, and, unless ``checked`` is False, where a fact is of an order
-    that no device has: a clock in MHz, memory in GiB.
+    Raises DeviceError naming the file and the field at fault, and, unless ``checked`` is False, where a fact is
+    impossible: a clock in MHz.
     """
     if not isinstance(name_or_path, str | Path):
         raise DeviceError(f"device {name_or_path!r} is no name; {did_you_mean(name_or_path, device_names())}")
@@ -88,8 +88,7 @@ def device(name_or_path: str, *, checked: bool = True) -> DeviceProfile:
         base, changes = changes_of(str(path))
         made = overridden(device(base), changes)
         return _possible(made, f"device {str(path)!r}") if checked else made
-    is_path = path.suffix in (".yaml", ".yml") or len(path.parts) > 1
-    if is_path:
+    if path.suffix in (".yaml", ".yml") or len(path.parts) > 1:
         return _read(path, checked)
     if name_or_path not in own_names() and name_or_path in user_names():
         own = user_folder() / f"{name_or_path}.yaml"
@@ -149,11 +148,10 @@ DEVICES: Group[DeviceProfile] = Group(
 @cache
 def aliases() -> dict[str, list[str]]:
     """The short names of the devices that ship, as their profiles say."""
-    found: dict[str, list[str]] = {}
-    for name in shipped_names():
-        text = (resources.files(_FOLDER) / f"{name}.yaml").read_text(encoding="utf-8")
-        found[name] = read_shipped(text).get("aliases", [])
-    return found
+    texts = {
+        name: (resources.files(_FOLDER) / f"{name}.yaml").read_text(encoding="utf-8") for name in shipped_names()
+    }
+    return {name: read_shipped(text).get("aliases", []) for name, text in texts.items()}
 
 
 def _parse(text: str, where: str, read: Callable[[str], Any] | None = None) -> DeviceProfile:
@@ -171,7 +169,7 @@ def _read(path: Path, checked: bool) -> DeviceProfile:
 
 
 def _possible(profile: DeviceProfile, what: str) -> DeviceProfile:
-    """The profile, unless facts of it are of another order than those of any device; raises DeviceError naming the first."""
+    """The profile; raises DeviceError where a fact is of another order than those of any device."""
     from iossim.hardware.plausibility import impossible
 
     if problem := next(iter(impossible(profile)), None):

@@ -27,17 +27,9 @@ class Gpu:
 
 #: The query of each field of :class:`Gpu`, in order.
 _QUERIES = (
-    "name",
-    "driver_version",
-    "compute_cap",
-    "memory.total",
-    "clocks.sm",
-    "clocks.max.sm",
-    "clocks.mem",
-    "power.draw",
-    "power.limit",
-    "temperature.gpu",
-)
+    "name", "driver_version", "compute_cap", "memory.total", "clocks.sm", "clocks.max.sm", "clocks.mem", "power.draw",
+    "power.limit", "temperature.gpu",
+)  # fmt: skip
 
 
 def gpus() -> tuple[Gpu, ...]:
@@ -56,12 +48,12 @@ def gpus() -> tuple[Gpu, ...]:
 def parse(text: str) -> tuple[Gpu, ...]:
     """GPUs from the lines that ``nvidia-smi`` prints; a line of another form is passed over."""
     rows = [[part.strip() for part in line.split(",")] for line in text.splitlines()]
-    return tuple(_gpu(row) for row in rows if len(row) == len(fields(Gpu)))
-
-
-def _gpu(row: list[str]) -> Gpu:
-    texts, numbers = row[:3], [_number(part) for part in row[3:]]
-    return Gpu(*texts, *numbers)  # type: ignore[arg-type]  # mypy does not count what a star gives
+    # mypy does not count what a star gives.
+    return tuple(
+        Gpu(*row[:3], *map(_number, row[3:]))  # type: ignore[arg-type]
+        for row in rows
+        if len(row) == len(fields(Gpu))
+    )
 
 
 def _number(text: str) -> float | None:

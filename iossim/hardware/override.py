@@ -1,4 +1,4 @@
-"""A device with some of its facts, costs or parameters replaced: twice the SMs, half the bandwidth, launches for free.
+"""A device with some of its facts, costs or parameters replaced: twice the SMs, say.
 
 Its name tells what was replaced (``v100-sxm2+sm_count=160``), and is enough to make it again.
 """
@@ -6,7 +6,7 @@ Its name tells what was replaced (``v100-sxm2+sm_count=160``), and is enough to 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from math import isfinite
+from math import isfinite, prod
 from typing import Any
 
 from pydantic import ValidationError
@@ -54,23 +54,21 @@ def overridable_names() -> list[str]:
 def overridden(profile: DeviceProfile, changes: Mapping[str, float]) -> DeviceProfile:
     """The profile with ``changes``: values by the name of a datasheet fact, a parameter or an engine overhead.
 
-    Facts have short names too: ``sms``, ``lanes``, ``clock_ghz``, ``dram_gbps``, ``dram_gib``, ``l2_mib``, ``power_w``, and
-    ``fp16_tflops`` and so on for the reduced precisions. What follows from changed facts is changed with them, unless it is
-    given too: the printed fp32 peak by SMs x lanes x clock, peaks of reduced precisions by SMs x clock (the SMs are the
-    same), and bandwidth = bus width x pin rate / 8. All else, the calibrated parameters included, is left as it is: a
-    device with twice the SMs has SMs as good as the original's, and its power limit. Intervals stay those of the
-    original's parameters; they say nothing of whether such a device can be built.
+    Facts have short names too: ``sms``, ``lanes``, ``clock_ghz``, ``dram_gbps``, ``dram_gib``, ``l2_mib``,
+    ``power_w``, and ``fp16_tflops`` and so on for the reduced precisions. What follows from changed facts changes
+    with them, unless it is given too: the fp32 peak by SMs x lanes x clock, peaks of reduced precisions by SMs x
+    clock, and bandwidth = bus width x pin rate / 8. All else stays, calibrated parameters and intervals included.
 
-    The name tells every change (:func:`changes_of` reads it), so that nothing that is kept or published for the original is taken for it. Without
-    changes the profile itself is returned. Raises DeviceError naming the change at fault.
+    The name tells every change (:func:`changes_of` reads it), so that nothing that is kept for the original is taken
+    for it. Without changes the profile itself is returned. Raises DeviceError.
     """
     if not changes:
         return profile
     values = _by_full_name(profile, changes)
     data = profile.model_dump()
-    sheet, whole = _overridden_sheet(data["datasheet"], values), {}
-    for group in ("parameters", "engine"):
-        whole[group] = {**data[group], **{name: values[name] for name in values if name in data[group]}}
+    sheet = _overridden_sheet(data["datasheet"], values)
+    groups = ("parameters", "engine")
+    whole = {group: data[group] | {name: values[name] for name in values if name in data[group]} for group in groups}
     provenance = data["provenance"]
     for told in ("spread", "resamples"):
         provenance[told] = {name: value for name, value in provenance[told].items() if name not in values}
@@ -82,10 +80,7 @@ def overridden(profile: DeviceProfile, changes: Mapping[str, float]) -> DevicePr
             {
                 "name": f"{profile.name}+{told.replace(', ', ',')}",
                 "title": f"{profile.title}, with {told}",
-                "sources": {
-                    **profile.sources,
-                    _SOURCE: f"replaced, or following from what it replaced: {told}",
-                },
+                "sources": {**profile.sources, _SOURCE: f"replaced, or following from what it replaced: {told}"},
                 "datasheet": sheet,
                 **whole,
                 "provenance": provenance,
@@ -96,7 +91,7 @@ def overridden(profile: DeviceProfile, changes: Mapping[str, float]) -> DevicePr
 
 
 def changes_of(name: str) -> tuple[str, dict[str, float]]:
-    """The device that ``BASE+NAME=VALUE,NAME=VALUE`` begins with, and the changes; raises DeviceError for another text."""
+    """The device that ``BASE+NAME=VALUE,NAME=VALUE`` begins with, and the changes; or DeviceError."""
     base, _, told = name.partition("+")
     changes: dict[str, float] = {}
     for change in told.split(","):
@@ -149,10 +144,7 @@ def _overridden_sheet(sheet: dict[str, Any], values: Mapping[str, float]) -> dic
         return float(changed[name] if name in changed else sheet[name]["value"])
 
     def ratio(*names: str) -> float:
-        product = 1.0
-        for name in names:
-            product *= now(name) / sheet[name]["value"]
-        return product
+        return float(prod(now(name) / sheet[name]["value"] for name in names))
 
     faster = ratio("sm_count", "fp32_lanes_per_sm", "boost_clock_ghz")
     if faster != 1:
@@ -161,10 +153,7 @@ def _overridden_sheet(sheet: dict[str, Any], values: Mapping[str, float]) -> dic
     reduced = sheet["reduced_precision_tflops"]["value"] if sheet["reduced_precision_tflops"] else {}
     units = ratio("sm_count", "boost_clock_ghz")
     if rates or (reduced and units != 1):
-        changed["reduced_precision_tflops"] = {
-            **{name: value * units for name, value in reduced.items()},
-            **rates,
-        }
+        changed["reduced_precision_tflops"] = {**{name: value * units for name, value in reduced.items()}, **rates}
     if sheet["dram_bus_bits"] and sheet["dram_pin_gbps"]:
         _follow_bus(sheet, changed, now, ratio)
     # How other SMs would lie in clusters nobody says.

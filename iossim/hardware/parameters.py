@@ -1,14 +1,14 @@
-"""The parameters of the simulator's kernel model and of the engine: one table with bounds, defaults and what each means.
+"""The parameters of the simulator's kernel model and of the engine: bounds, defaults and meaning.
 
-A device file may set any of them; what it leaves out comes from its kind and architecture, so that a file with datasheet
-facts alone is enough. Datasheet facts are what the vendor prints; parameters are what had to be chosen.
+A device file may set any of them; what it leaves out comes from its kind and architecture, so that a file with
+datasheet facts alone is enough. Datasheet facts are what the vendor prints; parameters are what had to be chosen.
 
 A line holds the values that a parameter may have, the bounds within which measured kernels of a GPU determine it
-(:class:`Fit`; none where they cannot), and the default: that of Volta, which is set against measured kernels and networks.
+(:class:`Fit`; none where they cannot), and the default: Volta's, set against measured kernels and networks.
 
 A :class:`ParameterSpace` holds those that measurements of a kind of device determine, as they lie in one vector.
 
-Parameters that measure a length (bytes, clocks, inner elements) are fitted by their logarithm, the others as they are.
+Lengths (bytes, clocks, inner elements) are fitted by their logarithm, the others as they are.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from iossim.base.values import Value
 
 
 class Fit(NamedTuple):
-    """The bounds of a fitted parameter, and whether it is fitted by its logarithm: lengths are (bytes, clocks, elements).
+    """The bounds of a fitted parameter, and whether its logarithm is fitted.
 
-    Those ``of_tensor_cores`` are told by rows of their precisions alone, and are fitted beside the others, which stay.
+    Those ``of_tensor_cores`` are fitted to rows of their precisions alone; the others stay.
     """
 
     lower: float
@@ -44,17 +44,17 @@ Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
 Norm = Annotated[float, Field(ge=1)]
 
-# Bounds say what could be, not where fits end: what ends at one is reported as not identified. Efficiencies and factors end at
-# 1. Others have a reason beside them; those without are wider than any GPU.
+# Bounds say what could be, not where fits end: what ends at one is reported as not identified. Efficiencies and
+# factors end at 1. Others have a reason beside them; those without are wider than any GPU.
 
-#: From one read of DRAM (about 400 clocks, which nothing that fills shared memory goes without) to half of that, were it
-#: overlapped; up to some fifty reads one after another, more than any prologue and epilogue of a tile.
+#: From one read of DRAM (about 400 clocks, which nothing that fills shared memory goes without) to half of that, were
+#: it overlapped; up to some fifty reads one after another, more than any prologue and epilogue of a tile.
 _PROLOGUE_CLOCKS = (200.0, 20_000.0)
-#: A kernel that waits in its stream starts 1 to 1.5 us after the one before (Nsight Systems, several GPUs); with the ramps
-#: at both ends never more than what launching it anew takes, about 10 us.
+#: A kernel that waits in its stream starts 1 to 1.5 us after the one before (Nsight Systems, several GPUs); with the
+#: ramps at both ends never more than what launching it anew takes, about 10 us.
 _GAP_US = (0.5, 10.0)
-#: Launching an empty kernel takes the host 2 to 3 us, 6.5 under the slowest driver known to us; no kernel of a library call
-#: holds the device up for longer than its launch.
+#: Launching an empty kernel takes the host 2 to 3 us, 6.5 under the slowest driver known to us; a library's kernels
+#: take no longer.
 _LAUNCH_US = (0.0, 7.0)
 #: A library call was seen to cost an engine 9 us beside its kernels; twice that, rounded.
 _CALL_US = (0.0, 20.0)
@@ -63,14 +63,14 @@ _CALL_US = (0.0, 20.0)
 class ModelParameters(Value):
     """How far real kernels stay below the datasheet's peaks.
 
-    Efficiencies are fractions of a peak, at most 1: unbounded fits find a second, wrong optimum. What each parameter does
-    stands in ``backends/simulator/kernel_times.py``; those of the sharing of the device in ``stage_model.py``.
+    Efficiencies are fractions of a peak, at most 1: unbounded fits find a second, wrong optimum. What each parameter
+    does stands in ``backends/simulator/kernel_times.py``; those of the sharing of the device in ``stage_model.py``.
 
     Of a CPU fewer have a meaning (:mod:`iossim.hardware.kinds.cpu` has the list): ``gemm_efficiency`` is that of
-    products of tensors as they lie, ``implicit_gemm_efficiency`` and ``depthwise_efficiency`` those of convolutions and
-    windows in blocks of channels, ``vector_efficiency`` that of pooling; ``l2_bytes_per_clock_per_sm`` is what a core moves
-    from and to its caches, ``transform_efficiency`` the part of it at which tensors are reordered; ``kernel_gap_us`` is what
-    a call costs besides its work.
+    products of tensors as they lie, ``implicit_gemm_efficiency`` and ``depthwise_efficiency`` those of convolutions
+    and windows in blocks of channels, ``vector_efficiency`` that of pooling; ``l2_bytes_per_clock_per_sm`` is what a
+    core moves from and to its caches, ``transform_efficiency`` the part of it at which tensors are reordered;
+    ``kernel_gap_us`` a call's other cost.
     """
 
     #: Arithmetic of library matrix products with large tiles, over the fp32 peak.
@@ -89,9 +89,9 @@ class ModelParameters(Value):
     tile_64x64_factor: Annotated[Part, Fit(0.3, 1.0)] = 0.97
     tile_64x32_factor: Annotated[Part, Fit(0.3, 1.0)] = 0.94
     tile_32x32_factor: Annotated[Part, Fit(0.2, 1.0)] = 0.70
-    #: Issue of depthwise convolution and pooling, counted in taps (``lowering/gpu/convolution/grouped.py``), over the FP32
-    #: lanes of a Volta of as many warp schedulers; of a CPU its arithmetic. With the default 17 depthwise convolutions of
-    #: MobileNetV2 on a V100 (PyTorch's kernel, Nsight Compute) are within 10%.
+    #: Issue of depthwise convolution and pooling, counted in taps (``lowering/gpu/convolution/grouped.py``), over the
+    #: FP32 lanes of a Volta of as many warp schedulers; of a CPU its arithmetic. With the default 17 depthwise
+    #: convolutions of MobileNetV2 on a V100 (PyTorch's kernel, Nsight Compute) are within 10%.
     depthwise_efficiency: Part = 0.15
     #: Arithmetic of element-wise kernels, pooling and transforms.
     vector_efficiency: Part = 0.5
@@ -121,8 +121,8 @@ class ModelParameters(Value):
     tile_generation_efficiency: Annotated[Part, Fit(0.1, 1.0)] = 0.72
     #: Bytes that one SM moves from or to L2 in a clock.
     l2_bytes_per_clock_per_sm: Annotated[Positive, Fit(8.0, 128.0, is_logarithmic=True)] = 64.0
-    #: The part of L2 that keeps activations until the next kernel reads them: what a kernel touches is found there if it
-    #: fits, and lost if it does not. About half of an A100's, whose L2 has two halves.
+    #: The part of L2 that keeps activations until the next kernel reads them: what a kernel touches is found there if
+    #: it fits, and lost if it does not. About half of an A100's, whose L2 has two halves.
     l2_resident_fraction: Annotated[Fraction, Fit(0.0, 1.0)] = 0.9
     #: Operands of a matrix product as large as this many L2 caches are half lost between two waves of blocks.
     reuse_l2_fraction: Annotated[Positive, Fit(0.01, 30.0, is_logarithmic=True)] = 1.0
@@ -144,14 +144,14 @@ class ModelParameters(Value):
     gemm_sustained_gflops_per_watt: Annotated[Positive, Fit(15.0, 1000.0, is_logarithmic=True)] = 1000.0
     #: Between a CPU's core and what lies beyond its own cache: bandwidth over that within. 1 on GPUs.
     beyond_core_cache_factor: Part = 1.0
-    # What tensor cores do is one set for all generations: fitted at once to fp16 products and convolutions of a V100, a T4,
-    # an A100 and an A40 and to tf32 convolutions of an A100 and an RTX 3070, it is within 1 to 2 points of a fit of each.
+    # What tensor cores do is one set for all generations: fitted at once to fp16 products and convolutions of a V100,
+    # a T4, an A100 and an A40 and to tf32 convolutions of an A100 and an RTX 3070, it is within 1 to 2 points of a
+    # fit of each.
     #: Matrix products on tensor cores with tiles without end, over the peak of their precision.
     tensor_efficiency: Annotated[Part, Fit(0.3, 1.0, of_tensor_cores=True)] = 0.99
     #: Convolutions on tensor cores over products of the same shape.
     tensor_convolution_factor: Annotated[Part, Fit(0.3, 1.0, of_tensor_cores=True)] = 0.95
-    #: What a block on tensor cores takes for a step along the inner dimension at least: the latency of a load over the
-    #: stages in flight.
+    #: What a block on tensor cores takes for a step along the inner dimension at least, by a load's latency.
     tensor_step_clocks: Annotated[Positive, Fit(50.0, 2_000.0, is_logarithmic=True, of_tensor_cores=True)] = 180.0
     #: Filling and draining the pipelines of a wave of blocks on tensor cores.
     tensor_prologue_clocks: Annotated[
@@ -167,19 +167,19 @@ class ModelParameters(Value):
     tensor_l2_bytes_per_clock_per_sm: Annotated[
         Positive, Fit(16.0, 128.0, is_logarithmic=True, of_tensor_cores=True)
     ] = 120.0
-    #: Their sustained arithmetic per watt of board power in fp16, in GFLOP/s; other precisions in proportion to their peaks.
-    #: Products of 112 TFLOP/s on the V100's 300 W are not held up by power.
+    #: Their sustained arithmetic per watt of board power in fp16, in GFLOP/s; other precisions in proportion to their
+    #: peaks. Products of 112 TFLOP/s on the V100's 300 W are not held up by power.
     tensor_sustained_gflops_per_watt: Annotated[
         Positive, Fit(100.0, 3_000.0, is_logarithmic=True, of_tensor_cores=True)
     ] = 500.0
     #: DRAM bandwidth reached by transforms between NCHW and NHWC.
     layout_efficiency: Annotated[Part, Fit(0.1, 1.0, of_tensor_cores=True)] = 0.85
-    #: Filling and draining of such a transform, however little it moves. Fitted after the others, to the rows that fits see of
-    #: the A100 and the RTX 3070, beside the gaps between kernels that transfers lend to these boards.
+    #: Filling and draining of such a transform, however little it moves. Fitted after the others, to the rows that
+    #: fits see of the A100 and the RTX 3070, beside the gaps between kernels that transfers lend to these boards.
     layout_ramp_us: Annotated[NotNegative, Fit(0.0, 15.0, of_tensor_cores=True)] = 9.0
-    #: How many times its even share of DRAM bandwidth one SM can draw: what it can have in flight over the latency. Of the whole
-    #: device's kernels nothing depends on it. Over what streams reach by the datasheet, an SM of an A6000 draws 2.3 times its
-    #: share, of an RTX 5090 1.8 times; an A100's draws 1.2 times at least (bandwidth against the number of SMs).
+    #: How many times its even share of DRAM bandwidth one SM can draw: what it can have in flight over the latency.
+    #: Of the whole device's kernels nothing depends on it. Over what streams reach by the datasheet, an SM of an
+    #: A6000 draws 2.3 times its share, of an RTX 5090 1.8 times; an A100's draws 1.2 times at least.
     sm_bandwidth_reach: Annotated[float, Field(ge=1)] = 2.0
     #: What kernels that run side by side ask for beyond what they ask for alone (interference in caches and at DRAM).
     interference: NotNegative = 0.0
@@ -194,9 +194,9 @@ DROPPED = frozenset({"window_memory_factor"})
 class EngineOverheads(Value):
     """Costs of the host and of what separates kernels, in microseconds.
 
-    The defaults belong to the host and the driver of a GPU, and are rounded from what was measured of launches, graphs and
-    synchronisations (``evidence.profiles.launch_costs``); :data:`iossim.hardware.kinds.gpu.ENGINES` has them by generation, with
-    how far each may be off.
+    The defaults belong to the host and the driver of a GPU, and are rounded from what was measured of launches,
+    graphs and synchronisations (``evidence.profiles.launch_costs``); :data:`iossim.hardware.kinds.gpu.ENGINES` has
+    them by generation.
     """
 
     #: Device time of a library call beyond its kernels and gaps, where one follows the other: the dispatch floor.
@@ -209,8 +209,7 @@ class EngineOverheads(Value):
     library_call_us: NotNegative = 9.2
     #: Host time of each further kernel that a library call launches.
     library_kernel_us: NotNegative = 9.2
-    #: Host time to launch a kernel of the engine's own: what the published engine takes for its smallest operators. A launch
-    #: alone is queued in 2.1 to 2.8 us.
+    #: Host time to launch a kernel of the engine's own: the published engine's for its smallest operators.
     bare_launch_us: NotNegative = 9.2
     #: Recording an event, or making a stream wait for one.
     event_us: NotNegative = 1.5
@@ -222,8 +221,8 @@ class EngineOverheads(Value):
     fork_us: NotNegative = 1.5
     #: Several nodes followed by one in a CUDA graph.
     join_us: NotNegative = 1.5
-    #: What a node of a CUDA graph starts later while nodes of another chain run: fitted to chains of small operators in two
-    #: graphs on an RTX A5000 (``calibration.corun_fit``).
+    #: What a node of a CUDA graph starts later while nodes of another chain run: fitted on an RTX A5000
+    #: (``calibration.corun_fit``).
     graph_beside_us: NotNegative = 0.2
 
 
@@ -273,8 +272,7 @@ def fitted(table: type[Value], of_tensor_cores: bool = False) -> tuple[FittedPar
 
 @dataclass(frozen=True)
 class ParameterSpace:
-    """What is fitted for a kind of device, in the order of a vector; ``ties`` are parameters that follow a fitted one, by a
-    factor, because no data tells them apart."""
+    """What is fitted for a kind of device, in the order of a vector; ``ties`` follow a fitted one, by a factor."""
 
     parameters: tuple[FittedParameter, ...]
     ties: tuple[tuple[str, str, float], ...] = ()
@@ -284,7 +282,7 @@ class ParameterSpace:
         return tuple(parameter.name for parameter in self.parameters)
 
     def to_vector(self, values: Mapping[str, float]) -> Floats:
-        """The vector of all fitted parameters from ``values`` by name, moved inside their bounds, shape ``[parameters]``."""
+        """The vector of all fitted parameters from ``values`` by name, moved inside their bounds."""
         return np.array([p.to_vector(values[p.name]) for p in self.parameters])
 
     def values(self, vector: Floats) -> dict[str, float]:

@@ -1,11 +1,11 @@
 """Whether the facts of a profile can be those of a device: each within what its generation has, and one with another.
 
-A mistake of unit, a rate with sparsity, a clock of another board: what is off is said in words. A device that does not
-exist may be off on purpose: only what is a hundred times off keeps a profile from being used.
+Sentences say what is off: a wrong unit, a rate with sparsity, a clock of another board. Only facts that are a hundred
+times off keep a profile from being used, as a device may be made up on purpose.
 
-The figures are NVIDIA's: fp32 lanes of an SM and dense rates of tensor cores from the CUDA C++ Programming Guide (table
-"Throughput of Native Arithmetic Instructions") and the whitepapers of each generation; the ranges are those of the boards
-of a generation, embedded ones included, with a fifth to spare on both sides.
+The figures are NVIDIA's: fp32 lanes of an SM and dense rates of tensor cores from the CUDA C++ Programming Guide
+(table "Throughput of Native Arithmetic Instructions") and the whitepapers of each generation; the ranges are those of
+the boards of a generation, embedded ones included, with a fifth to spare on both sides.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TO_FILL_IN = "FILL_IN"
 _MIB = 1 << 20
 _GIB = 1 << 30
 _ROOM = 1.2
-#: A unit is off by a thousand, bytes by more; what is asked what-if of a device (ten times the SMs) is less than this.
+#: A unit is off by a thousand, bytes by more; what-if questions (ten times the SMs) less.
 _BEYOND = 100.0
 #: How far a printed peak may be from the one computed: it is rounded, and clocks are too.
 _PEAK_TOLERANCE = 0.02
@@ -31,8 +31,8 @@ _RATE_TOLERANCE = 0.06
 
 #: The fp32 lanes of an SM.
 _LANES: dict[str, int] = {
-    "3.5": 192, "3.7": 192, "5.0": 128, "5.2": 128, "6.0": 64, "6.1": 128, "6.2": 128, "7.0": 64, "7.2": 64, "7.5": 64,
-    "8.0": 64, "8.6": 128, "8.7": 128, "8.9": 128, "9.0": 128, "10.0": 128, "12.0": 128,
+    "3.5": 192, "3.7": 192, "5.0": 128, "5.2": 128, "6.0": 64, "6.1": 128, "6.2": 128, "7.0": 64, "7.2": 64,
+    "7.5": 64, "8.0": 64, "8.6": 128, "8.7": 128, "8.9": 128, "9.0": 128, "10.0": 128, "12.0": 128,
 }  # fmt: skip
 
 _HALF, _TF32, _INT8 = Precision.FP16, Precision.TF32, Precision.INT8
@@ -49,7 +49,7 @@ _NO_BF16 = ("6.0", "6.1", "6.2", "7.0", "7.2", "7.5")
 
 
 def implausible(profile: DeviceProfile) -> list[str]:
-    """What is off with a profile, a sentence each that names the fact, what is expected and what it may be instead."""
+    """What is off with a profile: sentences that name the fact, what is expected and a likely cause."""
     return [
         *_unfilled(profile),
         *_peak(profile),
@@ -59,7 +59,7 @@ def implausible(profile: DeviceProfile) -> list[str]:
 
 
 def impossible(profile: DeviceProfile) -> list[str]:
-    """What no device can be, nor one that is made up on purpose: facts a hundred times off, by a mistake of unit, say."""
+    """What no device can be, not even one made up on purpose: facts a hundred times off, by a wrong unit, say."""
     return list(_out_of_range(profile, _BEYOND))
 
 
@@ -109,8 +109,8 @@ def _bandwidth(profile: DeviceProfile) -> Iterator[str]:
         }
         hint = _hint(printed / computed, _BANDWIDTH_TOLERANCE, slips, "check the three")
         yield (
-            f"dram_bandwidth_gbps is {printed:g}, but {sheet.dram_bus_bits.value} bits x {sheet.dram_pin_gbps.value:g} "
-            f"Gbit/s / 8 make {computed:.4g}: {hint}"
+            f"dram_bandwidth_gbps is {printed:g}, but {sheet.dram_bus_bits.value} bits x "
+            f"{sheet.dram_pin_gbps.value:g} Gbit/s / 8 make {computed:.4g}: {hint}"
         )
 
 
@@ -181,4 +181,5 @@ def _reduced_precision(profile: DeviceProfile, capability: str) -> Iterator[str]
                 if tflops <= 2 * limit * (1 + _RATE_TOLERANCE)
                 else ""
             )
-            yield f"{name} is {tflops:g}, the tensor cores of {profile.sm_count} SMs do at most {limit:.4g} dense{sparse}"
+            at_most = f"{limit:.4g} dense{sparse}"
+            yield f"{name} is {tflops:g}, the tensor cores of {profile.sm_count} SMs do at most {at_most}"

@@ -10,13 +10,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, field_validator, mode
 
 from iossim.base.errors import DeviceError, note_once
 from iossim.base.values import Value
-from iossim.hardware.compute_capability import (
-    FP16_IN_FP32,
-    LIMITS,
-    TENSOR_CORES,
-    MultiprocessorLimits,
-    has_precision,
-)
+from iossim.hardware.compute_capability import FP16_IN_FP32, LIMITS, TENSOR_CORES, MultiprocessorLimits, has_precision
 from iossim.hardware.device import Device, Fact
 from iossim.hardware.kind import GPU, DeviceKind, device_kind, device_kinds
 from iossim.hardware.parameters import DROPPED, RENAMED, EngineOverheads, ModelParameters
@@ -33,8 +27,8 @@ _DP4A = 4
 class Datasheet(Value):
     """What the vendor prints about the device; of a CPU, what it says of itself and what was measured.
 
-    A CPU's cores are its SMs, the lanes of its vector units those of an SM, its last-level cache its L2. Facts that kinds
-    differ in are optional here; :class:`~iossim.hardware.kind.DeviceKind` says which a kind needs.
+    A CPU's cores are its SMs, the lanes of its vector units those of an SM, its last-level cache its L2. Facts that
+    kinds differ in are optional here; :class:`~iossim.hardware.kind.DeviceKind` says which a kind needs.
     """
 
     #: Of GPUs.
@@ -45,7 +39,7 @@ class Datasheet(Value):
     fp32_lanes_per_sm: Fact[int]
     boost_clock_ghz: Fact[float]
     dram_bandwidth_gbps: Fact[float]
-    #: Memory comes in chips of whole GiB: a card sold as 40 GB has 40 GiB; what its driver reports may be a little less.
+    #: Memory comes in chips of whole GiB: a card sold as 40 GB has 40 GiB; drivers may report less.
     dram_bytes: Fact[int]
     #: The width of the memory bus, and what each of its pins carries: they make the bandwidth, to check it by.
     dram_bus_bits: Fact[int] | None = None
@@ -57,8 +51,8 @@ class Datasheet(Value):
     board_power_w: Fact[float] | None = None
     #: The printed fp32 peak, to check the other facts by; the model derives its own.
     fp32_tflops: Fact[float]
-    #: Dense peaks of matrix products at other precisions: tensor cores, packed-half or dot-product instructions. A
-    #: precision that is left out computes at the fp32 rate.
+    #: Dense peaks of matrix products at other precisions: tensor cores, packed-half or dot-product instructions.
+    #: Others compute at the fp32 rate.
     reduced_precision_tflops: Fact[dict[str, float]] | None = None
 
     @field_validator("*")
@@ -98,7 +92,7 @@ def _capability(data: dict[str, Any]) -> str:
 
 
 def _transferred(data: dict[str, Any]) -> dict[str, Any]:
-    """What calibrated devices say of one whose file tells facts alone; nothing if it says where its parameters come from."""
+    """What calibrated devices say of one whose file tells facts alone; nothing if it has a provenance."""
     if "provenance" in data:
         return {}
     try:
@@ -136,7 +130,7 @@ class DeviceProfile(Device):
         # In files of before the kind was a field of its own the compute capability told it.
         told = [name for name in device_kinds() if capability and capability in device_kind(name).limits]
         filled: dict[str, Any] = {"kind": told[0] if told else GPU, **data}
-        # Of what is missing or wrong its own validation says so; the defaults of any kind and architecture do meanwhile.
+        # Validation reports what is missing or wrong; any defaults do meanwhile.
         kind = device_kind(filled["kind"] if filled["kind"] in device_kinds() else GPU)
         known = capability if capability in kind.limits else next(iter(kind.limits))
         transferred = _transferred(data) if kind.borrows else {}
@@ -171,7 +165,7 @@ class DeviceProfile(Device):
 
     @model_serializer(mode="wrap")
     def _without_kind_of_gpus(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """A profile that does not say its kind is a GPU's: what was written before kinds were told reads and compares alike."""
+        """A profile that does not say its kind is a GPU's: older files read and compare alike."""
         data: dict[str, Any] = handler(self)
         return {name: value for name, value in data.items() if (name, value) != ("kind", GPU)}
 
@@ -211,8 +205,8 @@ class DeviceProfile(Device):
             )
         if precision is Precision.FP16 and capability in FP16_IN_FP32:
             note_once(
-                f"{self.name} has no fast fp16 arithmetic: libraries keep tensors in fp16 and compute in fp32, which is "
-                "what is priced"
+                f"{self.name} has no fast fp16 arithmetic: libraries keep tensors in fp16 and compute in fp32, which "
+                "is what is priced"
             )
 
     @property
@@ -243,7 +237,7 @@ class DeviceProfile(Device):
 
     @property
     def spread(self) -> dict[str, float]:
-        """Standard deviations of parameters by name: of the provenance, and of engine costs that are as its kind has them."""
+        """Standard deviations of parameters by name: of the provenance, and of the kind's engine costs."""
         costs = self.device_kind.engine_costs(self.compute_capability)
         defaults, own = costs.values.model_dump(), self.engine.model_dump()
         untold = {name: value for name, value in costs.spread.items() if name in own and own[name] == defaults[name]}

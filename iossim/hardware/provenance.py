@@ -29,14 +29,14 @@ class DataSet(Value):
 
 
 class Borrowed(Value):
-    """Parameters that were fitted on another device, and stand here because nothing measured on this one tells them."""
+    """Parameters that were fitted on another device, as nothing measured on this one tells them."""
 
     device: str
     parameters: list[str] = Field(min_length=1)
 
 
 class KindError(Value):
-    """How far predictions are from the measured device times of one kind of operators, on shapes that the fit never saw."""
+    """How far predictions are from the measured device times of a kind of operators, on unseen shapes."""
 
     data_set: str
     kind: str
@@ -85,14 +85,13 @@ class Provenance(Value):
     bands: dict[str, list[Band]] = Field(default_factory=dict)
     #: Standard deviation of each fitted parameter over bootstrapped fits.
     spread: dict[str, float] = Field(default_factory=dict)
-    #: Fitted parameters that the data leaves open: their values are the starting point's more than the data's, or a bound's.
+    #: Fitted parameters that the data leaves open, near the starting point or a bound.
     unidentified: list[str] = Field(default_factory=list)
     #: Fitted parameters that ended at a bound of what is plausible.
     at_bounds: list[str] = Field(default_factory=list)
     #: Values of parameters in some bootstrapped fits: entry ``k`` of every list is of fit ``k``.
     resamples: dict[str, list[float]] = Field(default_factory=dict)
-    #: For each published network that took part, the parameters fitted without any figure of it: what says how well a network
-    #: is foretold that no fit saw.
+    #: For each published network that took part, the parameters fitted without it.
     left_out: dict[str, dict[str, float]] = Field(default_factory=dict)
     #: Parameters taken over from other devices; ``spread`` and ``resamples`` hold theirs.
     borrowed: list[Borrowed] = Field(default_factory=list)
@@ -100,7 +99,10 @@ class Provenance(Value):
     @field_validator("spread", "resamples", "left_out", "unidentified", "at_bounds", mode="before")
     @classmethod
     def _without_dropped(cls, told: Any) -> Any:
-        return _without_dropped(told)
+        """What older files tell, less the parameters that the model no longer has."""
+        if isinstance(told, dict):
+            return {name: cls._without_dropped(value) for name, value in told.items() if name not in DROPPED}
+        return [each for each in told if each not in DROPPED] if isinstance(told, list) else told
 
     @field_validator("date")
     @classmethod
@@ -128,13 +130,6 @@ class Provenance(Value):
         return resamples
 
 
-def _without_dropped(told: Any) -> Any:
-    """What files of before tell, less the parameters that the model has no longer."""
-    if isinstance(told, dict):
-        return {name: _without_dropped(value) for name, value in told.items() if name not in DROPPED}
-    return [each for each in told if each not in DROPPED] if isinstance(told, list) else told
-
-
 DEFAULT_PROVENANCE = Provenance(
     kind="hand-set",
     note=(
@@ -147,7 +142,7 @@ DEFAULT_PROVENANCE = Provenance(
 HOST_PROVENANCE = Provenance(
     kind="hand-set",
     note=(
-        "rounded from operators measured with ONNX Runtime on one x86-64 processor with AVX-512; another one differs, until "
-        "it is calibrated"
+        "rounded from operators measured with ONNX Runtime on one x86-64 processor with AVX-512; another one "
+        "differs, until it is calibrated"
     ),
 )

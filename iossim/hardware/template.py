@@ -15,8 +15,8 @@ _TEMPLATE = """\
 # and use it: iossim compare squeezenet --device {file}
 # In the folder {folder} it is found by its name: --device {name}
 #
-# Facts are enough. What a simulator needs besides (how near kernels come to the peak, what a launch costs) is taken from
-# devices that were measured; 'iossim calibrate' replaces it by what your own measurements say.
+# Facts are enough. What a simulator needs besides (how near kernels come to the peak, what a launch costs) is taken
+# from devices that were measured; 'iossim calibrate' replaces it by what your own measurements say.
 name: {name}
 kind: gpu
 title: FILL_IN  # as the vendor calls it

@@ -1,26 +1,23 @@
 """Parameters of a device that nobody measured, from those of devices that were; and launch costs that devices borrow.
 
-Each *source device* is a calibrated chip. What scales with the datasheet is taken out before sources are averaged, and put
-back for the device asked for:
+Each *source device* is a calibrated chip. What scales with the datasheet is taken out, and put back for the device:
 
-- **The clock under load.** Boards whose peak is large for their power do not sustain their boost clock: dynamic power
-  grows about with the square of the clock, so beyond an onset of ``x0`` GFLOP/s of peak a watt the clock falls to
-  ``sqrt(x0 / x)`` of boost. Newer processes do more with a watt. Efficiencies of arithmetic are divided by this
-  fraction. ``x0`` is what makes the sources' efficiencies agree best.
-- **The kind of memory.** The part of DRAM's peak that kernels reach is of the kind of memory (stacked HBM, or GDDR), so
-  sources with the other kind count little there.
+- **The clock under load.** Dynamic power grows about with the square of the clock, so beyond an onset of ``x0``
+  GFLOP/s of peak a watt a board's clock falls to ``sqrt(x0 / x)`` of boost. Newer processes do more with a watt.
+  Efficiencies of arithmetic are divided by this fraction. ``x0`` is what makes the sources' efficiencies agree best.
+- **The kind of memory.** The part of DRAM's peak that kernels reach depends on the kind of memory (stacked HBM, or
+  GDDR), so sources with the other kind count little there.
 
-Otherwise sources of near generations count more. Averages are geometric where values are positive, since they are of
-ratios. Only fitted parameters are transferred; all others stay those of the architecture.
+Otherwise sources of near generations count more. Averages are geometric where values are positive. Only fitted
+parameters are transferred; all others stay those of the architecture.
 
-Nearly no device has networks measured on it that tell what a launch costs. It was fitted on one device; others borrow it, with the spread of hosts, so that intervals know how
-little is known; their provenance says from where.
+What the host takes to launch was fitted on one device. Others take it, with the spread of hosts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from functools import cache
+from functools import cache, cached_property
 from importlib import resources
 from math import exp, log, sqrt
 from typing import Any, NamedTuple
@@ -60,21 +57,15 @@ class Concurrency(Value):
 #: Efficiencies of arithmetic, each with the parameter that caps it on boards of little power.
 ARITHMETIC = {
     "gemm_efficiency": "gemm_sustained_gflops_per_watt",
-    "implicit_gemm_efficiency": "sustained_gflops_per_watt",
-    "direct_efficiency": "sustained_gflops_per_watt",
-    "winograd_fused_efficiency": "sustained_gflops_per_watt",
-    "winograd_gemm_efficiency": "sustained_gflops_per_watt",
+    **dict.fromkeys(
+        ("implicit_gemm_efficiency", "direct_efficiency", "winograd_fused_efficiency", "winograd_gemm_efficiency"),
+        "sustained_gflops_per_watt",
+    ),
 }
 CAPS = frozenset(ARITHMETIC.values())
 #: Parts of DRAM's peak.
 MEMORY = frozenset(
-    {
-        "dram_efficiency",
-        "stream_efficiency",
-        "transform_efficiency",
-        "filter_transform_efficiency",
-        "tile_generation_efficiency",
-    }
+    f"{what}_efficiency" for what in ("dram", "stream", "transform", "filter_transform", "tile_generation")
 )
 #: Chips with stacked memory; all others have GDDR.
 STACKED_MEMORY = frozenset({"6.0", "7.0", "8.0", "9.0", "10.0"})
@@ -89,28 +80,19 @@ ONSET_GFLOPS_PER_WATT = 50.0
 _ONSET_SPREAD = 0.3
 _EFFICIENCY_SPREAD = 0.1
 
-#: Arithmetic a watt at one clock, over that of the 16 and 12 nm processes of the sources: foundries' claims about the steps
-#: from 28 nm to 16, to 7 (and 8) and to 4 (and 5) nm, rounded to what is cautious. A judgement, no measurement.
+#: Arithmetic a watt at one clock, over that of the 16 and 12 nm processes of the sources: foundries' claims about the
+#: steps from 28 nm to 16, to 7 (and 8) and to 4 (and 5) nm, rounded to what is cautious. A judgement, no measurement.
 PROCESS_GAIN: dict[str, float] = {
-    Architecture.KEPLER: 0.4,
-    Architecture.MAXWELL: 0.4,
+    **dict.fromkeys((Architecture.KEPLER, Architecture.MAXWELL), 0.4),
     Architecture.AMPERE: 2.0,
-    Architecture.ADA: 3.0,
-    Architecture.HOPPER: 3.0,
-    Architecture.BLACKWELL: 3.0,
+    **dict.fromkeys((Architecture.ADA, Architecture.HOPPER, Architecture.BLACKWELL), 3.0),
 }
 
 _GENERATION: dict[str, int] = {
-    Architecture.KEPLER: 0,
-    Architecture.MAXWELL: 1,
-    Architecture.PASCAL: 2,
-    Architecture.VOLTA: 3,
-    Architecture.TURING: 4,
-    Architecture.AMPERE: 5,
-    Architecture.ADA: 6,
-    Architecture.HOPPER: 6,
+    Architecture.KEPLER: 0, Architecture.MAXWELL: 1, Architecture.PASCAL: 2, Architecture.VOLTA: 3,
+    Architecture.TURING: 4, Architecture.AMPERE: 5, Architecture.ADA: 6, Architecture.HOPPER: 6,
     Architecture.BLACKWELL: 7,
-}
+}  # fmt: skip
 
 
 class BoardFacts(NamedTuple):
@@ -167,6 +149,11 @@ class TransferTable(Value):
     #: What all GPUs take over that have no networks measured on them.
     concurrency: Concurrency | None = None
 
+    @cached_property
+    def onset(self) -> float:
+        """:func:`clock_onset` of the sources."""
+        return clock_onset(self.sources)
+
     def covers(self, device: str) -> bool:
         """Whether a device is one of the sources' boards."""
         return any(device in source.boards for source in self.sources)
@@ -191,7 +178,7 @@ def transferred_values(
             continue
         weights = [_weight(facts, source.facts, name in MEMORY) for source in own]
         if name in ARITHMETIC:
-            reached = [_reached(source, name) / _clock(source, onset) for source in own]
+            reached = [_reached(source, name) / sustained_clock(source.facts, onset) for source in own]
             result[name] = min(1.0, own_part * _mean(reached, weights))
         else:
             result[name] = _mean([source.values[name] for source in own], weights)
@@ -216,7 +203,9 @@ def clock_onset(sources: Sequence[SourceDevice]) -> float:
         total = (log(onset / ONSET_GFLOPS_PER_WATT) / _ONSET_SPREAD) ** 2
         for name in ARITHMETIC:
             entries = [
-                log(_reached(source, name) / _clock(source, onset)) for source in sources if name in source.values
+                log(_reached(source, name) / sustained_clock(source.facts, onset))
+                for source in sources
+                if name in source.values
             ]
             if entries:
                 mean = sum(entries) / len(entries)
@@ -231,10 +220,6 @@ def _reached(source: SourceDevice, name: str) -> float:
     cap = source.values.get(ARITHMETIC[name])
     efficiency = source.values[name]
     return efficiency if cap is None else min(efficiency, cap / source.peak_gflops_per_watt)
-
-
-def _clock(source: SourceDevice, onset: float) -> float:
-    return sustained_clock(source.facts, onset)
 
 
 def _weight(facts: BoardFacts, source: BoardFacts, is_memory: bool) -> float:
@@ -263,21 +248,15 @@ def transfer_table() -> TransferTable:
     return TransferTable.model_validate(read_shipped(entry.read_text(encoding="utf-8")))
 
 
-@cache
-def _onset_of_table() -> float:
-    return clock_onset(transfer_table().sources)
-
-
 def transferred_defaults(name: str, facts: BoardFacts) -> dict[str, Any] | None:
     """``parameters``, ``engine`` and ``provenance`` of a device of which no parameter is known.
 
-    None where the table has no sources, and for the sources' own boards: what is left out of a calibrated device's file is
-    its architecture's default.
+    None where the table has no sources, and for the sources' own boards: their files leave out architecture defaults.
     """
     table = transfer_table()
     if not table.sources or table.covers(name):
         return None
-    values = transferred_values(facts, table.sources, _onset_of_table())
+    values = transferred_values(facts, table.sources, table.onset)
     if table.concurrency is not None:
         values |= table.concurrency.values
     return {
@@ -288,8 +267,8 @@ def transferred_defaults(name: str, facts: BoardFacts) -> dict[str, Any] | None:
 
 
 def transferred_provenance(table: TransferTable, samples: int = 0, kinds: Collection[str] = ()) -> Provenance:
-    """The provenance of transferred parameters; ``samples`` measurements of the device itself, of these ``kinds``, refined
-    them: of other kinds no more is known than before."""
+    """The provenance of transferred parameters; ``samples`` measurements of the device, of these ``kinds``, refined
+    them."""
     sources = ", ".join(source.boards[0] for source in table.sources)
     refined = [error for error in table.refined if error.kind in kinds]
     shown = {error.kind for error in refined}

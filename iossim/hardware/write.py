@@ -82,7 +82,9 @@ def _represent_text(dumper: SafeDumper, text: str) -> Any:
 
 def _document(profile: DeviceProfile) -> dict[str, Any]:
     facts = {
-        name: _mapping({"value": _fact(fact.value), "source": fact.source})
+        name: _mapping(
+            {"value": _mapping(fact.value) if isinstance(fact.value, dict) else fact.value, "source": fact.source}
+        )
         for name in type(profile.datasheet).model_fields
         if (fact := getattr(profile.datasheet, name)) is not None
     }
@@ -105,10 +107,6 @@ def _document(profile: DeviceProfile) -> dict[str, Any]:
     # Always: parameters of a file that does not say where they come from may be filled in from other devices.
     document["provenance"] = _provenance(profile.provenance)
     return document
-
-
-def _fact(value: Any) -> Any:
-    return _mapping(value) if isinstance(value, dict) else value
 
 
 def _provenance(provenance: Provenance) -> dict[str, Any]:

@@ -4,23 +4,22 @@ Ask for it in the topmost ``conftest.py`` of the tests (or with ``pytest -p ioss
 
     pytest_plugins = ["iossim.testing"]
 
-It is asked for, and not an entry point of pytest: those are loaded by every pytest of an environment, in projects that have
-nothing to do with iossim too, where they cost time and bring fixtures that nobody wants.
+It is no entry point of pytest, which every pytest of an environment would load, in other projects too.
 
-Fixtures (all begin with ``iossim_``):
+Fixtures:
 
 - ``iossim_device``: a small GPU, an eighth of a T4, on which small networks already fill something.
-- ``iossim_network``: a function that makes a network from a seed (:func:`~iossim.models.seeded_network.seeded_network`).
-- ``iossim_table``: a function that makes a cost model of a few prices that a test writes down.
-- ``iossim_recorded``: a function that makes a cost model which keeps what it is asked
-  (:class:`~iossim.cost.table.RecordingCostModel`), of another cost model or of the simulator of ``iossim_device``.
+- ``iossim_network``: makes a network from a seed (:func:`~iossim.models.seeded_network.seeded_network`).
+- ``iossim_table``: makes a cost model of a few prices that a test writes down.
+- ``iossim_recorded``: makes a :class:`~iossim.cost.table.RecordingCostModel` of another cost model or of the
+  simulator of ``iossim_device``.
 
-Assertions, to be imported: :func:`assert_schedule_valid`, :func:`assert_latency_at_most`, :func:`assert_no_slower_than`,
-:func:`assert_plan_race_free`. They say what they found where they fail.
+The assertions (:func:`assert_schedule_valid`, :func:`assert_latency_at_most`, :func:`assert_no_slower_than`,
+:func:`assert_plan_race_free`) say what they found where they fail.
 
-Conformance: whoever adds a cost model, a scheduler, a backend or a device subclasses one class of
+Whoever adds a cost model, a scheduler, a backend or a device subclasses a conformance class of
 :mod:`iossim.testing.cost_models`, :mod:`~iossim.testing.schedulers`, :mod:`~iossim.testing.backends` or
-:mod:`~iossim.testing.devices`, and pytest holds it to its contract. Those of iossim are held to it by the same classes.
+:mod:`~iossim.testing.devices`, and pytest holds it to its contract. So are those of iossim.
 """
 
 from __future__ import annotations
@@ -40,8 +39,8 @@ if TYPE_CHECKING:
     from iossim.schedule.schedule import Schedule
     from iossim.tasks.checks import Check
 
-# iossim is imported where it is used: loading the plugin costs nothing. pytest is no requirement of iossim, so that nothing
-# else of it imports this module.
+# iossim is imported where it is used: loading the plugin costs nothing. pytest is optional: nothing else imports
+# this.
 
 MakeTable = Callable[..., "TableCostModel"]
 MakeRecorded = Callable[..., "RecordingCostModel"]
@@ -69,8 +68,7 @@ def iossim_network() -> Callable[..., Network]:
 def iossim_table() -> MakeTable:
     """``iossim_table({"a": 5.0, ("a", "b"): 6.0}, merged={("a", "b"): 4.0}, boundary_us=2.0)`` is a cost model.
 
-    A key is a unit or several; what is not priced cannot run. ``boundary_us`` stands on both sides of a stage of several
-    groups.
+    A key is a unit or several; what is not priced cannot run. ``boundary_us`` is beside stages of several groups.
     """
     from iossim.cost.table import BoundaryPrices, PriceTable, StagePrice, TableCostModel
     from iossim.schedule.batch import Strategy
@@ -100,7 +98,7 @@ def iossim_table() -> MakeTable:
 
 @pytest.fixture
 def iossim_recorded(iossim_device: DeviceProfile) -> MakeRecorded:
-    """``iossim_recorded()`` or ``iossim_recorded(cost_model)``: ``.asked`` and ``.prices_us`` tell what a search asked."""
+    """``iossim_recorded()`` or ``iossim_recorded(cost_model)``: ``.asked`` and ``.prices_us`` tell."""
     from iossim.cost.table import RecordingCostModel
 
     def make(inner: CostModel | None = None, precision: str = "fp32", engine: str = "paper") -> RecordingCostModel:
@@ -130,7 +128,8 @@ def assert_latency_at_most(schedule: Schedule, limit_ms: float) -> None:
 def assert_no_slower_than(
     schedule: Schedule, baseline: Schedule | Path | str, network: Network, prices: CostModel, tolerance: float = 0.0
 ) -> None:
-    """The schedule takes no longer than a saved one, priced by ``prices`` too (:func:`iossim.tasks.checks.no_slower_than`)."""
+    """The schedule takes no longer than a saved one, priced by ``prices`` too
+    (:func:`iossim.tasks.checks.no_slower_than`)."""
     __tracebackhide__ = True  # the test is shown, not this
     from iossim.schedule.schedule import Schedule
     from iossim.tasks.checks import no_slower_than

@@ -28,7 +28,7 @@ ROUNDING = 1e-9
 
 
 class CostModelConformance(ABC):
-    """Prices are finite or inf, the same in any batch and for equal work, never below the bounds, and enough for a search."""
+    """Prices are finite or inf, the same in any batch and for equal work, and never below the bounds."""
 
     #: Seeds of the networks that are priced; each has two blocks of so many units.
     seeds = (1, 2, 3)

@@ -22,7 +22,7 @@ from iossim.search.scheduler import schedule
 
 
 class DeviceConformance(ABC):
-    """A profile is plausible, and schedules of real networks on it are finite, and no slower than one operator by one."""
+    """A profile is plausible, and schedules on it are finite, and no slower than one operator by one."""
 
     models = ("squeezenet", "ios_sample")
 

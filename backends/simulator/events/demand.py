@@ -1,12 +1,12 @@
-"""A kernel's blocks on one device: how fast they go by themselves, and how what it asks of the device as a whole is spread.
+"""A kernel's blocks on one device: how fast they go by themselves, and how its demand of the whole device is spread.
 
-``n`` resident blocks of a kernel that has an SM to itself take ``max(least_us, n * issue_us, n * pipe_us, n * l2_us)`` each.
+``n`` resident blocks of a kernel that has an SM to itself take the longest of ``least_us``, ``n * issue_us``, ``n *
+pipe_us`` and ``n * l2_us``.
 
-DRAM, board power and the whole of L2 are the device's, not an SM's. A kernel alone runs in waves of as many blocks as the
-device holds, and what it asks of these is spread evenly over the time that its waves take: the blocks of the last wave, which
-may be few and as slow as any, have a larger part of it. A kernel alone then takes the longest of its waves and its times on
-these three, exactly: with equal parts a last wave of few blocks would leave DRAM idle, and a device with more SMs could be
-slower than one with fewer.
+DRAM, board power and the whole of L2 are the device's, not an SM's. A kernel alone runs in waves of as many blocks as
+the device holds, and what it asks of these is spread evenly over the time that its waves take: the blocks of the last
+wave, which may be few and as slow as any, have a larger part of it. So a kernel alone takes exactly the longest of
+its waves and its times on these three; with equal parts a last wave of few blocks would leave DRAM idle.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _LEAST_US = 1e-3
 
 
 class DeviceTime(NamedTuple):
-    """Time of the device that a block asks for: of DRAM, of the arithmetic that the board's power sustains, of the whole L2.
+    """Time of the device that a block asks for: of DRAM, of arithmetic at sustained power, of the whole L2.
 
-    ``kept_us`` is the DRAM time of what L2 keeps for it as long as all that run find room there; ``part`` is the block's
-    part of the kernel's time alone.
+    ``kept_us`` is the DRAM time of what L2 keeps for it while all fit; ``part`` is the block's part of the kernel's
+    time alone.
     """
 
     dram_us: float
@@ -42,8 +42,8 @@ class DeviceTime(NamedTuple):
 class BlockDemand:
     """The blocks of one kernel on one device, or on ``sms`` SMs of it.
 
-    ``block_us[n]`` is what each of ``n`` resident blocks takes on an SM of its own, shape ``[resident + 1]``. The first
-    ``early_blocks`` blocks ask ``early_us`` of the device each, the ``last_blocks`` after them ``last_us``.
+    ``block_us[n]`` is what each of ``n`` resident blocks takes on an SM of its own, shape ``[resident + 1]``. The
+    first ``early_blocks`` blocks ask ``early_us`` of the device each, the ``last_blocks`` after them ``last_us``.
     """
 
     work: KernelWork
@@ -78,18 +78,10 @@ class BlockDemand:
         early_us = (waves - 1) * block_us[resident]
         last_us = block_us[ceil_div(last, sms)]
         waves_us = early_us + last_us
-        return BlockDemand(
-            work,
-            footprint,
-            block_us,
-            early,
-            _part(work, early_us / waves_us / early if early else 0.0),
-            last,
-            _part(work, last_us / waves_us / last),
-            waves_us,
-            sms,
-            max(ceil_div(work.blocks, sms), _unhindered(block_us)),
-        )
+        early_part = _part(work, early_us / waves_us / early if early else 0.0)
+        most_beside = max(ceil_div(work.blocks, sms), _unhindered(block_us))
+        blocks = early, early_part, last, _part(work, last_us / waves_us / last)
+        return BlockDemand(work, footprint, block_us, *blocks, waves_us, sms, most_beside)
 
     @property
     def leaves_sms(self) -> bool:
@@ -105,9 +97,8 @@ class BlockDemand:
     def alone_us(self) -> float:
         """The kernel on an idle device, gap included: the longest of its waves, DRAM, power and L2."""
         work = self.work
-        return work.gap_us + max(
-            self.waves_us, work.dram_us / work.reach, work.power_us, work.l2_device_us / work.reach
-        )
+        shared_us = work.dram_us / work.reach, work.power_us, work.l2_device_us / work.reach
+        return work.gap_us + max(self.waves_us, *shared_us)
 
 
 def _part(work: KernelWork, part: float) -> DeviceTime:

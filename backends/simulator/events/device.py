@@ -1,8 +1,8 @@
 """The device as a SimPy process: kernels arrive, blocks are placed, progress and end.
 
-Kernels are served in the order in which they became ready: as long as blocks of one wait for room, no later kernel gets any, though
-its blocks might be small enough for what is left (kernels side by side on a GTX 1080 Ti start in each other's tails only). Whatever
-happens at one time is settled together: blocks that end, then placement, then the rates of all that is resident.
+Kernels are served in the order in which they became ready: as long as blocks of one wait for room, no later kernel
+gets any, though its blocks might be small enough for what is left (kernels side by side on a GTX 1080 Ti start in
+each other's tails only). All that happens at one time is settled together: ends, placement, then rates.
 """
 
 from __future__ import annotations
@@ -15,7 +15,13 @@ from simpy.events import EventPriority
 
 from iossim.backends.simulator.events.demand import BlockDemand
 from iossim.backends.simulator.events.footprint import empty_multiprocessor
-from iossim.backends.simulator.events.multiprocessors import KernelRun, MultiprocessorClass, place, scheduling_order
+from iossim.backends.simulator.events.multiprocessors import (
+    KernelRun,
+    MultiprocessorClass,
+    overlap,
+    place,
+    scheduling_order,
+)
 from iossim.backends.simulator.events.sharing import Sharing, share
 from iossim.execution.execution import Execution, Span
 from iossim.hardware.kind import GPU
@@ -48,13 +54,11 @@ class SimulatedDevice:
         self._grouped = grouped
         self._observer = observer
         empty = empty_multiprocessor(profile.limits)
-        self._sms = profile.sm_count
         self._order = scheduling_order(profile)
         # Kernels on GPUs were measured to cost each other no more than what they ask for (``sharing``).
         self._interference = 0.0 if profile.kind == GPU else profile.parameters.interference
         self._l2_bytes = profile.parameters.l2_resident_fraction * profile.datasheet.l2_bytes.value
-        self._most_warps = empty.warps
-        numbers = range(self._sms)
+        numbers = list(range(profile.sm_count))
         parts = [numbers] if grouped else [[number] for number in numbers]
         self._classes = [MultiprocessorClass(part, empty) for part in parts]
         self._queue: list[KernelRun] = []
@@ -64,23 +68,19 @@ class SimulatedDevice:
         self._freed = False
         self._sharing = Sharing()
         self._wake_us = float("inf")
-        self._record = _Record(self._sms, self._most_warps)
+        self.record = _Record(profile.sm_count, empty.warps)
 
     def submit(self, demand: BlockDemand, number: int, sms: range | None = None) -> tuple[KernelRun, simpy.Event]:
         """A kernel that is ready now; the event fires when its last block has ended.
 
-        ``number`` counts launches as the host issued them: of kernels that become ready together the lower comes first.
-        ``sms`` are the numbers of the SMs that it may use, None for all.
+        ``number`` counts launches as the host issued them: of kernels that become ready together the lower comes
+        first. ``sms`` are the numbers of the SMs that it may use, None for all.
         """
         run = KernelRun(demand, number, self._environment.now, sms)
         self._arrivals.append(run)
         ended = self._ended[run] = self._environment.event()
         self._settle_at_end_of_time()
         return run, ended
-
-    def execution(self, latency_us: float, spans: tuple[Span, ...]) -> Execution:
-        """What happened until ``latency_us``, when all has ended, here and elsewhere."""
-        return self._record.execution(latency_us, spans)
 
     def _wake(self, due_us: float) -> None:
         # A wake-up that was overtaken finds another time due.
@@ -113,7 +113,7 @@ class SimulatedDevice:
         if self._grouped:
             self._merge(now)
         self._sharing = share(self._classes, now, self._sharing, self._interference, self._l2_bytes)
-        self._record.add(now, self._classes)
+        self.record.add(now, self._classes)
         if self._observer is not None:
             self._observer(now, self._classes)
         self._wake_us = min(found.next_us for found in self._classes)
@@ -145,7 +145,7 @@ class SimulatedDevice:
     def _place(self, now: float) -> None:
         waiting: list[range | None] = []
         for run in self._queue:
-            if any(_overlap(run.sms, sms) for sms in waiting):
+            if any(overlap(run.sms, sms) for sms in waiting):
                 continue
             before = run.pending
             if place(self._classes, run, now, self._order):
@@ -175,11 +175,6 @@ class SimulatedDevice:
         self._classes = classes
 
 
-def _overlap(one: range | None, other: range | None) -> bool:
-    """Whether two ranges of SMs, None for all, have any in common."""
-    return one is None or other is None or (one.start < other.stop and other.start < one.stop)
-
-
 class _Record:
     """The device's state over time, a row each time that it changed."""
 
@@ -204,6 +199,7 @@ class _Record:
         self._warps.append(tuple((found.warps, len(found.sms)) for found in classes))
 
     def execution(self, latency_us: float, spans: tuple[Span, ...]) -> Execution:
+        """What happened until ``latency_us``, when all has ended, here and elsewhere."""
         # The device stands idle before the first state; the last one, at the end, is idle again.
         rows = [row for row in self._rows if row[0] < latency_us]
         if latency_us > 0 and (not rows or rows[0][0] > 0):

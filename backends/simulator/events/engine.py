@@ -8,7 +8,7 @@ has ended, the later of the two. What was issued but is not ready occupies nothi
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Sequence
 from typing import Any
 
 import simpy
@@ -64,12 +64,11 @@ class _Engine:
         self._environment = simpy.Environment()
         self._devices = [SimulatedDevice(self._environment, profile, grouped, observer) for profile in profiles]
         #: Of each pair of devices: one transfer at a time.
-        self._links: defaultdict[tuple[int, int], simpy.Resource] = defaultdict(
-            lambda: simpy.Resource(self._environment)
-        )
+        self._links: defaultdict[tuple[int, int], simpy.Resource]
+        self._links = defaultdict(lambda: simpy.Resource(self._environment))
         self._instructions = instructions
         self._streams: dict[Queue, simpy.Store] = {}
-        self._events: dict[int, simpy.Event] = {}
+        self._events: defaultdict[int, simpy.Event] = defaultdict(self._environment.event)
         #: What each device ran.
         self._spans: defaultdict[int, list[Span]] = defaultdict(list)
         #: Instructions that streams were given and have not done.
@@ -79,20 +78,18 @@ class _Engine:
         self._idle: simpy.Event | None = None
 
     def run(self) -> tuple[Execution, ...]:
-        self._environment.process(self._host(self._instructions))
+        self._environment.process(self._host())
         self._environment.run()
         latency_us = max((span.end_us for spans in self._spans.values() for span in spans), default=0.0)
-        return tuple(
-            device.execution(
-                latency_us,
-                tuple(sorted(self._spans[number], key=lambda span: (span.start_us, span.stream, span.end_us))),
-            )
-            for number, device in enumerate(self._devices)
-        )
+        found = []
+        for number, device in enumerate(self._devices):
+            spans = sorted(self._spans[number], key=lambda span: (span.start_us, span.stream, span.end_us))
+            found.append(device.record.execution(latency_us, tuple(spans)))
+        return tuple(found)
 
-    def _host(self, instructions: Iterable[Instruction]) -> _Process:
+    def _host(self) -> _Process:
         environment = self._environment
-        for number, instruction in enumerate(instructions):
+        for number, instruction in enumerate(self._instructions):
             if isinstance(instruction, AwaitDevice):
                 if self._outstanding:
                     self._idle = environment.event()
@@ -138,9 +135,9 @@ class _Engine:
                 case IssueRecord():
                     if instruction.stream_us:
                         yield environment.timeout(instruction.stream_us)
-                    self._event(instruction.event).succeed()
+                    self._events[instruction.event].succeed()
                 case IssueWait():
-                    yield self._event(instruction.event)
+                    yield self._events[instruction.event]
                     if instruction.stream_us:
                         yield environment.timeout(instruction.stream_us)
             self._outstanding -= 1
@@ -148,11 +145,6 @@ class _Engine:
             if self._idle is not None and not self._outstanding:
                 self._idle.succeed()
                 self._idle = None
-
-    def _event(self, event: int) -> simpy.Event:
-        if event not in self._events:
-            self._events[event] = self._environment.event()
-        return self._events[event]
 
     def _ran(self, issued: IssueKernel | IssueTransfer, name: str, start_us: float, end_us: float) -> None:
         sms = issued.sms if isinstance(issued, IssueKernel) else None

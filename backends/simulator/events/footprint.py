@@ -2,8 +2,8 @@
 
 Registers are counted so that unlike kernels can share an SM: a warp takes ``1 / W`` of the register file, ``W`` being
 how many warps with its registers the file holds, allocation granularities included. All shares are whole numbers of
-one common unit, so a kernel alone has exactly the blocks of :func:`iossim.hardware.lowering.kernel.resident_blocks`, and each
-block placed leaves room for exactly one less.
+one common unit, so a kernel alone has exactly the blocks of :func:`iossim.hardware.lowering.kernel.resident_blocks`,
+and each block placed leaves room for exactly one less.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from iossim.hardware.lowering.kernel import allocated_shared_bytes, ceil_div, re
 
 
 class Footprint(NamedTuple):
-    """Resources of an SM: what one block takes, or what is free. ``registers`` are parts of the file's common unit."""
+    """Resources of an SM: one block's, or free ones. ``registers`` are parts of the file's common unit."""
 
     warps: int
     slots: int
@@ -61,13 +61,11 @@ def block_footprint(
     """What one block takes, None where not even one fits."""
     if not resident_blocks(limits, threads_per_block, registers_per_thread, shared_bytes_per_block):
         return None
-    warps = ceil_div(threads_per_block, WARP_THREADS)
-    return Footprint(
-        warps,
-        1,
-        _registers(limits, warps, registers_per_thread),
+    warps, shared_bytes = (
+        ceil_div(threads_per_block, WARP_THREADS),
         allocated_shared_bytes(limits, shared_bytes_per_block),
     )
+    return Footprint(warps, 1, _registers(limits, warps, registers_per_thread), shared_bytes)
 
 
 def _registers(limits: MultiprocessorLimits, warps: int, registers_per_thread: int) -> int:

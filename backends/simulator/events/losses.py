@@ -1,16 +1,14 @@
 """What kernels lose to each other, and through what, while the engine runs.
 
-A kernel's progress is counted in time of its own alone: what its blocks do in a microsecond, over what all of them do in
-its time alone. Where that is less than a microsecond the rest is lost, in the order of the rates of
-:mod:`iossim.backends.simulator.events.sharing`:
+A kernel's progress is counted in time of its own alone: what its blocks do in a microsecond, over what all of them do
+in its time alone. What a microsecond falls short of is lost, in this order (``sharing``):
 
 - to those that hold the SMs' slots, while it has blocks that wait for room;
 - to all that touch L2, while that has no room for what it would keep for it;
 - to those beside its blocks on an SM, in proportion to what they ask of what limits them there;
 - to those that use DRAM, L2 or power, in proportion, where that is the limit.
 
-A kernel may also catch up later, as when its last blocks find more room than alone. So what was lost moment by moment is
-scaled to what it took longer in the end.
+A kernel may catch up later, so what was lost moment by moment is scaled to what it took longer in the end.
 """
 
 from __future__ import annotations
@@ -20,7 +18,14 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from math import fsum
 
-from iossim.backends.simulator.events.multiprocessors import KernelRun, MultiprocessorClass, Resident, Through
+from iossim.backends.simulator.events.multiprocessors import (
+    KernelRun,
+    MultiprocessorClass,
+    Resident,
+    Through,
+    overlap,
+)
+from iossim.backends.simulator.events.sharing import DEVICE_USES
 
 #: By the other kernel, and through what: time, or time in a microsecond.
 Lost = dict[tuple[KernelRun, Through], float]
@@ -60,7 +65,7 @@ class Losses:
         return sorted(seen, key=lambda run: run.number)
 
     def of(self, run: KernelRun) -> Lost:
-        """What a kernel that has ended took longer than alone, counted from when it was ready: nothing where it did not."""
+        """What a kernel that has ended took longer than alone, from when it was ready; empty for nothing."""
         alone_us = _alone_us(run)
         longer_us = run.end_us - run.ready_us - alone_us
         if longer_us <= _ROUNDING * max(alone_us, run.end_us):
@@ -76,21 +81,19 @@ class Losses:
     def _holders_between(self, run: KernelRun, begin_us: float, end_us: float) -> Weights:
         """For how long the room that a kernel may use was each other's, in parts by the warps held."""
         found: Weights = {}
-        first = bisect_right(self._held, begin_us, key=_until_us)
+        first = bisect_right(self._held, begin_us, key=lambda held: held[1])
         for since_us, until_us, holders in islice(self._held, first, None):
             if since_us >= end_us:
                 break
             passed_us = min(until_us, end_us) - max(since_us, begin_us)
-            others = {other: warps for other, warps in holders.items() if other is not run and _meet(run, other)}
+            others = {
+                other: warps for other, warps in holders.items() if other is not run and overlap(run.sms, other.sms)
+            }
             if others:
                 total = sum(others.values())
                 for other, warps in others.items():
                     found[other] = found.get(other, 0.0) + passed_us * warps / total
         return found
-
-
-def _until_us(held: tuple[float, float, Weights]) -> float:
-    return held[1]
 
 
 def _held_warps(classes: Iterable[MultiprocessorClass]) -> Weights:
@@ -123,7 +126,9 @@ def _lost_in_a_microsecond(classes: list[MultiprocessorClass], held: Weights) ->
                 by_device[key] = by_device.get(key, 0.0) + scale * (resident.sm_rate - resident.rate)
     for run in held:
         if run.pending:
-            others = {other: warps for other, warps in held.items() if other is not run and _meet(run, other)}
+            others = {
+                other: warps for other, warps in held.items() if other is not run and overlap(run.sms, other.sms)
+            }
             _add(lost[run], Through.SLOTS, max(0.0, 1.0 - base[run]), others)
         if run.spilled:
             touching = {other: other.demand.work.footprint_bytes for other in held if other is not run}
@@ -131,7 +136,7 @@ def _lost_in_a_microsecond(classes: list[MultiprocessorClass], held: Weights) ->
     uses: dict[Through, Weights] = {}
     for (run, limit), us in by_device.items():
         if limit not in uses:
-            uses[limit] = _weights(classes, _DEVICE_USES[limit])
+            uses[limit] = _weights(classes, DEVICE_USES[limit])
         _add(lost[run], limit, us, {other: use for other, use in uses[limit].items() if other is not run})
     return lost
 
@@ -140,27 +145,12 @@ def _alone_us(run: KernelRun) -> float:
     return run.demand.alone_us - run.demand.work.gap_us
 
 
-def _meet(run: KernelRun, other: KernelRun) -> bool:
-    """Whether there are SMs that both may use."""
-    if run.sms is None or other.sms is None:
-        return True
-    return max(run.sms.start, other.sms.start) < min(run.sms.stop, other.sms.stop)
-
-
 def _weights(classes: Iterable[MultiprocessorClass], use: Callable[[Resident], float]) -> Weights:
     weights: Weights = {}
     for found in classes:
         for run, resident in found.residents.items():
             weights[run] = weights.get(run, 0.0) + len(found.sms) * use(resident) * resident.sm_rate
     return weights
-
-
-#: What blocks ask of what the device shares.
-_DEVICE_USES: dict[Through, Callable[[Resident], float]] = {
-    Through.DRAM: lambda resident: resident.dram_us,
-    Through.POWER: lambda resident: resident.power_us,
-    Through.L2: lambda resident: resident.device_us.l2_us,
-}
 
 
 def _sm_use(one: Resident, slowed: Resident) -> float:

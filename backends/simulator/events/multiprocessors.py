@@ -1,21 +1,22 @@
 """The SMs of a device in classes of equal content, and the placement of blocks on them.
 
 A block goes to the SM with the most room, counted in blocks of its kernel; of those to the one with the fewest
-resident warps (Gilman et al., "Demystifying the placement policies of the NVIDIA GPU thread block scheduler", 2020), then
-to the first in :func:`scheduling_order`. Placing a block leaves its SM room for exactly one less, so that ``n`` blocks over
-classes of SMs are dealt level by level, as one by one, without a step for each.
+resident warps (Gilman et al., "Demystifying the placement policies of the NVIDIA GPU thread block scheduler", 2020),
+then to the first in :func:`scheduling_order`. Placing a block leaves its SM room for exactly one less, so that ``n``
+blocks over classes of SMs are dealt level by level, as one by one, without a step for each.
 
-Real SMs do not end the blocks of a wave in lockstep, these do. Small kernels behind one which fills the device would find
-most of the room on the few SMs that end first, and be crammed there; on a device they are spread over SMs as these end. So
-beside others a kernel is given no more room on an SM than its even share, or than it needs to run at full speed; while SMs
-are full that could have its blocks later, no more than leaves small kernels there at full speed, too. The rest of its blocks
-waits for the next end. Nothing is lost: they would only have shared the issue of that SM. For the same reason a small kernel goes
-first to SMs on which it slows no other small one, and only then to those that ended first, and have most room.
+Blocks of a wave end in lockstep here, which they do not on real SMs. Small kernels behind one which fills the device
+would find most of the room on the few SMs that end first; on a device they are spread over SMs as these end. So
+beside others a kernel is given no more room on an SM than its even share, or than it needs to run at full speed;
+while SMs are full that could have its blocks later, no more than leaves small kernels there at full speed, too. The
+rest of its blocks waits for the next end: they would only have shared the issue of that SM. For the same reason a
+small kernel goes first to SMs on which it slows no other small one, and only then to those with most room.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import pairwise
 
@@ -44,98 +45,68 @@ class Through(StrEnum):
     POWER = "power"
 
 
+@dataclass(eq=False, slots=True)
 class KernelRun:
     """One launch on the device: what is still to be placed, what is resident, and when it ran.
 
     ``sms`` are the SMs that it may use, None for all.
     """
 
-    __slots__ = (
-        "demand",
-        "early_pending",
-        "end_us",
-        "last_pending",
-        "number",
-        "ready_us",
-        "sms",
-        "spilled",
-        "start_us",
-        "unfinished",
-    )
+    demand: BlockDemand
+    number: int
+    ready_us: float
+    sms: range | None = None
+    early_pending: int = field(init=False)
+    last_pending: int = field(init=False)
+    unfinished: int = field(init=False)
+    #: The part of what L2 keeps for it that others leave no room for: it goes to DRAM.
+    spilled: float = 0.0
+    start_us: float = -1.0
+    end_us: float = -1.0
 
-    def __init__(self, demand: BlockDemand, number: int, ready_us: float, sms: range | None = None) -> None:
-        self.demand = demand
-        self.number = number
-        self.ready_us = ready_us
-        self.sms = sms
-        self.early_pending = demand.early_blocks
-        self.last_pending = demand.last_blocks
-        self.unfinished = demand.work.blocks
-        #: The part of what L2 keeps for it that others leave no room for: it goes to DRAM.
-        self.spilled = 0.0
-        self.start_us = -1.0
-        self.end_us = -1.0
+    def __post_init__(self) -> None:
+        self.early_pending, self.last_pending = self.demand.early_blocks, self.demand.last_blocks
+        self.unfinished = self.demand.work.blocks
 
     @property
     def pending(self) -> int:
         return self.early_pending + self.last_pending
 
 
+@dataclass(eq=False, slots=True)
 class Cohort:
-    """Blocks of one kernel that were placed together on each SM of a class: ``count`` on each.
+    """Blocks of one kernel placed together on each SM of a class: ``count`` on each, asking ``block_us`` each.
 
     ``started`` is where the progress of the class's :class:`Resident` stood; they end when it has grown by 1.
     """
 
-    __slots__ = ("block_us", "count", "started")
-
-    def __init__(self, started: float, count: int, block_us: DeviceTime) -> None:
-        self.started = started
-        self.count = count
-        #: What each block asks of the device.
-        self.block_us = block_us
+    started: float
+    count: int
+    block_us: DeviceTime
 
 
+@dataclass(eq=False, slots=True)
 class Resident:
     """One kernel's blocks on each SM of a class. All of them progress at ``rate``, in blocks per microsecond.
 
-    ``rate`` is ``base_rate`` over what slows them on the SM and on the device, where anything does: ``sm_limit`` and
-    ``device_limit`` say what.
+    ``rate`` is ``base_rate``, that of the kernel alone on the SM, over what slows them: ``own_rate`` counts what the
+    whole kernel asks of the device, ``sm_rate`` also others on the SM. ``sm_limit`` and ``device_limit`` say why.
     """
 
-    __slots__ = (
-        "base_rate",
-        "cohorts",
-        "count",
-        "device_limit",
-        "device_us",
-        "dram_us",
-        "own_rate",
-        "power_us",
-        "progress",
-        "rate",
-        "run",
-        "sm_limit",
-        "sm_rate",
-    )
-
-    def __init__(self, run: KernelRun) -> None:
-        self.run = run
-        self.count = 0
-        #: What all its blocks on one SM ask of the device.
-        self.device_us = NOTHING
-        self.dram_us = 0.0
-        self.power_us = 0.0
-        self.progress = 0.0
-        #: What they would have if the kernel were alone on the SM; beside what the whole kernel asks of the device; and
-        #: beside others on the SM.
-        self.base_rate = 0.0
-        self.own_rate = 0.0
-        self.sm_rate = 0.0
-        self.rate = 0.0
-        self.sm_limit: Through | None = None
-        self.device_limit: Through | None = None
-        self.cohorts: list[Cohort] = []
+    run: KernelRun
+    count: int = 0
+    #: What all its blocks on one SM ask of the device.
+    device_us: DeviceTime = NOTHING
+    dram_us: float = 0.0
+    power_us: float = 0.0
+    progress: float = 0.0
+    base_rate: float = 0.0
+    own_rate: float = 0.0
+    sm_rate: float = 0.0
+    rate: float = 0.0
+    sm_limit: Through | None = None
+    device_limit: Through | None = None
+    cohorts: list[Cohort] = field(default_factory=list)
 
     def add(self, count: int, block_us: DeviceTime) -> None:
         """Place ``count`` blocks on each SM that ask ``block_us`` of the device each."""
@@ -173,47 +144,31 @@ class Resident:
         self.dram_us = self.device_us.dram_us + self.run.spilled * self.device_us.kept_us
 
     def copy(self) -> Resident:
-        twin = Resident(self.run)
-        twin.count, twin.device_us = self.count, self.device_us
-        twin.dram_us, twin.power_us = self.dram_us, self.power_us
-        twin.progress, twin.base_rate, twin.rate = self.progress, self.base_rate, self.rate
-        twin.cohorts = [Cohort(cohort.started, cohort.count, cohort.block_us) for cohort in self.cohorts]
-        return twin
+        cohorts = [Cohort(cohort.started, cohort.count, cohort.block_us) for cohort in self.cohorts]
+        asked_us = self.device_us, self.dram_us, self.power_us
+        return Resident(
+            self.run, self.count, *asked_us, self.progress, self.base_rate, rate=self.rate, cohorts=cohorts
+        )
 
 
+@dataclass(eq=False, slots=True)
 class MultiprocessorClass:
     """SMs (their numbers, ascending) with equal contents: ``free`` is what each has left."""
 
-    __slots__ = (
-        "changed",
-        "dram_use",
-        "free",
-        "issue_use",
-        "l2_device_use",
-        "l2_use",
-        "next_us",
-        "power_use",
-        "residents",
-        "sms",
-        "updated_us",
-        "warps",
-    )
-
-    def __init__(self, sms: Sequence[int], free: Footprint) -> None:
-        self.sms = list(sms)
-        self.free = free
-        self.warps = 0
-        self.residents: dict[KernelRun, Resident] = {}
-        self.updated_us = 0.0
-        self.next_us = float("inf")
-        #: Parts of its own issue capacity and L2 port, and of the device's L2, DRAM and power, that each SM uses.
-        self.issue_use = 0.0
-        self.l2_use = 0.0
-        self.l2_device_use = 0.0
-        self.dram_use = 0.0
-        self.power_use = 0.0
-        #: Whether its contents changed since the rates were last shared out.
-        self.changed = True
+    sms: list[int]
+    free: Footprint
+    warps: int = 0
+    residents: dict[KernelRun, Resident] = field(default_factory=dict)
+    updated_us: float = 0.0
+    next_us: float = float("inf")
+    #: Parts of its own issue capacity and L2 port, and of the device's L2, DRAM and power, that each SM uses.
+    issue_use: float = 0.0
+    l2_use: float = 0.0
+    l2_device_use: float = 0.0
+    dram_use: float = 0.0
+    power_use: float = 0.0
+    #: Whether its contents changed since the rates were last shared out.
+    changed: bool = True
 
     def advance(self, now: float) -> None:
         """Bring the progress of all blocks up to ``now``."""
@@ -224,7 +179,7 @@ class MultiprocessorClass:
         self.updated_us = now
 
     def room_beside(self, run: KernelRun, spares: bool) -> int:
-        """How many more blocks of a kernel each SM is given beside others; ``spares`` if they are to slow no small kernel."""
+        """How many more blocks of a kernel each SM is given beside others; ``spares`` small kernels."""
         held = self.held(run)
         room = min(self.free.room(run.demand.footprint), run.demand.most_beside_others - held)
         if not spares or room <= 0:
@@ -265,7 +220,7 @@ class MultiprocessorClass:
 
     def split(self, chosen: Sequence[int]) -> MultiprocessorClass:
         """Take some of the SMs out, as a class of their own with the same contents."""
-        twin = MultiprocessorClass(chosen, self.free)
+        twin = MultiprocessorClass(list(chosen), self.free)
         twin.warps, twin.updated_us = self.warps, self.updated_us
         twin.residents = {run: resident.copy() for run, resident in self.residents.items()}
         leaving = set(chosen)
@@ -277,19 +232,22 @@ class MultiprocessorClass:
         return tuple(
             (
                 run.number,
-                tuple(
-                    (cohort.started - resident.progress, cohort.count, cohort.block_us) for cohort in resident.cohorts
-                ),
+                tuple((each.started - resident.progress, each.count, each.block_us) for each in resident.cohorts),
             )
             for run, resident in sorted(self.residents.items(), key=lambda item: item[0].number)
         )
 
 
+def overlap(one: range | None, other: range | None) -> bool:
+    """Whether two ranges of SMs, None for all, have any in common."""
+    return one is None or other is None or (one.start < other.stop and other.start < one.stop)
+
+
 def scheduling_order(profile: DeviceProfile) -> tuple[int, ...]:
     """The place of each SM in the order in which SMs of equal room and warps get blocks, shape ``[SMs]``.
 
-    Clusters (GPCs) take turns, a TPC of two SMs at a time, and the one with most SMs left comes first, as recorded on an RTX
-    5090. Where the profile does not say which SMs are a cluster, they come by number.
+    Clusters (GPCs) take turns, a TPC of two SMs at a time, and the one with most SMs left comes first, as recorded on
+    an RTX 5090. Where the profile does not say which SMs are a cluster, they come by number.
     """
     clusters = profile.datasheet.sms_per_gpc
     if clusters is None:
@@ -352,7 +310,7 @@ def _deal(
     order: Sequence[int],
     room_of: Callable[[MultiprocessorClass], int],
 ) -> int:
-    """Place up to ``count`` blocks, each asking ``block_us`` of the device, as many as there is room for; returns how many."""
+    """Place up to ``count`` blocks, each asking ``block_us`` of the device, as there is room; returns how many."""
     block = run.demand.footprint
     roomy = [(room, found) for found in _usable(classes, run) if (room := room_of(found)) > 0]
     total = sum(room * len(found.sms) for room, found in roomy)
@@ -381,7 +339,7 @@ def _cut(classes: list[MultiprocessorClass], sms: range, now: float) -> None:
 
 
 def _level(roomy: Iterable[tuple[int, MultiprocessorClass]], count: int) -> tuple[int, int]:
-    """The room that is left, after ``count`` blocks, on each SM that had as much; and how many of those have 1 less."""
+    """The room left after ``count`` blocks on each SM that had as much, and how many have 1 less."""
     sms_of_room: dict[int, int] = {}
     for room, found in roomy:
         sms_of_room[room] = sms_of_room.get(room, 0) + len(found.sms)

@@ -72,7 +72,7 @@ class AwaitDevice:
 
 @dataclass(frozen=True, slots=True)
 class IssueTransfer:
-    """The host issues a copy from one device to another: it takes the link for ``link_us``, and arrives ``latency_us`` later."""
+    """The host issues a copy from one device to another: ``link_us`` on the link, then ``latency_us``."""
 
     link: tuple[int, int]
     queue: Queue
@@ -85,7 +85,7 @@ class IssueTransfer:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """What joins each two devices, in each direction: GB/s, and the time until the first byte arrives (Hockney, 1994)."""
+    """What joins each two devices, in each direction: GB/s, and until the first byte arrives (Hockney, 1994)."""
 
     bandwidth_gbps: float
     latency_us: float
@@ -95,7 +95,7 @@ Instruction = IssueKernel | IssueRecord | IssueWait | IssueTransfer | AwaitDevic
 
 
 class KernelLibrary:
-    """The kernels that units run as on one device: of each step the candidate that is fastest alone, or that a variant names.
+    """The kernels that units run as on one device: each step's fastest candidate, or a variant's.
 
     Equal units are lowered once, in whatever network they come.
     """
@@ -104,11 +104,11 @@ class KernelLibrary:
         self.profile = profile
         self.engine = Engine(engine)
         self._models: dict[int, KernelModel] = {}
-        self._model = self._on(profile.sm_count)
         self._units: dict[tuple[str, str, int], tuple[IssuedKernel, ...]] = {}
 
-    def _on(self, sms: int) -> KernelModel:
-        """The kernel model of so many of the SMs."""
+    def _on(self, sms: int | None = None) -> KernelModel:
+        """The kernel model of so many of the SMs, by default of all."""
+        sms = sms or self.profile.sm_count
         if sms not in self._models:
             gap_factor = self.profile.engine.graph_gap_factor if self.engine.is_recorded else 1.0
             libraries = self.engine.libraries_on(self.profile.architecture)
@@ -122,10 +122,9 @@ class KernelLibrary:
 
         Raises PlanError for a variant that it does not have.
         """
-        model = self._model if sms is None else self._on(sms)
-        key = network.signatures[unit], variant, int(model.rates.sms)
+        key = network.signatures[unit], variant, sms or self.profile.sm_count
         if key not in self._units:
-            self._units[key] = self._kernels(lower_unit(network, network.units[unit], self.profile), variant, model)
+            self._units[key] = self._kernels(lower_unit(network, network.units[unit], self.profile), variant, sms)
         return self._units[key]
 
     def merged(self, network: Network, units: Sequence[int]) -> tuple[IssuedKernel, ...]:
@@ -134,27 +133,25 @@ class KernelLibrary:
 
     def copy(self, moved: TensorType, sms: int | None = None) -> tuple[IssuedKernel, ...]:
         """The kernel that copies a tensor."""
-        model = self._model if sms is None else self._on(sms)
-        return self._kernels((copy_candidates(moved, self.profile),), model=model)
+        return self._kernels((copy_candidates(moved, self.profile),), sms=sms)
 
     def choice(self, network: Network, units: Sequence[int], strategy: Strategy, variant: str = FASTEST) -> Choice:
-        """What a launch of units is called in a plan, and the workspace of its candidates: one step runs after another."""
+        """What a launch of units is called in a plan, and its workspace: one step runs after another."""
         merged = strategy is Strategy.MERGE
         unit = network.units[units[0]]
         steps = lower_merged(network, units, self.profile) if merged else lower_unit(network, unit, self.profile)
-        chosen = self._model.chosen(steps, variant)
+        chosen = self._on().chosen(steps, variant)
         return Choice(variant, max((candidate.workspace_bytes for candidate, _ in chosen), default=0))
 
     def _kernels(
-        self, steps: StepCandidates, variant: str = FASTEST, model: KernelModel | None = None
+        self, steps: StepCandidates, variant: str = FASTEST, sms: int | None = None
     ) -> tuple[IssuedKernel, ...]:
-        model = model or self._model
+        model = self._on(sms)
         kernels: list[IssuedKernel] = []
         for candidate, _ in model.chosen(steps, variant):
             for position, kernel in enumerate(candidate.kernels):
                 # A graph was issued before it runs: its kernels cost the host nothing.
-                recorded = self.engine.is_recorded
-                host_us = 0.0 if recorded else host_issue_us(candidate, position, self.profile.engine)
+                host_us = 0.0 if self.engine.is_recorded else host_issue_us(candidate, position, self.profile.engine)
                 demand = BlockDemand.of(kernel_work(model, kernel), self.profile, int(model.rates.sms))
                 kernels.append(IssuedKernel(demand, host_us))
         return tuple(kernels)
@@ -183,9 +180,8 @@ def instructions(
     found: list[Instruction] = []
     for place, command in enumerate(plan.commands):
         if isinstance(command, Synchronize):
-            found.append(
-                AwaitDevice(max(libraries[device].profile.engine.synchronise_us for device in devices or {0}))
-            )
+            waits_us = (libraries[device].profile.engine.synchronise_us for device in devices or {0})
+            found.append(AwaitDevice(max(waits_us)))
             continue
         library = libraries[command.queue.device]
         costs = library.profile.engine
@@ -205,18 +201,10 @@ def instructions(
                 if crossing is not None:
                     if link is None:
                         raise OptionError(f"{command} crosses devices, and nothing joins them; give a link")
-                    link_us = crossing.bytes / (link.bandwidth_gbps * 1e3)
-                    found.append(
-                        IssueTransfer(
-                            crossing[:2],
-                            command.queue,
-                            0.0 if graph else costs.bare_launch_us,
-                            link_us,
-                            link.latency_us,
-                            command.unit,
-                            stage,
-                        )
-                    )
+                    times_us = crossing.bytes / (link.bandwidth_gbps * 1e3), link.latency_us
+                    host_us = 0.0 if graph else costs.bare_launch_us
+                    transfer = IssueTransfer(crossing[:2], command.queue, host_us, *times_us, command.unit, stage)
+                    found.append(transfer)
                     continue
                 sms = None if command.sms is None else len(command.sms)
                 found += [

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.backends.simulator.events.engine import execute, execute_on_all
 from iossim.backends.simulator.events.program import Instruction, IssueKernel, KernelLibrary, Link, instructions
-from iossim.base.errors import OptionError
 from iossim.execution.backend import Divided
 from iossim.execution.engine import Engine
 from iossim.execution.execution import Execution
@@ -15,7 +14,6 @@ from iossim.execution.lower import lower_schedule
 from iossim.execution.plan import Plan, Queue
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
-from iossim.ir.types import Precision
 from iossim.schedule.problem import ScheduleProblem, bits
 from iossim.schedule.schedule import AnySchedule, Schedule
 
@@ -25,9 +23,9 @@ def stage_us(
 ) -> float:
     """One concurrent stage by the event-driven engine, on a device that is ``divided`` among its groups, if it is.
 
-    A stage of several groups is run on an idle device, its first kernel not issued yet, as behind a synchronisation. One
-    of a single group follows others in its stream, where the host may have run ahead or fallen behind: it is priced as
-    what a second run adds to a first.
+    A stage of several groups is run on an idle device, its first kernel not issued yet, as behind a synchronisation.
+    One of a single group follows others in its stream, where the host may be ahead: it is priced as what a second run
+    adds.
     """
     groups = [list(bits(group)) for group in problem.groups(mask)]
     parts: Sequence[range | None] = [None] * len(groups)
@@ -53,8 +51,8 @@ def run_plan(
 ) -> Execution:
     """Run a plan of ``network`` on a device under one of the engines.
 
-    ``stages`` gives the number of the stage that each unit is in, for the spans; without it all are in stage 0. Raises
-    ScheduleError for a plan of another network or a kernel that fits no SM, OptionError for a plan of several devices.
+    ``stages`` gives the number of the stage that each unit is in, for the spans; without it all are in stage 0.
+    Raises ScheduleError for another network's plan or a kernel that fits no SM, OptionError for several devices.
     """
     (found,) = run_plan_on(plan, network, (profile,), engine, stages)
     return found
@@ -70,34 +68,24 @@ def run_plan_on(
 ) -> tuple[Execution, ...]:
     """Run a plan on several devices, numbered as ``profiles``: what each of them did, until all had ended.
 
-    Every two are joined by a ``link`` of their own in each direction, which carries one transfer at a time. One host issues to
-    all. Raises as :func:`run_plan`, and OptionError for a copy between devices where there is no link.
+    Every two are joined by a ``link`` of their own in each direction, which carries one transfer at a time. One host
+    issues to all. Raises as :func:`run_plan`, and OptionError for a copy between devices where there is no link.
     """
     libraries = [KernelLibrary(profile, Engine.named(engine)) for profile in profiles]
     return execute_on_all(instructions(plan, network, libraries, stages, link), profiles)
 
 
 def run_schedule(
-    network: Network,
-    schedule: AnySchedule,
-    profile: DeviceProfile,
-    precision: Precision | None = None,
-    engine: str = Engine.PAPER,
+    network: Network, schedule: AnySchedule, profile: DeviceProfile, engine: str = Engine.PAPER
 ) -> Execution:
-    """Run a schedule of ``network``; ``precision``, where given, must be the network's.
+    """Run a schedule of ``network``.
 
     Raises ScheduleError if the schedule does not fit the network.
     """
-    if precision is not None and precision is not network.precision:
-        raise OptionError(
-            f"network {network.name!r} computes in {network.precision}, not {precision}; load it with that precision"
-        )
-    stages = (
-        {unit: number for number, stage in enumerate(schedule.stages) for unit in stage.units}
-        if isinstance(schedule, Schedule)
-        else None
-    )
+    stages: dict[str, int] | None = None
     divided = None
+    if isinstance(schedule, Schedule):
+        stages = {unit: number for number, stage in enumerate(schedule.stages) for unit in stage.units}
     if engine == Engine.PARTITION:
         divided = SimulatorCostModel(profile, network.precision, Engine.PARTITION).divided(network)
     return run_plan(lower_schedule(schedule, network, engine, divided=divided), network, profile, engine, stages)

@@ -1,25 +1,23 @@
 """How resident blocks share issue, pipes, L2, DRAM and power: the rates of the fluid.
 
-Each kernel's demand is what it would use alone: its blocks on an SM as if they had that SM to themselves, and all of
-them as if they had the device's DRAM, L2 and power to themselves, where the fastest of its blocks are slowed first. Then
+A kernel demands what it would use alone: its blocks on an SM as if they had that SM to themselves, and all of them as
+if they had the device's DRAM, L2 and power to themselves, where the fastest of its blocks are slowed first. Then
 
-- on each SM the demands for issue, for each arithmetic pipe and for the port to L2 add up; where a sum is above 1, all
-  blocks that use it slow down by it, and those that use several by the largest;
+- on each SM the demands for issue, for each arithmetic pipe and for the port to L2 add up; where a sum is above 1,
+  all blocks that use it slow down by it, and those that use several by the largest;
 - so do what then goes to DRAM, to the whole of L2, and to the board's power, over the whole device.
 
-So demands share in proportion. L2 also has room: what the kernels that run touch adds up, and what does not fit there is
-lost, and comes from DRAM (``kept_us``).
+What the kernels that run touch adds up, too: what does not fit into L2 comes from DRAM (``kept_us``).
 
-Measured kernels of GPUs cost each other no more than these sums (an RTX 5090's kernels that use all of DRAM, of L2, or of
-the fp64 pipe take 1.98, 2.01 and 2.00 times as long beside themselves). On a CPU kernels that run side by side disturb each
-other besides, by the rule of the analytic model: while more than one is resident on the device, all these sums count
-``1 + interference`` times when they are compared with what there is. What is over-asked is used in full by a kernel alone, and
-to one part in ``1 + interference`` by several: the rest is lost.
+GPUs' kernels cost each other no more than these sums (an RTX 5090's kernels that use all of DRAM, of L2, or of the
+fp64 pipe take 1.98, 2.01 and 2.00 times as long beside themselves). On a CPU, while more than one kernel is resident,
+all these sums count ``1 + interference`` times, as in the analytic model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 from iossim.backends.simulator.events.multiprocessors import KernelRun, MultiprocessorClass, Resident, Through
@@ -27,6 +25,14 @@ from iossim.backends.simulator.kernel_times import lost_part
 
 #: Demands that exceed a capacity by less than this are rounding.
 _ROUNDING = 1e-12
+
+
+#: What blocks ask of what the device shares.
+DEVICE_USES: dict[Through, Callable[[Resident], float]] = {
+    Through.DRAM: attrgetter("dram_us"),
+    Through.POWER: attrgetter("power_us"),
+    Through.L2: attrgetter("device_us.l2_us"),
+}
 
 
 class Sharing(NamedTuple):
@@ -71,10 +77,10 @@ def share(
 ) -> Sharing:
     """Set the rates of all blocks from ``now`` on, and when the first of each class ends.
 
-    Classes are independent of each other unless DRAM, L2 or power is the limit: then they are *coupled*, and all their rates
-    may change. So they may when other kernels are resident than before. ``before`` is what the call before returned;
-    ``interference`` is the part by which kernels that run side by side add to what all ask for; ``l2_bytes`` of what kernels
-    touch find room in L2.
+    Classes are independent of each other unless DRAM, L2 or power is the limit: then they are *coupled*, and all
+    their rates may change. So they may when other kernels are resident than before. ``before`` is what the call
+    before returned; ``interference`` is the part by which kernels that run side by side add to what all ask for;
+    ``l2_bytes`` of what kernels touch find room in L2.
     """
     kernels = frozenset(run for found in classes for run in found.residents)
     demand_factor = 1.0 + interference if len(kernels) > 1 else 1.0
@@ -124,34 +130,22 @@ def _spill(classes: Sequence[MultiprocessorClass], kernels: Iterable[KernelRun],
 
 
 def _caps(classes: Sequence[MultiprocessorClass], asked: _Asked) -> dict[KernelRun, float]:
-    """For kernels that alone ask for more than there is, or than their SMs can draw, the highest rate of their blocks."""
+    """For kernels that alone ask for more than there is, or their SMs can draw, the highest rate of their blocks."""
     caps: dict[KernelRun, float] = {}
-    for of_kernel, device_us in ((asked.dram, _dram_us), (asked.power, _power_us), (asked.l2, _l2_us)):
+    for limit, of_kernel in ((Through.DRAM, asked.dram), (Through.POWER, asked.power), (Through.L2, asked.l2)):
+        device_us = DEVICE_USES[limit]
         for run, part in of_kernel.items():
-            most = 1.0 if device_us is _power_us else run.demand.work.reach
+            most = 1.0 if limit is Through.POWER else run.demand.work.reach
             if part > most + _ROUNDING:
                 held = [(found, found.residents[run]) for found in classes if run in found.residents]
-                highest = _highest_rate(
-                    ((one.base_rate, len(found.sms) * device_us(one)) for found, one in held), most
-                )
+                asks = ((one.base_rate, len(found.sms) * device_us(one)) for found, one in held)
+                highest = _highest_rate(asks, most)
                 caps[run] = min(caps.get(run, highest), highest)
     return caps
 
 
-def _dram_us(resident: Resident) -> float:
-    return resident.dram_us
-
-
-def _power_us(resident: Resident) -> float:
-    return resident.power_us
-
-
-def _l2_us(resident: Resident) -> float:
-    return resident.device_us.l2_us
-
-
 def _highest_rate(asks: Iterable[tuple[float, float]], most: float) -> float:
-    """The rate to which blocks are slowed, fastest first, until what they ask for at their rates is ``most`` in all."""
+    """The rate to which blocks are slowed, fastest first, until they ask for ``most`` in all."""
     ordered = sorted(asks)
     left = most
     weight = sum(device_us for _, device_us in ordered)

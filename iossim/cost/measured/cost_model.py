@@ -1,10 +1,9 @@
 """Prices by measurement: stages run on a backend, several times in a row, and every measurement is kept.
 
-Equal work is measured once: in this process, and, through the store, ever (on the same device with the same libraries).
-Which algorithm a unit ran by is recorded and not asked for: a backend chooses by timing what is nearly equal, and may choose
-otherwise in the next process; settings that restrict its choice are options of its context.
-What is not known yet is measured in a seeded random order, a chunk at a time; each chunk, or each two seconds of it, is
-committed to the store before its prices are told, so that an interrupt, or a kill, costs no more than that.
+Equal work is measured once: in this process, and, through the store, on the same device with the same libraries.
+Which algorithm a unit ran by is recorded and not asked for: a backend may choose otherwise in the next process;
+settings that restrict its choice are options of its context. Stages are measured in a seeded random order, a chunk at
+a time; each chunk, or each two seconds of it, is committed to the store before its prices are told.
 
 Under the paper engine the price of a boundary is that of a synchronise, measured once and taken off what stages take.
 Under the graph engine stages fork and join by themselves: that is in their prices, and a boundary costs nothing.
@@ -70,8 +69,8 @@ Progress = Callable[[int, int], None]
 class MeasuredCostModel:
     """Prices stages by ``backend``, through ``store``.
 
-    ``timing`` says how often a plan is run, and seeds the order. A plan takes at least about ``target_us``, by copies. With
-    ``again`` what the store holds is not looked at, so that all is measured once more. ``progress`` hears of each chunk.
+    ``timing`` says how often a plan is run, and seeds the order. A plan takes at least about ``target_us``, by
+    copies. With ``again`` what the store holds is not looked at, all is measured anew. ``progress`` hears of chunks.
     """
 
     backend: Backend
@@ -126,7 +125,7 @@ class MeasuredCostModel:
         return None
 
     def measure(self, *batches: StageBatch) -> dict[str, MeasurementRecord]:
-        """The record of each stage by signature, measured where there is none; free and impossible stages have none."""
+        """The record of each stage by signature, measured where there is none; not of free and impossible stages."""
         self.recall(*batches)
         missing = self._missing(*batches)
         done = 0
@@ -144,14 +143,14 @@ class MeasuredCostModel:
         return {signature: self._records[signature] for signature in signatures if signature in self._records}
 
     def recall(self, *batches: StageBatch) -> int:
-        """Look the stages up in the store without measuring; returns how many distinct ones are still to be measured."""
+        """Look the stages up in the store; returns how many distinct ones are still to be measured."""
         stages = self._missing(*batches)
         if not self.again:
             self._records |= self.store.newest(self.context, [stage.signature for stage in stages], self.timing.cold)
         return sum(stage.signature not in self._records for stage in stages)
 
     def quick_us(self, *batches: StageBatch) -> dict[str, float]:
-        """What one copy of each distinct stage takes that is still to be measured, by a few rounds; nothing is kept."""
+        """What one copy of each stage to be measured takes, by a few rounds; nothing is kept."""
         missing = self._missing(*batches)
         for chunk in _chunks(missing):
             self._time_once(chunk)
@@ -179,10 +178,7 @@ class MeasuredCostModel:
                     first.setdefault(signature, (batch, index))
         stages = [
             measured_stage(
-                self._signatures,
-                batch.problem,
-                int(batch.masks[index]),
-                Strategy.of_code(batch.strategies[index]),
+                self._signatures, batch.problem, int(batch.masks[index]), Strategy.of_code(batch.strategies[index])
             )
             for _, (batch, index) in sorted(first.items(), key=lambda item: item[0])
         ]
@@ -237,17 +233,9 @@ class MeasuredCostModel:
     ) -> MeasurementRecord:
         signature = f"boundary {stage.signature}" if kind is Kind.BOUNDARY else stage.signature
         placement = self._signatures.placement(stage.network)
-        return MeasurementRecord(
-            self.context,
-            kind,
-            signature,
-            copies,
-            synchronises,
-            samples,
-            algorithm_of(plan, copies),
-            self.timing.cold,
-            stage_subject(stage.network, placement, stage.groups, stage.strategy),
-        )
+        what = self.context, kind, signature, copies, synchronises, samples, algorithm_of(plan, copies)
+        subject = stage_subject(stage.network, placement, stage.groups, stage.strategy)
+        return MeasurementRecord(*what, self.timing.cold, subject)
 
     def _time_once(self, stages: Sequence[MeasuredStage]) -> None:
         """A few rounds of one copy of each stage of one network, of those that were not timed so before."""
@@ -280,8 +268,7 @@ class MeasuredCostModel:
         """Measure a unit with and without a synchronise behind each copy, commit both, and tell the difference."""
         network = boundary_network(self.context.precision)
         problem = ScheduleProblem.of_block(network, network.blocks[0])
-        choices = self.backend.choices(network)
-        self._choices[network] = choices
+        choices = self._choices_of(network)
         masks = [1 << unit for unit in range(len(problem))]
         stages = [measured_stage(self._signatures, problem, mask, Strategy.CONCURRENT) for mask in masks]
         self._time_once(stages)
@@ -320,13 +307,11 @@ def price_signatures(signatures: Sequence[str], prices_us: Mapping[str, float]) 
 
 def identity_of(context: Context) -> CostModelIdentity:
     """The identity of prices that were measured in a context; its version names all that the rest does not."""
-    parts = [
-        context.layout,
-        *([f"driver {context.driver}"] if context.driver else []),
-        *(f"{name} {version}" for name, version in context.libraries),
-        *(f"{name}={value}" for name, value in context.options),
-    ]
-    return CostModelIdentity(context.backend, context.device, context.precision, context.engine, ", ".join(parts))
+    named = [f"driver {context.driver}"] if context.driver else []
+    named += [*(" ".join(pair) for pair in context.libraries), *("=".join(pair) for pair in context.options)]
+    return CostModelIdentity(
+        context.backend, context.device, context.precision, context.engine, ", ".join([context.layout, *named])
+    )
 
 
 def create(

@@ -1,8 +1,7 @@
 """Profiling a network on a backend: what is measured, how long it will take, the measuring itself, and its result.
 
 A profile measures every distinct unit alone, pairs that may run at the same time, and stages of random schedules: all
-from a seed, and each distinct signature once. What the store holds is not measured again, so that an interrupted
-profile goes on where it stopped.
+from a seed, and each distinct signature once. What the store holds is not measured again.
 """
 
 from __future__ import annotations
@@ -37,9 +36,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class ProfileOptions:
-    """How much is sampled besides the units: ``pairs`` and ``stages``; stages have at most ``max_groups`` groups of
-    at
-    most ``max_group_size`` units."""
+    """How many pairs and stages are sampled; stages have up to ``max_groups`` groups of ``max_group_size``."""
 
     pairs: int = 40
     stages: int = 40
@@ -48,21 +45,15 @@ class ProfileOptions:
     max_groups: int | None = 8
 
     def __post_init__(self) -> None:
-        for name, value, least in (
-            ("pairs", self.pairs, 0),
-            ("stages", self.stages, 0),
-            ("max_group_size", self.max_group_size, 1),
-            ("max_groups", self.max_groups, 1),
-        ):
+        for name, least in (("pairs", 0), ("stages", 0), ("max_group_size", 1), ("max_groups", 1)):
+            value = getattr(self, name)
             if value is not None and value < least:
                 raise OptionError(f"`{name}` {value} is too few; give {least} or more")
 
 
 @dataclass(frozen=True, eq=False)
 class ProfilePart:
-    """One part of a profile, by blocks: ``units``, ``pairs`` or ``stages``. Its stages have distinct signatures,
-    which no
-    earlier part has."""
+    """One part of a profile, by blocks: ``units``, ``pairs`` or ``stages`` of new signatures."""
 
     name: str
     batches: tuple[StageBatch, ...]

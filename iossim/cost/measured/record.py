@@ -1,8 +1,7 @@
 """The record of one measurement: where it was taken, of what, how, and every sample.
 
 A *measured plan* is a stage several times in a row (``copies``), with a synchronise behind each copy or behind the
-last alone (``synchronises``), timed as a whole. What one copy takes is the median of the samples, less what the
-synchronises take, over the copies.
+last alone (``synchronises``), timed as a whole. A copy takes the median, less the synchronises, over the copies.
 """
 
 from __future__ import annotations
@@ -58,8 +57,7 @@ class MeasurementRecord:
     def copy_us(self, boundary_us: float = 0.0) -> float:
         """Microseconds of one copy, where a synchronise takes ``boundary_us``; never negative.
 
-        What an empty graph takes is taken off where it was measured: a stage's launch is no part of a network's
-        graph.
+        What an empty graph takes is taken off where it was measured: a network's graph is launched once.
         """
         start_us = float(self.samples.conditions.get(EMPTY_GRAPH, 0.0))
         return max(0.0, (self.samples.median_us - start_us - self.synchronises * boundary_us) / self.copies)

@@ -1,19 +1,16 @@
-"""From stages to measured plans: which work a stage is, how often it runs in a row, and what tells the price of a
-boundary.
+"""From stages to measured plans: which work a stage is, how often it runs in a row, and what a record says of it.
 
 A *signature* is the identity of :mod:`iossim.schedule.stage_hash`: stages of equal signature share one measurement,
 in whatever block, network or process. Units are compared by their own signatures (ops, attributes, types) and by what
-placement makes of them (``iossim.execution.in_place``: which terms they copy); one that launches nothing does
-nothing. Which stream a group gets, and who else reads its inputs, do not count.
+placement makes of them (``iossim.execution.in_place``: which terms they copy). Streams and other readers do not
+count.
 
 A stage takes microseconds, so it is timed several times in a row. Stages of a single group follow one another without
-the host; stages of several groups have the boundary of their engine between them, which is taken off again
-(``copy_us`` of a record): under the paper engine a synchronise, under the graph engine their own fork and join, which
-are part of the price.
+the host; stages of several groups have the boundary of their engine between them: under the paper engine a
+synchronise, which is taken off again (``copy_us`` of a record), under the graph engine fork and join, in the price.
 
-A record also says what was measured, in words and as operators. These are records of the measurement-set format (``iossim.measurements.operator_kinds``): one for each step of a unit
-(``iossim.hardware.lowering.unit``), so that a Conv-Relu counts as a convolution, and a Relu-SepConv as three operators. A unit has
-none where one of its steps has no columns there.
+Records hold operators in the measurement-set format (``iossim.measurements.operator_kinds``), one for each step of a
+unit, so that a Conv-Relu counts as a convolution, and a Relu-SepConv as three operators; none for other steps.
 """
 
 from __future__ import annotations
@@ -117,9 +114,7 @@ def network_of(problem: ScheduleProblem) -> Network:
 
 @dataclass(frozen=True, eq=False)
 class MeasuredStage:
-    """One stage that is to be measured: indices of its network's units, group by group, groups that launch nothing
-    left
-    out."""
+    """One stage that is to be measured: its network's units by index, without groups that launch nothing."""
 
     network: Network
     groups: tuple[tuple[int, ...], ...]
@@ -169,9 +164,7 @@ def measured_stage(
 
 
 def algorithm_of(plan: Plan, copies: int) -> str:
-    """What the backend chose for each launch of a stage that stands in the plan so often, streams apart and sorted;
-    empty
-    where it had no choice."""
+    """What the backend chose for each launch of one copy, streams apart and sorted; empty where it had no choice."""
     streams: dict[Queue, list[str]] = {}
     for launch in plan.launches[: len(plan.launches) // copies]:
         streams.setdefault(launch.queue, []).append(launch.algorithm)

@@ -1,11 +1,10 @@
 """The measurement store: every measurement ever taken, found again by what it was of and where.
 
-A measurement is *reported* when :meth:`MeasurementStore.add` returns: then it is committed, and no process that is killed
-takes it away (``store_file`` says how far that goes). Several processes may use one store at the same time.
+A measurement is *reported* when :meth:`MeasurementStore.add` returns: then it is committed, and no process that is
+killed takes it away (``store_file`` says how far that goes). Several processes may use one store at the same time.
 
-Several records may have one key, if two processes measured the same or a measurement was repeated. **The newest counts**:
-the samples of one run share their conditions, and who measures again trusts the older run less. The others are kept, for
-the spread between runs.
+Several records may have one key, if two processes measured the same or a measurement was repeated. **The newest
+counts**: the samples of one run share their conditions, and who measures again trusts the older run less.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from iossim.base.user_files import user_data
@@ -96,9 +94,7 @@ class MeasurementStore:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *problem: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -123,9 +119,7 @@ class MeasurementStore:
     ) -> dict[str, MeasurementRecord]:
         """The newest record of each signature that was measured in exactly this context, by whatever algorithm."""
         found: dict[str, MeasurementRecord] = {}
-        with sqlite_errors(self.path):
-            number = self._number(context)
-        if number is None:
+        if (number := self._number(context)) is None:
             return found
         asked = list(dict.fromkeys(signatures))
         for begin in range(0, len(asked), _AT_ONCE):
@@ -137,9 +131,7 @@ class MeasurementStore:
 
     def of_kind(self, context: Context, kind: Kind, is_cold: bool = False) -> list[MeasurementRecord]:
         """All records of a kind that were measured in exactly this context, oldest first."""
-        with sqlite_errors(self.path):
-            number = self._number(context)
-        if number is None:
+        if (number := self._number(context)) is None:
             return []
         return self._select("context.id = ? AND kind = ? AND is_cold = ?", [number, kind.value, is_cold])
 
@@ -158,17 +150,11 @@ class MeasurementStore:
         with sqlite_errors(self.path):
             rows = self._connection.execute(query, values).fetchall()
         for number, *where, kind, count, first, last, hosts in rows:
-            one = found.get(number)
-            counts = {**(one.counts if one else {}), kind: count}
-            names = {*(one.hosts if one else ()), *filter(None, (hosts or "").split(","))}
-            found[number] = StoredContext(
-                number,
-                _context_of(where),
-                counts,
-                tuple(sorted(names)),
-                min(first, one.first) if one else first,
-                max(last, one.last) if one else last,
-            )
+            one = found.get(number) or StoredContext(number, _context_of(where), {}, (), first, last)
+            names = {*one.hosts, *filter(None, (hosts or "").split(","))}
+            dates = min(first, one.first), max(last, one.last)
+            counts = one.counts | {kind: count}
+            found[number] = StoredContext(number, one.context, counts, tuple(sorted(names)), *dates)
         return list(found.values())
 
     def remove(self, chosen: Filter) -> int:
@@ -204,21 +190,15 @@ class MeasurementStore:
     def _number(self, context: Context) -> int | None:
         columns = " AND ".join(f"{column.strip()} = ?" for column in _CONTEXT_COLUMNS.split(","))
         query = f"SELECT id FROM context WHERE {columns}"
-        row = self._connection.execute(query, _context_row(context)).fetchone()
+        with sqlite_errors(self.path):
+            row = self._connection.execute(query, _context_row(context)).fetchone()
         return None if row is None else int(row[0])
 
 
 def _context_row(context: Context) -> list[str]:
-    pairs = [json.dumps(dict(sorted(pairs))) for pairs in (context.libraries, context.options)]
-    return [
-        context.backend,
-        context.device,
-        context.precision,
-        context.engine,
-        context.layout,
-        context.driver,
-        *pairs,
-    ]
+    libraries, options = (json.dumps(dict(sorted(pairs))) for pairs in (context.libraries, context.options))
+    place = context.backend, context.device, context.precision, context.engine
+    return [*place, context.layout, context.driver, libraries, options]
 
 
 def _context_of(row: Sequence[str]) -> Context:
@@ -228,40 +208,16 @@ def _context_of(row: Sequence[str]) -> Context:
 
 
 def _row(record: MeasurementRecord, context: int) -> list[Any]:
-    samples = record.samples
-    return [
-        record.digest,
-        context,
-        record.kind.value,
-        record.signature,
-        record.algorithm,
-        int(record.is_cold),
-        record.copies,
-        record.synchronises,
-        json.dumps(samples.times_us),
-        samples.rejected,
-        json.dumps(dict(samples.conditions)),
-        json.dumps(record.subject),
-        record.date,
-        record.host,
-        record.process,
-    ]
+    samples, how = record.samples, (int(record.is_cold), record.copies, record.synchronises)
+    what = record.digest, context, record.kind.value, record.signature, record.algorithm
+    found = json.dumps(samples.times_us), samples.rejected, json.dumps(dict(samples.conditions))
+    return [*what, *how, *found, json.dumps(record.subject), record.date, record.host, record.process]
 
 
 def _record(row: Sequence[Any]) -> MeasurementRecord:
     (_, _, kind, signature, algorithm, is_cold, copies, synchronises, *measured) = row[8:]
-    times_us, rejected, conditions, subject, date, host, process = measured
-    return MeasurementRecord(
-        _context_of(row[:8]),
-        Kind(kind),
-        signature,
-        copies,
-        synchronises,
-        Samples(tuple(json.loads(times_us)), rejected, json.loads(conditions)),
-        algorithm,
-        bool(is_cold),
-        json.loads(subject),
-        date,
-        host,
-        process,
-    )
+    times_us, rejected, conditions, *about = measured
+    samples = Samples(tuple(json.loads(times_us)), rejected, json.loads(conditions))
+    subject, date, host, process = json.loads(about[0]), *about[1:]
+    what = _context_of(row[:8]), Kind(kind), signature, copies, synchronises, samples, algorithm, bool(is_cold)
+    return MeasurementRecord(*what, subject, date, host, process)

@@ -1,13 +1,12 @@
-"""The file of a measurement store: SQLite, opened safely, its schema versioned, its errors sqlite_errors in one line.
+"""The file of a measurement store: SQLite, opened safely, its schema versioned, its errors in one line.
 
 The journal is a write-ahead log (WAL): several processes read while one writes, and writers wait for one another
-(``BUSY_S``). ``synchronous`` is NORMAL: a commit has written its pages to the log before it returns, so that a process
-killed at any point afterwards loses nothing, and one killed before leaves what the next opener ignores. Only a crash of
-the operating system or a loss of power may lose the last commits (never the file); FULL would wait for the disk at each
-commit to prevent that, and a measurement can be taken again. A WAL needs shared memory: no file on a network drive.
+(``BUSY_S``). ``synchronous`` is NORMAL: a commit has written its pages to the log before it returns, so that a
+process killed at any point loses nothing that it reported. Only a crash of the operating system or a loss of power
+may lose the last commits (never the file); a WAL needs shared memory, no network drive.
 
-``PRAGMA user_version`` is the schema's version, ``application_id`` tells the file from SQLite files of others, and the
-table ``schema_version`` says when each version was reached and by which iossim.
+``PRAGMA user_version`` is the schema's version, ``application_id`` tells the file from SQLite files of others, and
+the table ``schema_version`` says when each version was reached and by which iossim.
 """
 
 from __future__ import annotations
@@ -58,8 +57,8 @@ class StoreError(IossimError):
 def open_store(path: Path, read_only: bool = False) -> sqlite3.Connection:
     """A connection to the store at ``path``, made if it is missing unless ``read_only``.
 
-    The connection commits each statement by itself; :func:`transaction` groups several. Raises StoreError for a file that
-    is missing, no store, damaged, or written by a newer iossim.
+    The connection commits each statement by itself; :func:`transaction` groups several. Raises StoreError for a file
+    that is missing, no store, damaged, or written by a newer iossim.
     """
     if read_only:
         if not path.is_file():
@@ -136,8 +135,8 @@ def sqlite_errors(path: Path) -> Iterator[None]:
 def _reading_mode(path: Path) -> str:
     """How SQLite is to open a file that is only read.
 
-    A reader of a write-ahead log makes files beside the store, and only one that might write takes them away again. In a
-    folder that cannot be written there may be none, so nobody is writing, unless commits stand in a log that is there.
+    A reader of a write-ahead log makes files beside the store, and only one that might write takes them away again.
+    In a folder that cannot be written there may be none, so nobody is writing, unless a log has commits.
     """
     if os.access(path.parent, os.W_OK):
         return "mode=rw" if os.access(path, os.W_OK) else "mode=ro"
@@ -146,7 +145,7 @@ def _reading_mode(path: Path) -> str:
 
 
 def _check_header(path: Path) -> None:
-    """Raise StoreError for a file that SQLite did not write; SQLite itself takes a very short one for an empty one."""
+    """Raise StoreError for a file that SQLite did not write; SQLite takes a very short one for empty."""
     try:
         with path.open("rb") as stream:
             head = stream.read(len(_HEADER))
@@ -169,8 +168,8 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
     version = _version(connection)
     if version > len(MIGRATIONS):
         raise StoreError(
-            f"measurement store {path} has schema {version}, this iossim knows up to {len(MIGRATIONS)}; update iossim, "
-            "or choose another `store`"
+            f"measurement store {path} has schema {version}, this iossim knows up to {len(MIGRATIONS)}; update "
+            "iossim, or choose another `store`"
         )
 
 
@@ -179,7 +178,7 @@ def _version(connection: sqlite3.Connection) -> int:
 
 
 def _write_ahead(connection: sqlite3.Connection) -> None:
-    """Switch to the write-ahead log. Processes that make a store at the same time collide here without being queued."""
+    """Switch to the write-ahead log. Processes that make a store at once collide here unqueued."""
     end = time.monotonic() + BUSY_S
     while True:
         try:

@@ -1,4 +1,4 @@
-"""CPUs: a core is an SM that holds one block of one warp, as an op runs on one thread, which hides its own latency."""
+"""CPUs: a core is an SM that holds one block of one warp, as an op runs on one thread."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _PARAMETERS = ModelParameters(
     stream_ramp_us=0.0,
     interference=0.02,
 )
-#: The thread of a stream calls the library itself: a call is part of the work (the gap), and nothing is issued ahead. What a
-#: synchronisation costs is handing work to the threads and waiting for them.
+#: The thread of a stream calls the library itself: a call is part of the work (the gap), and nothing is issued ahead.
+#: What a synchronisation costs is handing work to the threads and waiting for them.
 _OVERHEADS = EngineOverheads(
     dispatch_us=0.0,
     dispatch_kernel_us=0.0,

@@ -1,4 +1,4 @@
-"""NVIDIA GPUs: limits by compute capability, default parameters and ranges by architecture, and what fits determine."""
+"""NVIDIA GPUs: limits, default parameters and ranges by generation, and what fits determine."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from iossim.hardware.parameters import EngineOverheads, FittedParameter, ModelPa
 
 _VOLTA = ModelParameters()
 _PASCAL = _VOLTA.model_copy(update={"sustained_gflops_per_watt": 60.0, "gemm_sustained_gflops_per_watt": 60.0})
-# A T4 of 70 W sustains 42 of its 65 TFLOP/s on tensor cores. Its convolutions reach 0.7 of its products where the V100's reach
-# 0.98: halfway to what all generations have.
+# A T4 of 70 W sustains 42 of its 65 TFLOP/s on tensor cores. Its convolutions reach 0.7 of its products, the V100's
+# 0.98: halfway.
 _TURING = _VOLTA.model_copy(
     update={
         "sustained_gflops_per_watt": 75.0,
@@ -21,18 +21,17 @@ _TURING = _VOLTA.model_copy(
 )
 # An SM of 192 lanes and 4 schedulers keeps its lanes busy only with two instructions of a warp at a time.
 _KEPLER = _PASCAL.model_copy(update={"gemm_efficiency": 0.5, "implicit_gemm_efficiency": 0.5})
-# Asynchronous copies fetch whole lines of L2, so that a step's short pieces lose little. An A100 of 300 W sustains 200 to
-# 245 TFLOP/s in large products, one of 400 W 290.
+# Asynchronous copies fetch whole lines of L2, so that short pieces lose little. An A100 of 300 W sustains 200 to 245
+# TFLOP/s, of 400 W 290.
 _AMPERE = _VOLTA.model_copy(update={"tensor_strided_efficiency": 0.94, "tensor_sustained_gflops_per_watt": 760.0})
-# The GA10x chips are made in another process than the A100, and their GDDR takes more of the board's power: an A40 of 300 W
-# sustains 104 to 123 of its 150 TFLOP/s.
+# GA10x: another process, and GDDR takes more power: an A40 of 300 W sustains 104 to 123 of its 150 TFLOP/s.
 _GA10X = _AMPERE.model_copy(update={"tensor_sustained_gflops_per_watt": 400.0})
 # Nobody measured these two: the next process does about a third more with a watt, rounded down. An H100 of 700 W then
 # sustains 700 of its 989 TFLOP/s, an L4 of 72 W 65 of 121.
 _ADA = _AMPERE.model_copy(update={"tensor_sustained_gflops_per_watt": 900.0})
 _HOPPER = _AMPERE.model_copy(update={"tensor_sustained_gflops_per_watt": 1000.0})
-#: Volta, Turing and Pascal are set against measured kernels (Volta against networks too); the others take the nearest of these.
-#: Tensor cores' were measured from Volta to Ampere. By architecture, and by a compute capability that differs from its own.
+#: Volta, Turing and Pascal are set against measured kernels (Volta against networks too); the others take the nearest
+#: of these. Tensor cores' were measured from Volta to Ampere. Some compute capabilities differ.
 PARAMETERS: dict[str, ModelParameters] = {
     Architecture.KEPLER: _KEPLER,
     Architecture.MAXWELL: _PASCAL,
@@ -58,48 +57,40 @@ _RANGES: dict[str, Ranges] = {
     Architecture.BLACKWELL: Ranges((16, 192), (1.5, 2.7), (16, 128), (256, 8000), (8, 288), (40, 1400)),
 }
 
-#: What measured kernels determine: the fitted ones of the model's parameters, then the two dispatch costs of the engine.
+#: What measured kernels determine: the model's fitted parameters, then two dispatch costs.
 GPU_SPACE = ParameterSpace((*fitted(ModelParameters), *fitted(EngineOverheads)))
 #: What rows of tensor cores' precisions tell, and no others: they are fitted beside the parameters above, which stay.
-TENSOR_SPACE = ParameterSpace(
-    (*fitted(ModelParameters, of_tensor_cores=True), *fitted(EngineOverheads, of_tensor_cores=True))
-)
-#: What launches, graphs and synchronisations cost, rounded from single measured figures (``evidence.profiles.launch_costs`` makes them
-#: anew from their table), with standard deviations. A graph's node was measured on a Volta, on an RTX A5000 and on an RTX
-#: 5070 Ti; the last two are known less well, since the gap of a stream that it is a part of is. What the host takes is no affair
-#: of the generation: an operator of the published engine takes 9.2 us at least, on a Maxwell as on an A100.
+TENSOR_SPACE = ParameterSpace((*fitted(ModelParameters, True), *fitted(EngineOverheads, True)))
+#: What launches, graphs and synchronisations cost, rounded from single measured figures
+#: (``evidence.profiles.launch_costs`` makes them anew from their table), with standard deviations. A graph's node was
+#: measured on a Volta, on an RTX A5000 and on an RTX 5070 Ti; the last two are known less well, since the gap of a
+#: stream that it is a part of is. What the host takes is no affair of the generation: an operator of the published
+#: engine takes 9.2 us at least, on a Maxwell as on an A100.
 _HOST_SPREAD = {"kernel_gap_us": 0.75, "bare_launch_us": 3.3, "synchronise_us": 4.0, "fork_us": 0.75, "join_us": 0.75}
 _UNTIL_VOLTA = EngineCosts(EngineOverheads(graph_gap_factor=0.8), {**_HOST_SPREAD, "graph_gap_factor": 0.1})
 _TURING_AND_AMPERE = EngineCosts(EngineOverheads(graph_gap_factor=0.5), {**_HOST_SPREAD, "graph_gap_factor": 0.26})
 _SINCE_ADA = EngineCosts(EngineOverheads(graph_gap_factor=0.4), {**_HOST_SPREAD, "graph_gap_factor": 0.2})
 #: By architecture.
 ENGINES: dict[str, EngineCosts] = {
-    Architecture.KEPLER: _UNTIL_VOLTA,
-    Architecture.MAXWELL: _UNTIL_VOLTA,
-    Architecture.PASCAL: _UNTIL_VOLTA,
-    Architecture.VOLTA: _UNTIL_VOLTA,
-    Architecture.TURING: _TURING_AND_AMPERE,
-    Architecture.AMPERE: _TURING_AND_AMPERE,
-    Architecture.ADA: _SINCE_ADA,
-    Architecture.HOPPER: _SINCE_ADA,
-    Architecture.BLACKWELL: _SINCE_ADA,
+    **dict.fromkeys(
+        (Architecture.KEPLER, Architecture.MAXWELL, Architecture.PASCAL, Architecture.VOLTA), _UNTIL_VOLTA
+    ),
+    **dict.fromkeys((Architecture.TURING, Architecture.AMPERE), _TURING_AND_AMPERE),
+    **dict.fromkeys((Architecture.ADA, Architecture.HOPPER, Architecture.BLACKWELL), _SINCE_ADA),
 }
 
-#: What stages that replay a graph tell, beside their kernels: what an edge between two streams costs (a stage has a fork and a
-#: join, and nothing tells one from the other; an event between two streams costs some 3 us), and the gap between nodes.
+#: What stages that replay a graph tell, beside their kernels: what an edge between two streams costs (a stage has a
+#: fork and a join, and nothing tells one from the other; an event between two streams costs 3 us), and their gap.
 GPU_CONCURRENCY = ParameterSpace(
-    (
-        FittedParameter("graph_gap_factor", 0.1, 1.0),
-        FittedParameter("fork_us", 0.0, 10.0),
-    ),
+    (FittedParameter("graph_gap_factor", 0.1, 1.0), FittedParameter("fork_us", 0.0, 10.0)),
     ties=(("join_us", "fork_us", 1.0),),
 )
-#: What networks run unit after unit tell (``calibration.host_fit``): the gap between kernels, and one cost of any launch. A launch
-#: alone is queued in 2 us at least; twice the 9 us that a call of an engine was seen to take is ample. What a
-#: synchronisation costs they do not tell: nothing is waited for in them.
+#: What networks run unit after unit tell (``calibration.host_fit``): the gap between kernels, and one cost of any
+#: launch. A launch alone is queued in 2 us at least; twice the 9 us that a call of an engine was seen to take is
+#: ample. What a synchronisation costs they do not tell: nothing is waited for in them.
 #:
 #: A library call launches its first kernel, and each further one, as the engine launches its own: what checks and
-#: heuristics cost on top is a part of that (the descriptors are made beforehand), and no figure tells it from the launch.
+#: heuristics cost on top is a part of that (the descriptors are made beforehand), and nothing tells it apart.
 GPU_LAUNCHES = ParameterSpace(
     (FittedParameter("kernel_gap_us", 0.5, 10.0), FittedParameter("bare_launch_us", 2.0, 18.0)),
     ties=(("library_call_us", "bare_launch_us", 1.0), ("library_kernel_us", "bare_launch_us", 1.0)),

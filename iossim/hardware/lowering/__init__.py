@@ -1,1 +1,1 @@
-"""From units to kernels: which kernels a GPU library would launch for an op, with their grids, resources and traffic."""
+"""From units to kernels: the kernels that a library would launch for an op."""

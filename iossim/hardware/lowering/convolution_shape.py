@@ -45,19 +45,10 @@ class ConvolutionShape:
         else:
             x, weight, y = first, made, second
         own = 2 * y.elements * math.prod(weight.shape[1:])
+        geometry = weight.shape[2:], op.strides, op.dilations, op.groups, x.shape[2:], y.shape[2:]
+        epilogue_flops = max(0, step.flops - own)
         return ConvolutionShape(
-            x.shape[0],
-            x.shape[1],
-            weight.shape[0],
-            weight.shape[2:],
-            op.strides,
-            op.dilations,
-            op.groups,
-            x.shape[2:],
-            y.shape[2:],
-            x.dtype.bytes,
-            max(0, step.flops - own),
-            step.precision,
+            x.shape[0], x.shape[1], weight.shape[0], *geometry, x.dtype.bytes, epilogue_flops, step.precision
         )
 
     @property
@@ -84,26 +75,22 @@ class ConvolutionShape:
         return self.filters * self.pixels * self.element_bytes
 
     @property
+    def on_lanes(self) -> ConvolutionShape:
+        """The convolution without tensor cores: of tensors that are stored as fp32, in fp32 arithmetic."""
+        return replace(self, precision=Precision.FP32) if self.precision in FP32_STORED else self
+
+    @property
     def turned(self) -> ConvolutionShape:
-        """The convolution of the output's gradient with the filter turned round, which makes that of the input; at stride 1."""
-        return replace(
-            self,
-            channels=self.filters,
-            filters=self.channels,
-            input_size=self.output_size,
-            output_size=self.input_size,
-        )
+        """The convolution of the output's gradient with the turned filter: the input's gradient at stride 1."""
+        turned = replace(self, channels=self.filters, filters=self.channels)
+        return replace(turned, input_size=self.output_size, output_size=self.input_size)
 
     @property
     def of_a_group(self) -> ConvolutionShape:
         """The convolution that one of its groups is."""
-        return replace(
-            self,
-            channels=self.channels // self.groups,
-            filters=self.filters // self.groups,
-            groups=1,
-            epilogue_flops=self.epilogue_flops // self.groups,
-        )
+        channels, filters = self.channels // self.groups, self.filters // self.groups
+        epilogue_flops = self.epilogue_flops // self.groups
+        return replace(self, channels=channels, filters=filters, groups=1, epilogue_flops=epilogue_flops)
 
     @property
     def is_dense_unit_stride(self) -> bool:

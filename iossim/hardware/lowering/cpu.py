@@ -1,14 +1,14 @@
 """CPUs: a step runs on one thread, as a library call that is one block on one core.
 
-The candidates are those of ONNX Runtime's own library (MLAS). *nchw* leaves tensors as they lie: a convolution gathers the
-windows of the input as columns and multiplies matrices. *nchwc* blocks channels, so that a vector register holds one
-block of them: the arithmetic is faster and gathers nothing, but a tensor is reordered before the call and behind it. It
-needs channels that divide evenly: by four for a convolution's input, unless that has fewer than a block, and by the
-block for pooling.
+The candidates are those of ONNX Runtime's own library (MLAS). *nchw* leaves tensors as they lie: a convolution
+gathers the windows of the input as columns and multiplies matrices. *nchwc* blocks channels, so that a vector
+register holds one block of them: the arithmetic is faster and gathers nothing, but a tensor is reordered before and
+after the call. It needs channels that divide evenly: by four for inputs of a block and more, by the block for
+pooling.
 
-Weights count as operands like others: between two uses they wait in the last-level cache, if it holds them. Bytes moved
-are those between core and caches, so that what is packed, gathered or reordered counts again. How often it counts, and
-what a strided window costs, is no published figure: it is what 200 measured operators of four networks show.
+Weights count as other operands do: the last-level cache keeps them, if they fit. Bytes moved are those between core
+and caches, so that what is packed, gathered or reordered counts again. How often it counts, and strided windows, are
+pinned on 200 measured operators.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from iossim.hardware.compute_capability import WARP_THREADS
 from iossim.hardware.lowering.convolution_shape import ConvolutionShape
 from iossim.hardware.lowering.kernel import Candidate, Kernel, WorkClass, ceil_div
 from iossim.hardware.lowering.step import Operand, Step, as_channels_first
-from iossim.hardware.lowering.target import Families, Target
+from iossim.hardware.lowering.target import Lower, Target
+from iossim.ir.op import KindTable
 from iossim.ir.ops.pool import AveragePool, MaxPool
 from iossim.ir.ops.unary import Identity
 from iossim.ir.types import Precision, TensorType
@@ -29,16 +30,16 @@ from iossim.ir.types import Precision, TensorType
 BLOCK = 16
 #: What the input channels of a blocked convolution are a multiple of.
 ALIGNMENT = 4
-#: A product packs the columns of its input: so often they are moved where they are the input itself, where windows are
-#: gathered from runs of neighbours, and where they are gathered value by value, at a stride.
+#: A product packs the columns of its input: so often they are moved where they are the input itself, where windows
+#: are gathered from runs of neighbours, and where they are gathered value by value, at a stride.
 PACKED, GATHERED, GATHERED_AT_STRIDE = 2.0, 5.0, 10.0
 #: Pooling at a stride reads no runs of neighbours either.
 STRIDED_WINDOW = 1.5
 
-FAMILIES = Families()
+FAMILIES = KindTable[Lower]()
 
 
-@FAMILIES.lowers("conv")
+@FAMILIES.register("conv")
 def convolution(step: Step) -> list[Candidate]:
     """In blocks of channels where it may be, and as tensors lie."""
     shape = ConvolutionShape.of(step)
@@ -46,7 +47,7 @@ def convolution(step: Step) -> list[Candidate]:
     return [*_blocked_convolution(step, shape), plain]
 
 
-@FAMILIES.lowers("max_pool", "average_pool")
+@FAMILIES.register("max_pool", "average_pool")
 def pooling(step: Step) -> list[Candidate]:
     """In blocks of channels where they divide evenly, and as tensors lie."""
     assert isinstance(step.op, MaxPool | AveragePool)
@@ -57,7 +58,7 @@ def pooling(step: Step) -> list[Candidate]:
     return [_candidate(step, "nchwc", WorkClass.CORE_BLOCKED_WINDOW, step.flops, 2 * _moved(step)), window]
 
 
-@FAMILIES.lowers(
+@FAMILIES.register(
     "conv_nhwc", "max_pool_nhwc", "average_pool_nhwc", "global_average_pool_nhwc", "global_max_pool_nhwc"
 )
 def channels_last(step: Step) -> list[Candidate]:
@@ -67,7 +68,7 @@ def channels_last(step: Step) -> list[Candidate]:
     return [replace(one, kernels=(before, *one.kernels, after)) for one in FAMILIES[first.op.kind](first)]
 
 
-@FAMILIES.lowers(
+@FAMILIES.register(
     "gemm", "matmul", "conv_transpose", "conv_backward_data", "conv_backward_filter", "quantized_conv",
     "quantized_matmul", "integer_matmul", "lstm", "gru", "rnn",
 )  # fmt: skip
@@ -76,38 +77,30 @@ def product(step: Step) -> list[Candidate]:
     return [_candidate(step, "nchw", WorkClass.CORE_PRODUCT, step.flops, _moved(step))]
 
 
-@FAMILIES.lowers(
-    "global_average_pool",
-    "global_max_pool",
-    "max_pool_backward",
-    "average_pool_backward",
-    "local_response_norm",
-    "reduce",
-    "cumsum",
-    "arg_extreme",
-    "top_k",
-    "resize",
-)
+@FAMILIES.register(
+    "global_average_pool", "global_max_pool", "max_pool_backward", "average_pool_backward", "local_response_norm",
+    "reduce", "cumsum", "arg_extreme", "top_k", "resize",
+)  # fmt: skip
 def reduction(step: Step) -> list[Candidate]:
     """Arithmetic over windows or rows of the input."""
     return [_candidate(step, "nchw", WorkClass.CORE_WINDOW, step.flops, _moved(step))]
 
 
-@FAMILIES.lowers("gather", "gather_elements", "gather_nd", "gather_backward")
+@FAMILIES.register("gather", "gather_elements", "gather_nd", "gather_backward")
 def pick(step: Step) -> list[Candidate]:
     """Of the data as much is read as is picked."""
     return _stream(replace(step, operands=(Operand(step.outputs[0]), *step.operands[1:])))
 
 
-@FAMILIES.lowers("softmax", "log_softmax", "layer_norm", "rms_norm", "instance_norm", "group_norm")
+@FAMILIES.register("softmax", "log_softmax", "layer_norm", "rms_norm", "instance_norm", "group_norm")
 def normalisation(step: Step) -> list[Candidate]:
     """Three passes over the input."""
     return _stream(step, passes=3)
 
 
-@FAMILIES.lowers(
-    "add", "mul", "nary", "where", "cast", "prelu", "quantize", "dequantize", "dynamic_quantize", "batch_norm", "relu",
-    "clip", "sigmoid", "unary", "hardmax", "concat", "slice", "split", "transpose", "pad", "expand", "tile",
+@FAMILIES.register(
+    "add", "mul", "nary", "where", "cast", "prelu", "quantize", "dequantize", "dynamic_quantize", "batch_norm",
+    "relu", "clip", "sigmoid", "unary", "hardmax", "concat", "slice", "split", "transpose", "pad", "expand", "tile",
     "depth_to_space", "space_to_depth", "identity", "reshape", "flatten", "foreign",
 )  # fmt: skip
 def stream(step: Step) -> list[Candidate]:
@@ -120,7 +113,7 @@ def _copy(moved: TensorType) -> Candidate:
     return _candidate(step, "nchw", WorkClass.CORE_STREAM, 0, 2 * moved.bytes)
 
 
-#: The thread of a stream calls the library itself, so that recorded stages are calls, not graphs; a core runs one at a time.
+#: The thread of a stream calls the library itself: recorded stages are calls; a core runs one at a time.
 TARGET = Target(FAMILIES, _copy, runs_one_kernel_per_sm=True, records_graphs=False, has_warps=False)
 
 
@@ -130,20 +123,11 @@ def _stream(step: Step, passes: int = 1) -> list[Candidate]:
 
 
 def _candidate(step: Step, algorithm: str, work_class: WorkClass, flops: int, moved_bytes: int) -> Candidate:
+    read_bytes = step.activation_bytes + step.weight_bytes
     kernel = Kernel(
-        f"{algorithm}_{step.op.kind}",
-        work_class,
-        1,
-        WARP_THREADS,
-        0,
-        0,
-        flops,
-        step.activation_bytes + step.weight_bytes,
-        0,
-        step.bytes_written,
-        moved_bytes,
-        step.precision,
-    )
+        f"{algorithm}_{step.op.kind}", work_class, 1, WARP_THREADS, 0, 0,
+        flops, read_bytes, 0, step.bytes_written, moved_bytes, step.precision,
+    )  # fmt: skip
     return Candidate(algorithm, (kernel,))
 
 

@@ -1,10 +1,9 @@
-"""A kernel as the simulator sees it, how many of its blocks an SM holds, and the candidates that an op may run as.
+"""Kernels as the simulator sees them, the candidates that an op may run as, and the occupancy of an SM by a kernel.
 
 A kernel is a grid of equal thread blocks with the resources that each block holds, the arithmetic that all blocks do
-(tile padding included) and the bytes that they move. Its duration is the kernel model's affair, not the lowering's.
+(tile padding included) and the bytes that they move. The kernel model says how long it takes.
 
-The rules of occupancy are those of NVIDIA's CUDA Occupancy Calculator: threads and block slots, registers allocated to warps in
-units, shared memory allocated to blocks in units.
+Occupancy follows NVIDIA's CUDA Occupancy Calculator: threads, block slots, and registers and shared memory in units.
 """
 
 from __future__ import annotations
@@ -64,9 +63,9 @@ OF_TODAY = frozenset({Libraries.CUDNN_8, Libraries.CURRENT})
 class Panels(NamedTuple):
     """The operands of a matrix product as its blocks load them: a panel of rows and one of columns each.
 
-    The grid is ``row_tiles`` by ``column_tiles`` blocks, rows fastest; ``row_bytes`` and ``column_bytes`` are the whole
-    operands, read along an inner dimension of ``inner`` elements. ``strided_bytes`` are of the operands whose inner
-    dimension is the contiguous one: a panel of those lies strewn over the whole operand.
+    The grid is ``row_tiles`` by ``column_tiles`` blocks, rows fastest; ``row_bytes`` and ``column_bytes`` are the
+    whole operands, read along an inner dimension of ``inner`` elements. ``strided_bytes`` are of the operands whose
+    inner dimension is the contiguous one: a panel of those lies strewn over the whole operand.
     """
 
     row_tiles: int
@@ -102,20 +101,25 @@ class Kernel:
     tile: str = ""
     #: What the blocks of a library's dense product load; None for every other kernel.
     panels: Panels | None = None
-    #: Steps that a block takes along the inner dimension, one after another, in products on tensor cores; 0 elsewhere.
+    #: Steps that a block takes along the inner dimension in products on tensor cores; 0 elsewhere.
     steps: int = 0
     #: Time of such a step over one whose operands lie as the kernel wants them.
     slowdown: float = 1.0
     #: Activations that a block reads again: from L2 if all that the resident blocks go over fits there.
     reread_bytes: int = 0
 
+    @property
+    def block_needs(self) -> tuple[int, int, int]:
+        """Threads of a block, registers of a thread, and bytes of shared memory of a block."""
+        return self.threads_per_block, self.registers_per_thread, self.shared_bytes_per_block
+
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """One way to run an op: kernels one after another in one stream.
 
-    ``is_library_call`` tells a cuDNN or cuBLAS call, which costs the host more than a bare launch. ``architectures`` are
-    those whose libraries have these kernels, None for all of the kind; ``libraries`` those that have them, None for any.
+    ``is_library_call`` tells a cuDNN or cuBLAS call, which costs the host more than a bare launch. ``architectures``
+    are those whose libraries have these kernels, ``libraries`` those that have them; None for all.
     """
 
     algorithm: str
@@ -198,9 +202,8 @@ def _by_registers(limits: MultiprocessorLimits, warps: int, registers_per_thread
     if registers_per_thread == 0:
         return limits.max_blocks
     # The calculator fills one block's most registers, then counts how often those are in the register file.
-    return (
-        warps_by_registers(limits, registers_per_thread) // warps * (limits.registers // limits.registers_per_block)
-    )
+    files = limits.registers // limits.registers_per_block
+    return warps_by_registers(limits, registers_per_thread) // warps * files
 
 
 def _by_shared_memory(limits: MultiprocessorLimits, shared_bytes_per_block: int) -> int:

@@ -1,7 +1,6 @@
-"""What is lowered: a step of a unit, one op with everything that was fused into it.
+"""A step of a unit: one op with everything that was fused into it.
 
-A family of ops registers a function that turns a step into candidates; the files of ``iossim.hardware.lowering.gpu.families`` are
-found by discovery. A step on images in NHWC is lowered by way of the step on NCHW that computes the same.
+Families of ops (``iossim.hardware.lowering.gpu.families``) register what turns a step into candidates.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ class Step:
     """One op, or a fused chain that ends in it.
 
     ``operands`` are those of the anchor op, in its order, or all that an element-wise chain reads from outside.
-    ``outputs`` are the types that are written; ``flops`` counts fused ops too. ``fused_reads`` is what the element-wise ops
-    that an anchor takes along read besides its operands: a residual, say.
+    ``outputs`` are the types that are written; ``flops`` counts fused ops too. ``fused_reads`` is what fused
+    element-wise ops read besides the anchor's operands, such as a residual.
     """
 
     op: Op

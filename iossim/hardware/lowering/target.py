@@ -1,7 +1,7 @@
-"""A target: how one kind of device runs ops. ``iossim/hardware/lowering/KIND`` (a module or a package) holds it as ``TARGET``.
+"""How one kind of device runs ops: ``iossim/hardware/lowering/KIND`` (a module or a package) holds it as ``TARGET``.
 
-A profile's ``kind`` selects its target; nothing else of iossim asks which kinds there are. What ops are fused into one
-step is common to all (:mod:`iossim.hardware.lowering.unit`), since networks are cut into units before a device is known.
+A profile's ``kind`` selects its target; nothing else of iossim asks which kinds there are. All kinds fuse the same
+ops into one step (:mod:`iossim.hardware.lowering.unit`), since networks are cut into units before a device is known.
 """
 
 from __future__ import annotations
@@ -13,36 +13,25 @@ from importlib import import_module
 from importlib.util import find_spec
 
 from iossim.base.errors import DeviceError
-from iossim.hardware.lowering.kernel import Candidate
+from iossim.hardware.lowering.kernel import Candidate, Kernel
 from iossim.hardware.lowering.step import Step
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.types import TensorType
 
+#: What a step of an op kind may run as; each target has a :class:`~iossim.ir.op.KindTable` of these.
 Lower = Callable[[Step], list[Candidate]]
-
-
-class Families(dict[str, Lower]):
-    """Which function lowers each kind of op: what a target's modules register with :meth:`lowers`."""
-
-    def lowers(self, *kinds: str) -> Callable[[Lower], Lower]:
-        """Register the decorated function for op kinds."""
-
-        def register(lower: Lower) -> Lower:
-            self.update(dict.fromkeys(kinds, lower))
-            return lower
-
-        return register
 
 
 @dataclass(frozen=True)
 class Target:
     """What lowering asks of a kind of device.
 
-    ``families`` says for each op kind what its steps may run as, on whatever architecture of the kind, and ``copy`` what
-    copies a tensor. ``algorithms`` sorts what a library could be told to run by the library's names, of op kinds that it has such
-    names for; some of it no library would choose by itself, and no family has it. ``runs_one_kernel_per_sm``: further kernels queue while each SM (or core) has one; otherwise registers,
-    shared memory, warps and slots alone limit them. ``records_graphs``: measured stages were replayed as CUDA graphs, not
-    issued call by call. ``has_warps``: an account of resident warps means something.
+    ``families`` says for each op kind what its steps may run as, on any architecture of the kind, and ``copy`` what
+    copies a tensor. ``algorithms`` sorts, for op kinds of which a library names its algorithms, what it can be told
+    to run by those names; no library would choose some of that by itself, and no family has it.
+    ``runs_one_kernel_per_sm``: further kernels queue while each SM (or core) has one; otherwise only registers,
+    shared memory, warps and slots limit them. ``records_graphs``: measured stages were replayed as CUDA graphs, not
+    issued call by call. ``has_warps``: it makes sense to count resident warps.
     """
 
     families: Mapping[str, Lower]
@@ -71,8 +60,7 @@ def _target(kind: str) -> Target:
 def step_candidates(step: Step, profile: DeviceProfile) -> tuple[Candidate, ...]:
     """All that a step may run as on a device; which is fastest is chosen later.
 
-    What fused ops read besides counts to the last kernel, which computes them. Raises DeviceError for an op kind that no
-    family of the device's target lists.
+    What fused ops read besides counts to the last kernel, which computes them. Raises DeviceError for unknown kinds.
     """
     lower = target_of(profile).families.get(step.op.kind)
     if lower is None:
@@ -84,7 +72,7 @@ def step_candidates(step: Step, profile: DeviceProfile) -> tuple[Candidate, ...]
 
 
 def step_algorithms(step: Step, profile: DeviceProfile) -> dict[str, tuple[Candidate, ...]]:
-    """What a step runs as by each algorithm that a library can be told to use, those alone that there are on the device.
+    """What a step runs as by each algorithm that a library can be told to use on the device.
 
     Where the library has no names of its own, each candidate is an algorithm. Raises as :func:`step_candidates`.
     """
@@ -102,18 +90,16 @@ def _of_device(candidates: Sequence[Candidate], step: Step, profile: DeviceProfi
         return tuple(found)
     activation_bytes = sum(operand.type.bytes for operand in step.fused_reads if not operand.is_weight)
     weight_bytes = sum(operand.type.bytes for operand in step.fused_reads if operand.is_weight)
-    return tuple(_reading_besides(candidate, activation_bytes, weight_bytes) for candidate in found)
 
+    def reading_more(last: Kernel) -> Kernel:
+        return replace(
+            last,
+            activation_bytes=last.activation_bytes + activation_bytes,
+            weight_bytes=last.weight_bytes + weight_bytes,
+            l2_bytes=last.l2_bytes + activation_bytes + weight_bytes,
+        )
 
-def _reading_besides(candidate: Candidate, activation_bytes: int, weight_bytes: int) -> Candidate:
-    *others, last = candidate.kernels
-    reading = replace(
-        last,
-        activation_bytes=last.activation_bytes + activation_bytes,
-        weight_bytes=last.weight_bytes + weight_bytes,
-        l2_bytes=last.l2_bytes + activation_bytes + weight_bytes,
-    )
-    return replace(candidate, kernels=(*others, reading))
+    return tuple(replace(one, kernels=(*one.kernels[:-1], reading_more(one.kernels[-1]))) for one in found)
 
 
 def copy_candidates(moved: TensorType, profile: DeviceProfile) -> tuple[Candidate, ...]:

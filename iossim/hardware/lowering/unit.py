@@ -1,11 +1,11 @@
 """A unit's kernels: its ops fused into steps, and the candidates of each step.
 
-Inside a unit, what is element-wise behind a convolution or a matrix product is its epilogue, as the bias is: an activation,
-and a residual that is added, which the epilogue reads; what is element-wise before a normalisation or softmax is computed
-as that loads its input. Other neighbouring element-wise ops are one kernel, whatever their number; a concat is a kernel per
-term, and a term that an element-wise chain of the unit makes is written to its place by that chain; views cost nothing. So
-Relu-SepConv is an element-wise kernel (a sum included), a depthwise call and a pointwise call. A unit that is only an
-identity is a copy.
+Inside a unit, what is element-wise behind a convolution or a matrix product is its epilogue, as the bias is: an
+activation, and a residual that is added, which the epilogue reads; what is element-wise before a normalisation or
+softmax is computed as that loads its input. Other neighbouring element-wise ops are one kernel, whatever their
+number; a concat is a kernel per term, and a term that an element-wise chain of the unit makes is written to its place
+by that chain; views cost nothing. So Relu-SepConv is an element-wise kernel, a depthwise call and a pointwise call. A
+unit that is only an identity is a copy.
 
 Consumers of a merged convolution read their slices of its channels in place, through strided tensor descriptors:
 neither the merged convolution nor they pay for the separation.
@@ -23,7 +23,7 @@ from iossim.ir.graph import Graph, Node
 from iossim.ir.merging import merged_convolution
 from iossim.ir.network import BATCH_VIEW, Network, Unit
 from iossim.ir.op import Op, Role
-from iossim.ir.types import TensorType
+from iossim.ir.types import Precision, TensorType
 
 StepCandidates = tuple[tuple[Candidate, ...], ...]
 
@@ -43,24 +43,16 @@ def merged_step(network: Network, units: Sequence[int]) -> Step:
     merged = merged_convolution(network, units)
     x = network.graph.types[merged.input]
     extra = merged.output.elements * (bool(merged.activation) + merged.has_bias)
-    return Step(
-        merged.op,
-        (Operand(x), Operand(merged.weight, is_weight=True)),
-        (merged.output,),
-        merged.op.flops((x, merged.weight), (merged.output,)) + extra,
-        network.precision,
-    )
+    flops = merged.op.flops((x, merged.weight), (merged.output,)) + extra
+    operands = Operand(x), Operand(merged.weight, is_weight=True)
+    return Step(merged.op, operands, (merged.output,), flops, network.precision)
 
 
 def unit_steps(network: Network, unit: Unit) -> list[Step]:
     """The steps of a unit, in execution order; none of one that only looks at ranges of the batch."""
     if unit.kind == BATCH_VIEW:
         return []
-    fusion = _Fusion(network.graph, network.unit_nodes(unit))
-    return [
-        Step(op, tuple(operands), tuple(outputs), flops, network.precision, tuple(fused_reads))
-        for op, operands, outputs, flops, fused_reads in fusion.steps()
-    ]
+    return list(_Fusion(network.graph, network.unit_nodes(unit), network.precision).steps())
 
 
 def main_kind(network: Network, unit: Unit) -> str:
@@ -84,20 +76,19 @@ def unit_bytes(network: Network, unit: Unit) -> int:
     return sum(graph.types[name].bytes for name in read | written)
 
 
-#: A kernel of element-wise ops: the op that it ends with, and, where that is another's kernel, the value it computes for it.
+#: A kernel of element-wise ops: the op that it ends with, and the value that it computes for another's.
 _Chain = tuple[str, str]
-_Parts = tuple[Op, Sequence[Operand], Sequence[TensorType], int, Sequence[Operand]]
 
 
 class _Fusion:
     """Which op of a unit is computed in which step.
 
-    ``chain_of`` says for each element-wise op the kernel that it is part of; ``epilogue_of`` for each product the chain that it
-    computes as it writes its result.
+    ``chain_of`` says for each element-wise op the kernel that it is part of; ``epilogue_of`` for each product the
+    chain in its epilogue.
     """
 
-    def __init__(self, graph: Graph, nodes: Sequence[Node]) -> None:
-        self.graph, self.nodes = graph, nodes
+    def __init__(self, graph: Graph, nodes: Sequence[Node], precision: Precision) -> None:
+        self.graph, self.nodes, self.precision = graph, nodes, precision
         self.position = {node.name: index for index, node in enumerate(nodes)}
         self.behind_product: set[str] = set()
         for node in nodes:
@@ -111,8 +102,8 @@ class _Fusion:
         taken = {chain: node for node in nodes if (chain := self._epilogue(node)) is not None}  # the last product's
         self.epilogue_of = {node.name: chain for chain, node in taken.items()}
 
-    def steps(self) -> Iterator[_Parts]:
-        """The steps in order, as what a :class:`Step` is made of."""
+    def steps(self) -> Iterator[Step]:
+        """The steps in order."""
         graph = self.graph
         in_epilogues = set(self.epilogue_of.values())
         for node in self.nodes:
@@ -122,16 +113,16 @@ class _Fusion:
                 chain = (node.name, "")
                 if self.chain_of[node.name] == chain and chain not in in_epilogues:
                     flops, read = self._computed(chain, node.outputs)
-                    yield node.op, self._operands(read), graph.output_types(node), flops, ()
+                    yield self._step(node.op, read, graph.output_types(node), flops)
             elif node.op.role is Role.CONCAT:
                 for value in node.inputs:
                     flops, read = self._computed((node.name, value), (value,))
-                    yield node.op, self._operands(read), [graph.types[value]], flops, ()
+                    yield self._step(node.op, read, [graph.types[value]], flops)
         if all(node.op.kind == "identity" for node in self.nodes):
             first = self.nodes[0]
-            yield first.op, self._operands(first.inputs), graph.output_types(first), 0, ()
+            yield self._step(first.op, first.inputs, graph.output_types(first), 0)
 
-    def _anchor(self, node: Node) -> _Parts:
+    def _anchor(self, node: Node) -> Step:
         """A call of its own, with the chains before and behind it that it takes along."""
         graph = self.graph
         flops, outputs = graph.work(node).flops, node.outputs
@@ -148,7 +139,7 @@ class _Fusion:
             operands[0] = max(read, key=lambda value: graph.types[value].elements)
             fused_reads += [value for value in read if value != operands[0]]
         written = [graph.types[value] for value in outputs]
-        return node.op, self._operands(operands), written, flops, self._operands(fused_reads)
+        return self._step(node.op, operands, written, flops, fused_reads)
 
     def _computed(self, chain: _Chain, values: Sequence[str]) -> tuple[int, list[str]]:
         """The arithmetic of a chain that makes ``values``, and the values that it reads, each once."""
@@ -169,7 +160,7 @@ class _Fusion:
         return flops, list(read)
 
     def _flows_from_product(self, node: Node, value: str) -> bool:
-        """Whether an element-wise op reads, in its own shape, what a product with an epilogue makes, or a chain behind it."""
+        """Whether an element-wise op reads, in its own shape, the result of a product, or of a chain behind one."""
         producer = self.graph.producer.get(value)
         if not node.op.is_elementwise or producer is None or producer.name not in self.position:
             return False
@@ -194,7 +185,7 @@ class _Fusion:
         return (reader.name, value) if takes else None
 
     def _epilogue(self, node: Node) -> _Chain | None:
-        """The chain that a product can compute in its epilogue: all that reads it, in its shape, from what is there before it."""
+        """The chain that a product can compute in its epilogue: all that reads it, in its shape."""
         readers = self._readers(node) if node.op.has_epilogue else []
         chains = {self.chain_of.get(reader.name) for reader in readers}
         chain = chains.pop() if len(chains) == 1 else None
@@ -216,5 +207,11 @@ class _Fusion:
             producer = self.graph.producer.get(value)
         return value
 
-    def _operands(self, values: Iterable[str]) -> list[Operand]:
-        return [Operand(self.graph.types[value], value in self.graph.constants) for value in values]
+    def _step(
+        self, op: Op, read: Iterable[str], written: Iterable[TensorType], flops: int, fused_reads: Iterable[str] = ()
+    ) -> Step:
+        operands, fused = (
+            tuple(Operand(self.graph.types[value], value in self.graph.constants) for value in values)
+            for values in (read, fused_reads)
+        )
+        return Step(op, operands, tuple(written), flops, self.precision, fused)

@@ -203,8 +203,6 @@ def test_plans_that_are_refused() -> None:
     plan = lower_schedule(sequential_schedule(network), network)
     with pytest.raises(ScheduleError, match="another graph than 'ios_sample'"):
         run_plan(plan, other, V100)
-    with pytest.raises(OptionError, match="computes in fp32, not fp16"):
-        run_schedule(network, sequential_schedule(network), V100, Precision.FP16)
     launches = [Launch((name,), Strategy.CONCURRENT, (), (), Queue(index, 0)) for index, name in enumerate("ab")]
     two = Plan(network.graph.hash, {}, (), (), tuple(launches))
     with pytest.raises(OptionError, match="2 devices"):

@@ -1,19 +1,17 @@
 """cuDNN's algorithms of a convolution in its three directions, and the kernels that each may launch.
 
 A library that chooses for itself takes the fastest of a family's candidates (``families.convolution``, set against
-measurements). One that is told an algorithm runs that, also if it would never choose it: so explicit GEMM and the transform of
-whole images are here alone. Of an algorithm's candidates the fastest runs; where they differ in workspace (ALGO_1), each is one
-that it may be asked for.
+measurements). One that is told an algorithm runs that, also if it would never choose it: so explicit GEMM and the
+transform of whole images are here alone. An algorithm's fastest candidate runs; those of other workspace (ALGO_1) can
+be asked for.
 
-Availability as cuDNN's manual has it: transforms want stride and dilation 1 and two dimensions; Winograd fused 3x3, non-fused 3x3 or 5x5;
-FFT a padded image of up to 256 and tiled FFT a window of up to 16 (32 by the manual, where few outputs of a tile are left);
-DIRECT is not implemented; fused Winograd has no gradient of filters. All are in every cuDNN since 6.
+By cuDNN's manual transforms want stride and dilation 1 and two dimensions; Winograd fused 3x3, non-fused 3x3 or 5x5;
+FFT a padded image of up to 256 and tiled FFT a window of up to 16 (32 by the manual); DIRECT is not implemented;
+fused Winograd has no gradient of filters. All are in every cuDNN since 6. Before cuDNN 7 frameworks call groups one
+by one, in one workspace; so they may be here, beside the kernels of later libraries that take all groups in a launch.
 
-Libraries before cuDNN 7 know no groups, so that frameworks call them group by group, in one workspace; so are groups
-called here, beside the kernels of later ones that take all groups in a launch.
-
-Gradients of the input at stride 1 are convolutions with the filter turned round, and are taken to run as those do: ALGO_1 as
-IMPLICIT_PRECOMP_GEMM. With a stride ALGO_1 is what runs a transposed convolution (``families.transposed_convolution``).
+Gradients of the input at stride 1 run as convolutions with the filter turned round: ALGO_1 as IMPLICIT_PRECOMP_GEMM.
+With a stride ALGO_1 is what runs a transposed convolution (``families.transposed_convolution``).
 """
 
 from __future__ import annotations
@@ -22,17 +20,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 from enum import StrEnum
 
-from iossim.hardware.lowering.convolution_shape import FP32_STORED, ConvolutionShape
+from iossim.hardware.lowering.convolution_shape import ConvolutionShape
 from iossim.hardware.lowering.gpu.convolution import backward
-from iossim.hardware.lowering.gpu.convolution.fft import fft, fft_of_filter, whole_fft, whole_fft_of_filter
+from iossim.hardware.lowering.gpu.convolution.fft import fft, whole_fft
 from iossim.hardware.lowering.gpu.convolution.gemm import by_table, explicit_gemm, without_table
 from iossim.hardware.lowering.gpu.convolution.grouped import depthwise, grouped
-from iossim.hardware.lowering.gpu.convolution.winograd import fused, non_fused, non_fused_of_filter
+from iossim.hardware.lowering.gpu.convolution.transformed import filter_gradient
+from iossim.hardware.lowering.gpu.convolution.winograd import fused, non_fused
 from iossim.hardware.lowering.gpu.families.transposed_convolution import transposed_convolution
 from iossim.hardware.lowering.gpu.tensor_core_convolution import tensor_core_convolution
 from iossim.hardware.lowering.kernel import Candidate
 from iossim.hardware.lowering.step import Step
-from iossim.ir.types import Precision
 
 
 class Algorithm(StrEnum):
@@ -60,9 +58,9 @@ _MOST_CALLS = 32
 def forward(step: Step) -> Algorithms:
     """The eight forward algorithms; no candidates of DIRECT."""
     shape = ConvolutionShape.of(step)
-    found = _by_group(shape, _forward(_one(shape)))
+    found = _by_group(shape, _forward(shape.of_a_group))
     if shape.groups > 1:
-        lanes = _on_lanes(shape)
+        lanes = shape.on_lanes
         found[Algorithm.IMPLICIT_GEMM] += [*depthwise(shape), *grouped(shape), *without_table(lanes)]
         found[Algorithm.IMPLICIT_PRECOMP_GEMM] += by_table(lanes)
     return found
@@ -75,26 +73,22 @@ def of_data(step: Step) -> Algorithms:
     if set(shape.strides) | set(shape.dilations) != {1}:
         return {Algorithm.ALGO_0: scattered, Algorithm.ALGO_1: transposed_convolution(step)}
     turned = shape.turned
-    in_order = [
-        *by_table(_on_lanes(turned)),
-        *tensor_core_convolution(turned, is_called_by_engine=False),
-        *depthwise(turned),
-    ]
+    in_order = [*by_table(turned.on_lanes), *tensor_core_convolution(turned, is_called_by_engine=False)]
     return {
         Algorithm.ALGO_0: scattered,
-        Algorithm.ALGO_1: in_order,
-        **_by_group(turned, _transforms(_one(turned))),
+        Algorithm.ALGO_1: [*in_order, *depthwise(turned)],
+        **_by_group(turned, _transforms(turned.of_a_group)),
     }
 
 
 def of_filter(step: Step) -> Algorithms:
     """The six algorithms of backward filter."""
     shape = ConvolutionShape.of(step)
-    one = _on_lanes(_one(shape))
+    one = shape.of_a_group.on_lanes
     transforms: dict[str, list[Candidate]] = {
-        Algorithm.FFT: [*whole_fft_of_filter(one)],
-        Algorithm.WINOGRAD_NONFUSED: [*non_fused_of_filter(one)],
-        Algorithm.FFT_TILING: [*fft_of_filter(one)],
+        Algorithm.FFT: [*whole_fft(one, filter_gradient)],
+        Algorithm.WINOGRAD_NONFUSED: [*non_fused(one, filter_gradient)],
+        Algorithm.FFT_TILING: [*fft(one, filter_gradient)],
     }
     return {
         Algorithm.ALGO_0: [*backward.atomic(shape, by_table=False)],
@@ -106,7 +100,7 @@ def of_filter(step: Step) -> Algorithms:
 
 def _forward(shape: ConvolutionShape) -> dict[str, list[Candidate]]:
     """Of a convolution of one group."""
-    lanes = _on_lanes(shape)
+    lanes = shape.on_lanes
     return {
         Algorithm.IMPLICIT_GEMM: [*without_table(lanes)],
         Algorithm.IMPLICIT_PRECOMP_GEMM: [*by_table(lanes), *tensor_core_convolution(shape)],
@@ -118,7 +112,7 @@ def _forward(shape: ConvolutionShape) -> dict[str, list[Candidate]]:
 
 def _transforms(shape: ConvolutionShape) -> dict[str, list[Candidate]]:
     """The algorithms in another domain, of a convolution of one group."""
-    lanes = _on_lanes(shape)
+    lanes = shape.on_lanes
     return {
         Algorithm.FFT: [*whole_fft(lanes)],
         Algorithm.FFT_TILING: [*fft(lanes)],
@@ -140,11 +134,3 @@ def _by_group(shape: ConvolutionShape, of_one: Mapping[str, list[Candidate]]) ->
         ]
         for algorithm, candidates in of_one.items()
     }
-
-
-def _one(shape: ConvolutionShape) -> ConvolutionShape:
-    return shape if shape.groups == 1 else shape.of_a_group
-
-
-def _on_lanes(shape: ConvolutionShape) -> ConvolutionShape:
-    return replace(shape, precision=Precision.FP32) if shape.precision in FP32_STORED else shape

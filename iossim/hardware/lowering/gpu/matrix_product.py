@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from iossim.hardware.compute_capability import Architecture
+from iossim.hardware.compute_capability import SINCE_AMPERE, Architecture
 from iossim.hardware.lowering.kernel import Kernel, Panels, WorkClass, ceil_div
 from iossim.hardware.lowering.step import Step
 from iossim.ir.types import Precision
@@ -29,7 +29,6 @@ MOST_TILES_TO_SPLIT = 256
 #: Generations that run the libraries' older kernels.
 BEFORE_VOLTA = frozenset({Architecture.KEPLER, Architecture.MAXWELL, Architecture.PASCAL})
 SINCE_VOLTA = frozenset(Architecture) - BEFORE_VOLTA
-SINCE_AMPERE = SINCE_VOLTA - {Architecture.VOLTA, Architecture.TURING}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,28 +41,36 @@ class Tile:
     registers: int
     shared_bytes: int
 
+    @property
+    def block(self) -> tuple[int, int, int]:
+        """Threads, registers of each, and bytes of shared memory."""
+        return self.threads, self.registers, self.shared_bytes
+
     def __str__(self) -> str:
         return f"{self.rows}x{self.columns}"
 
 
-TILE_128X128 = Tile(128, 128, 256, 122, 16_640)
-TILE_128X64 = Tile(128, 64, 128, 122, 12_544)
-TILE_64X128 = Tile(64, 128, 128, 122, 12_544)
-TILE_128X32 = Tile(128, 32, 256, 57, 16_384)
-TILE_32X128 = Tile(32, 128, 256, 57, 16_384)
-TILE_64X64 = Tile(64, 64, 64, 118, 8_448)
-TILE_64X32 = Tile(64, 32, 128, 70, 12_288)
-TILE_32X32 = Tile(32, 32, 128, 86, 16_896)
-TILES = (TILE_128X128, TILE_128X64, TILE_64X128, TILE_128X32, TILE_32X128, TILE_64X64, TILE_64X32, TILE_32X32)
+TILES = (
+    Tile(128, 128, 256, 122, 16_640),
+    Tile(128, 64, 128, 122, 12_544),
+    Tile(64, 128, 128, 122, 12_544),
+    Tile(128, 32, 256, 57, 16_384),
+    Tile(32, 128, 256, 57, 16_384),
+    Tile(64, 64, 64, 118, 8_448),
+    Tile(64, 32, 128, 70, 12_288),
+    Tile(32, 32, 128, 86, 16_896),
+)
+#: The tiles by name.
+TILE = {str(tile): tile for tile in TILES}
 
-#: Of stacks of products the libraries have few kernels, and search for none: what cuBLAS launches for ``bmm`` in recordings of
-#: five generations, whatever the sizes, but for matrices of a few elements.
+#: Libraries have few kernels for stacks of products, and search for none: what cuBLAS launches for ``bmm`` in
+#: recordings of five generations, whatever the sizes, but for matrices of a few elements.
 BATCHED_TILES = {
-    TILE_128X128: SINCE_AMPERE,
-    TILE_128X64: BEFORE_VOLTA | {Architecture.TURING},
-    TILE_64X64: frozenset({Architecture.VOLTA, Architecture.TURING}),
-    TILE_32X128: frozenset({Architecture.VOLTA}),
-    TILE_128X32: frozenset({Architecture.VOLTA, Architecture.TURING}),
+    TILE["128x128"]: SINCE_AMPERE,
+    TILE["128x64"]: BEFORE_VOLTA | {Architecture.TURING},
+    TILE["64x64"]: frozenset({Architecture.VOLTA, Architecture.TURING}),
+    TILE["32x128"]: frozenset({Architecture.VOLTA}),
+    TILE["128x32"]: frozenset({Architecture.VOLTA, Architecture.TURING}),
 }
 
 
@@ -100,35 +107,19 @@ def product_kernel(
     inner = ceil_div(ceil_div(product.inner, split), INNER_STEP) * INNER_STEP
     written = product.bytes_written * split
     loaded = blocks * (tile.rows + tile.columns) * inner * product.element_bytes * (product.flops_per_step // 2)
-    return Kernel(
-        f"{name or work_class}_{tile}" + (f"_split{split}" if split > 1 else ""),
-        work_class,
-        blocks,
-        tile.threads,
-        tile.registers,
-        tile.shared_bytes,
-        blocks * tile.rows * tile.columns * inner * product.flops_per_step + extra_flops,
-        product.activation_bytes,
-        product.weight_bytes,
-        written,
-        loaded + written,
-        product.precision,
-        str(tile),
-        _panels(product, tile) if work_class is WorkClass.GEMM else None,
-    )
+    panels = _panels(product, tile) if work_class is WorkClass.GEMM else None
+    flops = blocks * tile.rows * tile.columns * inner * product.flops_per_step + extra_flops
+    moved = product.activation_bytes, product.weight_bytes, written, loaded + written
+    name = f"{name or work_class}_{tile}" + (f"_split{split}" if split > 1 else "")
+    return Kernel(name, work_class, blocks, *tile.block, flops, *moved, product.precision, str(tile), panels)
 
 
 def _panels(product: Product, tile: Tile) -> Panels:
     row_bytes = product.rows * product.inner * product.element_bytes
     column_bytes = product.columns * product.inner * product.element_bytes
-    return Panels(
-        ceil_div(product.rows, tile.rows),
-        ceil_div(product.columns, tile.columns),
-        row_bytes,
-        column_bytes,
-        product.inner,
-        row_bytes * product.rows_are_strided + column_bytes * product.columns_are_strided,
-    )
+    tiles = ceil_div(product.rows, tile.rows), ceil_div(product.columns, tile.columns)
+    strided_bytes = row_bytes * product.rows_are_strided + column_bytes * product.columns_are_strided
+    return Panels(*tiles, row_bytes, column_bytes, product.inner, strided_bytes)
 
 
 def split_products(
@@ -144,19 +135,16 @@ def split_products(
 
 
 def parts_bytes(kernels: Sequence[Kernel]) -> int:
-    """The workspace of a product of :func:`split_products`: what the parts of the inner dimension write to be summed."""
+    """The workspace of a product of :func:`split_products`: the parts that are to be summed."""
     return kernels[0].bytes_written if len(kernels) > 1 else 0
 
 
 def reduction(product: Product, split: int, extra_flops: int) -> Kernel:
     """Sum of the parts that split-K wrote."""
     elements = product.rows * product.columns * product.count
+    read_bytes, flops = product.bytes_written * split, elements * (split - 1) + extra_flops
     return stream_kernel(
-        "split_reduction",
-        elements,
-        elements * (split - 1) + extra_flops,
-        activation_bytes=product.bytes_written * split,
-        bytes_written=product.bytes_written,
+        "split_reduction", elements, flops, activation_bytes=read_bytes, bytes_written=product.bytes_written
     )
 
 
@@ -174,18 +162,16 @@ def stream_kernel(
 
     Addresses and loads are instructions too: each output counts a few besides its arithmetic.
     """
-    return Kernel(
-        name,
-        work_class,
-        max(1, ceil_div(elements, 512)),
-        128,
-        32,
-        0,
-        flops + 4 * elements,
-        activation_bytes,
-        weight_bytes,
-        bytes_written,
-        activation_bytes + weight_bytes + bytes_written,
+    blocks, flops = max(1, ceil_div(elements, 512)), flops + 4 * elements
+    moved = activation_bytes, weight_bytes, bytes_written, activation_bytes + weight_bytes + bytes_written
+    return Kernel(name, work_class, blocks, 128, 32, 0, flops, *moved)
+
+
+def step_kernel(step: Step, name: str, elements: int, passes: int = 1) -> Kernel:
+    """A kernel that makes a step's outputs in order, and goes through its activations ``passes`` times."""
+    read, weights, written = passes * step.activation_bytes, step.weight_bytes, step.bytes_written
+    return stream_kernel(
+        name, elements, step.flops, activation_bytes=read, weight_bytes=weights, bytes_written=written
     )
 
 
@@ -199,20 +185,11 @@ def row_kernel(step: Step, rows: int, threads: int, sm_clocks: float) -> Kernel:
     What it issues (merging of statistics, exponentials, addresses) is told in clocks of an SM of four schedulers, all
     blocks together, and stands as the arithmetic of that many clocks of 64 lanes.
     """
-    return Kernel(
-        step.op.kind,
-        WorkClass.ROW,
-        max(1, rows),
-        threads,
-        32,
-        0,
-        max(step.flops, round(2 * ROW_LANES * sm_clocks)),
-        step.activation_bytes,
-        step.weight_bytes,
-        step.bytes_written,
-        2 * step.activation_bytes + step.weight_bytes + step.bytes_written,
-        reread_bytes=step.activation_bytes,
-    )
+    flops = max(step.flops, round(2 * ROW_LANES * sm_clocks))
+    read_bytes, weight_bytes, written = step.activation_bytes, step.weight_bytes, step.bytes_written
+    moved = read_bytes, weight_bytes, written, 2 * read_bytes + weight_bytes + written
+    blocks = max(1, rows)
+    return Kernel(step.op.kind, WorkClass.ROW, blocks, threads, 32, 0, flops, *moved, reread_bytes=read_bytes)
 
 
 def index_kernel(name: str) -> Kernel:

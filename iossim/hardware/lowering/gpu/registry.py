@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from iossim.hardware.lowering.target import Families
+from iossim.hardware.lowering.target import Lower
+from iossim.ir.op import KindTable
 
-FAMILIES = Families()
+FAMILIES = KindTable[Lower]()

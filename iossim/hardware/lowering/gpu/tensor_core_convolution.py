@@ -1,39 +1,30 @@
 """Convolutions on tensor cores, implicit products of pixels by filters in NHWC, and the kernels that change the layout.
 
-An engine whose tensors are fp32 and NCHW, and whose library multiplies in tf32 by default, pays for that with every call:
-the input and the filters are transformed to NHWC before, the output back after, and bias and activation are a kernel of
-their own (a 1x1 filter is the same in both layouts). The engine's operators on an A100 and an RTX 3070 show it: a
-convolution that the product takes 5 us for takes 30 us where the filter is 1x1, and 55 where it is larger; five kernels and
-seven of 5 to 7 us each. It is not faster with NHWC tensors, as its library transforms those of fp32 too; those of today have
-kernels that read and write NHWC as it lies (``families/channels_last.py``).
+An engine whose tensors are fp32 and NCHW, and whose library multiplies in tf32 by default, transforms the input and
+the filters to NHWC before every call, the output back after, and runs bias and activation as a kernel of their own (a
+1x1 filter is the same in both layouts). On an A100 and an RTX 3070 a convolution that the product takes 5 us for
+takes 30 us where the filter is 1x1, and 55 where it is larger: five kernels and seven of 5 to 7 us each. That library
+transforms NHWC tensors of fp32, too; today's have kernels that read and write NHWC (``families/channels_last.py``).
+Half-precision tensors are taken to lie as NHWC already: fp16 convolutions on a V100 and a T4 take as long as their
+products.
 
-Half-precision tensors are taken to lie as NHWC already: on a V100 and a T4, fp16 convolutions called directly take no
-longer than their products do.
+On Volta and Turing a step along the inner dimension stays within one position of the window: few channels are padded
+to a whole step, as the first layers of networks show there (17 to 24 TFLOP/s). Later kernels pad to one load.
 
-On Volta and Turing a step along the inner dimension stays within one position of the window: few channels are padded to a
-whole step, as the first layers of networks show there (17 to 24 TFLOP/s, padding counted). Later kernels pad channels to
-one load only.
-
-A tensor goes from one layout to the other by tiles of positions by channels, turned in shared memory, a block each. The same
-kernel serves wherever it runs: inside a library's call whose tensors lie otherwise than its kernel wants them, and as
-an op of the graph.
+A transform between layouts turns tiles of positions by channels in shared memory, a block each.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 from iossim.hardware.compute_capability import TENSOR_CORES
 from iossim.hardware.lowering.convolution_shape import FP32_STORED, ConvolutionShape
-from iossim.hardware.lowering.gpu.matrix_product import Product, stream_kernel
-from iossim.hardware.lowering.gpu.tensor_core_product import (
-    GENERATIONS,
-    SPLITS,
-    UNSPLIT,
-    Generation,
-    tensor_products,
-)
+from iossim.hardware.lowering.gpu.convolution.gemm import implicit_product
+from iossim.hardware.lowering.gpu.matrix_product import stream_kernel
+from iossim.hardware.lowering.gpu.tensor_core_product import GENERATIONS, SPLITS, UNSPLIT, Generation, tensor_products
 from iossim.hardware.lowering.kernel import Candidate, Kernel, WorkClass, ceil_div
 from iossim.ir.types import Precision
 
@@ -46,8 +37,7 @@ def tensor_core_convolution(
 ) -> Iterator[Candidate]:
     """Every tile of every generation that multiplies the precision; of one group only.
 
-    The published engine calls bias and activation with every convolution; others where there are any. Tensors that lie as
-    wanted, filters too, are not transformed.
+    The published engine always calls bias and activation. Tensors that lie as wanted are not transformed.
     """
     having = TENSOR_CORES.get(shape.precision)
     if having is None or shape.groups > 1:
@@ -62,21 +52,14 @@ def tensor_core_convolution(
         transforms = [kernel for kernel in (*before, *after) if kernel.work_class is WorkClass.LAYOUT]
         # cuDNN 7 splits no inner dimension of a convolution; the kernels of version 8 do.
         splits = UNSPLIT if generation is GENERATIONS[0] else SPLITS
+        product = replace(implicit_product(shape), inner=_channels(shape, generation) * math.prod(shape.kernel))
         extra_flops = 0 if after else shape.epilogue_flops
         for kernels in tensor_products(
-            _product(shape, generation),
-            generation,
-            WorkClass.TENSOR_CONVOLUTION,
-            extra_flops=extra_flops,
-            splits=splits,
+            product, generation, WorkClass.TENSOR_CONVOLUTION, extra_flops=extra_flops, splits=splits
         ):
             workspace = sum(kernel.bytes_written for kernel in (*transforms, *kernels[:-1]))
-            yield Candidate(
-                f"implicit_gemm_{kernels[0].name}",
-                (*before, *kernels, *after),
-                workspace,
-                architectures=architectures,
-            )
+            name, around = f"implicit_gemm_{kernels[0].name}", (*before, *kernels, *after)
+            yield Candidate(name, around, workspace, architectures=architectures)
 
 
 def _channels(shape: ConvolutionShape, generation: Generation | None) -> int:
@@ -84,19 +67,6 @@ def _channels(shape: ConvolutionShape, generation: Generation | None) -> int:
     is_stepwise = generation is GENERATIONS[0]
     piece = (generation.step_bytes if generation and is_stepwise else _LOAD_BYTES) // shape.element_bytes
     return ceil_div(shape.channels, piece) * piece
-
-
-def _product(shape: ConvolutionShape, generation: Generation) -> Product:
-    return Product(
-        shape.pixels,
-        shape.filters,
-        _channels(shape, generation) * math.prod(shape.kernel),
-        shape.input_bytes,
-        shape.weight_bytes,
-        shape.output_bytes,
-        shape.element_bytes,
-        shape.precision,
-    )
 
 
 def _around(shape: ConvolutionShape, lies_as_wanted: bool) -> tuple[tuple[Kernel, ...], tuple[Kernel, ...]]:
@@ -126,10 +96,10 @@ def _around(shape: ConvolutionShape, lies_as_wanted: bool) -> tuple[tuple[Kernel
     return tuple(before), (*after, epilogue)
 
 
-#: Transformed is by tiles of this many positions by as many channels, a block each; one that hangs over costs as much as a
-#: full one. Filters are transformed one by one, of whose tiles a 3x3 window fills nine positions of 32: on an RTX A5000
-#: the 8,192 tiles of 512 by 512 filters take 30 us and the 3,136 full ones of an image 38, which are held up by DRAM. So
-#: many bytes an element of a tile count to L2, for each byte of it.
+#: Transformed is by tiles of this many positions by as many channels, a block each; one that hangs over costs as much
+#: as a full one. Filters are transformed one by one, of whose tiles a 3x3 window fills nine positions of 32: on an
+#: RTX A5000 the 8,192 tiles of 512 by 512 filters take 30 us and the 3,136 full ones of an image 38, which are held
+#: up by DRAM. So many bytes an element of a tile count to L2, for each byte of it.
 _TRANSPOSED, _TILE_TRAFFIC = 32, 3
 
 
@@ -146,16 +116,5 @@ def layout_kernel(
     tiles = images * ceil_div(channels, _TRANSPOSED) * ceil_div(positions, _TRANSPOSED)
     written = (activation_bytes + weight_bytes) and images * channels * positions * element_bytes
     tile_bytes = _TRANSPOSED * _TRANSPOSED * element_bytes
-    return Kernel(
-        name,
-        WorkClass.LAYOUT,
-        tiles,
-        256,
-        32,
-        2 * tile_bytes,
-        0,
-        activation_bytes,
-        weight_bytes,
-        written,
-        tiles * tile_bytes * _TILE_TRAFFIC,
-    )
+    moved = activation_bytes, weight_bytes, written, tiles * tile_bytes * _TILE_TRAFFIC
+    return Kernel(name, WorkClass.LAYOUT, tiles, 256, 32, 2 * tile_bytes, 0, *moved)

@@ -1,15 +1,14 @@
 """Matrix products on tensor cores: the kernels of cuBLAS and cuDNN for fp16, bf16, tf32 and int8.
 
-As with products on the fp32 lanes (``matrix_product``), a block computes one tile of the output. The differences:
+As on the fp32 lanes (``matrix_product``), a block computes one tile of the output. The differences:
 
-- Tiles are larger, since a tensor core needs more operands a clock: names such as ``s884gemm_fp16_256x128_ldg8``,
-  ``s16816gemm_fp16_128x128_ldg8_f2f_stages_32x5`` and ``tf32gemm_128x128_16x4`` tell tiles, the step along the inner
-  dimension and how many such steps (stages) are in shared memory at a time.
-- A block walks the inner dimension in steps of 64 bytes a row (32 halves, 16 tf32; 128 bytes on Hopper). However empty the
-  device, a step takes the latency of a load over the stages in flight: what bounds skinny products.
+- Tiles are larger: names such as ``s884gemm_fp16_256x128_ldg8``, ``s16816gemm_fp16_128x128_ldg8_f2f_stages_32x5`` and
+  ``tf32gemm_128x128_16x4`` tell tiles, the inner step and how many such steps (stages) are in shared memory.
+- A block walks the inner dimension in steps of 64 bytes a row (32 halves, 16 tf32; 128 bytes on Hopper). However
+  empty the device, a step takes the latency of a load over the stages in flight: what bounds skinny products.
 - Volta and Turing load through registers into two buffers; Ampere and later copy asynchronously into three and more.
-- Operands are loaded 16 bytes at a time where their rows begin at multiples of that, 4 bytes at a time with little loss.
-  Where the inner dimension is odd, rows are loaded element by element.
+- Operands are loaded 16 bytes at a time where their rows begin at multiples of that, 4 at a time with little loss,
+  element by element where it is odd.
 
 Registers are those of kernels that hold 64 (256x128: 128) fp32 accumulators a thread.
 """
@@ -24,7 +23,7 @@ from iossim.hardware.lowering.gpu.matrix_product import Product, Tile, stream_ke
 from iossim.hardware.lowering.kernel import Kernel, Panels, WorkClass, ceil_div
 from iossim.ir.types import Precision
 
-#: Stacks of products run whole, each.
+#: Kernels for stacks of products do not split the inner dimension.
 UNSPLIT = (1,)
 SPLITS = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 64)
 #: Splitting stops where a block would walk fewer bytes of a row than this.
@@ -32,8 +31,8 @@ LEAST_INNER_BYTES = 256
 MOST_TILES_TO_SPLIT = 256
 #: Partial sums are fp32, of int8 int32.
 _PARTIAL_BYTES = 4
-#: What a step costs with an odd inner dimension, whose operands are loaded element by element, over one of aligned ones. A
-#: judgement. On a V100, products of 1530 inner elements run as fast as those of 1536, and with 7133 columns as with 7000.
+#: What a step costs with an odd inner dimension, whose operands are loaded element by element, over an aligned one:
+#: an assumption. On a V100, products of 1530 inner elements run as fast as those of 1536.
 _UNALIGNED_SLOWDOWN = 1.6
 
 
@@ -68,15 +67,9 @@ _TILES_OF_TWO_BUFFERS = tuple(
     for rows, columns, _, _ in _TILES
 )
 GENERATIONS = (
-    Generation(
-        "s884",
-        frozenset({Architecture.VOLTA, Architecture.TURING}),
-        step_bytes=64,
-        stages=2,
-        tiles=_TILES_OF_TWO_BUFFERS,
-    ),
-    Generation("sm80", SINCE_AMPERE - SINCE_HOPPER, step_bytes=64, stages=4, tiles=_TILES),
-    Generation("sm90", SINCE_HOPPER, step_bytes=128, stages=4, tiles=_TILES),
+    Generation("s884", frozenset({Architecture.VOLTA, Architecture.TURING}), 64, 2, _TILES_OF_TWO_BUFFERS),
+    Generation("sm80", SINCE_AMPERE - SINCE_HOPPER, 64, 4, _TILES),
+    Generation("sm90", SINCE_HOPPER, 128, 4, _TILES),
 )
 #: Every tile's name, to the multiply-adds that one loaded element of it takes part in on average.
 TILE_REUSE = {f"tensor_{rows}x{columns}": rows * columns / (rows + columns) for rows, columns, _, _ in _TILES}
@@ -87,11 +80,9 @@ def without_tensor_cores(
 ) -> frozenset[Architecture] | None:
     """Of the architectures (None: all GPUs) those that have no tensor cores for a precision; None for all still."""
     having = TENSOR_CORES.get(precision)
-    return (
-        architectures
-        if having is None
-        else (frozenset(Architecture) if architectures is None else architectures) - having
-    )
+    if having is None:
+        return architectures
+    return (frozenset(Architecture) if architectures is None else architectures) - having
 
 
 def tensor_products(
@@ -121,29 +112,25 @@ def _kernel(product: Product, generation: Generation, tile: Tile, work_class: Wo
     outputs = tile.rows * tile.columns
     written = product.bytes_written if split == 1 else _parts_bytes(product, split)
     element_bytes = _PARTIAL_BYTES if split > 1 else product.element_bytes
-    strided = (
-        product.element_bytes
-        * product.inner
-        * product.count
-        * (product.rows * product.rows_are_strided + product.columns * product.columns_are_strided)
-    )
+    strided_sides = product.rows * product.rows_are_strided + product.columns * product.columns_are_strided
+    panels = Panels(0, 0, 0, 0, product.inner, product.element_bytes * product.inner * product.count * strided_sides)
+    loaded = (tile.rows + tile.columns) * steps * generation.step_bytes + outputs * element_bytes
+    moved = product.activation_bytes, product.weight_bytes, written, blocks * loaded
+    flops = blocks * outputs * steps * step * product.flops_per_step
+    name = f"{generation.name}_{tile}" + (f"_split{split}" if split > 1 else "")
+    slowdown = _UNALIGNED_SLOWDOWN if product.inner % 2 else 1.0
     return Kernel(
-        f"{generation.name}_{tile}" + (f"_split{split}" if split > 1 else ""),
+        name,
         work_class,
         blocks,
-        tile.threads,
-        tile.registers,
-        tile.shared_bytes,
-        blocks * outputs * steps * step * product.flops_per_step,
-        product.activation_bytes,
-        product.weight_bytes,
-        written,
-        blocks * ((tile.rows + tile.columns) * steps * generation.step_bytes + outputs * element_bytes),
+        *tile.block,
+        flops,
+        *moved,
         product.precision,
         f"tensor_{tile}",
-        Panels(0, 0, 0, 0, product.inner, strided),
+        panels,
         steps,
-        _UNALIGNED_SLOWDOWN if product.inner % 2 else 1.0,
+        slowdown,
     )
 
 
@@ -153,10 +140,7 @@ def _parts_bytes(product: Product, split: int) -> int:
 
 def _sum_of_parts(product: Product, split: int, extra_flops: int) -> Kernel:
     elements = product.rows * product.columns * product.count
+    parts_bytes, flops = _parts_bytes(product, split), elements * (split - 1) + extra_flops
     return stream_kernel(
-        "split_reduction",
-        elements,
-        elements * (split - 1) + extra_flops,
-        activation_bytes=_parts_bytes(product, split),
-        bytes_written=product.bytes_written,
+        "split_reduction", elements, flops, activation_bytes=parts_bytes, bytes_written=product.bytes_written
     )

@@ -1,18 +1,18 @@
 """Gradients of convolutions as matrix products: of the input, and of the filter.
 
-*Of the input*: a product that is scattered, cuDNN's ALGO_0 of backward data. Pixels of the output's gradient by channels x window, over the filters: each result is added atomically to the pixel that its
-tap lies on, in a gradient that is cleared before.
+The gradient of the input is a scattered product (cuDNN's ALGO_0 of backward data) of pixels of the output's gradient
+by channels x window, over the filters. Each result is added atomically, through L2, to its tap's pixel in a cleared
+gradient.
 
-*Of the filter*: a product of filters by channels x window, over the output pixels of all images. That has few output tiles and a long inner dimension, so that it is split: each block takes a part of the pixels. What the
-parts make is added up in one of two ways (Chetlur et al., 2014; cuDNN's manual says which algorithm is deterministic):
+The gradient of a filter is a product of filters by channels x window, over the output pixels of all images. It is
+split, as it has few output tiles and a long inner dimension. The parts are added up (Chetlur et al., 2014; cuDNN's
+manual)
 
-- with atomic additions to the result, which is cleared before (ALGO_0, and ALGO_3 by a table of offsets): no workspace, and every
-  addition goes through L2;
-- by a kernel of its own, from a workspace (ALGO_1), which is as large as the parts: how often a library splits is its own
-  affair, so that each number of parts is a candidate.
+- with atomic additions through L2 to the cleared result (ALGO_0, and ALGO_3 by a table of offsets);
+- by a kernel of its own, from a workspace as large as the parts (ALGO_1): each number of parts is a candidate.
 
-No data set has measured these kernels. They are taken to be as efficient as the forward kernels that gather alike: by a table
-(ALGO_1, ALGO_3), or without (both ALGO_0, whose additions all go through L2). On tensor cores, as the forward product of the same sizes.
+No data set has measured these kernels. They are taken to be as efficient as the forward kernels that gather alike: by
+a table (ALGO_1, ALGO_3), or without (ALGO_0). On tensor cores, as the forward product of the same sizes.
 """
 
 from __future__ import annotations
@@ -22,14 +22,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from iossim.hardware.compute_capability import TENSOR_CORES
-from iossim.hardware.lowering.convolution_shape import FP32_STORED, ConvolutionShape
+from iossim.hardware.lowering.convolution_shape import ConvolutionShape
 from iossim.hardware.lowering.gpu.convolution.workspace import offset_table_bytes
 from iossim.hardware.lowering.gpu.matrix_product import (
     LEAST_INNER,
-    TILE_64X64,
-    TILE_128X32,
-    TILE_128X64,
-    TILE_128X128,
+    TILE,
     Product,
     index_kernel,
     parts_bytes,
@@ -39,9 +36,8 @@ from iossim.hardware.lowering.gpu.matrix_product import (
 )
 from iossim.hardware.lowering.gpu.tensor_core_product import GENERATIONS, tensor_products
 from iossim.hardware.lowering.kernel import Candidate, WorkClass
-from iossim.ir.types import Precision
 
-_TILES = (TILE_128X128, TILE_128X64, TILE_64X64, TILE_128X32)
+_TILES = (TILE["128x128"], TILE["128x64"], TILE["64x64"], TILE["128x32"])
 
 
 def scattered(shape: ConvolutionShape) -> Iterator[Candidate]:
@@ -49,17 +45,9 @@ def scattered(shape: ConvolutionShape) -> Iterator[Candidate]:
     made = shape.batch * shape.channels * math.prod(shape.input_size)
     made_bytes = made * shape.element_bytes
     columns = shape.channels // shape.groups * math.prod(shape.kernel)
-    product = Product(
-        shape.pixels,
-        columns,
-        shape.filters // shape.groups,
-        shape.output_bytes,
-        shape.weight_bytes,
-        made_bytes,
-        shape.element_bytes,
-        Precision.FP32 if shape.precision in FP32_STORED else shape.precision,
-        shape.groups,
-    )
+    moved = shape.output_bytes, shape.weight_bytes, made_bytes
+    sizes = shape.pixels, columns, shape.filters // shape.groups
+    product = Product(*sizes, *moved, shape.element_bytes, shape.on_lanes.precision, shape.groups)
     clear = stream_kernel("clear", made, 0, activation_bytes=0, bytes_written=made_bytes)
     added_bytes = shape.pixels * columns * shape.groups * shape.element_bytes
     for tile in _TILES:
@@ -76,17 +64,10 @@ _ATOMIC_SPLITS = (1, 2, 4, 8, 16, 32, 64)
 
 def product_of(shape: ConvolutionShape) -> Product:
     """The product of every group."""
-    return Product(
-        shape.filters // shape.groups,
-        shape.channels // shape.groups * math.prod(shape.kernel),
-        shape.pixels,
-        shape.input_bytes + shape.output_bytes,
-        0,
-        shape.weight_bytes,
-        shape.element_bytes,
-        Precision.FP32 if shape.precision in FP32_STORED else shape.precision,
-        shape.groups,
-    )
+    columns = shape.channels // shape.groups * math.prod(shape.kernel)
+    moved = shape.input_bytes + shape.output_bytes, 0, shape.weight_bytes
+    sizes = shape.filters // shape.groups, columns, shape.pixels
+    return Product(*sizes, *moved, shape.element_bytes, shape.on_lanes.precision, shape.groups)
 
 
 def atomic(shape: ConvolutionShape, *, by_table: bool) -> Iterator[Candidate]:
@@ -113,11 +94,7 @@ def summed(shape: ConvolutionShape) -> Iterator[Candidate]:
     offsets, table_bytes = index_kernel("compute_offsets"), offset_table_bytes(shape)
     for tile in _TILES:
         for kernels in split_products(
-            product_of(shape),
-            tile,
-            WorkClass.IMPLICIT_PRECOMP_GEMM,
-            shape.epilogue_flops,
-            "filter_gradient_in_order",
+            product_of(shape), tile, WorkClass.IMPLICIT_PRECOMP_GEMM, shape.epilogue_flops, "filter_gradient_in_order"
         ):
             yield Candidate(kernels[0].name, (offsets, *kernels), table_bytes + parts_bytes(kernels))
 
@@ -134,9 +111,5 @@ def on_tensor_cores(shape: ConvolutionShape) -> Iterator[Candidate]:
         for kernels in tensor_products(
             product, generation, WorkClass.TENSOR_CONVOLUTION, extra_flops=shape.epilogue_flops
         ):
-            yield Candidate(
-                f"filter_gradient_{kernels[0].name}",
-                kernels,
-                parts_bytes(kernels),
-                architectures=generation.architectures & having,
-            )
+            name, architectures = f"filter_gradient_{kernels[0].name}", generation.architectures & having
+            yield Candidate(name, kernels, parts_bytes(kernels), architectures=architectures)

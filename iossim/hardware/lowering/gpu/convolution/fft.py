@@ -1,32 +1,25 @@
 """Convolution in the frequency domain (Mathieu et al., 2014): of whole images, or over tiles of 32x32 pixels.
 
-A square of T by T reals transforms to T (T/2 + 1) complex numbers; each frequency is one complex matrix product. The output
-of a tile is 32 less the kernel's overhang. Pays for kernels of 5 and more with many channels.
+A square of T by T reals transforms to T (T/2 + 1) complex numbers; each frequency is one complex matrix product. The
+output of a tile is 32 less the kernel's overhang. Pays for kernels of 5 and more with many channels.
 
-One kernel transforms images and filters alike, as recordings of cuDNN on five GPUs show (``fft2d_r2c_32x32``), and the product is
-that of complex numbers (``maxwell_gcgemm_64x64``: 256 threads a block; ``32x32``: 64 threads; since Volta ``64x32`` besides).
+Recordings of cuDNN on five GPUs show one kernel that transforms images and filters alike (``fft2d_r2c_32x32``), and a
+product of complex numbers (``maxwell_gcgemm_64x64``: 256 threads a block; ``32x32``: 64; since Volta ``64x32``).
 
-Whole images are transformed in a square that is a power of two, up to 256. Recordings have squares of 16 and 32, with a kernel that
-turns the filter round before. The workspace holds everything twice, so that here the frequencies of larger squares are also
-transposed, before and after the product; what that costs is no measurement, as no data set has it.
+Whole images are transformed in a square that is a power of two, up to 256. Recordings have squares of 16 and 32, with
+a kernel that turns the filter round before. The workspace holds everything twice, so that the frequencies of larger
+squares are taken to be transposed before and after the product; no data set has measured that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 from iossim.hardware.lowering.convolution_shape import FP32_STORED, ConvolutionShape
 from iossim.hardware.lowering.gpu.convolution import workspace
-from iossim.hardware.lowering.gpu.convolution.transformed import Domain, convolved, filter_gradient
-from iossim.hardware.lowering.gpu.matrix_product import (
-    SINCE_VOLTA,
-    TILE_32X32,
-    TILE_64X32,
-    TILE_64X64,
-    Tile,
-    stream_kernel,
-)
+from iossim.hardware.lowering.gpu.convolution.transformed import Direction, Domain, convolved, filter_gradient
+from iossim.hardware.lowering.gpu.matrix_product import SINCE_VOLTA, TILE, stream_kernel
 from iossim.hardware.lowering.kernel import Candidate, Kernel, WorkClass
 
 _LARGEST_KERNEL = 16
@@ -34,34 +27,12 @@ _LARGEST_IMAGE = 256
 
 #: The square up to which recordings show no transposition.
 _LARGEST_IN_ONE_KERNEL = 32
-#: Blocks of the complex products as recorded, and where kernels for them are. Their registers are not recorded: those of real products.
+#: Recorded blocks of the complex products, and where kernels for them are; registers are those of real products.
 _TILES = {
-    "": (replace(TILE_64X64, threads=256), None),
-    "_64x32": (TILE_64X32, SINCE_VOLTA),
-    "_32x32": (replace(TILE_32X32, threads=64), None),
+    "": (replace(TILE["64x64"], threads=256), None),
+    "_64x32": (TILE["64x32"], SINCE_VOLTA),
+    "_32x32": (replace(TILE["32x32"], threads=64), None),
 }
-
-_Direction = Callable[[ConvolutionShape, Domain, Tile], tuple[Kernel, ...]]
-
-
-def fft(shape: ConvolutionShape) -> Iterator[Candidate]:
-    """The tiled transform, none where it does not apply."""
-    yield from _tiled(shape, convolved)
-
-
-def fft_of_filter(shape: ConvolutionShape) -> Iterator[Candidate]:
-    """The tiled transform for the gradient of the filter."""
-    yield from _tiled(shape, filter_gradient)
-
-
-def whole_fft(shape: ConvolutionShape) -> Iterator[Candidate]:
-    """The transform of whole images, none where it does not apply."""
-    yield from _whole(shape, convolved)
-
-
-def whole_fft_of_filter(shape: ConvolutionShape) -> Iterator[Candidate]:
-    """The transform of whole images for the gradient of the filter."""
-    yield from _whole(shape, filter_gradient)
 
 
 def _applies(shape: ConvolutionShape) -> bool:
@@ -69,7 +40,8 @@ def _applies(shape: ConvolutionShape) -> bool:
     return is_plane and max(shape.kernel) > 1
 
 
-def _tiled(shape: ConvolutionShape, direction: _Direction) -> Iterator[Candidate]:
+def fft(shape: ConvolutionShape, direction: Direction = convolved) -> Iterator[Candidate]:
+    """The tiled transform, none where it does not apply."""
     if _applies(shape) and max(shape.kernel) <= _LARGEST_KERNEL:
         domain = _domain("fft", workspace.TILE_EDGE, workspace.fft_tiles(shape))
         for suffix, (tile, architectures) in _TILES.items():
@@ -79,7 +51,8 @@ def _tiled(shape: ConvolutionShape, direction: _Direction) -> Iterator[Candidate
             )
 
 
-def _whole(shape: ConvolutionShape, direction: _Direction) -> Iterator[Candidate]:
+def whole_fft(shape: ConvolutionShape, direction: Direction = convolved) -> Iterator[Candidate]:
+    """The transform of whole images, none where it does not apply."""
     if not _applies(shape) or workspace.fft_edge(shape) > _LARGEST_IMAGE:
         return
     edge, of_filter = workspace.fft_edge(shape), direction is filter_gradient
@@ -99,24 +72,10 @@ def _whole(shape: ConvolutionShape, direction: _Direction) -> Iterator[Candidate
 def _domain(name: str, edge: int, tiles: int) -> Domain:
     # Real operations for each complex number: 2.5 log2(edge squared) (Cooley and Tukey's count for reals).
     flops = 5 * (edge.bit_length() - 1)
-    return Domain(
-        name,
-        workspace.frequencies(edge),
-        tiles,
-        workspace.COMPLEX_BYTES,
-        flops,
-        8,
-        filters_are_weights=False,
-        filter_class=WorkClass.TRANSFORM,
-    )
+    sizes = workspace.frequencies(edge), tiles, workspace.COMPLEX_BYTES
+    return Domain(name, *sizes, flops, 8, filters_are_weights=False, filter_class=WorkClass.TRANSFORM)
 
 
 def _moved(name: str, moved_bytes: int, element_bytes: int = workspace.COMPLEX_BYTES) -> Kernel:
-    return stream_kernel(
-        name,
-        moved_bytes // element_bytes,
-        0,
-        activation_bytes=moved_bytes,
-        bytes_written=moved_bytes,
-        work_class=WorkClass.TRANSFORM,
-    )
+    moved = {"activation_bytes": moved_bytes, "bytes_written": moved_bytes}
+    return stream_kernel(name, moved_bytes // element_bytes, 0, **moved, work_class=WorkClass.TRANSFORM)

@@ -1,14 +1,12 @@
-"""Convolution as a matrix product of pixels by filters: implicit, which gathers its operand on the fly, and explicit.
+"""Convolution as a matrix product of pixels by filters, over channels x window (Chetlur et al., 2014, cuDNN).
 
-*Implicit.* Rows are output pixels, columns filters, the inner dimension is channels x window (Chetlur et al., 2014, cuDNN). Most
-kernels gather by a table of offsets that a small kernel computes before (cuDNN's IMPLICIT_PRECOMP_GEMM); their tiles begin
-at 128x32. Two compute each offset where it is needed (its IMPLICIT_GEMM), slower and without that launch: one with 32x32
-tiles, which is what few pixels and 1x1 kernels take, and one with 64x256. Launch records of cuDNN's forward convolutions
-show no split of the inner dimension, so there is none here: with few output tiles the device stays partly idle, which is
-what concurrent groups fill.
+Most kernels gather the windows by a table of offsets that a small kernel computes before (IMPLICIT_PRECOMP_GEMM);
+their tiles begin at 128x32. Two compute each offset where it is needed (IMPLICIT_GEMM), slower and without that
+launch: one with 32x32 tiles, for few pixels and 1x1 kernels, and one with 64x256. Launch records show no split inner
+dimension.
 
-*Explicit* (cuDNN's GEMM). The windows of all outputs are written one after another, then multiplied. Images are multiplied one by one in one launch, since outputs of an image lie together (NCHW). Where it has
-been measured, it was never the fastest; that is why it is no candidate where a library chooses for itself.
+cuDNN's GEMM writes the windows of all outputs one after another, then multiplies, image by image in one launch, since
+outputs of an image lie together (NCHW). No library chooses it: it was never the fastest.
 """
 
 from __future__ import annotations
@@ -21,9 +19,7 @@ from iossim.hardware.lowering.convolution_shape import FP32_STORED, ConvolutionS
 from iossim.hardware.lowering.gpu.convolution.workspace import columns_bytes, offset_table_bytes
 from iossim.hardware.lowering.gpu.matrix_product import (
     BATCHED_TILES,
-    TILE_128X32,
-    TILE_128X64,
-    TILE_128X128,
+    TILE,
     Product,
     Tile,
     index_kernel,
@@ -32,7 +28,7 @@ from iossim.hardware.lowering.gpu.matrix_product import (
 )
 from iossim.hardware.lowering.kernel import Candidate, WorkClass
 
-_TILES = (TILE_128X128, TILE_128X64, TILE_128X32)
+_TILES = (TILE["128x128"], TILE["128x64"], TILE["128x32"])
 #: 64 threads of 4x4 outputs, and 256 of 8x8; none of the tiles that products share.
 _IMPLICIT_TILES = (Tile(32, 32, 64, 64, 4_352), Tile(64, 256, 256, 122, 20_608))
 
@@ -45,43 +41,30 @@ def implicit_gemm(shape: ConvolutionShape) -> Iterator[Candidate]:
 
 def by_table(shape: ConvolutionShape) -> Iterator[Candidate]:
     """IMPLICIT_PRECOMP_GEMM."""
-    offsets = index_kernel("compute_offsets")
+    offsets, work_class = index_kernel("compute_offsets"), WorkClass.IMPLICIT_PRECOMP_GEMM
     for tile in _TILES:
         kernel = product_kernel(
-            _product(shape),
-            tile,
-            WorkClass.IMPLICIT_PRECOMP_GEMM,
-            extra_flops=shape.epilogue_flops,
-            name="implicit_gemm",
+            implicit_product(shape), tile, work_class, extra_flops=shape.epilogue_flops, name="implicit_gemm"
         )
         yield Candidate(kernel.name, (offsets, kernel), offset_table_bytes(shape))
 
 
 def without_table(shape: ConvolutionShape) -> Iterator[Candidate]:
     """IMPLICIT_GEMM."""
+    product, extra_flops = implicit_product(shape), shape.epilogue_flops
     for tile in _IMPLICIT_TILES:
         kernel = product_kernel(
-            _product(shape),
-            tile,
-            WorkClass.IMPLICIT_GEMM,
-            extra_flops=shape.epilogue_flops,
-            name="implicit_convolve",
+            product, tile, WorkClass.IMPLICIT_GEMM, extra_flops=extra_flops, name="implicit_convolve"
         )
         yield Candidate(kernel.name, (replace(kernel, tile=""),))
 
 
-def _product(shape: ConvolutionShape) -> Product:
-    return Product(
-        shape.pixels,
-        shape.filters // shape.groups,
-        shape.channels // shape.groups * math.prod(shape.kernel),
-        shape.input_bytes,
-        shape.weight_bytes,
-        shape.output_bytes,
-        shape.element_bytes,
-        shape.precision,
-        shape.groups,
-    )
+def implicit_product(shape: ConvolutionShape) -> Product:
+    """The product of every group."""
+    filters = shape.filters // shape.groups
+    inner = shape.channels // shape.groups * math.prod(shape.kernel)
+    moved = shape.input_bytes, shape.weight_bytes, shape.output_bytes
+    return Product(shape.pixels, filters, inner, *moved, shape.element_bytes, shape.precision, shape.groups)
 
 
 def explicit_gemm(shape: ConvolutionShape) -> Iterator[Candidate]:
@@ -89,23 +72,11 @@ def explicit_gemm(shape: ConvolutionShape) -> Iterator[Candidate]:
     if shape.precision not in FP32_STORED or shape.groups > 1:
         return
     inner, size = shape.channels * math.prod(shape.kernel), columns_bytes(shape)
-    product = Product(
-        math.prod(shape.output_size),
-        shape.filters,
-        inner,
-        size,
-        shape.weight_bytes,
-        shape.output_bytes,
-        shape.element_bytes,
-        shape.precision,
-        shape.batch,
-    )
+    moved = size, shape.weight_bytes, shape.output_bytes
+    rows, element_bytes = math.prod(shape.output_size), shape.element_bytes
+    product = Product(rows, shape.filters, inner, *moved, element_bytes, shape.precision, shape.batch)
     columns = stream_kernel(
-        "windows_to_columns",
-        inner * shape.pixels,
-        0,
-        activation_bytes=shape.input_bytes,
-        bytes_written=size,
+        "windows_to_columns", inner * shape.pixels, 0, activation_bytes=shape.input_bytes, bytes_written=size
     )
     for tile, architectures in BATCHED_TILES.items():
         gemm = product_kernel(product, tile, WorkClass.GEMM, extra_flops=shape.epilogue_flops)

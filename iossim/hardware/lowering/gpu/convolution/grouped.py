@@ -1,23 +1,19 @@
 """Depthwise and grouped convolution: the products of cuDNN 7.6, and the depthwise kernels of frameworks.
 
-*Grouped.* cuDNN 7.6 computes fp32 tensors in NCHW as an implicit product for each group. The grid has a slice for each group, and a block computes a tile of 32 pixels by 32 filters of its group as the implicit
-product without a table of offsets does. Filters that the group does not have are computed all the same: of a
-depthwise convolution 31 columns of 32 are lost. That is why frameworks wrote depthwise kernels of their own.
+cuDNN 7.6 runs an implicit product for each group of fp32 tensors NCHW. A block computes a tile of 32 pixels by 32
+filters of its group, including filters that the group does not have: of a depthwise convolution 31 columns of 32 are
+lost. The inner dimension is a window of few channels, so that filling and draining a block takes as long as its loop.
+Blocks read what their tile needs of the input once; windows that overlap inside a tile hit L1.
 
-The inner dimension is a window of few channels, some steps of the product's loop, so that filling and draining a block
-take as long as its loop: the kernel waits more than it computes, which is what kernels beside it gain by. Blocks read
-what their tile needs of the input once; windows that overlap inside a tile hit L1.
+Nobody measured these kernels alone. Their efficiency is that of an implicit product with 32x32 tiles; which part of
+filling and draining is seen (``GROUPED_PROLOGUE_SEEN`` of ``backends.simulator.device_rates``) is pinned on the
+published latency of NasNet-A run unit after unit, which is predicted 14 per cent too long without it.
 
-No kernel of this family has been measured alone. With what dense convolutions tell of such products, the efficiency of
-an implicit product with 32x32 tiles and the time to fill and drain a wave of blocks, and nothing else, NasNet-A run unit
-after unit is predicted 14% too slow. One number is pinned on that latency: how much of that filling and draining
-is seen (``GROUPED_PROLOGUE_SEEN`` of ``backends.simulator.device_rates``). NasNet-A's other latencies take no part.
-
-*Depthwise.* Frameworks have a kernel of their own: a thread an output, no matrix product. A thread finds its channel, image and pixel by dividing its number, then loads, multiplies and adds the window: what
-bounds it is not arithmetic but issuing all that. The divisions and bounds cost about as much as fourteen taps: what
-windows of 3 to 15 taps take on an A100 and an RTX A6000 (PyTorch's own kernel) tells that within a third. Consecutive
-threads are consecutive pixels; with a stride a load of a warp lies strewn over as many times the bytes, and takes as many
-times as long. A block covers some rows of its image, and reads the rows that its windows reach beyond those as well.
+Depthwise kernels of frameworks have a thread an output. It finds its channel, image and pixel by dividing its number,
+then loads, multiplies and adds the window: it is bound by issuing all that. Divisions and bounds cost about as much
+as fourteen taps: windows of 3 to 15 taps on an A100 and an RTX A6000 (PyTorch's own kernel) tell that within a third.
+Consecutive threads are consecutive pixels; with a stride a load of a warp takes as many times as long. A block covers
+some rows of its image, and reads the rows that its windows reach beyond those as well.
 """
 
 from __future__ import annotations
@@ -44,21 +40,10 @@ def grouped(shape: ConvolutionShape) -> Iterator[Candidate]:
     loads = ceil_div(filters, _FILTERS) * shape.input_bytes + ceil_div(shape.pixels, _PIXELS) * shape.weight_bytes
     tile = f"{_PIXELS}x{_FILTERS}"
     name = f"grouped_convolve_{tile}"
-    kernel = Kernel(
-        name,
-        WorkClass.GROUPED,
-        blocks,
-        _THREADS,
-        _REGISTERS,
-        _SHARED_BYTES,
-        2 * blocks * _PIXELS * _FILTERS * inner + shape.epilogue_flops,
-        shape.input_bytes,
-        shape.weight_bytes,
-        shape.output_bytes,
-        loads + shape.output_bytes,
-        shape.precision,
-        tile,
-    )
+    flops = 2 * blocks * _PIXELS * _FILTERS * inner + shape.epilogue_flops
+    moved = shape.input_bytes, shape.weight_bytes, shape.output_bytes, loads + shape.output_bytes
+    block = _THREADS, _REGISTERS, _SHARED_BYTES
+    kernel = Kernel(name, WorkClass.GROUPED, blocks, *block, flops, *moved, shape.precision, tile)
     yield Candidate(name, (kernel,), libraries=frozenset({Libraries.CUDNN_7}))
 
 
@@ -79,25 +64,10 @@ def depthwise(shape: ConvolutionShape) -> Iterator[Candidate]:
     if set(shape.kernel) not in _COMPILED:
         taps += math.ceil(_TAPS_OF_A_ROW * math.prod(shape.kernel[:-1]))
     traffic = math.ceil(shape.input_bytes * _halo(shape)) + shape.weight_bytes + shape.output_bytes
-    yield Candidate(
-        "depthwise",
-        (
-            Kernel(
-                "depthwise",
-                WorkClass.DEPTHWISE,
-                ceil_div(outputs, _DEPTHWISE_THREADS),
-                _DEPTHWISE_THREADS,
-                40,
-                4_096,
-                2 * outputs * taps + shape.epilogue_flops,
-                shape.input_bytes,
-                shape.weight_bytes,
-                shape.output_bytes,
-                traffic,
-            ),
-        ),
-        libraries=OF_TODAY,
-    )
+    moved = shape.input_bytes, shape.weight_bytes, shape.output_bytes, traffic
+    blocks, flops = ceil_div(outputs, _DEPTHWISE_THREADS), 2 * outputs * taps + shape.epilogue_flops
+    kernel = Kernel("depthwise", WorkClass.DEPTHWISE, blocks, _DEPTHWISE_THREADS, 40, 4_096, flops, *moved)
+    yield Candidate("depthwise", (kernel,), libraries=OF_TODAY)
 
 
 def _halo(shape: ConvolutionShape) -> float:

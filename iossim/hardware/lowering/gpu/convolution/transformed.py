@@ -1,12 +1,12 @@
-"""Convolution in another domain, where it is one batched matrix product: what Winograd's and Fourier's transforms share.
+"""Convolution in another domain, as a batched matrix product: what Winograd and FFT share.
 
-Of the three tensors of a convolution (input, filter, output) two are transformed, multiplied at each point of the domain, and
-the product transformed back to the third. Which the third is tells the direction: the output, or the filter for its
-gradient. (The input for its own: that is a convolution of the output's gradient with the filter turned round.)
+Of the three tensors of a convolution (input, filter, output) two are transformed, multiplied at each point of the
+domain, and the product transformed back to the third. The third is the output, or the filter for its gradient.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from iossim.hardware.lowering.convolution_shape import ConvolutionShape
@@ -32,25 +32,19 @@ class Domain:
     filter_class: WorkClass = WorkClass.FILTER_TRANSFORM
 
 
+#: From a convolution, a transform and a tile of the product to the kernels.
+Direction = Callable[[ConvolutionShape, Domain, Tile], tuple[Kernel, ...]]
+
+
 def convolved(shape: ConvolutionShape, domain: Domain, tile: Tile) -> tuple[Kernel, ...]:
     """Input and filter to the domain, their product, and that back to the output."""
     data, filters, output = _values(shape, domain)
     weights = filters * domain.value_bytes if domain.filters_are_weights else 0
-    product = Product(
-        domain.tiles,
-        shape.filters,
-        shape.channels,
-        (data + filters) * domain.value_bytes - weights,
-        weights,
-        output * domain.value_bytes,
-        shape.element_bytes,
-        Precision.FP32,
-        domain.points,
-        flops_per_step=domain.flops_per_step,
-    )
+    moved = (data + filters) * domain.value_bytes - weights, weights, output * domain.value_bytes
+    product = _product(shape, domain, (domain.tiles, shape.filters, shape.channels), moved)
     return (
         _to(domain, "data", data, shape.input_bytes),
-        _filter_to(shape, domain, filters),
+        _to(domain, "filter", filters, weight_bytes=shape.weight_bytes, work_class=domain.filter_class),
         product_kernel(product, tile, WorkClass.WINOGRAD_GEMM),
         stream_kernel(
             f"{domain.name}_output",
@@ -66,18 +60,8 @@ def convolved(shape: ConvolutionShape, domain: Domain, tile: Tile) -> tuple[Kern
 def filter_gradient(shape: ConvolutionShape, domain: Domain, tile: Tile) -> tuple[Kernel, ...]:
     """Input and the output's gradient to the domain, their product over all tiles, and that back to the filter."""
     data, filters, output = _values(shape, domain)
-    product = Product(
-        shape.filters,
-        shape.channels,
-        domain.tiles,
-        (data + output) * domain.value_bytes,
-        0,
-        filters * domain.value_bytes,
-        shape.element_bytes,
-        Precision.FP32,
-        domain.points,
-        flops_per_step=domain.flops_per_step,
-    )
+    moved = (data + output) * domain.value_bytes, 0, filters * domain.value_bytes
+    product = _product(shape, domain, (shape.filters, shape.channels, domain.tiles), moved)
     return (
         _to(domain, "data", data, shape.input_bytes),
         _to(domain, "gradient", output, shape.output_bytes),
@@ -94,35 +78,33 @@ def filter_gradient(shape: ConvolutionShape, domain: Domain, tile: Tile) -> tupl
 
 
 def _values(shape: ConvolutionShape, domain: Domain) -> tuple[int, int, int]:
-    data, filters, output = (
-        domain.points * pairs
-        for pairs in (
-            domain.tiles * shape.channels,
-            shape.filters * shape.channels,
-            domain.tiles * shape.filters,
-        )
-    )
-    return data, filters, output
+    """Transformed values of input, filter and output."""
+    data, output = domain.tiles * shape.channels, domain.tiles * shape.filters
+    return domain.points * data, domain.points * shape.filters * shape.channels, domain.points * output
 
 
-def _to(domain: Domain, what: str, values: int, read_bytes: int) -> Kernel:
+def _product(
+    shape: ConvolutionShape, domain: Domain, sizes: tuple[int, int, int], moved: tuple[int, int, int]
+) -> Product:
+    """``sizes`` are rows, columns and inner; ``moved`` bytes of activations, weights and output."""
+    steps, element_bytes = domain.flops_per_step, shape.element_bytes
+    return Product(*sizes, *moved, element_bytes, Precision.FP32, domain.points, flops_per_step=steps)
+
+
+def _to(
+    domain: Domain,
+    what: str,
+    values: int,
+    activation_bytes: int = 0,
+    weight_bytes: int = 0,
+    work_class: WorkClass = WorkClass.TRANSFORM,
+) -> Kernel:
     return stream_kernel(
         f"{domain.name}_{what}",
         values,
         domain.flops_per_value * values,
-        activation_bytes=read_bytes,
+        activation_bytes=activation_bytes,
+        weight_bytes=weight_bytes,
         bytes_written=values * domain.value_bytes,
-        work_class=WorkClass.TRANSFORM,
-    )
-
-
-def _filter_to(shape: ConvolutionShape, domain: Domain, values: int) -> Kernel:
-    return stream_kernel(
-        f"{domain.name}_filter",
-        values,
-        domain.flops_per_value * values,
-        activation_bytes=0,
-        weight_bytes=shape.weight_bytes,
-        bytes_written=values * domain.value_bytes,
-        work_class=domain.filter_class,
+        work_class=work_class,
     )

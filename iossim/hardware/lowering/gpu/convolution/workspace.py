@@ -1,8 +1,8 @@
 """Bytes of workspace that cuDNN's algorithms ask for.
 
-All but the table of offsets are exact in public logs of cuDNN 6 (three convolutions on an MNIST network's layers, AlexNet's second
-layer at several batch sizes). Those of gradients are the same formulas with the roles of input, filter and output exchanged: an
-assumption that no log at hand tells.
+All but the table of offsets are exact in public logs of cuDNN 6 (three convolutions on an MNIST network's layers,
+AlexNet's second layer at several batch sizes). Gradients are assumed to follow the same formulas with the roles
+exchanged.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from iossim.hardware.lowering.kernel import ceil_div
 from iossim.ir.types import DType
 
 COMPLEX_BYTES = 8
-#: Tiles of the tiled transform are so many pixels wide, and become so many complex numbers.
+#: Pixels along an edge of a tile of the tiled transform.
 TILE_EDGE = 32
 #: Images are padded to a multiple of this before non-fused Winograd transforms.
 IMAGES = 16
@@ -26,7 +26,7 @@ def frequencies(edge: int) -> int:
 
 
 def fft_edge(shape: ConvolutionShape) -> int:
-    """The square that a padded image is transformed in: a power of two. Of convolutions without stride and dilation."""
+    """The edge of the square that a padded image is transformed in, a power of two; stride and dilation are 1."""
     padded = (size + kernel - 1 for size, kernel in zip(shape.output_size, shape.kernel, strict=True))
     return 1 << (max(padded) - 1).bit_length()
 
@@ -44,7 +44,7 @@ def winograd_tiles(shape: ConvolutionShape, edge: int) -> int:
 
 
 def offset_table_bytes(shape: ConvolutionShape) -> int:
-    """An offset for each element of a window. A judgement: logs tell that there is a table, and that it is small."""
+    """An offset for each element of a window: an assumption, as logs only tell that there is a small table."""
     return DType.INT32.bytes * shape.channels // shape.groups * math.prod(shape.kernel)
 
 
@@ -54,7 +54,7 @@ def columns_bytes(shape: ConvolutionShape) -> int:
 
 
 def fft_bytes(shape: ConvolutionShape, *, of_filter: bool = False) -> int:
-    """Two buffers between which frequencies are transposed, for both operands or for the result; and the filter turned round.
+    """Two buffers between which frequencies are transposed, for both operands or the result; and the turned filter.
 
     The operands are input and filter, or input and output where a filter's gradient is made.
     """

@@ -1,11 +1,9 @@
-"""Ops on images that lie as NHWC.
+"""Ops on images that lie as NHWC. What multiplies decides the layout of a convolution's kernel:
 
-Which layout a convolution's kernel runs in depends on what multiplies:
-
-- *Tensor cores* read and write NHWC. Today's libraries call them as tensors lie: nothing is transformed, not even the filters,
-  which are stored as wanted before the network runs. The published engine's library transforms fp32 tensors of either layout:
-  on an A100 and an RTX 3070 its convolutions of NHWC take 1.1 times what those of NCHW take (medians of 41 shapes each).
-  Half-precision tensors are never transformed, those of NCHW neither (:mod:`iossim.hardware.lowering.gpu.tensor_core_convolution`).
+- *Tensor cores* read and write NHWC. Today's libraries transform nothing, not even the filters, which are stored as
+  wanted before the network runs. The published engine's library transforms fp32 tensors of either layout: on an A100
+  and an RTX 3070 its convolutions of NHWC take 1.1 times what those of NCHW take (medians of 41 shapes each).
+  Half-precision tensors are never transformed (:mod:`iossim.hardware.lowering.gpu.tensor_core_convolution`).
 - *FP32 lanes*, and kernels for groups, read and write NCHW: NHWC tensors are transformed before and after.
 
 Pooling takes either layout as it lies, and as long (:mod:`iossim.hardware.lowering.gpu.families.pooling`).
@@ -26,7 +24,7 @@ from iossim.hardware.lowering.kernel import ALL_OF_CUDNN, Candidate, Libraries
 from iossim.hardware.lowering.step import Step, as_channels_first
 
 
-@FAMILIES.lowers("conv_nhwc")
+@FAMILIES.register("conv_nhwc")
 def convolution_nhwc(step: Step) -> list[Candidate]:
     """On tensor cores, and everything else between transforms."""
     first = as_channels_first(step)
@@ -45,33 +43,21 @@ def _on_tensor_cores(shape: ConvolutionShape) -> Iterator[Candidate]:
 
 
 def _between_transforms(candidate: Candidate, shape: ConvolutionShape) -> Candidate:
-    before = layout_kernel(
-        "nhwc_to_nchw",
-        shape.batch,
-        shape.channels,
-        math.prod(shape.input_size),
-        shape.batch * shape.channels * math.prod(shape.input_size) * shape.element_bytes,
-        element_bytes=shape.element_bytes,
-    )
-    after = layout_kernel(
-        "nchw_to_nhwc",
-        shape.batch,
-        shape.filters,
-        math.prod(shape.output_size),
-        shape.output_bytes,
-        element_bytes=shape.element_bytes,
-    )
+    size, read, written = shape.element_bytes, math.prod(shape.input_size), math.prod(shape.output_size)
+    input_bytes = shape.batch * shape.channels * read * size
+    before = layout_kernel("nhwc_to_nchw", shape.batch, shape.channels, read, input_bytes, element_bytes=size)
+    after = layout_kernel("nchw_to_nhwc", shape.batch, shape.filters, written, shape.output_bytes, element_bytes=size)
     workspace_bytes = candidate.workspace_bytes + before.bytes_written + shape.output_bytes
     return replace(candidate, kernels=(before, *candidate.kernels, after), workspace_bytes=workspace_bytes)
 
 
-@FAMILIES.lowers("max_pool_nhwc", "average_pool_nhwc")
+@FAMILIES.register("max_pool_nhwc", "average_pool_nhwc")
 def pooling_nhwc(step: Step) -> list[Candidate]:
     """The kernels of NCHW."""
     return pooling(as_channels_first(step))
 
 
-@FAMILIES.lowers("global_average_pool_nhwc", "global_max_pool_nhwc")
+@FAMILIES.register("global_average_pool_nhwc", "global_max_pool_nhwc")
 def global_pooling_nhwc(step: Step) -> list[Candidate]:
     """The kernels of NCHW."""
     return global_pooling(as_channels_first(step))

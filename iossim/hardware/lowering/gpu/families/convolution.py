@@ -20,7 +20,7 @@ from iossim.hardware.lowering.step import Step
 from iossim.ir.types import Precision
 
 
-@FAMILIES.lowers("conv")
+@FAMILIES.register("conv")
 def convolution(step: Step) -> list[Candidate]:
     """Grouped kernels by the age of the library, Winograd, FFT and implicit GEMM; the fastest is chosen later."""
     elsewhere, beside = _without_tensor_cores(ConvolutionShape.of(step))
@@ -38,7 +38,7 @@ def _without_tensor_cores(shape: ConvolutionShape) -> tuple[list[Candidate], lis
         # What is not depthwise has no kernel of its own in today's libraries: a product a group.
         current = list(depthwise(shape)) or [replace(one, libraries=OF_TODAY) for one in implicit_gemm(shape)]
         return [*current, *grouped(shape)], []
-    lanes = replace(shape, precision=Precision.FP32) if shape.precision in FP32_STORED else shape
+    lanes = shape.on_lanes
     return _on_lanes([*winograd(lanes), *fft(lanes), *implicit_gemm(lanes)], shape.precision)
 
 
@@ -51,13 +51,13 @@ def _on_lanes(found: list[Candidate], precision: Precision) -> tuple[list[Candid
     return [one for one in others if one.architectures], list(_beside_tensor_cores(found, precision))
 
 
-@FAMILIES.lowers("conv_backward_data")
+@FAMILIES.register("conv_backward_data")
 def gradient_of_data(step: Step) -> list[Candidate]:
     """Whatever algorithm is fastest."""
     return _of_any(of_data(step), step.precision)
 
 
-@FAMILIES.lowers("conv_backward_filter")
+@FAMILIES.register("conv_backward_filter")
 def gradient_of_filter(step: Step) -> list[Candidate]:
     """Whatever algorithm is fastest."""
     return _of_any(of_filter(step), step.precision)
@@ -74,8 +74,8 @@ def _of_any(algorithms: Algorithms, precision: Precision) -> list[Candidate]:
 def _beside_tensor_cores(on_lanes: list[Candidate], precision: Precision) -> Iterator[Candidate]:
     """What a framework's heuristics choose among besides: kernels on FP32 lanes read tensors as they lie.
 
-    They serve tf32 on an A100 and an RTX A6000 where images have few channels, and are two to five times as fast there as
-    products with transforms around them. The published engine never takes them.
+    They serve tf32 on an A100 and an RTX A6000 where images have few channels, and are two to five times as fast
+    there as products with transforms around them. The published engine never takes them.
     """
     if precision not in FP32_STORED:
         return

@@ -15,14 +15,7 @@ from iossim.hardware.lowering.gpu.families.convolution import convolution
 from iossim.hardware.lowering.gpu.matrix_product import (
     BATCHED_TILES,
     SINCE_VOLTA,
-    TILE_32X32,
-    TILE_32X128,
-    TILE_64X32,
-    TILE_64X64,
-    TILE_64X128,
-    TILE_128X32,
-    TILE_128X64,
-    TILE_128X128,
+    TILE,
     Product,
     parts_bytes,
     product_kernel,
@@ -45,18 +38,18 @@ from iossim.ir.types import Precision
 
 #: Tiles, and where kernels for them are.
 _TILES = {
-    TILE_128X128: SINCE_VOLTA,
-    TILE_128X64: SINCE_VOLTA,
-    TILE_64X128: SINCE_VOLTA,
-    TILE_64X64: None,
-    TILE_128X32: None,
-    TILE_32X128: None,
-    TILE_64X32: SINCE_VOLTA,
-    TILE_32X32: SINCE_VOLTA,
+    TILE["128x128"]: SINCE_VOLTA,
+    TILE["128x64"]: SINCE_VOLTA,
+    TILE["64x128"]: SINCE_VOLTA,
+    TILE["64x64"]: None,
+    TILE["128x32"]: None,
+    TILE["32x128"]: None,
+    TILE["64x32"]: SINCE_VOLTA,
+    TILE["32x32"]: SINCE_VOLTA,
 }
 
 
-@FAMILIES.lowers("gemm", "matmul")
+@FAMILIES.register("gemm", "matmul")
 def matrix_product(step: Step) -> list[Candidate]:
     """Every tile and split; of a stack, what are not rows or columns of one product is one batched launch."""
     y = step.outputs[0]
@@ -67,50 +60,41 @@ def matrix_product(step: Step) -> list[Candidate]:
     rows = stack.rows, not trans_a or stack.rows == 1
     columns = stack.columns, trans_b or stack.columns_are_vectors
     neighbours, others = (rows, columns) if stack.rows_are_neighbours else (columns, rows)
-    product = Product(
-        neighbours[0],
-        others[0],
-        stack.inner,
-        step.activation_bytes,
-        step.weight_bytes,
-        step.bytes_written,
-        y.dtype.bytes,
-        step.precision,
-        stack.count,
-        rows_are_strided=neighbours[1],
-        columns_are_strided=others[1],
-    )
+    sizes = neighbours[0], others[0], stack.inner
+    moved = step.activation_bytes, step.weight_bytes, step.bytes_written
+    strided = neighbours[1], others[1]
+    product = Product(*sizes, *moved, y.dtype.bytes, step.precision, stack.count, 2, *strided)
     extra = max(0, step.flops - 2 * y.elements * stack.inner)
-    on_lanes: list[tuple[tuple[Kernel, ...], frozenset[Architecture] | None]]
     if stack.count > 1:
         on_lanes = [
-            ((product_kernel(product, tile, WorkClass.GEMM, extra_flops=extra),), architectures)
-            for tile, architectures in BATCHED_TILES.items()
+            _candidate((product_kernel(product, tile, WorkClass.GEMM, extra_flops=extra),), step.precision, where)
+            for tile, where in BATCHED_TILES.items()
         ]
     else:
         on_lanes = [
-            (kernels, architectures)
-            for tile, architectures in _TILES.items()
+            _candidate(kernels, step.precision, where)
+            for tile, where in _TILES.items()
             for kernels in split_products(product, tile, WorkClass.GEMM, extra)
         ]
-    found = [_candidate(kernels, without_tensor_cores(step.precision, where)) for kernels, where in on_lanes]
-    having = TENSOR_CORES.get(step.precision, frozenset())
-    found += [
-        _candidate(kernels, generation.architectures & having)
+    having, splits = TENSOR_CORES.get(step.precision, frozenset()), SPLITS if stack.count == 1 else UNSPLIT
+    on_tensor_cores = [
+        Candidate(kernels[0].name, kernels, parts_bytes(kernels), architectures=generation.architectures & having)
         for generation in GENERATIONS
         if generation.architectures & having
-        for kernels in tensor_products(
-            product, generation, extra_flops=extra, splits=SPLITS if stack.count == 1 else UNSPLIT
-        )
+        for kernels in tensor_products(product, generation, extra_flops=extra, splits=splits)
     ]
-    return found
+    return on_lanes + on_tensor_cores
 
 
-def _candidate(kernels: tuple[Kernel, ...], architectures: frozenset[Architecture] | None) -> Candidate:
-    return Candidate(kernels[0].name, kernels, parts_bytes(kernels), architectures=architectures)
+def _candidate(
+    kernels: tuple[Kernel, ...], precision: Precision, architectures: frozenset[Architecture] | None
+) -> Candidate:
+    """A product on FP32 lanes, on those of the architectures that have no tensor cores for the precision."""
+    where = without_tensor_cores(precision, architectures)
+    return Candidate(kernels[0].name, kernels, parts_bytes(kernels), architectures=where)
 
 
-@FAMILIES.lowers("quantized_conv")
+@FAMILIES.register("quantized_conv")
 def quantized_convolution(step: Step) -> list[Candidate]:
     """The convolution of the tensors alone."""
     assert isinstance(step.op, QuantizedConv)
@@ -118,14 +102,14 @@ def quantized_convolution(step: Step) -> list[Candidate]:
     return convolution(replace(step, op=step.op.product, operands=operands, precision=Precision.INT8))
 
 
-@FAMILIES.lowers("quantized_matmul")
+@FAMILIES.register("quantized_matmul")
 def quantized_product(step: Step) -> list[Candidate]:
     """The product of the tensors alone."""
     operands = (step.operands[0], step.operands[3])
     return matrix_product(replace(step, op=MatMul(), operands=operands, precision=Precision.INT8))
 
 
-@FAMILIES.lowers("integer_matmul")
+@FAMILIES.register("integer_matmul")
 def integer_product(step: Step) -> list[Candidate]:
     """The product of the tensors alone, whose sums stay in 32 bits."""
     return matrix_product(replace(step, op=MatMul(), operands=step.operands[:2], precision=Precision.INT8))

@@ -1,16 +1,15 @@
 """Pooling: a thread an output, which finds its window and goes through the taps of it.
 
-Neither arithmetic nor memory bounds most of these kernels but issuing their instructions, as in depthwise convolution
-(``convolution/grouped.py``), in whose taps, of some 13 instructions, their work is counted here. Whose kernel it is makes
-the difference:
+Most of these kernels are bound by issuing their instructions, as depthwise convolution is
+(``convolution/grouped.py``): their work is counted in its taps, of some 13 instructions. There are two libraries:
 
-- cuDNN's finds its place in four strided dimensions: 2x2 pools of the published engine make an output in two clocks of an
-  SM on an A100 and on a Titan X alike, NCHW or NHWC, and windows of 3x3 and 7x7 tell what a tap costs. Averages reach a
-  part of the bandwidth only (``AVERAGE_WINDOW_BANDWIDTH`` of ``backends.simulator.kernel_times``). The mean of an image is a
-  window as large as it, one thread going through all of it.
+- cuDNN's kernel finds its place in four strided dimensions: 2x2 pools of the published engine make an output in two
+  clocks of an SM on an A100 and on a Titan X alike, NCHW or NHWC; windows of 3x3 and 7x7 tell what a tap costs.
+  Averages reach a part of the bandwidth only (``AVERAGE_WINDOW_BANDWIDTH`` of ``backends.simulator.device_rates``).
+  The mean of an image is one window, one thread going through all of it.
 - PyTorch's divides to find its window, for averages three times in 64 bits: 3x3 averages take as long on an A100 of
-  2.0 TB/s as on one of 1.6. Maxima also write where each was found, a number of 64 bits: so counted, those of ResNet-50
-  and VGG move what DRAM does, on a V100 and an RTX A5000. The mean of an image is a reduction, shared out over threads.
+  2.0 TB/s as on one of 1.6. Maxima also write where each was found, a number of 64 bits: so counted, those of
+  ResNet-50 and VGG move what DRAM does, on a V100 and an RTX A5000. The mean of an image is a reduction.
 """
 
 from __future__ import annotations
@@ -26,13 +25,12 @@ from iossim.ir.ops.pool import AveragePool, AveragePoolBackward, MaxPool, MaxPoo
 from iossim.ir.types import DType
 
 _THREADS, _REGISTERS = 128, 26
-#: A tap, and what finding the window costs: cuDNN, and PyTorch for a maximum and for an average. In taps of depthwise
-#: convolution.
+#: Taps of depthwise convolution that a tap costs, and finding the window: cuDNN, PyTorch's maximum and average.
 _TAP = 2
 _CUDNN, _MAXIMUM, _AVERAGE = 11, 21, 55
 
 
-@FAMILIES.lowers("max_pool", "average_pool", "local_response_norm")
+@FAMILIES.register("max_pool", "average_pool", "local_response_norm")
 def pooling(step: Step) -> list[Candidate]:
     """The library's kernel, and the framework's."""
     if isinstance(step.op, LocalResponseNorm):
@@ -46,22 +44,20 @@ def pooling(step: Step) -> list[Candidate]:
     return [_of_cudnn(step, taps), _of_framework(kernel)]
 
 
-@FAMILIES.lowers("global_average_pool", "global_max_pool")
+@FAMILIES.register("global_average_pool", "global_max_pool")
 def global_pooling(step: Step) -> list[Candidate]:
     """The library's kernel with the whole image as its window; a reduction of the framework's."""
     (reduced,) = reduction(step)
     return [_of_cudnn(step, math.prod(step.operands[0].type.shape[2:])), _of_framework(*reduced.kernels)]
 
 
-@FAMILIES.lowers("max_pool_backward", "average_pool_backward")
+@FAMILIES.register("max_pool_backward", "average_pool_backward")
 def pooling_backward(step: Step) -> list[Candidate]:
-    """A thread an element of the input, which goes through the windows that have it; no measurement is behind this."""
+    """A thread an element of the input, which goes through the windows that have it; not measured."""
     assert isinstance(step.op, MaxPoolBackward | AveragePoolBackward)
     windows = math.prod(ceil_div(taps, stride) for taps, stride in zip(step.op.kernel, step.op.strides, strict=True))
-    return [
-        _of_cudnn(step, windows),
-        _of_framework(_window_kernel(step, _AVERAGE + _TAP * windows, WorkClass.WINDOW)),
-    ]
+    kernel = _window_kernel(step, _AVERAGE + _TAP * windows, WorkClass.WINDOW)
+    return [_of_cudnn(step, windows), _of_framework(kernel)]
 
 
 def _of_framework(*kernels: Kernel) -> Candidate:
@@ -77,16 +73,6 @@ def _of_cudnn(step: Step, taps: int) -> Candidate:
 def _window_kernel(step: Step, taps_counted: int, work_class: WorkClass, places_bytes: int = 0) -> Kernel:
     outputs = step.outputs[0].elements
     written = step.bytes_written + places_bytes
-    return Kernel(
-        "pooling",
-        work_class,
-        max(1, ceil_div(outputs, _THREADS)),
-        _THREADS,
-        _REGISTERS,
-        0,
-        2 * outputs * taps_counted,
-        step.activation_bytes,
-        0,
-        written,
-        step.activation_bytes + written,
-    )
+    blocks = max(1, ceil_div(outputs, _THREADS))
+    moved = step.activation_bytes, 0, written, step.activation_bytes + written
+    return Kernel("pooling", work_class, blocks, _THREADS, _REGISTERS, 0, 2 * outputs * taps_counted, *moved)

@@ -1,7 +1,7 @@
-"""Reductions and what is built on them: sums and extremes over axes, running sums, normalisations, the largest elements.
+"""Reductions: sums and extremes over axes, running sums, normalisations, the largest elements.
 
-One kernel each, whose blocks share out the input, not the (often small) output. The passes over the input are those of an
-implementation that keeps nothing in shared memory: statistics first, then the elements again.
+One kernel each, whose blocks share out the input, not the (often small) output. The passes over the input are those
+of an implementation that keeps nothing in shared memory: statistics first, then the elements again.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from iossim.hardware.lowering.gpu.matrix_product import row_kernel, stream_kernel
+from iossim.hardware.lowering.gpu.matrix_product import row_kernel, step_kernel
 from iossim.hardware.lowering.gpu.registry import FAMILIES
 from iossim.hardware.lowering.kernel import Candidate, WorkClass
 from iossim.hardware.lowering.step import Step
@@ -20,31 +20,38 @@ from iossim.ir.types import DType
 HALVES = (DType.FLOAT16, DType.BFLOAT16)
 #: Elements of the input for each thread's share of work, as outputs are counted.
 _ELEMENTS_A_SHARE = 4
-#: Passes over the input: statistics and use; digits of a radix selection.
+#: Passes over the input: statistics, then the elements; the digits of a radix selection.
 _STATISTICS, _SELECTION = 2, 4
-#: Threads of a block of layer norm, and clocks of an SM for a row and for an element: recordings of rows of 200 to 4,000
-#: elements on a V100, a T4 and an A100 show 180 to 300 a row and 0.83 an element.
+#: Threads of a block of layer norm, and clocks of an SM for a row and for an element: recordings of rows of 200 to
+#: 4,000 elements on a V100, a T4 and an A100 show 180 to 300 a row and 0.83 an element.
 _NORM_THREADS, _MERGE_CLOCKS, _WELFORD_CLOCKS = 128, 250.0, 0.83
 
 
-@FAMILIES.lowers("reduce", "arg_extreme", "cumsum")
+@FAMILIES.register("reduce", "arg_extreme", "cumsum")
 def reduction(step: Step) -> list[Candidate]:
     """One pass over the input: blocks of a scan, too, hand their sums on to those behind them."""
     return [_passes(step, 1)]
 
 
-@FAMILIES.lowers("instance_norm", "group_norm", "dynamic_quantize")
+@FAMILIES.register("instance_norm", "group_norm", "dynamic_quantize")
 def normalisation(step: Step) -> list[Candidate]:
-    """Statistics, then every element by them."""
-    return [_of_halves(step, _passes(step, _STATISTICS))]
+    """Statistics, then every element by them.
+
+    Half-precision kernels load an element at a time: on an A100 and an A40 they move what one load a thread allows.
+    """
+    candidate = _passes(step, _STATISTICS)
+    if step.operands[0].type.dtype in HALVES:
+        kernels = tuple(replace(kernel, work_class=WorkClass.NARROW_STREAM) for kernel in candidate.kernels)
+        candidate = replace(candidate, kernels=kernels)
+    return [candidate]
 
 
-@FAMILIES.lowers("layer_norm", "rms_norm")
+@FAMILIES.register("layer_norm", "rms_norm")
 def row_normalisation(step: Step) -> list[Candidate]:
     """The same of rows: a block of four warps has one (PyTorch's ``vectorized_layer_norm_kernel``).
 
-    Each thread has a running mean and variance; they are merged in as many steps as a warp halves, then over the warps;
-    then it reads its elements once more.
+    Each thread has a running mean and variance; they are merged within warps, then over the warps; then it reads its
+    elements again.
     """
     assert isinstance(step.op, LayerNorm | RmsNorm)
     if step.operands[0].type.dtype in HALVES:
@@ -55,31 +62,13 @@ def row_normalisation(step: Step) -> list[Candidate]:
     return [Candidate(step.op.kind, (row_kernel(step, rows, _NORM_THREADS, clocks),))]
 
 
-def _of_halves(step: Step, candidate: Candidate) -> Candidate:
-    """Half-precision kernels load an element at a time: those of language models on an A100 and an A40 move what one such
-    load a resident thread allows, in two passes."""
-    if step.operands[0].type.dtype not in HALVES:
-        return candidate
-    (kernel,) = candidate.kernels
-    return replace(candidate, kernels=(replace(kernel, work_class=WorkClass.NARROW_STREAM),))
-
-
-@FAMILIES.lowers("top_k")
+@FAMILIES.register("top_k")
 def selection(step: Step) -> list[Candidate]:
     """A radix selection, a byte of the keys at a time."""
     return [_passes(step, _SELECTION)]
 
 
 def _passes(step: Step, passes: int) -> Candidate:
-    elements = max(
-        sum(output.elements for output in step.outputs), step.operands[0].type.elements // _ELEMENTS_A_SHARE
-    )
-    kernel = stream_kernel(
-        step.op.kind,
-        elements,
-        step.flops,
-        activation_bytes=passes * step.activation_bytes,
-        weight_bytes=step.weight_bytes,
-        bytes_written=step.bytes_written,
-    )
-    return Candidate(step.op.kind, (kernel,))
+    outputs = sum(output.elements for output in step.outputs)
+    elements = max(outputs, step.operands[0].type.elements // _ELEMENTS_A_SHARE)
+    return Candidate(step.op.kind, (step_kernel(step, step.op.kind, elements, passes),))

@@ -1,14 +1,14 @@
-"""Ops that read and write in order: element-wise chains, copies, and moves of data. The engine's own kernels, not a library's.
+"""Ops that read and write in order: element-wise chains, copies, and moves of data, by the engine's own kernels.
 
-An op that only moves data (padding, repetition, blocks of pixels, entries picked by index) writes each output element once and
-reads one element for it, or none: what is read is at most what is written.
+Ops that only move data (padding, repetition, blocks of pixels, entries picked by index) write each output element
+once and read one element for it, or none: what is read is at most what is written.
 """
 
 from __future__ import annotations
 
 import math
 
-from iossim.hardware.lowering.gpu.matrix_product import row_kernel, stream_kernel
+from iossim.hardware.lowering.gpu.matrix_product import row_kernel, step_kernel, stream_kernel
 from iossim.hardware.lowering.gpu.registry import FAMILIES
 from iossim.hardware.lowering.gpu.tensor_core_convolution import layout_kernel
 from iossim.hardware.lowering.kernel import Candidate
@@ -20,42 +20,32 @@ from iossim.ir.types import TensorType
 
 
 def _stream(step: Step, name: str) -> list[Candidate]:
-    kernel = stream_kernel(
-        name,
-        sum(output.elements for output in step.outputs),
-        step.flops,
-        activation_bytes=step.activation_bytes,
-        weight_bytes=step.weight_bytes,
-        bytes_written=step.bytes_written,
-    )
+    kernel = step_kernel(step, name, sum(output.elements for output in step.outputs))
     return [Candidate(name, (kernel,), is_library_call=False)]
 
 
-@FAMILIES.lowers("add", "mul", "nary", "where", "cast", "prelu", "quantize", "dequantize", "batch_norm")
+@FAMILIES.register(
+    "add", "mul", "nary", "where", "cast", "prelu", "quantize", "dequantize", "batch_norm",
+    "relu", "clip", "sigmoid", "unary",
+)  # fmt: skip
 def elementwise(step: Step) -> list[Candidate]:
     """A chain of element-wise ops, whatever their number, as one kernel."""
     return _stream(step, "elementwise")
 
 
-@FAMILIES.lowers("relu", "clip", "sigmoid", "unary")
-def activation(step: Step) -> list[Candidate]:
-    """An activation that no product before it takes into its epilogue."""
-    return _stream(step, "elementwise")
-
-
-@FAMILIES.lowers("concat")
+@FAMILIES.register("concat")
 def concat_term(step: Step) -> list[Candidate]:
     """One term of a concat, written to its place: a copy, or the chain that makes the term."""
     return _stream(step, "copy" if len(step.operands) == 1 and not step.flops else "elementwise")
 
 
-@FAMILIES.lowers("slice", "split")
+@FAMILIES.register("slice", "split")
 def copy(step: Step) -> list[Candidate]:
     """A copy; one launch for each output."""
     return [copy_candidate(*step.outputs)]
 
 
-@FAMILIES.lowers("transpose")
+@FAMILIES.register("transpose")
 def transpose(step: Step) -> list[Candidate]:
     """From NCHW to NHWC, or back, the kernel that libraries have for it; any other as a copy."""
     assert isinstance(step.op, Transpose)
@@ -78,7 +68,7 @@ def copy_candidate(*moved: TensorType) -> Candidate:
     return Candidate("copy", tuple(kernels), is_library_call=False)
 
 
-@FAMILIES.lowers("identity", "reshape", "flatten")
+@FAMILIES.register("identity", "reshape", "flatten")
 def view(step: Step) -> list[Candidate]:
     """The same bytes. Only a unit that is nothing but an identity is lowered at all, to a copy."""
     return _stream(step, "copy")
@@ -90,12 +80,12 @@ _ROW_IN_REGISTERS, _ELEMENTS_A_THREAD = 1024, 4
 _SOFTMAX_CLOCKS = 1.3
 
 
-@FAMILIES.lowers("softmax", "log_softmax", "hardmax")
+@FAMILIES.register("softmax", "log_softmax", "hardmax")
 def softmax(step: Step) -> list[Candidate]:
     """Maximum, sum and division in one library call.
 
-    Rows of up to 1,024 elements are held in registers by a warp each, and read once (PyTorch's ``softmax_warp_forward``).
-    Longer ones are read by a block each (``cunn_SoftMaxForward``): for the maximum, for the sum and for the division.
+    Rows of up to 1,024 elements are held in registers by a warp each, and read once (PyTorch's
+    ``softmax_warp_forward``). A block reads longer ones (``cunn_SoftMaxForward``) for maximum, sum and division.
     """
     assert isinstance(step.op, SoftmaxLike)
     row, *rest = step.outputs[0].shape[step.op.axis :]
@@ -111,25 +101,25 @@ def softmax(step: Step) -> list[Candidate]:
     return [Candidate("softmax", (kernel,))]
 
 
-@FAMILIES.lowers("resize")
+@FAMILIES.register("resize")
 def resample(step: Step) -> list[Candidate]:
     """One kernel that weighs the neighbours of each output."""
     return _stream(step, "resample")
 
 
-@FAMILIES.lowers("foreign")
+@FAMILIES.register("foreign")
 def traffic(step: Step) -> list[Candidate]:
     """An op that only ONNX knows: one kernel that reads its inputs and writes its outputs."""
     return _stream(step, step.op.kind)
 
 
-@FAMILIES.lowers("pad", "expand", "tile", "depth_to_space", "space_to_depth")
+@FAMILIES.register("pad", "expand", "tile", "depth_to_space", "space_to_depth")
 def move(step: Step) -> list[Candidate]:
     """One kernel that gathers its output."""
     return [_gathering(step, 0)]
 
 
-@FAMILIES.lowers("gather", "gather_elements", "gather_nd", "gather_backward")
+@FAMILIES.register("gather", "gather_elements", "gather_nd", "gather_backward")
 def pick(step: Step) -> list[Candidate]:
     """One kernel that reads the indices, and of the data what they pick.
 

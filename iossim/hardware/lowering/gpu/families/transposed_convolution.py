@@ -1,11 +1,10 @@
 """Transposed convolutions: cuDNN's data gradient, an implicit matrix product of output pixels by filters.
 
-An output pixel takes those taps of the window that meet an input pixel, one in each stride. The kernels on tensor cores walk
-these alone: gradients called directly with a stride of 2 (fp16 on a V100 and a T4, windows of 5x10 and 5x5) take 0.9 to 1.7
-times as long as the convolution that has as many products, as those without a stride do. Around them tensors are
-transformed as around convolutions. On FP32 lanes cuDNN computes each offset where it is needed (its ALGO_1), as its
-IMPLICIT_GEMM does forward. Groups have kernels there alone, which multiply the taps that meet nothing by zeros: a
-strided one of 4 groups takes 5 to 33 ms on an A100, an RTX A6000 and a T4, where the rest says 4 to 27.
+An output pixel takes those taps of the window that meet an input pixel, one in each stride. Kernels on tensor cores
+walk only these: gradients called directly with a stride of 2 (fp16 on a V100 and a T4, windows of 5x10 and 5x5) take
+0.9 to 1.7 times as long as the convolution that has as many products. On FP32 lanes cuDNN computes each offset where
+it is needed (ALGO_1), as IMPLICIT_GEMM does forward. Only these kernels serve groups, and multiply the taps that meet
+nothing by zeros: a strided one of 4 groups takes 5 to 33 ms (A100, RTX A6000, T4), here 4 to 27.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from iossim.hardware.lowering.convolution_shape import FP32_STORED, ConvolutionShape
+from iossim.hardware.lowering.convolution_shape import ConvolutionShape
 from iossim.hardware.lowering.gpu.matrix_product import TILES, Product, parts_bytes, split_products
 from iossim.hardware.lowering.gpu.registry import FAMILIES
 from iossim.hardware.lowering.gpu.tensor_core_convolution import tensor_core_convolution
@@ -21,25 +20,16 @@ from iossim.hardware.lowering.gpu.tensor_core_product import without_tensor_core
 from iossim.hardware.lowering.kernel import Candidate, WorkClass, ceil_div
 from iossim.hardware.lowering.step import Step
 from iossim.ir.ops.conv_transpose import ConvBackwardData, ConvTranspose
-from iossim.ir.types import Precision
 
 
-@FAMILIES.lowers("conv_transpose")
+@FAMILIES.register("conv_transpose")
 def transposed_convolution(step: Step) -> list[Candidate]:
     """Products on FP32 lanes, by tile and split, and where there are tensor cores for the precision those on them."""
     assert isinstance(step.op, ConvTranspose | ConvBackwardData)
     shape = _as_convolution(step)
-    product = Product(
-        shape.filters // shape.groups,
-        shape.pixels,
-        shape.channels // shape.groups * math.prod(shape.kernel),
-        step.activation_bytes,
-        step.weight_bytes,
-        step.bytes_written,
-        shape.element_bytes,
-        Precision.FP32 if shape.precision in FP32_STORED else shape.precision,
-        shape.groups,
-    )
+    sizes = shape.filters // shape.groups, shape.pixels, shape.channels // shape.groups * math.prod(shape.kernel)
+    moved = step.activation_bytes, step.weight_bytes, step.bytes_written
+    product = Product(*sizes, *moved, shape.element_bytes, shape.on_lanes.precision, shape.groups)
     is_grouped = shape.groups > 1
     architectures = None if is_grouped else without_tensor_cores(step.precision, None)
     work_class = WorkClass.IMPLICIT_PRECOMP_GEMM if is_grouped else WorkClass.IMPLICIT_GEMM
@@ -53,24 +43,16 @@ def transposed_convolution(step: Step) -> list[Candidate]:
 
 
 def _as_convolution(step: Step) -> ConvolutionShape:
-    """The convolution without a stride that has as many products, for each output pixel those with one window of taps."""
+    """The convolution without a stride that has as many products: a window of taps for each output pixel."""
     assert isinstance(step.op, ConvTranspose | ConvBackwardData)
     x, weight, y = step.operands[0].type, step.operands[1].type, step.outputs[0]
     skipped = math.prod(step.op.strides) if step.op.groups == 1 else 1
     taps = ceil_div(math.prod(weight.shape[2:]), skipped)
     rank = len(x.shape) - 2
     own = 2 * x.elements * math.prod(weight.shape[1:])
+    ones = (1,) * rank
+    geometry = (taps, *ones[1:]), ones, ones, step.op.groups, x.shape[2:], y.shape[2:]
+    epilogue_flops = max(0, step.flops - own)
     return ConvolutionShape(
-        x.shape[0],
-        x.shape[1],
-        y.shape[1],
-        (taps,) + (1,) * (rank - 1),
-        (1,) * rank,
-        (1,) * rank,
-        step.op.groups,
-        x.shape[2:],
-        y.shape[2:],
-        x.dtype.bytes,
-        max(0, step.flops - own),
-        step.precision,
+        x.shape[0], x.shape[1], y.shape[1], *geometry, x.dtype.bytes, epilogue_flops, step.precision
     )
