@@ -61,9 +61,7 @@ def random_operator(seed: int, most_channels: int = 512, largest: int = 56) -> t
         else:
             kernel = draw.choice((1, 3, 5)) if kind == "conv" else 3
             groups = {"conv": 1, "depthwise": channels, "grouped": 3}[kind]
-            filters = (
-                channels if kind != "conv" else draw.choice([n for n in (16, 48, 100, 256) if n <= most_channels])
-            )
+            filters = channels if kind != "conv" else draw.choice([n for n in (16, 48, 100, 256) if n <= most_channels])
             y = b.conv(x, filters, kernel, draw.choice((1, 1, 2)), kernel // 2, groups)
     return kind, b.network([y])
 

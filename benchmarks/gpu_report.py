@@ -111,16 +111,7 @@ def _save(out: Path, archive: Path) -> None:
 
 
 def _child_arguments(args: argparse.Namespace, out: Path, section: str, seconds: float) -> list[str]:
-    given = [
-        "--section",
-        section,
-        "--seconds",
-        f"{seconds:.1f}",
-        "--out",
-        str(out),
-        "--models",
-        ",".join(args.models),
-    ]
+    given = ["--section", section, "--seconds", f"{seconds:.1f}", "--out", str(out), "--models", ",".join(args.models)]
     given += ["--backend", args.backend] if args.backend else []
     given += ["--device", args.device] if args.device else []
     return [*given, *(["--dry-run"] if args.dry_run else [])]

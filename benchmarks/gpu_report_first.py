@@ -75,12 +75,7 @@ def _run(job: Job, network: Network, backend: Backend, kind: str, choice: Choice
 
     engine = backend.context.engine
     plan = lower_stage(
-        network,
-        [[0]],
-        Strategy.CONCURRENT,
-        engine,
-        in_place=True,
-        choices=lambda units, strategy, variant="": choice,
+        network, [[0]], Strategy.CONCURRENT, engine, in_place=True, choices=lambda units, strategy, variant="": choice
     )
     error = largest_error(backend.execute(network, plan_memory(plan), inputs), expected)
     # JSON has no infinity: outputs that are not finite have no error.

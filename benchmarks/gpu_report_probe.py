@@ -54,9 +54,7 @@ class Chains:
 class Probe:
     """Measures on the lanes of one device; each time is the median of ``rounds``."""
 
-    def __init__(
-        self, driver: Driver, library: ConvolutionLibrary, lanes: Callable[[int], Lane], rounds: int
-    ) -> None:
+    def __init__(self, driver: Driver, library: ConvolutionLibrary, lanes: Callable[[int], Lane], rounds: int) -> None:
         self._driver, self._library, self._lanes, self._rounds = driver, library, lanes, rounds
         self._main = lanes(0).stream
         self._timer = GraphTimer(driver, self._main)

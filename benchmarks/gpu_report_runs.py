@@ -45,10 +45,7 @@ def keep_run(
         **facts,
     )
     header = NetworkHeader(
-        device=context.device,
-        driver=context.driver,
-        date=datetime.now(UTC).date().isoformat(),
-        source=SOURCE,
+        device=context.device, driver=context.driver, date=datetime.now(UTC).date().isoformat(), source=SOURCE
     )
     with (job.out / "networks.jsonl").open("a", encoding="utf-8") as stream:
         if stream.tell() == 0:

@@ -28,9 +28,7 @@ PYTEST_RAN, PYTEST_STOPPED, PYTEST_NONE = (0, 1), 2, 5
 def section_tests(job: Job) -> None:
     """The GPU tests of the backends, a record each; a dry run only collects them."""
     if absent := missing_distributions(TESTS_NEED, os.environ.get("PYTHONPATH", "").split(os.pathsep)):
-        raise RuntimeError(
-            f"GPU tests need {', '.join(map(str, absent))}, not installed here; carry them in --wheels"
-        )
+        raise RuntimeError(f"GPU tests need {', '.join(map(str, absent))}, not installed here; carry them in --wheels")
     collected = 0
     report, fresh = job.out / REPORT, set[str]()
     for number, tests in enumerate(GPU_TESTS):

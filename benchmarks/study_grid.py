@@ -76,9 +76,7 @@ def _told(folders: list[Path]) -> Iterator[None]:
         yield
     elapsed_s = perf_counter() - begin_s
     rows = (folders[-1] / TABLE).read_text().count("\n") - 1
-    same = (
-        "" if len(folders) == 1 else f", {'equal' if _equal(folders[0], folders[-1]) else 'NOT EQUAL'} to the first"
-    )
+    same = "" if len(folders) == 1 else f", {'equal' if _equal(folders[0], folders[-1]) else 'NOT EQUAL'} to the first"
     print(
         f"{folders[-1].name}: {rows} rows in {elapsed_s:.1f} s ({usage.cpu_s:.1f} s of CPUs), peak "
         f"{usage.peak_bytes / 2**20:.0f} MiB of all processes together{same}",

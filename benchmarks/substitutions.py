@@ -206,9 +206,7 @@ def searches(
         if joint > min(*first, rows[0]["schedule_before_us"]) * (1 + RELATIVE_TOLERANCE):
             wrong.append(f"jointly {model} is worse")
         checked = rows[-1].get("check", {"onnx": 0.0, "plan": 0.0})
-        wrong += [
-            f"{model} computes something else ({name})" for name in ("onnx", "plan") if checked[name] > TOLERANCE
-        ]
+        wrong += [f"{model} computes something else ({name})" for name in ("onnx", "plan") if checked[name] > TOLERANCE]
     if wrong:
         sys.exit("; ".join(wrong))
 

@@ -67,9 +67,7 @@ def main() -> None:
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000
     network = two_small_ops()
     programs = [of_nothing(1), of_nothing(2), stage(network, [[0, 1]]), stage(network, [[0], [1]])]
-    print(
-        f"{len(usable_cores())} cores, medians of {rounds} rounds, us; what a second stream costs is the difference"
-    )
+    print(f"{len(usable_cores())} cores, medians of {rounds} rounds, us; what a second stream costs is the difference")
     print(
         f"{'idle before':>11} {'nothing: 1':>11} {'2 streams':>9} {'cost':>6} {'two ops: 1':>11} {'2 streams':>9} {'cost':>6}"
     )

@@ -346,9 +346,7 @@ def read_schedule(path: str | Path, model: str | None = None) -> tuple[Schedule,
     return _saved(path, None, model)
 
 
-def _saved(
-    saved: Schedule | str | Path, network: Network | None, model: str | None = None
-) -> tuple[Schedule, Network]:
+def _saved(saved: Schedule | str | Path, network: Network | None, model: str | None = None) -> tuple[Schedule, Network]:
     """A schedule, read where it is a file, and its network, loaded where it is not given; the two fit."""
     read = saved if isinstance(saved, Schedule) else Schedule.read(Path(saved))
     if network is None:
@@ -366,7 +364,5 @@ def _own_device(read: Schedule) -> str:
     return read.device
 
 
-def _cost_model(
-    given: str | CostModel, device: DeviceProfile | str | None, network: Network, engine: str
-) -> CostModel:
+def _cost_model(given: str | CostModel, device: DeviceProfile | str | None, network: Network, engine: str) -> CostModel:
     return cost_model(given, device, network.precision, engine) if isinstance(given, str) else given

@@ -65,8 +65,7 @@ SOME_DEVICES = ("v100-sxm2", "h100-sxm")
 
 
 @pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=() if name in SOME_DEVICES else pytest.mark.slow) for name in device_names()],
+    "name", [pytest.param(name, marks=() if name in SOME_DEVICES else pytest.mark.slow) for name in device_names()]
 )
 class TestDevices(DeviceConformance):
     @pytest.fixture(autouse=True)

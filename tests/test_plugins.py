@@ -119,12 +119,7 @@ def test_a_set_of_rules(installed: None, capsys: pytest.CaptureFixture[str]) -> 
     (rule,) = rule_set("example-rules")
     assert rule.name == "double-relu"
     rows = {row["name"]: row for row in printed_json(capsys, "rules list --json")}
-    assert rows["example-rules"] == {
-        "name": "example-rules",
-        "rules": 1,
-        "of": ["relu"],
-        "from": "iossim-example 1.2",
-    }
+    assert rows["example-rules"] == {"name": "example-rules", "rules": 1, "of": ["relu"], "from": "iossim-example 1.2"}
     assert "broken-rules" not in rows
     assert "no-rules" not in rows
     assert printed(capsys, "rules show example-rules").startswith("double-relu:\n")
@@ -137,10 +132,7 @@ def test_a_set_of_rules(installed: None, capsys: pytest.CaptureFixture[str]) -> 
             "rules show broken-rules",
             "rules of plugin 'broken-rules' of iossim-example 1.2 (iossim.rules), line 2: rule 'a': source[0]: 'y' is no op",
         ),
-        (
-            "rules show no-rules",
-            "plugin 'no-rules' of iossim-example 1.2 (iossim.rules) returns int, not YAML; update",
-        ),
+        ("rules show no-rules", "plugin 'no-rules' of iossim-example 1.2 (iossim.rules) returns int, not YAML; update"),
         (
             "optimize ios_sample --device t4 --cost-model broken-costs",
             "plugin 'broken-costs' of iossim-example 1.2 (iossim.cost_models) does not work: ModuleNotFoundError: No module "

@@ -37,10 +37,6 @@ def test_modules_are_found_by_looking() -> None:
 
 
 def test_the_registry_knows_no_room() -> None:
-    told = (
-        "import sys, iossim.base.registry; print(sorted(name for name in sys.modules if name.startswith('iossim')))"
-    )
+    told = "import sys, iossim.base.registry; print(sorted(name for name in sys.modules if name.startswith('iossim')))"
     found = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True).stdout
-    assert (
-        found.strip() == "['iossim', 'iossim._version', 'iossim.base', 'iossim.base.errors', 'iossim.base.registry']"
-    )
+    assert found.strip() == "['iossim', 'iossim._version', 'iossim.base', 'iossim.base.errors', 'iossim.base.registry']"

@@ -19,14 +19,7 @@ from iossim.backends.cupy_cudnn.cudnn_library import begins_here, check_version,
 from iossim.backends.cupy_cudnn.driver import ConvolutionLibrary, Driver
 from iossim.backends.cupy_cudnn.issue import Lane, issue_kernel
 from iossim.backends.cupy_cudnn.options import CudnnOptions, parsed_options
-from iossim.backends.cupy_cudnn.prepared_plan import (
-    Machine,
-    PaperRun,
-    PreparedPlan,
-    Run,
-    launch_program,
-    ready_to_run,
-)
+from iossim.backends.cupy_cudnn.prepared_plan import Machine, PaperRun, PreparedPlan, Run, launch_program, ready_to_run
 from iossim.backends.cupy_cudnn.timing import Stopwatch
 from iossim.backends.cupy_cudnn.unit_program import UnitProgram
 from iossim.backends.cupy_cudnn.views import ELEMENT_BYTES, Memory, View, dense

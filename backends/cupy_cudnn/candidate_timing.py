@@ -80,9 +80,7 @@ class CandidateTiming:
     def _graph(self, call: ConvolutionCall, how: How, room: _Room) -> Graph | None:
         """Several copies as a graph; None where the plan refuses."""
         try:
-            issues = issue_convolution(
-                self._driver, self._library, call, how, room.address, room.workspace, self._lane
-            )
+            issues = issue_convolution(self._driver, self._library, call, how, room.address, room.workspace, self._lane)
             for issue in issues:
                 issue()  # once outside a capture: libraries load what they need at a first use
             self._driver.synchronize()

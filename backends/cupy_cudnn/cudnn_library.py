@@ -30,11 +30,7 @@ NAME = "libcudnn.so.9"
 CUBLAS_NAMES = ("libcublasLt.so.13", "libcublasLt.so.12")
 #: The versions of the extra ``gpu-cuda12``, the wider of the two: from the first on, and before the second. Front
 #: ends before the one named here ignore ``LD_LIBRARY_PATH``, and load another cuDNN than it names.
-VERSIONS = {
-    "cupy": ("13.6", ""),
-    "nvidia-cudnn": ("9.10", ""),
-    "nvidia-cudnn-frontend": ("1.24.1", "1.29"),
-}
+VERSIONS = {"cupy": ("13.6", ""), "nvidia-cudnn": ("9.10", ""), "nvidia-cudnn-frontend": ("1.24.1", "1.29")}
 _SPELLING = re.compile(r"libcudnn\.so(\.\d+)*")
 _MAPS = Path("/proc/self/maps")
 

@@ -59,9 +59,7 @@ class PreparedPlan:
         self.plan = with_memory(plan)
         self._machine, self._network, self._weights = machine, network, weights
         check_one_device(self.plan, "cupy_cudnn")
-        self._work = {
-            command: self._prepared(command) for command in self.plan.commands if isinstance(command, Launch)
-        }
+        self._work = {command: self._prepared(command) for command in self.plan.commands if isinstance(command, Launch)}
         self._arena = machine.driver.allocate(self.plan.arena_bytes)
         self._extra_bytes = self._extra_scratch_bytes()
         self._extra = {queue: machine.driver.allocate(size) for queue, size in self._extra_bytes.items()}
@@ -148,9 +146,7 @@ class PreparedPlan:
             if isinstance(call, ConvolutionCall):
                 found = next(timed)
                 workspace = scratch + work.program.scratch_bytes if found.workspace_bytes else 0
-                issues += issue_convolution(
-                    machine.driver, machine.library, call, found.how, address, workspace, lane
-                )
+                issues += issue_convolution(machine.driver, machine.library, call, found.how, address, workspace, lane)
             else:
                 issues.append(issue_kernel(machine.driver, call, address, lane))
         return issues

@@ -45,10 +45,7 @@ MAX_POOL = WINDOW.format(
     name="max_pool", start="-__int_as_float(0x7f800000)", combine="fmaxf(result, value)", finish="result"
 )
 AVERAGE_POOL = WINDOW.format(
-    name="average_pool",
-    start="0.0f",
-    combine="result + value",
-    finish="result / (float)(counted > 0 ? counted : 1)",
+    name="average_pool", start="0.0f", combine="result + value", finish="result / (float)(counted > 0 ? counted : 1)"
 )
 
 #: Arguments: elements; channels, elements of a channel; reach below and above; bias, alpha / size, beta; then input

@@ -24,9 +24,7 @@ from iossim.ir.op import Array
 from iossim.schedule.batch import Strategy
 
 
-def evaluate_graph(
-    graph: Graph, inputs: Mapping[str, Array], values: Sequence[str] | None = None
-) -> dict[str, Array]:
+def evaluate_graph(graph: Graph, inputs: Mapping[str, Array], values: Sequence[str] | None = None) -> dict[str, Array]:
     """The arrays of ``values`` (the graph's outputs, if not given) by name, from arrays for its inputs.
 
     Weights are loaded when they are read and not kept; other values are dropped after their last reader. Raises

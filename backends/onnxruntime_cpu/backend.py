@@ -60,9 +60,7 @@ def create(precision: Precision, engine: Engine, options: Mapping[str, str]) -> 
             raise OptionError(f"backend {NAME} has no option {name!r}; {did_you_mean(name, ['threads'])}")
     text = options.get("threads", "1")
     if not text.isdecimal() or int(text) < 1:
-        raise OptionError(
-            f"option threads={text!r} of backend {NAME} is not possible: give a whole number, 1 or more"
-        )
+        raise OptionError(f"option threads={text!r} of backend {NAME} is not possible: give a whole number, 1 or more")
     if precision is not Precision.FP32:
         raise BackendError(f"backend {NAME} computes in fp32 only, not {precision}; leave `dtype` out")
     if lacking := missing():

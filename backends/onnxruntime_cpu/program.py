@@ -93,9 +93,7 @@ class Sessions:
 
         options = session_options(self._threads)
         levels = onnxruntime.GraphOptimizationLevel
-        options.graph_optimization_level = (
-            levels.ORT_ENABLE_ALL if algorithm == BLOCKED else levels.ORT_ENABLE_EXTENDED
-        )
+        options.graph_optimization_level = levels.ORT_ENABLE_ALL if algorithm == BLOCKED else levels.ORT_ENABLE_EXTENDED
         options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
         options.add_session_config_entry("session.inter_op.allow_spinning", "0")
         options.add_session_config_entry("session.use_env_allocators", "1")

@@ -64,9 +64,7 @@ class SimulatorBackend:
         return self._prices.divided(network)
 
     def execute(self, network: Network, plan: Plan, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        raise BackendError(
-            "backend simulator computes no values; use `backend` numpy_reference to check a schedule's"
-        )
+        raise BackendError("backend simulator computes no values; use `backend` numpy_reference to check a schedule's")
 
     def measure(
         self,

@@ -50,8 +50,7 @@ def create(
     seed = argument.removeprefix(STRUCTURED_ERROR) if argument.startswith(STRUCTURED_ERROR) else ""
     if argument not in ("", IN_PLACE) and not seed.isdecimal():
         raise OptionError(
-            f"`cost_model` simulator:{argument}: the simulator knows no such argument; leave it out, or give "
-            f"{IN_PLACE}"
+            f"`cost_model` simulator:{argument}: the simulator knows no such argument; leave it out, or give {IN_PLACE}"
         )
     if device is None:
         raise OptionError(

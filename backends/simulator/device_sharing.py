@@ -143,9 +143,7 @@ def slowdowns(
                 heaviest = max(heaviest, load)
                 speed += columns[kernel, SPREAD] * (1.0 / load - 1.0 / evenly)
         else:
-            heaviest, speed = _segments(
-                sparse, everywhere, even_warps, demand_factor, columns, numbers, integers, sets
-            )
+            heaviest, speed = _segments(sparse, everywhere, even_warps, demand_factor, columns, numbers, integers, sets)
             heaviest = max(heaviest, evenly)
         if everywhere > 0.0 and heaviest > evenly:
             # A kernel on all SMs is in its last wave as slow as the SM that is asked for most; before, it gets fewer.

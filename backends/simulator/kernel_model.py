@@ -20,16 +20,7 @@ from numpy.typing import NDArray
 
 from iossim.backends.simulator.device_rates import DeviceRates, Floats, device_rates
 from iossim.backends.simulator.kernel_rows import kernel_table
-from iossim.backends.simulator.kernel_times import (
-    ALONE,
-    DRAM,
-    FOOTPRINT,
-    ISSUE,
-    KEPT,
-    POWER,
-    grid_blocks,
-    time_kernels,
-)
+from iossim.backends.simulator.kernel_times import ALONE, DRAM, FOOTPRINT, ISSUE, KEPT, POWER, grid_blocks, time_kernels
 from iossim.base.compiled import jit
 from iossim.base.errors import PlanError, did_you_mean
 from iossim.cost.capabilities import UnitVariant

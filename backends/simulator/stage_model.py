@@ -196,9 +196,7 @@ def _is_next(group: int, count: int, free: int, now: float, numbers: Floats, int
 
 
 @jit
-def _single_group(
-    mask: np.uint64, kernel_begin: Integers, columns: Floats, single_us: Floats, spans: Floats
-) -> float:
+def _single_group(mask: np.uint64, kernel_begin: Integers, columns: Floats, single_us: Floats, spans: Floats) -> float:
     """The units of a chain one after another; a unit waits for the host before its kernels run."""
     now = 0.0
     while mask:

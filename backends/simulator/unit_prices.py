@@ -139,9 +139,7 @@ class UnitPrices:
             texts = [placement.signature(unit) for unit in problem.units]
         return list(zip(problem.signatures, texts, strict=True))
 
-    def price(
-        self, problem: ScheduleProblem, variants: Sequence[str] = (), sms: int | None = None
-    ) -> list[UnitPrice]:
+    def price(self, problem: ScheduleProblem, variants: Sequence[str] = (), sms: int | None = None) -> list[UnitPrice]:
         """The price of each unit as its variant (or the fastest alone), on a part of ``sms`` SMs or on all.
 
         Raises PlanError for a variant that is not known.

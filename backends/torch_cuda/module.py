@@ -34,9 +34,7 @@ def torch_module(graph: Graph, device: str = "cpu") -> fx.GraphModule:
     }
     for name, constant in graph.constants.items():
         if constant.type.dtype not in DTYPES:
-            raise BackendError(
-                f"weight {name!r} is {constant.type}, which torch has not; use backend numpy_reference"
-            )
+            raise BackendError(f"weight {name!r} is {constant.type}, which torch has not; use backend numpy_reference")
         values[name] = to_tensor(constant.load(), device)
     for node in graph.nodes:
         try:

@@ -76,9 +76,7 @@ def time_rounds(
         {"clock": "cuda events", "host_was_behind": float(late)} if run.replay else {"clock": "host"}
         for run, late in zip(runs, behind, strict=True)
     ]
-    return [
-        Samples(tuple(times), conditions={**clock, **state}) for times, clock in zip(times_us, clocks, strict=True)
-    ]
+    return [Samples(tuple(times), conditions={**clock, **state}) for times, clock in zip(times_us, clocks, strict=True)]
 
 
 def _warm_clock(runs: Sequence[Run], synchronise: Callable[[], object]) -> None:

@@ -22,17 +22,13 @@ if TYPE_CHECKING:
 
 Ops = Annotated[
     str | None,
-    typer.Option(
-        "--ops", metavar="OP,...", help="Ops that graphs are made of: add,matmul,...; those of TASO without."
-    ),
+    typer.Option("--ops", metavar="OP,...", help="Ops that graphs are made of: add,matmul,...; those of TASO without."),
 ]
 Size = Annotated[
-    int,
-    typer.Option("--size", metavar="N", parser=whole_number, help="Most ops of a graph, on either side of a rule."),
+    int, typer.Option("--size", metavar="N", parser=whole_number, help="Most ops of a graph, on either side of a rule.")
 ]
 Seed = Annotated[
-    int,
-    typer.Option("--seed", metavar="N", parser=whole_number, help="Of the inputs that graphs are told apart with."),
+    int, typer.Option("--seed", metavar="N", parser=whole_number, help="Of the inputs that graphs are told apart with.")
 ]
 Inputs = Annotated[
     str | None,

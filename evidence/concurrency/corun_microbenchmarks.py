@@ -167,8 +167,7 @@ class _Cases:
         assert row.together_us is not None
         moved = 1e3 * half.bandwidth_gbps * alone_us
         kernels = [
-            replace(_raw(kernel, stream), alone_us=None, dram_bytes=moved)
-            for stream, kernel in enumerate(row.kernels)
+            replace(_raw(kernel, stream), alone_us=None, dram_bytes=moved) for stream, kernel in enumerate(row.kernels)
         ]
         figure = Figure(row.kernels[0].name, DRAM, None, row.together_us / alone_us, alone_us, total=2.0)
         return self._case(row, DRAM, kernels, (figure,), "two halves", sm_share=(50.0, 50.0))
@@ -221,12 +220,7 @@ class _Cases:
         alone_us = [kernel.alone_us or 0.0 for kernel in kernels]
         longest_us = max(alone_us)
         figure = Figure(
-            kernels[0].name,
-            mechanism,
-            None,
-            row.together_us / longest_us,
-            longest_us,
-            total=sum(alone_us) / longest_us,
+            kernels[0].name, mechanism, None, row.together_us / longest_us, longest_us, total=sum(alone_us) / longest_us
         )
         return self._case(row, mechanism, kernels, (figure,), title)
 

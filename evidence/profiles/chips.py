@@ -111,8 +111,7 @@ def on_lanes(recording: Recording) -> Mask:
         for precision in {row.operator.precision for row in recording.measured.measurements}
     }
     return np.array(
-        [told[row.operator.precision].names != other.names for row in recording.measured.measurements],
-        dtype=np.bool_,
+        [told[row.operator.precision].names != other.names for row in recording.measured.measurements], dtype=np.bool_
     )
 
 

@@ -125,9 +125,7 @@ def launch_costs(
         "fork_us": Estimate(edge / 2, edge / 4, "GeForce 3080"),
         "join_us": Estimate(edge / 2, edge / 4, "GeForce 3080"),
     }
-    plain_us, graph_us = (
-        _figure(costs, "GV100", text) / _CHAIN_LAUNCHES for text in ("plain launches", "CUDA graph")
-    )
+    plain_us, graph_us = (_figure(costs, "GV100", text) / _CHAIN_LAUNCHES for text in ("plain launches", "CUDA graph"))
     least_us, most_us = nodes_us
     nodes = {
         Architecture.VOLTA: (gap_us - (plain_us - graph_us), 0.0, "GV100"),
@@ -181,9 +179,7 @@ def _rows(path: Path) -> Iterable[tuple[int, dict[str, str]]]:
         with path.open(encoding="utf-8", newline="") as file:
             yield from enumerate(csv.DictReader(file), start=2)
     except OSError as error:
-        raise MeasurementError(
-            f"{path}: {error.strerror}; name the folder of the tables with IOSSIM_SHARED"
-        ) from None
+        raise MeasurementError(f"{path}: {error.strerror}; name the folder of the tables with IOSSIM_SHARED") from None
 
 
 def main() -> None:

@@ -113,10 +113,7 @@ class LeaveOneOut:
 
 
 def leave_one_out(
-    sets: Sequence[DeviceSet],
-    samples: int = 0,
-    seed: int = 0,
-    progress: Progress = lambda label, done, total: None,
+    sets: Sequence[DeviceSet], samples: int = 0, seed: int = 0, progress: Progress = lambda label, done, total: None
 ) -> LeaveOneOut:
     """Predict each chip from all others: from datasheet facts, and with ``samples`` of each of its kinds.
 
@@ -126,18 +123,13 @@ def leave_one_out(
 
 
 def leave_out_each(
-    found: Sequence[Chip],
-    samples: int = 0,
-    seed: int = 0,
-    progress: Progress = lambda label, done, total: None,
+    found: Sequence[Chip], samples: int = 0, seed: int = 0, progress: Progress = lambda label, done, total: None
 ) -> LeaveOneOut:
     """The same of chips whose operators are lowered."""
     sources: dict[str, SourceDevice] = {}
     able = [chip for chip in found if sum(int(on_lanes(one).sum()) for one in chip.recordings) >= FEWEST_ROWS]
     if len(able) < 2:
-        raise ValueError(
-            f"{len(able)} chips with {FEWEST_ROWS} rows and more: at least 2 are needed to leave one out"
-        )
+        raise ValueError(f"{len(able)} chips with {FEWEST_ROWS} rows and more: at least 2 are needed to leave one out")
     steps = len(able) + len(found)
     for index, chip in enumerate(able):
         progress("devices left out", index, steps)

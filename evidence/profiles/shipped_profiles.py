@@ -106,9 +106,7 @@ def _places() -> list[Path]:
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Make the fitted profiles that ship from the shared tables.")
     parser.add_argument("steps", nargs="*", metavar="STEP", help=f"of {', '.join(STEPS)}; all of them by default")
-    parser.add_argument(
-        "-o", dest="out", type=Path, help="folder of the profiles; that of those that ship by default"
-    )
+    parser.add_argument("-o", dest="out", type=Path, help="folder of the profiles; that of those that ship by default")
     chosen = parser.parse_args(arguments)
     known = (*STEPS, LAUNCHES)
     unknown = sorted(set(chosen.steps) - set(known))

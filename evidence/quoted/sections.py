@@ -55,12 +55,7 @@ NETWORKS = (
     ("NasNet-A", "nasnet_a", 1),
 )
 #: Networks whose search is measured, in the order of the table.
-SEARCHED = {
-    "squeezenet": "SqueezeNet",
-    "inception_v3": "Inception V3",
-    "randwire": "RandWire",
-    "nasnet_a": "NasNet-A",
-}
+SEARCHED = {"squeezenet": "SqueezeNet", "inception_v3": "Inception V3", "randwire": "RandWire", "nasnet_a": "NasNet-A"}
 SEEDS = range(5)
 
 
@@ -82,8 +77,7 @@ def operators(progress: StartProgress) -> dict[str, Any]:
     return {
         "errors": {
             chip: {
-                kind: 100 * fmean(by_set[name]["gpu_time"]["mape"] for name in _data_sets(chip, kind))
-                for kind in KINDS
+                kind: 100 * fmean(by_set[name]["gpu_time"]["mape"] for name in _data_sets(chip, kind)) for kind in KINDS
             }
             for chip in BOARDS
         },

@@ -75,9 +75,7 @@ def network_errors(results: Results) -> str:
     ranked = unseen["orders_right"] == left_out["orders_right"] == found["orders"]
     (warps,) = found["active_warps"]
     by_scheduler = ", ".join(
-        f"{name} {100 * error:.1f}"
-        for name, error in unseen["mean_error_by_scheduler"].items()
-        if name != "sequential"
+        f"{name} {100 * error:.1f}" for name, error in unseen["mean_error_by_scheduler"].items() if name != "sequential"
     )
     return _sentences(
         f"The {fitted['figures']} figures that took part are within {100 * abs(fitted['worst_error']):.1f}%, in-sample.",
@@ -192,9 +190,7 @@ TEXTS: dict[str, Callable[[Results], str]] = {
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = [header, ["---"] * len(header), *rows]
-    return (
-        "\n".join("| " + " | ".join(line) + " |" for line in lines).replace("| --- ", "|---").replace("|  |", "| |")
-    )
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines).replace("| --- ", "|---").replace("|  |", "| |")
 
 
 def _sentences(*sentences: str) -> str:

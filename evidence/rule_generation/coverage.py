@@ -17,9 +17,7 @@ class Coverage(StrEnum):
     """What generated equations say of a rule."""
 
     FOUND = "found"  #: it is one of them
-    IDENTITY = (
-        "identity"  #: both sides are one graph: it differs in what it calls one op, or in operands that commute
-    )
+    IDENTITY = "identity"  #: both sides are one graph: it differs in what it calls one op, or in operands that commute
     DERIVED = "derived"  #: it follows from them in two steps
     WRONG = "wrong"  #: its sides compute the same for no shapes of the vocabulary
     MISSING = "missing"

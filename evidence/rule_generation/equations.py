@@ -176,9 +176,7 @@ def _applied(template: str, operands: tuple[Type, ...]) -> tuple[Op, tuple[Type,
 def _places(sides: Iterable[Outputs], name: str) -> tuple[str, ...]:
     """Where an input is read, in words that know neither names nor the order of outputs or of operands that commute."""
     return tuple(
-        sorted(
-            f"{side} {path}" for side, outputs in enumerate(sides) for term in outputs for path in _ways(term, name)
-        )
+        sorted(f"{side} {path}" for side, outputs in enumerate(sides) for term in outputs for path in _ways(term, name))
     )
 
 
@@ -264,11 +262,7 @@ def _without_common_ops(equation: Equation) -> Equation:
             cut[op._replace(output=output)] = name
             shapes[name] = known[0].shape
         shorter = Equation(substitute(equation.left, cut), substitute(equation.right, cut), shapes)
-        if (
-            shorter.left != shorter.right
-            and not any(isinstance(term, str) for term in shorter.left)
-            and holds(shorter)
-        ):
+        if shorter.left != shorter.right and not any(isinstance(term, str) for term in shorter.left) and holds(shorter):
             return _without_common_ops(_trimmed(shorter))
     return equation
 

@@ -223,9 +223,7 @@ class ConcurrencyEvaluation:
 
 
 def evaluate_concurrency(
-    folder: Path,
-    profiles: Sequence[DeviceProfile] | None = None,
-    progress: Progress = lambda done, total: None,
+    folder: Path, profiles: Sequence[DeviceProfile] | None = None, progress: Progress = lambda done, total: None
 ) -> tuple[ConcurrencyEvaluation | None, tuple[str, ...]]:
     """Simulate what the tables of a folder hold of these devices, by default of all, None of none; and notes, a line each.
 
@@ -348,9 +346,7 @@ def _intervals(fits: Sequence[CorunFit], predicted: Sequence[Floats]) -> Floats:
     quantiles that hold for the next one (rank ``p (n + 1)``, as in conformal prediction).
     """
     families = [own for fit in fits for own in fit.families]
-    is_slowdown = np.array(
-        [figure.stream is not None for fit in fits for case in fit.cases for figure in case.figures]
-    )
+    is_slowdown = np.array([figure.stream is not None for fit in fits for case in fit.cases for figure in case.figures])
     ratios = np.concatenate(predicted)
     residuals = np.concatenate([fit.measured for fit in fits]) / ratios
     found = np.full((len(families), 2), np.nan)

@@ -274,9 +274,7 @@ def published_devices() -> tuple[str, ...]:
 
 
 def evaluate_networks(
-    profile: DeviceProfile,
-    figures: Mapping[str, Any] | None = None,
-    progress: Progress = lambda done, total: None,
+    profile: DeviceProfile, figures: Mapping[str, Any] | None = None, progress: Progress = lambda done, total: None
 ) -> NetworkEvaluation:
     """Schedule every network that ``figures`` have for the device, by every scheduler that they have.
 
@@ -306,9 +304,7 @@ def evaluate_networks(
 def _latencies(row: Mapping[str, Any], simulator: SimulatorCostModel) -> Iterator[NetworkLatency]:
     network = load(row["model"], batch=row["batch"])
     published_us = {
-        name: round(1e3 * float(row["latency_ms"][name]), 3)
-        for name in scheduler_names()
-        if name in row["latency_ms"]
+        name: round(1e3 * float(row["latency_ms"][name]), 3) for name in scheduler_names() if name in row["latency_ms"]
     }
     found = _predicted(network, simulator, tuple(published_us))
     # A figure that no fit may see was seen by none.

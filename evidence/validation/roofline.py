@@ -87,9 +87,7 @@ class Roofs:
 
     @staticmethod
     def of(operators: Sequence[Operator], profile: DeviceProfile) -> Roofs:
-        peaks = [
-            profile.reduced_precision_tflops(operator.precision) or profile.fp32_tflops for operator in operators
-        ]
+        peaks = [profile.reduced_precision_tflops(operator.precision) or profile.fp32_tflops for operator in operators]
         flops = np.array([operator.flops for operator in operators], dtype=np.float64)
         moved = np.array([operator.bytes for operator in operators], dtype=np.float64)
         # A teraflop a second is a megaflop a microsecond, a gigabyte a second a kilobyte a microsecond.

@@ -87,9 +87,7 @@ def _do_without(cache: Any) -> None:
 
 
 def _warn(why: str) -> None:
-    warn_once(
-        f"compiled code is not kept, and every command compiles anew: {why}; free space or set IOSSIM_CACHE_DIR"
-    )
+    warn_once(f"compiled code is not kept, and every command compiles anew: {why}; free space or set IOSSIM_CACHE_DIR")
 
 
 @cache

@@ -96,9 +96,7 @@ def _read(text: str, compose: Callable[[_Loader], list[yaml.Node | None]]) -> li
         raise LocatedYamlError(line, (), f"is not YAML: {reason}; correct the line") from None
 
 
-def _read_by(
-    kind: type[_Loader], text: str, compose: Callable[[_Loader], list[yaml.Node | None]]
-) -> list[LocatedYaml]:
+def _read_by(kind: type[_Loader], text: str, compose: Callable[[_Loader], list[yaml.Node | None]]) -> list[LocatedYaml]:
     _refuse_depth_and_aliases(kind, text)
     loader = kind(text)
     try:
@@ -121,9 +119,7 @@ def _refuse_depth_and_aliases(kind: type[_Loader], text: str) -> None:
         anchor = getattr(event, "anchor", None)
         if anchor is not None:
             sign = "*" if isinstance(event, yaml.AliasEvent) else "&"
-            raise LocatedYamlError(
-                line, (), f"anchors and aliases ({sign}{anchor}) are not read; write the value out"
-            )
+            raise LocatedYamlError(line, (), f"anchors and aliases ({sign}{anchor}) are not read; write the value out")
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
         elif isinstance(event, yaml.CollectionEndEvent):

@@ -79,9 +79,7 @@ def check_writable(folder: Path) -> None:
     if not existing.is_dir():
         raise OptionError(f"output folder {folder}: {existing} is not a folder; choose another with `out`")
     if reason := _refusal(existing):
-        raise OptionError(
-            f"output folder {folder}: {existing} cannot be written ({reason}); choose another with `out`"
-        )
+        raise OptionError(f"output folder {folder}: {existing} cannot be written ({reason}); choose another with `out`")
 
 
 def check_file(path: Path | None, option: str) -> None:

@@ -218,11 +218,7 @@ def _residuals(
 
 
 def _provenance(
-    recordings: Sequence[Recording],
-    further: Sequence[Samples],
-    found: Fit,
-    resampled: Bootstrap,
-    date: str | None,
+    recordings: Sequence[Recording], further: Sequence[Samples], found: Fit, resampled: Bootstrap, date: str | None
 ) -> Provenance:
     weight = sum(one.samples.weight for one in recordings) + sum(one.weight for one in further)
     used: list[tuple[str, Samples, int, Mapping[str, str]]] = [

@@ -143,8 +143,7 @@ def usable(measured: MeasurementSet, profile: DeviceProfile, trusts_labels: bool
     warm = tuple(row for row in measured.measurements if not row.is_cold)
     if len(warm) < len(measured.measurements):
         notes.append(
-            f"{measured.name}: {len(measured.measurements) - len(warm):,} rows left out: their operands came from "
-            "DRAM"
+            f"{measured.name}: {len(measured.measurements) - len(warm):,} rows left out: their operands came from DRAM"
         )
     checked = check_plausible(replace(measured, measurements=warm, notes=tuple(notes)), profile)
     return check_label(checked, profile, trusts_labels)

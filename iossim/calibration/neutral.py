@@ -57,7 +57,5 @@ def facts_of(profile: DeviceProfile) -> BoardFacts:
     """The facts that a transfer looks at."""
     sheet = profile.datasheet
     return BoardFacts(
-        profile.compute_capability,
-        1e3 * profile.fp32_tflops / profile.board_power_w,
-        sheet.fp32_lanes_per_sm.value,
+        profile.compute_capability, 1e3 * profile.fp32_tflops / profile.board_power_w, sheet.fp32_lanes_per_sm.value
     )

@@ -110,6 +110,4 @@ def _expressed(
         return "stages of several operators that were taken cold"
     serial = [alone_us.get(unit["signature"]) for unit in units]
     serial_us = sum(us for us in serial if us is not None) if several and None not in serial else None
-    return StageMeasurement(
-        tuple(groups), latency_us, spread_us=record.spread_us, samples=samples, serial_us=serial_us
-    )
+    return StageMeasurement(tuple(groups), latency_us, spread_us=record.spread_us, samples=samples, serial_us=serial_us)

@@ -126,9 +126,7 @@ def _parts(found: list[MeasuredNetwork], context: Context) -> Iterator[Part]:
         )
         yield wrapped(title, "bold")
         yield measured_table("", measured.rows)
-        yield from notes(
-            f"{name}: {note}" for name, schedule in measured.schedules.items() for note in schedule.notes
-        )
+        yield from notes(f"{name}: {note}" for name, schedule in measured.schedules.items() for note in schedule.notes)
         yield from notes(network.remarks)
         if said := disturbance(measured.rows):
             yield wrapped(said)

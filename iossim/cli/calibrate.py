@@ -30,19 +30,14 @@ Also = Annotated[
         "Measurements of another board with the same chip: it shares the parameters. May be repeated.",
     ),
 ]
-OutFile = Annotated[
-    Path | None, option("--out -o", "PROFILE.yaml", "Write here; by default to NAME.calibrated.yaml.")
-]
+OutFile = Annotated[Path | None, option("--out -o", "PROFILE.yaml", "Write here; by default to NAME.calibrated.yaml.")]
 Seed = Annotated[int, number("--seed", "Of the bootstrap.")]
 HeldOut = Annotated[float, option("--held-out", "PART", "Part of the shapes that the fit never sees.")]
 Folds = Annotated[int, number("--folds", "Folds of the cross-validation; 0 leaves it out, and is fast.")]
-TrustLabels = Annotated[
-    bool, switch("--trust-labels", "Fit measurements even where they look like another device's.")
-]
+TrustLabels = Annotated[bool, switch("--trust-labels", "Fit measurements even where they look like another device's.")]
 
 Published = Annotated[
-    bool,
-    switch("--published", "Fit the published networks of these devices too, and how kernels share the device."),
+    bool, switch("--published", "Fit the published networks of these devices too, and how kernels share the device.")
 ]
 
 

@@ -44,9 +44,7 @@ Seed = Annotated[int, number("--seed", "Of the inputs that are made.")]
 
 
 def register(app: typer.Typer) -> None:
-    group = command_group(
-        app, "dataflow", "Networks on edge devices: split over units, linked, over several devices."
-    )
+    group = command_group(app, "dataflow", "Networks on edge devices: split over units, linked, over several devices.")
     group.command("optimize", help="Plan a network on an edge device, or several, and time the plan.")(optimize)
     group.command(
         "explain", help="Say of each operator what bounds it, how else it could be split, what linking saves."

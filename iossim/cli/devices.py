@@ -151,9 +151,7 @@ def validate_devices(profiles: Profiles, as_json: options.Json = False) -> None:
     )
     present([{"profile": name, "problems": problems} for name, problems in found.items()], said, as_json)
     if wrong := [name for name, problems in found.items() if problems]:
-        raise DeviceError(
-            f"{len(wrong)} of {len(found)} profiles failed validation: {', '.join(wrong)}; correct them"
-        )
+        raise DeviceError(f"{len(wrong)} of {len(found)} profiles failed validation: {', '.join(wrong)}; correct them")
 
 
 def derive(

@@ -71,10 +71,7 @@ def build_command(commands: str = "iossim.cli", purpose: str = _PURPOSE) -> Any:
 
 
 def main(
-    arguments: Sequence[str] | None = None,
-    commands: str = "iossim.cli",
-    name: str = "iossim",
-    purpose: str = _PURPOSE,
+    arguments: Sequence[str] | None = None, commands: str = "iossim.cli", name: str = "iossim", purpose: str = _PURPOSE
 ) -> int:
     """Run the command line of the package ``commands``, whose help calls it ``name``; returns the exit code."""
     try:

@@ -28,9 +28,7 @@ Table = Annotated[
 ]
 Workspace = Annotated[str | None, option("--workspace", "SIZE", "Of each kernel by itself (WR): 64MiB.")]
 Total = Annotated[str | None, option("--total-workspace", "SIZE", "Of all kernels together (WD): 120MiB.")]
-Memory = Annotated[
-    str | None, option("--memory-limit", "SIZE", "Of activations and workspaces in one arena: 512MiB.")
-]
+Memory = Annotated[str | None, option("--memory-limit", "SIZE", "Of activations and workspaces in one arena: 512MiB.")]
 Policy = Annotated[str, option("--policy", "NAME", "Sizes of micro-batches: all, power-of-two, undivided.")]
 Pass = Annotated[str, option("--pass", "NAME", "forward, or training: gradients as well.")]
 

@@ -113,9 +113,7 @@ def show_model(
     ]
     parts += table("", records, wraps=("kinds",), shortens=("block",))
     if len(shown) < len(rows):
-        parts.append(
-            f"these are the {len(shown)} largest of {len(rows):,} rows; --all shows them all, with all kinds"
-        )
+        parts.append(f"these are the {len(shown)} largest of {len(rows):,} rows; --all shows them all, with all kinds")
     present({**facts, "block_list": blocks}, parts, as_json)
 
 
@@ -148,9 +146,7 @@ def _rows(network: Network, widths: Sequence[int]) -> list[_Row]:
     kinds = [Counter(network.units[unit].kind for unit in block.units) for block in network.blocks]
     places = range(len(network.blocks))
     rows: list[_Row] = []
-    for _, group in groupby(
-        places, lambda place: None if kinds[place].total() == 1 else (widths[place], kinds[place])
-    ):
+    for _, group in groupby(places, lambda place: None if kinds[place].total() == 1 else (widths[place], kinds[place])):
         run = list(group)
         first, last = network.blocks[run[0]].name, network.blocks[run[-1]].name
         units = sum((kinds[place] for place in run), Counter[str]())

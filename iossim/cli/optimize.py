@@ -103,9 +103,7 @@ MaxLatency = Annotated[float | None, option("--max-latency-ms", "X", "What the b
 Baseline = Annotated[
     Path | None, option("--baseline", "SCHEDULE", "A saved schedule.json that it may not be slower than.")
 ]
-Tolerance = Annotated[
-    float, option("--tolerance", "PART", "How much slower than the baseline it may be: 0.02 for 2%.")
-]
+Tolerance = Annotated[float, option("--tolerance", "PART", "How much slower than the baseline it may be: 0.02 for 2%.")]
 
 
 @takes_options

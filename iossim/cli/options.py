@@ -81,9 +81,7 @@ ScenarioName = Annotated[
 SchedulerName = Annotated[
     str, option("--scheduler", "NAME", "sequential, greedy, ios-merge, ios-parallel or ios-both.")
 ]
-Device = Annotated[
-    str | None, option("--device -d", "NAME", "A device (see 'iossim devices list') or a profile.yaml.")
-]
+Device = Annotated[str | None, option("--device -d", "NAME", "A device (see 'iossim devices list') or a profile.yaml.")]
 Batch = Annotated[int | None, number("--batch -b", "Batch size; by default 1, or an ONNX file's own.")]
 DataType = Annotated[str, option("--dtype", "TYPE", "fp32, tf32, fp16, bf16 or int8.")]
 ModelDataType = Annotated[
@@ -120,9 +118,7 @@ Engine = Annotated[
 ]
 CostModelName = Annotated[
     str,
-    option(
-        "--cost-model", "NAME", "simulator, table:PRICES.json, random:SEED, a backend (measures), or replay:STORE."
-    ),
+    option("--cost-model", "NAME", "simulator, table:PRICES.json, random:SEED, a backend (measures), or replay:STORE."),
 ]
 Budget = Annotated[
     str | None,
@@ -177,9 +173,7 @@ MicroBatch = Annotated[
 ]
 Out = Annotated[Path | None, option("--out -o", "DIR", "Write files into this folder.")]
 Trace = Annotated[bool | None, switch("--trace/--no-trace", "Write a trace for Perfetto (default with --out).")]
-Plot = Annotated[
-    bool | None, switch("--plot/--no-plot", "Write pictures (default with --out; needs iossim[report]).")
-]
+Plot = Annotated[bool | None, switch("--plot/--no-plot", "Write pictures (default with --out; needs iossim[report]).")]
 BackendName = Annotated[
     str,
     option(
@@ -257,8 +251,7 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def run(**given: Any) -> None:
         made = {
-            name: kind(**{field.name: given.pop(field.name) for field in fields(kind)})
-            for name, kind in groups.items()
+            name: kind(**{field.name: given.pop(field.name) for field in fields(kind)}) for name, kind in groups.items()
         }
         command(**given, **made)
 

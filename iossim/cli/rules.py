@@ -105,9 +105,7 @@ def verify_rules(
         }
         for row in rows
     ]
-    columns = table(
-        f"Rules of {rules}", shown, titles={"conditions": "provided that"}, wraps=("conditions", "reason")
-    )
+    columns = table(f"Rules of {rules}", shown, titles={"conditions": "provided that"}, wraps=("conditions", "reason"))
     counts = Counter(row["verdict"] for row in rows)
     said = ", ".join(f"{counts[verdict]} {verdict}" for verdict in ("proved", "refuted", "unknown"))
     present(rows, chain(columns, [said]), as_json)

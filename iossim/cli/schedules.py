@@ -72,14 +72,10 @@ def import_schedule(
 
     parts = list(schedule_parts(priced))
     if published_us is not None:
-        in_sample = isinstance(prices, DeviceCostModel) and is_in_sample(
-            prices.profile, network.name, priced.scheduler
-        )
+        in_sample = isinstance(prices, DeviceCostModel) and is_in_sample(prices.profile, network.name, priced.scheduler)
         kind = " (in-sample: the device profile was fitted to this figure)" if in_sample else ""
         error = f"error {priced.latency_us / published_us - 1:+.1%}{kind}"
-        parts.append(
-            wrapped(f"Published of IOS at batch {network.source.batch}: {published_us / 1e3:.2f} ms; {error}")
-        )
+        parts.append(wrapped(f"Published of IOS at batch {network.source.batch}: {published_us / 1e3:.2f} ms; {error}"))
     document, files = priced.model_dump_json(indent=1), lambda: outputs.files(network, priced, prices)
     present(document, parts, as_json, out=outputs.out, files=files)
 

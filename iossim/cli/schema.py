@@ -25,9 +25,7 @@ def print_schema(name: Name = None, out: Folder = None) -> None:
     from iossim.report.schemas import schema, schema_names
 
     if (name is None) is (out is None):
-        raise OptionError(
-            f"schema needs a NAME ({', '.join(schema_names())}), or --out DIR for all of them, not both"
-        )
+        raise OptionError(f"schema needs a NAME ({', '.join(schema_names())}), or --out DIR for all of them, not both")
     if name is not None:
         typer.echo(_text(name, schema(name)), nl=False)
         return

@@ -248,9 +248,7 @@ def run(
         "study": found.results.scenario.name,
         "folder": str(found.folder),
         "rows": len(rows),
-        "failed": [
-            row.model_dump(include={"point", "scheduler", "reason"}) for row in rows if row.status == "failed"
-        ],
+        "failed": [row.model_dump(include={"point", "scheduler", "reason"}) for row in rows if row.status == "failed"],
         "answers": [answer.model_dump(mode="json") for answer in found.results.answers],
         "files": written,
     }

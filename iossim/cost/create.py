@@ -40,9 +40,7 @@ def _own(name: str) -> CreateCostModel | None:
     return None
 
 
-def _adapt(
-    plugin: Plugin, create: Callable[[DeviceProfile | None, Precision, str, str], CostModel]
-) -> CreateCostModel:
+def _adapt(plugin: Plugin, create: Callable[[DeviceProfile | None, Precision, str, str], CostModel]) -> CreateCostModel:
     """The ``create`` of a plugin, which knows no store of measurements."""
     guarded = plugin.guarded(create)
     return lambda device, precision, engine, argument, store: guarded(device, precision, engine, argument)

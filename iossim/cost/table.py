@@ -151,9 +151,7 @@ class RecordingCostModel(WrappedCostModel):
         try:
             write_atomically(path, self.table().model_dump_json(indent=1) + "\n")
         except OSError as error:
-            raise OptionError(
-                f"price table {path} cannot be written: {error.strerror}; choose another file"
-            ) from None
+            raise OptionError(f"price table {path} cannot be written: {error.strerror}; choose another file") from None
 
 
 def read_table(path: Path) -> PriceTable:

@@ -161,9 +161,7 @@ def distributed(
 def link_of(device: EdgeDevice, name: str | None) -> tuple[str, Link]:
     """The link of that name, by default the first; raises DeviceError where the device has none such."""
     if not device.links:
-        raise DeviceError(
-            f"device {device.name!r} has no links to others; give it some in its profile, or one device"
-        )
+        raise DeviceError(f"device {device.name!r} has no links to others; give it some in its profile, or one device")
     if name is None:
         return next(iter(device.links.items()))
     if name not in device.links:

@@ -282,9 +282,7 @@ def partial_piece(whole: Piece, part: ParameterPart, x: TensorType) -> Piece:
         return replace(whole, inputs=boxes, orders=whole.orders[:2])
     axis_a = 0 if isinstance(op, Gemm) and op.trans_a else len(read.shape) - 1
     axis_b = 1 if isinstance(op, Gemm) and op.trans_b else max(0, len(weight.shape) - 2)
-    return Piece(
-        op, (_along(read, axis_a, first, channels), _along(weight, axis_b, first, channels)), whole.orders[:2]
-    )
+    return Piece(op, (_along(read, axis_a, first, channels), _along(weight, axis_b, first, channels)), whole.orders[:2])
 
 
 def _along(box: Box, axis: int, start: int, size: int) -> Box:

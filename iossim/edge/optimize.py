@@ -181,8 +181,7 @@ def _placed(
     ]
     buffers = place(lives, device.shared.bytes.value, address)
     end = max(
-        (each.address + each.bytes for each in buffers.values() if each.memory is MemoryKind.EXTERNAL),
-        default=address,
+        (each.address + each.bytes for each in buffers.values() if each.memory is MemoryKind.EXTERNAL), default=address
     )
     if end > device.external.bytes.value:
         raise DeviceError(
@@ -249,11 +248,7 @@ def _partition(placed: EdgePlan, step: OperatorStep, part: OutputSlice, search: 
     key = (operator.signature, space, units, kinds, len(part.inputs), part.output is None)
     if key not in search.known:
         search.known[key] = search.split(
-            placed,
-            operator,
-            space,
-            units,
-            lambda partition: slice_us(placed, step, replace(part, partition=partition)),
+            placed, operator, space, units, lambda partition: slice_us(placed, step, replace(part, partition=partition))
         )
     return search.known[key]
 

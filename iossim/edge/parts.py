@@ -230,9 +230,7 @@ def in_parts(
     alone = [one_by_one(steps, device.units.value) for steps in ordered]
 
     def planned(blocks: Sequence[Stages]) -> tuple[EdgePlan, Timed]:
-        made = plan(
-            network, device, whole.variant, policy, stages=tuple(stage for block in blocks for stage in block)
-        )
+        made = plan(network, device, whole.variant, policy, stages=tuple(stage for block in blocks for stage in block))
         check(made)
         return made, simulate(made)
 

@@ -101,9 +101,7 @@ class EdgePlan:
     @cached_property
     def places(self) -> Mapping[int, tuple[int, Lane]]:
         """The stage of each step, and its lane there."""
-        return {
-            step: (index, lane) for index, stage in enumerate(self.stages) for lane in stage for step in lane.steps
-        }
+        return {step: (index, lane) for index, stage in enumerate(self.stages) for lane in stage for step in lane.steps}
 
     @cached_property
     def external_bytes(self) -> int:
@@ -212,9 +210,7 @@ def _parameters(
         again = box.shape[-2] if len(box.shape) > 1 else 1
     for name, box in chunk.demand.parameters.items():
         size = operator.bytes_of(name, box)
-        yield Transfer(
-            name, MemoryKind.EXTERNAL, plan.parameters[name], size, size if at is not None else size * again
-        )
+        yield Transfer(name, MemoryKind.EXTERNAL, plan.parameters[name], size, size if at is not None else size * again)
         if at is not None:
             yield Transfer(name, MemoryKind.SHARED, at, size, size * again)
             at += size
@@ -228,9 +224,7 @@ def _reads(plan: EdgePlan, part: OutputSlice, demand: Demand) -> Iterator[Transf
         item = types[read.value].dtype.bytes
         memory = MemoryKind.SHARED if read.value in staged else buffer.memory
         line = (device.shared if memory is MemoryKind.SHARED else device.external).line_bytes.value
-        seen = visit(
-            read.box, read.order, buffer.layout, types[read.value].shape, item, line, device.cache_bytes.value
-        )
+        seen = visit(read.box, read.order, buffer.layout, types[read.value].shape, item, line, device.cache_bytes.value)
         address = staged[read.value].address if read.value in staged else buffer.address
         size = item
         for length in read.box.shape:
@@ -241,9 +235,7 @@ def _reads(plan: EdgePlan, part: OutputSlice, demand: Demand) -> Iterator[Transf
 def _writes(plan: EdgePlan, step: OperatorStep, part: OutputSlice, chunk: Chunk) -> Iterator[Transfer]:
     """The output, or a partial sum of it, which all but the first read back, too; once for each band."""
     for value in step.operator.outputs:
-        box = (
-            chunk.demand.box if len(step.operator.outputs) == 1 else Box.whole(plan.network.graph.types[value].shape)
-        )
+        box = chunk.demand.box if len(step.operator.outputs) == 1 else Box.whole(plan.network.graph.types[value].shape)
         buffer, size = plan.buffers[value], step.operator.bytes_of(value, box)
         memory = MemoryKind.SHARED if part.output is not None else buffer.memory
         address = part.output.address if part.output is not None else buffer.address

@@ -133,12 +133,7 @@ def _work(work: Work) -> dict[str, Any]:
 
 
 def _transfer(each: Transfer) -> dict[str, Any]:
-    told: dict[str, Any] = {
-        "what": each.what,
-        "memory": str(each.memory),
-        "address": each.address,
-        "bytes": each.size,
-    }
+    told: dict[str, Any] = {"what": each.what, "memory": str(each.memory), "address": each.address, "bytes": each.size}
     if each.bytes != each.size:
         told["moved_bytes"] = each.bytes
     return told if each.memory is MemoryKind.PRIVATE or each.streamed else told | {"waits": True}

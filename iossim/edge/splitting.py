@@ -145,8 +145,7 @@ def equal_units(partition: Partition) -> tuple[tuple[tuple[int, ...], int], ...]
         if boxes := len(partition.boxes(unit)):
             alike.setdefault(partition.elements(unit), []).append((unit, boxes))
     return tuple(
-        (tuple(unit for unit, _ in units), max(units, key=lambda one: (one[1], -one[0]))[0])
-        for units in alike.values()
+        (tuple(unit for unit, _ in units), max(units, key=lambda one: (one[1], -one[0]))[0]) for units in alike.values()
     )
 
 

@@ -232,9 +232,7 @@ BACKENDS: Group[BackendModule] = Group(
     Extension(
         "iossim.backends",
         "a module with create and missing",
-        lambda added, found: BackendModule(
-            added.guarded(found.create), added.guarded(found.missing), _engines(found)
-        ),
+        lambda added, found: BackendModule(added.guarded(found.create), added.guarded(found.missing), _engines(found)),
         lambda found: all(callable(getattr(found, name, None)) for name in ("create", "missing")),
     ),
 )

@@ -132,9 +132,7 @@ class _Contents:
                 f"{len(writes)} as its units do; lower the schedule again"
             )
         if launch.adds_to is not None and launch.adds_to not in self._sums(launch):
-            raise ScheduleError(
-                f"{launch} adds to {launch.adds_to!r}, and its unit does not; lower the schedule again"
-            )
+            raise ScheduleError(f"{launch} adds to {launch.adds_to!r}, and its unit does not; lower the schedule again")
         for buffer, value in zip(launch.reads, reads, strict=True):
             self.read(str(launch), buffer, value)
         for buffer, pieces in zip(launch.writes, writes, strict=True):

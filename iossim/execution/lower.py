@@ -210,9 +210,7 @@ class _Lowering:
                     f"the schedule runs {unit.name!r} as {variant!r}, and in place it moves values only; leave the "
                     "variant out"
                 )
-            return [
-                Copy(term, self._place(term, slot), unit.name, queue) for term, slot in self.placement.moves[index]
-            ]
+            return [Copy(term, self._place(term, slot), unit.name, queue) for term, slot in self.placement.moves[index]]
         launch = self._launch((unit.name,), Strategy.CONCURRENT, unit.inputs, unit.outputs, queue, variant)
         slots = {} if self.placement is None else self.placement.slots
         updated = [value for value in unit.inputs if value in slots and slots[value].value in unit.outputs]

@@ -51,9 +51,7 @@ def made_arrays(names: Iterable[str], types: Mapping[str, TensorType], seed: int
     found: dict[str, Array] = {}
     for name in names:
         wanted = types[name]
-        generator = np.random.default_rng(
-            [seed, int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little")]
-        )
+        generator = np.random.default_rng([seed, int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little")])
         if wanted.dtype.is_floating:
             found[name] = generator.standard_normal(wanted.shape, dtype=np.float32).astype(wanted.dtype.numpy)
         else:

@@ -42,11 +42,7 @@ TENSOR_CORES: dict[Precision, frozenset[Architecture]] = {
 }
 #: The first compute capability with instructions for numbers of a precision (CUDA C++ Programming Guide, "Arithmetic
 #: Instructions"): tf32 and bf16 came with Ampere's tensor cores, products of 8-bit integers with ``__dp4a``.
-FIRST_WITH: dict[Precision, tuple[int, int]] = {
-    Precision.TF32: (8, 0),
-    Precision.BF16: (8, 0),
-    Precision.INT8: (6, 1),
-}
+FIRST_WITH: dict[Precision, tuple[int, int]] = {Precision.TF32: (8, 0), Precision.BF16: (8, 0), Precision.INT8: (6, 1)}
 #: Compute capabilities whose fp16 arithmetic is missing, or so slow (6.1: 2 results in a clock of an SM) that
 #: libraries keep numbers in fp16 and compute in fp32 (the same, "Throughput of Native Arithmetic Instructions").
 FP16_IN_FP32 = frozenset({"3.5", "3.7", "5.0", "5.2", "6.1"})
@@ -106,12 +102,8 @@ LIMITS: dict[str, MultiprocessorLimits] = {
     "8.7": MultiprocessorLimits(Architecture.AMPERE, 1536, 16, 48, 64 * _K, 164 * _KIB, 163 * _KIB, *_SINCE_AMPERE),
     "8.9": MultiprocessorLimits(Architecture.ADA, 1536, 24, 48, 64 * _K, 100 * _KIB, 99 * _KIB, *_SINCE_AMPERE),
     "9.0": MultiprocessorLimits(Architecture.HOPPER, 2048, 32, 64, 64 * _K, 228 * _KIB, 227 * _KIB, *_SINCE_AMPERE),
-    "10.0": MultiprocessorLimits(
-        Architecture.BLACKWELL, 2048, 32, 64, 64 * _K, 228 * _KIB, 227 * _KIB, *_SINCE_AMPERE
-    ),
-    "12.0": MultiprocessorLimits(
-        Architecture.BLACKWELL, 1536, 24, 48, 64 * _K, 100 * _KIB, 99 * _KIB, *_SINCE_AMPERE
-    ),
+    "10.0": MultiprocessorLimits(Architecture.BLACKWELL, 2048, 32, 64, 64 * _K, 228 * _KIB, 227 * _KIB, *_SINCE_AMPERE),
+    "12.0": MultiprocessorLimits(Architecture.BLACKWELL, 1536, 24, 48, 64 * _K, 100 * _KIB, 99 * _KIB, *_SINCE_AMPERE),
 }
 
 #: fp64 multiply-adds that an SM does in a clock.

@@ -125,9 +125,7 @@ class EdgeDevice(Device):
         try:
             return EdgeDevice.model_validate(data)
         except ValidationError as error:
-            raise DeviceError(
-                f"{self.name} with {told} cannot be: {first_problem(error)}; change the value"
-            ) from None
+            raise DeviceError(f"{self.name} with {told} cannot be: {first_problem(error)}; change the value") from None
 
     def numbers(self) -> dict[str, float]:
         """Every number of the profile, by where it stands in it, as :meth:`changed` takes them."""
@@ -163,9 +161,7 @@ def edge_device(name_or_path: str) -> EdgeDevice:
         base, changes = changes_of(name_or_path)
         return edge_device(base).changed(changes)
     if path.suffix in (".yaml", ".yml") or len(path.parts) > 1:
-        return _parse(
-            read_text(path, "device profile", "give a YAML file or the name of a device", DeviceError), path
-        )
+        return _parse(read_text(path, "device profile", "give a YAML file or the name of a device", DeviceError), path)
     if name_or_path in shipped_edge_names():
         text = (resources.files(FOLDER) / f"{name_or_path}.yaml").read_text(encoding="utf-8")
         return _parse(text, f"{name_or_path}.yaml")

@@ -36,9 +36,7 @@ def shipped_edge_names() -> tuple[str, ...]:
     """The edge devices that ship, sorted."""
     folder = resources.files(FOLDER)
     return tuple(
-        name
-        for name in shipped_files(FOLDER)
-        if is_edge_profile((folder / f"{name}.yaml").read_text(encoding="utf-8"))
+        name for name in shipped_files(FOLDER) if is_edge_profile((folder / f"{name}.yaml").read_text(encoding="utf-8"))
     )
 
 

@@ -54,9 +54,7 @@ def user_names() -> list[str]:
     folder = user_folder()
     found = sorted(path.stem for path in folder.glob("*.yaml")) if folder.is_dir() else []
     for name in set(found) & set(shipped_files(_FOLDER)):
-        warn_once(
-            f"device profile {folder / name}.yaml is not used: {name!r} is a device that ships; rename the file"
-        )
+        warn_once(f"device profile {folder / name}.yaml is not used: {name!r} is a device that ships; rename the file")
     return [name for name in found if name not in own_names() and name not in edge_names()]
 
 
@@ -148,9 +146,7 @@ DEVICES: Group[DeviceProfile] = Group(
 @cache
 def aliases() -> dict[str, list[str]]:
     """The short names of the devices that ship, as their profiles say."""
-    texts = {
-        name: (resources.files(_FOLDER) / f"{name}.yaml").read_text(encoding="utf-8") for name in shipped_names()
-    }
+    texts = {name: (resources.files(_FOLDER) / f"{name}.yaml").read_text(encoding="utf-8") for name in shipped_names()}
     return {name: read_shipped(text).get("aliases", []) for name, text in texts.items()}
 
 

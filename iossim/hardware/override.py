@@ -178,9 +178,7 @@ def _follow_bus(
     elif rate:
         changed["dram_pin_gbps"] = 8 * now("dram_bandwidth_gbps") / now("dram_bus_bits")
     elif bus or pin:
-        changed["dram_bandwidth_gbps"] = sheet["dram_bandwidth_gbps"]["value"] * ratio(
-            "dram_bus_bits", "dram_pin_gbps"
-        )
+        changed["dram_bandwidth_gbps"] = sheet["dram_bandwidth_gbps"]["value"] * ratio("dram_bus_bits", "dram_pin_gbps")
 
 
 def _exact(value: float) -> str:

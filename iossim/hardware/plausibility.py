@@ -177,9 +177,7 @@ def _reduced_precision(profile: DeviceProfile, capability: str) -> Iterator[str]
         limit = most * profile.sm_count * profile.boost_clock_ghz / 1e3
         if tflops > limit * (1 + _RATE_TOLERANCE):
             sparse = (
-                " (is it the rate with sparsity? then give half)"
-                if tflops <= 2 * limit * (1 + _RATE_TOLERANCE)
-                else ""
+                " (is it the rate with sparsity? then give half)" if tflops <= 2 * limit * (1 + _RATE_TOLERANCE) else ""
             )
             at_most = f"{limit:.4g} dense{sparse}"
             yield f"{name} is {tflops:g}, the tensor cores of {profile.sm_count} SMs do at most {at_most}"

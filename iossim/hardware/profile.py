@@ -153,9 +153,7 @@ class DeviceProfile(Device):
         kind = self.device_kind
         if self.datasheet.compute_capability is not None and self.compute_capability not in kind.limits:
             known = ", ".join(filter(None, kind.limits))
-            raise ValueError(
-                f"unknown compute capability {self.compute_capability!r} of a {kind.noun}; known: {known}"
-            )
+            raise ValueError(f"unknown compute capability {self.compute_capability!r} of a {kind.noun}; known: {known}")
         has = {name for name in Datasheet.model_fields if getattr(self.datasheet, name) is not None}
         if missing := sorted(kind.needs - has):
             raise ValueError(f"datasheet.{missing[0]} is missing: a {kind.noun} needs it")
@@ -275,9 +273,7 @@ class DeviceProfile(Device):
         told = fact.value.get(str(precision)) if fact else None
         if told is not None or precision is not Precision.INT8 or not self.compute_capability:
             return told
-        by_dp4a = (
-            has_precision(self.compute_capability, precision) and self.architecture not in TENSOR_CORES[precision]
-        )
+        by_dp4a = has_precision(self.compute_capability, precision) and self.architecture not in TENSOR_CORES[precision]
         return _DP4A * self.fp32_tflops if by_dp4a else None
 
 

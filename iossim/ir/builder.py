@@ -42,9 +42,7 @@ class GraphBuilder:
         self._inputs[name] = self.types[name] = TensorType(tuple(shape), self.dtype)
         return name
 
-    def constant(
-        self, name: str, shape: Sequence[int], dtype: DType | None = None, value: float | None = None
-    ) -> str:
+    def constant(self, name: str, shape: Sequence[int], dtype: DType | None = None, value: float | None = None) -> str:
         """A weight: ``value`` everywhere, or noise that depends on ``name`` and the builder's seed alone."""
         kind = TensorType(tuple(shape), dtype or self.dtype)
         constant = SeededConstant(kind, name, self._seed) if value is None else FilledConstant(kind, value)

@@ -56,8 +56,7 @@ class MergedConvolution:
         for part, (weight, part_bias) in enumerate(zip(weights, biases, strict=True)):
             rows = slice(self.channel_begin[part], self.channel_begin[part + 1])
             window = tuple(
-                slice(offset, offset + size)
-                for offset, size in zip(self.offsets[part], weight.shape[2:], strict=True)
+                slice(offset, offset + size) for offset, size in zip(self.offsets[part], weight.shape[2:], strict=True)
             )
             merged[(rows, slice(None), *window)] = weight
             if part_bias is not None:

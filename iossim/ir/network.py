@@ -173,9 +173,7 @@ class Network:
             *self.reading,
             f"Priced as memory traffic, since iossim does not know what they compute: {self.foreign_listed}.",
         ]
-        products = {
-            node.op.op_type for node in self.graph.nodes if isinstance(node.op, Foreign) and node.op.is_product
-        }
+        products = {node.op.op_type for node in self.graph.nodes if isinstance(node.op, Foreign) and node.op.is_product}
         if products:
             names = ", ".join(sorted(products))
             remarks.append(f"These run matrix products or convolutions, and take far longer than priced: {names}.")

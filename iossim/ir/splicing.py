@@ -60,9 +60,7 @@ def _stretch(graph: Graph, out: Sequence[Node], made: Sequence[Node]) -> tuple[i
     """From the first to behind the last node that goes, makes what the new ones read, or reads what they make."""
     position = graph.position
     places = [position[node.name] for node in out]
-    makers = [
-        position[graph.producer[value].name] for node in made for value in node.inputs if value in graph.producer
-    ]
+    makers = [position[graph.producer[value].name] for node in made for value in node.inputs if value in graph.producer]
     readers = [graph.consumers.get(value, ()) for node in made for value in node.outputs]
     end = max((*places, *makers), default=-1) + 1
     return min((end, *places, *(position[nodes[0].name] for nodes in readers if nodes))), end

@@ -85,12 +85,7 @@ def fastest_possible_us(operator: Operator, profile: DeviceProfile) -> float:
     bandwidth = profile.dram_bandwidth_gbps * 1e3 * CLOCK_MARGIN
     moved = _moved_bytes(operator)
     beyond_l2 = max(0, moved - profile.datasheet.l2_bytes.value)
-    return max(
-        SHORTEST_KERNEL_US,
-        operator.flops / (peak * gain),
-        beyond_l2 / bandwidth,
-        moved / (bandwidth * L2_GAIN),
-    )
+    return max(SHORTEST_KERNEL_US, operator.flops / (peak * gain), beyond_l2 / bandwidth, moved / (bandwidth * L2_GAIN))
 
 
 def _moved_bytes(operator: Operator) -> int:

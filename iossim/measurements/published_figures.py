@@ -36,9 +36,7 @@ def fitted_networks(device: str) -> list[dict[str, Any]]:
 
 def is_pinned(model: str, scheduler: str) -> bool:
     """Whether a number of the simulator was chosen by hand to give the figure of a network by a scheduler."""
-    return any(
-        row["model"] == model and scheduler in row.get("pinned", ()) for row in published_figures()["networks"]
-    )
+    return any(row["model"] == model and scheduler in row.get("pinned", ()) for row in published_figures()["networks"])
 
 
 def operator_model(name: str) -> dict[str, Any]:

@@ -57,9 +57,7 @@ def relu_conv(b: GraphBuilder, name: str, x: str, channels: int, kernel: Size = 
         return b.conv(y, channels, kernel, stride, name=f"{name}.conv")
 
 
-def relu_sepconv(
-    b: GraphBuilder, name: str, terms: Sequence[str], channels: int, kernel: int, stride: int = 1
-) -> str:
+def relu_sepconv(b: GraphBuilder, name: str, terms: Sequence[str], channels: int, kernel: int, stride: int = 1) -> str:
     """The sum of ``terms``, a ReLU, a depthwise convolution (padded to keep the size) and a pointwise one."""
     with b.unit(name, "Relu-SepConv"):
         x = terms[0] if len(terms) == 1 else b.add(Add(), *terms, name=f"{name}.sum")

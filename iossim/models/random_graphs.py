@@ -122,9 +122,7 @@ def read_edge_list(path: Path) -> RandomGraph:
             raise ModelError(f"edge list {path}, line {number}: edge {first} {second} {reason}; remove it")
         edges.add(edge)
     if len(edges) != edge_count:
-        raise ModelError(
-            f"edge list {path}, line {lines[1][0]}: {edge_count} edges are announced, {len(edges)} follow"
-        )
+        raise ModelError(f"edge list {path}, line {lines[1][0]}: {edge_count} edges are announced, {len(edges)} follow")
     return RandomGraph(count, tuple(sorted(edges)))
 
 

@@ -174,9 +174,7 @@ def corun_csv(run: Corun) -> str:
     """A line for each kernel; who slowed it as ``ROW THROUGH US`` with ``;`` between."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(
-        ["row", "stream", "name", "ready_us", "start_us", "end_us", "alone_us", "times_alone", "slowed_by"]
-    )
+    writer.writerow(["row", "stream", "name", "ready_us", "start_us", "end_us", "alone_us", "times_alone", "slowed_by"])
     for number, row in enumerate(run.kernels):
         slowed = ";".join(f"{one.by} {one.through} {one.us:.6g}" for one in row.slowed_by)
         times = (f"{value:.6f}" for value in (row.ready_us, row.start_us, row.end_us, row.alone_us))

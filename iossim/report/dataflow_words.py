@@ -156,9 +156,7 @@ def explanation_lines(one: ExplainedOperator) -> list[str]:
 def _split(one: ExplainedOperator) -> str:
     if one.whole:
         return f"whole on one unit: {one.whole}"
-    words = (
-        f"split by {one.partition}" if one.partition != "whole" else "whole on one unit: nothing of it can be split"
-    )
+    words = f"split by {one.partition}" if one.partition != "whole" else "whole on one unit: nothing of it can be split"
     if one.slices > 1:
         words += f", in {one.slices} slices, since its maps lie outside and come and go in parts"
     if one.parameter_bytes:

@@ -112,12 +112,7 @@ def _measurement() -> Schema:
         "block": extent,
         "is_cold": {"type": "boolean"},
     }
-    measurement = {
-        "type": "object",
-        "properties": known | alone,
-        "required": ["op", "latency_us"],
-        **any_operator,
-    }
+    measurement = {"type": "object", "properties": known | alone, "required": ["op", "latency_us"], **any_operator}
     groups = {"type": "array", "minItems": 1, "items": {"type": "array", "minItems": 1, "items": any_operator}}
     stage = {
         "type": "object",

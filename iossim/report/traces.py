@@ -112,9 +112,7 @@ def _stage_event(schedule: Schedule, extent: StageExtent) -> dict[str, Any]:
         "latency_us": stage.latency_us,
         "boundary_us": stage.boundary_us,
     }
-    return complete(
-        f"stage {extent.number} ({what})", "stage", STAGES_TRACK, extent.start_us, extent.end_us, arguments
-    )
+    return complete(f"stage {extent.number} ({what})", "stage", STAGES_TRACK, extent.start_us, extent.end_us, arguments)
 
 
 def _span_event(network: Network, stage: Stage, span: Span) -> dict[str, Any]:

@@ -41,9 +41,7 @@ def fit(schedule: AnySchedule, network: Network) -> None:
             if at is None
             else f"its block {at} is {given[at]!r}, the network's is {expected[at]!r}"
         )
-        raise ScheduleError(
-            f"the schedule of {schedule.network!r} does not fit {network.name!r}: {reason}; {_REMEDY}"
-        )
+        raise ScheduleError(f"the schedule of {schedule.network!r} does not fit {network.name!r}: {reason}; {_REMEDY}")
     for block, block_schedule in zip(network.blocks, schedule.blocks, strict=True):
         _fit_block(network, block, block_schedule)
 

@@ -81,10 +81,7 @@ class ScheduleProblem:
 
     @staticmethod
     def of_edges(
-        count: int,
-        edges: Sequence[tuple[int, int]],
-        merge_class: Sequence[int] | None = None,
-        name: str = "problem",
+        count: int, edges: Sequence[tuple[int, int]], merge_class: Sequence[int] | None = None, name: str = "problem"
     ) -> ScheduleProblem:
         """A problem without a network, for tests and tables; an edge ``(u, v)`` says that ``v`` reads ``u``."""
         predecessors = np.zeros(count, dtype=np.uint64)

@@ -143,9 +143,7 @@ class Schedule(SavedSchedule):
         """Raises ScheduleError naming the file and the field, or where it holds streams."""
         found = read_schedule(path)
         if isinstance(found, StreamSchedule):
-            raise ScheduleError(
-                f"schedule {path} is of streams, and one of stages is needed; write one with optimize"
-            )
+            raise ScheduleError(f"schedule {path} is of streams, and one of stages is needed; write one with optimize")
         return found
 
 

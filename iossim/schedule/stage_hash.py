@@ -68,9 +68,7 @@ def stage_digest(strategy: Strategy, groups: Iterable[Sequence[str]]) -> str | N
 
 
 @jit
-def _hash_stages(
-    masks: Masks, strategies: NDArray[np.uint8], predecessors: Masks, keys: Masks, ordered: bool
-) -> Masks:
+def _hash_stages(masks: Masks, strategies: NDArray[np.uint8], predecessors: Masks, keys: Masks, ordered: bool) -> Masks:
     one = np.uint64(1)
     hashes = np.empty(len(masks), dtype=np.uint64)
     groups = np.zeros(len(predecessors), dtype=np.uint64)

@@ -175,10 +175,7 @@ class Alternatives:
         behind = [self.cost_model.price_boundary(bit, self._bit(context, index + 1) == 1) for bit in (False, True)]
         leaving = context.leaving_us if index == len(context.plan) - 1 else (behind[0], behind[1])
         part = BlockContext(
-            context.problem.restrict(units),
-            (PlannedStage((1 << len(units)) - 1, stage.strategy),),
-            before,
-            leaving,
+            context.problem.restrict(units), (PlannedStage((1 << len(units)) - 1, stage.strategy),), before, leaving
         )
         own = self.next_best(part, 0)
         if own is None:

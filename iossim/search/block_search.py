@@ -150,15 +150,7 @@ class _Search:
         picked = Endings.room(filled)
         while filled:
             filled, found = pick(
-                self.endings,
-                filled,
-                self.labels,
-                self.tolerance,
-                begin,
-                end,
-                PRICED_FRACTION,
-                PRICED_TOGETHER,
-                picked,
+                self.endings, filled, self.labels, self.tolerance, begin, end, PRICED_FRACTION, PRICED_TOGETHER, picked
             )
             self._price(picked.stage[:found])
             relax(picked, found, self.known.table, self.labels)

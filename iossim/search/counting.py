@@ -43,10 +43,7 @@ MAX_STATES, MAX_TRANSITIONS = 5_000_000, 300_000_000
 
 
 def count_search_space(
-    problem: ScheduleProblem,
-    space: StageSpace,
-    max_states: int = MAX_STATES,
-    max_transitions: int = MAX_TRANSITIONS,
+    problem: ScheduleProblem, space: StageSpace, max_states: int = MAX_STATES, max_transitions: int = MAX_TRANSITIONS
 ) -> SearchSpace:
     """Count one block; raises OptionError if it has more states or transitions than given."""
     problem = space.ordered(problem)

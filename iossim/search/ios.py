@@ -248,11 +248,7 @@ class _Solver:
         return _cheapest(alone, self._extend_greedily(best, problem, units)) if self.concurrent else alone
 
     def _append(
-        self,
-        best: dict[int, _Prefix],
-        problem: ScheduleProblem,
-        units: Sequence[int],
-        stages: Sequence[PlannedStage],
+        self, best: dict[int, _Prefix], problem: ScheduleProblem, units: Sequence[int], stages: Sequence[PlannedStage]
     ) -> dict[int, _Prefix]:
         """Append concurrent stages of single-unit groups to the last block; ``units`` are the block's."""
         ways: list[dict[int, _Prefix]] = []

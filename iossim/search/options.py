@@ -66,11 +66,7 @@ class StageSpace:
         return (*self.limits(units), self.single_root) if concurrent else (1, 1, True)
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "stages": self.definition,
-            "max_group_size": self.max_group_size,
-            "max_groups": self.max_groups,
-        }
+        return {"stages": self.definition, "max_group_size": self.max_group_size, "max_groups": self.max_groups}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +91,7 @@ class SearchOptions:
     def __post_init__(self) -> None:
         limit = self.workspace_limit_bytes
         if limit is not None and limit < 0:
-            raise OptionError(
-                f"`workspace_limit` {limit} is less than nothing; give 0 or more bytes, or leave it out"
-            )
+            raise OptionError(f"`workspace_limit` {limit} is less than nothing; give 0 or more bytes, or leave it out")
 
     def to_json(self) -> dict[str, Any]:
         """The options that a schedule records: the stages, and a limit where there is one."""

@@ -119,9 +119,7 @@ def _answer(asked: Question, known: Sequence[Row], labels: Labels) -> list[Found
     return parts
 
 
-def _end_of_axis(
-    asked: Question, rows: Sequence[Row], labels: Labels, varied: Sequence[str], told: set[str]
-) -> Found:
+def _end_of_axis(asked: Question, rows: Sequence[Row], labels: Labels, varied: Sequence[str], told: set[str]) -> Found:
     """The smallest or largest value with a row as asked for, and how far the one before it is from that."""
     values = ordered(rows, asked.axis, labels[asked.axis], asked.size)
     if asked.kind == "largest":
@@ -161,9 +159,7 @@ def _end_of_axis(
     return _none(asked, rows, {*varied, asked.axis}, told)
 
 
-def _best_on_axis(
-    asked: Question, rows: Sequence[Row], labels: Labels, varied: Sequence[str], told: set[str]
-) -> Found:
+def _best_on_axis(asked: Question, rows: Sequence[Row], labels: Labels, varied: Sequence[str], told: set[str]) -> Found:
     """The value of the axis that is ahead, in every case where all else is equal."""
     cases: list[tuple[Row, Row | None, list[Row]]] = []
     for case in grouped([row for row in rows if meets_all(asked.having, row)], other_axes(asked.axis)).values():

@@ -256,10 +256,7 @@ AXES: dict[str, Axis] = {
     )
 }  # fmt: skip
 #: The axes of rows: every point is scheduled by each scheduler.
-ROW_AXES: dict[str, Axis] = {
-    **AXES,
-    "scheduler": Axis("scheduler", "schedulers", str, "with {}", 10, 10),
-}
+ROW_AXES: dict[str, Axis] = {**AXES, "scheduler": Axis("scheduler", "schedulers", str, "with {}", 10, 10)}
 #: The order in which a sentence says where a row stands.
 _SPOKEN = ("model", "device", "scheduler", *(axis for axis in AXES if axis not in ("model", "device")))
 

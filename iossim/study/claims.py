@@ -166,9 +166,7 @@ def _cases(asked: Question, rows: Sequence[Row], labels: Labels) -> tuple[list[s
     cases: list[_Case] = []
     for group in grouped(rows, axes).values():
         value = _figure(asked, group, of, over)
-        sides = [
-            (sign, bound if isinstance(bound, float) else _figure(asked, group, bound)) for sign, bound in bounds
-        ]
+        sides = [(sign, bound if isinstance(bound, float) else _figure(asked, group, bound)) for sign, bound in bounds]
         known = [(sign, bound) for sign, bound in sides if bound is not None]
         if value is None or len(known) < len(sides):
             continue

@@ -119,9 +119,7 @@ def _crossed(run: Results) -> dict[tuple[Labels, ...], CrossPrice]:
     points: dict[int, Labels] = {}
     for row in run.rows:
         points.setdefault(row.point, _labels(row)[:-1])
-    return {
-        ((price.axis, price.scheduler), points[price.made_for], points[price.run_at]): price for price in run.cross
-    }
+    return {((price.axis, price.scheduler), points[price.made_for], points[price.run_at]): price for price in run.cross}
 
 
 def _changed(labels: Labels, before: Row, after: Row) -> RowChange | None:

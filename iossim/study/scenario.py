@@ -62,9 +62,7 @@ class Published(Value):
     source: str
     #: A claim about the results that has the same meaning, which holds or does not; or several that must all hold.
     claim: (
-        Annotated[
-            Annotated[Question, Tag(MAPPING)] | Annotated[list[Question], Tag(LIST)], Discriminator(_one_or_more)
-        ]
+        Annotated[Annotated[Question, Tag(MAPPING)] | Annotated[list[Question], Tag(LIST)], Discriminator(_one_or_more)]
         | None
     ) = None
 

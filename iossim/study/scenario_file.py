@@ -40,9 +40,7 @@ def scenario_path(name_or_path: str | Path) -> Path:
         return path
     name = str(name_or_path)
     if name not in scenario_names():
-        raise ScenarioError(
-            f"unknown scenario {name!r}; {did_you_mean(name, scenario_names())}; or give a .yaml file"
-        )
+        raise ScenarioError(f"unknown scenario {name!r}; {did_you_mean(name, scenario_names())}; or give a .yaml file")
     return Path(str(resources.files(_FOLDER) / f"{name_or_path}.yaml"))
 
 

@@ -83,9 +83,7 @@ def write_new_scenario(wishes: Wishes, path: Path, schema: Mapping[str, Any], re
     Raises ScenarioError where the wishes make no scenario, or a file is there already and is not to be replaced.
     """
     if path.suffix not in (".yaml", ".yml"):
-        raise ScenarioError(
-            f"scenario {path}: the name must end in .yaml: 'iossim study run' takes it as a file then"
-        )
+        raise ScenarioError(f"scenario {path}: the name must end in .yaml: 'iossim study run' takes it as a file then")
     if path.exists() and not replace:
         raise ScenarioError(f"scenario {path} is there already; choose another name, or give `force` to replace it")
     schema_path = user_data() / "schemas" / "scenario.json"

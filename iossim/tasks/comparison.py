@@ -43,10 +43,7 @@ class ComparisonRow:
 
     @staticmethod
     def of_schedule(
-        schedule: Schedule,
-        sequential_us: float,
-        published_us: float | None = None,
-        left_out_us: float | None = None,
+        schedule: Schedule, sequential_us: float, published_us: float | None = None, left_out_us: float | None = None
     ) -> ComparisonRow:
         """``sequential_us`` is the latency of running the units one by one, which speed-ups are against."""
         return ComparisonRow(
@@ -223,9 +220,7 @@ class Comparison:
         """Whether the published figure of a scheduler took part in the fit of the prices, or a number of the
         simulator is pinned on it."""
         fitted = scheduler == SEQUENTIAL and scheduler in self.left_out_us
-        return fitted or (
-            self.published_us(scheduler) is not None and is_pinned(self.network.source.model, scheduler)
-        )
+        return fitted or (self.published_us(scheduler) is not None and is_pinned(self.network.source.model, scheduler))
 
     def to_json(self) -> dict[str, Any]:
         """The comparison as JSON values; latencies in us."""

@@ -20,15 +20,7 @@ from iossim.ir.network import Network
 from iossim.schedule.batch import Strategy
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.schedule import BlockSchedule, Schedule, Stage
-from iossim.search.alternatives import (
-    Alternatives,
-    BlockContext,
-    Plan,
-    Space,
-    block_contexts,
-    is_small,
-    other_ways,
-)
+from iossim.search.alternatives import Alternatives, BlockContext, Plan, Space, block_contexts, is_small, other_ways
 from iossim.search.assemble import price_blocks
 from iossim.search.scheduler import Progress, ignore
 
@@ -288,9 +280,7 @@ class _Explainer:
         """What limits the whole schedule; nothing where the simulator does not say."""
         if any(one.facts is None for one in told):
             return {}
-        limits = {
-            str(limit): fsum(one.facts.limits_us.get(limit, 0.0) for one in told if one.facts) for limit in Limit
-        }
+        limits = {str(limit): fsum(one.facts.limits_us.get(limit, 0.0) for one in told if one.facts) for limit in Limit}
         limits["synchronisation"] = fsum(one.stage.boundary_us for one in told)
         return {name: us for name, us in limits.items() if us > 0}
 

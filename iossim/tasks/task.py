@@ -281,9 +281,7 @@ def _warm_up(network: Network, prices: CostModel) -> None:
     prices.price_stages(StageBatch.concurrent(problem, np.ones(1, dtype=np.uint64)))
 
 
-def _estimating_model(
-    truth: MeasuringCostModel, device: DeviceProfile | str | None, precision: Precision
-) -> CostModel:
+def _estimating_model(truth: MeasuringCostModel, device: DeviceProfile | str | None, precision: Precision) -> CostModel:
     """The simulator that proposes what to measure; raises OptionError where the device that is measured has no
     profile."""
     own = truth.identity.device

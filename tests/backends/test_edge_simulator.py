@@ -261,10 +261,7 @@ def test_splitting_is_never_slower_than_leaving_an_operator_as_it_is() -> None:
 
     The closed form that decides does not see units wait for each other, so that an operator may take 5% longer.
     """
-    for network, device in (
-        (load("squeezenet"), made(shared__bytes=1000)),
-        (load("resnet18"), made("zcu102")),
-    ):
+    for network, device in ((load("squeezenet"), made(shared__bytes=1000)), (load("resnet18"), made("zcu102"))):
         times = [simulate(plan(network, device, variant)) for variant in (Variant.VANILLA, Variant.HORIZONTAL)]
         vanilla, horizontal = ([end - start for start, end in each.steps] for each in times)
         slower = [

@@ -37,9 +37,7 @@ from iossim.schedule.schedule import Schedule
 SEEDS = st.integers(0, 2**20)
 
 
-def assert_equal_outputs(
-    network: Network, schedule: Schedule, engine: str = "paper", seed: int | None = None
-) -> None:
+def assert_equal_outputs(network: Network, schedule: Schedule, engine: str = "paper", seed: int | None = None) -> None:
     inputs = random_inputs(network)
     plan = lower_schedule(schedule, network, engine)
     check_happens_before(plan)
@@ -52,9 +50,7 @@ def assert_equal_outputs(
 
 @settings(max_examples=40, deadline=None)
 @given(SEEDS, SEEDS, st.sampled_from(["paper", "graph"]), st.one_of(st.none(), SEEDS))
-def test_any_schedule_computes_what_the_graph_does(
-    network: int, schedule: int, engine: str, seed: int | None
-) -> None:
+def test_any_schedule_computes_what_the_graph_does(network: int, schedule: int, engine: str, seed: int | None) -> None:
     drawn = random_network(network)
     assert_equal_outputs(drawn, random_schedule(drawn, schedule), engine, seed)
 

@@ -20,18 +20,7 @@ from iossim.ir.types import Precision
 from iossim.measurements.operator import Operator
 from iossim.measurements.operator_kinds import read_record
 
-DEVICES = (
-    "k80",
-    "titan-x",
-    "p100-pcie-16gb",
-    "p4",
-    "v100-sxm2",
-    "t4",
-    "a100-sxm-40gb",
-    "rtx-a6000",
-    "l4",
-    "h100-sxm",
-)
+DEVICES = ("k80", "titan-x", "p100-pcie-16gb", "p4", "v100-sxm2", "t4", "a100-sxm-40gb", "rtx-a6000", "l4", "h100-sxm")
 
 #: Sides of planes; those of images, with their channels. The last is large work: 10^11 to 10^12 bytes.
 _PLANES = ((1, 1), (1, 1000), (1000, 1), (512, 512), (4096, 4096), (65_536, 16_384), (2**22, 2**15))

@@ -122,7 +122,6 @@ def test_the_terms_of_a_product() -> None:
 def test_copies_beyond_the_last_cache_go_through_memory() -> None:
     profile = on_cores(2, l2_resident_fraction=1.0)
     inside, beyond = (
-        predict([parse_description(f"concat rows=1024 cols={cols}")], profile)[0].gpu_time_us
-        for cols in (4096, 65536)
+        predict([parse_description(f"concat rows=1024 cols={cols}")], profile)[0].gpu_time_us for cols in (4096, 65536)
     )
     assert beyond > 16 * inside

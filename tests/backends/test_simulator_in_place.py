@@ -26,9 +26,7 @@ def unit_prices(network: Network, spec: str) -> dict[str, float]:
     for block in network.blocks:
         problem = ScheduleProblem.of_block(network, block)
         masks = np.array([1 << unit for unit in range(len(problem))], dtype=np.uint64)
-        found |= dict(
-            zip(problem.unit_names, prices.price_stages(StageBatch.concurrent(problem, masks)), strict=True)
-        )
+        found |= dict(zip(problem.unit_names, prices.price_stages(StageBatch.concurrent(problem, masks)), strict=True))
     return found
 
 

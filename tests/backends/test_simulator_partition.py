@@ -67,9 +67,7 @@ def test_the_longest_group_is_as_short_as_any_division_makes_it(data: st.DataObj
         return
     assert price == pytest.approx(brute_force_us(found, groups))
     parts = found.divide(groups)
-    own = [
-        found.unit_us[group, list(SIZES).index(len(part))].sum() for group, part in zip(groups, parts, strict=True)
-    ]
+    own = [found.unit_us[group, list(SIZES).index(len(part))].sum() for group, part in zip(groups, parts, strict=True)]
     assert max(own) == pytest.approx(price)
     assert sum(map(len, parts)) <= SMS
     assert len({sm for part in parts for sm in part}) == sum(map(len, parts))

@@ -169,9 +169,7 @@ def dealt(running: list[Kernel], interference: float) -> list[float]:
 @settings(deadline=None, max_examples=30)
 @given(
     st.lists(
-        st.builds(Kernel, spread=spreads, load=st.floats(0.01, 1.0), device=st.floats(0.0, 0.3)),
-        min_size=2,
-        max_size=8,
+        st.builds(Kernel, spread=spreads, load=st.floats(0.01, 1.0), device=st.floats(0.0, 0.3)), min_size=2, max_size=8
     ),
     interferences,
 )

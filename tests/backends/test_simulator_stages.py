@@ -145,8 +145,7 @@ def test_what_stands_between_stages() -> None:
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(
-    ("name", "batch"),
-    [("inception_v3", 1), ("inception_v3", 16), ("squeezenet", 1), ("randwire", 1), ("nasnet_a", 1)],
+    ("name", "batch"), [("inception_v3", 1), ("inception_v3", 16), ("squeezenet", 1), ("randwire", 1), ("nasnet_a", 1)]
 )
 @pytest.mark.parametrize("interference", [0.0, 0.12, 0.6])
 def test_bounds_never_exceed_prices(engine: str, name: str, batch: int, interference: float) -> None:

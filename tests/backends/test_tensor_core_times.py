@@ -72,9 +72,7 @@ def test_a_long_inner_dimension_takes_the_latency_of_its_steps() -> None:
     profile = device("a100-sxm-40gb")
     slow = with_values(profile, {"tensor_step_clocks": 4 * profile.parameters.tensor_step_clocks})
     kernel = read_record({"op": "linear", "batch": 1, "m": 64, "n": 16_384, "k": 64}, Precision.FP16)
-    (smallest,) = next(
-        one.kernels for one in step_candidates(kernel.step(), profile) if one.algorithm == "sm80_64x64"
-    )
+    (smallest,) = next(one.kernels for one in step_candidates(kernel.step(), profile) if one.algorithm == "sm80_64x64")
     times = [KernelModel(each).price(smallest).alone_us for each in (profile, slow)]
     assert times[1] > 3 * times[0]
     assert times[1] >= smallest.steps * slow.parameters.tensor_step_clocks / profile.boost_clock_ghz / 1e3

@@ -213,9 +213,7 @@ def test_plans_of_variants_run_and_compute_the_same(network: int, seed: int, eng
     for name, array in execute(plan, drawn, inputs, seed).items():
         np.testing.assert_allclose(array, expected[name], rtol=1e-5, atol=1e-5)
     # The kernels are those of the variants: their names say so, and the plan without a backend's choices runs alike.
-    assert (
-        run_plan(plan, drawn, V100, engine).latency_us == run_schedule(drawn, chosen, V100, engine=engine).latency_us
-    )
+    assert run_plan(plan, drawn, V100, engine).latency_us == run_schedule(drawn, chosen, V100, engine=engine).latency_us
 
 
 def test_the_arena_holds_the_workspace_of_the_candidate_that_was_chosen() -> None:
@@ -253,9 +251,7 @@ def test_what_a_schedule_may_not_name() -> None:
         blocks = [schedule.blocks[0].model_copy(update={"stages": [changed, *rest]}), *schedule.blocks[1:]]
         return schedule.model_copy(update={"blocks": blocks})
 
-    with pytest.raises(
-        ScheduleError, match="stage 0: it names a variant of 'nothing', which it does not hold; known:"
-    ):
+    with pytest.raises(ScheduleError, match="stage 0: it names a variant of 'nothing', which it does not hold; known:"):
         fit(naming(nothing="winograd"), network)
     wrong = naming(**{unit: "no such"})
     fit(wrong, network)

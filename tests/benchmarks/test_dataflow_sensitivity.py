@@ -61,18 +61,14 @@ def test_a_file_goes_on_and_tells_what_holds(sensitivity: ModuleType, tmp_path: 
     text = command("table", str(file))
     rows = {cells[1].strip(): cells[2].strip() for line in text.splitlines() if (cells := line.split("|"))[2:]}
     drawn = sensitivity.read(file)
-    holds = sum(
-        each["together"]["ios_sample"]["mix"] > each["together"]["ios_sample"]["server"] for each in drawn[1:]
-    )
+    holds = sum(each["together"]["ios_sample"]["mix"] > each["together"]["ios_sample"]["server"] for each in drawn[1:])
     assert rows["the ring is faster than the server"].strip("()") == str(holds)
     assert rows["the mix is never worse than a single mode"] == "2"
 
 
 def test_what_does_not_hold_as_shipped_stands_in_brackets(sensitivity: ModuleType) -> None:
     conclusion = sensitivity.Conclusion("x", lambda each: each["x"] > 1, lambda each: each["x"])
-    found = [
-        {"part": {"net": one}} for one in ({"x": 0.5}, {"x": 2.0}, {"x": 3.0}, {"x": 0.1}, {"fails": "too small"})
-    ]
+    found = [{"part": {"net": one}} for one in ({"x": 0.5}, {"x": 2.0}, {"x": 3.0}, {"x": 0.1}, {"fails": "too small"})]
     assert sensitivity.cell(conclusion, found, "part", "net") == "(2)"
     assert sensitivity.cell(conclusion, found[1:], "part", "net") == "1"
     assert list(sensitivity.ranks([5.0, 1.0, 5.0])) == [0.5, -1.0, 0.5]

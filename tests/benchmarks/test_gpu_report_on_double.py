@@ -87,8 +87,7 @@ def report(gpu_report: ModuleType, monkeypatch: pytest.MonkeyPatch, out: Path, m
         given = [*(["--dry-run"] if dry else []), "--backend", "cupy_cudnn", "--models", model, "--out", str(out)]
         code = gpu_report.report(gpu_report.parse([*given, "--sections", sections, "--budget", str(budget)]))
         found = {
-            row["section"].partition("/")[0]: (row["outcome"], row.get("error", ""))
-            for row in records(out, "section")
+            row["section"].partition("/")[0]: (row["outcome"], row.get("error", "")) for row in records(out, "section")
         }
         assert (code == 0) == all(outcome == "done" for outcome, _ in found.values())
         return found
@@ -111,9 +110,7 @@ def test_a_healthy_device_is_measured_and_plans_are_made_once(
     assert report("none") == dict.fromkeys(("profile", "networks", "prediction"), ("done", ""))
     found = runs(out)
     assert set(found) == {(engine, name) for engine in ("graph", "paper") for name in NAMES}
-    assert all(
-        run.outputs_right and run.output_error is not None and run.output_error < 1e-4 for run in found.values()
-    )
+    assert all(run.outputs_right and run.output_error is not None and run.output_error < 1e-4 for run in found.values())
     assert all(run.stages_warm_us and run.stages_cold_us for run in found.values())
     assert read_measured_networks(out / "networks.jsonl").header.device == "h100-sxm"
     for file in ("graph", "paper", "graph-cold", "paper-cold"):
@@ -156,9 +153,7 @@ def test_what_is_worth_most_comes_first_and_comes_back_as_one_file(report: Run, 
     assert not [name for name in names if name.startswith((".", "caches"))]
 
 
-def test_a_convolution_that_is_wrong_where_it_is_captured_is_seen_in_the_first_section(
-    report: Run, out: Path
-) -> None:
+def test_a_convolution_that_is_wrong_where_it_is_captured_is_seen_in_the_first_section(report: Run, out: Path) -> None:
     outcome, said = report("nan", "first")["first"]
     assert outcome == "partial"
     assert said.startswith("2 failed, the first: conv, ")

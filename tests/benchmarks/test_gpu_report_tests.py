@@ -48,9 +48,7 @@ def results(path: Path) -> dict[str, tuple[str, str]]:
 @pytest.mark.parametrize(
     ("last", "seconds"), [pytest.param("time.sleep(600)", 25.0, marks=pytest.mark.slow), ("os._exit(9)", 100.0)]
 )
-def test_what_ended_is_known_whatever_ends_the_process(
-    machine: Any, tmp_path: Path, last: str, seconds: float
-) -> None:
+def test_what_ended_is_known_whatever_ends_the_process(machine: Any, tmp_path: Path, last: str, seconds: float) -> None:
     (tmp_path / "test_made.py").write_text(TESTS.replace("LAST", last))
     out = tmp_path / "results.jsonl"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "gpu_report_pytest"]

@@ -75,9 +75,7 @@ def test_provenance(found: Calibration) -> None:
 def test_what_a_call_costs_cannot_be_told_beside_a_hosts_overhead(found: Calibration) -> None:
     """It ran to whatever bound it had, and chose the algorithms: it stays, and is said to be open."""
     assert SET.header.includes_host_overhead
-    own, start = (
-        one.parameters.model_dump() | one.engine.model_dump() for one in (found.profile, device("v100-sxm2"))
-    )
+    own, start = (one.parameters.model_dump() | one.engine.model_dump() for one in (found.profile, device("v100-sxm2")))
     for name in CALL:
         assert own[name] == pytest.approx(start[name], abs=1e-3)
     assert set(found.profile.provenance.unidentified) >= CALL

@@ -78,9 +78,7 @@ def test_figures_that_no_fit_may_see_are_seen_by_none() -> None:
 def test_a_fit_to_published_figures_starts_from_none() -> None:
     """What ships was fitted to them: nothing of it is left at the start."""
     own = device(DEVICE)
-    other = with_values(
-        own, {"gemm_efficiency": 0.3, "fork_us": 7.0, **dict.fromkeys(("bare_launch_us", *TIED), 9.0)}
-    )
+    other = with_values(own, {"gemm_efficiency": 0.3, "fork_us": 7.0, **dict.fromkeys(("bare_launch_us", *TIED), 9.0)})
     assert uninformed(own).parameters == uninformed(other).parameters
     assert uninformed(own).engine == uninformed(other).engine
 

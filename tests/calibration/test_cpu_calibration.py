@@ -67,9 +67,7 @@ def made(count: int = 240, noise: float = 0.03) -> MeasurementSet:
     operators = shapes(count)
     rows = tuple(
         Measurement(operator, one.gpu_time_us * factor, row, algorithm=one.algorithm)
-        for row, (operator, one, factor) in enumerate(
-            zip(operators, predict(operators, DEVICE), factors, strict=True)
-        )
+        for row, (operator, one, factor) in enumerate(zip(operators, predict(operators, DEVICE), factors, strict=True))
     )
     return MeasurementSet(Header(device="cpu", data_set="made"), rows)
 

@@ -71,9 +71,7 @@ def test_sequential_figures_take_part_and_a_network_left_out_does_not(monkeypatc
     profile = device(DEVICE)
 
     def fitted(without: str) -> tuple[Any, list[float]]:
-        return fit_host(profile, without), [
-            us for one in sequences(profile, without) for us in one.latency_us.tolist()
-        ]
+        return fit_host(profile, without), [us for one in sequences(profile, without) for us in one.latency_us.tolist()]
 
     before, with_all = fitted("ios_sample"), fitted("")
     changed(monkeypatch, 1.2, sequential=True, model="ios_sample")

@@ -149,11 +149,7 @@ def test_a_folder_is_no_model(
 @pytest.mark.parametrize("option", ["--out=file", "--out=file/below"])
 @pytest.mark.parametrize("command", ["compare", "optimize"])
 def test_output_folder_that_cannot_be_made(
-    command: str,
-    option: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    command: str, option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("file").write_text("not a folder")

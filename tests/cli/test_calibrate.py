@@ -35,9 +35,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def made(name: str = "v100-sxm2", label: str = "", count: int = 64) -> MeasurementSet:
     """Products and sums on a device whose products are slower than its profile has them."""
-    texts = [
-        f"gemm m={256 + 64 * n} n={1024 - 8 * n} k={512 + 32 * n} trans_a=N trans_b=T" for n in range(count // 2)
-    ]
+    texts = [f"gemm m={256 + 64 * n} n={1024 - 8 * n} k={512 + 32 * n} trans_a=N trans_b=T" for n in range(count // 2)]
     texts += [f"relu rows={500 + 97 * n} cols={1000 + 31 * n}" for n in range(count - len(texts))]
     operators = [parse_description(text) for text in texts]
     truth = with_values(device(name), {"gemm_efficiency": EFFICIENCY})
@@ -122,9 +120,7 @@ def test_a_sister_board(capsys: pytest.CaptureFixture[str]) -> None:
     write_measurements(made(), Path("sxm2.jsonl"))
     write_measurements(made("v100-pcie-32gb"), Path("pcie.jsonl"))
     options = "--folds 0 --out both.yaml --json"
-    found = printed_json(
-        capsys, f"calibrate --data sxm2.jsonl -d v100-sxm2 --also v100-pcie-32gb=pcie.jsonl {options}"
-    )
+    found = printed_json(capsys, f"calibrate --data sxm2.jsonl -d v100-sxm2 --also v100-pcie-32gb=pcie.jsonl {options}")
     assert [one["device"] for one in found["provenance"]["data_sets"]] == ["v100-sxm2", "v100-pcie-32gb"]
     both, sister = device("./both.yaml"), device("./v100-pcie-32gb.calibrated.yaml")
     assert (both.name, sister.name) == ("v100-sxm2", "v100-pcie-32gb")
@@ -171,17 +167,11 @@ def full_of_nan() -> None:
 
 
 def in_milliseconds() -> None:
-    as_table(
-        "gemm.v100-sxm2.csv",
-        lambda index, cells: cells.update(latency_us=str(float(cells["latency_us"]) / 1000)),
-    )
+    as_table("gemm.v100-sxm2.csv", lambda index, cells: cells.update(latency_us=str(float(cells["latency_us"]) / 1000)))
 
 
 def in_nanoseconds() -> None:
-    as_table(
-        "gemm.v100-sxm2.csv",
-        lambda index, cells: cells.update(latency_us=str(float(cells["latency_us"]) * 1000)),
-    )
+    as_table("gemm.v100-sxm2.csv", lambda index, cells: cells.update(latency_us=str(float(cells["latency_us"]) * 1000)))
 
 
 def too_small() -> None:

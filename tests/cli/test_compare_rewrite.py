@@ -35,9 +35,7 @@ def test_rewritten_first_and_jointly(capsys: pytest.CaptureFixture[str]) -> None
     assert found["other_engine"]["best_us"] > 0
 
 
-def test_the_table_names_them_and_the_files_are_of_the_best(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_the_table_names_them_and_the_files_are_of_the_best(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     said = printed(capsys, f"{COMPARE} --rewrite metaflow --rewrite-budget 20 --out {tmp_path}")
     words = " ".join(said.split())
     assert all(line in said for line in ("sequential, ", "\nrewritten "))  # on two lines, so that numbers stay whole

@@ -94,8 +94,7 @@ def test_explain_what_no_simulator_priced(saved: Path, tmp_path: Path, capsys: p
     text = printed(capsys, f"explain {path}")
     assert "Unknown: what limits a stage, which only the simulator tells" in text
     assert (
-        "Unknown: what alternatives would cost, since the cost model that priced the schedule is not available"
-        in text
+        "Unknown: what alternatives would cost, since the cost model that priced the schedule is not available" in text
     )
     text = printed(capsys, f"explain {path} {table}")
     assert "1.19x over sequential" in text

@@ -64,9 +64,7 @@ def test_every_command_that_reads_a_model_has_all_options() -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_dimensions_and_strict(
-    command: str, foreign: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_dimensions_and_strict(command: str, foreign: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = f"{command} {foreign} --dim batch=3 --dim side=4 {COMMANDS[command]}"
     if "--backend" in arguments:
         arguments += f" --store {tmp_path / 'store.sqlite'}"

@@ -84,15 +84,7 @@ def test_kinds_by_column(capsys: pytest.CaptureFixture[str]) -> None:
 
 #: Sizes of each kind of operator, a table with a column ``op`` holds any of them beside the others.
 SIZES = {
-    "conv": {
-        "batch": 2,
-        "in_channels": 24,
-        "out_channels": 48,
-        "kernel": 3,
-        "in_size": 28,
-        "stride": 1,
-        "padding": 1,
-    },
+    "conv": {"batch": 2, "in_channels": 24, "out_channels": 48, "kernel": 3, "in_size": 28, "stride": 1, "padding": 1},
     "conv_transpose": {
         "batch": 2,
         "in_channels": 24,

@@ -96,9 +96,7 @@ def test_units(transformer: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def check_sums(rows: list[dict[str, str]], total: dict[str, str]) -> None:
     """The total is that of the rows, and narrower known than any of them."""
-    assert math.fsum(float(row["gpu_time_us"]) for row in rows) == pytest.approx(
-        float(total["gpu_time_us"]), rel=1e-5
-    )
+    assert math.fsum(float(row["gpu_time_us"]) for row in rows) == pytest.approx(float(total["gpu_time_us"]), rel=1e-5)
     assert math.fsum(float(row["share"]) for row in rows) == pytest.approx(1.0, rel=1e-4)
     for row in (*rows, total):
         assert float(row["low_us"]) <= float(row["gpu_time_us"]) <= float(row["high_us"])

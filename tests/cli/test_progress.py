@@ -129,12 +129,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("measured.jsonl", "cpu.yaml"):
         shutil.copy(ROOT / "examples" / name, folder)
     shutil.copy(ROOT / "examples" / "corun" / "v100_fp64.csv", folder / "kernels.csv")
-    rule = {
-        "rule": "twice",
-        "source": ["y = relu(a)", "z = relu(y)"],
-        "target": ["z = relu(a)"],
-        "outputs": {"z": "z"},
-    }
+    rule = {"rule": "twice", "source": ["y = relu(a)", "z = relu(y)"], "target": ["z = relu(a)"], "outputs": {"z": "z"}}
     (folder / "one.yaml").write_text(yaml.safe_dump(rule))
     write_scenario(small_study(), folder / "small.yaml")
     with pytest.MonkeyPatch.context() as patch:
@@ -161,9 +156,7 @@ def test_every_command_has_a_case_or_is_quick() -> None:
 @pytest.mark.parametrize(
     "command", [pytest.param(each, marks=[pytest.mark.slow] if each in SLOW else []) for each in sorted(CASES)]
 )
-def test_a_bar_is_drawn(
-    command: str, files: Path, fake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bar_is_drawn(command: str, files: Path, fake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By each command's first moments: whatever of it takes over a second, a bar was there or comes."""
     folder = tmp_path / "here"
     shutil.copytree(files, folder)

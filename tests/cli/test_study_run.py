@@ -48,9 +48,7 @@ def test_run_prints_answers_then_rows_and_writes_a_folder(capsys: pytest.Capture
     assert (attempt["workers"], attempt["points_done"], attempt["points_taken_over"]) == (1, 4, 0)
     assert run.environment["packages"]["numpy"]
     saved = next((tmp_path / "out" / "schedules").glob("*ios-both.json"))
-    assert (
-        printed_json(capsys, f"simulate {saved} --json")["latency_us"] == json.loads(saved.read_text())["latency_us"]
-    )
+    assert printed_json(capsys, f"simulate {saved} --json")["latency_us"] == json.loads(saved.read_text())["latency_us"]
 
 
 def test_what_is_found_stands_below_who_said_it_and_cases_are_a_table(capsys: pytest.CaptureFixture[str]) -> None:
@@ -58,9 +56,7 @@ def test_what_is_found_stands_below_who_said_it_and_cases_are_a_table(capsys: py
     study = small_study(
         devices=[Device(device="t4")],
         questions=[Question(best="scheduler", for_each=["batch"])],
-        published=[
-            Published(says="It is best.", source="a book", claim=Question(best="scheduler", expect="ios-both"))
-        ],
+        published=[Published(says="It is best.", source="a book", claim=Question(best="scheduler", expect="ios-both"))],
     )
     write_scenario(study, Path("small.yaml"))
     lines = printed(capsys, f"study run small.yaml --out out {QUIET}").splitlines()

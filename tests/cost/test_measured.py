@@ -194,12 +194,7 @@ def test_the_store_is_asked_first(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "other",
-    [
-        FakeBackend(engine="graph"),
-        FakeBackend(driver="2"),
-        FakeBackend(options=(("threads", "2"),)),
-    ],
+    "other", [FakeBackend(engine="graph"), FakeBackend(driver="2"), FakeBackend(options=(("threads", "2"),))]
 )
 def test_what_was_measured_otherwise_is_measured_again(tmp_path: Path, other: FakeBackend) -> None:
     batch = stages(problem_of(inception_module()), (0b1, Strategy.CONCURRENT))

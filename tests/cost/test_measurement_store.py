@@ -299,9 +299,7 @@ def test_writers_at_the_same_time(tmp_path: Path) -> None:
 
 def _check_killed(folder: Path, kills: int) -> None:
     found = kill_writers(folder, kills)
-    print(
-        f"{found.kills} kills: {len(found.reported):,} reported, {len(found.found):,} found, {len(found.lost)} lost"
-    )
+    print(f"{found.kills} kills: {len(found.reported):,} reported, {len(found.found):,} found, {len(found.lost)} lost")
     assert found.kills == kills
     assert len(found.reported) > kills
     assert found.lost == frozenset()

@@ -36,8 +36,7 @@ def test_bounds_hold(problem: ScheduleProblem, seed: int) -> None:
         groups = problem.groups(mask)
         units = bits(mask)
         floor = max(
-            *(sum(bounds.serial_us[bits(group)]) for group in groups),
-            *bounds.work_us[units].sum(axis=0).tolist(),
+            *(sum(bounds.serial_us[bits(group)]) for group in groups), *bounds.work_us[units].sum(axis=0).tolist()
         )
         assert price >= floor * (1 - 1e-12)
         if len(groups) == 1:

@@ -45,9 +45,7 @@ def test_every_device_has_all_parts(devices: int, elements: int, name: str) -> N
 @given(st.integers(2, 9), st.data(), names)
 def test_what_is_wanted_arrives(devices: int, data: st.DataObject, name: str) -> None:
     whole, parts = np.arange(24), parts_of(devices, 24)
-    pairs = st.tuples(st.integers(0, devices - 1), st.integers(0, devices - 1)).filter(
-        lambda pair: pair[0] != pair[1]
-    )
+    pairs = st.tuples(st.integers(0, devices - 1), st.integers(0, devices - 1)).filter(lambda pair: pair[0] != pair[1])
     wanted = [(source, target, parts[source]) for source, target in data.draw(st.lists(pairs, unique=True))]
     held = [np.full(24, -1) for _ in parts]
     for each, part in zip(held, parts, strict=True):

@@ -91,7 +91,5 @@ def test_what_fits_no_way_is_named() -> None:
         x = b.add(Gemm(), x, b.constant("w", (64, 8)), b.constant("c", (8,)))
     (operator,) = operators(b.network([x]))
     assert len(chunks(operator, Box.whole((4, 8)), 64)) > 8
-    with pytest.raises(
-        DeviceError, match=r"operator 'fc' needs .* bytes of parameters at once, and half of .* is 4;"
-    ):
+    with pytest.raises(DeviceError, match=r"operator 'fc' needs .* bytes of parameters at once, and half of .* is 4;"):
         chunks(operator, Box.whole((4, 8)), 8)

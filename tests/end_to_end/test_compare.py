@@ -187,10 +187,7 @@ def test_price_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         {"units": [unit], "latency_us": price}
         for unit, price in {"a": 5.0, "b": 5.0, "c": 5.0, "d": 6.0, "concat": 1.0}.items()
     ]
-    stages += [
-        {"units": ["a", "b"], "strategy": "merge", "latency_us": 6.0},
-        {"units": ["c", "d"], "latency_us": 7.0},
-    ]
+    stages += [{"units": ["a", "b"], "strategy": "merge", "latency_us": 6.0}, {"units": ["c", "d"], "latency_us": 7.0}]
     boundary = {"single_to_concurrent": 1.0, "concurrent_to_single": 1.0}
     path.write_text(json.dumps({"stages": stages, "boundary_us": boundary}))
     options = ["ios_sample", "--cost-model", f"table:{path}", "--json"]

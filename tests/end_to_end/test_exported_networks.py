@@ -109,9 +109,7 @@ def test_unknown_operators_are_told_and_refused(tmp_path: Path, capsys: pytest.C
         arguments = [*command.split(), str(path), "--dim", "n=4"]
         assert told in " ".join(printed(capsys, arguments).split()), command
         assert "does not know: Einsum; leave out --strict" in refused(capsys, [*arguments, "--strict"])
-    assert printed_json(capsys, ["models", "show", str(path), "--dim", "n=4", "--json"])["foreign_ops"] == {
-        "Einsum": 1
-    }
+    assert printed_json(capsys, ["models", "show", str(path), "--dim", "n=4", "--json"])["foreign_ops"] == {"Einsum": 1}
     compared = printed_json(capsys, ["compare", "-d", "t4", str(path), "--dim", "n=4", "--json"])
     assert all(told in found["remarks"] for found in compared["schedules"])
     assert told in printed_json(capsys, ["optimize", "-d", "t4", str(path), "--dim", "n=4", "--json"])["remarks"]

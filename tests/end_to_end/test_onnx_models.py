@@ -25,9 +25,7 @@ LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
         ("light_inception_v1", "k80", "fp32"),
     ],
 )
-def test_light_models(
-    model: str, device: str, dtype: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_light_models(model: str, device: str, dtype: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = LIGHT / f"{model}.onnx"
     options = [str(path), "-d", device, "--dtype", dtype]
     comparison = printed_json(capsys, ["compare", *options, "--json"])

@@ -21,10 +21,7 @@ from iossim.models.onnx.export import check_exportable
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name",
-    ["light_inception_v1", "light_inception_v2"],
-)
+@pytest.mark.parametrize("name", ["light_inception_v1", "light_inception_v2"])
 def test_the_rewritten_model_computes_what_the_original_does(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -32,8 +29,7 @@ def test_the_rewritten_model_computes_what_the_original_does(
     original = write_seeded(LIGHT_MODELS / f"{name}.onnx", tmp_path / f"{name}.onnx")
     made = tmp_path / "rewritten.onnx"
     said = printed(
-        capsys,
-        f"optimize {original} -d v100-sxm2 --scheduler sequential --rewrite --rewrite-budget 10 --onnx {made}",
+        capsys, f"optimize {original} -d v100-sxm2 --scheduler sequential --rewrite --rewrite-budget 10 --onnx {made}"
     )
     assert "Rewritten by" in " ".join(said.split())
     graph = import_onnx(made)

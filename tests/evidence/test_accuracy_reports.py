@@ -133,8 +133,7 @@ def test_tables(report: ValidationReport) -> None:
         in text
     )
     assert (
-        "wrong order: ios-both is 20.0% faster than greedy on squeezenet, batch 1; predicted -5.0%, LOO +10.0%"
-        in text
+        "wrong order: ios-both is 20.0% faster than greedy on squeezenet, batch 1; predicted -5.0%, LOO +10.0%" in text
     )
     assert "1 of 2 published latencies are within the 90% interval of their LOO prediction" in text
     assert "pairs 2 0.0 0.0" in text

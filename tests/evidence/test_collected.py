@@ -54,9 +54,7 @@ def timing(us: float, host_bound: bool = False) -> dict[str, Any]:
     return {"us": us, "p10_us": us - 0.25, "p90_us": us + 0.5, "replays": 20, "host_bound": host_bound}
 
 
-def kernel(
-    op: str, us: float, batch: int = 1, dtype: str = "fp32", impl: str = "plain", **more: Any
-) -> dict[str, Any]:
+def kernel(op: str, us: float, batch: int = 1, dtype: str = "fp32", impl: str = "plain", **more: Any) -> dict[str, Any]:
     cold = more.pop("cold", False)
     name = f"{op}/b{batch}/{dtype}/{impl}/{'cold' if cold else 'warm'}"
     record = {"id": name, "op": op, "batch": batch, "dtype": dtype, "impl": impl, "cold": cold, "t_s": 1.0}

@@ -6,12 +6,7 @@ import pytest
 
 from evidence.concurrency.corun_cases import simulated
 from evidence.concurrency.corun_microbenchmarks import DRAM, FP64, SLOTS, microbenchmark_cases
-from evidence.concurrency.corun_pairs import (
-    graph_pair_cases,
-    operator_family,
-    prefill_pair_cases,
-    stream_pair_cases,
-)
+from evidence.concurrency.corun_pairs import graph_pair_cases, operator_family, prefill_pair_cases, stream_pair_cases
 from evidence.concurrency.microbenchmarks import Microbenchmark, MicroKernel
 from evidence.concurrency.pairs import KernelPair, PairKernel
 from iossim.backends.simulator.raw_kernels import Pipe

@@ -36,9 +36,7 @@ def test_the_value_is_that_of_the_least_errors() -> None:
 
 
 def test_what_is_left_out_is_judged_by_the_others() -> None:
-    found = fit(
-        case("add", "mul", measured=2.0), case("silu", "cat", measured=1.5), case("silu", "add", measured=1.5)
-    )
+    found = fit(case("add", "mul", measured=2.0), case("silu", "cat", measured=1.5), case("silu", "add", measured=1.5))
     # The first two share no family; with the third each shares one, and then only one other case is left, or none.
     assert found.without_families().tolist() == [1.5] * 3 + [2.0] * 3 + [1.0] * 3
 

@@ -127,9 +127,7 @@ def test_programs_of_one_operator_are_read_a_set_a_board(tmp_path: Path) -> None
         shapes = [row.operator for row in one.measurements]
         dense = [op.kind in ("conv", "conv_transpose") and getattr(op.op, "groups", 1) == 1 for op in shapes]
         assert [op.precision is Precision.TF32 for op in shapes] == [has_tf32 and is_dense for is_dense in dense]
-        texts = [
-            parse_description(text, op.precision).key for (*_, text), op in zip(_operators(), shapes, strict=True)
-        ]
+        texts = [parse_description(text, op.precision).key for (*_, text), op in zip(_operators(), shapes, strict=True)]
         assert [op.key for op in shapes] == texts
         assert {row.latency_us for row in one.measurements} == {1250.0}
         assert one.header.includes_host_overhead

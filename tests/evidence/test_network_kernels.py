@@ -80,9 +80,7 @@ def test_kernels_without_shapes_are_passed_over(tmp_path: Path) -> None:
         "device,network,batch,kernel_index,torch_op,kernel_name,grid,block,duration_us\n"
         "RTX A5000,resnet b1,1,0,aten::conv2d,implicit_convolve_sgemm,392x2x1,8x8x1,35\n"
     )
-    (tmp_path / "relu.t4.csv").write_text(
-        "rows,cols,latency_us\n" + "".join(f"{n},4096,{n}\n" for n in range(60, 80))
-    )
+    (tmp_path / "relu.t4.csv").write_text("rows,cols,latency_us\n" + "".join(f"{n},4096,{n}\n" for n in range(60, 80)))
     found = read_data_sets([tmp_path])
     assert [measured.header.data_set for measured, _ in found.sets] == ["relu.t4"]
     assert any("traced_kernels.csv: passed over" in note for note in found.notes)

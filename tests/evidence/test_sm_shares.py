@@ -53,9 +53,7 @@ def test_a_reach_is_found_again() -> None:
 def test_copies_are_found_again() -> None:
     prices = NetworkPrices(V100)
     rows = [
-        NetworkShare(
-            "alexnet", batch, percent, prices.latency_us("alexnet", batch, percent) + 50.0 * batch, None, None
-        )
+        NetworkShare("alexnet", batch, percent, prices.latency_us("alexnet", batch, percent) + 50.0 * batch, None, None)
         for batch in (1, 4)
         for percent in (20, 50, 100)
     ]

@@ -67,9 +67,7 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_tables_fit_eighty_columns(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    lines = printed(
-        capsys, "evidence validate --data data --part operators --split hash --part networks"
-    ).splitlines()
+    lines = printed(capsys, "evidence validate --data data --part operators --split hash --part networks").splitlines()
     assert max(map(len, lines)) <= 80
     assert any(line.split()[:5] == ["gemm", "40", str(held_out()), "20.0", "20.0"] for line in lines)
     assert any("are ranked correctly" in line for line in lines)
@@ -127,9 +125,9 @@ def test_a_profile_of_ones_own(capsys: pytest.CaptureFixture[str]) -> None:
     own = device("t4").model_dump(mode="json", exclude={"engine", "provenance", "parameters"}, exclude_none=True)
     Path("mine.yaml").write_text(json.dumps(own | {"name": "mine"}))
     Path("data/gemm.t4.csv").rename("data/gemm.mine.csv")
-    (found,) = printed_json(
-        capsys, "evidence validate --data data --part operators --split hash -d mine.yaml --json"
-    )["operators"]
+    (found,) = printed_json(capsys, "evidence validate --data data --part operators --split hash -d mine.yaml --json")[
+        "operators"
+    ]
     assert found["device"] == "mine"
     document = printed_json(capsys, "evidence validate --data data --part operators --split hash --json")
     assert document["operators"] == []

@@ -118,11 +118,7 @@ def test_a_merged_convolution_holds_its_parts_in_order() -> None:
     plan = lower_schedule(one_block(network, stage), network)
     check_contents(plan, network)
     left, right = plan.buffers["left"], plan.buffers["right"]
-    swapped = {
-        **plan.buffers,
-        "left": replace(left, starts=right.starts),
-        "right": replace(right, starts=left.starts),
-    }
+    swapped = {**plan.buffers, "left": replace(left, starts=right.starts), "right": replace(right, starts=left.starts)}
     check_happens_before(replace(plan, buffers=swapped))
     with pytest.raises(ScheduleError, match="the host reads 'left'"):
         check_contents(replace(plan, buffers=swapped), network)

@@ -19,17 +19,7 @@ from iossim.execution.backend import Choice
 from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule
 from iossim.execution.memory import plan_memory
-from iossim.execution.plan import (
-    Buffer,
-    Command,
-    Copy,
-    Launch,
-    Plan,
-    Queue,
-    Record,
-    Synchronize,
-    Wait,
-)
+from iossim.execution.plan import Buffer, Command, Copy, Launch, Plan, Queue, Record, Synchronize, Wait
 from iossim.ir.network import Network
 from iossim.ir.op import Array
 from iossim.ir.types import DType, TensorType
@@ -103,9 +93,7 @@ def test_launches_of_boxes_that_meet_anywhere(seed: int) -> None:
     events = 0
     for number in range(generator.randint(2, 8)):
         starts = tuple(generator.randrange(size) for size in whole.type.shape)
-        shape = tuple(
-            generator.randint(1, size - start) for size, start in zip(whole.type.shape, starts, strict=True)
-        )
+        shape = tuple(generator.randint(1, size - start) for size, start in zip(whole.type.shape, starts, strict=True))
         box = Buffer(f"box{number}", TensorType(shape), "whole", starts)
         buffers[box.name] = box
         touched = {"writes" if generator.random() < 0.5 else "reads": [box.name]}
@@ -255,9 +243,7 @@ def test_a_workspace_that_two_queues_share() -> None:
 def test_a_copy_reads_and_writes() -> None:
     copy = Copy("left", "right", "g", B)
     check_happens_before(plan_of(launch("f", A, writes=["left"]), Record(0, A), Wait(0, B), copy))
-    with pytest.raises(
-        ScheduleError, match="the copy of 'left' to 'right' on queue 0:1 reads 'left', f on queue 0:0"
-    ):
+    with pytest.raises(ScheduleError, match="the copy of 'left' to 'right' on queue 0:1 reads 'left', f on queue 0:0"):
         check_happens_before(plan_of(launch("f", A, writes=["left"]), copy))
 
 

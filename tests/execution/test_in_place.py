@@ -135,10 +135,7 @@ def test_splits_and_slices_are_views() -> None:
     assert placement.signature(network.unit_index["b"]) == "strided:0"
     plan = lower_stage(network, [index(network, "y", "split", "tail", "a", "b")], Strategy.CONCURRENT, in_place=True)
     assert launched(plan) == ["y on queue 0:0", "a on queue 0:0", "b on queue 0:0"]
-    assert (plan.region("split.0"), plan.region("tail")) == (
-        channels("y", 0, 2, batch=2),
-        channels("y", 4, 6, batch=2),
-    )
+    assert (plan.region("split.0"), plan.region("tail")) == (channels("y", 0, 2, batch=2), channels("y", 4, 6, batch=2))
 
 
 @pytest.mark.parametrize(
@@ -230,10 +227,7 @@ def test_micro_batches_are_ranges_of_the_batch() -> None:
     placed = in_place_buffers(network)
     assert placed.moves == {0: (), 3: ()}
     regions = [side_by_side(network).region(name) for name in network.graph.nodes[3].inputs]
-    assert regions == [
-        Region("join", Box((0, 0, 0, 0), (1, 2, 3, 3))),
-        Region("join", Box((1, 0, 0, 0), (3, 2, 3, 3))),
-    ]
+    assert regions == [Region("join", Box((0, 0, 0, 0), (1, 2, 3, 3))), Region("join", Box((1, 0, 0, 0), (3, 2, 3, 3)))]
     assert not any("strided" in placed.signature(unit) for unit in (1, 2)), "images lie one behind the other"
 
 

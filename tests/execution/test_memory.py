@@ -176,8 +176,6 @@ def test_networks_take_a_fraction_of_what_all_their_values_take(model: str, most
     from iossim.cost.random import RandomCostModel
 
     network = load(model)
-    plan = plan_memory(
-        lower_schedule(schedule(network, RandomCostModel(), "greedy"), network, "graph", in_place=True)
-    )
+    plan = plan_memory(lower_schedule(schedule(network, RandomCostModel(), "greedy"), network, "graph", in_place=True))
     assert plan.arena_bytes <= most * memory_lower_bound_bytes(plan)
     assert plan.arena_bytes < 0.5 * plan.storage_bytes

@@ -166,7 +166,5 @@ def test_what_runs_one_device_refuses_two() -> None:
     with pytest.raises(OptionError, match="crosses devices, and nothing joins them; give a link"):
         run_plan_on(plan, network, (V100, V100))
     for name in ("onnxruntime_cpu",):
-        with pytest.raises(
-            PlanError, match=f"the plan is of devices 0 and 1, and backend {name} runs device 0 alone"
-        ):
+        with pytest.raises(PlanError, match=f"the plan is of devices 0 and 1, and backend {name} runs device 0 alone"):
             create_backend(name).execute(network, plan, random_inputs(network))

@@ -17,9 +17,7 @@ T4 = device("t4")
 
 
 def test_facts_given_and_the_rest_as_the_other_device() -> None:
-    profile = derive(
-        "small", T4, {"sm_count": 20, "boost_clock_ghz": 1.2, "dram_gib": 8.0, "l2_mib": 2, "lanes": None}
-    )
+    profile = derive("small", T4, {"sm_count": 20, "boost_clock_ghz": 1.2, "dram_gib": 8.0, "l2_mib": 2, "lanes": None})
     sheet = profile.datasheet
     assert (profile.sm_count, profile.boost_clock_ghz) == (20, 1.2)
     assert (sheet.dram_bytes.value, sheet.l2_bytes.value) == (8 << 30, 2 << 20)

@@ -127,9 +127,7 @@ def test_products_of_8_bit_integers_run_four_at_a_time_without_tensor_cores() ->
     """On a V100: by ``__dp4a``; they are faster than those of fp32 then."""
     profile = device("v100-sxm2")
     assert profile.reduced_precision_tflops(Precision.INT8) == pytest.approx(62.7, rel=0.01)
-    found = {
-        dtype: api.optimize(load("squeezenet", dtype=dtype), "v100-sxm2").latency_us for dtype in ("fp32", "int8")
-    }
+    found = {dtype: api.optimize(load("squeezenet", dtype=dtype), "v100-sxm2").latency_us for dtype in ("fp32", "int8")}
     assert found["int8"] < 0.8 * found["fp32"]
 
 

@@ -12,13 +12,7 @@ from cpus import FACTS, cpu
 from iossim.base.errors import DeviceError
 from iossim.hardware import host_cpu
 from iossim.hardware.derive import derive
-from iossim.hardware.host_cpu import (
-    PRODUCT_PART,
-    host_cpu_path,
-    load_host_cpu,
-    measure_host_cpu,
-    save_host_cpu,
-)
+from iossim.hardware.host_cpu import PRODUCT_PART, host_cpu_path, load_host_cpu, measure_host_cpu, save_host_cpu
 from iossim.hardware.load import device, device_names, shipped_names
 from iossim.hardware.plausibility import impossible
 from iossim.hardware.profile import DeviceProfile
@@ -72,12 +66,7 @@ def test_the_clock_is_one_that_reaches_what_was_measured(monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize(
     ("says", "lanes"),
-    [
-        ({"flags": "sse2 avx avx2 avx512f"}, 32),
-        ({"flags": "sse2 avx"}, 8),
-        ({"Features": "fp asimd"}, 8),
-        ({}, 8),
-    ],
+    [({"flags": "sse2 avx avx2 avx512f"}, 32), ({"flags": "sse2 avx"}, 8), ({"Features": "fp asimd"}, 8), ({}, 8)],
 )
 def test_lanes(says: dict[str, str], lanes: int) -> None:
     found, source = host_cpu._lanes(says)

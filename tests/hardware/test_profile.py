@@ -63,9 +63,7 @@ def test_a_shipped_profile_is_plausible(name: str) -> None:
         ("a100-sxm-40gb", Precision.BF16, 2048),
     ],
 )
-def test_tensor_core_rates_follow_from_the_units(
-    name: str, precision: Precision, flops_per_sm_and_clock: int
-) -> None:
+def test_tensor_core_rates_follow_from_the_units(name: str, precision: Precision, flops_per_sm_and_clock: int) -> None:
     profile = device(name)
     expected = profile.sm_count * flops_per_sm_and_clock * profile.boost_clock_ghz / 1e3
     assert profile.reduced_precision_tflops(precision) == pytest.approx(expected, rel=0.02)
@@ -134,10 +132,7 @@ def test_an_unknown_shipped_names_the_nearest() -> None:
         ({"parameters": {"kernel_gap_us": 1e308}}, "parameters.kernel_gap_us"),
         ({"datasheet": {"sm_count": {"value": 30, "source": "nowhere"}}}, "sm_count: source 'nowhere'"),
         ({"datasheet": {"boost_clock_ghz": {"value": float("nan"), "source": "web"}}}, "datasheet.boost_clock_ghz"),
-        (
-            {"datasheet": {"compute_capability": {"value": "1.3", "source": "web"}}},
-            "unknown compute capability '1.3'",
-        ),
+        ({"datasheet": {"compute_capability": {"value": "1.3", "source": "web"}}}, "unknown compute capability '1.3'"),
         ({"datasheet": {"compute_capability": 7.5}}, "datasheet.compute_capability"),
         ({"datasheet": {"cores": {"value": 1, "source": "web"}}}, "datasheet.cores"),
         ({"datasheet": 7}, "datasheet"),

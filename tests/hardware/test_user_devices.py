@@ -130,9 +130,7 @@ def test_validate_says_each_problem(folder: Path, tmp_path: Path, capsys: pytest
         ("mine", "nowhere/new.yaml", "no such folder"),
     ],
 )
-def test_a_template_that_cannot_be_is_one_line(
-    folder: Path, tmp_path: Path, name: str, file: str, words: str
-) -> None:
+def test_a_template_that_cannot_be_is_one_line(folder: Path, tmp_path: Path, name: str, file: str, words: str) -> None:
     with pytest.raises(DeviceError, match=words):
         write_template(name, tmp_path / file, folder)
     assert not (tmp_path / file).exists()
@@ -147,9 +145,7 @@ def test_the_folder_is_made_for_its_first_profile(
     assert not path.parent.exists()
     assert f"wrote {path}" in printed(capsys, ["devices", "new", "mine", "--out", str(path)])
     assert "'datasheet." in refused(capsys, "devices show mine")
-    assert "no such folder" in refused(
-        capsys, ["devices", "new", "mine", "--out", str(tmp_path / "other" / "m.yaml")]
-    )
+    assert "no such folder" in refused(capsys, ["devices", "new", "mine", "--out", str(tmp_path / "other" / "m.yaml")])
     (tmp_path / "file").touch()
     with pytest.raises(DeviceError, match="cannot make the folder"):
         write_template("mine", tmp_path / "file" / "devices" / "m.yaml", tmp_path / "file" / "devices")

@@ -46,9 +46,7 @@ provenances = st.builds(
     note=texts,
     date=st.none() | st.just("2026-11-21"),
     data_sets=st.lists(
-        st.builds(
-            DataSet, name=texts, device=names, rows=counts, libraries=st.dictionaries(names, texts, max_size=2)
-        ),
+        st.builds(DataSet, name=texts, device=names, rows=counts, libraries=st.dictionaries(names, texts, max_size=2)),
         max_size=2,
     ),
     held_out_fraction=st.none() | st.floats(0, 0.9),
@@ -89,9 +87,7 @@ def test_only_what_was_fitted_or_differs_is_written() -> None:
     profile = device("k80")
     changed = profile.model_copy(
         update={
-            "parameters": profile.device_kind.parameters[profile.architecture].model_copy(
-                update={"interference": 0.5}
-            ),
+            "parameters": profile.device_kind.parameters[profile.architecture].model_copy(update={"interference": 0.5}),
             "engine": EngineOverheads(),
             "provenance": Provenance(kind="fitted", note="", spread={"kernel_gap_us": 0.1, "dispatch_us": 0.2}),
         }

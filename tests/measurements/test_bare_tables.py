@@ -13,9 +13,7 @@ from iossim.measurements.measurement_set import read_measurements
 from iossim.measurements.plausibility import check_plausible
 
 CONV = "row,batch,in_channels,out_channels,kernel,in_size,stride,padding,latency_us,grid_x,grid_y,grid_z,block_x,block_y,block_z,kernels"
-CONV_ROWS = [
-    f"{row},2,{16 + row},64,3,14,1,1,{80 + row}.125,4,9,36,64,1,1,winograd_a;sgemm_64x64" for row in range(20)
-]
+CONV_ROWS = [f"{row},2,{16 + row},64,3,14,1,1,{80 + row}.125,4,9,36,64,1,1,winograd_a;sgemm_64x64" for row in range(20)]
 GEMM_ROWS = [f"{16 * row},64,128,N,T,{10 + row}.0" for row in range(1, 20)]
 
 
@@ -109,11 +107,7 @@ def test_every_reference_table_has_one_format(shared: Path) -> None:
 
 @pytest.mark.parametrize(
     ("tables", "count"),
-    [
-        ("kernels_direct/*.csv", 4),
-        ("kernels/relu.*.csv", 4),
-        pytest.param("kernels/*.csv", 16, marks=pytest.mark.slow),
-    ],
+    [("kernels_direct/*.csv", 4), ("kernels/relu.*.csv", 4), pytest.param("kernels/*.csv", 16, marks=pytest.mark.slow)],
 )
 def test_reference_tables(shared: Path, tables: str, count: int) -> None:
     paths = sorted(shared.glob(f"data/{tables}"))

@@ -98,9 +98,7 @@ def test_values_that_are_no_sizes(value: object) -> None:
 
 def test_missing_columns() -> None:
     assert missing_columns(KINDS["linear"], ["m", "n", "k"]) == ["batch"]
-    assert missing_columns(
-        KINDS["conv"], ["batch", "in_channels", "out_channels", "in_size", "kernel", "stride"]
-    ) == [
+    assert missing_columns(KINDS["conv"], ["batch", "in_channels", "out_channels", "in_size", "kernel", "stride"]) == [
         "pad_h (or padding)",
         "pad_w (or padding)",
     ]

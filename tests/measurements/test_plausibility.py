@@ -28,8 +28,7 @@ def v100_set() -> MeasurementSet:
     shapes = [parse_description(text) for text in SHAPES]
     predictions = predict(shapes, device("v100-sxm2"))
     measurements = (
-        Measurement(shape, 60.0 + prediction.gpu_time_us)
-        for shape, prediction in zip(shapes, predictions, strict=True)
+        Measurement(shape, 60.0 + prediction.gpu_time_us) for shape, prediction in zip(shapes, predictions, strict=True)
     )
     return MeasurementSet(Header(device="v100-sxm2", data_set="made"), tuple(measurements))
 

@@ -32,8 +32,7 @@ def save(path: Path, nodes: list[onnx.NodeProto], inputs: dict[str, list[int | s
 
 @pytest.mark.parametrize("keeps_io", [False, True])
 @pytest.mark.parametrize(
-    ("stored", "precision"),
-    [("FLOAT16", "fp16"), ("BFLOAT16", "bf16"), ("FLOAT", "fp32"), ("DOUBLE", "fp32")],
+    ("stored", "precision"), [("FLOAT16", "fp16"), ("BFLOAT16", "bf16"), ("FLOAT", "fp32"), ("DOUBLE", "fp32")]
 )
 def test_the_default_precision_is_that_of_the_files_weights(
     stored: str, precision: str, keeps_io: bool, tmp_path: Path

@@ -163,9 +163,7 @@ def without_scans(body: GraphProto) -> GraphProto:
 
 
 GROWING = graph(
-    [node("Identity", ["more"], ["go"]), node("Concat", ["s", "s"], ["n"], axis=0)],
-    {**COUNTER, "s": None},
-    ["go", "n"],
+    [node("Identity", ["more"], ["go"]), node("Concat", ["s", "s"], ["n"], axis=0)], {**COUNTER, "s": None}, ["go", "n"]
 )
 STOPPING = graph(
     [node("ReduceSum", ["s"], ["sum"], keepdims=0), node("Greater", ["sum", "zero"], ["go"]), node("Add", ["s", "k"], ["n"]), node("Identity", ["s"], ["kept"])],

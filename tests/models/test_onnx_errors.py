@@ -42,9 +42,7 @@ def test_empty_file(tmp_path):
     assert "m.onnx is empty" in message(path)
 
 
-@pytest.mark.parametrize(
-    "content", [b"\x89PNG\r\n\x1a\n not a model", b"hello, this is text\n" * 9, bytes(range(256))]
-)
+@pytest.mark.parametrize("content", [b"\x89PNG\r\n\x1a\n not a model", b"hello, this is text\n" * 9, bytes(range(256))])
 def test_garbage(tmp_path, content):
     path = tmp_path / "m.onnx"
     path.write_bytes(content)
@@ -184,9 +182,7 @@ def test_operands_that_make_no_sense(tmp_path, bad):
 
 
 def test_operator_that_another_domain_calls_as_iossim_does(tmp_path):
-    path = write_onnx(
-        tmp_path / "m.onnx", [node("Relu", ["x"], ["y"], "r", domain="own")], {"x": [2]}, domains=["own"]
-    )
+    path = write_onnx(tmp_path / "m.onnx", [node("Relu", ["x"], ["y"], "r", domain="own")], {"x": [2]}, domains=["own"])
     assert "own.Relu ('r')" in message(path)
 
 
@@ -266,9 +262,7 @@ def test_dimension_computed_of_names(tmp_path):
     graph = import_onnx(path, dimensions={"N": 2, "new": 3, "all": 8})
     assert graph.types["past"].shape == (2, 5, 4)
     assert graph.types["y"].shape == (2, 8, 4)
-    assert (
-        import_onnx(path, dimensions={"N": 2}, shapes={"x": (2, 3, 4), "past": (2, 9, 4)}).types["y"].shape[1] == 12
-    )
+    assert import_onnx(path, dimensions={"N": 2}, shapes={"x": (2, 3, 4), "past": (2, 9, 4)}).types["y"].shape[1] == 12
 
 
 @pytest.mark.parametrize("name", ["a ** b", "f(a)", "a.b", "(a", "1e9", "lambda: 0", "a if b else c"])
@@ -288,10 +282,7 @@ def test_dimension_that_is_no_arithmetic_is_a_name(tmp_path, name):
         [node("Concat", ["token", "x"], ["y"], "t", axis=1)],
         [node("CumSum", ["x", "zero"], ["y"], "t")],
         [node("GatherND", ["x", "row"], ["y"], "t")],
-        [
-            node("Cast", ["x"], ["i"], to=TensorProto.INT64),
-            node("GatherElements", ["token", "i"], ["y"], "t", axis=1),
-        ],
+        [node("Cast", ["x"], ["i"], to=TensorProto.INT64), node("GatherElements", ["token", "i"], ["y"], "t", axis=1)],
         [
             node("Add", ["x", "x"], ["z"]),
             node("Reshape", ["z", "flat"], ["f"]),

@@ -63,10 +63,7 @@ def test_what_neither_the_reference_nor_the_op_computes_stays_a_node(
         helper.make_node("Erf", ["row"], ["bent"]),
         helper.make_node("Add", ["x", "bent"], ["y"]),
     ]
-    weights = {
-        "table": np.arange(80, dtype=np.float32).reshape(40, 2) / 80,
-        "places": np.array([[39, 1]]),
-    }
+    weights = {"table": np.arange(80, dtype=np.float32).reshape(40, 2) / 80, "places": np.array([[39, 1]])}
     path = write_onnx(tmp_path / "m.onnx", nodes, {"x": [1, 2]}, weights)
     folded = import_onnx(path)
     assert [node.op.kind for node in folded.nodes] == ["add"]

@@ -94,10 +94,7 @@ def test_shape_arithmetic_of_classic_exporters_folds(tmp_path):
 
 
 def test_what_a_few_numbers_make_terabytes_of_is_not_computed(tmp_path):
-    nodes = [
-        node("Expand", ["one", "large"], ["e"], "e"),
-        node("Gather", ["e", "x"], ["y"], "g"),
-    ]
+    nodes = [node("Expand", ["one", "large"], ["e"], "e"), node("Gather", ["e", "x"], ["y"], "g")]
     weights = {"one": noise(1), "large": ints(1 << 20, 1 << 18)}
     body = helper.make_graph(
         nodes,
@@ -135,10 +132,7 @@ def test_weights_of_many_gigabytes_beside_the_model(tmp_path):
 
 def test_fills_and_small_weights_become_constants(tmp_path):
     fill = helper.make_tensor("fill", TensorProto.FLOAT, [1], [0.5])
-    nodes = [
-        node("ConstantOfShape", ["shape"], ["w"], value=fill),
-        node("Conv", ["x", "w"], ["y"]),
-    ]
+    nodes = [node("ConstantOfShape", ["shape"], ["w"], value=fill), node("Conv", ["x", "w"], ["y"])]
     graph = import_onnx(write_onnx(tmp_path / "m.onnx", nodes, {"x": [1, 3, 8, 8]}, {"shape": ints(4, 3, 2, 2)}))
     assert graph.types["w"] == TensorType((4, 3, 2, 2), DType.FLOAT32)
     np.testing.assert_array_equal(graph.constants["w"].load(), np.full((4, 3, 2, 2), 0.5, dtype=np.float32))
@@ -271,11 +265,7 @@ SPELLINGS = {
     "clip 11": (11, [node("Clip", ["x", "", "top"], ["y"])], {"top": np.float32(0.5)}),
     "dropout 7": (7, [node("Dropout", ["x"], ["y", "mask"])], {}),
     "dropout 13": (13, [node("Dropout", ["x", "ratio"], ["y"])], {"ratio": np.float32(0.5)}),
-    "squeeze 11": (
-        11,
-        [node("Unsqueeze", ["x"], ["a"], axes=[0, 3]), node("Squeeze", ["a"], ["y"], axes=[0, -3])],
-        {},
-    ),
+    "squeeze 11": (11, [node("Unsqueeze", ["x"], ["a"], axes=[0, 3]), node("Squeeze", ["a"], ["y"], axes=[0, -3])], {}),
     "squeeze 13": (13, [node("Unsqueeze", ["x", "at"], ["a"]), node("Squeeze", ["a"], ["y"])], {"at": ints(-1, 1)}),
     "slice 9": (9, [node("Slice", ["x"], ["y"], starts=[1, 0], ends=[1000, -1], axes=[3, 2])], {}),
     "slice 13": (13, [node("Slice", ["x", "s", "e"], ["y"])], {"s": ints(0, 1), "e": ints(2, 2)}),
@@ -296,11 +286,7 @@ SPELLINGS = {
         [node("Split", ["x"], ["a", "b", "c"], axis=-1, num_outputs=3), node("Concat", ["c", "a"], ["y"], axis=-1)],
         {},
     ),
-    "same upper": (
-        13,
-        [node("MaxPool", ["x"], ["y"], kernel_shape=[3, 2], strides=[2, 2], auto_pad="SAME_UPPER")],
-        {},
-    ),
+    "same upper": (13, [node("MaxPool", ["x"], ["y"], kernel_shape=[3, 2], strides=[2, 2], auto_pad="SAME_UPPER")], {}),
     "same lower": (
         13,
         [node("AveragePool", ["x"], ["y"], kernel_shape=[3, 2], strides=[2, 2], auto_pad="SAME_LOWER")],
@@ -337,9 +323,7 @@ def test_attributes_are_resolved_to_one_spelling(tmp_path):
         node("Split", ["b"], ["c", "d"], axis=-3),
         node("Slice", ["d"], ["y"], starts=[0], ends=[2], axes=[2]),
     ]
-    graph = import_onnx(
-        write_onnx(tmp_path / "m.onnx", nodes, {"x": [1, 4, 6, 6]}, {"w": noise(4, 4, 3, 3)}, opset=9)
-    )
+    graph = import_onnx(write_onnx(tmp_path / "m.onnx", nodes, {"x": [1, 4, 6, 6]}, {"w": noise(4, 4, 3, 3)}, opset=9))
     assert [each.op for each in graph.nodes] == [
         Conv((1, 1), (1, 1, 1, 1), (1, 1), 1),
         MaxPool((2, 2), (1, 1), (0, 0, 0, 0), (1, 1)),

@@ -123,10 +123,7 @@ def svd(x: Tensor) -> Tensor:
     ("given", "reason"),
     [
         (lambda: load(nn.ReLU().train(), X), "module ReLU: it is in training mode, and .* call .eval()"),
-        (
-            lambda: load(nn.Sequential(nn.Dropout()).eval().append(nn.Dropout()), X),
-            "its part '1' is in training mode",
-        ),
+        (lambda: load(nn.Sequential(nn.Dropout()).eval().append(nn.Dropout()), X), "its part '1' is in training mode"),
         (lambda: load(nn.ReLU().eval()), "module ReLU needs example inputs"),
         (lambda: load(nn.ReLU().eval(), X.numpy()), "module ReLU needs example inputs"),
         (lambda: load(nn.Linear(4, 5).eval(), X), "torch.export cannot trace module Linear: RuntimeError: "),
@@ -136,10 +133,7 @@ def svd(x: Tensor) -> Tensor:
         (lambda: load(Returning(svd), X), "torch.onnx cannot export module Returning: .*linalg_svd"),
         (lambda: load(Returning(lambda x: x[x > 0]), X), "module Returning has operators .* NonZero"),
         (lambda: load(Returning(lambda x: x), X), "module Returning computes nothing"),
-        (
-            lambda: load(Returning(lambda x: torch.einsum("ij,kj->ik", x, x)), X, strict=True),
-            "does not know: Einsum",
-        ),
+        (lambda: load(Returning(lambda x: torch.einsum("ij,kj->ik", x, x)), X, strict=True), "does not know: Einsum"),
         (lambda: load(3), "3 is no name: .* or a PyTorch module"),
         (lambda: load(3, (X,)), "3 is no PyTorch module"),
         (lambda: load("squeezenet", (X,)), "are for PyTorch modules; leave them out for 'squeezenet'"),

@@ -92,9 +92,7 @@ def test_files_of_torch_are_the_same_network(name: str, exporter: str, tmp_path:
     module, inputs, expected = made(name)
     path = tmp_path / f"{name}.onnx"
     opset = OLDER_OPSET[name] if exporter == "torchscript-older" else 17
-    options = (
-        {"dynamo": True, "verbose": False} if exporter == "dynamo" else {"dynamo": False, "opset_version": opset}
-    )
+    options = {"dynamo": True, "verbose": False} if exporter == "dynamo" else {"dynamo": False, "opset_version": opset}
     torch.onnx.export(module, inputs, str(path), **options)
     network = load(path, strict=True)
     # The order of an ONNX file's inputs is that of the arguments.

@@ -111,9 +111,7 @@ def test_chains_have_their_published_size(name: str, parameters: int, giga_macs:
 
 def test_alexnet_in_two_columns_has_half_the_products_where_they_do_not_meet() -> None:
     one, two = load("alexnet_two_columns", batch=1), load("alexnet")
-    shapes = {
-        node.name: one.graph.types[node.inputs[1]].shape for node in one.graph.nodes if isinstance(node.op, Conv)
-    }
+    shapes = {node.name: one.graph.types[node.inputs[1]].shape for node in one.graph.nodes if isinstance(node.op, Conv)}
     assert shapes["conv2a.conv"] == shapes["conv2b.conv"] == (128, 48, 5, 5)
     assert shapes["conv3a.conv"] == (192, 256, 3, 3)
     assert one.graph.types[one.graph.outputs[0]] == two.graph.types[two.graph.outputs[0]]

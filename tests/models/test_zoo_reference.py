@@ -57,9 +57,7 @@ def reference_op(op: dict[str, Any], position: dict[str, int], channels: dict[st
                 assert (begin, end) == (0, channels[producer])
         return [[position[producer] for producer, _, _ in term] for term in inputs]
 
-    result = {key: value for key, value in op.items() if key not in ("name", "nodes")} | {
-        "inputs": terms(op["inputs"])
-    }
+    result = {key: value for key, value in op.items() if key not in ("name", "nodes")} | {"inputs": terms(op["inputs"])}
     if op["type"] == "sequential":
         parts = [{k: v for k, v in node.items() if k not in ("name", "inputs")} for node in op["nodes"]]
         assert op["nodes"][0]["inputs"] == op["inputs"]

@@ -133,17 +133,13 @@ def test_names_lose_their_beginning_and_a_row_stays_a_line(width: int) -> None:
         Column("latency_us", digits=1),
         Column("text", wraps=True),
     ]
-    printed = lines(
-        records_table("", [{**row, "text": "a few words and a few more"} for row in rows], columns), width
-    )
+    printed = lines(records_table("", [{**row, "text": "a few words and a few more"} for row in rows], columns), width)
     body = printed[3:] if width > 60 else [line for line in printed[3:] if "Gemm" in line]
     assert max(map(len, printed)) <= width
     assert len(body) == 2
     assert all("1,234.5" in line for line in body)
     names = [line.split()[0] for line in body]
-    assert all(
-        name.startswith("…") and row["layer"].endswith(name[1:]) for name, row in zip(names, rows, strict=True)
-    )
+    assert all(name.startswith("…") and row["layer"].endswith(name[1:]) for name, row in zip(names, rows, strict=True))
 
 
 def test_no_head_is_broken_inside_a_word() -> None:

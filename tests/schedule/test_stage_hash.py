@@ -57,6 +57,4 @@ def test_compiled_groups_are_those_of_the_problem(problem: ScheduleProblem) -> N
     for mask in masks:
         count = find_groups(mask, problem.predecessors, groups)
         assert groups[:count].tolist() == problem.groups(int(mask))
-    assert count_groups(masks, problem.predecessors).tolist() == [
-        len(problem.groups(mask)) for mask in masks.tolist()
-    ]
+    assert count_groups(masks, problem.predecessors).tolist() == [len(problem.groups(mask)) for mask in masks.tolist()]

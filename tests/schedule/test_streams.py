@@ -58,10 +58,7 @@ def test_the_first_stream_that_can_go_on_is_issued(network: Network) -> None:
         ([[("a",), ("b",), ("c",), ("d",), ("e",)]], "stream 0: 'e' is no unit of the network; known: a, b, c, d"),
         ([[("a",), ("b",), ("d", "c")], [("c", "a"), ("b",)]], "stream 1: unit 'b' is scheduled twice; keep one"),
         ([[("a",), ("b", "e"), ("c",), ("d",)]], "stream 0: 'e' is no unit of the network"),
-        (
-            [[("a",), ("b",), ("d",)], [("c", "a")]],
-            "stream 0: unit 'd' reads 'c', and nothing orders the two; let it",
-        ),
+        ([[("a",), ("b",), ("d",)], [("c", "a")]], "stream 0: unit 'd' reads 'c', and nothing orders the two; let it"),
         ([[("b",), ("a",), ("c",), ("d",)]], "stream 0: unit 'b' reads 'a', and nothing orders the two"),
         (
             [[("a", "d"), ("b",)], [("c", "a"), ("d", "b")]],

@@ -16,15 +16,7 @@ from iossim.models.seeded_network import seeded_network
 from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem, bits
-from iossim.search.alternatives import (
-    Alternatives,
-    BlockContext,
-    Plan,
-    Space,
-    block_contexts,
-    is_small,
-    other_ways,
-)
+from iossim.search.alternatives import Alternatives, BlockContext, Plan, Space, block_contexts, is_small, other_ways
 from iossim.search.ios import solve
 from iossim.search.options import SearchOptions, StageSpace
 from iossim.search.scheduler import schedule
@@ -66,10 +58,7 @@ def blocks(draw: st.DrawFn) -> ScheduleProblem:
 spaces = st.builds(
     Space,
     st.builds(
-        StageSpace,
-        st.sampled_from(["general", "paper"]),
-        st.sampled_from([None, 1, 2]),
-        st.sampled_from([None, 1, 2]),
+        StageSpace, st.sampled_from(["general", "paper"]), st.sampled_from([None, 1, 2]), st.sampled_from([None, 1, 2])
     ),
     st.booleans(),
     st.booleans(),

@@ -97,10 +97,7 @@ def test_bounded_search_equals_plain_over_several_blocks(
 @settings(max_examples=20, deadline=None)
 @given(problems(7), problems(7), st.integers(0, 99), boundaries)
 def test_the_boundary_bit_is_carried_from_block_to_block(
-    first: ScheduleProblem,
-    second: ScheduleProblem,
-    seed: int,
-    boundaries_us: tuple[float, float, float, float],
+    first: ScheduleProblem, second: ScheduleProblem, seed: int, boundaries_us: tuple[float, float, float, float]
 ) -> None:
     """Two blocks are as good as the best pair of schedules of theirs, whatever stands between the two."""
     cost_model = ScrambledTable(seed, boundaries_us)

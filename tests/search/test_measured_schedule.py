@@ -50,9 +50,7 @@ def test_a_backend_is_asked_for_little(tmp_path: Path) -> None:
     assert found.latency_us < sequential.latency_us
     # What is in the store is not measured again.
     again = backend_model(tmp_path)
-    assert (
-        iossim.optimize(network, "v100-sxm2", cost_model=again, options=PRUNED, budget="150").blocks == found.blocks
-    )
+    assert iossim.optimize(network, "v100-sxm2", cost_model=again, options=PRUNED, budget="150").blocks == found.blocks
     assert again.measured == 0
 
 

@@ -72,10 +72,7 @@ def test_several_devices_against_one(tmp_path: Path) -> None:
 def test_listed_points_tell_plans_by_their_labels() -> None:
     listed = [{"dataflow": "two"}, {"dataflow": {"policy": "exhaustive"}}]
     points = points_of(Scenario.model_validate({**SEVERAL, "points": listed}))
-    assert [(point.dataflow.devices, point.dataflow.policy) for point in points] == [
-        (2, "priority"),
-        (1, "exhaustive"),
-    ]
+    assert [(point.dataflow.devices, point.dataflow.policy) for point in points] == [(2, "priority"), (1, "exhaustive")]
     with pytest.raises(ScenarioError, match="no dataflow is called 'three'; known: 1 device, two"):
         points_of(Scenario.model_validate({**SEVERAL, "points": [{"dataflow": "three"}]}))
 

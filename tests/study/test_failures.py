@@ -29,9 +29,7 @@ def test_a_row_that_dies_of_a_defect_says_where_its_traceback_is(
     run = run_study(small_study(batch_sizes=[1]), tmp_path / "run", workers=1)
     reasons = {row.reason for row in run.results.rows}
     assert len(reasons) == 1
-    assert reasons.pop().startswith(
-        "TypeError: unsupported operand (a defect of iossim; its traceback is in defects/"
-    )
+    assert reasons.pop().startswith("TypeError: unsupported operand (a defect of iossim; its traceback is in defects/")
     (kept,) = (tmp_path / "run" / DEFECTS).iterdir()
     assert run.results.rows[0].reason.endswith(f"{DEFECTS}/{kept.name})")
     told = kept.read_text()

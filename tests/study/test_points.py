@@ -73,9 +73,7 @@ def test_zip_takes_values_side_by_side(data: st.DataObject) -> None:
     count = data.draw(st.integers(1, 2))
     long = data.draw(st.sets(st.sampled_from(list(AXES))))
     chosen = {axis: CHOICES[axis][: count if axis in long else 1] for axis in AXES}
-    scenario = Scenario.model_validate(
-        {"name": "z", "combine": "zip", **{FIELDS[axis]: chosen[axis] for axis in AXES}}
-    )
+    scenario = Scenario.model_validate({"name": "z", "combine": "zip", **{FIELDS[axis]: chosen[axis] for axis in AXES}})
     expected = [
         tuple(label(values[index if len(values) > 1 else 0]) for values in chosen.values())
         for index in range(max(map(len, chosen.values())))
@@ -121,9 +119,7 @@ def test_listed_points_tell_models_devices_and_searches_by_their_labels() -> Non
 def test_axes_that_make_no_points() -> None:
     with pytest.raises(ScenarioError, match=r"not equally many: models 2, batch_sizes 3"):
         points_of(
-            Scenario(
-                name="z", models=["squeezenet", "resnet18"], devices=["t4"], batch_sizes=[1, 2, 3], combine="zip"
-            )
+            Scenario(name="z", models=["squeezenet", "resnet18"], devices=["t4"], batch_sizes=[1, 2, 3], combine="zip")
         )
     with pytest.raises(
         ScenarioError, match=r"points\[0\]: has no 'batch', and batch_sizes lists 2; write 'batch: ...'"
@@ -233,8 +229,8 @@ def test_schedules_of_a_point_whose_model_is_a_block() -> None:
     network = network_of(point)
     found = iossim.optimize(network, device_of(point.device))
     assert [block.name for block in found.blocks] == ["mixed_7c"]
-    assert sorted(
-        found.blocks[0].stages[0].units + [u for s in found.blocks[0].stages[1:] for u in s.units]
-    ) == sorted(unit.name for unit in network.units)
+    assert sorted(found.blocks[0].stages[0].units + [u for s in found.blocks[0].stages[1:] for u in s.units]) == sorted(
+        unit.name for unit in network.units
+    )
     again = iossim.simulate(found, device_of(point.device))
     assert again.latency_us == pytest.approx(found.latency_us)

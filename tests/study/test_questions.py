@@ -217,11 +217,7 @@ def test_cases_are_lines_of_a_table() -> None:
         "next": "sequential, 7.41 ms (1.25x)",
     }
     largest = asked("{largest: batch, having: {latency_ms: {at_most: 25}}, for_each: [device]}")
-    assert [(case["device"], case["batch"]) for case in largest.cases] == [
-        ("p4", "1"),
-        ("t4", "8"),
-        ("v100-sxm2", "8"),
-    ]
+    assert [(case["device"], case["batch"]) for case in largest.cases] == [("p4", "1"), ("t4", "8"), ("v100-sxm2", "8")]
     assert [case["next larger"] for case in largest.cases] == [
         "batch 8, 31.3 ms",
         "batch 32, 63.2 ms",

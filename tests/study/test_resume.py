@@ -76,13 +76,7 @@ def test_an_interrupted_study_goes_on_and_repeats_nothing(
     with pytest.raises(OptionError, match="unfinished run of this study; give `resume`"):
         run_study(SCENARIO, tmp_path, workers=1)
     monkeypatch.setattr(sweep, "evaluate_point", counted)
-    run = run_study(
-        SCENARIO,
-        tmp_path,
-        workers=1,
-        resume=True,
-        progress=lambda done, total: told.append((done, total)),
-    )
+    run = run_study(SCENARIO, tmp_path, workers=1, resume=True, progress=lambda done, total: told.append((done, total)))
     assert sorted(evaluated) == list(range(POINTS))
     assert files_of(tmp_path) == files_of(undisturbed.folder)
     assert told[0] == (5, POINTS + POINTS)
@@ -155,9 +149,7 @@ def test_other_questions_are_answered_from_what_is_there(
     assert all(row.meets is None for row in run.results.rows)
 
 
-def test_traces_that_are_asked_for_later_are_made(
-    undisturbed: StudyRun, tmp_path: Path, evaluated: list[int]
-) -> None:
+def test_traces_that_are_asked_for_later_are_made(undisturbed: StudyRun, tmp_path: Path, evaluated: list[int]) -> None:
     run_folder(undisturbed, tmp_path / "run")
     run_study(SCENARIO, tmp_path / "run", workers=1, resume=True, trace=perfetto_trace)
     assert len(evaluated) == POINTS

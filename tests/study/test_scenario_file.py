@@ -330,15 +330,7 @@ def test_scenarios_that_are_mutated_are_read_or_refused_in_one_line(tmp_path: Pa
 def test_lines_and_values_are_those_of_the_file() -> None:
     located = read_located("a: 1e3\nb:\n  - on\n  - {c: 0x10, d: '5'}\n")
     assert located.values == {"a": 1000.0, "b": [True, {"c": 16, "d": "5"}]}
-    assert located.lines == {
-        (): 1,
-        ("a",): 1,
-        ("b",): 2,
-        ("b", 0): 3,
-        ("b", 1): 4,
-        ("b", 1, "c"): 4,
-        ("b", 1, "d"): 4,
-    }
+    assert located.lines == {(): 1, ("a",): 1, ("b",): 2, ("b", 0): 3, ("b", 1): 4, ("b", 1, "c"): 4, ("b", 1, "d"): 4}
     assert located.nearest(("b", 1, "x", 4)) == ("b", 1)
     assert read_located(VALID).values == yaml.safe_load(VALID)
     with pytest.raises(LocatedYamlError):

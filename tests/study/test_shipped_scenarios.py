@@ -23,14 +23,8 @@ NAMES = {
 NOT_SHOWN = {
     ("active_warps", "The IOS schedule achieves 58% more active warps on average than the sequential schedule."),
     ("another_device", "IOS-Both is 1.1 to 1.5 times as fast as the sequential schedule."),
-    (
-        "substitutions",
-        "Less memory is read and written, 95.4 -> 62.2, 62.1 -> 46.1 and 37.2 -> 35.8 GB.",
-    ),
-    (
-        "micro_batches_conv2",
-        "Under 64 MiB the second convolution is 2.33 times as fast as undivided (within 25%).",
-    ),
+    ("substitutions", "Less memory is read and written, 95.4 -> 62.2, 62.1 -> 46.1 and 37.2 -> 35.8 GB."),
+    ("micro_batches_conv2", "Under 64 MiB the second convolution is 2.33 times as fast as undivided (within 25%)."),
     ("dataflow_devices", "On the C6678 horizontal optimisation takes 17.9 to 43.9% off."),
     ("dataflow_devices", "On the ZCU102 vertical optimisation takes a further 21.2 to 83.3% off."),
     ("dataflow_partitions", "A ring with the mix is about 3.7 times as fast as one device (3.3 to 4.0)."),

@@ -108,9 +108,7 @@ def test_schedules_are_priced_at_all_points_that_differ_in_one_axis(run: StudyRu
     rows = {(row.point, row.scheduler): row for row in run.results.rows}
     for price in run.results.cross:
         made_for, run_at = (rows[point, price.scheduler] for point in (price.made_for, price.run_at))
-        differing = [
-            axis for axis in ("model", "device", "batch") if getattr(made_for, axis) != getattr(run_at, axis)
-        ]
+        differing = [axis for axis in ("model", "device", "batch") if getattr(made_for, axis) != getattr(run_at, axis)]
         assert differing == [price.axis]
         if price.axis == "device" and price.scheduler == "greedy":
             saved = Schedule.read(run.folder / str(made_for.schedule))
@@ -125,9 +123,7 @@ def test_schedules_are_priced_at_all_points_that_differ_in_one_axis(run: StudyRu
 def test_the_table_has_the_same_rows(run: StudyRun) -> None:
     lines = list(csv.DictReader(io.StringIO((run.folder / "results.csv").read_text())))
     assert [float(line["latency_ms"]) for line in lines] == [row.latency_ms for row in run.results.rows]
-    assert [line["ties"].split(";") if line["ties"] else [] for line in lines] == [
-        row.ties for row in run.results.rows
-    ]
+    assert [line["ties"].split(";") if line["ties"] else [] for line in lines] == [row.ties for row in run.results.rows]
     assert read_scenario(run.folder / "scenario.yaml") == SCENARIO
 
 
@@ -192,9 +188,7 @@ def test_what_fails_is_a_row_and_the_others_go_on(tmp_path: Path) -> None:
         assert (row.schedule is None) == (row.status == "failed")
     assert "broken.onnx" in next(row.reason for row in rows if row.model == "broken")
     assert "no price" in next(row.reason for row in rows if row.status == "failed" and row.model == "ios_sample")
-    table = [
-        row for row in rows if row.model == "ios_sample" and row.cost_model != "simulator" and row.status == "ok"
-    ]
+    table = [row for row in rows if row.model == "ios_sample" and row.cost_model != "simulator" and row.status == "ok"]
     assert all(row.low_ms is None and row.published_ms is None and not row.time_by_kind_us for row in table)
 
 
@@ -247,9 +241,7 @@ def test_points_that_are_the_same_are_done_once(tmp_path: Path, monkeypatch: pyt
 def test_random_prices_go_by_the_seed_and_predict_nothing(tmp_path: Path) -> None:
     rows = {
         seed: run_study(
-            small_study(batch_sizes=[1], cost_models=["random"], seed=seed),
-            tmp_path / str(seed),
-            workers=1,
+            small_study(batch_sizes=[1], cost_models=["random"], seed=seed), tmp_path / str(seed), workers=1
         ).results.rows
         for seed in (0, 1)
     }

@@ -73,11 +73,7 @@ def stages_of(
 
 
 def cheapest(
-    problem: ScheduleProblem,
-    cost_model: ScrambledTable,
-    space: StageSpace,
-    concurrent: bool,
-    merge: bool,
+    problem: ScheduleProblem, cost_model: ScrambledTable, space: StageSpace, concurrent: bool, merge: bool
 ) -> float:
     """The least cost over all schedules, each enumerated stage by stage from the last one backwards."""
     edges = {(u, v) for v in range(len(problem)) for u in range(v) if int(problem.predecessors[v]) >> u & 1}

@@ -231,8 +231,7 @@ def quantised(width: int = 8) -> onnx.ModelProto:
     weight = w.array(random.integers(-64, 64, (width, 10)).astype(np.int8))
     whole = w.node("Cast", w.node("MatMulInteger", small, weight, small_zero, zero), to=TensorProto.FLOAT)
     return w.model(
-        {"image": (TensorProto.FLOAT, (1, 3, 16, 16))},
-        [w.node("Mul", whole, w.node("Mul", small_scale, scale(0.01)))],
+        {"image": (TensorProto.FLOAT, (1, 3, 16, 16))}, [w.node("Mul", whole, w.node("Mul", small_scale, scale(0.01)))]
     )
 
 

@@ -147,8 +147,7 @@ CASES: dict[str, Hostile] = {
     ),
     "padded convolution": Hostile(
         made_huge(
-            node("Conv", ["i", "w"], ["big"], "n", pads=[10**6] * 4),
-            {"i": floats(1, 1, 1, 1), "w": floats(1, 1, 1, 1)},
+            node("Conv", ["i", "w"], ["big"], "n", pads=[10**6] * 4), {"i": floats(1, 1, 1, 1), "w": floats(1, 1, 1, 1)}
         ),
         "op 'n' (conv) would be",
     ),
@@ -225,9 +224,7 @@ CASES: dict[str, Hostile] = {
         model(
             [node("Expand", ["one", "s"], ["y"], "n")],
             {"one": floats(1)},
-            change=lambda made: made.graph.input.append(
-                helper.make_tensor_value_info("s", TensorProto.INT64, [2**31])
-            ),
+            change=lambda made: made.graph.input.append(helper.make_tensor_value_info("s", TensorProto.INT64, [2**31])),
         ),
         "its shape ('s') is computed at run time",
     ),
@@ -259,11 +256,7 @@ CASES: dict[str, Hostile] = {
     "Identity in a circle": Hostile(circling(), "Loop"),
     "cycle": Hostile(
         model(
-            [
-                node("Add", ["x", "b"], ["a"], "first"),
-                node("Relu", ["a"], ["b"], "second"),
-                node("Relu", ["b"], ["y"]),
-            ]
+            [node("Add", ["x", "b"], ["a"], "first"), node("Relu", ["a"], ["b"], "second"), node("Relu", ["b"], ["y"])]
         ),
         "Add 'first' reads 'b', which nothing before it makes",
     ),
@@ -281,8 +274,7 @@ CASES: dict[str, Hostile] = {
         "Constant 'n' has a value_float of another type",
     ),
     "weight given twice": Hostile(
-        model([node("Add", ["x", "w"], ["y"])], {"w": floats(1)}, change=twice_initialised),
-        "weight 'w' is there twice",
+        model([node("Add", ["x", "w"], ["y"])], {"w": floats(1)}, change=twice_initialised), "weight 'w' is there twice"
     ),
     "input made again": Hostile(
         model([node("Relu", ["x"], ["x"], "r")], output="x"), "makes the value 'x', which something else makes too"
@@ -353,8 +345,7 @@ CASES: dict[str, Hostile] = {
     ),
     "epsilon that is no number": Hostile(
         model(
-            [node("BatchNormalization", ["x", "s", "s", "s", "s"], ["y"], "n", epsilon=float("nan"))],
-            {"s": floats(3)},
+            [node("BatchNormalization", ["x", "s", "s", "s", "s"], ["y"], "n", epsilon=float("nan"))], {"s": floats(3)}
         ),
         "'epsilon' is no number",
     ),
@@ -400,9 +391,7 @@ CASES: dict[str, Hostile] = {
     # Bytes
     "length without end": Hostile(b"\x3a" + b"\xff" * 9 + b"\x01" + bytes(16), "is not an ONNX file, or is damaged"),
     "small nodes": Hostile(field(7, b"\x0a\x00" * (5 << 20)), "has more than 4,194,304 fields"),
-    "small numbers": Hostile(
-        field(7, field(5, field(7, bytes(130 << 20)))), "small numbers that take more than 2 GiB"
-    ),
+    "small numbers": Hostile(field(7, field(5, field(7, bytes(130 << 20)))), "small numbers that take more than 2 GiB"),
     "group that never ends": Hostile(b"\x3b" * 10_000, "is not an ONNX file, or is damaged"),
     "zeros": Hostile(bytes(4096), "is not an ONNX file, or is damaged"),
 }

@@ -198,9 +198,7 @@ def attribute_value(model: ModelProto, choose: Random) -> None:
     elif attribute.type == AttributeProto.FLOAT:
         attribute.f = choose.choice(FLOATS)
     elif attribute.type == AttributeProto.STRING:
-        attribute.s = choose.choice(
-            (b"", b"\xff\xfe", b"linear", b"SAME_UPPER", b"VALID", b"ij,jk->ik", b"x" * 10**6)
-        )
+        attribute.s = choose.choice((b"", b"\xff\xfe", b"linear", b"SAME_UPPER", b"VALID", b"ij,jk->ik", b"x" * 10**6))
     elif attribute.type == AttributeProto.INTS:
         values = [choose.choice(INTEGERS) if choose.random() < 0.5 else value for value in attribute.ints]
         values = values[: choose.choice((None, None, -1, 0))]
@@ -261,11 +259,7 @@ def wrap_in_branches(model: ModelProto, choose: Random) -> None:
     )
     for _ in range(choose.choice((1, 3, 20, 30, 120))):
         node = helper.make_node(
-            "If",
-            ["yes"],
-            ["wrapped"],
-            then_branch=inner,
-            else_branch=inner if choose.random() < 0.1 else GraphProto(),
+            "If", ["yes"], ["wrapped"], then_branch=inner, else_branch=inner if choose.random() < 0.1 else GraphProto()
         )
         inner = helper.make_graph([node], "outer", [], [helper.make_empty_tensor_value_info("wrapped")])
         if inner.ByteSize() > 1 << 20:

@@ -31,12 +31,7 @@ def _models(kind: str) -> list[tuple[str, ModelProto | bytes]]:
         case "exported":
             return [(name, bound(make(), sizes)) for name, (make, sizes) in NETWORKS.items()]
         case "made":
-            return [
-                ("external", external_weights()),
-                ("functions", functions()),
-                ("branch", branch()),
-                ("old", old()),
-            ]
+            return [("external", external_weights()), ("functions", functions()), ("branch", branch()), ("old", old())]
         case "light":
             return [(path.stem, path.read_bytes()) for path in sorted(LIGHT.glob("*.onnx"))]
         case "node":

@@ -286,12 +286,7 @@ class HostDriver:
         return source, name
 
     def launch(
-        self,
-        kernel: tuple[str, str],
-        blocks: int,
-        threads: int,
-        arguments: tuple[np.generic, ...],
-        stream: HostStream,
+        self, kernel: tuple[str, str], blocks: int, threads: int, arguments: tuple[np.generic, ...], stream: HostStream
     ) -> None:
         self._say("launch", stream, kernel[1])
         function = host_kernel(*kernel) if kernel[1] not in ("spin", "sentinel", "flush") else None
@@ -427,9 +422,7 @@ class HostLibrary:
             for name, layout in (("x", convolution.x), ("w", convolution.w), ("y", convolution.y))
         )
         groups = x.shape[1] // w.shape[1]
-        op = Conv(
-            convolution.strides, (*convolution.pad_before, *convolution.pad_after), convolution.dilations, groups
-        )
+        op = Conv(convolution.strides, (*convolution.pad_before, *convolution.pad_after), convolution.dilations, groups)
         operands = [x, w]
         if convolution.bias:
             filters = y.shape[1]

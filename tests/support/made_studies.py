@@ -29,9 +29,7 @@ def made_scenario(**changes: Any) -> Scenario:
     return Scenario(**{**fields, **changes})
 
 
-def made_run(
-    folder: Path, scenario: Scenario | None = None, failed: int | None = None, **row_changes: Any
-) -> StudyRun:
+def made_run(folder: Path, scenario: Scenario | None = None, failed: int | None = None, **row_changes: Any) -> StudyRun:
     """A run of all points of a grid; of point ``failed`` the last scheduler failed. ``row_changes`` go to every row."""
     scenario = scenario or made_scenario()
     grid = product(*(getattr(scenario, axis.field) for axis in AXES.values()))
@@ -52,9 +50,7 @@ def made_run(
     ]
     search_s = {(row.point, row.scheduler): 0.01 * (1 + row.point) for row in rows}
     environment = {"iossim": "0", "attempts": [{"command": ["iossim", "study", "run", "made"], "workers": 2}]}
-    return StudyRun(
-        folder, Results(scenario=scenario, rows=rows, cross=cross, answers=answers), environment, search_s
-    )
+    return StudyRun(folder, Results(scenario=scenario, rows=rows, cross=cross, answers=answers), environment, search_s)
 
 
 def published(says: str = "It is 1.5 times as fast.", is_claimed: bool = True) -> Published:

@@ -11,11 +11,7 @@ from iossim.transforms.rewriting.expression import Arithmetic, Expression, Liter
 from iossim.transforms.rewriting.rule import PatternOp, Rule, tensor_of
 
 #: Kinds that take the same inputs.
-_ALIKE = [
-    {"add", "mul", "matmul", "concat"},
-    {"relu", "sigmoid", "identity", "softmax"},
-    {"max_pool", "average_pool"},
-]
+_ALIKE = [{"add", "mul", "matmul", "concat"}, {"relu", "sigmoid", "identity", "softmax"}, {"max_pool", "average_pool"}]
 
 
 def mutated(rule: Rule, random: Random) -> Rule | None:
@@ -41,9 +37,7 @@ def _other_attribute(op: PatternOp, tensors: list[str], random: Random) -> Patte
     given = dict(op.attributes)
     name = random.choice([each.name for each in fields(op_class(op.kind))])
     default = next(each.default for each in fields(op_class(op.kind)) if each.name == name)
-    before = given.get(
-        name, Sequence(tuple(map(Literal, default))) if isinstance(default, tuple) else Literal(default)
-    )
+    before = given.get(name, Sequence(tuple(map(Literal, default))) if isinstance(default, tuple) else Literal(default))
     given[name] = _other_value(before, random)
     return replace(op, attributes=tuple(given.items()))
 

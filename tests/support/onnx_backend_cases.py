@@ -204,9 +204,7 @@ def run_case(case: Case, folder: Path) -> Outcome:
     except AssertionError as error:
         return Outcome(case.name, "other outputs than expected", " ".join(str(error).split())[:200], foreign)
     except Exception as error:  # a defect: a refusal is an IossimError
-        return Outcome(
-            case.name, "TRACEBACK", f"{type(error).__name__}: {' '.join(str(error).split())[:200]}", foreign
-        )
+        return Outcome(case.name, "TRACEBACK", f"{type(error).__name__}: {' '.join(str(error).split())[:200]}", foreign)
     return Outcome(case.name, "", "", foreign)
 
 

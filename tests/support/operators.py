@@ -126,9 +126,7 @@ def measurement_sets() -> st.SearchStrategy[MeasurementSet]:
             st.lists(operators(precision), min_size=1, max_size=3).map(tuple), min_size=1, max_size=3
         ).map(tuple)
     )
-    stage = st.builds(
-        StageMeasurement, groups, times, optional_counts, optional_times, optional_counts, optional_times
-    )
+    stage = st.builds(StageMeasurement, groups, times, optional_counts, optional_times, optional_counts, optional_times)
     header = st.builds(
         Header,
         device=st.sampled_from(["t4", "my-gpu"]),

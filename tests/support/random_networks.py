@@ -51,9 +51,7 @@ def random_network(seed: int, blocks: int = 2, units: int = 6, movers: bool = Fa
                 kind = generator.choice(kinds)
                 with b.unit(name, kind):
                     if kind == "conv":
-                        y = random_convolution(
-                            b, generator, source, name, style if generator.random() < 0.8 else None
-                        )
+                        y = random_convolution(b, generator, source, name, style if generator.random() < 0.8 else None)
                     elif kind == "add":
                         y = b.add(Add(), source, generator.choice(same_shape), name=name)
                     elif kind == "concat":
@@ -120,12 +118,7 @@ def random_schedule(network: Network, seed: int, merge: bool = True) -> Schedule
         while rest:
             ready = [u for u in bits(rest) if not predecessors[u] & rest]
             mergeable = [u for u in ready if classes[u] >= 0 and classes[u] == classes[generator.choice(ready)]]
-            if (
-                merge
-                and len(mergeable) > 1
-                and len({classes[u] for u in mergeable}) == 1
-                and generator.random() < 0.7
-            ):
+            if merge and len(mergeable) > 1 and len({classes[u] for u in mergeable}) == 1 and generator.random() < 0.7:
                 generator.shuffle(mergeable)
                 mask = sum(1 << u for u in mergeable)
                 stages.append(make_stage([[problem.unit_names[u] for u in mergeable]], "merge"))

@@ -96,8 +96,6 @@ def issue(kernel: KernelWork, profile: DeviceProfile, stream: int = 0, host_us: 
 def programs(draw: st.DrawFn, profile: DeviceProfile, most_blocks: int = 60) -> list[Instruction]:
     """Kernels issued to up to four streams."""
     return [
-        issue(
-            draw(works(most_blocks)), profile, draw(st.integers(0, 3)), draw(st.sampled_from([0.0, 0.0, 2.5, 10.0]))
-        )
+        issue(draw(works(most_blocks)), profile, draw(st.integers(0, 3)), draw(st.sampled_from([0.0, 0.0, 2.5, 10.0])))
         for _ in range(draw(st.integers(1, 7)))
     ]

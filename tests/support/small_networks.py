@@ -7,13 +7,7 @@ from collections.abc import Callable
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.op import Op
-from iossim.ir.ops.channels_last import (
-    AveragePoolNhwc,
-    ConvNhwc,
-    GlobalAveragePoolNhwc,
-    GlobalMaxPoolNhwc,
-    MaxPoolNhwc,
-)
+from iossim.ir.ops.channels_last import AveragePoolNhwc, ConvNhwc, GlobalAveragePoolNhwc, GlobalMaxPoolNhwc, MaxPoolNhwc
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.matmul import Gemm, MatMul
 from iossim.ir.ops.nary import Add, Mul
@@ -157,9 +151,7 @@ OPS: dict[str, Callable[[], Network]] = {
     "average pool with padding": lambda: of_op(AveragePool((3, 3), (2, 2), (1, 1, 1, 1), True, True), (1, 2, 8, 6)),
     "average pool of rows": lambda: of_op(AveragePool((3,), (2,), (1, 0), dilations=(1,)), (2, 3, 9)),
     "conv": lambda: of_op(Conv((1, 1), (1, 0, 2, 1)), IMAGE, weights=((5, 6, 3, 3),)),
-    "conv, strided and dilated": lambda: of_op(
-        Conv((2, 1), (1, 1, 0, 2), (1, 2)), IMAGE, weights=((4, 6, 3, 3), (4,))
-    ),
+    "conv, strided and dilated": lambda: of_op(Conv((2, 1), (1, 1, 0, 2), (1, 2)), IMAGE, weights=((4, 6, 3, 3), (4,))),
     "conv, grouped": lambda: of_op(Conv((1, 1), (1, 1, 1, 1), (1, 1), 3), IMAGE, weights=((9, 2, 3, 3), (9,))),
     "conv, depthwise": lambda: of_op(Conv((1, 1), (1, 1, 1, 1), (1, 1), 6), IMAGE, weights=((6, 1, 3, 3),)),
     "conv of rows": lambda: of_op(Conv((2,), (1, 0), (1,)), (2, 6, 11), weights=((4, 6, 3), (4,))),

@@ -89,9 +89,7 @@ def commands(out: Path) -> None:
             said, faults = io.StringIO(), io.StringIO()
             with contextlib.redirect_stdout(said), contextlib.redirect_stderr(faults):
                 code = command(shlex.split(line))
-            write(
-                out / f"{number:02}.txt", f"$ iossim {line}\n{said.getvalue()}{faults.getvalue()}exit code {code}\n"
-            )
+            write(out / f"{number:02}.txt", f"$ iossim {line}\n{said.getvalue()}{faults.getvalue()}exit code {code}\n")
         for path in sorted(Path().rglob("*")):
             if path.suffix in (".json", ".svg", ".dot"):
                 write(out / "files" / path, path.read_text(encoding="utf-8"))

@@ -225,9 +225,7 @@ class DetectionHead(nn.Module):
         self.branches = nn.ModuleList(
             nn.ModuleDict(
                 {
-                    name: nn.Sequential(
-                        nn.Conv2d(width, width, 3, padding=1), nn.SiLU(), nn.Conv2d(width, filters, 1)
-                    )
+                    name: nn.Sequential(nn.Conv2d(width, width, 3, padding=1), nn.SiLU(), nn.Conv2d(width, filters, 1))
                     for name, filters in (("box", 4), ("label", classes), ("object", 1))
                 }
             )

@@ -45,18 +45,14 @@ def test_a_network_of_views_takes_no_time_anywhere(tmp_path: Path, capsys: pytes
     x, y = (
         make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in (("x", [2, 3, 4]), ("y", [2, 12]))
     )
-    onnx.save(
-        make_model(make_graph([make_node("Flatten", ["x"], ["y"])], "views", [x], [y])), tmp_path / "views.onnx"
-    )
+    onnx.save(make_model(make_graph([make_node("Flatten", ["x"], ["y"])], "views", [x], [y])), tmp_path / "views.onnx")
     told = printed_json(capsys, f"compare {tmp_path / 'views.onnx'} -d v100-sxm2 --json")
     assert told["other_engine"] is None
     assert {(each["latency_us"], each["speedup"]) for each in told["schedules"]} == {(0.0, 1.0)}
     assert printed_json(capsys, f"optimize {tmp_path / 'views.onnx'} -d v100-sxm2 --json")["latency_us"] == 0.0
 
 
-def test_a_network_that_gains_nothing_by_default_is_told_what_a_graph_gains(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_network_that_gains_nothing_by_default_is_told_what_a_graph_gains(capsys: pytest.CaptureFixture[str]) -> None:
     """Found by a new user: on an H100 nothing in GoogLeNet's kind was worth running side by side, unless as one graph."""
     told = printed_json(capsys, "compare inception_v3 -d h100 -r 3 -s 8 --json")["other_engine"]
     assert told["engine"] == "graph"

@@ -5,12 +5,7 @@ from dataclasses import replace
 import iossim
 from iossim.execution.lower import lower_schedule
 from iossim.execution.plan import Synchronize, Wait
-from iossim.testing import (
-    assert_latency_at_most,
-    assert_no_slower_than,
-    assert_plan_race_free,
-    assert_schedule_valid,
-)
+from iossim.testing import assert_latency_at_most, assert_no_slower_than, assert_plan_race_free, assert_schedule_valid
 
 
 def test_too_slow():

@@ -5,12 +5,7 @@ from pathlib import Path
 import pytest
 
 import iossim
-from iossim.testing import (
-    assert_latency_at_most,
-    assert_no_slower_than,
-    assert_plan_race_free,
-    assert_schedule_valid,
-)
+from iossim.testing import assert_latency_at_most, assert_no_slower_than, assert_plan_race_free, assert_schedule_valid
 
 
 def test_squeezenet_keeps_to_its_latency():

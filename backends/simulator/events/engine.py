@@ -30,10 +30,7 @@ _Process = Generator[simpy.Event, Any, None]
 
 
 def execute(
-    instructions: Sequence[Instruction],
-    profile: DeviceProfile,
-    grouped: bool = True,
-    observer: Observer | None = None,
+    instructions: Sequence[Instruction], profile: DeviceProfile, grouped: bool = True, observer: Observer | None = None
 ) -> Execution:
     """Run instructions on an idle device, until all of it has ended.
 

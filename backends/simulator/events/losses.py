@@ -18,13 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from math import fsum
 
-from iossim.backends.simulator.events.multiprocessors import (
-    KernelRun,
-    MultiprocessorClass,
-    Resident,
-    Through,
-    overlap,
-)
+from iossim.backends.simulator.events.multiprocessors import KernelRun, MultiprocessorClass, Resident, Through, overlap
 from iossim.backends.simulator.events.sharing import DEVICE_USES
 
 #: By the other kernel, and through what: time, or time in a microsecond.
@@ -126,9 +120,7 @@ def _lost_in_a_microsecond(classes: list[MultiprocessorClass], held: Weights) ->
                 by_device[key] = by_device.get(key, 0.0) + scale * (resident.sm_rate - resident.rate)
     for run in held:
         if run.pending:
-            others = {
-                other: warps for other, warps in held.items() if other is not run and overlap(run.sms, other.sms)
-            }
+            others = {other: warps for other, warps in held.items() if other is not run and overlap(run.sms, other.sms)}
             _add(lost[run], Through.SLOTS, max(0.0, 1.0 - base[run]), others)
         if run.spilled:
             touching = {other: other.demand.work.footprint_bytes for other in held if other is not run}

@@ -146,9 +146,7 @@ class Resident:
     def copy(self) -> Resident:
         cohorts = [Cohort(cohort.started, cohort.count, cohort.block_us) for cohort in self.cohorts]
         asked_us = self.device_us, self.dram_us, self.power_us
-        return Resident(
-            self.run, self.count, *asked_us, self.progress, self.base_rate, rate=self.rate, cohorts=cohorts
-        )
+        return Resident(self.run, self.count, *asked_us, self.progress, self.base_rate, rate=self.rate, cohorts=cohorts)
 
 
 @dataclass(eq=False, slots=True)

@@ -214,9 +214,7 @@ def _resize_refusal(op: Resize, types: Types) -> str:
     if op.antialias or (op.mode == "cubic" and (op.exclude_outside or op.cubic != -0.75)):
         return "resize of torch knows one cubic kernel, no anti-aliasing as ONNX means it, and no excluded borders"
     if op.mode == "nearest":
-        return (
-            "" if _nearest(op, given, made) else f"resize of torch is not {op.coordinates} rounded by {op.rounding}"
-        )
+        return "" if _nearest(op, given, made) else f"resize of torch is not {op.coordinates} rounded by {op.rounding}"
     if op.coordinates == "pytorch_half_pixel" and 1 in made.shape[2:]:
         return "resize to one pixel by pytorch_half_pixel is not what torch does"
     exact = op.sizes or all(float(size * scale).is_integer() for size, scale in _axes(op, given))

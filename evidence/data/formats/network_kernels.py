@@ -74,10 +74,7 @@ def _read(path: Path, device: str | None) -> MeasurementSet:
     if len(boards) != 1:
         raise MeasurementError(f"measurements {path}: of {len(boards)} devices; split the table, a file a device")
     (board,) = boards
-    notes = (
-        *table.sieve.notes(),
-        *(f"{count:,} rows left out: {op} has no columns" for op, count in left_out.items()),
-    )
+    notes = (*table.sieve.notes(), *(f"{count:,} rows left out: {op} has no columns" for op, count in left_out.items()))
     return MeasurementSet(
         Header(
             device=device_of(path, _BOARDS.get(board, board), device),

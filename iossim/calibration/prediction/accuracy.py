@@ -156,9 +156,7 @@ def without_nuisances(samples: OperatorSamples, predicted_us: Floats, overhead: 
     return np.maximum((samples.latency_us - host_us) * share, samples.least_us)
 
 
-def residuals_by_kind(
-    data_set: str, keys: Sequence[str], predicted_us: Floats, measured_us: Floats
-) -> list[Residuals]:
+def residuals_by_kind(data_set: str, keys: Sequence[str], predicted_us: Floats, measured_us: Floats) -> list[Residuals]:
     """Residuals of the rows of each key; keys in the order of the alphabet."""
     names = np.array(keys)
     return [

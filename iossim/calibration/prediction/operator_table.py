@@ -92,9 +92,7 @@ def _check_columns(columns: Sequence[str], kind: str | None, where: str) -> None
 class RowOperators:
     """Reads the operator of each row by its kind; raises RecordError."""
 
-    def __init__(
-        self, columns: Sequence[str], kind: str | None = None, precision: Precision = Precision.FP32
-    ) -> None:
+    def __init__(self, columns: Sequence[str], kind: str | None = None, precision: Precision = Precision.FP32) -> None:
         self._columns = columns
         self._kind = kind
         self._precision = precision
@@ -121,9 +119,7 @@ class RowOperators:
         try:
             return Precision(name)
         except ValueError:
-            raise RecordError(
-                f"{column} {name!r} is unknown; {did_you_mean(name, list(Precision))}", column
-            ) from None
+            raise RecordError(f"{column} {name!r} is unknown; {did_you_mean(name, list(Precision))}", column) from None
 
 
 def predicted_csv(table: OperatorTable, predictions: Sequence[Prediction]) -> str:

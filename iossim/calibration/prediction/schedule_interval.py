@@ -175,8 +175,7 @@ class ScheduleErrors:
         resamples = profile.provenance.resamples
         count = len(next(iter(resamples.values()), ()))
         self._resampled = [
-            with_values(profile, {name: values[index] for name, values in resamples.items()})
-            for index in range(count)
+            with_values(profile, {name: values[index] for name, values in resamples.items()}) for index in range(count)
         ]
         self._libraries = (Engine.PAPER if model is None else model.engine).libraries_on(profile.architecture)
         self._units: dict[Part, _UnitError] = {}
@@ -302,9 +301,7 @@ class ScheduleErrors:
         lowered = [step_candidates(step, self._profile) for step in flat]
         table = CandidateTable.of(self._profile, lowered, libraries=self._libraries)
         own_us = _fastest_us(table, self._profile)
-        moved = np.array([_fastest_us(table, one) for one in self._resampled]).reshape(
-            len(self._resampled), len(flat)
-        )
+        moved = np.array([_fastest_us(table, one) for one in self._resampled]).reshape(len(self._resampled), len(flat))
         begin = 0
         for part, several in steps.items():
             end = begin + len(several)

@@ -35,16 +35,7 @@ from iossim.cost.measured.stage_plans import (
 )
 from iossim.cost.measured.store import MeasurementStore
 from iossim.cost.model import CostModelIdentity, Prices, StageBounds
-from iossim.execution.backend import (
-    Backend,
-    BackendError,
-    Choices,
-    Context,
-    Samples,
-    Timing,
-    backend_from,
-    divided_by,
-)
+from iossim.execution.backend import Backend, BackendError, Choices, Context, Samples, Timing, backend_from, divided_by
 from iossim.execution.engine import Engine
 from iossim.execution.plan import Plan
 from iossim.ir.network import Network

@@ -111,9 +111,7 @@ class _Memories:
     def __init__(self, plan: EdgePlan) -> None:
         self.plan = plan
         end = max((each.address + each.bytes for each in plan.buffers.values()), default=0)
-        parameters = max(
-            (at + plan.network.graph.types[name].bytes for name, at in plan.parameters.items()), default=0
-        )
+        parameters = max((at + plan.network.graph.types[name].bytes for name, at in plan.parameters.items()), default=0)
         self.external: _Memory = np.full(max(end, parameters), _POISON, np.uint8)
         self.shared: _Memory = np.full(plan.device.shared.bytes.value, _POISON, np.uint8)
         for name in plan.parameters:

@@ -72,9 +72,7 @@ _TURING_AND_AMPERE = EngineCosts(EngineOverheads(graph_gap_factor=0.5), {**_HOST
 _SINCE_ADA = EngineCosts(EngineOverheads(graph_gap_factor=0.4), {**_HOST_SPREAD, "graph_gap_factor": 0.2})
 #: By architecture.
 ENGINES: dict[str, EngineCosts] = {
-    **dict.fromkeys(
-        (Architecture.KEPLER, Architecture.MAXWELL, Architecture.PASCAL, Architecture.VOLTA), _UNTIL_VOLTA
-    ),
+    **dict.fromkeys((Architecture.KEPLER, Architecture.MAXWELL, Architecture.PASCAL, Architecture.VOLTA), _UNTIL_VOLTA),
     **dict.fromkeys((Architecture.TURING, Architecture.AMPERE), _TURING_AND_AMPERE),
     **dict.fromkeys((Architecture.ADA, Architecture.HOPPER, Architecture.BLACKWELL), _SINCE_ADA),
 }

@@ -60,9 +60,7 @@ class ConvolutionShape:
     def input_bytes(self) -> int:
         """Bytes of the input that are read: a stride beyond the kernel skips some."""
         read = 1
-        for size, out, kernel, stride in zip(
-            self.input_size, self.output_size, self.kernel, self.strides, strict=True
-        ):
+        for size, out, kernel, stride in zip(self.input_size, self.output_size, self.kernel, self.strides, strict=True):
             read *= min(size, out * min(kernel, stride) + max(0, kernel - stride))
         return self.batch * self.channels * read * self.element_bytes
 

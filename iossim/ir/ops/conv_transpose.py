@@ -57,8 +57,7 @@ class ConvTranspose(ConvAttributes):
             require(inputs[2].shape == (filters,), f"its bias {inputs[2]} does not have {filters} values")
         whole = self._whole(x.shape[2:], weight.shape[2:])
         spatial = [
-            size - before - after
-            for size, before, after in zip(whole, self.pads[:rank], self.pads[rank:], strict=True)
+            size - before - after for size, before, after in zip(whole, self.pads[:rank], self.pads[rank:], strict=True)
         ]
         return (TensorType((x.shape[0], filters, *spatial), x.dtype),)
 
@@ -89,9 +88,7 @@ class ConvTranspose(ConvAttributes):
                 for first, length, stride in zip(begin, size, self.strides, strict=True)
             )
             added = np.matmul(taps[:, :, :, place].transpose(0, 2, 1)[None], images)
-            whole[(slice(None), slice(None), slice(None), *window)] += added.reshape(
-                batch, self.groups, filters, *size
-            )
+            whole[(slice(None), slice(None), slice(None), *window)] += added.reshape(batch, self.groups, filters, *size)
         y = whole.reshape(batch, self.groups * filters, *whole.shape[3:])
         kept = tuple(
             slice(before, length - after)

@@ -146,13 +146,9 @@ class GatherBackward(Op):
         require(len(inputs) == 2, f"needs the gradient of the output and the indices, not {len(inputs)} inputs")
         grad_output, indices = inputs
         behind = self.axis + len(indices.shape)
-        data = TensorType(
-            (*grad_output.shape[: self.axis], self.size, *grad_output.shape[behind:]), grad_output.dtype
-        )
+        data = TensorType((*grad_output.shape[: self.axis], self.size, *grad_output.shape[behind:]), grad_output.dtype)
         (picked,) = Gather(normal_axis(self.axis, len(data.shape))).infer((data, indices))
-        require(
-            picked == grad_output, f"is the gradient of what {indices} picks of {data}, which is not {grad_output}"
-        )
+        require(picked == grad_output, f"is the gradient of what {indices} picks of {data}, which is not {grad_output}")
         return (data,)
 
     def mixes_images(self, first_varies: bool) -> bool:

@@ -62,10 +62,7 @@ class MaxPool(MaxPoolAttributes):
 class AveragePoolAttributes(Op):
     """Base of average pooling and its gradient; ``pads`` as in :class:`MaxPoolAttributes`."""
 
-    onnx_names: ClassVar[Mapping[str, str]] = {
-        **MaxPoolAttributes.onnx_names,
-        "count_include_pad": "count_include_pad",
-    }
+    onnx_names: ClassVar[Mapping[str, str]] = {**MaxPoolAttributes.onnx_names, "count_include_pad": "count_include_pad"}
 
     kernel: tuple[int, ...]
     strides: tuple[int, ...]

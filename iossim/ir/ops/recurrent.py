@@ -45,9 +45,7 @@ class Recurrent(Op):
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         require(len(inputs) == 3 + len(self.operands), f"needs {3 + len(self.operands)} inputs, not {len(inputs)}")
-        require(
-            self.direction in _DIRECTIONS, f"has no direction {self.direction!r}; known: {', '.join(_DIRECTIONS)}"
-        )
+        require(self.direction in _DIRECTIONS, f"has no direction {self.direction!r}; known: {', '.join(_DIRECTIONS)}")
         x, weight, recurrence = inputs[:3]
         require(len(x.shape) == 3, f"its input {x} is no batch of sequences")
         n, t = (x.shape[0], x.shape[1]) if self.batch_first else (x.shape[1], x.shape[0])

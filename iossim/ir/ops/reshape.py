@@ -190,9 +190,7 @@ class Tile(Op):
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         x = one_input(inputs)
-        require(
-            len(self.repeats) == len(x.shape), f"its repeats {list(self.repeats)} are not one for each axis of {x}"
-        )
+        require(len(self.repeats) == len(x.shape), f"its repeats {list(self.repeats)} are not one for each axis of {x}")
         return (TensorType(tuple(s * r for s, r in zip(x.shape, self.repeats, strict=True)), x.dtype),)
 
     def mixes_images(self, first_varies: bool) -> bool:

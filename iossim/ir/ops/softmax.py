@@ -44,9 +44,7 @@ class SoftmaxLike(AlongAxis):
         x = widen(inputs[0])
         first = normal_axis(self.axis, x.ndim)
         rows = x.reshape(*x.shape[:first], -1) if self.flatten else x
-        with np.errstate(
-            invalid="ignore"
-        ):  # a row that is masked whole is minus infinity everywhere, and becomes NaN
+        with np.errstate(invalid="ignore"):  # a row that is masked whole is minus infinity everywhere, and becomes NaN
             y = self._weigh(rows, first)
         return (y.reshape(x.shape).astype(inputs[0].dtype, copy=False),)
 

@@ -62,8 +62,7 @@ def kind_of_table(path: Path, columns: Collection[str]) -> OperatorKind:
         return fitting[0]
     if fitting:
         raise MeasurementError(
-            f"measurements {path}: could be of {_listed(fitting)}; add a column 'op', or name the file "
-            "KIND.DEVICE.csv"
+            f"measurements {path}: could be of {_listed(fitting)}; add a column 'op', or name the file KIND.DEVICE.csv"
         )
     near = min(KINDS.values(), key=lambda kind: len(missing_columns(kind, columns)))
     raise MeasurementError(

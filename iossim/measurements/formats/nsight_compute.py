@@ -50,8 +50,7 @@ def _read(path: Path, device: str | None) -> MeasurementSet:
         raise MeasurementError(f"measurements {path}: {line}{error.reason}; {error.remedy}") from None
     if not any(kernel.ranges for kernel in profiled):
         raise MeasurementError(
-            f"measurements {path}: no NVTX ranges say which operator a kernel is of; name them and profile with "
-            "--nvtx"
+            f"measurements {path}: no NVTX ranges say which operator a kernel is of; name them and profile with --nvtx"
         )
     sieve = Sieve(path)
     kernels = [(_range_of(kernel), kernel) for kernel in profiled if _is_timed(kernel, sieve)]
@@ -107,9 +106,7 @@ def _repetitions(run: list[ProfiledKernel]) -> Iterator[list[ProfiledKernel]]:
     """The calls in a run of kernels of one operator: the shortest sequence of names that, repeated, is the run."""
     names = [kernel.cells["name"] for kernel in run]
     count = len(names)
-    period = next(
-        size for size in range(1, count + 1) if count % size == 0 and names == names[:size] * (count // size)
-    )
+    period = next(size for size in range(1, count + 1) if count % size == 0 and names == names[:size] * (count // size))
     return (run[start : start + period] for start in range(0, count, period))
 
 

@@ -66,9 +66,7 @@ def _read(path: Path, device: str | None) -> MeasurementSet:
     if not kernels:
         raise MeasurementError(f"measurements {path}: the trace has no GPU kernels; profile with activity CUDA")
     if not any("input dims" in event.arguments for event in operators):
-        raise MeasurementError(
-            f"measurements {path}: the trace has no shapes; record with profile(record_shapes=True)"
-        )
+        raise MeasurementError(f"measurements {path}: the trace has no shapes; record with profile(record_shapes=True)")
     calls, others = _calls(operators, kernels, events, sieve)
     header = Header(
         device=device_of(path, _product(trace), device),

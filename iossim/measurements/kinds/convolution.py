@@ -48,11 +48,7 @@ def _transposed(sizes: Sizes, dtype: DType) -> Made:
     if filters % groups:
         raise RecordError(f"{filters} out_channels do not divide into {groups} groups", "groups")
     op = ConvTranspose(
-        both(sizes, "stride"),
-        both(sizes, "pad") * 2,
-        both(sizes, "dilation"),
-        groups,
-        both(sizes, "output_padding"),
+        both(sizes, "stride"), both(sizes, "pad") * 2, both(sizes, "dilation"), groups, both(sizes, "output_padding")
     )
     x, _ = _image(sizes, dtype)
     weight = TensorType((sizes["in_channels"], filters // groups, *both(sizes, "kernel")), dtype)

@@ -101,8 +101,7 @@ def side_by_side(profile: Profile) -> KernelRows:
         notes.append(f"copies and memsets are left out: {profile.others}")
     rows = tuple(
         NumberedRow(
-            kernel.place,
-            {**kernel.cells, "stream": numbers[kernel.queue], DURATION: f"{kernel.duration_us:.9g}"},
+            kernel.place, {**kernel.cells, "stream": numbers[kernel.queue], DURATION: f"{kernel.duration_us:.9g}"}
         )
         for kernel in ordered
     )

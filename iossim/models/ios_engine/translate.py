@@ -213,9 +213,7 @@ def _parts_by_slices(file: IosFile) -> tuple[_Parts, list[str]]:
             for part, begin, end in zip(names, ends[:-1], ends[1:], strict=True)
         ]
         if node.kernel != (1, 1):
-            notes.append(
-                f"the file does not say how large the kernels of {node.hint_name} were; taken as {name!r} has"
-            )
+            notes.append(f"the file does not say how large the kernels of {node.hint_name} were; taken as {name!r} has")
     return parts, notes
 
 
@@ -240,9 +238,7 @@ class _Builder:
         before: object = file.input
         for number, block in enumerate(file.blocks):
             if block.enter_node != before or block.enter_name != block.enter_node.name:
-                raise GraphError(
-                    f"block {number} starts from {block.enter_name!r}, which is not what stands before it"
-                )
+                raise GraphError(f"block {number} starts from {block.enter_name!r}, which is not what stands before it")
             with self._b.block(_block_name(number)):
                 for node in block.nodes:
                     self._make(node)

@@ -123,8 +123,7 @@ def _external_constant(tensor: TensorProto, tensor_type: TensorType, folder: Pat
         raise ModelError(f"{what} is stored in {location!r}, which is no file; put it beside the model") from None
     if not location or not path.is_relative_to(root):
         raise ModelError(
-            f"{what} is stored in {location!r}, outside the model's folder; "
-            "iossim reads weights beside the model only"
+            f"{what} is stored in {location!r}, outside the model's folder; iossim reads weights beside the model only"
         )
     if not is_file:
         raise ModelError(f"{what} is stored in {folder / location}, which does not exist; put it beside the model")
@@ -134,9 +133,7 @@ def _external_constant(tensor: TensorProto, tensor_type: TensorType, folder: Pat
     except ValueError:
         raise ModelError(f"{what} has an offset or length that is no number; the file is damaged") from None
     if tensor_type.dtype.bits < 8:
-        raise ModelError(
-            f"{what} is packed in {folder / location}; iossim reads {tensor_type.dtype} in the model only"
-        )
+        raise ModelError(f"{what} is packed in {folder / location}; iossim reads {tensor_type.dtype} in the model only")
     if offset < 0 or length != tensor_type.bytes or path.stat().st_size < offset + length:
         raise ModelError(
             f"{what} is not whole in {folder / location}: it needs {tensor_type.bytes} bytes from {offset} on"

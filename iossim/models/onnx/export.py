@@ -143,9 +143,7 @@ def write_onnx(
             written = [path]
         else:
             with (folder / weights.name).open("wb") as stream:
-                model = export_graph(
-                    graph, opset, name, store=lambda value, constant: _beside(value, constant, stream)
-                )
+                model = export_graph(graph, opset, name, store=lambda value, constant: _beside(value, constant, stream))
             written = [path, weights]
         (folder / path.name).write_bytes(model.SerializeToString())
         if len(written) > 1:

@@ -130,21 +130,17 @@ def _check(model: onnx.ModelProto, path: Path) -> None:
     count = _copies(model.graph.node)
     if count > MOST_NODES:
         raise ModelError(
-            f"{path} has {count:,} operators, those in subgraphs counted by depth; "
-            f"iossim takes at most {MOST_NODES:,}"
+            f"{path} has {count:,} operators, those in subgraphs counted by depth; iossim takes at most {MOST_NODES:,}"
         )
     if not model.graph.output:
         raise ModelError(f"{path} holds a graph without outputs; export the model again")
     for entry in model.opset_import:
         if not 0 <= entry.version < 2**31:
             raise ModelError(
-                f"{path} uses operator set {entry.version} of {entry.domain!r}, which there is not; "
-                "the file is damaged"
+                f"{path} uses operator set {entry.version} of {entry.domain!r}, which there is not; the file is damaged"
             )
     if not 0 <= model.ir_version < 2**31:
-        raise ModelError(
-            f"{path} is of version {model.ir_version} of ONNX's files, which there is not; it is damaged"
-        )
+        raise ModelError(f"{path} is of version {model.ir_version} of ONNX's files, which there is not; it is damaged")
     opset = standard_opset(model)
     if opset < OLDEST_CONVERTED:
         raise ModelError(

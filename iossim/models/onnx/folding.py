@@ -118,9 +118,7 @@ class Folder:
         if node.op_type == "Range":  # whose operands runtimes take as lists of one number, and inference does not
             start, limit, delta = (float(known.constants[name].load().reshape(-1)[0]) for name in node.input)
             if delta == 0 or not math.isfinite(start + limit + delta):
-                raise ModelError(
-                    f"{where} is not valid: from {start:g} to {limit:g} in steps of {delta:g} has no end"
-                )
+                raise ModelError(f"{where} is not valid: from {start:g} to {limit:g} in steps of {delta:g} has no end")
             return abs(limit - start) <= LARGEST_MADE * abs(delta)
         try:
             outputs = inferred_outputs(node, {"": self.opset}, known)

@@ -187,9 +187,7 @@ def bind(model: OnnxModel, options: LoadOptions) -> BoundModel:
         return bound
     if len(fixed) > 1:
         listed = ", ".join(f"{value.name} {value.spelled()}" for value in free)
-        raise OptionError(
-            f"{path}: its inputs ({listed}) have no common batch to set to {batch}; use `shapes` instead"
-        )
+        raise OptionError(f"{path}: its inputs ({listed}) have no common batch to set to {batch}; use `shapes` instead")
     changed = types | {
         value.name: TensorType((batch, *types[value.name].shape[1:]), value.dtype) for value in free if value.batch
     }

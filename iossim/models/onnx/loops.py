@@ -167,6 +167,4 @@ def _scan(
 
 def _type(found: TypeProto | None) -> TensorType | None:
     shape = static_shape(found.tensor_type) if found is not None and found.HasField("tensor_type") else None
-    return (
-        TensorType(shape, dtype_of_onnx(found.tensor_type.elem_type, "it")) if found and shape is not None else None
-    )
+    return TensorType(shape, dtype_of_onnx(found.tensor_type.elem_type, "it")) if found and shape is not None else None

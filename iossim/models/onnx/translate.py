@@ -258,8 +258,7 @@ class _Importer:
         made = op.infer(self._known.types_of(data))
         if len(made) > len(node.output) and not op.may_leave_out_outputs:
             raise ModelError(
-                f"{node.op_type} {name!r} makes {len(made)} outputs, but names {len(node.output)}; "
-                "the file is damaged"
+                f"{node.op_type} {name!r} makes {len(made)} outputs, but names {len(node.output)}; the file is damaged"
             )
         for value in node.output[len(made) :]:
             if value and self._readers[value]:

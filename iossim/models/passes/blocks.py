@@ -207,8 +207,7 @@ def units_alone(network: Network, units: Iterable[int], name: str) -> Network:
     ]
     position = {unit: index for index, unit in enumerate(chosen)}
     inside = (
-        Block(block.name, tuple(position[unit] for unit in block.units if unit in position))
-        for block in network.blocks
+        Block(block.name, tuple(position[unit] for unit in block.units if unit in position)) for block in network.blocks
     )
     blocks = tuple(block for block in inside if block.units)
     return replace(network, name=name, graph=graph, units=tuple(own), blocks=blocks)

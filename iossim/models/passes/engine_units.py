@@ -118,9 +118,7 @@ class _Growth:
         found = self._grown(
             {**members, end.name: end},
             [end],
-            lambda node: (
-                node.op.is_elementwise and self._shape(node) == self._shape(end) and node.name not in without
-            ),
+            lambda node: node.op.is_elementwise and self._shape(node) == self._shape(end) and node.name not in without,
         )
         return {end.name: end, **{node.name: node for node in found}}
 

@@ -268,9 +268,7 @@ def _batch_norm(tape: Tape, node: Node, grad: str) -> Gradients:
     makers = [tape.maker(mean), tape.maker(variance)]
     of_batch = makers[0] is not None and (makers[0].op, makers[0].inputs) == (mean_of_batch(len(others) + 1), (x,))
     if not of_batch and any(maker is not None for maker in makers):
-        raise ModelError(
-            f"op {node.name!r} (batch_norm) reads statistics that are computed, and has no gradient here"
-        )
+        raise ModelError(f"op {node.name!r} (batch_norm) reads statistics that are computed, and has no gradient here")
     found: list[str | None] = [None] * 5
     if tape.needed(scale) or of_batch:
         with tape.unit("BatchNorm"):

@@ -35,9 +35,7 @@ def training_network(network: Network, max_block: int = MAX_UNITS) -> Network:
             name = f"{PREFIX}{value}"
             inputs[name] = tape.types[name] = graph.types[value]
             contributions.setdefault(value, []).append(name)
-    unit_of_node = {
-        graph.nodes[index].name: place for place, unit in enumerate(network.units) for index in unit.nodes
-    }
+    unit_of_node = {graph.nodes[index].name: place for place, unit in enumerate(network.units) for index in unit.nodes}
     for node in reversed(graph.nodes):
         tape.node, tape.block = node, of_block[unit_of_node[node.name]]
         if contributions.keys().isdisjoint(node.outputs) or not any(map(tape.needed, node.inputs)):
@@ -68,8 +66,7 @@ def _assembled(network: Network, tape: Tape, inputs: dict[str, TensorType], rena
         return renamed.get(value, value)
 
     made = [
-        replace(node, inputs=tuple(map(own, node.inputs)), outputs=tuple(map(own, node.outputs)))
-        for node in tape.nodes
+        replace(node, inputs=tuple(map(own, node.inputs)), outputs=tuple(map(own, node.outputs))) for node in tape.nodes
     ]
     graph = Graph.create(
         inputs,

@@ -18,16 +18,7 @@ from __future__ import annotations
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.models.catalogue import BuildOptions, ZooModel
-from iossim.models.layers import (
-    average_pool,
-    conv,
-    global_average_pool,
-    join,
-    max_pool,
-    relu,
-    relu_conv,
-    relu_sepconv,
-)
+from iossim.models.layers import average_pool, conv, global_average_pool, join, max_pool, relu, relu_conv, relu_sepconv
 
 _NORMAL_CELLS = 6
 _PENULTIMATE_FILTERS = 4032

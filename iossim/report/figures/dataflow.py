@@ -185,13 +185,7 @@ def _lanes(lanes: Sequence[str], total_ms: float) -> Mapping[str, Any]:
         .encode(x=x, x2="end_ms:Q", **whole),
         only("bar")
         .mark_bar()
-        .encode(
-            x=x,
-            x2="end_ms:Q",
-            y=y,
-            color=coloured("part", _LANE_PARTS, legend=None),
-            tooltip=tooltip,
-        ),
+        .encode(x=x, x2="end_ms:Q", y=y, color=coloured("part", _LANE_PARTS, legend=None), tooltip=tooltip),
         only("name").mark_text(baseline="bottom", dy=-3, fontSize=8).encode(x=x, y=alt.value(0), text="text:N"),
         height={"step": _LANE_PIXELS},
     )

@@ -239,15 +239,11 @@ def from_to_ms(start_us: float, end_us: float) -> dict[str, Cell]:
     return {"start_ms": start_us / 1e3, "end_ms": end_us / 1e3}
 
 
-def time_axis(
-    alt: Any, key: str, title: str | None, domain_ms: tuple[float, float] | None, labels: bool = True
-) -> Any:
+def time_axis(alt: Any, key: str, title: str | None, domain_ms: tuple[float, float] | None, labels: bool = True) -> Any:
     """The horizontal axis."""
     scale = alt.Scale(nice=False, zero=True) if domain_ms is None else alt.Scale(domain=list(domain_ms), nice=False)
     ticks = {} if domain_ms is None else {"labelExpr": "datum.label + ' ms'"}
-    return alt.X(
-        f"{key}:Q", title=title, scale=scale, axis=alt.Axis(grid=False, labels=labels, ticks=labels, **ticks)
-    )
+    return alt.X(f"{key}:Q", title=title, scale=scale, axis=alt.Axis(grid=False, labels=labels, ticks=labels, **ticks))
 
 
 def _end(alt: Any) -> Any:

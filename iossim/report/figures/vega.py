@@ -33,9 +33,7 @@ def need_vl_convert() -> Any:
     try:
         import vl_convert
     except ImportError:
-        raise OptionError(
-            f"a report needs {_PACKAGE}, which is not installed; pip install 'iossim[report]'"
-        ) from None
+        raise OptionError(f"a report needs {_PACKAGE}, which is not installed; pip install 'iossim[report]'") from None
     return vl_convert
 
 
@@ -133,13 +131,7 @@ def _config(ink: str, soft: str, grid: str, line: str, paper: str, font: str, ba
         "point": {"size": 46, "filled": True, "opacity": 1},
         "title": {"color": ink, "fontSize": 12, "fontWeight": 600, "anchor": "start", "frame": "group", "offset": 8},
         "header": {"labelColor": ink, "titleColor": ink},
-        "legend": {
-            "labelColor": soft,
-            "titleColor": ink,
-            "labelFontSize": 11,
-            "titleFontSize": 11.5,
-            "symbolSize": 90,
-        },
+        "legend": {"labelColor": soft, "titleColor": ink, "labelFontSize": 11, "titleFontSize": 11.5, "symbolSize": 90},
     }
 
 
@@ -159,9 +151,7 @@ def need_altair() -> Any:
 def specification(*layers: Any, height: Any, **resolve: str) -> dict[str, Any]:
     """Layers over one another, as wide as their container, on the records that whoever draws them gives."""
     alt = need_altair()
-    chart: altair.LayerChart = alt.layer(*layers, data=alt.NamedData(ROWS)).properties(
-        width="container", height=height
-    )
+    chart: altair.LayerChart = alt.layer(*layers, data=alt.NamedData(ROWS)).properties(width="container", height=height)
     if resolve:
         chart = chart.resolve_scale(**resolve)
     # To check a specification takes altair as long as to make it; tests check those of each kind.

@@ -151,7 +151,9 @@ _PATHS = {
     "outline": '<rect x="1" y="2" width="12" height="10" fill="none" stroke="{c}" stroke-width="1.4"/>',
     "published": '<path d="M7 1l5 6-5 6-5-6z" fill="none" stroke="{c}" stroke-width="1.4"/>',
 }
-_BESIDE = "Beside this file: results.csv and results.json (all rows, all digits), schedules/ (every schedule), scenario.yaml."
+_BESIDE = (
+    "Beside this file: results.csv and results.json (all rows, all digits), schedules/ (every schedule), scenario.yaml."
+)
 #: The most lines of a list that are shown.
 _MOST_FAILURES = 12
 

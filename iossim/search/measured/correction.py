@@ -97,9 +97,7 @@ class Correction:
         moment = self._moment * spread / deviation**2
         weights, trace, log_determinant = _solve(scaled, moment)
         explained = float((moment * weights).sum())
-        evidence = -self._count * np.log(deviation) - 0.5 * (
-            log_determinant + self._squares / deviation**2 - explained
-        )
+        evidence = -self._count * np.log(deviation) - 0.5 * (log_determinant + self._squares / deviation**2 - explained)
         # What is explained, less what shrinking the weights leaves: |y - Xw|^2 = y'y - 2 w'X'y + w'X'Xw.
         shrunk = float((weights**2).sum())
         left = max(0.0, self._squares - deviation**2 * (explained + shrunk))

@@ -82,9 +82,7 @@ def build_space(
         # Equal blocks may still be measured apart: what is copied behind a unit is no part of a problem.
         key = problem.key, own
         if key not in known:
-            parts, remarks = prepare_block(
-                problem, estimate, options, concurrent=concurrent, merge=merge, few_states=0
-            )
+            parts, remarks = prepare_block(problem, estimate, options, concurrent=concurrent, merge=merge, few_states=0)
             numbers: list[tuple[int, tuple[int, ...]]] = []
             for part in parts:
                 found = enumerate_transitions(

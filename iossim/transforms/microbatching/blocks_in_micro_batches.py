@@ -331,9 +331,7 @@ def with_micro_batches(network: Network, division: Division) -> Network:
     if not division.parts and not division.units:
         return network
     if OPTION in dict(network.source.options):
-        raise OptionError(
-            f"network {network.name!r} is in micro-batches already; divide the model that it was made of"
-        )
+        raise OptionError(f"network {network.name!r} is in micro-batches already; divide the model that it was made of")
     option = (OPTION, json.dumps(division.to_json(), separators=(",", ":")))
     return replace(division.of(network), source=replace(network.source, options=(*network.source.options, option)))
 

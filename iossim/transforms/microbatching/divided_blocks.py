@@ -255,10 +255,7 @@ class _Division:
         pairs = zip(self.of.unit_nodes(unit), part.ops, strict=True)
         nodes = [
             Node(
-                part_name(node.name, index, count),
-                op,
-                tuple(map(named, node.inputs)),
-                tuple(map(named, node.outputs)),
+                part_name(node.name, index, count), op, tuple(map(named, node.inputs)), tuple(map(named, node.outputs))
             )
             for node, op in pairs
         ]

@@ -325,11 +325,7 @@ def _rate(front: Sequence[Configuration], low: int, high: int) -> float:
 
 
 def _program(
-    classes: Sequence[Sequence[Configuration]],
-    counts: Sequence[int],
-    limit_bytes: int,
-    greedy: _Greedy,
-    seconds: float,
+    classes: Sequence[Sequence[Configuration]], counts: Sequence[int], limit_bytes: int, greedy: _Greedy, seconds: float
 ) -> tuple[list[list[int]], float] | None:
     """The best numbers and a lower bound, by HiGHS; None where it found nothing in time."""
     from scipy.optimize import Bounds, LinearConstraint
@@ -363,9 +359,7 @@ def _program(
     if result.x is None:
         return greedy.taken, bound_us
     numbers: NDArray[np.int64] = np.rint(result.x).astype(np.int64)
-    used = sum(
-        int(number) * one.workspace_bytes for number, one in zip(numbers.tolist(), configurations, strict=True)
-    )
+    used = sum(int(number) * one.workspace_bytes for number, one in zip(numbers.tolist(), configurations, strict=True))
     time_us = fsum(number * one.time_us for number, one in zip(numbers.tolist(), configurations, strict=True))
     if (
         used > limit_bytes or time_us > greedy.time_us

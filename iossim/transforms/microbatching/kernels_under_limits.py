@@ -20,15 +20,7 @@ from typing import Any
 from iossim.base.errors import OptionError
 from iossim.execution.memory import plan_memory
 from iossim.execution.plan import Launch, Plan, Queue, Queued, accesses, aligned, segments, workspace_buffer
-from iossim.transforms.microbatching.division import (
-    SAME,
-    BenchmarkRow,
-    Configuration,
-    Division,
-    divide,
-    front,
-    within,
-)
+from iossim.transforms.microbatching.division import SAME, BenchmarkRow, Configuration, Division, divide, front, within
 from iossim.transforms.microbatching.network_kernels import FORWARD, KernelName
 
 #: How often the limit is lowered until the arena keeps it.
@@ -331,8 +323,7 @@ def _worth_dividing(own: Sequence[Configuration], whole: Sequence[Configuration]
         for one in own
         if one.micro_batches > 1
         and all(
-            each.workspace_bytes > one.workspace_bytes or one.time_us < WORTH_DIVIDING * each.time_us
-            for each in whole
+            each.workspace_bytes > one.workspace_bytes or one.time_us < WORTH_DIVIDING * each.time_us for each in whole
         )
     ]
     found: list[Configuration] = []

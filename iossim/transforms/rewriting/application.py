@@ -41,9 +41,7 @@ class Target:
         self.constants: dict[str, Constant] = {}
         self.nodes: list[Node] = []
         for name, filled in match.rule.filled:
-            self._add_constant(
-                name, self.new_name(match.nodes[0]), filled_constant(filled, self._binding, self._dtype)
-            )
+            self._add_constant(name, self.new_name(match.nodes[0]), filled_constant(filled, self._binding, self._dtype))
         for op in match.rule.target:
             self._add(op)
         if not holds(match.rule.conditions, self._binding):
@@ -99,9 +97,7 @@ class Target:
 
     def _origin(self, pattern: PatternOp) -> str:
         """The node that a new one is named after: of the same kind, if there is one."""
-        alike = [
-            name for op, name in zip(self._rule.source, self._match.nodes, strict=True) if op.kind == pattern.kind
-        ]
+        alike = [name for op, name in zip(self._rule.source, self._match.nodes, strict=True) if op.kind == pattern.kind]
         return (alike or self._match.nodes)[0]
 
     def new_name(self, origin: str) -> str:

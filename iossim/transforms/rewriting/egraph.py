@@ -194,9 +194,7 @@ class EGraph:
 
     def _is_of_use(self, node: Node) -> bool:
         """Not what makes constants alone, nor what reads its own result: no graph that has no cycle has that."""
-        return not all(value in self.constants for value in node.outputs) and set(node.outputs).isdisjoint(
-            node.inputs
-        )
+        return not all(value in self.constants for value in node.outputs) and set(node.outputs).isdisjoint(node.inputs)
 
     def _new_class(self, value_type: TensorType) -> str:
         name = f"class {len(self._leader)}"

@@ -54,9 +54,7 @@ class UnitPrices:
 
     def of(self, network: Network) -> list[float]:
         """Microseconds of each unit of the network. All new ones are asked for together."""
-        new = {
-            signature: unit for unit, signature in enumerate(network.signatures) if signature not in self._known_us
-        }
+        new = {signature: unit for unit, signature in enumerate(network.signatures) if signature not in self._known_us}
         ordered = sorted(new.values())
         for begin in range(0, len(ordered), MAX_UNITS):
             units = tuple(ordered[begin : begin + MAX_UNITS])

@@ -102,10 +102,7 @@ def find_matches(graph: Matchable, rule: Rule, touched: frozenset[str] | None = 
         if _holds(graph, plan, match, partial.ordered()):
             matches.append(match)
     matches.sort(
-        key=lambda match: (
-            [position[name] for name in match.nodes],
-            [str(match.tensors[name]) for name in rule.inputs],
-        )
+        key=lambda match: ([position[name] for name in match.nodes], [str(match.tensors[name]) for name in rule.inputs])
     )
     return _each_once(graph, matches)
 

@@ -161,9 +161,7 @@ def search_in_parts(
     """
     check_alpha(alpha)
     begun = Candidate(network, (), cost.us(network))
-    work = _PartSearch(
-        network, rules, cost, guides, proposes, alpha, Meter(budget or RewriteBudget()), progress, begun
-    )
+    work = _PartSearch(network, rules, cost, guides, proposes, alpha, Meter(budget or RewriteBudget()), progress, begun)
     try:
         work.run(blocks_whole, most_ops)
     except KeyboardInterrupt:

@@ -72,9 +72,7 @@ _SMALL = 1 << 10
 def is_exact(op: Op) -> bool:
     """Whether the field has the op; if not, it is evaluated in float64 only."""
     match op:
-        case (
-            Reduce(function="sum" | "sum_square") | Nary(function="sub") | Gemm() | Pad() | Relu() | Clip() | PRelu()
-        ):
+        case Reduce(function="sum" | "sum_square") | Nary(function="sub") | Gemm() | Pad() | Relu() | Clip() | PRelu():
             return True
         case Unary(function):
             return function not in _WITHOUT

@@ -96,9 +96,7 @@ def _fused(graph: Graph, kept: Sequence[Unit], policy: UnitPolicy) -> list[Unit]
             number += 1
             name = f"{unit.name}_{number}"
         used.add(name)
-        units.append(
-            make_unit(graph, name, unit.kind, [graph.position[rest.nodes[node].name] for node in unit.nodes])
-        )
+        units.append(make_unit(graph, name, unit.kind, [graph.position[rest.nodes[node].name] for node in unit.nodes]))
     return units
 
 
@@ -150,6 +148,4 @@ def rules_and_steps(rewriting: str) -> tuple[tuple[Rule, ...], list[Step]]:
         rules = read_rules(saved["rules"], "the schedule's rules")
         return rules, [Step.from_json(step) for step in saved["steps"]]
     except (ValueError, KeyError, TypeError):
-        raise ReplayError(
-            f"option {OPTION!r} of the schedule's source is no saved rewriting; write it anew"
-        ) from None
+        raise ReplayError(f"option {OPTION!r} of the schedule's source is no saved rewriting; write it anew") from None

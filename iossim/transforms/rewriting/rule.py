@@ -145,9 +145,7 @@ class Rule:
         for index, (name, filled) in enumerate(self.filled):
             yield ("filled", index), f"shape of filled {name!r}", filled.shape
 
-    def _check_names(
-        self, place: tuple[str | int, ...], what: str, expression: Expression, tensors: set[str]
-    ) -> None:
+    def _check_names(self, place: tuple[str | int, ...], what: str, expression: Expression, tensors: set[str]) -> None:
         bound = {value.name for op in self.source for _, value in op.attributes if isinstance(value, Variable)}
         for part in expression.walk():
             if isinstance(part, Variable) and part.name not in bound:
@@ -182,9 +180,7 @@ class Rule:
                     spelled = tensor if is_rest(operand) else f"*{tensor}"
                     raise self._error(place, f"{where}: {operand!r} is elsewhere {spelled!r}; write both alike")
                 if side == "target" and tensor not in known | made:
-                    raise self._error(
-                        place, f"{where}: nothing makes {tensor!r}; {did_you_mean(tensor, known | made)}"
-                    )
+                    raise self._error(place, f"{where}: nothing makes {tensor!r}; {did_you_mean(tensor, known | made)}")
                 if side == "source" and tensor in self.made_by_source - made:
                     raise self._error(place, f"{where}: {tensor!r} is made later; give the ops in order")
             for output in op.outputs:

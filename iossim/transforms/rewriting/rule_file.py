@@ -78,12 +78,7 @@ def read_rules(text: str, where: str) -> tuple[Rule, ...]:
 def write_rules(rules: Iterable[Rule]) -> str:
     """The rules as YAML that :func:`read_rules` reads back to the same."""
     return yaml.dump_all(
-        map(rule_fields, rules),
-        Dumper=Dumper,
-        explicit_start=True,
-        sort_keys=False,
-        width=1 << 20,
-        allow_unicode=True,
+        map(rule_fields, rules), Dumper=Dumper, explicit_start=True, sort_keys=False, width=1 << 20, allow_unicode=True
     )
 
 

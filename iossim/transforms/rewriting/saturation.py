@@ -331,6 +331,5 @@ class _Distance(GraphCost):
             return {}
         far = 1 + max(self.levels.values())
         return {
-            node.name: float(self.levels.get(name, far))
-            for node, name in zip(network.graph.nodes, nodes, strict=True)
+            node.name: float(self.levels.get(name, far)) for node, name in zip(network.graph.nodes, nodes, strict=True)
         }

@@ -331,13 +331,7 @@ class Rewrite:
         used, without_proof = trusted(self.rules, self.unproved)
         if scheduler == "sequential" or self.search != "joint":
             found = search_operators(
-                network,
-                used,
-                SumOfOperators(prices),
-                self.search,
-                alpha=self.alpha,
-                budget=self.budget,
-                progress=tell,
+                network, used, SumOfOperators(prices), self.search, alpha=self.alpha, budget=self.budget, progress=tell
             )
             if scheduler != "sequential":
                 cost = _schedules(prices, options, scheduler)
@@ -370,9 +364,7 @@ def _schedules(prices: CostModel, options: SearchOptions, scheduler: str) -> Opt
     return OptimalSchedule(prices, options, concurrent, merge)
 
 
-def _rewriting(
-    found: Found, rules: Sequence[Rule], scheduler: str, search: RewriteSearch, left_out: int
-) -> Rewriting:
+def _rewriting(found: Found, rules: Sequence[Rule], scheduler: str, search: RewriteSearch, left_out: int) -> Rewriting:
     best = found.best
     return Rewriting(
         with_rewriting(best.network, best.steps, rules),

@@ -252,9 +252,7 @@ def verify_all(
     for done, (rule, trusted) in enumerate(zip(rules, kept, strict=True)):
         progress(done, len(rules))
         verification = trusted or next(found)
-        if (
-            trusted is None and OUT_OF_TIME not in verification.reason
-        ):  # that says more of the machine than of the rule
+        if trusted is None and OUT_OF_TIME not in verification.reason:  # that says more of the machine than of the rule
             remember(rule, verification)
         yield verification
     progress(len(rules), len(rules))
@@ -302,11 +300,7 @@ def _verified(rule: Rule, seconds: float, cases: int) -> Verification:
 
 
 def _proof(
-    rule: Rule,
-    conditions: tuple[Expression, ...],
-    tried: Sequence[Trial],
-    first: Counterexample | None,
-    seconds: float,
+    rule: Rule, conditions: tuple[Expression, ...], tried: Sequence[Trial], first: Counterexample | None, seconds: float
 ) -> Verification:
     """Proved under the conditions, or at least where no sum or product broadcasts besides, else unknown."""
     reason = ""

@@ -53,8 +53,7 @@ def plans(fused: float, apart: float) -> PlansOf:
 
 
 @pytest.mark.parametrize(
-    ("apart", "algorithm"),
-    [(10.0 - KERNEL_US - 0.5, "apart:eng2"), (10.0 - KERNEL_US + 0.5, "fused:eng1")],
+    ("apart", "algorithm"), [(10.0 - KERNEL_US - 0.5, "apart:eng2"), (10.0 - KERNEL_US + 0.5, "fused:eng1")]
 )
 def test_the_kernel_behind_a_plain_convolution_counts(apart: float, algorithm: str) -> None:
     choice = only_choice(UNITS["conv and relu without bias"](), plans(10.0, apart))

@@ -103,9 +103,7 @@ def test_the_graph_engine_captures_what_the_plan_says_once_and_launches_it(seed:
     begin, end = verbs.index("begin_capture"), verbs.index("end_capture")
     assert verbs.count("begin_capture") == 1
     assert heard(device.driver.calls[begin + 1 : end]) == device.wanted(plan.commands[:-1])
-    assert all(
-        call.captured for call in device.driver.calls[begin + 1 : end] if call.verb in ("launch", "convolution")
-    )
+    assert all(call.captured for call in device.driver.calls[begin + 1 : end] if call.verb in ("launch", "convolution"))
     device.driver.calls.clear()
     run.run()
     assert [call.verb for call in device.driver.calls] == ["launch_graph", "synchronize"]

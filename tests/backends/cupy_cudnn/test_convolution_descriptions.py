@@ -25,9 +25,7 @@ def convolutions(network: Network) -> dict[str, tuple[Convolution, ...]]:
     plan = lower_schedule(sequential_schedule(network), network, in_place=True)
     weights = Weights(network.graph, HostDriver())
     return {
-        launch.units[0]: tuple(
-            call.convolution for call in launch_program(network, plan, launch, weights).convolutions
-        )
+        launch.units[0]: tuple(call.convolution for call in launch_program(network, plan, launch, weights).convolutions)
         for launch in plan.launches
     }
 

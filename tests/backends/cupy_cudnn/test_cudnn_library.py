@@ -140,9 +140,7 @@ def test_versions_that_the_backend_is_not_written_for_are_refused(
     for version in good:
         cudnn_library.check_version(library, version)
     for version in bad:
-        with pytest.raises(
-            BackendError, match=rf"{library} {version} is installed, and >=.* is needed; install that$"
-        ):
+        with pytest.raises(BackendError, match=rf"{library} {version} is installed, and >=.* is needed; install that$"):
             cudnn_library.check_version(library, version)
 
 

@@ -51,10 +51,7 @@ def test_importing_it_imports_neither_cupy_nor_cudnn() -> None:
 
 @pytest.mark.parametrize(
     ("absent", "says"),
-    [
-        ("cupy", "CuPy is not installed; pip install 'iossim[gpu]'"),
-        ("cudnn", "nvidia-cudnn-frontend is not installed"),
-    ],
+    [("cupy", "CuPy is not installed; pip install 'iossim[gpu]'"), ("cudnn", "nvidia-cudnn-frontend is not installed")],
 )
 def test_what_is_missing_is_said_with_the_remedy(absent: str, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "find_spec", lambda name: None if name == absent else object())
@@ -168,8 +165,7 @@ def test_a_plan_of_another_graph_or_of_several_devices_is_refused() -> None:
     moved = replace(
         plan,
         commands=tuple(
-            replace(command, queue=Queue(1, 0)) if isinstance(command, Launch) else command
-            for command in plan.commands
+            replace(command, queue=Queue(1, 0)) if isinstance(command, Launch) else command for command in plan.commands
         ),
     )
     with pytest.raises(PlanError, match="of devices 0 and 1"):

@@ -110,9 +110,7 @@ def test_a_plan_that_is_no_longer_offered_is_timed_anew(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text",
     ["", "{", "[]", "{}", '{"format": "mine"}', json.dumps({"format": FORMAT}), "\x00\xff"]
-    + [
-        json.dumps({"format": FORMAT, "places": places}) for places in (1, [1], [{"where": {}, "choices": {"a": {}}}])
-    ],
+    + [json.dumps({"format": FORMAT, "places": places}) for places in (1, [1], [{"where": {}, "choices": {"a": {}}}])],
 )
 def test_a_file_of_something_else_is_refused_and_left_as_it_is(tmp_path: Path, text: str) -> None:
     path = tmp_path / "choices.json"
@@ -136,9 +134,7 @@ def test_a_choice_that_cannot_be_written_is_said(tmp_path: Path, monkeypatch: py
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("iossim.backends.cupy_cudnn.algorithms.write_atomically", full)
-    with pytest.raises(
-        BackendError, match=r"cannot be kept in .*: No space left on device; leave out option choices"
-    ):
+    with pytest.raises(BackendError, match=r"cannot be kept in .*: No space left on device; leave out option choices"):
         chosen(made)
 
 

@@ -15,9 +15,7 @@ Needs = tuple[int, int, int]
 
 
 @given(limits_of_any, needs)
-def test_a_kernel_alone_has_the_blocks_of_the_occupancy_calculator(
-    limits: MultiprocessorLimits, block: Needs
-) -> None:
+def test_a_kernel_alone_has_the_blocks_of_the_occupancy_calculator(limits: MultiprocessorLimits, block: Needs) -> None:
     footprint = block_footprint(limits, *block)
     resident = resident_blocks(limits, *block)
     assert (footprint is None) == (resident == 0)

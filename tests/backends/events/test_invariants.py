@@ -41,9 +41,7 @@ def check_limits(contents: list[tuple[KernelWork, int]], limits: MultiprocessorL
     )
     shared = sum(
         count
-        * ceil(
-            (work.shared_bytes_per_block + limits.reserved_shared_bytes_per_block) / limits.shared_granularity_bytes
-        )
+        * ceil((work.shared_bytes_per_block + limits.reserved_shared_bytes_per_block) / limits.shared_granularity_bytes)
         * limits.shared_granularity_bytes
         for work, count in contents
     )

@@ -112,9 +112,7 @@ def test_full_waves_are_as_the_kernel_model_prices_them(kernel: Kernel, waves: i
     blocks = waves * resident * V100.sm_count
     # As much for each block as before, and L2 and DRAM out of the way: they overlap differently in the two.
     flops = kernel.flops * blocks // kernel.blocks
-    full = replace(
-        kernel, blocks=blocks, flops=flops, l2_bytes=0, weight_bytes=0, activation_bytes=0, bytes_written=0
-    )
+    full = replace(kernel, blocks=blocks, flops=flops, l2_bytes=0, weight_bytes=0, activation_bytes=0, bytes_written=0)
     assume(flops)
     model = KernelModel(V100)
     assert alone_us(kernel_work(model, full), V100) == pytest.approx(model.price(full).alone_us, rel=1e-9)

@@ -127,8 +127,7 @@ def test_the_random_plans_are_of_all_sorts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "engine"),
-    [("light_squeezenet", "graph"), ("light_inception_v1", "paper"), ("light_shufflenet", "graph")],
+    ("model", "engine"), [("light_squeezenet", "graph"), ("light_inception_v1", "paper"), ("light_shufflenet", "graph")]
 )
 def test_a_network_under_a_random_schedule(model: str, engine: str, tmp_path: Path) -> None:
     network = load(write_seeded(LIGHT_MODELS / f"{model}.onnx", tmp_path / "seeded.onnx"))
@@ -248,7 +247,5 @@ def test_an_unknown_algorithm() -> None:
     plan = lower_schedule(
         sequential_schedule(network), network, choices=lambda units, strategy, variant: Choice("nchw4")
     )
-    with pytest.raises(
-        BackendError, match=r"algorithm 'nchw4' of conv on queue 0:0 is not known; did you mean 'nchw'"
-    ):
+    with pytest.raises(BackendError, match=r"algorithm 'nchw4' of conv on queue 0:0 is not known; did you mean 'nchw'"):
         backend().execute(network, plan, random_inputs(network))

@@ -141,9 +141,7 @@ def test_a_machine_that_is_never_quiet(quiet: Machine) -> None:
 
 
 @pytest.mark.parametrize(("threads", "streams"), [(2, 1), (1, len(CORES) + 1)])
-def test_threads_that_take_cores_from_one_another_are_not_disturbed(
-    quiet: Machine, threads: int, streams: int
-) -> None:
+def test_threads_that_take_cores_from_one_another_are_not_disturbed(quiet: Machine, threads: int, streams: int) -> None:
     quiet.switches = lambda run: 1
     (samples,) = quiet.time(1, Timing(rounds=5, warm_up=0), threads, streams)
     assert (len(samples.times_us), samples.rejected) == (5, 0)
@@ -333,13 +331,7 @@ def test_what_linux_says(monkeypatch: pytest.MonkeyPatch) -> None:
             "cpu1 10 0 0 0 0 0 0 0 0 0",
             "intr 5",
         ],
-        "/proc/cpuinfo": [
-            "model name : Fast One",
-            "cpu family : 6",
-            "model : 7",
-            "cpu MHz : 2100.5",
-            "model name : b",
-        ],
+        "/proc/cpuinfo": ["model name : Fast One", "cpu family : 6", "model : 7", "cpu MHz : 2100.5", "model name : b"],
         "/sys/devices/system/cpu/cpu1/cpufreq/scaling_governor": ["powersave"],
         "/sys/devices/system/cpu/cpu1/cpufreq/scaling_cur_freq": ["3200000"],
     }

@@ -18,13 +18,7 @@ from iossim.ir.constants import ArrayConstant, dtype_of
 from iossim.ir.graph import Graph, Node
 from iossim.ir.op import Array, Op, op_class
 from iossim.ir.ops import nary, reduce, unary
-from iossim.ir.ops.channels_last import (
-    AveragePoolNhwc,
-    ConvNhwc,
-    GlobalAveragePoolNhwc,
-    GlobalMaxPoolNhwc,
-    MaxPoolNhwc,
-)
+from iossim.ir.ops.channels_last import AveragePoolNhwc, ConvNhwc, GlobalAveragePoolNhwc, GlobalMaxPoolNhwc, MaxPoolNhwc
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.conv_transpose import ConvTranspose
 from iossim.ir.ops.matmul import Gemm, MatMul

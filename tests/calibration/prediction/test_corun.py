@@ -136,11 +136,7 @@ def raw_kernels(draw: st.DrawFn) -> RawKernel:
 
 
 @settings(deadline=None, max_examples=20)
-@given(
-    st.lists(raw_kernels(), min_size=1, max_size=5),
-    st.sampled_from([Engine.GRAPH, Engine.PAPER]),
-    st.booleans(),
-)
+@given(st.lists(raw_kernels(), min_size=1, max_size=5), st.sampled_from([Engine.GRAPH, Engine.PAPER]), st.booleans())
 def test_what_is_told_of_each_loss_sums_up(kernels: list[RawKernel], engine: Engine, has_shares: bool) -> None:
     streams = len({kernel.stream for kernel in kernels})
     run = corun(kernels, V100, engine, [100 / streams] * streams if has_shares else None)

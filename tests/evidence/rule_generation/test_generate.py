@@ -131,9 +131,7 @@ def test_an_input_that_stands_for_several_becomes_those() -> None:
     doubled = apply("concat0", ["a", "a"])
     equation = Equation((apply("relu", [doubled]),), (apply("concat0", [apply("relu", ["a"])] * 2),), {"a": (2, 2)})
     assert len(generalised(equation).inputs) == 2
-    same = Equation(
-        (apply("matmul", [doubled, "b"]),), (apply("matmul", [doubled, "b"]),), {"a": (2, 2), "b": (2, 2)}
-    )
+    same = Equation((apply("matmul", [doubled, "b"]),), (apply("matmul", [doubled, "b"]),), {"a": (2, 2), "b": (2, 2)})
     assert len(ops(same.left)) == 2
 
 

@@ -159,9 +159,7 @@ def test_a_gradient_takes_about_as_long_as_its_convolution(direction: str, strid
         _, prices = model.fastest(step_candidates(found, P100))
         return fsum(price.alone_us for price in prices)
 
-    forward, backward = (
-        step(64, 64, 28, 128, 3, 1, direction=each, stride=stride) for each in ("forward", direction)
-    )
+    forward, backward = (step(64, 64, 28, 128, 3, 1, direction=each, stride=stride) for each in ("forward", direction))
     assert 0.5 < fastest_us(backward) / fastest_us(forward) < 2.5
 
 

@@ -25,13 +25,7 @@ def names(candidate: Candidate) -> list[str]:
 def test_tf32_in_nchw_pays_for_transforms_of_all_tensors() -> None:
     found = candidates(Precision.TF32, Architecture.AMPERE)
     assert found
-    assert names(found[0]) == [
-        "nchw_to_nhwc",
-        "compute_offsets",
-        "filters_to_nhwc",
-        "nhwc_to_nchw",
-        "bias_activation",
-    ]
+    assert names(found[0]) == ["nchw_to_nhwc", "compute_offsets", "filters_to_nhwc", "nhwc_to_nchw", "bias_activation"]
     x, _, weight, *_, y, epilogue = found[0].kernels
     assert (x.activation_bytes, x.bytes_written) == (64 * 28 * 28 * 4,) * 2
     assert (weight.weight_bytes, weight.activation_bytes) == (64 * 64 * 9 * 4, 0)

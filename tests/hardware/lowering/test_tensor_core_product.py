@@ -72,10 +72,7 @@ def test_most_tiles_fit_an_sm(capability: str, generation: object) -> None:
     for kernels in tensor_products(product(4096, 4096, 4096), generation, splits=(1,)):  # type: ignore[arg-type]
         (kernel,) = kernels
         resident = resident_blocks(
-            LIMITS[capability],
-            kernel.threads_per_block,
-            kernel.registers_per_thread,
-            kernel.shared_bytes_per_block,
+            LIMITS[capability], kernel.threads_per_block, kernel.registers_per_thread, kernel.shared_bytes_per_block
         )
         assert resident <= 8
         assert resident >= 1, kernel.name

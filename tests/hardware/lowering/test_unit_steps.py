@@ -201,10 +201,7 @@ def test_a_dense_layer_splits_its_inner_dimension() -> None:
     network = b.network([y])
     (candidates,) = lower_unit(network, network.units[0], V100)
     by_name = {candidate.algorithm: candidate for candidate in candidates}
-    assert [kernel.name for kernel in by_name["gemm_64x64_split4"].kernels] == [
-        "gemm_64x64_split4",
-        "split_reduction",
-    ]
+    assert [kernel.name for kernel in by_name["gemm_64x64_split4"].kernels] == ["gemm_64x64_split4", "split_reduction"]
     assert by_name["gemm_64x64_split4"].kernels[0].blocks == 16 * 4
     assert by_name["gemm_64x64_split4"].workspace_bytes == 4 * 4000
 

@@ -16,14 +16,7 @@ from iossim.ir.ops.conv_transpose import ConvTranspose
 from iossim.ir.ops.gather import Gather, GatherElements, GatherND
 from iossim.ir.ops.nary import Nary, PRelu, Where
 from iossim.ir.ops.normalization import GroupNorm, InstanceNorm, LayerNorm, RmsNorm
-from iossim.ir.ops.quantize import (
-    Dequantize,
-    DynamicQuantize,
-    IntegerMatMul,
-    Quantize,
-    QuantizedConv,
-    QuantizedMatMul,
-)
+from iossim.ir.ops.quantize import Dequantize, DynamicQuantize, IntegerMatMul, Quantize, QuantizedConv, QuantizedMatMul
 from iossim.ir.ops.recurrent import Gru, Lstm, Rnn
 from iossim.ir.ops.reduce import ArgExtreme, CumSum, Reduce, TopK
 from iossim.ir.ops.reshape import DepthToSpace, Expand, SpaceToDepth, Tile

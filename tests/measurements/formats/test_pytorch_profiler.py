@@ -107,9 +107,7 @@ def test_a_convolution(trace: Trace, tmp_path: Path, name: str) -> None:
     assert not measured.header.includes_host_overhead
     assert not measured.notes
     head = json.dumps({"traceEvents": trace.events})[:4096]
-    assert [known.title for known in formats() if known.recognises(tmp_path / name, head)] == [
-        "PyTorch profiler trace"
-    ]
+    assert [known.title for known in formats() if known.recognises(tmp_path / name, head)] == ["PyTorch profiler trace"]
 
 
 def test_calls_that_searched_for_an_algorithm_do_not_count(trace: Trace, tmp_path: Path) -> None:

@@ -98,12 +98,7 @@ def test_examples() -> None:
 
     assert cut(set(), {0}, {1}) == [(0,), (1,), (2,)]  # a chain
     assert cut(set(), {0}, {0}, {1, 2}, {3}) == [(0,), (1, 2, 3), (4,)]  # a diamond
-    assert cut(set(), {0}, {0, 1}, {0, 2}) == [
-        (0,),
-        (1,),
-        (2,),
-        (3,),
-    ]  # values carried past: nothing could run beside
+    assert cut(set(), {0}, {0, 1}, {0, 2}) == [(0,), (1,), (2,), (3,)]  # values carried past: nothing could run beside
     assert cut(set(), {0}, {0}, {1, 2}, {0, 3}) == [(0,), (1, 2, 3), (4,)]  # a diamond, and a residual past it
     assert cut(set(), set(), {0, 1}, {2}) == [(0, 1, 2), (3,)]  # two inputs
     assert cut(set(), {0}, {1}, {0}, {3}) == [(0,), (1, 2, 3, 4)]  # two towers, two outputs

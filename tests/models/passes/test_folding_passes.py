@@ -159,11 +159,7 @@ def test_canonicalise_keeps_outputs_and_is_a_fixed_point(graph: Graph):
 
 def test_constants_fold_through_ops_of_several_outputs_and_are_not_loaded():
     weights = {"w": Untouchable(TensorType((8, 4, 3, 3))), "b": Untouchable(TensorType((4,)))}
-    nodes = [
-        ("w1 w2", Split(0, (4, 4)), "w"),
-        ("sum", Add(), "w1 w2"),
-        ("y", PADDED, "x sum b"),
-    ]
+    nodes = [("w1 w2", Split(0, (4, 4)), "w"), ("sum", Add(), "w1 w2"), ("y", PADDED, "x sum b")]
     graph = ConstantFolding().apply(graph_of(nodes, weights))
     assert [node.name for node in graph.nodes] == ["y"]
     assert graph.constants["sum"].type == TensorType((4, 4, 3, 3))

@@ -27,19 +27,10 @@ def node(op_type: str, inputs: str, output: str, **attributes: object) -> NodePr
 
 
 def loaded(
-    folder: Path,
-    nodes: list[NodeProto],
-    weights: Mapping[str, Array] | None = None,
-    inputs: str = "x",
-    opset: int = 18,
+    folder: Path, nodes: list[NodeProto], weights: Mapping[str, Array] | None = None, inputs: str = "x", opset: int = 18
 ) -> Network:
     """The network of a file, whose outputs are those of ONNX Runtime: NaN included."""
-    given = {
-        "w": np.eye(4, dtype=np.float32),
-        "zero": np.float32(0),
-        "hidden": np.float32(-np.inf),
-        **(weights or {}),
-    }
+    given = {"w": np.eye(4, dtype=np.float32), "zero": np.float32(0), "hidden": np.float32(-np.inf), **(weights or {})}
     read = {name for each in nodes for name in each.input}
     used = {name: array for name, array in given.items() if name in read}
     path = write_onnx(folder / "net.onnx", nodes, dict.fromkeys(inputs.split(), SHAPE), used, opset=opset)
@@ -78,11 +69,7 @@ KNOWN_MASKS: dict[str, tuple[list[NodeProto], dict[str, Array]]] = {
     ),
     "chosen": (masked("mask", node("Where", "open zero hidden", "mask")), {"open": OPEN}),
     "chosen of the scores": (
-        [
-            node("MatMul", "x w", "scores"),
-            node("Where", "open scores hidden", "masked"),
-            *masked("mask")[2:],
-        ],
+        [node("MatMul", "x w", "scores"), node("Where", "open scores hidden", "masked"), *masked("mask")[2:]],
         {"open": OPEN},
     ),
     "of the lengths of the input": (
@@ -127,17 +114,11 @@ def test_a_check_that_may_find_something_stays(name: str, tmp_path: Path) -> Non
     nodes, weights, inputs = KEPT_MASKS[name]
     network = loaded(tmp_path, nodes, weights, inputs)
     assert [each for each in kinds(network) if "is_nan" in each]
-    assert network.remarks == (
-        "Kept, and priced, since the mask may hide a whole row: 1 check of a softmax for NaN.",
-    )
+    assert network.remarks == ("Kept, and priced, since the mask may hide a whole row: 1 check of a softmax for NaN.",)
 
 
 PARTS: dict[str, list[NodeProto]] = {
-    "as it is": [
-        node("Exp", "x", "e"),
-        node("ReduceSum", "e last", "sum"),
-        node("Div", "e sum", "y"),
-    ],
+    "as it is": [node("Exp", "x", "e"), node("ReduceSum", "e last", "sum"), node("Div", "e sum", "y")],
     "without the maximum": [
         node("ReduceMax", "x last", "most"),
         node("Sub", "x most", "shifted"),
@@ -145,11 +126,7 @@ PARTS: dict[str, list[NodeProto]] = {
         node("ReduceSum", "e last", "sum"),
         node("Div", "e sum", "y"),
     ],
-    "of rows": [
-        node("Exp", "x", "e"),
-        node("ReduceSum", "e middle", "sum"),
-        node("Div", "e sum", "y"),
-    ],
+    "of rows": [node("Exp", "x", "e"), node("ReduceSum", "e middle", "sum"), node("Div", "e sum", "y")],
 }
 AXES = {"last": np.array([-1]), "middle": np.array([1])}
 

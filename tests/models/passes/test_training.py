@@ -85,9 +85,7 @@ def holds(network: Network, step: float = 1e-6, tolerance: float = 1e-5) -> set[
         for _ in range(2):
             direction = generator.standard_normal(weights[name].shape)
             ahead, behind = (loss({name: weights[name] + side * step * direction}) for side in (1, -1))
-            assert np.sum(gradient * direction) == pytest.approx(
-                (ahead - behind) / (2 * step), rel=tolerance, abs=1e-6
-            )
+            assert np.sum(gradient * direction) == pytest.approx((ahead - behind) / (2 * step), rel=tolerance, abs=1e-6)
     return learnt
 
 
@@ -133,9 +131,7 @@ OPS: dict[str, tuple[Callable[[GraphBuilder, str], str], tuple[int, ...]]] = {
     ),
     "global average pool": (lambda b, x: b.add(GlobalAveragePool(), x), (2, 3, 4, 5)),
     "batch norm": (
-        lambda b, x: b.add(
-            BatchNorm(), x, *(b.constant(name, (3,)) for name in ("gamma", "beta", "mean", "variance"))
-        ),
+        lambda b, x: b.add(BatchNorm(), x, *(b.constant(name, (3,)) for name in ("gamma", "beta", "mean", "variance"))),
         (2, 3, 4, 5),
     ),
     "concat": (lambda b, x: b.add(Concat(1), x, b.add(Relu(), x), x), (2, 3, 2, 2)),
@@ -151,10 +147,7 @@ OPS: dict[str, tuple[Callable[[GraphBuilder, str], str], tuple[int, ...]]] = {
     "matmul of two": (lambda b, x: b.add(MatMul(), x, b.add(Transpose((0, 2, 1)), x)), (2, 3, 4)),
     "matmul that broadcasts": (lambda b, x: b.add(MatMul(), x, b.constant("w", (3, 4, 5))), (2, 1, 2, 4)),
     "log softmax": (lambda b, x: b.add(LogSoftmax(1), x), (2, 5, 3)),
-    "layer norm": (
-        lambda b, x: b.add(LayerNorm(), x, b.constant("gain", (5,)), b.constant("shift", (5,))),
-        (2, 3, 5),
-    ),
+    "layer norm": (lambda b, x: b.add(LayerNorm(), x, b.constant("gain", (5,)), b.constant("shift", (5,))), (2, 3, 5)),
     "layer norm of two axes": (lambda b, x: b.add(LayerNorm(1), x, b.constant("gain", (3, 5))), (2, 3, 5)),
     "expand": (lambda b, x: b.add(Expand((2, 3, 4)), x), (3, 1)),
     "slice": (lambda b, x: b.add(Slice((1, -3), (9, -1), (0, 2), (1, 1)), x), (3, 2, 5)),
@@ -177,10 +170,7 @@ OPS: dict[str, tuple[Callable[[GraphBuilder, str], str], tuple[int, ...]]] = {
         for function in ("sum", "mean", "max", "min", "l1", "l2", "sum_square", "log_sum_exp")
         for keepdims in (False, True)
     },
-    "conv": (
-        lambda b, x: b.conv(x, 4, 3, stride=2, padding=1),
-        (2, 3, 7, 6),
-    ),
+    "conv": (lambda b, x: b.conv(x, 4, 3, stride=2, padding=1), (2, 3, 7, 6)),
     "grouped conv": (lambda b, x: b.conv(x, 6, 3, padding=1, groups=3), (2, 3, 5, 5)),
 }
 

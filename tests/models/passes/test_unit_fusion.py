@@ -41,9 +41,7 @@ def graphs(draw: st.DrawFn) -> Graph:
     for index in range(draw(st.integers(1, 20))):
         reach = draw(st.sampled_from([1, 1, 1, 2, 3, 20]))
         recent = st.sampled_from(values[-reach:])
-        kind = draw(
-            st.sampled_from(["relu", "sigmoid", "pointwise", "depthwise", "add", "concat", "softmax", "view"])
-        )
+        kind = draw(st.sampled_from(["relu", "sigmoid", "pointwise", "depthwise", "add", "concat", "softmax", "view"]))
         name = f"{kind}{index}"
         x = draw(recent)
         if kind == "relu":
@@ -238,12 +236,7 @@ def partition(units: tuple[Unit, ...]) -> set[tuple[int, ...]]:
 
 @pytest.mark.parametrize(
     ("name", "policy"),
-    [
-        ("squeezenet", "conv-relu"),
-        ("inception_v3", "conv-relu"),
-        ("inception_v3", "fused"),
-        ("ios_sample", "fused"),
-    ],
+    [("squeezenet", "conv-relu"), ("inception_v3", "conv-relu"), ("inception_v3", "fused"), ("ios_sample", "fused")],
 )
 def test_policies_find_the_units_of_the_zoo(name: str, policy: str) -> None:
     network = load(name)

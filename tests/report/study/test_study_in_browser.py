@@ -64,10 +64,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     every = made_run(
         folder / "every",
         made_scenario(
-            devices=[
-                Device(device="v100-sxm2"),
-                Device(device="a-gpu-with-a-rather-long-name (dram_gbps=450)"),
-            ],
+            devices=[Device(device="v100-sxm2"), Device(device="a-gpu-with-a-rather-long-name (dram_gbps=450)")],
             batch_sizes=[1, 8, 32],
             searches=searches(),
             cross_evaluate=["batch", "device"],
@@ -253,8 +250,7 @@ def test_answers_of_several_cases_are_tables(opened: Open) -> None:
     tables = [answer.locator("table.cases tbody tr").count() for answer in answers.all()]
     assert any(count > 1 for count in tables)
     assert all(
-        answer.locator("p").count() == (0 if count else 1)
-        for answer, count in zip(answers.all(), tables, strict=True)
+        answer.locator("p").count() == (0 if count else 1) for answer, count in zip(answers.all(), tables, strict=True)
     )
 
 

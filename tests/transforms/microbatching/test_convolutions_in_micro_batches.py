@@ -22,12 +22,7 @@ from iossim.transforms.microbatching.convolutions_in_micro_batches import runnab
 from iossim.transforms.microbatching.divided_blocks import divide_units
 from iossim.transforms.microbatching.division import BenchmarkRow
 from iossim.transforms.microbatching.kernels_under_limits import micro_batch
-from iossim.transforms.microbatching.network_kernels import (
-    BACKWARD_DATA,
-    BACKWARD_FILTER,
-    FORWARD,
-    convolution_kernels,
-)
+from iossim.transforms.microbatching.network_kernels import BACKWARD_DATA, BACKWARD_FILTER, FORWARD, convolution_kernels
 from iossim.transforms.replay import network_of
 
 SMALL = {"squeezenet": (4, 3, 64, 64), "resnet18": (4, 3, 64, 64)}
@@ -118,9 +113,7 @@ def test_micro_batches_run_in_the_workspace_of_their_kernel() -> None:
         if layer is not None and launch.workspace is not None:
             most[layer] = max(most[layer], plan.buffers[launch.workspace].bytes)
     assert most == room
-    assert schedule.latency_us == pytest.approx(
-        sum(stage.latency_us + stage.boundary_us for stage in schedule.stages)
-    )
+    assert schedule.latency_us == pytest.approx(sum(stage.latency_us + stage.boundary_us for stage in schedule.stages))
 
 
 def test_more_micro_batches_than_a_block_has_units() -> None:

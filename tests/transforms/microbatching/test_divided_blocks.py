@@ -90,9 +90,7 @@ def copies(operators: int, edges: list[tuple[int, int]], parts: int, ordered: in
 
 @settings(max_examples=40, deadline=None)
 @given(st.data(), st.sampled_from([(1, 4), (2, 2), (2, 3), (3, 2)]), st.integers(0, 999))
-def test_the_order_of_copies_leaves_the_optimum_as_it_is(
-    data: st.DataObject, size: tuple[int, int], seed: int
-) -> None:
+def test_the_order_of_copies_leaves_the_optimum_as_it_is(data: st.DataObject, size: tuple[int, int], seed: int) -> None:
     operators, parts = size
     possible = [(u, v) for v in range(operators) for u in range(v)]
     edges = [edge for edge in possible if data.draw(st.booleans())]
@@ -204,8 +202,7 @@ def test_under_a_limit_auto_is_never_slower_than_any_number(limit: str) -> None:
     network = b.network([b.conv(y, 64, 3, padding=1, name="second")])
     options = api.search_options(workspace_limit=limit)
     auto, whole, two, four = (
-        api.optimize(network, "v100-sxm2", options=options, micro_batch=count).latency_us
-        for count in ("auto", 1, 2, 4)
+        api.optimize(network, "v100-sxm2", options=options, micro_batch=count).latency_us for count in ("auto", 1, 2, 4)
     )
     assert auto <= min(whole, two, four) * (1 + 1e-12)
 

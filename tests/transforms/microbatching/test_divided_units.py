@@ -142,9 +142,7 @@ def test_nothing_is_copied_and_workspaces_are_within_the_limit(seed: int, direct
     assert not any(isinstance(command, Copy) for command in plan.commands)
     values = {*plan.inputs, *plan.outputs}
     workspaces = {launch.workspace for launch in plan.launches if launch.workspace}
-    assert {storage.name for storage in plan.storages} == values | workspaces, (
-        "one result, updated or written in place"
-    )
+    assert {storage.name for storage in plan.storages} == values | workspaces, "one result, updated or written in place"
     # What runs in one queue shares: the largest workspace of each queue, whatever the queue count.
     most = dict.fromkeys(plan.queues, 0)
     for launch in plan.launches:
@@ -155,9 +153,7 @@ def test_nothing_is_copied_and_workspaces_are_within_the_limit(seed: int, direct
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
-@pytest.mark.parametrize(
-    "backend", ["onnxruntime_cpu", pytest.param("torch_cuda:device=cpu", marks=pytest.mark.torch)]
-)
+@pytest.mark.parametrize("backend", ["onnxruntime_cpu", pytest.param("torch_cuda:device=cpu", marks=pytest.mark.torch)])
 def test_other_backends_run_them(backend: str, direction: str) -> None:
     name, _, option = backend.partition(":")
     if name == "torch_cuda":
@@ -289,12 +285,7 @@ def nested() -> Network:
         joined = []
         for index, part in enumerate(b.add_all(Split(0, (2, 3)), "x", name="split")):
             for name, channels in (("left", 2), ("right", 3)):
-                b.add(
-                    Conv(),
-                    part,
-                    b.constant(f"{name}.weight", (channels, 3, 1, 1)),
-                    name=f"{name}{index}",
-                )
+                b.add(Conv(), part, b.constant(f"{name}.weight", (channels, 3, 1, 1)), name=f"{name}{index}")
             joined.append(b.add(Concat(1), f"left{index}", f"right{index}", name=f"channels{index}"))
         b.add(Concat(0), *joined, name="join")
         after = [b.conv("join", channels, name=f"after{channels}") for channels in (2, 4)]

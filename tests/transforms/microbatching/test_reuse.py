@@ -90,9 +90,7 @@ def holds_against_all(seed: int) -> None:
     assert [(one.time_us, one.workspace_bytes) for one in found] == expected
     for one in found:
         assert sum(part.micro_batch * part.count for part in one.parts) == batch
-        alike = [
-            o.micro_batches for o in every if (o.time_us, o.workspace_bytes) == (one.time_us, one.workspace_bytes)
-        ]
+        alike = [o.micro_batches for o in every if (o.time_us, o.workspace_bytes) == (one.time_us, one.workspace_bytes)]
         assert one.micro_batches >= min(alike)
         assert fastest(rows, batch, one.workspace_bytes) == one
 

@@ -60,17 +60,13 @@ def walk(seed: int, rules: tuple[Rule, ...], steps: int) -> int:
         matches = [match for rule in rules for match in find_matches(graph, rule)]
         if turn == 0:
             matches = [match for match in matches if match.rule in chosen] or matches
-        applications = (
-            apply(graph, matches[(seed + turn * 31 + skip) % len(matches)]) for skip in range(len(matches))
-        )
+        applications = (apply(graph, matches[(seed + turn * 31 + skip) % len(matches)]) for skip in range(len(matches)))
         applied = next((each for each in applications if each is not None), None)
         if applied is None:
             break
         check_application(graph, applied)
         check_matches(graph, applied, rules[(seed + turn) % len(rules)])
-        assert same_outputs(first, applied.graph, seed), (
-            f"seed {seed}, {[step.rule for step in taken]}, {applied.step}"
-        )
+        assert same_outputs(first, applied.graph, seed), f"seed {seed}, {[step.rule for step in taken]}, {applied.step}"
         graph = applied.graph
         taken.append(Step.from_json(applied.step.to_json()))
     assert replay(first, taken, {rule.name: rule for rule in rules}).hash == graph.hash

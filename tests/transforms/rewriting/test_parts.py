@@ -64,9 +64,7 @@ def test_parts_that_look_alike_are_searched_once() -> None:
     for block in range(4):
         with b.block(f"block{block}"):
             x = b.add(
-                Relu(),
-                b.add(Relu(), b.conv(x, 8, 3, padding=1, name=f"c{block}"), name=f"r{block}"),
-                name=f"s{block}",
+                Relu(), b.add(Relu(), b.conv(x, 8, 3, padding=1, name=f"c{block}"), name=f"r{block}"), name=f"s{block}"
             )
     network = b.network([x])
     cost = SumOfOperators(RandomCostModel())

@@ -41,12 +41,7 @@ PROVED: dict[str, tuple[Rule, set[str]]] = {
             "{a: m, b: n}",
             "len(x.shape) == 2; len(v.shape) == 2",
         ),
-        {
-            "matmul-of-joined-columns",
-            "split-in-2",
-            "first-part-of-concat",
-            "last-part-of-concat",
-        },
+        {"matmul-of-joined-columns", "split-in-2", "first-part-of-concat", "last-part-of-concat"},
     ),
     "a dilation that only 1 makes fit": (
         rule(

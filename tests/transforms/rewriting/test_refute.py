@@ -53,9 +53,7 @@ WRONG = {
         "y: y1",
     ),
     "bias lost": rule("y = conv(x, w, b?)", "y1 = conv(x, w)", "y: y1"),
-    "pads of the other side": rule(
-        "y = conv(x, w, pads=p)", "y1 = conv(x, w, pads=(p[2], p[3], p[0], p[1]))", "y: y1"
-    ),
+    "pads of the other side": rule("y = conv(x, w, pads=p)", "y1 = conv(x, w, pads=(p[2], p[3], p[0], p[1]))", "y: y1"),
     "groups": MERGED,
 }
 

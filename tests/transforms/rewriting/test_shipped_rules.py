@@ -210,9 +210,7 @@ def _layouts() -> dict[str, list[Case]]:
         cases[f"gemm-by-{way}-on-the-right"] = biases(
             {"a": 2.0}, {"x": (2, 3), "y": (4, 3) if way == "columns" else (3, 4)}, c=4
         )
-        cases[f"weights-by-{way}"] = biases(
-            {"a": 2.0}, {"x": (2, 3), "w": (3, 4) if way == "columns" else (4, 3)}, c=4
-        )
+        cases[f"weights-by-{way}"] = biases({"a": 2.0}, {"x": (2, 3), "w": (3, 4) if way == "columns" else (4, 3)}, c=4)
         for of, y in (("", (3, 4)), ("-of-columns", (4, 3))):
             x = (3, 2) if way == "columns" else (2, 3)
             cases[f"gemm-by-{way}-on-the-left{of}"] = biases({"a": 2.0}, {"x": x, "y": y}, c=4)

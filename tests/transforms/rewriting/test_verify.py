@@ -240,6 +240,4 @@ PART = 25
 @pytest.mark.parametrize("part", range(FIRST_PART, FIRST_PART + ceil(MUTATIONS / PART)))
 def test_random_mutations(shared: Path, part: int) -> None:
     found = check_mutations(sound_rules(shared), PART, seed=1000 + part)
-    print(
-        f"part {part}: {', '.join(f'{count} {verdict}' for verdict, count in sorted(found.items()))}"
-    )  # shown by -rP
+    print(f"part {part}: {', '.join(f'{count} {verdict}' for verdict, count in sorted(found.items()))}")  # shown by -rP

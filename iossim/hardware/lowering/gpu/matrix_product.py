@@ -170,9 +170,7 @@ def stream_kernel(
 def step_kernel(step: Step, name: str, elements: int, passes: int = 1) -> Kernel:
     """A kernel that makes a step's outputs in order, and goes through its activations ``passes`` times."""
     read, weights, written = passes * step.activation_bytes, step.weight_bytes, step.bytes_written
-    return stream_kernel(
-        name, elements, step.flops, activation_bytes=read, weight_bytes=weights, bytes_written=written
-    )
+    return stream_kernel(name, elements, step.flops, activation_bytes=read, weight_bytes=weights, bytes_written=written)
 
 
 #: Multiply-adds in a clock of the SM whose clocks :func:`row_kernel` counts.

@@ -8,14 +8,7 @@ from typing import Any
 from iossim.base.tables import Cell, Column, number_of
 from iossim.report.colours import scheduler_marks
 from iossim.report.figures.figure import Figure, title_of
-from iossim.report.figures.vega import (
-    layer,
-    need_altair,
-    scheduler_legend,
-    scheduler_scale,
-    shape_scale,
-    specification,
-)
+from iossim.report.figures.vega import layer, need_altair, scheduler_legend, scheduler_scale, shape_scale, specification
 from iossim.report.study.layout import axis_columns, coordinates, panels, panels_and_choices, values_of, varying
 from iossim.report.study.plots import Plot
 from iossim.study.axes import Rewrite

@@ -190,9 +190,7 @@ def _finding(records: Sequence[Mapping[str, Cell]], axes: Sequence[str]) -> str:
     gain = number_of(worst["latency_ms"]) / float(best["latency_ms"] or 1.0)
     times = [float(record["search_s"]) for record in (best, worst) if isinstance(record["search_s"], float)]
     cost = f" for {times[0]:.3g} s of search instead of {times[1]:.3g} s" if len(times) == 2 else ""
-    return (
-        f"{f'On {where}, ' if where else ''}{best['search']} is {gain:.2f} times as fast as {worst['search']}{cost}."
-    )
+    return f"{f'On {where}, ' if where else ''}{best['search']} is {gain:.2f} times as fast as {worst['search']}{cost}."
 
 
 PLOTS = (Plot(_NAME, 50, fits, draw),)

@@ -115,9 +115,7 @@ def _records(prices: Sequence[CrossPrice], first: Mapping[int, Row], others: Seq
     return [_record(price, first, others, best_ms.get((price.scheduler, price.run_at))) for price in ordered]
 
 
-def _record(
-    price: CrossPrice, first: Mapping[int, Row], others: Sequence[str], best: float | None
-) -> dict[str, Cell]:
+def _record(price: CrossPrice, first: Mapping[int, Row], others: Sequence[str], best: float | None) -> dict[str, Cell]:
     made_for, run_at = first[price.made_for], first[price.run_at]
     latency_ms = price.latency_ms
     slower = None if latency_ms is None or not best else 100 * (latency_ms / best - 1)

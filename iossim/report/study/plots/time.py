@@ -74,9 +74,7 @@ def _draw_blocks(run: StudyRun) -> Figure | None:
             Column("stages"),
         ),
         records=records,
-        printed=tuple(
-            sorted(records, key=lambda record: (*(str(record[a]) for a in axes), int(record["place"] or 0)))
-        ),
+        printed=tuple(sorted(records, key=lambda record: (*(str(record[a]) for a in axes), int(record["place"] or 0)))),
         panels=(Panel("", _block_bars(schedulers)),),
         choices=tuple(Column(axis) for axis in axes),
         legend=scheduler_legend(schedulers),
@@ -116,9 +114,7 @@ def _block_finding(run: StudyRun, base: Mapping[tuple[int, str], float]) -> str:
         best = best_of(rows)
         if best is None or len(best.blocks) < 2:
             continue
-        saved = [
-            (base.get((number, block.name), block.latency_us) - block.latency_us, block) for block in best.blocks
-        ]
+        saved = [(base.get((number, block.name), block.latency_us) - block.latency_us, block) for block in best.blocks]
         most_us, block = max(saved, key=lambda found: found[0])
         where = point_label(best, varying(run.results.rows))
         if most_us <= _ROUNDING * sum(block.latency_us for block in best.blocks):

@@ -105,6 +105,4 @@ def non_fused(shape: ConvolutionShape, direction: Direction = convolved) -> Iter
     domain = Domain("winograd_transform", taps, tiles, shape.element_bytes, 2, 2, filters_are_weights=True)
     size = workspace.winograd_nonfused_bytes(shape, edge)
     for tile, architectures in _GEMM_TILES.items():
-        yield Candidate(
-            f"winograd_nonfused_{tile}", direction(shape, domain, tile), size, architectures=architectures
-        )
+        yield Candidate(f"winograd_nonfused_{tile}", direction(shape, domain, tile), size, architectures=architectures)
