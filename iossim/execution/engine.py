@@ -28,7 +28,7 @@ class Engine(StrEnum):
     def libraries_on(self, architecture: str) -> Libraries:
         """The age of the libraries that it calls: the published engine links cuDNN 7.6, or 8 where 7 does not run."""
         if self.is_recorded:
-            return Libraries.CURRENT
+            return Libraries.COMPILED
         return Libraries.CUDNN_8 if architecture in SINCE_AMPERE else Libraries.CUDNN_7
 
     @staticmethod

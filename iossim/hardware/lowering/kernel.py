@@ -53,11 +53,15 @@ class Libraries(StrEnum):
     CUDNN_7 = "cudnn 7"  #: cuDNN 7.6, which the published engine calls
     CUDNN_8 = "cudnn 8"  #: cuDNN 8 and later, called for every op that it has
     CURRENT = "current"  #: frameworks' own kernels and libraries of today
+    #: those of today, as inference compilers call them: tensors lie as tensor cores want them, from one op to the next
+    COMPILED = "compiled"
 
 
 #: Those that call cuDNN for all that it has; and those whose cuDNN is of today.
 ALL_OF_CUDNN = frozenset({Libraries.CUDNN_7, Libraries.CUDNN_8})
-OF_TODAY = frozenset({Libraries.CUDNN_8, Libraries.CURRENT})
+OF_TODAY = frozenset({Libraries.CUDNN_8, Libraries.CURRENT, Libraries.COMPILED})
+#: Those of frameworks and compilers, which have kernels of their own beside cuDNN's.
+OF_FRAMEWORKS = frozenset({Libraries.CURRENT, Libraries.COMPILED})
 
 
 class Panels(NamedTuple):

@@ -33,20 +33,27 @@ _LOAD_BYTES = 16
 
 
 def tensor_core_convolution(
-    shape: ConvolutionShape, *, is_called_by_engine: bool = True, lies_as_wanted: bool = False
+    shape: ConvolutionShape,
+    *,
+    is_called_by_engine: bool = True,
+    lies_as_wanted: bool = False,
+    is_compiled: bool = False,
 ) -> Iterator[Candidate]:
     """Every tile of every generation that multiplies the precision; of one group only.
 
-    The published engine always calls bias and activation. Tensors that lie as wanted are not transformed.
+    The published engine always calls bias and activation. Tensors that lie as wanted are not transformed. A
+    compiler's tensors lie so, and its products compute bias, activation and residual in their epilogues (TensorRT's
+    layers on an A100 in tf32 are one kernel each).
     """
     having = TENSOR_CORES.get(shape.precision)
     if having is None or shape.groups > 1:
         return
+    transforms_apart = shape.precision in FP32_STORED and not is_compiled
     for generation in GENERATIONS:
         architectures = generation.architectures & having
         if not architectures:
             continue
-        before, after = _around(shape, lies_as_wanted) if shape.precision in FP32_STORED else ((), ())
+        before, after = _around(shape, lies_as_wanted) if transforms_apart else ((), ())
         if not (is_called_by_engine or shape.epilogue_flops):
             after = after[:-1]
         transforms = [kernel for kernel in (*before, *after) if kernel.work_class is WorkClass.LAYOUT]

@@ -12,15 +12,14 @@ Pooling takes either layout as it lies, and as long (:mod:`iossim.hardware.lower
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 
-from iossim.hardware.lowering.convolution_shape import FP32_STORED, ConvolutionShape
-from iossim.hardware.lowering.gpu.families.convolution import on_lanes
+from iossim.hardware.lowering.convolution_shape import ConvolutionShape
+from iossim.hardware.lowering.gpu.families.convolution import by_layout, on_lanes
 from iossim.hardware.lowering.gpu.families.pooling import global_pooling, pooling
 from iossim.hardware.lowering.gpu.registry import FAMILIES
-from iossim.hardware.lowering.gpu.tensor_core_convolution import layout_kernel, tensor_core_convolution
-from iossim.hardware.lowering.kernel import ALL_OF_CUDNN, Candidate, Libraries
+from iossim.hardware.lowering.gpu.tensor_core_convolution import layout_kernel
+from iossim.hardware.lowering.kernel import Candidate
 from iossim.hardware.lowering.step import Step, as_channels_first
 
 
@@ -29,17 +28,7 @@ def convolution_nhwc(step: Step) -> list[Candidate]:
     """On tensor cores, and everything else between transforms."""
     first = as_channels_first(step)
     shape = ConvolutionShape.of(first)
-    return [*_on_tensor_cores(shape), *(_between_transforms(one, shape) for one in on_lanes(first))]
-
-
-def _on_tensor_cores(shape: ConvolutionShape) -> Iterator[Candidate]:
-    if shape.precision not in FP32_STORED:
-        yield from tensor_core_convolution(shape)
-        return
-    for one in tensor_core_convolution(shape, lies_as_wanted=True):
-        yield replace(one, libraries=frozenset({Libraries.CURRENT}))
-    for one in tensor_core_convolution(shape):
-        yield replace(one, libraries=ALL_OF_CUDNN)
+    return [*by_layout(shape, lies_as_wanted=True), *(_between_transforms(one, shape) for one in on_lanes(first))]
 
 
 def _between_transforms(candidate: Candidate, shape: ConvolutionShape) -> Candidate:

@@ -15,7 +15,7 @@ from iossim.hardware.lowering.gpu.cudnn_algorithms import Algorithms, of_data, o
 from iossim.hardware.lowering.gpu.registry import FAMILIES
 from iossim.hardware.lowering.gpu.tensor_core_convolution import tensor_core_convolution
 from iossim.hardware.lowering.gpu.tensor_core_product import without_tensor_cores
-from iossim.hardware.lowering.kernel import OF_TODAY, Candidate, Libraries, WorkClass
+from iossim.hardware.lowering.kernel import ALL_OF_CUDNN, OF_TODAY, Candidate, Libraries, WorkClass
 from iossim.hardware.lowering.step import Step
 from iossim.ir.types import Precision
 
@@ -23,8 +23,25 @@ from iossim.ir.types import Precision
 @FAMILIES.register("conv")
 def convolution(step: Step) -> list[Candidate]:
     """Grouped kernels by the age of the library, Winograd, FFT and implicit GEMM; the fastest is chosen later."""
-    elsewhere, beside = _without_tensor_cores(ConvolutionShape.of(step))
-    return [*elsewhere, *tensor_core_convolution(ConvolutionShape.of(step)), *beside]
+    shape = ConvolutionShape.of(step)
+    elsewhere, beside = _without_tensor_cores(shape)
+    return [*elsewhere, *by_layout(shape, lies_as_wanted=False), *beside]
+
+
+def by_layout(shape: ConvolutionShape, *, lies_as_wanted: bool) -> Iterator[Candidate]:
+    """Kernels of tensor cores, with transforms of fp32 tensors around them unless those lie as wanted.
+
+    A compiler lays tensors out as its kernels want them, whatever layout the model is written in.
+    """
+    if shape.precision not in FP32_STORED:
+        yield from tensor_core_convolution(shape)
+        return
+    called = {ALL_OF_CUDNN: False, frozenset({Libraries.CURRENT}): lies_as_wanted}
+    for libraries, lies in called.items():
+        for one in tensor_core_convolution(shape, lies_as_wanted=lies):
+            yield replace(one, libraries=libraries)
+    for one in tensor_core_convolution(shape, is_compiled=True):
+        yield replace(one, libraries=frozenset({Libraries.COMPILED}))
 
 
 def on_lanes(step: Step) -> list[Candidate]:

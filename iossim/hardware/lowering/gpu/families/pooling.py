@@ -18,7 +18,7 @@ import math
 
 from iossim.hardware.lowering.gpu.families.reductions import reduction
 from iossim.hardware.lowering.gpu.registry import FAMILIES
-from iossim.hardware.lowering.kernel import ALL_OF_CUDNN, Candidate, Kernel, Libraries, WorkClass, ceil_div
+from iossim.hardware.lowering.kernel import ALL_OF_CUDNN, OF_FRAMEWORKS, Candidate, Kernel, WorkClass, ceil_div
 from iossim.hardware.lowering.step import Step
 from iossim.ir.ops.normalization import LocalResponseNorm
 from iossim.ir.ops.pool import AveragePool, AveragePoolBackward, MaxPool, MaxPoolBackward
@@ -61,7 +61,7 @@ def pooling_backward(step: Step) -> list[Candidate]:
 
 
 def _of_framework(*kernels: Kernel) -> Candidate:
-    return Candidate("pooling", kernels, libraries=frozenset({Libraries.CURRENT}))
+    return Candidate("pooling", kernels, libraries=OF_FRAMEWORKS)
 
 
 def _of_cudnn(step: Step, taps: int) -> Candidate:
