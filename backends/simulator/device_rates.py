@@ -24,7 +24,7 @@ from iossim.backends.simulator.kernel_rows import (
 from iossim.base.errors import OptionError
 from iossim.hardware.compute_capability import SINCE_AMPERE, WARP_THREADS
 from iossim.hardware.lowering.gpu.matrix_product import BEFORE_VOLTA, ROW_LANES
-from iossim.hardware.lowering.gpu.tensor_core_product import TILE_REUSE
+from iossim.hardware.lowering.gpu.tensor_core_product import TILE_AREA, TILE_REUSE
 from iossim.hardware.lowering.kernel import WorkClass
 from iossim.hardware.parameters import ModelParameters
 from iossim.hardware.profile import DeviceProfile
@@ -76,6 +76,7 @@ class DeviceRates(NamedTuple):
     sustained_flops_per_us: Floats
     hiding_threads: float
     prologue_us: Floats  #: shape ``[classes]``
+    tile_prologue: Floats  #: shape ``[tiles]``: of a tile, over that of one of 128x128
     ramp_us: Floats  #: shape ``[classes]``
     gap_us: float
     wave_quantisation: float
@@ -220,6 +221,7 @@ def _device_rates(profile: DeviceProfile, gap_factor: float) -> DeviceRates:
         sustained,
         p.latency_hiding_warps * WARP_THREADS,
         np.array([_prologue_clocks(c, p) / clocks_per_us for c in CLASSES]),
+        np.array([TILE_AREA.get(name, 1.0) for name in TILE_NUMBER]),
         np.array([_ramp_us(c, p) for c in CLASSES]),
         p.kernel_gap_us * gap_factor,
         p.wave_quantisation,

@@ -148,7 +148,7 @@ def _arithmetic_us(kernel: np.void, rates: DeviceRates, spread: float, busiest: 
         slots += max(rest, hiding)
         waves += 1
     arithmetic_us = slots * block_us
-    arithmetic_us += rates.prologue_us[kernel["work_class"]] * waves
+    arithmetic_us += rates.prologue_us[kernel["work_class"]] * rates.tile_prologue[kernel["tile"]] * waves
     issue_us = spread * block_us
     return arithmetic_us, issue_us
 

@@ -74,6 +74,9 @@ GENERATIONS = (
 #: Every tile's name, to the multiply-adds that one loaded element of it takes part in on average.
 TILE_REUSE = {f"tensor_{rows}x{columns}": rows * columns / (rows + columns) for rows, columns, _, _ in _TILES}
 
+#: Every tile's name, to its outputs over those of one of 128x128: what a block writes at its end.
+TILE_AREA = {f"tensor_{rows}x{columns}": rows * columns / (128 * 128) for rows, columns, _, _ in _TILES}
+
 
 def without_tensor_cores(
     precision: Precision, architectures: frozenset[Architecture] | None
