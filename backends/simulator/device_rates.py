@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from enum import Enum
 from typing import NamedTuple
 
 import numpy as np
@@ -22,11 +23,12 @@ from iossim.backends.simulator.kernel_rows import (
     TILED_CLASSES,
 )
 from iossim.base.errors import OptionError
+from iossim.execution.engine import Engine
 from iossim.hardware.compute_capability import SINCE_AMPERE, WARP_THREADS
 from iossim.hardware.lowering.gpu.matrix_product import BEFORE_VOLTA, ROW_LANES
 from iossim.hardware.lowering.gpu.tensor_core_product import TILE_AREA, TILE_REUSE
 from iossim.hardware.lowering.kernel import WorkClass
-from iossim.hardware.parameters import ModelParameters
+from iossim.hardware.parameters import EngineOverheads, ModelParameters
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.types import Precision
 
@@ -43,6 +45,7 @@ PASSES_RAMP_US = 3.0
 #: scheduler issues an instruction a clock in all generations, however many lanes it feeds.
 ISSUED_CLASSES = (WorkClass.DEPTHWISE, WorkClass.WINDOW, WorkClass.AVERAGE_WINDOW)
 _ISSUED_FLOPS = 2 * 16
+_FP32_TILED = frozenset((*TILED_CLASSES, *CORE_CLASSES)) - frozenset(TENSOR_CLASSES)
 _TRANSFORMS = (WorkClass.TRANSFORM, WorkClass.FILTER_TRANSFORM, WorkClass.TILE_GENERATION)
 #: Multiply-adds a loaded element at which tensor cores wait for their operands half of the time. Volta and Turing
 #: load through registers; where copies are asynchronous, units that take fewer bytes are fed more easily.
@@ -55,6 +58,19 @@ GROUPED_PROLOGUE_SEEN = 0.35
 #: The part of the bandwidth of copies that cuDNN's averages reach, from L2 or DRAM. Pinned on the time that averages
 #: of Inception take one after another at batch 32 on a V100. A copy fills the SMs; fewer threads draw less.
 AVERAGE_WINDOW_BANDWIDTH = 0.18
+
+
+class Issue(Enum):
+    """How kernels come to the device, which decides what stands between them."""
+
+    CALLS = "calls"  #: one operator called again and again, as it is measured alone: the host is seen
+    STREAM = "stream"  #: a network, call after call, the host a part of its own
+    GRAPH = "graph"  #: nodes of a CUDA graph
+
+
+def issue_of(engine: Engine) -> Issue:
+    """How an engine issues the kernels of a network."""
+    return Issue.GRAPH if engine.is_recorded else Issue.STREAM
 
 
 class DeviceRates(NamedTuple):
@@ -93,23 +109,28 @@ class DeviceRates(NamedTuple):
 
 
 #: The rates that were asked for last: a fit prices set after set of one device with the same profile object.
-_LAST_RATES: dict[float, tuple[DeviceProfile, DeviceRates]] = {}
+_LAST_RATES: dict[Issue, tuple[DeviceProfile, DeviceRates]] = {}
 
 #: How sharply the bandwidth of a few SMs turns into that of the device: the exponent of a p-norm. One for all
 #: devices: an A6000 turns more sharply (8 and more), an RTX 5090 more softly (2.5); 4 is within 4% of both.
 REACH_NORM = 4.0
 
 
-def device_rates(profile: DeviceProfile, gap_factor: float = 1.0, sms: int | None = None) -> DeviceRates:
-    """The rates of a profile, or of ``sms`` of its SMs; ``gap_factor`` shortens the gap between kernels.
+def device_rates(profile: DeviceProfile, issue: Issue = Issue.CALLS, sms: int | None = None) -> DeviceRates:
+    """The rates of a profile, or of ``sms`` of its SMs, for kernels that come by ``issue``.
+
+    A transform of layout inside a call shows what the host takes to launch it
+    (:attr:`~EngineOverheads.dispatch_layout_us`). A node of a graph has a shorter gap before it and takes
+    :attr:`~EngineOverheads.graph_kernel_us` at least. A graph replays a whole network, so that the code of each
+    tensor-core convolution comes from DRAM (:attr:`~EngineOverheads.cold_convolution_us`).
 
     A part of the SMs has fewer of them to lay blocks on, and of DRAM what those SMs can draw
     (:func:`bandwidth_part`). Each SM has what it had: its lanes, and its port to L2. The board's power is not
     divided. Raises OptionError for no SMs, or for more than there are.
     """
-    last = _LAST_RATES.get(gap_factor)
+    last = _LAST_RATES.get(issue)
     if last is None or last[0] is not profile:
-        last = _LAST_RATES[gap_factor] = (profile, _device_rates(profile, gap_factor))
+        last = _LAST_RATES[issue] = (profile, _device_rates(profile, issue))
     return last[1] if sms is None or sms == profile.sm_count else _on_part(last[1], profile, sms)
 
 
@@ -137,8 +158,8 @@ def _narrow_part(profile: DeviceProfile, bytes_per_us: float, bandwidth: float) 
     return min(1.0, profile.limits.max_threads * bytes_per_us / bandwidth)
 
 
-def _device_rates(profile: DeviceProfile, gap_factor: float) -> DeviceRates:
-    p = profile.parameters
+def _device_rates(profile: DeviceProfile, issue: Issue) -> DeviceRates:
+    p, engine = profile.parameters, profile.engine
     datasheet = profile.datasheet
     sms = profile.sm_count
     clocks_per_us = profile.boost_clock_ghz * 1e3
@@ -222,8 +243,8 @@ def _device_rates(profile: DeviceProfile, gap_factor: float) -> DeviceRates:
         p.latency_hiding_warps * WARP_THREADS,
         np.array([_prologue_clocks(c, p) / clocks_per_us for c in CLASSES]),
         np.array([TILE_AREA.get(name, 1.0) for name in TILE_NUMBER]),
-        np.array([_ramp_us(c, p) for c in CLASSES]),
-        p.kernel_gap_us * gap_factor,
+        np.array([_ramp_us(c, p, engine, issue) for c in CLASSES]),
+        p.kernel_gap_us * (engine.graph_gap_factor if issue is Issue.GRAPH else 1.0),
         p.wave_quantisation,
         p.overlap_norm,
         p.gemm_overlap_norm,
@@ -256,7 +277,17 @@ def _half_fed_reuse(profile: DeviceProfile, precision: Precision) -> float:
     return _HALF_FED_REUSE * (min(1.0, bytes_per_clock / _HALF_FED_BYTES) if copies_ahead else 1.0)
 
 
-def _ramp_us(work_class: WorkClass, parameters: ModelParameters) -> float:
+def _ramp_us(work_class: WorkClass, parameters: ModelParameters, engine: EngineOverheads, issue: Issue) -> float:
+    ramp_us = _own_ramp_us(work_class, parameters)
+    if issue is Issue.CALLS and work_class is WorkClass.LAYOUT:
+        return ramp_us + engine.dispatch_layout_us
+    if issue is not Issue.GRAPH or work_class in _FP32_TILED:
+        return ramp_us  # what a node takes at least is in the prologues of products on FP32 lanes
+    ramp_us = max(ramp_us, engine.graph_kernel_us - parameters.kernel_gap_us * engine.graph_gap_factor)
+    return ramp_us + engine.cold_convolution_us if work_class is WorkClass.TENSOR_CONVOLUTION else ramp_us
+
+
+def _own_ramp_us(work_class: WorkClass, parameters: ModelParameters) -> float:
     if work_class in _TRANSFORMS:
         return parameters.transform_ramp_us
     if work_class is WorkClass.LAYOUT:

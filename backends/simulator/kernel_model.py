@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.backends.simulator.device_rates import DeviceRates, Floats, device_rates
+from iossim.backends.simulator.device_rates import DeviceRates, Floats, Issue, device_rates
 from iossim.backends.simulator.kernel_rows import kernel_table
 from iossim.backends.simulator.kernel_times import ALONE, DRAM, FOOTPRINT, ISSUE, KEPT, POWER, grid_blocks, time_kernels
 from iossim.base.compiled import jit
@@ -55,19 +55,20 @@ class KernelPrice(NamedTuple):
 class KernelModel:
     """Prices kernels of ``libraries`` on one device, or on ``sms`` of its SMs: demands are then of what those have.
 
-    ``gap_factor`` shortens the profile's gap between kernels of a stream.
+    ``issue`` is how kernels come to the device.
     """
 
     def __init__(
         self,
         profile: DeviceProfile,
-        gap_factor: float = 1.0,
+        issue: Issue = Issue.CALLS,
         libraries: Libraries = Libraries.CURRENT,
         sms: int | None = None,
     ) -> None:
         self.profile = profile
         self.libraries = libraries
-        self.rates = device_rates(profile, gap_factor=gap_factor, sms=sms)
+        self.issue = issue
+        self.rates = device_rates(profile, issue, sms)
 
     def prices(self, kernels: Iterable[Kernel]) -> list[KernelPrice]:
         """Duration and demands of each kernel; one of which no block fits an SM takes forever."""

@@ -14,13 +14,14 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from iossim.backends.simulator.device_rates import issue_of
 from iossim.backends.simulator.kernel_model import KernelModel, KernelPrice
 from iossim.base.errors import OptionError, ScheduleError
 from iossim.cost.capabilities import UnitVariant
 from iossim.execution.engine import Engine
 from iossim.execution.in_place import InPlaceBuffers, in_place_buffers
 from iossim.hardware.green_contexts import part_sizes
-from iossim.hardware.lowering.kernel import Candidate, Kernel
+from iossim.hardware.lowering.kernel import Candidate, Kernel, WorkClass
 from iossim.hardware.lowering.target import copy_candidates
 from iossim.hardware.lowering.unit import StepCandidates, lower_merged, lower_unit
 from iossim.hardware.parameters import EngineOverheads
@@ -97,7 +98,10 @@ def host_issue_us(candidate: Candidate, position: int, costs: EngineOverheads) -
     """What the host needs to issue the kernel at ``position`` of a candidate."""
     if not candidate.is_library_call:
         return costs.bare_launch_us
-    return costs.library_kernel_us if position else costs.library_call_us
+    if position == 0:
+        return costs.library_call_us
+    is_layout = candidate.kernels[position].work_class is WorkClass.LAYOUT
+    return costs.layout_launch_us if is_layout else costs.library_kernel_us
 
 
 class UnitPrices:
@@ -116,11 +120,10 @@ class UnitPrices:
         error: StructuredError | None,
     ) -> None:
         self._profile, self._precision, self._in_place, self._error = profile, precision, in_place, error
-        gap_factor = profile.engine.graph_gap_factor if engine.is_recorded else 1.0
         libraries = engine.libraries_on(profile.architecture)
         sizes = part_sizes(profile) if engine is Engine.PARTITION else ()
-        self.whole = KernelModel(profile, gap_factor, libraries)
-        self.parts = {sms: KernelModel(profile, gap_factor, libraries, sms=sms) for sms in sizes}
+        self.whole = KernelModel(profile, issue_of(engine), libraries)
+        self.parts = {sms: KernelModel(profile, issue_of(engine), libraries, sms=sms) for sms in sizes}
         #: A graph was issued before it runs: its kernels cost the host nothing.
         self._issue_costs = None if engine.is_recorded else profile.engine
         self._prices: dict[tuple[UnitKey, str, int | None], UnitPrice] = {}

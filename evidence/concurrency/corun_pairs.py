@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from evidence.concurrency.corun_cases import CorunCase, Figure, pair_figures, without_gap
 from evidence.concurrency.pairs import KernelPair, PairKernel
+from iossim.backends.simulator.device_rates import Issue
 from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.backends.simulator.kernel_rows import TENSOR_CLASSES
 from iossim.backends.simulator.raw_kernels import Pipe, RawKernel
@@ -42,7 +43,7 @@ _MOSTLY, _SEEN = 0.4, 0.1
 
 def graph_pair_cases(pairs: Sequence[KernelPair], profile: DeviceProfile) -> list[CorunCase]:
     """Chains of one operator each in two graphs that are launched at once."""
-    model = KernelModel(profile, profile.engine.graph_gap_factor, Engine.GRAPH.libraries_on(profile.architecture))
+    model = KernelModel(profile, Issue.GRAPH, Engine.GRAPH.libraries_on(profile.architecture))
     cases = []
     for pair in pairs:
         repeats = min(pair.repeats, _REPEATS)

@@ -45,7 +45,7 @@ from evidence.concurrency.sm_shares import (
     read_network_pairs,
     read_network_shares,
 )
-from iossim.backends.simulator.device_rates import bandwidth_part
+from iossim.backends.simulator.device_rates import Issue, bandwidth_part
 from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.hardware.load import device
 from iossim.hardware.lowering.unit import StepCandidates, lower_unit
@@ -245,8 +245,7 @@ class NetworkPrices:
         """On a percentage of the SMs."""
         sms = max(1, round(percent / 100 * self._profile.sm_count))
         if sms not in self._models:
-            gap_factor = self._profile.engine.graph_gap_factor
-            self._models[sms] = KernelModel(self._profile, gap_factor, sms=sms)
+            self._models[sms] = KernelModel(self._profile, Issue.GRAPH, sms=sms)
         network = self.network(name, batch)
         for unit, signature in zip(network.units, network.signatures, strict=True):
             if (signature, sms) not in self._unit_us:

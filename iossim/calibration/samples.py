@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.backends.simulator.device_rates import device_rates
+from iossim.backends.simulator.device_rates import Issue, device_rates
 from iossim.calibration.neutral import neutral
 from iossim.calibration.nuisances import (
     SLOWING,
@@ -226,7 +226,7 @@ class SequenceSamples:
         """See :class:`Samples`."""
         engine = profile.engine
         table = self.table
-        device_us = table.candidate_us(device_rates(profile))
+        device_us = table.candidate_us(device_rates(profile, Issue.STREAM))
         fastest = table.fastest(device_us + engine.dispatch_kernel_us * table.kernel_count)
         kernels = table.kernel_count[fastest]
         library_us = engine.library_call_us + engine.library_kernel_us * (kernels - 1)

@@ -18,13 +18,15 @@ from iossim.cli.outputs import Part, notes, present, tell_written
 if TYPE_CHECKING:
     from iossim.base.tables import Cell
     from iossim.calibration.prediction.network_table import NetworkTable
-    from iossim.execution.engine import Engine
     from iossim.hardware.profile import DeviceProfile
 
 #: Rows of a model that are read; of one with more, so many of the most expensive are shown.
 _ROWS_READ, _ROWS_SHOWN = 24, 16
 #: What models' names end in, where a file has them.
 _MODEL_ENDINGS = (".onnx", ".json")
+
+#: The engine that is none: operators called one by one.
+_CALLS = "calls"
 
 Source = Annotated[
     str,
@@ -41,7 +43,13 @@ Kind = Annotated[
     str | None, options.option("--op", "KIND", "The kind of all rows; without it, a column 'op' says each row's.")
 ]
 Libraries = Annotated[
-    str, options.option("--engine", "NAME", "Whose libraries are called: paper: cuDNN 7's; graph: today's.")
+    str | None,
+    options.option(
+        "--engine",
+        "NAME",
+        "calls: today's libraries, called again and again (the default for a table); paper: the published engine's; "
+        "graph: nodes of a CUDA graph, as inference compilers make them (the default for a model).",
+    ),
 ]
 OutFile = Annotated[Path | None, options.option("--out -o", "FILE", "Write to this file, not to standard output.")]
 CsvTable = Annotated[bool, switch("--csv", "CSV: of a table always; of a model instead of what is read.")]
@@ -65,7 +73,7 @@ def predict(
     source: Source,
     device: options.Device = None,
     op: Kind = None,
-    engine: Libraries = "graph",
+    engine: Libraries = None,
     *,
     reading: OpByOp,
     out: OutFile = None,
@@ -75,8 +83,8 @@ def predict(
 ) -> None:
     """Add gpu_time_us, low_us, high_us, algorithm and kernels to a table of operators, or list those of a model.
 
-    gpu_time_us is the steady device time of one call among many, without the host's overhead; low_us to high_us is
-    the 90% interval of measurements. A column of the table that has one of these names goes on as input_NAME. The ops
+    gpu_time_us is the steady device time of one call among many, or of a node of a CUDA graph, without the host's
+    overhead; low_us to high_us is the 90% interval of measurements. A column of the table that has one of these names goes on as input_NAME. The ops
     of a model are those of the graph that is scheduled (constants and batch norms folded, identities and dead ops
     gone), by the names that its file has for them; with --units they are fused into schedule units.
     """
@@ -92,15 +100,14 @@ def predict(
         raise OptionError("a table is CSV or JSON; give --csv or --json, not both")
     check_file(out, "--out")
     profile = load_device(device)
-    called = Engine.named(engine)
     if not _is_model(source):
-        text = _of_table(Path(source), op, profile, called, reading, as_json)
+        text = _of_table(Path(source), op, profile, engine or _CALLS, reading, as_json)
     else:
         if op is not None:
             raise OptionError(f"a model says what its ops are; leave --op out for {source}")
         network = reading.network(source)
         profile.require(network.precision)
-        table = predict_network(network, profile, called)
+        table = predict_network(network, profile, Engine.named(engine or "graph"))
         if out is None and not (as_csv or as_json):
             present(None, _parts(table, whole), as_json=False)
             return
@@ -117,11 +124,11 @@ def _is_model(source: str) -> bool:
     return source.lower().endswith(_MODEL_ENDINGS) or not (Path(source).suffix or os.path.exists(source))
 
 
-def _of_table(
-    path: Path, kind: str | None, profile: DeviceProfile, engine: Engine, reading: OpByOp, as_json: bool
-) -> str:
+def _of_table(path: Path, kind: str | None, profile: DeviceProfile, engine: str, reading: OpByOp, as_json: bool) -> str:
+    from iossim.backends.simulator.device_rates import Issue
     from iossim.calibration.prediction.operator_table import predicted_csv, predicted_json, read_operators
     from iossim.calibration.prediction.predict import predict as predict_operators
+    from iossim.execution.engine import Engine
     from iossim.ir.types import Precision
 
     for option in fields(OpByOp):
@@ -130,7 +137,12 @@ def _of_table(
     table = read_operators(path, kind, Precision.named(reading.dtype or "fp32"))
     for precision in dict.fromkeys(operator.precision for operator in table.operators):
         profile.require(precision)
-    predictions = predict_operators(table.operators, profile, engine.libraries_on(profile.architecture))
+    if engine == _CALLS:
+        predictions = predict_operators(table.operators, profile)
+    else:
+        named = Engine.named(engine)
+        issue = Issue.GRAPH if named.is_recorded else Issue.CALLS
+        predictions = predict_operators(table.operators, profile, named.libraries_on(profile.architecture), issue)
     return predicted_json(table, predictions) + "\n" if as_json else predicted_csv(table, predictions)
 
 

@@ -174,9 +174,9 @@ class ModelParameters(Value):
     ] = 500.0
     #: DRAM bandwidth reached by transforms between NCHW and NHWC.
     layout_efficiency: Annotated[Part, Fit(0.1, 1.0, of_tensor_cores=True)] = 0.85
-    #: Filling and draining of such a transform, however little it moves. Fitted after the others, to the rows that
-    #: fits see of the A100 and the RTX 3070, beside the gaps between kernels that transfers lend to these boards.
-    layout_ramp_us: Annotated[NotNegative, Fit(0.0, 15.0, of_tensor_cores=True)] = 9.0
+    #: Filling and draining of such a transform, however little it moves: small ones take 2 us on an RTX A5000
+    #: (PyTorch's profiler).
+    layout_ramp_us: NotNegative = 2.0
     #: How many times its even share of DRAM bandwidth one SM can draw: what it can have in flight over the latency.
     #: Of the whole device's kernels nothing depends on it. Over what streams reach by the datasheet, an SM of an
     #: A6000 draws 2.3 times its share, of an RTX 5090 1.8 times; an A100's draws 1.2 times at least.
@@ -203,12 +203,17 @@ class EngineOverheads(Value):
     dispatch_us: Annotated[NotNegative, Fit(*_CALL_US)] = 6.0
     #: The same of each further kernel of a call.
     dispatch_kernel_us: Annotated[NotNegative, Fit(*_LAUNCH_US)] = 2.0
+    #: The same of a transform of layout inside a call, the first included: what the host takes to launch it. Fitted
+    #: after the others, to the rows that fits see of the A100 and the RTX 3070.
+    dispatch_layout_us: Annotated[NotNegative, Fit(0.0, 13.0, of_tensor_cores=True)] = 7.0
     #: ``dispatch_us`` of a matrix product on tensor cores, which checks less than a convolution.
     tensor_dispatch_us: Annotated[NotNegative, Fit(*_CALL_US, of_tensor_cores=True)] = 1.0
     #: Host time to issue a library call (descriptor checks, heuristics and first launch).
     library_call_us: NotNegative = 9.2
     #: Host time of each further kernel that a library call launches.
     library_kernel_us: NotNegative = 9.2
+    #: The same of a transform of layout, which has no descriptors to check: launching an empty kernel takes 2 to 3 us.
+    layout_launch_us: NotNegative = 3.0
     #: Host time to launch a kernel of the engine's own: the published engine's for its smallest operators.
     bare_launch_us: NotNegative = 9.2
     #: Recording an event, or making a stream wait for one.
@@ -217,6 +222,13 @@ class EngineOverheads(Value):
     synchronise_us: NotNegative = 11.0
     #: The gap between kernels of a CUDA graph, over that between kernels of a stream.
     graph_gap_factor: Fraction = 0.8
+    #: What a kernel of a CUDA graph takes at least, with the gap before it: of the smallest kernels of ResNet-50 a
+    #: profiler sees 2 us on an RTX A5000; beside the prologues of their tiles, nodes of products take 2.7 us on an
+    #: A100 and 2.5 on an H100 and an H200 (``evidence.profiles.graph_products``).
+    graph_kernel_us: NotNegative = 2.7
+    #: What a tensor-core convolution takes longer inside a network than called again and again: its code and
+    #: descriptors come from DRAM. ResNet-50 at batch 1 on an RTX A5000 (PyTorch's profiler).
+    cold_convolution_us: NotNegative = 2.5
     #: One node followed by several in a CUDA graph.
     fork_us: NotNegative = 1.5
     #: Several nodes followed by one in a CUDA graph.

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from iossim.backends.simulator.device_rates import issue_of
 from iossim.backends.simulator.events.demand import BlockDemand
 from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.backends.simulator.kernel_work import kernel_work
@@ -110,9 +111,8 @@ class KernelLibrary:
         """The kernel model of so many of the SMs, by default of all."""
         sms = sms or self.profile.sm_count
         if sms not in self._models:
-            gap_factor = self.profile.engine.graph_gap_factor if self.engine.is_recorded else 1.0
             libraries = self.engine.libraries_on(self.profile.architecture)
-            self._models[sms] = KernelModel(self.profile, gap_factor, libraries, sms)
+            self._models[sms] = KernelModel(self.profile, issue_of(self.engine), libraries, sms)
         return self._models[sms]
 
     def unit(

@@ -11,6 +11,7 @@ from itertools import pairwise
 from math import fsum
 from typing import Any
 
+from iossim.backends.simulator.device_rates import issue_of
 from iossim.backends.simulator.events.demand import BlockDemand
 from iossim.backends.simulator.events.engine import execute
 from iossim.backends.simulator.events.losses import Losses
@@ -102,8 +103,8 @@ def corun(
     graph = engine is not Engine.PAPER
     streams = sorted({raw.stream for raw in kernels})
     sms = dict(zip(streams, _shares(streams, profile, sm_share), strict=True))
-    gap_factor, libraries = costs.graph_gap_factor if graph else 1.0, engine.libraries_on(profile.architecture)
-    models = {stream: KernelModel(profile, gap_factor, libraries, _count(of)) for stream, of in sms.items()}
+    libraries = engine.libraries_on(profile.architecture)
+    models = {stream: KernelModel(profile, issue_of(engine), libraries, _count(of)) for stream, of in sms.items()}
     host_us, beside_us = (0.0, costs.graph_beside_us) if graph else (costs.bare_launch_us, 0.0)
     issued, inferred = [], []
     for row, raw in enumerate(kernels):

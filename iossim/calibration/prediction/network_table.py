@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from iossim.backends.simulator.cost_model import SimulatorCostModel
+from iossim.backends.simulator.device_rates import Issue
 from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.calibration.prediction.predict import Prediction, predict_steps, rounded
 from iossim.calibration.prediction.schedule_interval import LatencyInterval, ScheduleErrors
@@ -125,8 +126,9 @@ class NetworkTable:
 
 
 def predict_network(network: Network, profile: DeviceProfile, engine: Engine = Engine.GRAPH) -> NetworkTable:
-    """Every unit of a network alone, by the libraries that ``engine`` calls; equal ones are lowered once."""
-    model = KernelModel(profile, libraries=engine.libraries_on(profile.architecture))
+    """Every unit of a network alone, as a node of a graph or a call of ``engine``; equal ones are lowered once."""
+    issue = Issue.GRAPH if engine.is_recorded else Issue.CALLS
+    model = KernelModel(profile, issue, engine.libraries_on(profile.architecture))
     known: dict[str, Prediction] = {}
     for unit, signature in zip(network.units, network.signatures, strict=True):
         if signature not in known:

@@ -9,6 +9,7 @@ from math import fsum
 import numpy as np
 
 from iossim.backends.simulator.cost_model import SimulatorCostModel
+from iossim.backends.simulator.device_rates import Issue
 from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.calibration.prediction.bands import kind_of, measured_over_predicted
 from iossim.execution.engine import Engine
@@ -31,10 +32,10 @@ _DIGITS = 6  # significant, of what tables of predictions hold
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """The steady device time of one call among many.
+    """The steady device time of one call among many, or of nodes of a CUDA graph.
 
-    Kernels, gaps between them and the dispatch floor are in ``gpu_time_us`` (on a CPU: what its thread takes), the
-    host's overhead is not; ``low_us`` to ``high_us`` is where nine of ten measurements are expected.
+    Kernels and gaps between them are in ``gpu_time_us`` (on a CPU: what its thread takes), of calls the dispatch floor
+    as well, the host's overhead is not; ``low_us`` to ``high_us`` is where nine of ten measurements are expected.
     """
 
     gpu_time_us: float
@@ -47,10 +48,13 @@ class Prediction:
 
 
 def predict(
-    operators: Sequence[Operator], profile: DeviceProfile, libraries: Libraries = Libraries.CURRENT
+    operators: Sequence[Operator],
+    profile: DeviceProfile,
+    libraries: Libraries = Libraries.CURRENT,
+    issue: Issue = Issue.CALLS,
 ) -> list[Prediction]:
     """A prediction for each operator, in order; equal ones are lowered once. ``libraries`` are those called."""
-    model = KernelModel(profile, libraries=libraries)
+    model = KernelModel(profile, issue, libraries)
     known: dict[Operator, Prediction] = {}
     for operator in operators:
         if operator not in known:
@@ -70,7 +74,9 @@ def predict_steps(steps: Sequence[Step], model: KernelModel, kind: str = "") -> 
     kernels: list[str] = []
     for step in steps:
         chosen, prices = model.fastest(step_candidates(step, profile))
-        own_us = fsum(price.alone_us for price in prices) + dispatch_us(chosen, profile.engine)
+        own_us = fsum(price.alone_us for price in prices)
+        if model.issue is Issue.CALLS:
+            own_us += dispatch_us(chosen, profile.engine)
         band = measured_over_predicted(kind_of(step.op, kind), step.precision, own_us, profile.provenance)
         step_us.append(own_us)
         low_us.append(own_us * band.low)

@@ -26,7 +26,7 @@ from math import exp, fsum, hypot, log, sqrt
 import numpy as np
 
 from iossim.backends.simulator.cost_model import SimulatorCostModel
-from iossim.backends.simulator.device_rates import device_rates
+from iossim.backends.simulator.device_rates import Issue, device_rates, issue_of
 from iossim.calibration.prediction.bands import kind_of, measured_over_predicted
 from iossim.calibration.prediction.candidate_table import CandidateTable
 from iossim.cost.capabilities import DeviceCostModel
@@ -177,7 +177,8 @@ class ScheduleErrors:
         self._resampled = [
             with_values(profile, {name: values[index] for name, values in resamples.items()}) for index in range(count)
         ]
-        self._libraries = (Engine.PAPER if model is None else model.engine).libraries_on(profile.architecture)
+        engine = Engine.PAPER if model is None else model.engine
+        self._libraries, self._issue = engine.libraries_on(profile.architecture), issue_of(engine)
         self._units: dict[Part, _UnitError] = {}
         own, spread = profile.parameter_values, profile.spread
         #: By parameter of concurrency how far each bootstrapped vector is from the profile's value, ``[resamples]``;
@@ -300,8 +301,10 @@ class ScheduleErrors:
         flat = [step for several in steps.values() for step in several]
         lowered = [step_candidates(step, self._profile) for step in flat]
         table = CandidateTable.of(self._profile, lowered, libraries=self._libraries)
-        own_us = _fastest_us(table, self._profile)
-        moved = np.array([_fastest_us(table, one) for one in self._resampled]).reshape(len(self._resampled), len(flat))
+        own_us = _fastest_us(table, self._profile, self._issue)
+        moved = np.array([_fastest_us(table, one, self._issue) for one in self._resampled]).reshape(
+            len(self._resampled), len(flat)
+        )
         begin = 0
         for part, several in steps.items():
             end = begin + len(several)
@@ -350,8 +353,8 @@ class ScheduleErrors:
         return sqrt(fsum(variances))
 
 
-def _fastest_us(table: CandidateTable, profile: DeviceProfile) -> Floats:
+def _fastest_us(table: CandidateTable, profile: DeviceProfile, issue: Issue) -> Floats:
     """The time alone of each step, run as the candidate that a library would choose."""
-    alone_us = table.candidate_us(device_rates(profile))
+    alone_us = table.candidate_us(device_rates(profile, issue))
     fastest = table.fastest(alone_us + profile.engine.dispatch_kernel_us * table.kernel_count)
     return alone_us[fastest]
