@@ -202,9 +202,12 @@ def _device_rates(profile: DeviceProfile, issue: Issue) -> DeviceRates:
         sustained[index] = sms * flops[index] * np.minimum(1.0, sustained[index] / (sms * peak))
     is_matrix = [work_class in MATRIX_CLASSES for work_class in CLASSES]
     half_tflops = profile.reduced_precision_tflops(Precision.FP16)
+    accumulation = datasheet.fp16_accumulation_tflops
     for precision, column in PRECISION_NUMBER.items():
         # Reduced precision: the same kernels on units that are faster than the fp32 lanes.
         tflops = profile.reduced_precision_tflops(precision)
+        if accumulation and issue is Issue.GRAPH and precision is Precision.FP16:
+            tflops = accumulation.value  # what inference compilers accumulate in
         if tflops is not None:
             flops[is_matrix, column] = tflops * 1e6 / sms * p.reduced_precision_efficiency
             sustained[is_matrix, column] = np.inf

@@ -114,6 +114,9 @@ def _datasheet(like: DeviceProfile, given: Mapping[str, Any]) -> dict[str, dict[
         ratio = units / (like.sm_count * like.boost_clock_ghz)
         scaled = {precision: round(value * ratio, 1) for precision, value in reduced.value.items()}
         sheet["reduced_precision_tflops"] = {"value": scaled, "source": "computed"}
+        if own.fp16_accumulation_tflops is not None:
+            tflops = round(own.fp16_accumulation_tflops.value * ratio, 1)
+            sheet["fp16_accumulation_tflops"] = {"value": tflops, "source": "computed"}
     return sheet
 
 

@@ -154,6 +154,10 @@ def _overridden_sheet(sheet: dict[str, Any], values: Mapping[str, float]) -> dic
     units = ratio("sm_count", "boost_clock_ghz")
     if rates or (reduced and units != 1):
         changed["reduced_precision_tflops"] = {**{name: value * units for name, value in reduced.items()}, **rates}
+    if sheet["fp16_accumulation_tflops"] and "reduced_precision_tflops" in changed:
+        changed["fp16_accumulation_tflops"] = (
+            sheet["fp16_accumulation_tflops"]["value"] * changed["reduced_precision_tflops"]["fp16"] / reduced["fp16"]
+        )
     if sheet["dram_bus_bits"] and sheet["dram_pin_gbps"]:
         _follow_bus(sheet, changed, now, ratio)
     # How other SMs would lie in clusters nobody says.

@@ -54,6 +54,8 @@ class Datasheet(Value):
     #: Dense peaks of matrix products at other precisions: tensor cores, packed-half or dot-product instructions.
     #: Others compute at the fp32 rate.
     reduced_precision_tflops: Fact[dict[str, float]] | None = None
+    #: The peak of fp16 products that accumulate in fp16, where it differs: GeForce boards do twice as many.
+    fp16_accumulation_tflops: Fact[float] | None = None
 
     @field_validator("*")
     @classmethod

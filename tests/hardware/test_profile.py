@@ -44,7 +44,7 @@ def test_a_shipped_profile_is_plausible(name: str) -> None:
     profile = device(name)
     assert profile.name == name
     assert profile.fp32_tflops == pytest.approx(profile.datasheet.fp32_tflops.value, rel=0.02)
-    assert 150 <= profile.dram_bandwidth_gbps <= 5000
+    assert 150 <= profile.dram_bandwidth_gbps <= 8000
     assert 2**20 <= profile.datasheet.l2_bytes.value <= 2**27
     assert profile.datasheet.dram_bytes.value > 7e9
     for precision in Precision:

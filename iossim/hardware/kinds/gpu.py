@@ -15,6 +15,7 @@ _TURING = _VOLTA.model_copy(
         "sustained_gflops_per_watt": 75.0,
         "gemm_sustained_gflops_per_watt": 60.0,
         "tensor_convolution_factor": 0.82,
+        "tensor_prologue_clocks": 8_000.0,
         "tensor_strided_efficiency": 0.94,
         "tensor_sustained_gflops_per_watt": 600.0,
     }
@@ -92,7 +93,9 @@ TENSOR_SPACE = ParameterSpace((*fitted(ModelParameters, True), *fitted(EngineOve
 _HOST_SPREAD = {"kernel_gap_us": 0.75, "bare_launch_us": 3.3, "synchronise_us": 4.0, "fork_us": 0.75, "join_us": 0.75}
 _UNTIL_VOLTA = EngineCosts(EngineOverheads(graph_gap_factor=0.8), {**_HOST_SPREAD, "graph_gap_factor": 0.1})
 _TURING_AND_AMPERE = EngineCosts(EngineOverheads(graph_gap_factor=0.5), {**_HOST_SPREAD, "graph_gap_factor": 0.26})
-_SINCE_ADA = EngineCosts(EngineOverheads(graph_gap_factor=0.4, graph_kernel_us=2.5), {**_HOST_SPREAD, "graph_gap_factor": 0.2})
+_SINCE_ADA = EngineCosts(
+    EngineOverheads(graph_gap_factor=0.4, graph_kernel_us=2.5), {**_HOST_SPREAD, "graph_gap_factor": 0.2}
+)
 #: By architecture.
 ENGINES: dict[str, EngineCosts] = {
     **dict.fromkeys((Architecture.KEPLER, Architecture.MAXWELL, Architecture.PASCAL, Architecture.VOLTA), _UNTIL_VOLTA),

@@ -33,7 +33,9 @@ def test_a_window_costs_its_taps_beside_finding_it(libraries: Libraries) -> None
     def counted(kind: str, size: int) -> float:
         return kernel(kind, libraries, kernel=size, padding=0, stride=1, in_size=27 + size).flops / (2 * OUTPUTS)
 
-    assert counted("max_pool", 5) - counted("max_pool", 3) == 2 * (25 - 9)
+    # A compiler's thread compares a tap with one instruction, since a load brings four channels.
+    of_a_tap = 1 if libraries is Libraries.COMPILED else 2
+    assert counted("max_pool", 5) - counted("max_pool", 3) == of_a_tap * (25 - 9)
     is_framework = libraries is Libraries.CURRENT
     assert (counted("average_pool", 3) > counted("max_pool", 3)) == is_framework
 
