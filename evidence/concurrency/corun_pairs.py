@@ -18,7 +18,7 @@ from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.backends.simulator.kernel_rows import TENSOR_CLASSES
 from iossim.backends.simulator.raw_kernels import Pipe, RawKernel
 from iossim.execution.engine import Engine
-from iossim.hardware.lowering.kernel import ceil_div, resident_blocks
+from iossim.hardware.lowering.kernel import Libraries, ceil_div, resident_blocks
 from iossim.hardware.lowering.target import step_candidates
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.types import Precision
@@ -43,7 +43,7 @@ _MOSTLY, _SEEN = 0.4, 0.1
 
 def graph_pair_cases(pairs: Sequence[KernelPair], profile: DeviceProfile) -> list[CorunCase]:
     """Chains of one operator each in two graphs that are launched at once."""
-    model = KernelModel(profile, Issue.GRAPH, Engine.GRAPH.libraries_on(profile.architecture))
+    model = KernelModel(profile, Issue.GRAPH, Libraries.CURRENT)  # PyTorch, recorded into graphs
     cases = []
     for pair in pairs:
         repeats = min(pair.repeats, _REPEATS)
