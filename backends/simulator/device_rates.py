@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from enum import Enum
 from typing import NamedTuple
 
 import numpy as np
@@ -23,11 +22,10 @@ from iossim.backends.simulator.kernel_rows import (
     TILED_CLASSES,
 )
 from iossim.base.errors import OptionError
-from iossim.execution.engine import Engine
 from iossim.hardware.compute_capability import SINCE_AMPERE, WARP_THREADS
 from iossim.hardware.lowering.gpu.matrix_product import BEFORE_VOLTA, ROW_LANES
 from iossim.hardware.lowering.gpu.tensor_core_product import TILE_AREA, TILE_REUSE
-from iossim.hardware.lowering.kernel import WorkClass
+from iossim.hardware.lowering.kernel import Issue, WorkClass
 from iossim.hardware.parameters import EngineOverheads, ModelParameters
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.types import Precision
@@ -58,19 +56,6 @@ GROUPED_PROLOGUE_SEEN = 0.35
 #: The part of the bandwidth of copies that cuDNN's averages reach, from L2 or DRAM. Pinned on the time that averages
 #: of Inception take one after another at batch 32 on a V100. A copy fills the SMs; fewer threads draw less.
 AVERAGE_WINDOW_BANDWIDTH = 0.18
-
-
-class Issue(Enum):
-    """How kernels come to the device, which decides what stands between them."""
-
-    CALLS = "calls"  #: one operator called again and again, as it is measured alone: the host is seen
-    STREAM = "stream"  #: a network, call after call, the host a part of its own
-    GRAPH = "graph"  #: nodes of a CUDA graph
-
-
-def issue_of(engine: Engine) -> Issue:
-    """How an engine issues the kernels of a network."""
-    return Issue.GRAPH if engine.is_recorded else Issue.STREAM
 
 
 class DeviceRates(NamedTuple):

@@ -18,14 +18,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.backends.simulator.device_rates import DeviceRates, Floats, Issue, device_rates
+from iossim.backends.simulator.device_rates import DeviceRates, Floats, device_rates
 from iossim.backends.simulator.kernel_rows import kernel_table
 from iossim.backends.simulator.kernel_times import ALONE, DRAM, FOOTPRINT, ISSUE, KEPT, POWER, grid_blocks, time_kernels
 from iossim.base.compiled import jit
 from iossim.base.errors import PlanError, did_you_mean
 from iossim.cost.capabilities import UnitVariant
 from iossim.hardware.compute_capability import WARP_THREADS
-from iossim.hardware.lowering.kernel import Candidate, Kernel, Libraries, block_slots
+from iossim.hardware.lowering.kernel import Candidate, Issue, Kernel, Libraries, block_slots
 from iossim.hardware.profile import DeviceProfile
 from iossim.schedule.batch import FASTEST, steps_of, variant_of
 

@@ -14,7 +14,6 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from iossim.backends.simulator.device_rates import issue_of
 from iossim.backends.simulator.kernel_model import KernelModel, KernelPrice
 from iossim.base.errors import OptionError, ScheduleError
 from iossim.cost.capabilities import UnitVariant
@@ -122,8 +121,8 @@ class UnitPrices:
         self._profile, self._precision, self._in_place, self._error = profile, precision, in_place, error
         libraries = engine.libraries_on(profile.architecture)
         sizes = part_sizes(profile) if engine is Engine.PARTITION else ()
-        self.whole = KernelModel(profile, issue_of(engine), libraries)
-        self.parts = {sms: KernelModel(profile, issue_of(engine), libraries, sms=sms) for sms in sizes}
+        self.whole = KernelModel(profile, engine.issue, libraries)
+        self.parts = {sms: KernelModel(profile, engine.issue, libraries, sms=sms) for sms in sizes}
         #: A graph was issued before it runs: its kernels cost the host nothing.
         self._issue_costs = None if engine.is_recorded else profile.engine
         self._prices: dict[tuple[UnitKey, str, int | None], UnitPrice] = {}

@@ -13,12 +13,11 @@ from dataclasses import replace
 
 from evidence.concurrency.corun_cases import CorunCase, Figure, pair_figures, without_gap
 from evidence.concurrency.pairs import KernelPair, PairKernel
-from iossim.backends.simulator.device_rates import Issue
 from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.backends.simulator.kernel_rows import TENSOR_CLASSES
 from iossim.backends.simulator.raw_kernels import Pipe, RawKernel
 from iossim.execution.engine import Engine
-from iossim.hardware.lowering.kernel import Libraries, ceil_div, resident_blocks
+from iossim.hardware.lowering.kernel import Issue, Libraries, ceil_div, resident_blocks
 from iossim.hardware.lowering.target import step_candidates
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.types import Precision

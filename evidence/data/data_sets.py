@@ -14,7 +14,12 @@ from iossim.measurements.measurement import MeasurementSet
 from iossim.measurements.measurement_set import DataSets
 from iossim.measurements.rows import FEWEST_ROWS
 
-_OPERATOR_FOLDERS = ("framework_operators", "operators")
+_OPERATORS = (
+    "framework_operators",
+    "operators",
+    "graph_kernels/graph_products_bf16.csv",
+    "graph_kernels/tensorrt_layers.csv",
+)
 
 
 def shared_data() -> Path:
@@ -24,10 +29,10 @@ def shared_data() -> Path:
 
 def default_places() -> list[Path]:
     """Where measurements are looked for: beside the shipped profiles, and in :func:`shared_data` where that is there, in its
-    folders of isolated kernels and of operators."""
+    folders of isolated kernels and of operators, and tables of kernels in graphs."""
     shared = shared_data()
     own = Path(str(resources.files("iossim.hw_profiles"))) / "measurements"
-    others = [folder for name in _OPERATOR_FOLDERS if (folder := shared / name).is_dir()]
+    others = [place for name in _OPERATORS if (place := shared / name).exists()]
     return [own, *(sorted(shared.glob("kernels*")) or [shared / "kernels"]), *others]
 
 

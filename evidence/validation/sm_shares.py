@@ -45,9 +45,10 @@ from evidence.concurrency.sm_shares import (
     read_network_pairs,
     read_network_shares,
 )
-from iossim.backends.simulator.device_rates import Issue, bandwidth_part
+from iossim.backends.simulator.device_rates import bandwidth_part
 from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.hardware.load import device
+from iossim.hardware.lowering.kernel import Issue
 from iossim.hardware.lowering.unit import StepCandidates, lower_unit
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network, Unit

@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.backends.simulator.device_rates import Issue, device_rates
+from iossim.backends.simulator.device_rates import device_rates
 from iossim.calibration.neutral import neutral
 from iossim.calibration.nuisances import (
     SLOWING,
@@ -24,7 +24,7 @@ from iossim.calibration.nuisances import (
     work_us,
 )
 from iossim.calibration.prediction.candidate_table import CandidateTable
-from iossim.hardware.lowering.kernel import Candidate, Libraries
+from iossim.hardware.lowering.kernel import Candidate, Issue, Libraries
 from iossim.hardware.lowering.unit import lower_unit
 from iossim.hardware.parameters import Floats
 from iossim.hardware.profile import DeviceProfile
@@ -105,6 +105,7 @@ class OperatorSamples:
     least_us: float
     weight: float
     includes_gaps: bool
+    issue: Issue
 
     @staticmethod
     def of(
@@ -123,6 +124,7 @@ class OperatorSamples:
             least_device_us(measured.header),
             weight,
             measured.header.includes_gaps,
+            measured.header.issue,
         )
         if not (may_be_slowed(measured, profile) and samples._is_slowed(measured, chosen)):
             return samples
@@ -158,14 +160,17 @@ class OperatorSamples:
     def predict(self, profile: DeviceProfile) -> tuple[Floats, Floats]:
         """See :class:`Samples`."""
         engine = profile.engine
-        device_us = self.table.candidate_us(device_rates(profile))
+        rates = device_rates(profile, self.issue)
+        device_us = self.table.candidate_us(rates)
         benchmark_us = device_us + engine.dispatch_kernel_us * self.table.kernel_count
         fastest = self.table.fastest(benchmark_us)
-        if self.includes_gaps:
+        if not self.includes_gaps:
+            shown_us = device_us - rates.gap_us * self.table.kernel_count
+        elif self.issue is Issue.CALLS:
             call_us = np.where(self.table.is_tensor_product, engine.tensor_dispatch_us, engine.dispatch_us)
             shown_us = benchmark_us + (call_us - engine.dispatch_kernel_us)
         else:
-            shown_us = device_us - profile.parameters.kernel_gap_us * self.table.kernel_count
+            shown_us = device_us
         return shown_us[fastest], self.table.recorded_us(shown_us)
 
 

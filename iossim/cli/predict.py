@@ -125,10 +125,10 @@ def _is_model(source: str) -> bool:
 
 
 def _of_table(path: Path, kind: str | None, profile: DeviceProfile, engine: str, reading: OpByOp, as_json: bool) -> str:
-    from iossim.backends.simulator.device_rates import Issue
     from iossim.calibration.prediction.operator_table import predicted_csv, predicted_json, read_operators
     from iossim.calibration.prediction.predict import predict as predict_operators
     from iossim.execution.engine import Engine
+    from iossim.hardware.lowering.kernel import Issue
     from iossim.ir.types import Precision
 
     for option in fields(OpByOp):

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from iossim.base.errors import OptionError, did_you_mean
 from iossim.hardware.compute_capability import SINCE_AMPERE
-from iossim.hardware.lowering.kernel import Libraries
+from iossim.hardware.lowering.kernel import Issue, Libraries
 
 
 class Engine(StrEnum):
@@ -24,6 +24,11 @@ class Engine(StrEnum):
     def is_recorded(self) -> bool:
         """Whether all was issued before it runs: then the host costs nothing meanwhile."""
         return self is not Engine.PAPER
+
+    @property
+    def issue(self) -> Issue:
+        """How the kernels of a network come to the device."""
+        return Issue.GRAPH if self.is_recorded else Issue.STREAM
 
     def libraries_on(self, architecture: str) -> Libraries:
         """The age of the libraries that it calls: the published engine links cuDNN 7.6, or 8 where 7 does not run."""

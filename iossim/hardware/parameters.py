@@ -224,7 +224,7 @@ class EngineOverheads(Value):
     graph_gap_factor: Fraction = 0.8
     #: What a kernel of a CUDA graph takes at least, with the gap before it: of the smallest kernels of ResNet-50 a
     #: profiler sees 2 us on an RTX A5000; beside the prologues of their tiles, nodes of products take 2.7 us on an
-    #: A100 and 2.5 on an H100 and an H200 (``evidence.profiles.graph_products``).
+    #: A100 and 2.6 on an H100 and an H200 (``evidence.profiles.graph_products``).
     graph_kernel_us: NotNegative = 2.7
     #: What a tensor-core convolution takes longer inside a network than called again and again: its code and
     #: descriptors come from DRAM. ResNet-50 at batch 1 on an RTX A5000 (PyTorch's profiler).

@@ -14,7 +14,7 @@ from pydantic import Field, field_validator
 from iossim.base.errors import IossimError
 from iossim.base.values import Value
 from iossim.hardware.load import device_names
-from iossim.hardware.lowering.kernel import Libraries
+from iossim.hardware.lowering.kernel import Issue, Libraries
 from iossim.ir.types import Precision
 from iossim.measurements.operator import Operator
 
@@ -48,6 +48,8 @@ class Header(Value):
     #: Times span a call from start to end: gaps between its kernels and the dispatch floor are included. Otherwise
     #: they are the sum of the durations of the call's kernels, as profilers give them.
     includes_gaps: bool = True
+    #: ``calls``: an operator called again and again; ``stream``: a call of a network; ``graph``: a node of a CUDA graph.
+    issue: Issue = Issue.CALLS
     #: What times were rounded to.
     resolution_us: float = Field(default=0.0, ge=0)
     #: Day of the recording, ``2026-11-21``; empty if unknown.
@@ -57,7 +59,9 @@ class Header(Value):
 
     @property
     def called(self) -> Libraries:
-        """The age of the libraries whose kernels ran: cuDNN 7 called directly, or others."""
+        """The age of the libraries whose kernels ran: a compiler's, cuDNN 7 called directly, or others."""
+        if "tensorrt" in self.libraries:
+            return Libraries.COMPILED
         cudnn = self.libraries.get("cudnn")
         if not cudnn or "pytorch" in self.libraries:
             return Libraries.CURRENT

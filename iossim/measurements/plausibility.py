@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from iossim.hardware.lowering.convolution_shape import ConvolutionShape
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.ops.conv import Conv
+from iossim.ir.types import Precision
 from iossim.measurements.measurement import Measurement, MeasurementError, MeasurementSet
 from iossim.measurements.operator import Operator
 
@@ -78,7 +79,9 @@ def check_plausible(measured: MeasurementSet, profile: DeviceProfile) -> Measure
 
 def fastest_possible_us(operator: Operator, profile: DeviceProfile) -> float:
     """A time that no library comes below on this device."""
-    peak_tflops = max(profile.fp32_tflops, profile.reduced_precision_tflops(operator.precision) or 0.0)
+    accumulation = profile.datasheet.fp16_accumulation_tflops if operator.precision is Precision.FP16 else None
+    reduced = accumulation.value if accumulation else profile.reduced_precision_tflops(operator.precision)
+    peak_tflops = max(profile.fp32_tflops, reduced or 0.0)
     peak = peak_tflops * 1e6 * CLOCK_MARGIN
     has_fast_algorithms = operator.kind == "conv" and max(operator.inputs[1].shape[2:]) > 1
     gain = FAST_ALGORITHM_GAIN if has_fast_algorithms else 1.0

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from iossim.backends.simulator.device_rates import issue_of
 from iossim.backends.simulator.events.demand import BlockDemand
 from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.backends.simulator.kernel_work import kernel_work
@@ -112,7 +111,7 @@ class KernelLibrary:
         sms = sms or self.profile.sm_count
         if sms not in self._models:
             libraries = self.engine.libraries_on(self.profile.architecture)
-            self._models[sms] = KernelModel(self.profile, issue_of(self.engine), libraries, sms)
+            self._models[sms] = KernelModel(self.profile, self.engine.issue, libraries, sms)
         return self._models[sms]
 
     def unit(

@@ -11,7 +11,6 @@ from itertools import pairwise
 from math import fsum
 from typing import Any
 
-from iossim.backends.simulator.device_rates import issue_of
 from iossim.backends.simulator.events.demand import BlockDemand
 from iossim.backends.simulator.events.engine import execute
 from iossim.backends.simulator.events.losses import Losses
@@ -104,7 +103,7 @@ def corun(
     streams = sorted({raw.stream for raw in kernels})
     sms = dict(zip(streams, _shares(streams, profile, sm_share), strict=True))
     libraries = engine.libraries_on(profile.architecture)
-    models = {stream: KernelModel(profile, issue_of(engine), libraries, _count(of)) for stream, of in sms.items()}
+    models = {stream: KernelModel(profile, engine.issue, libraries, _count(of)) for stream, of in sms.items()}
     host_us, beside_us = (0.0, costs.graph_beside_us) if graph else (costs.bare_launch_us, 0.0)
     issued, inferred = [], []
     for row, raw in enumerate(kernels):

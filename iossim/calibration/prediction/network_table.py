@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from iossim.backends.simulator.cost_model import SimulatorCostModel
-from iossim.backends.simulator.device_rates import Issue
 from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.calibration.prediction.predict import Prediction, predict_steps, rounded
 from iossim.calibration.prediction.schedule_interval import LatencyInterval, ScheduleErrors
 from iossim.execution.engine import Engine
+from iossim.hardware.lowering.kernel import Issue
 from iossim.hardware.lowering.unit import unit_steps
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network, Unit

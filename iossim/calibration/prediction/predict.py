@@ -9,11 +9,10 @@ from math import fsum
 import numpy as np
 
 from iossim.backends.simulator.cost_model import SimulatorCostModel
-from iossim.backends.simulator.device_rates import Issue
 from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.calibration.prediction.bands import kind_of, measured_over_predicted
 from iossim.execution.engine import Engine
-from iossim.hardware.lowering.kernel import Candidate, Libraries, WorkClass
+from iossim.hardware.lowering.kernel import Candidate, Issue, Libraries, WorkClass
 from iossim.hardware.lowering.step import Step
 from iossim.hardware.lowering.target import step_candidates, target_of
 from iossim.hardware.parameters import EngineOverheads

@@ -26,12 +26,13 @@ from math import exp, fsum, hypot, log, sqrt
 import numpy as np
 
 from iossim.backends.simulator.cost_model import SimulatorCostModel
-from iossim.backends.simulator.device_rates import Issue, device_rates, issue_of
+from iossim.backends.simulator.device_rates import device_rates
 from iossim.calibration.prediction.bands import kind_of, measured_over_predicted
 from iossim.calibration.prediction.candidate_table import CandidateTable
 from iossim.cost.capabilities import DeviceCostModel
 from iossim.cost.model import CostModel, Prices
 from iossim.execution.engine import Engine
+from iossim.hardware.lowering.kernel import Issue
 from iossim.hardware.lowering.step import Step
 from iossim.hardware.lowering.target import step_candidates
 from iossim.hardware.lowering.unit import merged_step, unit_steps
@@ -178,7 +179,7 @@ class ScheduleErrors:
             with_values(profile, {name: values[index] for name, values in resamples.items()}) for index in range(count)
         ]
         engine = Engine.PAPER if model is None else model.engine
-        self._libraries, self._issue = engine.libraries_on(profile.architecture), issue_of(engine)
+        self._libraries, self._issue = engine.libraries_on(profile.architecture), engine.issue
         self._units: dict[Part, _UnitError] = {}
         own, spread = profile.parameter_values, profile.spread
         #: By parameter of concurrency how far each bootstrapped vector is from the profile's value, ``[resamples]``;

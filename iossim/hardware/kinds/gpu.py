@@ -25,17 +25,17 @@ _KEPLER = _PASCAL.model_copy(update={"gemm_efficiency": 0.5, "implicit_gemm_effi
 # Asynchronous copies fetch whole lines of L2, so that short pieces lose little. An A100 of 300 W sustains 200 to 245
 # TFLOP/s, of 400 W 290.
 _AMPERE = _VOLTA.model_copy(update={"tensor_strided_efficiency": 0.94, "tensor_sustained_gflops_per_watt": 760.0})
-# Fitted to a third of the bf16 products in CUDA graphs of an A100, and of an H100 and an H200 together: the others are
-# within 9% on each, and 3,826 fp16 products of an A100 that took no part within 6% (7% before).
+# ``evidence.profiles.graph_products`` fits these and Hopper's to bf16 products in CUDA graphs of an A100, an H100 and an
+# H200: rows held out are within 9% on each, and 3,826 fp16 products of an A100 that took no part within 6% (7% before).
 _GA100 = _AMPERE.model_copy(
     update={
         "tensor_efficiency": 1.0,
-        "tensor_step_clocks": 75.0,
-        "tensor_prologue_clocks": 5_150.0,
-        "tensor_overlap_norm": 6.0,
+        "tensor_step_clocks": 36.0,
+        "tensor_prologue_clocks": 5_140.0,
+        "tensor_overlap_norm": 6.2,
         "tensor_dram_efficiency": 0.72,
         "tensor_strided_efficiency": 1.0,
-        "tensor_l2_bytes_per_clock_per_sm": 28.0,
+        "tensor_l2_bytes_per_clock_per_sm": 27.5,
     }
 )
 # GA10x: another process, and GDDR takes more power: an A40 of 300 W sustains 104 to 123 of its 150 TFLOP/s.
@@ -46,11 +46,12 @@ _ADA = _AMPERE.model_copy(update={"tensor_sustained_gflops_per_watt": 900.0})
 _HOPPER = _AMPERE.model_copy(
     update={
         "tensor_efficiency": 1.0,
-        "tensor_step_clocks": 237.0,
-        "tensor_prologue_clocks": 4_800.0,
-        "tensor_overlap_norm": 5.1,
-        "tensor_dram_efficiency": 0.8,
+        "tensor_step_clocks": 224.0,
+        "tensor_prologue_clocks": 4_490.0,
+        "tensor_overlap_norm": 4.8,
+        "tensor_dram_efficiency": 0.81,
         "tensor_strided_efficiency": 1.0,
+        "tensor_l2_bytes_per_clock_per_sm": 128.0,
         "tensor_sustained_gflops_per_watt": 1060.0,
     }
 )
@@ -94,7 +95,7 @@ _HOST_SPREAD = {"kernel_gap_us": 0.75, "bare_launch_us": 3.3, "synchronise_us": 
 _UNTIL_VOLTA = EngineCosts(EngineOverheads(graph_gap_factor=0.8), {**_HOST_SPREAD, "graph_gap_factor": 0.1})
 _TURING_AND_AMPERE = EngineCosts(EngineOverheads(graph_gap_factor=0.5), {**_HOST_SPREAD, "graph_gap_factor": 0.26})
 _SINCE_ADA = EngineCosts(
-    EngineOverheads(graph_gap_factor=0.4, graph_kernel_us=2.5), {**_HOST_SPREAD, "graph_gap_factor": 0.2}
+    EngineOverheads(graph_gap_factor=0.4, graph_kernel_us=2.6), {**_HOST_SPREAD, "graph_gap_factor": 0.2}
 )
 #: By architecture.
 ENGINES: dict[str, EngineCosts] = {

@@ -57,6 +57,14 @@ class Libraries(StrEnum):
     COMPILED = "compiled"
 
 
+class Issue(StrEnum):
+    """How kernels come to the device, which decides what stands between them."""
+
+    CALLS = "calls"  #: one operator called again and again, as it is measured alone: the host is seen
+    STREAM = "stream"  #: a network, call after call, the host a part of its own
+    GRAPH = "graph"  #: nodes of a CUDA graph
+
+
 #: Those that call cuDNN for all that it has; and those whose cuDNN is of today.
 ALL_OF_CUDNN = frozenset({Libraries.CUDNN_7, Libraries.CUDNN_8})
 OF_TODAY = frozenset({Libraries.CUDNN_8, Libraries.CURRENT, Libraries.COMPILED})
