@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from evidence.data.data_sets import read_data_sets, read_measurements
+from evidence.data.data_sets import read_measurements
 from evidence.data.formats import formats
 from iossim.hardware.lowering.kernel import Libraries
 from iossim.ir.types import Precision
@@ -71,18 +71,3 @@ def test_a_table_of_several_boards_is_refused(tmp_path: Path) -> None:
     path.write_text(path.read_text() + f"K80,{ROWS[0]}\n")
     with pytest.raises(MeasurementError, match="of 2 devices; split the table"):
         read_measurements(path)
-
-
-def test_kernels_without_shapes_are_passed_over(tmp_path: Path) -> None:
-    """A trace of kernels beside a table: the table is read, and the trace named."""
-    trace = tmp_path / "traced_kernels.csv"
-    trace.write_text(
-        "device,network,batch,kernel_index,torch_op,kernel_name,grid,block,duration_us\n"
-        "RTX A5000,resnet b1,1,0,aten::conv2d,implicit_convolve_sgemm,392x2x1,8x8x1,35\n"
-    )
-    (tmp_path / "relu.t4.csv").write_text("rows,cols,latency_us\n" + "".join(f"{n},4096,{n}\n" for n in range(60, 80)))
-    found = read_data_sets([tmp_path])
-    assert [measured.header.data_set for measured, _ in found.sets] == ["relu.t4"]
-    assert any("traced_kernels.csv: passed over" in note for note in found.notes)
-    with pytest.raises(MeasurementError, match="without the shapes of their operators"):
-        read_measurements(trace)

@@ -1,0 +1,88 @@
+"""Kernels of networks and of CUDA graphs: traces, products and TensorRT's layers, as small tables and as they are shared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from evidence.data.data_sets import read_measurement_sets, read_measurements
+from iossim.calibration.samples import OperatorSamples
+from iossim.hardware.load import device
+from iossim.hardware.lowering.kernel import Issue, Libraries
+from iossim.ir.types import Precision
+from iossim.measurements.measurement import MeasurementSet
+from iossim.measurements.operator_kinds import parse_description
+
+TRACE = (
+    "device,network,batch,kernel_index,torch_op,torch_op_index_of_its_kind,kernel_name,duration_us,shape_in_c,shape_in_h,"
+    "shape_in_w,shape_out_c,shape_kernel,shape_stride,shape_pad,shape_groups\n"
+)
+NO_SHAPE = ",,,,,,,"
+
+
+def test_a_convolution_takes_the_sum_of_its_kernels(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    rows = [
+        "0,aten::conv2d,0,sm86_xmma_fprop,9,64,56,56,64,3,1,1,1",  # a trial beside the kernel that was chosen
+        f"1,aten::conv2d,0,cudnn_ampere_scudnn,11{NO_SHAPE},",
+    ]
+    for call in range(1, 18):
+        rows += [
+            f"{2 * call},aten::conv2d,{call},nchwToNhwcKernel,3,64,56,56,64,3,1,1,1",
+            f"{2 * call + 1},aten::conv2d,{call},sm86_xmma_fprop,{10 + call}{NO_SHAPE},",
+        ]
+    rows.append(f"99,aten::relu_,0,vectorized_elementwise_kernel,4{NO_SHAPE},")
+    path.write_text(TRACE + "".join(f"RTX A5000,resnet b1,1,{row}\n" for row in rows))
+    found = read_measurements(path)
+    assert (found.device, found.header.issue, found.header.includes_gaps) == ("rtx-a5000", Issue.STREAM, False)
+    assert [one.latency_us for one in found.measurements] == [14.0 + call for call in range(17)]
+    text = "conv batch=1 in_channels=64 out_channels=64 in_size=56 kernel=3 stride=1 padding=1"
+    assert {one.operator for one in found.measurements} == {parse_description(text, Precision.TF32)}
+    assert found.notes == (f"{path}: 1 convolutions left out: with trials, or without a shape",)
+
+
+def test_weights_that_stay_in_l2_are_no_weights(tmp_path: Path) -> None:
+    path = tmp_path / "products.csv"
+    small = [f"H100-SXM5-80GB,{library},{m},64,128,{m + 2.0 + gap}\n" for m in range(1, 18)
+             for library, gap in (("one", 0.0), ("other", 0.5))]  # fmt: skip
+    path.write_text("device,library,m,n,k,latency_us\n" + "".join(small) + "H100-SXM5-80GB,one,1,8192,8192,50\n")
+    (found,) = read_measurement_sets(path)
+    assert (found.device, found.header.issue) == ("h100-sxm", Issue.GRAPH)
+    assert [one.operator.kind for one in found.measurements] == ["gemm"] * 17 + ["linear"]
+    assert [one.latency_us for one in found.measurements[:2]] == [3.25, 4.25]
+
+
+def _error(measured: MeasurementSet) -> tuple[float, float]:
+    """Mean absolute error of predictions, and the median error, nothing fitted to the set."""
+    samples = OperatorSamples.of(measured, measured.measurements, device(measured.device), 1.0)
+    predicted_us, _ = samples.predict(samples.profile)
+    errors = predicted_us / samples.latency_us - 1.0
+    return float(np.abs(errors).mean()), float(np.median(errors))
+
+
+@pytest.mark.parametrize(("name", "mean"), [("a100-sxm-80gb", 0.1), ("h100-sxm", 0.1), ("h200-sxm", 0.1)])
+def test_products_in_graphs(name: str, mean: float, shared: Path) -> None:
+    sets = {one.device: one for one in read_measurement_sets(shared / "data/graph_kernels/graph_products_bf16.csv")}
+    error, median = _error(sets[name])
+    assert error < mean
+    assert abs(median) < 0.04
+
+
+@pytest.mark.parametrize(("name", "mean"), [("a100-pcie-80gb", 0.15), ("rtx-3090", 0.12)])
+def test_layers_of_tensorrt(name: str, mean: float, shared: Path) -> None:
+    """No figure of them took part in a fit."""
+    sets = {one.device: one for one in read_measurement_sets(shared / "data/graph_kernels/tensorrt_layers.csv")}
+    assert sets[name].header.called is Libraries.COMPILED
+    error, median = _error(sets[name])
+    assert error < mean
+    assert abs(median) < 0.1
+
+
+def test_convolutions_of_a_trace(shared: Path) -> None:
+    """What a convolution's cold start costs is pinned on those at batch 1; nothing else is."""
+    measured = read_measurements(shared / "data/operators/a5000_network_kernels.csv")
+    error, median = _error(measured)
+    assert error < 0.22
+    assert abs(median) < 0.05
