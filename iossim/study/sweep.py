@@ -141,16 +141,18 @@ class _Sweep:
 
     def _point_tasks(self, done: Mapping[str, PointDone]) -> list[PointTask]:
         """Points that are not done, each distinct one once; those of one network follow each other."""
-        networks: dict[tuple[str, int, str], dict[str, Point]] = {}
+        left: dict[str, Point] = {}
         for point in self.points:
             if point.key not in done:
-                network = (point.model.model_dump_json(), point.batch, point.dtype)
-                networks.setdefault(network, {}).setdefault(point.key, point)
+                left.setdefault(point.key, point)
+        networks: dict[tuple[str, int, str], list[Point]] = {}
+        for point in left.values():
+            networks.setdefault((point.model.model_dump_json(), point.batch, point.dtype), []).append(point)
         schedulers, measures = tuple(self.scenario.schedulers), tuple(self.scenario.measures)
         return [
             PointTask(point, schedulers, measures, self.trace, self.crew.count > 1)
             for several in networks.values()
-            for point in several.values()
+            for point in several
         ]
 
     def _cross_tasks(
