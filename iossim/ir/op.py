@@ -7,11 +7,12 @@ the modules of ``iossim.ir.ops`` are all imported together, so that adding an op
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import ABC
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from enum import Enum
 from functools import cached_property
+from inspect import get_annotations
 from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
@@ -93,7 +94,7 @@ class OnnxNode:
 
 
 @dataclass(frozen=True)
-class Op(ABC):
+class Op(ABC):  # noqa: B024  (bases of several ops have abstract methods)
     """Base of all op kinds. Subclasses are frozen dataclasses of ints, floats, strings, bools and tuples."""
 
     kind: ClassVar[str] = ""
@@ -103,8 +104,9 @@ class Op(ABC):
     onnx_names: ClassVar[Mapping[str, str]] = {}
     #: How many of an ONNX node's inputs carry data; None where all do.
     onnx_inputs: ClassVar[int | None] = None
-    #: Floating-point operations of each element of the first output, besides multiply-adds.
+    #: Floating-point operations of each element of the first output, besides multiply-adds, and of the first input.
     flops_per_element: ClassVar[int] = 0
+    flops_per_read_element: ClassVar[int] = 0
     #: Whether ONNX lets the last outputs be left out.
     may_leave_out_outputs: ClassVar[bool] = False
     #: Whether one more input, of the shape of its output, is what its result is added to.
@@ -117,16 +119,32 @@ class Op(ABC):
     registry: ClassVar[dict[str, type[Op]]] = {}
     onnx_registry: ClassVar[dict[str, type[Op]]] = {}
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
+    def __init_subclass__(cls, onnx_types: str = "", onnx_names: str = "", **declared: Any) -> None:
+        """Class keywords give the constants above: ``class Softmax(Op, kind="softmax", onnx_types="Softmax")``.
+
+        Names of ONNX are divided by spaces; one that differs from its field's is given as ``groups=num_groups``.
+        """
+        super().__init_subclass__()
+        if onnx_types:
+            cls.onnx_types = tuple(onnx_types.split())
+        if onnx_names:
+            named = (name.partition("=")[0::2] for name in onnx_names.split())
+            cls.onnx_names = {**cls.onnx_names, **{field: name or field for field, name in named}}
+        for name, value in declared.items():
+            if not any(name in get_annotations(base) for base in cls.__mro__):
+                raise TypeError(f"{cls.__name__}: ops declare no {name!r}")
+            setattr(cls, name, value)
         if cls.kind:
             Op.registry[cls.kind] = cls
             for onnx_type in cls.onnx_types:
                 Op.onnx_registry[onnx_type] = cls
 
-    @abstractmethod
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        """Types of the outputs; raises GraphError (without the op's name) if the inputs do not fit."""
+        """Types of the outputs, by default that of the one input.
+
+        Raises GraphError, without the op's name, if the inputs do not fit.
+        """
+        return (one_input(inputs),)
 
     def making(self, shape: tuple[int, ...]) -> Op | None:
         """The op that makes ``shape``, for an op that has its output's shape as an attribute; None for any other."""
@@ -150,9 +168,16 @@ class Op(ABC):
         """Whether it joins its element-wise neighbours in one kernel."""
         return self.role in (Role.ELEMENTWISE, Role.ACTIVATION)
 
-    @abstractmethod
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
-        """The outputs, computed with NumPy: the meaning of the op. :meth:`infer` gives their types."""
+        """The outputs, computed with NumPy: the meaning of the op. :meth:`infer` gives their types.
+
+        By default what :meth:`compute` makes of the inputs, rounded to the first one's element type.
+        """
+        return (np.asarray(self.compute(*map(widen, inputs))).astype(inputs[0].dtype, copy=False),)
+
+    def compute(self, *inputs: Array) -> Array:
+        """The one output from inputs whose 16-bit floats are widened to fp32."""
+        raise NotImplementedError(f"op kind {self.kind!r} has no evaluation")
 
     def multiply_adds(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
         """Multiply-adds of convolutions and matrix products, bias left out: what papers count networks by."""
@@ -160,7 +185,8 @@ class Op(ABC):
 
     def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
         """Floating-point operations; a multiply-add counts as two. Data movement does none."""
-        return 2 * self.multiply_adds(inputs, outputs) + self.flops_per_element * outputs[0].elements
+        per_element = self.flops_per_element * outputs[0].elements + self.flops_per_read_element * inputs[0].elements
+        return 2 * self.multiply_adds(inputs, outputs) + per_element
 
     def work(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> Work:
         """Arithmetic and the bytes of all inputs (weights included) and outputs, each moved once."""
@@ -256,6 +282,17 @@ def require(condition: bool, reason: str) -> None:
     """Raise GraphError with ``reason`` unless ``condition`` holds; shape inference is written with it."""
     if not condition:
         raise GraphError(reason)
+
+
+def one_input(inputs: Sequence[TensorType]) -> TensorType:
+    """The only input's type; raises GraphError if there are more or fewer."""
+    require(len(inputs) == 1, f"takes one input, not {len(inputs)}")
+    return inputs[0]
+
+
+def widen(array: Array) -> Array:
+    """An array of any shape as arithmetic should see it: 16-bit floats in fp32, everything else as it is."""
+    return as_float32(array) if array.dtype in (np.float16, DType.BFLOAT16.numpy) else array
 
 
 def as_float32(array: Array) -> NDArray[np.float32]:

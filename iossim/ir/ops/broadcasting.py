@@ -1,4 +1,4 @@
-"""What ops share: NumPy broadcasting of types, widening of 16-bit floats, axes counted from the front."""
+"""What ops share: NumPy broadcasting of types, axes counted from the front."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
-import numpy as np
-
-from iossim.ir.op import Array, OnnxNode, Op, as_float32, require
-from iossim.ir.types import DType, TensorType
+from iossim.ir.op import OnnxNode, Op, require
+from iossim.ir.types import TensorType
 
 
 def broadcast(inputs: Sequence[TensorType]) -> TensorType:
@@ -30,17 +28,6 @@ def broadcast_shapes(inputs: Sequence[TensorType]) -> tuple[int, ...]:
         require(len(sizes) <= 1, f"its inputs {listed} do not broadcast")
         shape.append(sizes.pop() if sizes else 1)
     return tuple(shape)
-
-
-def widen(array: Array) -> Array:
-    """An array of any shape as arithmetic should see it: 16-bit floats in fp32, everything else as it is."""
-    return as_float32(array) if array.dtype in (np.float16, DType.BFLOAT16.numpy) else array
-
-
-def one_input(inputs: Sequence[TensorType]) -> TensorType:
-    """The only input's type; raises GraphError if there are more or fewer."""
-    require(len(inputs) == 1, f"takes one input, not {len(inputs)}")
-    return inputs[0]
 
 
 def normal_axis(axis: int, rank: int, last: int | None = None) -> int:

@@ -63,44 +63,28 @@ class ChannelsLast(Op, Generic[_First]):
 
 
 @dataclass(frozen=True)
-class ConvNhwc(ChannelsLast[Conv], ConvAttributes):
+class ConvNhwc(ChannelsLast[Conv], ConvAttributes, kind="conv_nhwc", first=Conv, has_epilogue=True):
     """Inputs ``x [N, H, W, C]``; ``weight`` and ``bias`` as :class:`Conv` has them."""
 
-    kind: ClassVar[str] = "conv_nhwc"
-    first: ClassVar[type[Any]] = Conv
-    has_epilogue: ClassVar[bool] = True
-
 
 @dataclass(frozen=True)
-class MaxPoolNhwc(ChannelsLast[MaxPool], MaxPoolAttributes):
+class MaxPoolNhwc(ChannelsLast[MaxPool], MaxPoolAttributes, kind="max_pool_nhwc", first=MaxPool):
     """:class:`MaxPool` of ``x [N, H, W, C]``."""
 
-    kind: ClassVar[str] = "max_pool_nhwc"
-    first: ClassVar[type[Any]] = MaxPool
-
 
 @dataclass(frozen=True)
-class AveragePoolNhwc(ChannelsLast[AveragePool], AveragePoolAttributes):
+class AveragePoolNhwc(ChannelsLast[AveragePool], AveragePoolAttributes, kind="average_pool_nhwc", first=AveragePool):
     """:class:`AveragePool` of ``x [N, H, W, C]``."""
 
-    kind: ClassVar[str] = "average_pool_nhwc"
-    first: ClassVar[type[Any]] = AveragePool
-
 
 @dataclass(frozen=True)
-class GlobalAveragePoolNhwc(ChannelsLast[GlobalAveragePool]):
+class GlobalAveragePoolNhwc(ChannelsLast[GlobalAveragePool], kind="global_average_pool_nhwc", first=GlobalAveragePool):
     """Mean of each image, ``[N, 1, 1, C]``."""
 
-    kind: ClassVar[str] = "global_average_pool_nhwc"
-    first: ClassVar[type[Any]] = GlobalAveragePool
-
 
 @dataclass(frozen=True)
-class GlobalMaxPoolNhwc(ChannelsLast[GlobalMaxPool]):
+class GlobalMaxPoolNhwc(ChannelsLast[GlobalMaxPool], kind="global_max_pool_nhwc", first=GlobalMaxPool):
     """Largest element of each image, ``[N, 1, 1, C]``."""
-
-    kind: ClassVar[str] = "global_max_pool_nhwc"
-    first: ClassVar[type[Any]] = GlobalMaxPool
 
 
 def permuted(value: TensorType, permutation: Sequence[int]) -> TensorType:

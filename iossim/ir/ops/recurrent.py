@@ -30,10 +30,9 @@ _States = list[Array]
 
 
 @dataclass(frozen=True)
-class Recurrent(Op):
+class Recurrent(Op, may_leave_out_outputs=True):
     """Base of the recurrent layers. ``operands`` says which optional operands there are, in ONNX's order."""
 
-    may_leave_out_outputs: ClassVar[bool] = True
     gates: ClassVar[int]
     states: ClassVar[int] = 1
     activations: ClassVar[tuple[str, ...]]
@@ -161,14 +160,8 @@ class Recurrent(Op):
 
 
 @dataclass(frozen=True)
-class Lstm(Recurrent):
+class Lstm(Recurrent, kind="lstm", onnx_types="LSTM", gates=4, states=2, activations=("Sigmoid", "Tanh", "Tanh")):
     """Long short-term memory; gates input, output, forget, cell."""
-
-    kind: ClassVar[str] = "lstm"
-    onnx_types: ClassVar[tuple[str, ...]] = ("LSTM",)
-    gates: ClassVar[int] = 4
-    states: ClassVar[int] = 2
-    activations: ClassVar[tuple[str, ...]] = ("Sigmoid", "Tanh", "Tanh")
 
     def _step(
         self, projected: Array, recurrence: Array, bias: Array, states: _States, peepholes: Array | None
@@ -181,16 +174,11 @@ class Lstm(Recurrent):
 
 
 @dataclass(frozen=True)
-class Gru(Recurrent):
+class Gru(Recurrent, kind="gru", onnx_types="GRU", gates=3, activations=("Sigmoid", "Tanh")):
     """Gated recurrent unit; gates update, reset, hidden.
 
     With ``reset_after`` (ONNX ``linear_before_reset``) the reset gate weighs the recurrent product, else the state.
     """
-
-    kind: ClassVar[str] = "gru"
-    onnx_types: ClassVar[tuple[str, ...]] = ("GRU",)
-    gates: ClassVar[int] = 3
-    activations: ClassVar[tuple[str, ...]] = ("Sigmoid", "Tanh")
 
     reset_after: bool = False
 
@@ -217,13 +205,8 @@ class Gru(Recurrent):
 
 
 @dataclass(frozen=True)
-class Rnn(Recurrent):
+class Rnn(Recurrent, kind="rnn", onnx_types="RNN", gates=1, activations=("Tanh",)):
     """The plain recurrent layer: ``tanh`` of the sum of both products."""
-
-    kind: ClassVar[str] = "rnn"
-    onnx_types: ClassVar[tuple[str, ...]] = ("RNN",)
-    gates: ClassVar[int] = 1
-    activations: ClassVar[tuple[str, ...]] = ("Tanh",)
 
     def _step(
         self, projected: Array, recurrence: Array, bias: Array, states: _States, peepholes: Array | None

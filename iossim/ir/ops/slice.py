@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import ClassVar, Self
+from typing import Self
 
 import numpy as np
 
-from iossim.ir.op import Array, NotCoveredError, OnnxNode, Op, Role, require
-from iossim.ir.ops.broadcasting import AlongAxis, normal_axis, one_input
+from iossim.ir.op import Array, NotCoveredError, OnnxNode, Op, Role, one_input, require
+from iossim.ir.ops.broadcasting import AlongAxis, normal_axis
 from iossim.ir.types import TensorType
 
 
 @dataclass(frozen=True)
-class Slice(Op):
+class Slice(Op, kind="slice", onnx_types="Slice", onnx_names="starts ends axes steps"):
     """``x[start:end:step]`` along each of ``axes``, with Python's meaning of what lies outside or is negative.
 
     To reach the first element backwards, an end lies below ``-size``, as in ONNX.
     """
-
-    kind: ClassVar[str] = "slice"
-    onnx_types: ClassVar[tuple[str, ...]] = ("Slice",)
-    onnx_names: ClassVar[Mapping[str, str]] = {"starts": "starts", "ends": "ends", "axes": "axes", "steps": "steps"}
 
     starts: tuple[int, ...]
     ends: tuple[int, ...]
@@ -71,12 +67,8 @@ class Slice(Op):
 
 
 @dataclass(frozen=True)
-class Split(AlongAxis):
+class Split(AlongAxis, kind="split", onnx_types="Split", onnx_names="axis sizes=split"):
     """One output for each of ``sizes``, which lie one after another along ``axis``."""
-
-    kind: ClassVar[str] = "split"
-    onnx_types: ClassVar[tuple[str, ...]] = ("Split",)
-    onnx_names: ClassVar[Mapping[str, str]] = {"axis": "axis", "sizes": "split"}
 
     axis: int
     sizes: tuple[int, ...]
@@ -122,13 +114,8 @@ class Split(AlongAxis):
 
 
 @dataclass(frozen=True)
-class Concat(AlongAxis):
+class Concat(AlongAxis, kind="concat", onnx_types="Concat", onnx_names="axis", role=Role.CONCAT):
     """One or more inputs joined along ``axis``; equal in every other dimension."""
-
-    kind: ClassVar[str] = "concat"
-    onnx_types: ClassVar[tuple[str, ...]] = ("Concat",)
-    onnx_names: ClassVar[Mapping[str, str]] = {"axis": "axis"}
-    role: ClassVar[Role] = Role.CONCAT
 
     axis: int = 1
 
@@ -156,15 +143,11 @@ _MODES = ("constant", "reflect", "edge", "wrap")
 
 
 @dataclass(frozen=True)
-class Pad(Op):
+class Pad(Op, kind="pad", onnx_types="Pad", onnx_names="pads mode value=constant_value|value"):
     """``pads`` holds what is added before each axis, then after each; a negative number takes away.
 
     ``mode`` is ``constant`` (``value``), ``reflect`` (mirrored, without the edge itself), ``edge`` or ``wrap``.
     """
-
-    kind: ClassVar[str] = "pad"
-    onnx_types: ClassVar[tuple[str, ...]] = ("Pad",)
-    onnx_names: ClassVar[Mapping[str, str]] = {"pads": "pads", "mode": "mode", "value": "constant_value|value"}
 
     pads: tuple[int, ...]
     mode: str = "constant"

@@ -8,27 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 
 from iossim.base.errors import ModelError
 from iossim.ir.onnx_node import dtype_of_onnx, onnx_code
-from iossim.ir.op import Array, NotCoveredError, OnnxNode, Op, Role, require
-from iossim.ir.ops.broadcasting import one_input, widen
+from iossim.ir.op import Array, NotCoveredError, OnnxNode, Op, Role, one_input, require, widen
 from iossim.ir.types import DType, TensorType
 
 
 @dataclass(frozen=True)
-class Identity(Op):
+class Identity(Op, kind="identity", onnx_types="Identity Dropout", role=Role.VIEW):
     """The input, unchanged."""
-
-    kind: ClassVar[str] = "identity"
-    onnx_types: ClassVar[tuple[str, ...]] = ("Identity", "Dropout")
-    role: ClassVar[Role] = Role.VIEW
-
-    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        return (one_input(inputs),)
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         return (inputs[0],)
@@ -41,12 +33,8 @@ class Identity(Op):
 
 
 @dataclass(frozen=True)
-class Cast(Op):
+class Cast(Op, kind="cast", onnx_types="Cast CastLike", role=Role.ELEMENTWISE):
     """The same numbers as ``dtype``: the nearest float, cut towards zero to a whole number, non-zero is true."""
-
-    kind: ClassVar[str] = "cast"
-    onnx_types: ClassVar[tuple[str, ...]] = ("Cast", "CastLike")
-    role: ClassVar[Role] = Role.ELEMENTWISE
 
     dtype: str
 
@@ -75,16 +63,8 @@ class Cast(Op):
 
 
 @dataclass(frozen=True)
-class Relu(Op):
+class Relu(Op, kind="relu", onnx_types="Relu", role=Role.ACTIVATION, flops_per_element=1):
     """``max(x, 0)``, element by element."""
-
-    kind: ClassVar[str] = "relu"
-    onnx_types: ClassVar[tuple[str, ...]] = ("Relu",)
-    role: ClassVar[Role] = Role.ACTIVATION
-    flops_per_element: ClassVar[int] = 1
-
-    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        return (one_input(inputs),)
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         (x,) = inputs
@@ -92,21 +72,16 @@ class Relu(Op):
 
 
 @dataclass(frozen=True)
-class Sigmoid(Op):
+class Sigmoid(Op, kind="sigmoid", onnx_types="Sigmoid", role=Role.ACTIVATION, flops_per_element=4):
     """``1 / (1 + exp(-x))``, element by element; counted as its four operations."""
-
-    kind: ClassVar[str] = "sigmoid"
-    onnx_types: ClassVar[tuple[str, ...]] = ("Sigmoid",)
-    role: ClassVar[Role] = Role.ACTIVATION
-    flops_per_element: ClassVar[int] = 4
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         x = one_input(inputs)
         require(x.dtype.is_floating or x.dtype.bytes == 1, f"takes floating-point numbers, not {x.dtype}")
         return (x,)
 
-    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
-        return (logistic(widen(inputs[0])).astype(inputs[0].dtype, copy=False),)
+    def compute(self, *inputs: Array) -> Array:
+        return logistic(inputs[0])
 
 
 def logistic(x: Array) -> Array:
@@ -117,18 +92,11 @@ def logistic(x: Array) -> Array:
 
 
 @dataclass(frozen=True)
-class Clip(Op):
+class Clip(Op, kind="clip", onnx_types="Clip", role=Role.ACTIVATION):
     """``min(max(x, minimum), maximum)``, element by element; None leaves that side open."""
-
-    kind: ClassVar[str] = "clip"
-    onnx_types: ClassVar[tuple[str, ...]] = ("Clip",)
-    role: ClassVar[Role] = Role.ACTIVATION
 
     minimum: float | None = None
     maximum: float | None = None
-
-    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        return (one_input(inputs),)
 
     def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
         return outputs[0].elements * sum(bound is not None for bound in (self.minimum, self.maximum))
@@ -276,12 +244,8 @@ _BY_ONNX_TYPE = {function.onnx_type: name for name, function in FUNCTIONS.items(
 
 
 @dataclass(frozen=True)
-class Unary(Op):
+class Unary(Op, kind="unary", onnx_types=" ".join(_BY_ONNX_TYPE), role=Role.ACTIVATION):
     """``function(x, *parameters)``, element by element; the functions are :data:`FUNCTIONS`."""
-
-    kind: ClassVar[str] = "unary"
-    onnx_types: ClassVar[tuple[str, ...]] = tuple(_BY_ONNX_TYPE)
-    role: ClassVar[Role] = Role.ACTIVATION
 
     function: str
     parameters: tuple[float, ...] = ()
