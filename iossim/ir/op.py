@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, replace
 from enum import Enum
 from functools import cached_property
 from inspect import get_annotations
@@ -88,6 +88,13 @@ class OnnxNode:
             )
         return self.constants[name]
 
+    def integers(self, index: int, name: str, what: str = "") -> list[int] | None:
+        """Whole numbers that are input ``index``, or in older operator sets the attribute ``name``; None if neither."""
+        if self.has_input(index):
+            return [int(value) for value in self.constant(index, what or name).reshape(-1)]
+        given = self.attribute(name)
+        return None if given is None else list(given)
+
     def data_inputs(self, count: int) -> tuple[str, ...]:
         """The first ``count`` inputs that are present."""
         return tuple(name for name in self.inputs[:count] if name)
@@ -95,7 +102,7 @@ class OnnxNode:
 
 @dataclass(frozen=True)
 class Op(ABC):  # noqa: B024  (bases of several ops have abstract methods)
-    """Base of all op kinds. Subclasses are frozen dataclasses of ints, floats, strings, bools and tuples."""
+    """Base of all op kinds. Their attributes are those of frozen dataclasses: ints, floats, strings, bools, tuples."""
 
     kind: ClassVar[str] = ""
     #: ONNX operator types that :meth:`from_onnx` understands.
@@ -126,7 +133,7 @@ class Op(ABC):  # noqa: B024  (bases of several ops have abstract methods)
         """
         super().__init_subclass__()
         if onnx_types:
-            cls.onnx_types = tuple(onnx_types.split())
+            cls.onnx_types = tuple(dict.fromkeys(onnx_types.split()))
         if onnx_names:
             named = (name.partition("=")[0::2] for name in onnx_names.split())
             cls.onnx_names = {**cls.onnx_names, **{field: name or field for field, name in named}}
@@ -298,3 +305,45 @@ def widen(array: Array) -> Array:
 def as_float32(array: Array) -> NDArray[np.float32]:
     """An array of any shape widened for arithmetic: NumPy evaluation of 16-bit floats accumulates in fp32."""
     return array.astype(np.float32, copy=False)
+
+
+def broadcast(inputs: Sequence[TensorType]) -> TensorType:
+    """The type that inputs of one element type broadcast to; raises GraphError where they do not."""
+    dtypes = {value.dtype for value in inputs}
+    listed = " and ".join(map(str, inputs))
+    require(len(dtypes) == 1, f"its inputs {listed} differ in element type")
+    return TensorType(broadcast_shapes(inputs), inputs[0].dtype)
+
+
+def broadcast_shapes(inputs: Sequence[TensorType]) -> tuple[int, ...]:
+    """The shape that inputs of any element types broadcast to; raises GraphError where they do not."""
+    listed = " and ".join(map(str, inputs))
+    rank = max(len(value.shape) for value in inputs)
+    shape = []
+    for axis in range(-rank, 0):
+        sizes = {value.shape[axis] for value in inputs if -axis <= len(value.shape)} - {1}
+        require(len(sizes) <= 1, f"its inputs {listed} do not broadcast")
+        shape.append(sizes.pop() if sizes else 1)
+    return tuple(shape)
+
+
+def normal_axis(axis: int, rank: int, last: int | None = None) -> int:
+    """``axis`` counted from the front; raises GraphError unless it is one of ``rank`` (or up to ``last``)."""
+    top = rank - 1 if last is None else last
+    require(-rank <= axis <= top, f"axis {axis} is not one of a tensor with {rank} dimensions")
+    return axis + rank if axis < 0 else axis
+
+
+@dataclass(frozen=True)
+class AlongAxis(Op):
+    """Base of ops along one axis of their first input; as read from ONNX it is counted from the front."""
+
+    axis: int
+
+    def mixes_images(self, first_varies: bool) -> bool:
+        return self.axis == 0
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+        op, data = super().from_onnx(node)
+        return replace(op, axis=normal_axis(op.axis, len(node.input_type(0).shape))), data

@@ -34,7 +34,6 @@ class ConvAttributes(Op, onnx_names="strides pads dilations groups=group"):
         return np.pad(x, padding) if any(self.pads) else x
 
 
-@dataclass(frozen=True)
 class Conv(ConvAttributes, kind="conv", onnx_types="Conv", has_epilogue=True):
     """Inputs ``x [N, C, *spatial]``, ``weight [M, C/groups, *kernel]`` and, if present, ``bias [M]``."""
 

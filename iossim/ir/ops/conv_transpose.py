@@ -125,7 +125,6 @@ class ConvTranspose(
         return replace(self, pads=(*before, *after), output_padding=extra)
 
 
-@dataclass(frozen=True)
 class ConvBackward(ConvAttributes):
     """What both share: the attributes are those of the convolution that they are gradients of."""
 

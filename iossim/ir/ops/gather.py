@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from iossim.base.errors import GraphError
-from iossim.ir.op import Array, Op, Work, require
-from iossim.ir.ops.broadcasting import AlongAxis, normal_axis
+from iossim.ir.op import AlongAxis, Array, Op, Work, normal_axis, require
 from iossim.ir.types import DType, TensorType
 
 _INDEX_TYPES = (DType.INT32, DType.INT64)

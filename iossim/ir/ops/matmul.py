@@ -7,13 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from iossim.ir.op import Array, Op, require
-from iossim.ir.ops.broadcasting import broadcast, broadcast_shapes
+from iossim.ir.op import Array, Op, broadcast, broadcast_shapes, require
 from iossim.ir.ops.stacked_product import folded_shapes
 from iossim.ir.types import TensorType
 
 
-@dataclass(frozen=True)
 class MatMul(Op, kind="matmul", onnx_types="MatMul", has_epilogue=True):
     """``a [..., M, K] @ b [..., K, N]``, the leading dimensions broadcast.
 
@@ -36,7 +34,8 @@ class MatMul(Op, kind="matmul", onnx_types="MatMul", has_epilogue=True):
     def compute(self, *inputs: Array) -> Array:
         a, b = inputs
         rows, columns = folded_shapes(a.shape, b.shape)
-        return np.matmul(a.reshape(rows), b.reshape(columns)).reshape(self._output(a.shape, b.shape))
+        y: Array = np.matmul(a.reshape(rows), b.reshape(columns))
+        return y.reshape(self._output(a.shape, b.shape))
 
     @staticmethod
     def _output(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:

@@ -12,12 +12,10 @@ from typing import Any, Self
 
 import numpy as np
 
-from iossim.ir.op import Array, NotCoveredError, OnnxNode, Op, Role, require, widen
-from iossim.ir.ops.broadcasting import broadcast, broadcast_shapes
+from iossim.ir.op import Array, NotCoveredError, OnnxNode, Op, Role, broadcast, broadcast_shapes, require, widen
 from iossim.ir.types import DType, TensorType
 
 
-@dataclass(frozen=True)
 class Add(Op, kind="add", onnx_types="Add Sum", role=Role.ELEMENTWISE):
     """Sum of one or more inputs, broadcast against each other: ONNX ``Add`` and ``Sum``."""
 
@@ -35,7 +33,6 @@ class Add(Op, kind="add", onnx_types="Add Sum", role=Role.ELEMENTWISE):
         return "Sum", {}
 
 
-@dataclass(frozen=True)
 class Mul(Op, kind="mul", onnx_types="Mul", role=Role.ELEMENTWISE, flops_per_element=1):
     """Product of two inputs, broadcast against each other."""
 
@@ -48,7 +45,6 @@ class Mul(Op, kind="mul", onnx_types="Mul", role=Role.ELEMENTWISE, flops_per_ele
         return product
 
 
-@dataclass(frozen=True)
 class Where(Op, kind="where", onnx_types="Where", role=Role.ELEMENTWISE, flops_per_element=1):
     """``x`` where ``condition`` holds, else ``y``: inputs ``condition`` (bool), ``x``, ``y``, broadcast."""
 

@@ -12,8 +12,19 @@ from typing import Self
 
 import numpy as np
 
-from iossim.ir.op import Array, NotCoveredError, OnnxNode, Op, Role, as_float32, one_input, require
-from iossim.ir.ops.broadcasting import AlongAxis, broadcast, normal_axis
+from iossim.ir.op import (
+    AlongAxis,
+    Array,
+    NotCoveredError,
+    OnnxNode,
+    Op,
+    Role,
+    as_float32,
+    broadcast,
+    normal_axis,
+    one_input,
+    require,
+)
 from iossim.ir.types import TensorType
 
 

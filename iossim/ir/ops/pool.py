@@ -28,7 +28,6 @@ class MaxPoolAttributes(Op, onnx_names="kernel=kernel_shape strides pads dilatio
     ceil_mode: bool = False
 
 
-@dataclass(frozen=True)
 class MaxPool(MaxPoolAttributes, kind="max_pool", onnx_types="MaxPool"):
     """Largest element of each window of ``x [N, C, *spatial]``; padding never wins."""
 
@@ -60,7 +59,6 @@ class AveragePoolAttributes(Op, onnx_names="kernel=kernel_shape strides pads dil
     dilations: tuple[int, ...] = (1, 1)
 
 
-@dataclass(frozen=True)
 class AveragePool(AveragePoolAttributes, kind="average_pool", onnx_types="AveragePool"):
     """Mean of each window of ``x [N, C, *spatial]``."""
 
@@ -94,7 +92,6 @@ class AveragePool(AveragePoolAttributes, kind="average_pool", onnx_types="Averag
         return cls(kernel, strides, pads, ceil_mode, include_pad, dilations), node.data_inputs(1)
 
 
-@dataclass(frozen=True)
 class _GlobalPool(Op, flops_per_read_element=1):
     """Base of the ops that reduce each image of ``x [N, C, *spatial]`` to ``[N, C, 1, ...]`` by ``reduction``."""
 
@@ -109,12 +106,10 @@ class _GlobalPool(Op, flops_per_read_element=1):
         return type(self).reduction(inputs[0], axis=tuple(range(2, inputs[0].ndim)), keepdims=True)
 
 
-@dataclass(frozen=True)
 class GlobalAveragePool(_GlobalPool, kind="global_average_pool", reduction=np.mean, onnx_types="GlobalAveragePool"):
     """Mean of each image."""
 
 
-@dataclass(frozen=True)
 class GlobalMaxPool(_GlobalPool, kind="global_max_pool", reduction=np.max, onnx_types="GlobalMaxPool"):
     """Largest element of each image."""
 
@@ -163,7 +158,6 @@ def _window(node: OnnxNode) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int
     return kernel, strides, onnx_pads(node, node.input_type(0).shape[2:], kernel, strides, dilations), dilations
 
 
-@dataclass(frozen=True)
 class MaxPoolBackward(MaxPoolAttributes, kind="max_pool_backward"):
     """Inputs ``x [N, C, *spatial]`` and ``grad_output [N, C, *out]``; makes the gradient of ``x``.
 

@@ -11,8 +11,7 @@ from typing import Self
 
 import numpy as np
 
-from iossim.ir.op import Array, NotCoveredError, OnnxNode, Op, Role, as_float32, one_input, require
-from iossim.ir.ops.broadcasting import normal_axis
+from iossim.ir.op import Array, NotCoveredError, OnnxNode, Op, Role, as_float32, normal_axis, one_input, require
 from iossim.ir.ops.conv import Conv, ConvAttributes
 from iossim.ir.ops.matmul import MatMul
 from iossim.ir.types import DType, TensorType
@@ -84,7 +83,6 @@ class Dequantize(
         return cls(_axis(node)), node.data_inputs(3)
 
 
-@dataclass(frozen=True)
 class DynamicQuantize(
     Op, kind="dynamic_quantize", flops_per_read_element=6, onnx_types="DynamicQuantizeLinear", has_prologue=True
 ):
@@ -139,7 +137,6 @@ def _axis(node: OnnxNode) -> int:
     return normal_axis(int(node.attribute("axis", 1)), rank)
 
 
-@dataclass(frozen=True)
 class QuantizedConv(ConvAttributes, kind="quantized_conv", onnx_types="QLinearConv", flops_per_element=4):
     """Inputs ``x, x scale, x zero, weight, weight scale, weight zero, y scale, y zero``, maybe ``bias [M]`` (int32).
 
@@ -177,7 +174,6 @@ class QuantizedConv(ConvAttributes, kind="quantized_conv", onnx_types="QLinearCo
         return cls(*astuple(Conv.from_onnx(bare)[0])), node.data_inputs(9)
 
 
-@dataclass(frozen=True)
 class QuantizedMatMul(Op, kind="quantized_matmul", onnx_types="QLinearMatMul", flops_per_element=4):
     """Inputs ``a, a scale, a zero, b, b scale, b zero, y scale, y zero``; scales and zero points are single."""
 
@@ -205,7 +201,6 @@ class QuantizedMatMul(Op, kind="quantized_matmul", onnx_types="QLinearMatMul", f
         return cls(), node.data_inputs(8)
 
 
-@dataclass(frozen=True)
 class IntegerMatMul(Op, kind="integer_matmul", onnx_types="MatMulInteger"):
     """``(a - a zero) @ (b - b zero)`` as int32; the zero points, if present, are one number each."""
 

@@ -159,7 +159,6 @@ class Recurrent(Op, may_leave_out_outputs=True):
         return operands
 
 
-@dataclass(frozen=True)
 class Lstm(Recurrent, kind="lstm", onnx_types="LSTM", gates=4, states=2, activations=("Sigmoid", "Tanh", "Tanh")):
     """Long short-term memory; gates input, output, forget, cell."""
 
@@ -204,7 +203,6 @@ class Gru(Recurrent, kind="gru", onnx_types="GRU", gates=3, activations=("Sigmoi
         return [(1 - update) * new + update * hidden]
 
 
-@dataclass(frozen=True)
 class Rnn(Recurrent, kind="rnn", onnx_types="RNN", gates=1, activations=("Tanh",)):
     """The plain recurrent layer: ``tanh`` of the sum of both products."""
 

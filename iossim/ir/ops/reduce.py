@@ -8,8 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from iossim.ir.op import Array, NotCoveredError, OnnxNode, Op, one_input, require, widen
-from iossim.ir.ops.broadcasting import AlongAxis, normal_axis
+from iossim.ir.op import AlongAxis, Array, NotCoveredError, OnnxNode, Op, normal_axis, one_input, require, widen
 from iossim.ir.types import DType, TensorType
 
 _Compute = Callable[[Array, tuple[int, ...]], Array]
@@ -75,10 +74,7 @@ class Reduce(Op, kind="reduce", onnx_types=" ".join(_BY_ONNX_TYPE), onnx_names="
     def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
         """Axes are an attribute, and an input from opset 13 (sums) or 18 on; left out they are all."""
         rank = len(node.input_type(0).shape)
-        if node.has_input(1):
-            axes = [int(axis) for axis in node.constant(1, "axes").reshape(-1)]
-        else:
-            axes = list(node.attribute("axes", ()))
+        axes = node.integers(1, "axes")
         if not axes and node.attribute("noop_with_empty_axes", 0):
             raise NotCoveredError(f"{node.op_type} {node.name!r} reduces nothing")
         if node.input_type(0).dtype.bytes == 1 and node.op_type not in ("ReduceMax", "ReduceMin"):

@@ -10,8 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from iossim.base.errors import ModelError
-from iossim.ir.op import Array, OnnxNode, Op, Role, one_input, require
-from iossim.ir.ops.broadcasting import broadcast, normal_axis
+from iossim.ir.op import Array, OnnxNode, Op, Role, broadcast, normal_axis, one_input, require
 from iossim.ir.types import TensorType
 
 
@@ -41,9 +40,9 @@ class Reshape(Op, kind="reshape", onnx_types="Reshape Squeeze Unsqueeze", onnx_n
     def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
         x = node.input_type(0)
         if node.op_type == "Squeeze":
-            shape = _squeezed(x.shape, _axes(node))
+            shape = _squeezed(x.shape, node.integers(1, "axes"))
         elif node.op_type == "Unsqueeze":
-            shape = _unsqueezed(x.shape, _axes(node) or ())
+            shape = _unsqueezed(x.shape, node.integers(1, "axes") or ())
         else:
             spelled = tuple(int(size) for size in node.constant(1, "shape"))
             if node.attribute("allowzero", 0) and 0 in spelled:
@@ -66,14 +65,6 @@ def resolve_shape(shape: Sequence[int], x: TensorType) -> tuple[int, ...]:
     resolved = tuple(x.elements // known if size == -1 else size for size in copied)
     require(math.prod(resolved) == x.elements, f"its input {x} does not fit the shape [{listed}]")
     return resolved
-
-
-def _axes(node: OnnxNode) -> tuple[int, ...] | None:
-    """The axes of a Squeeze or Unsqueeze: an attribute below opset 13, an input from there on."""
-    if node.has_input(1):
-        return tuple(int(axis) for axis in node.constant(1, "axes").reshape(-1))
-    axes = node.attribute("axes")
-    return None if axes is None else tuple(axes)
 
 
 def _squeezed(shape: Sequence[int], axes: Sequence[int] | None) -> tuple[int, ...]:
@@ -201,7 +192,6 @@ class _Blocks(Op):
         return self.onnx_types[0], {"blocksize": self.block, **mode}
 
 
-@dataclass(frozen=True)
 class DepthToSpace(_Blocks, kind="depth_to_space", onnx_types="DepthToSpace"):
     """``[N, C * b * b, H, W]`` as ``[N, C, H * b, W * b]``."""
 
@@ -221,7 +211,6 @@ class DepthToSpace(_Blocks, kind="depth_to_space", onnx_types="DepthToSpace"):
         return (parts.reshape(n, c // (b * b), h * b, w * b),)
 
 
-@dataclass(frozen=True)
 class SpaceToDepth(_Blocks, kind="space_to_depth", onnx_types="SpaceToDepth"):
     """``[N, C, H * b, W * b]`` as ``[N, C * b * b, H, W]``: the inverse of :class:`DepthToSpace`."""
 

@@ -9,8 +9,7 @@ from typing import Self
 
 import numpy as np
 
-from iossim.ir.op import Array, NotCoveredError, OnnxNode, Op, Role, one_input, require
-from iossim.ir.ops.broadcasting import AlongAxis, normal_axis
+from iossim.ir.op import AlongAxis, Array, NotCoveredError, OnnxNode, Op, Role, normal_axis, one_input, require
 from iossim.ir.types import TensorType
 
 
@@ -53,16 +52,10 @@ class Slice(Op, kind="slice", onnx_types="Slice", onnx_names="starts ends axes s
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
         """Everything is an attribute below opset 10 (which has no steps), an input from there on."""
-        if node.opset < 10:
-            given = [node.attribute(name) for name in cls.onnx_names]
-        else:
-            given = [
-                [int(value) for value in node.constant(index, name)] if node.has_input(index) else None
-                for index, name in enumerate(cls.onnx_names, start=1)
-            ]
-        starts, ends = given[0] or [], given[1] or []
-        axes = given[2] if given[2] is not None else range(len(starts))
-        steps = given[3] if given[3] is not None else [1] * len(starts)
+        starts, ends, axes, steps = (node.integers(index, name) for index, name in enumerate(cls.onnx_names, start=1))
+        starts, ends = starts or [], ends or []
+        axes = range(len(starts)) if axes is None else axes
+        steps = [1] * len(starts) if steps is None else steps
         return cls(tuple(starts), tuple(ends), tuple(axes), tuple(steps)), node.data_inputs(1)
 
 
@@ -97,20 +90,17 @@ class Split(AlongAxis, kind="split", onnx_types="Split", onnx_names="axis sizes=
         """
         shape = node.input_type(0).shape
         axis = normal_axis(int(node.attribute("axis", 0)), len(shape))
-        if node.has_input(1):
-            sizes = tuple(int(size) for size in node.constant(1, "sizes"))
-        elif node.attribute("split") is not None:
-            sizes = tuple(node.attribute("split"))
-        else:
+        sizes = node.integers(1, "split", "sizes")
+        if sizes is None:
             parts = int(node.attribute("num_outputs", len(node.outputs)))
             require(parts == len(node.outputs), f"splits into {parts} parts, but names {len(node.outputs)}")
             size = -(-shape[axis] // parts) if node.opset >= 18 else shape[axis] // parts
-            sizes = (*[size] * (parts - 1), shape[axis] - size * (parts - 1))
+            sizes = [*[size] * (parts - 1), shape[axis] - size * (parts - 1)]
             require(
                 node.opset >= 18 or sizes[-1] == size, f"dimension {axis} of {list(shape)} has no {parts} equal parts"
             )
         require(len(sizes) >= len(node.outputs), f"splits into {len(sizes)} parts, but names {len(node.outputs)}")
-        return cls(axis, sizes), node.data_inputs(1)
+        return cls(axis, tuple(sizes)), node.data_inputs(1)
 
 
 @dataclass(frozen=True)

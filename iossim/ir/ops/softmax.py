@@ -10,8 +10,7 @@ from typing import Self
 
 import numpy as np
 
-from iossim.ir.op import Array, OnnxNode, one_input, require
-from iossim.ir.ops.broadcasting import AlongAxis, normal_axis
+from iossim.ir.op import AlongAxis, Array, OnnxNode, normal_axis, one_input, require
 from iossim.ir.types import TensorType
 
 
@@ -52,7 +51,6 @@ class SoftmaxLike(AlongAxis, onnx_names="axis", flops_per_element=5, has_prologu
         return cls(axis, before_13 and math.prod(shape[axis + 1 :]) > 1), node.data_inputs(1)
 
 
-@dataclass(frozen=True)
 class Softmax(SoftmaxLike, kind="softmax", onnx_types="Softmax"):
     """``exp(x) / sum(exp(x))`` along ``axis``."""
 
@@ -62,7 +60,6 @@ class Softmax(SoftmaxLike, kind="softmax", onnx_types="Softmax"):
         return y
 
 
-@dataclass(frozen=True)
 class LogSoftmax(SoftmaxLike, kind="log_softmax", onnx_types="LogSoftmax"):
     """The logarithm of the softmax along ``axis``."""
 
@@ -72,7 +69,6 @@ class LogSoftmax(SoftmaxLike, kind="log_softmax", onnx_types="LogSoftmax"):
         return y
 
 
-@dataclass(frozen=True)
 class Hardmax(SoftmaxLike, kind="hardmax", onnx_types="Hardmax"):
     """One for the first largest element along ``axis``, zero for all others."""
 

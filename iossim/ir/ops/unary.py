@@ -18,7 +18,6 @@ from iossim.ir.op import Array, NotCoveredError, OnnxNode, Op, Role, one_input, 
 from iossim.ir.types import DType, TensorType
 
 
-@dataclass(frozen=True)
 class Identity(Op, kind="identity", onnx_types="Identity Dropout", role=Role.VIEW):
     """The input, unchanged."""
 
@@ -62,7 +61,6 @@ class Cast(Op, kind="cast", onnx_types="Cast CastLike", role=Role.ELEMENTWISE):
         return "Cast", {"to": onnx_code(DType(self.dtype))}
 
 
-@dataclass(frozen=True)
 class Relu(Op, kind="relu", onnx_types="Relu", role=Role.ACTIVATION, flops_per_element=1):
     """``max(x, 0)``, element by element."""
 
@@ -71,7 +69,6 @@ class Relu(Op, kind="relu", onnx_types="Relu", role=Role.ACTIVATION, flops_per_e
         return (np.maximum(x, x.dtype.type(0)),)
 
 
-@dataclass(frozen=True)
 class Sigmoid(Op, kind="sigmoid", onnx_types="Sigmoid", role=Role.ACTIVATION, flops_per_element=4):
     """``1 / (1 + exp(-x))``, element by element; counted as its four operations."""
 

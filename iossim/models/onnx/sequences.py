@@ -15,8 +15,7 @@ import numpy as np
 from onnx import NodeProto, helper, numpy_helper
 
 from iossim.base.errors import ModelError
-from iossim.ir.op import Array, NotCoveredError
-from iossim.ir.ops.broadcasting import normal_axis
+from iossim.ir.op import Array, NotCoveredError, normal_axis
 from iossim.models.onnx.constants import Known
 from iossim.models.onnx.file import is_standard
 from iossim.models.onnx.inlining import unrolled

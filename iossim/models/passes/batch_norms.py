@@ -79,7 +79,6 @@ class ShiftedConstant(Constant):
         return shifted.astype(self.type.dtype.numpy, copy=False)
 
 
-@dataclass(frozen=True)
 class BatchNormFolding(GraphPass):
     """Folds a scale and shift into the convolution or batch norm before it, if nothing else reads that one's output.
 
@@ -149,7 +148,6 @@ def _absorb(
     return replace(host, inputs=(x, folded_weight, folded_bias, *rest[1:]), outputs=outputs)
 
 
-@dataclass(frozen=True)
 class BatchStatistics(GraphPass):
     """Computes the mean and the (biased) variance that each batch norm with constant ones reads.
 

@@ -16,8 +16,7 @@ The published network departs from the paper's figures in these places, which ar
 from __future__ import annotations
 
 from iossim.ir.builder import GraphBuilder
-from iossim.ir.network import Network
-from iossim.models.catalogue import BuildOptions, ZooModel
+from iossim.models.catalogue import ZooModel
 from iossim.models.layers import average_pool, conv, global_average_pool, join, max_pool, relu, relu_conv, relu_sepconv
 
 _NORMAL_CELLS = 6
@@ -25,9 +24,7 @@ _PENULTIMATE_FILTERS = 4032
 _STEM_FILTERS = 96
 
 
-def build(options: BuildOptions) -> Network:
-    b = GraphBuilder("nasnet_a", options.precision, options.seed)
-    x = b.input("image", options.input_shape)
+def build(b: GraphBuilder, x: str) -> str:
     # The last first-cell concatenates 6 values, and the width doubles twice: 4032 = 6 * 4 * 168.
     filters = _PENULTIMATE_FILTERS // 24
     with b.block("conv0"):
@@ -51,8 +48,7 @@ def build(options: BuildOptions) -> Network:
     with b.block("activation"):
         x = relu(b, "activation", current)
     with b.block("avgpool"):
-        x = global_average_pool(b, "avgpool", x)
-    return b.network([x])
+        return global_average_pool(b, "avgpool", x)
 
 
 def _stem_cell_0(b: GraphBuilder, name: str, x: str, width: int) -> str:

@@ -9,18 +9,15 @@ from collections.abc import Callable
 from functools import partial
 
 from iossim.ir.builder import GraphBuilder
-from iossim.ir.network import Network
-from iossim.models.catalogue import BuildOptions, ZooModel
+from iossim.models.catalogue import ZooModel
 from iossim.models.layers import add_relu, conv, conv_relu, head, max_pool
 
 Residual = Callable[[GraphBuilder, str, str, int, int], str]
 
 
-def build(options: BuildOptions, name: str, residual: Residual, depths: tuple[int, ...]) -> Network:
+def build(b: GraphBuilder, x: str, residual: Residual, depths: tuple[int, ...]) -> str:
     """A network of four stages of residual blocks: ``residual`` adds one, given its name, input, width and stride."""
-    b = GraphBuilder(name, options.precision, options.seed)
-    x = backbone(b, b.input("image", options.input_shape), residual, depths)
-    return b.network([head(b, x)])
+    return head(b, backbone(b, x, residual, depths))
 
 
 def backbone(b: GraphBuilder, x: str, residual: Residual, depths: tuple[int, ...]) -> str:
@@ -61,7 +58,7 @@ def shortcut(b: GraphBuilder, name: str, x: str, channels: int, stride: int) -> 
 
 def _model(layers: int, residual: Residual, depths: tuple[int, ...]) -> ZooModel:
     name = f"resnet{layers}"
-    whole = partial(build, name=name, residual=residual, depths=depths)
+    whole = partial(build, residual=residual, depths=depths)
     return ZooModel(name, f"ResNet-{layers}, batch norm folded, with its classifier", (3, 224, 224), whole)
 
 

@@ -44,7 +44,7 @@ def _branches(b: GraphBuilder, name: str, x: str, width: int, stride: int) -> st
 
 
 def _model(name: str, form: str, residual: Residual) -> ZooModel:
-    whole = partial(build, name=name, residual=residual, depths=(3, 4, 6, 3))
+    whole = partial(build, residual=residual, depths=(3, 4, 6, 3))
     return ZooModel(name, f"ResNeXt-50 32x4d, {form}, batch norm folded, with its classifier", (3, 224, 224), whole)
 
 
