@@ -32,10 +32,7 @@ def jit(function: Callable[P, R], /) -> Callable[P, R]: ...
 @overload
 def jit(function: None = None, /, **options: Any) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 def jit(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
-    """Compile a function with ``numba.njit``, cached on disk and free of the interpreter lock.
-
-    ``options`` go to ``numba.njit`` and override ``cache=True, nogil=True``.
-    """
+    """``numba.njit``, by default cached on disk and free of the interpreter lock; ``options`` are numba's."""
     if function is None:
         return lambda decorated: jit(decorated, **options)
     import numba
@@ -92,10 +89,7 @@ def _warn(why: str) -> None:
 
 @cache
 def cache_folder() -> Path | None:
-    """The folder of this source's compiled code; a temporary one, with a warning, where the cache cannot be written.
-
-    None where neither can, with a warning as well.
-    """
+    """The folder of this source's code; with a warning a temporary one where it cannot be written, else None."""
     name = f"compiled-{source_hash()}"
     problems: list[str] = []
     for root in (user_cache(), Path(tempfile.gettempdir()) / f"iossim-{_user()}"):

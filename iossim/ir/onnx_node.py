@@ -114,10 +114,7 @@ def captured_values(node: NodeProto) -> list[str]:
 
 
 def since_versions(node: NodeProto, version: int) -> list[int]:
-    """The operator sets in which a standard node, and those in its graphs, got the meaning of ``version``.
-
-    Raises onnx.defs.SchemaError for what is not in it.
-    """
+    """The operator sets in which a standard node, and those in its graphs, got its meaning; raises SchemaError."""
     import onnx
 
     inner = (each for graph in graphs_in(node) for each in graph.node)

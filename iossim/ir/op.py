@@ -147,10 +147,7 @@ class Op(ABC):  # noqa: B024  (bases of several ops have abstract methods)
                 Op.onnx_registry[onnx_type] = cls
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        """Types of the outputs, by default that of the one input.
-
-        Raises GraphError, without the op's name, if the inputs do not fit.
-        """
+        """Types of the outputs, by default the one input's; raises GraphError, without the op's name, for no fit."""
         return (one_input(inputs),)
 
     def making(self, shape: tuple[int, ...]) -> Op | None:

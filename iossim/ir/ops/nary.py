@@ -108,22 +108,18 @@ class Function:
     takes_truth: bool = False
 
 
-def _divide(a: Array, b: Array) -> Array:
+def _divide(a: Array, b: Array) -> Any:
     """Whole numbers are divided towards zero, as in C."""
     if a.dtype.kind not in "iu":
-        quotient: Array = a / b
-        return quotient
+        return a / b
     floor = a // b
-    whole: Array = floor + ((a % b != 0) & ((a < 0) != (b < 0))).astype(floor.dtype)
-    return whole
+    return floor + ((a % b != 0) & ((a < 0) != (b < 0))).astype(floor.dtype)
 
 
-def _power(base: Array, exponent: Array) -> Array:
+def _power(base: Array, exponent: Array) -> Any:
     if base.dtype.kind in "iu" and exponent.dtype.kind in "iu":
-        result: Array = np.power(base.astype(np.float64), exponent) if (exponent < 0).any() else base**exponent
-        return result
-    real: Array = np.power(base, exponent)
-    return real
+        return np.power(base.astype(np.float64), exponent) if (exponent < 0).any() else base**exponent
+    return np.power(base, exponent)
 
 
 FUNCTIONS: dict[str, Function] = {

@@ -14,11 +14,10 @@ from iossim.ir.types import DType, TensorType
 _Compute = Callable[[Array, tuple[int, ...]], Array]
 
 
-def _log_sum_exp(x: Array, axes: tuple[int, ...]) -> Array:
+def _log_sum_exp(x: Array, axes: tuple[int, ...]) -> Any:
     largest = x.max(axis=axes, keepdims=True)
     finite = np.where(np.isfinite(largest), largest, 0)
-    result: Array = np.log(np.exp(x - finite).sum(axis=axes, keepdims=True)) + finite
-    return result
+    return np.log(np.exp(x - finite).sum(axis=axes, keepdims=True)) + finite
 
 
 #: By name: ONNX's type, operations for each element that is read, and the function, which keeps the axes as ones.

@@ -140,53 +140,41 @@ class Function:
     makes_bool: bool = False
 
 
-def _softplus(x: Array) -> Array:
-    result: Array = np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
-    return result
+def _softplus(x: Array) -> Any:
+    return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
 
 
-def _erf(x: Array) -> Array:
+def _erf(x: Array) -> Any:
     from scipy.special import erf
 
-    result: Array = erf(x)
-    return result
+    return erf(x)
 
 
-def _gelu(x: Array) -> Array:
-    result: Array = 0.5 * x * (1 + _erf(x / np.sqrt(2).astype(x.dtype)))
-    return result
+def _gelu(x: Array) -> Any:
+    return 0.5 * x * (1 + _erf(x / np.sqrt(2).astype(x.dtype)))
 
 
-def _gelu_tanh(x: Array) -> Array:
+def _gelu_tanh(x: Array) -> Any:
     """The approximation of Hendrycks and Gimpel (arXiv:1606.08415, section 2)."""
     inner = np.sqrt(2 / np.pi).astype(x.dtype) * (x + 0.044715 * x**3)
-    result: Array = 0.5 * x * (1 + np.tanh(inner))
-    return result
+    return 0.5 * x * (1 + np.tanh(inner))
 
 
-def _elu(x: Array, alpha: float) -> Array:
-    result: Array = np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0)))
-    return result
+def _elu(x: Array, alpha: float) -> Any:
+    return np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0)))
 
 
-def _celu(x: Array, alpha: float) -> Array:
+def _celu(x: Array, alpha: float) -> Any:
     return np.maximum(x, 0) + np.minimum(0, alpha * np.expm1(np.minimum(x, 0) / alpha))
 
 
-def _shrink(x: Array, limit: float, bias: float) -> Array:
+def _shrink(x: Array, limit: float, bias: float) -> Any:
     zero = np.zeros_like(x)
-    result: Array = np.where(x < -limit, x + bias, np.where(x > limit, x - bias, zero))
-    return result
+    return np.where(x < -limit, x + bias, np.where(x > limit, x - bias, zero))
 
 
-def _is_infinite(x: Array, negative: int, positive: int) -> Array:
-    result: Array = (np.isneginf(x) & bool(negative)) | (np.isposinf(x) & bool(positive))
-    return result
-
-
-def _hard_sigmoid(x: Array, alpha: float, beta: float) -> Array:
-    result: Array = np.clip(alpha * x + beta, 0, 1)
-    return result
+def _is_infinite(x: Array, negative: int, positive: int) -> Any:
+    return (np.isneginf(x) & bool(negative)) | (np.isposinf(x) & bool(positive))
 
 
 #: Every function by the name that the op carries.
@@ -209,7 +197,9 @@ FUNCTIONS: dict[str, Function] = {
     "floor": Function("Floor", 1, np.floor),
     "gelu": Function("Gelu", 5, _gelu),
     "gelu_tanh": Function("Gelu", 8, _gelu_tanh),
-    "hard_sigmoid": Function("HardSigmoid", 4, _hard_sigmoid, (("alpha", 0.2), ("beta", 0.5))),
+    "hard_sigmoid": Function(
+        "HardSigmoid", 4, lambda x, a, b: np.clip(a * x + b, 0, 1), (("alpha", 0.2), ("beta", 0.5))
+    ),
     "hard_swish": Function("HardSwish", 5, lambda x: x * np.clip(x / 6 + 0.5, 0, 1)),
     "is_inf": Function("IsInf", 1, _is_infinite, (("detect_negative", 1), ("detect_positive", 1)), makes_bool=True),
     "is_nan": Function("IsNaN", 1, np.isnan, makes_bool=True),

@@ -116,10 +116,7 @@ def _as_original(file: IosFile, batch: int, precision: Precision, seed: int, ori
 
 
 def schedule_of_file(file: IosFile, path: Path, network: Network) -> Schedule:
-    """The stages of a file as a schedule of its network, which it fits; nothing is priced yet.
-
-    Raises ScheduleError naming the stage at fault.
-    """
+    """The stages of a file as a schedule of its network, not priced; raises ScheduleError naming the stage at fault."""
     merged = {node.name: names for node in file.nodes() if (names := _merged_names(node))}
     _, scheduler = network_and_scheduler(file.name)
     source = network.source
@@ -172,10 +169,7 @@ def _merged_names(node: Node) -> list[str]:
 
 
 def _parts_by_slices(file: IosFile) -> tuple[_Parts, list[str]]:
-    """The parts of merged convolutions, as slices of them are read, and a note for each where they do not tell.
-
-    Raises ScheduleError where they contradict.
-    """
+    """The parts of merged convolutions, as slices of them are read, and a note for each where they do not tell."""
     merged = {node.name: node for node in file.nodes() if isinstance(node, ConvNode) and _merged_names(node)}
     cuts = {name: {0, node.out_channels} for name, node in merged.items()}
     #: What is read as one value: a sum's term, all that a node reads.

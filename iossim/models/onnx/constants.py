@@ -69,10 +69,7 @@ class Known:
         return [self.types[name] for name in names]
 
     def parameter(self, name: str) -> Array:
-        """The array of a constant, of its own type, that an operator is told its shape by.
-
-        Raises GraphError where it is too large for one.
-        """
+        """The array of a constant that tells an operator its shape; raises GraphError where it is too large for one."""
         constant = self.constants[name]
         if constant.type.elements > LARGEST_PARAMETER:
             raise GraphError(
@@ -175,10 +172,7 @@ def node_view(node: NodeProto, name: str, known: Known, opset: int) -> OnnxNode:
 
 
 def op_name(node: NodeProto, name: str) -> str:
-    """What an op is called: its module, as PyTorch's exporter noted it, and the operator; else the node's ``name``.
-
-    ``encoder.layer.0.output.dense.MatMul`` says more than ``node_MatMul_95``.
-    """
+    """Its module, as PyTorch's exporter noted it, and operator (``encoder.layer.0.dense.MatMul``); else ``name``."""
     noted = next((each.value for each in node.metadata_props if each.key == _MODULES), "")
     modules = re.findall(r"'([^']*)'", noted)  # from the model to the op itself, as a list of Python
     return f"{modules[-2]}.{node.op_type}" if len(modules) > 1 and modules[-2] else name

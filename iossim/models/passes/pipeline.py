@@ -70,10 +70,7 @@ PASSES: Group[Callable[[Graph], Graph]] = Group(
 
 
 def apply_plugins(graph: Graph, names: Iterable[str]) -> Graph:
-    """The graph after passes that others add by entry points ``iossim.passes``, by name, one after another.
-
-    Raises OptionError for an unknown name, PluginError for a pass that does not work.
-    """
+    """The graph after passes of plugins, by name; raises OptionError for an unknown name, else PluginError."""
     for name in names:
         graph = PASSES.find(name)(graph)
     return graph
