@@ -1,8 +1,7 @@
 """ONNX's codes of element types (``TensorProto.DataType`` of onnx.proto), and one ONNX node computed by itself.
 
-A node is computed by ONNX's own reference implementation, or, if it is installed, by ONNX Runtime where the reference
-lacks it: that has most operators in their newest version only. It is the meaning of ops that iossim has no class of
-its own for, and of those whose definition is a page of cases.
+It is computed by ONNX's reference implementation, or, where that lacks it (most older versions of operators), by ONNX
+Runtime if it is installed: the meaning of ops without a class of their own, and of those defined by a page of cases.
 """
 
 from __future__ import annotations

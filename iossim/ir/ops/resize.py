@@ -22,7 +22,8 @@ class Resize(
     Op,
     kind="resize",
     onnx_types="Resize Upsample",
-    onnx_names="mode coordinates=coordinate_transformation_mode rounding=nearest_mode cubic=cubic_coeff_a exclude_outside antialias",
+    onnx_names="mode coordinates=coordinate_transformation_mode rounding=nearest_mode cubic=cubic_coeff_a "
+    "exclude_outside antialias",
     onnx_inputs=1,
 ):
     """The input resampled by ``scales``, or to ``sizes`` if they are given: one number for each axis.

@@ -1,10 +1,8 @@
 """From a file of the published IOS engine to a network and a schedule of it: merged convolutions are undone.
 
-A merged convolution becomes the convolutions that it stands for, each a unit of its own. A file does not say which
-channels are whose, nor how large their kernels were before they were placed in zeros. Where the zoo has the network
-of that name, they are taken from it, and the whole graph must then be the zoo's. Otherwise channels are read off the
-slices that others read, or halved where neighbours are read as one, and kernels are as large as the merged one: that
-computes the same.
+Each becomes the convolutions that it stands for, units of their own. A file does not say which channels are whose, nor
+how large their kernels were. Where the whole graph is the zoo's network of that name, they are taken from it. Otherwise
+channels are read off the slices that others read, or halved, and kernels are as large as the merged one: equal outputs.
 """
 
 from __future__ import annotations

@@ -18,29 +18,21 @@ from iossim.models.passes.simplification import (
 from iossim.models.passes.softmax_recognition import SoftmaxRecognition
 
 
-def canonicalise(graph: Graph) -> Graph:
-    """An imported graph as it is scheduled, after the standard passes."""
-    return _canonicalised(graph, frozenset(), BatchNormFolding())
+def canonicalise(graph: Graph, trained: frozenset[str] | None = None) -> Graph:
+    """An imported graph as it is scheduled, after the standard passes.
 
-
-def canonicalise_for_training(graph: Graph, weights: frozenset[str]) -> Graph:
-    """The same for training: the ``weights`` stay as they are, and batch norms take the statistics of the batch."""
-    return _canonicalised(graph, weights, BatchStatistics())
-
-
-def _canonicalised(graph: Graph, kept: frozenset[str], batch_norms: GraphPass) -> Graph:
-    """The graph after the standard passes.
-
-    What a recognised softmax was made of is dead. Dead readers and identities go before the rest, since either would
-    keep a batch norm from its convolution. No later pass makes work for an earlier one: this is a fixed point.
+    For training, the ``trained`` weights stay as they are, and batch norms take the statistics of the batch. What a
+    recognised softmax was made of is dead. Dead readers and identities go before the rest, since either would keep a
+    batch norm from its convolution. No later pass makes work for an earlier one: this is a fixed point.
     """
+    kept = trained or frozenset()
     passes = (
         ConstantFolding(kept),
         SoftmaxRecognition(),
         DeadOpElimination(),
         IdentityElimination(),
         CommonSubexpressionElimination(kept),
-        batch_norms,
+        BatchNormFolding() if trained is None else BatchStatistics(),
     )
     for each in passes:
         graph = each.apply(graph)

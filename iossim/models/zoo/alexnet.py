@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from iossim.ir.builder import GraphBuilder
 from iossim.models.catalogue import ZooModel
-from iossim.models.layers import conv_relu, flatten, fully_connected, fully_connected_relu, join, max_pool
+from iossim.models.layers import conv_relu, flatten, fully_connected, join, max_pool
 
 
 def build(b: GraphBuilder, x: str) -> str:
@@ -27,8 +27,8 @@ def build(b: GraphBuilder, x: str) -> str:
 def classifier(b: GraphBuilder, x: str) -> str:
     with b.block("classifier"):
         x = flatten(b, "flatten", x)
-        x = fully_connected_relu(b, "fc6", x, 4096)
-        x = fully_connected_relu(b, "fc7", x, 4096)
+        x = fully_connected(b, "fc6", x, 4096, activated=True)
+        x = fully_connected(b, "fc7", x, 4096, activated=True)
         return fully_connected(b, "fc8", x, 1000)
 
 
