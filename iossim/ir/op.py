@@ -8,7 +8,7 @@ the modules of ``iossim.ir.ops`` are all imported together, so that adding an op
 from __future__ import annotations
 
 from abc import ABC
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from enum import Enum
 from functools import cached_property
@@ -56,8 +56,8 @@ class Work:
 class OnnxNode:
     """The view of an ONNX node that an op reads itself from.
 
-    ``inputs`` are value names, ``""`` where an optional one is left out; ``constants`` holds the arrays of those
-    inputs that are known at import (initializers, and what folds to a constant).
+    ``inputs`` are value names, ``""`` where an optional one is left out; ``constants`` are the values that are known
+    at import (initializers, and what folds to a constant), whose arrays ``load`` gives.
     """
 
     op_type: str
@@ -66,7 +66,8 @@ class OnnxNode:
     outputs: tuple[str, ...]
     attributes: Mapping[str, Any]
     types: Mapping[str, TensorType]
-    constants: Mapping[str, Array]
+    constants: Container[str]
+    load: Callable[[str], Array]
     opset: int
 
     def attribute(self, name: str, default: Any = None) -> Any:
@@ -86,7 +87,7 @@ class OnnxNode:
                 f"{self.op_type} {self.name!r}: its {what} ({name!r}) is computed at run time; "
                 "export the model with constant shapes"
             )
-        return self.constants[name]
+        return self.load(name)
 
     def integers(self, index: int, name: str, what: str = "") -> list[int] | None:
         """Whole numbers that are input ``index``, or in older operator sets the attribute ``name``; None if neither."""

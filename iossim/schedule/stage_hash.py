@@ -2,8 +2,8 @@
 
 It is the strategy and the groups, a multiset (where the host issues one after another, a sequence), each the sequence
 of its units' keys, which the caller chooses: units with equal keys are equal, one with an empty key does nothing. It
-comes as a 64-bit number of each of millions of stages (:func:`stage_hashes`; among a million different stages two share one
-with a probability of about 3e-8), and as a text (:func:`stage_digest`).
+comes as a 64-bit number of each of millions of stages (:func:`stage_hashes`; among a million different stages two
+share one with a probability of about 3e-8), and as a text (:func:`stage_digest`).
 """
 
 from __future__ import annotations

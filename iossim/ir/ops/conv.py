@@ -29,9 +29,11 @@ class ConvAttributes(Op, onnx_names="strides pads dilations groups=group"):
 
     def padded(self, x: Array) -> Array:
         """Images ``[N, C, *spatial]`` with zeros around them."""
-        rank = len(self.strides)
-        padding = [(0, 0), (0, 0), *zip(self.pads[:rank], self.pads[rank:], strict=True)]
-        return np.pad(x, padding) if any(self.pads) else x
+        return np.pad(x, [(0, 0), (0, 0), *zip(*self._sides(), strict=True)]) if any(self.pads) else x
+
+    def _sides(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The padding before each axis, and after each."""
+        return self.pads[: len(self.strides)], self.pads[len(self.strides) :]
 
 
 class Conv(ConvAttributes, kind="conv", onnx_types="Conv", has_epilogue=True):
@@ -63,13 +65,7 @@ class Conv(ConvAttributes, kind="conv", onnx_types="Conv", has_epilogue=True):
         spatial = tuple(
             (size + before + after - dilation * (kernel - 1) - 1) // stride + 1
             for size, kernel, stride, dilation, before, after in zip(
-                x.shape[2:],
-                weight.shape[2:],
-                self.strides,
-                self.dilations,
-                self.pads[:rank],
-                self.pads[rank:],
-                strict=True,
+                x.shape[2:], weight.shape[2:], self.strides, self.dilations, *self._sides(), strict=True
             )
         )
         return (TensorType((x.shape[0], weight.shape[0], *spatial), x.dtype),)

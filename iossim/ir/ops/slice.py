@@ -53,10 +53,10 @@ class Slice(Op, kind="slice", onnx_types="Slice", onnx_names="starts ends axes s
     def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
         """Everything is an attribute below opset 10 (which has no steps), an input from there on."""
         starts, ends, axes, steps = (node.integers(index, name) for index, name in enumerate(cls.onnx_names, start=1))
-        starts, ends = starts or [], ends or []
-        axes = range(len(starts)) if axes is None else axes
-        steps = [1] * len(starts) if steps is None else steps
-        return cls(tuple(starts), tuple(ends), tuple(axes), tuple(steps)), node.data_inputs(1)
+        count = len(starts or ())
+        axes = list(range(count)) if axes is None else axes
+        steps = [1] * count if steps is None else steps
+        return cls(tuple(starts or ()), tuple(ends or ()), tuple(axes), tuple(steps)), node.data_inputs(1)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ All constants are lazy: the array is made when somebody loads it, and not kept.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -141,22 +141,6 @@ def _external_constant(tensor: TensorProto, tensor_type: TensorType, folder: Pat
 _MODULES = "pkg.torch.onnx.name_scopes"
 
 
-class _Arrays(Mapping[str, Array]):
-    """The arrays of constants that say how an operator works, loaded when asked for."""
-
-    def __init__(self, known: Known) -> None:
-        self._known = known
-
-    def __getitem__(self, name: str) -> Array:
-        return self._known.parameter(name)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._known.constants)
-
-    def __len__(self) -> int:
-        return len(self._known.constants)
-
-
 def node_view(node: NodeProto, name: str, known: Known, opset: int) -> OnnxNode:
     """The node with what is known so far, in operator set ``opset``."""
     return OnnxNode(
@@ -166,7 +150,8 @@ def node_view(node: NodeProto, name: str, known: Known, opset: int) -> OnnxNode:
         tuple(node.output),
         {attribute.name: _value(attribute) for attribute in node.attribute},
         known.types,
-        _Arrays(known),
+        known.constants,
+        known.parameter,
         opset,
     )
 

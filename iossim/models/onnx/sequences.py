@@ -143,10 +143,6 @@ def _at(reading: _Reading) -> _Made:
     return reading.same(parts[reading.position(1, len(parts), len(parts) - 1)])
 
 
-def _optional(reading: _Reading) -> _Made:
-    return reading.same(reading.given(0)) if reading.given(0) else ({reading.output: None}, [])
-
-
 def _get_element(reading: _Reading) -> _Made:
     if reading.parts.get(reading.given(0), ()) is None:
         raise reading.invalid("its optional holds nothing")
@@ -266,7 +262,7 @@ _READERS: dict[str, Callable[[_Reading], _Made]] = {
     "SplitToSequence": _split,
     "ConcatFromSequence": _concat,
     "Identity": lambda reading: reading.same(reading.given(0)),
-    "Optional": _optional,
+    "Optional": lambda reading: reading.same(reading.given(0)) if reading.given(0) else ({reading.output: None}, []),
     "OptionalGetElement": _get_element,
     "OptionalHasElement": _has_element,
 }
