@@ -21,8 +21,7 @@ from iossim.execution.plan import ALIGNMENT_BYTES
 from iossim.ir.graph import Node
 from iossim.ir.merging import merged_convolution
 from iossim.ir.network import Network
-from iossim.ir.op import Op
-from iossim.ir.ops.broadcasting import normal_axis
+from iossim.ir.op import Op, normal_axis
 from iossim.ir.ops.channels_last import TO_FIRST, ChannelsLast, ConvNhwc
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.matmul import Gemm, MatMul

@@ -1,11 +1,9 @@
 """Compiled functions: numba, with the machine code kept on disk between processes.
 
-Numba looks only at a function's own file to decide whether its cached machine code is still good, not at functions
-that it calls from other files. The cache folder is therefore named after a hash of every compiled module's source (a
-module whose text names ``iossim.base.compiled``), which also takes the place of numba's stamp, the path and time of a
-file: another installation of the same source compiles nothing. The folder stands in the user's cache folder, since
-site-packages may be read-only; ``IOSSIM_CACHE_DIR`` moves it. Where it cannot be written (a full disk, say) a
-temporary folder takes its place, or each command compiles anew, with a warning.
+Numba checks a function's own file alone, not those that it calls. So the cache folder is named after a hash of the
+source of every compiled module (one whose text names ``iossim.base.compiled``), which also takes the place of numba's
+stamp, the path and time of a file. It stands in the user's cache folder (``IOSSIM_CACHE_DIR`` moves it); where that
+cannot be written a temporary folder takes its place, or each command compiles anew, with a warning.
 """
 
 from __future__ import annotations
@@ -32,10 +30,7 @@ def jit(function: Callable[P, R], /) -> Callable[P, R]: ...
 @overload
 def jit(function: None = None, /, **options: Any) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 def jit(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
-    """Compile a function with ``numba.njit``, cached on disk and free of the interpreter lock.
-
-    ``options`` go to ``numba.njit`` and override ``cache=True, nogil=True``.
-    """
+    """``numba.njit``, by default cached on disk and free of the interpreter lock; ``options`` are numba's."""
     if function is None:
         return lambda decorated: jit(decorated, **options)
     import numba
@@ -92,10 +87,7 @@ def _warn(why: str) -> None:
 
 @cache
 def cache_folder() -> Path | None:
-    """The folder of this source's compiled code; a temporary one, with a warning, where the cache cannot be written.
-
-    None where neither can, with a warning as well.
-    """
+    """The folder of this source's code; with a warning a temporary one where it cannot be written, else None."""
     name = f"compiled-{source_hash()}"
     problems: list[str] = []
     for root in (user_cache(), Path(tempfile.gettempdir()) / f"iossim-{_user()}"):

@@ -1,8 +1,7 @@
 """ONNX's codes of element types (``TensorProto.DataType`` of onnx.proto), and one ONNX node computed by itself.
 
-A node is computed by ONNX's own reference implementation, or, if it is installed, by ONNX Runtime where the reference
-lacks it: that has most operators in their newest version only. It is the meaning of ops that iossim has no class of
-its own for, and of those whose definition is a page of cases.
+It is computed by ONNX's reference implementation, or, where that lacks it (most older versions of operators), by ONNX
+Runtime if it is installed: the meaning of ops without a class of their own, and of those defined by a page of cases.
 """
 
 from __future__ import annotations
@@ -25,32 +24,12 @@ if TYPE_CHECKING:
 
 
 _STRING = 8
-#: By number, since the oldest supported onnx does not have the last ones.
-_DTYPES: dict[int, DType] = {
-    1: DType.FLOAT32,
-    2: DType.UINT8,
-    3: DType.INT8,
-    4: DType.UINT16,
-    5: DType.INT16,
-    6: DType.INT32,
-    7: DType.INT64,
-    9: DType.BOOL,
-    10: DType.FLOAT16,
-    11: DType.FLOAT64,
-    12: DType.UINT32,
-    13: DType.UINT64,
-    16: DType.BFLOAT16,
-    17: DType.FLOAT8_E4M3FN,
-    18: DType.FLOAT8_E4M3FNUZ,
-    19: DType.FLOAT8_E5M2,
-    20: DType.FLOAT8_E5M2FNUZ,
-    21: DType.UINT4,
-    22: DType.INT4,
-    23: DType.FLOAT4_E2M1,
-    24: DType.FLOAT8_E8M0,
-    25: DType.UINT2,
-    26: DType.INT2,
-}
+#: In the order of their numbers, since the oldest supported onnx does not have the last ones; a dash is for none.
+_NAMES = (
+    "- fp32 uint8 int8 uint16 int16 int32 int64 - bool fp16 fp64 uint32 uint64 - - bf16 fp8_e4m3fn fp8_e4m3fnuz "
+    "fp8_e5m2 fp8_e5m2fnuz uint4 int4 fp4_e2m1 fp8_e8m0 uint2 int2"
+)
+_DTYPES = {code: DType(name) for code, name in enumerate(_NAMES.split()) if name != "-"}
 _CODES = {dtype: code for code, dtype in _DTYPES.items()}
 
 
@@ -134,10 +113,7 @@ def captured_values(node: NodeProto) -> list[str]:
 
 
 def since_versions(node: NodeProto, version: int) -> list[int]:
-    """The operator sets in which a standard node, and those in its graphs, got the meaning of ``version``.
-
-    Raises onnx.defs.SchemaError for what is not in it.
-    """
+    """The operator sets in which a standard node, and those in its graphs, got its meaning; raises SchemaError."""
     import onnx
 
     inner = (each for graph in graphs_in(node) for each in graph.node)

@@ -7,11 +7,12 @@ the modules of ``iossim.ir.ops`` are all imported together, so that adding an op
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
+from abc import ABC
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields, replace
 from enum import Enum
 from functools import cached_property
+from inspect import get_annotations
 from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
@@ -55,8 +56,8 @@ class Work:
 class OnnxNode:
     """The view of an ONNX node that an op reads itself from.
 
-    ``inputs`` are value names, ``""`` where an optional one is left out; ``constants`` holds the arrays of those
-    inputs that are known at import (initializers, and what folds to a constant).
+    ``inputs`` are value names, ``""`` where an optional one is left out; ``constants`` are the values that are known
+    at import (initializers, and what folds to a constant), whose arrays ``load`` gives.
     """
 
     op_type: str
@@ -65,7 +66,8 @@ class OnnxNode:
     outputs: tuple[str, ...]
     attributes: Mapping[str, Any]
     types: Mapping[str, TensorType]
-    constants: Mapping[str, Array]
+    constants: Container[str]
+    load: Callable[[str], Array]
     opset: int
 
     def attribute(self, name: str, default: Any = None) -> Any:
@@ -85,7 +87,14 @@ class OnnxNode:
                 f"{self.op_type} {self.name!r}: its {what} ({name!r}) is computed at run time; "
                 "export the model with constant shapes"
             )
-        return self.constants[name]
+        return self.load(name)
+
+    def integers(self, index: int, name: str, what: str = "") -> list[int] | None:
+        """Whole numbers that are input ``index``, or in older operator sets the attribute ``name``; None if neither."""
+        if self.has_input(index):
+            return [int(value) for value in self.constant(index, what or name).reshape(-1)]
+        given = self.attribute(name)
+        return None if given is None else list(given)
 
     def data_inputs(self, count: int) -> tuple[str, ...]:
         """The first ``count`` inputs that are present."""
@@ -93,8 +102,8 @@ class OnnxNode:
 
 
 @dataclass(frozen=True)
-class Op(ABC):
-    """Base of all op kinds. Subclasses are frozen dataclasses of ints, floats, strings, bools and tuples."""
+class Op(ABC):  # noqa: B024  (bases of several ops have abstract methods)
+    """Base of all op kinds. Their attributes are those of frozen dataclasses: ints, floats, strings, bools, tuples."""
 
     kind: ClassVar[str] = ""
     #: ONNX operator types that :meth:`from_onnx` understands.
@@ -103,8 +112,9 @@ class Op(ABC):
     onnx_names: ClassVar[Mapping[str, str]] = {}
     #: How many of an ONNX node's inputs carry data; None where all do.
     onnx_inputs: ClassVar[int | None] = None
-    #: Floating-point operations of each element of the first output, besides multiply-adds.
+    #: Floating-point operations of each element of the first output, besides multiply-adds, and of the first input.
     flops_per_element: ClassVar[int] = 0
+    flops_per_read_element: ClassVar[int] = 0
     #: Whether ONNX lets the last outputs be left out.
     may_leave_out_outputs: ClassVar[bool] = False
     #: Whether one more input, of the shape of its output, is what its result is added to.
@@ -117,16 +127,29 @@ class Op(ABC):
     registry: ClassVar[dict[str, type[Op]]] = {}
     onnx_registry: ClassVar[dict[str, type[Op]]] = {}
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
+    def __init_subclass__(cls, onnx_types: str = "", onnx_names: str = "", **declared: Any) -> None:
+        """Class keywords give the constants above: ``class Softmax(Op, kind="softmax", onnx_types="Softmax")``.
+
+        Names of ONNX are divided by spaces; one that differs from its field's is given as ``groups=num_groups``.
+        """
+        super().__init_subclass__()
+        if onnx_types:
+            cls.onnx_types = tuple(dict.fromkeys(onnx_types.split()))
+        if onnx_names:
+            named = (name.partition("=")[0::2] for name in onnx_names.split())
+            cls.onnx_names = {**cls.onnx_names, **{field: name or field for field, name in named}}
+        for name, value in declared.items():
+            if not any(name in get_annotations(base) for base in cls.__mro__):
+                raise TypeError(f"{cls.__name__}: ops declare no {name!r}")
+            setattr(cls, name, value)
         if cls.kind:
             Op.registry[cls.kind] = cls
             for onnx_type in cls.onnx_types:
                 Op.onnx_registry[onnx_type] = cls
 
-    @abstractmethod
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        """Types of the outputs; raises GraphError (without the op's name) if the inputs do not fit."""
+        """Types of the outputs, by default the one input's; raises GraphError, without the op's name, for no fit."""
+        return (one_input(inputs),)
 
     def making(self, shape: tuple[int, ...]) -> Op | None:
         """The op that makes ``shape``, for an op that has its output's shape as an attribute; None for any other."""
@@ -150,9 +173,16 @@ class Op(ABC):
         """Whether it joins its element-wise neighbours in one kernel."""
         return self.role in (Role.ELEMENTWISE, Role.ACTIVATION)
 
-    @abstractmethod
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
-        """The outputs, computed with NumPy: the meaning of the op. :meth:`infer` gives their types."""
+        """The outputs, computed with NumPy: the meaning of the op. :meth:`infer` gives their types.
+
+        By default what :meth:`compute` makes of the inputs, rounded to the first one's element type.
+        """
+        return (np.asarray(self.compute(*map(widen, inputs))).astype(inputs[0].dtype, copy=False),)
+
+    def compute(self, *inputs: Array) -> Array:
+        """The one output from inputs whose 16-bit floats are widened to fp32."""
+        raise NotImplementedError(f"op kind {self.kind!r} has no evaluation")
 
     def multiply_adds(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
         """Multiply-adds of convolutions and matrix products, bias left out: what papers count networks by."""
@@ -160,7 +190,8 @@ class Op(ABC):
 
     def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
         """Floating-point operations; a multiply-add counts as two. Data movement does none."""
-        return 2 * self.multiply_adds(inputs, outputs) + self.flops_per_element * outputs[0].elements
+        per_element = self.flops_per_element * outputs[0].elements + self.flops_per_read_element * inputs[0].elements
+        return 2 * self.multiply_adds(inputs, outputs) + per_element
 
     def work(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> Work:
         """Arithmetic and the bytes of all inputs (weights included) and outputs, each moved once."""
@@ -258,6 +289,59 @@ def require(condition: bool, reason: str) -> None:
         raise GraphError(reason)
 
 
+def one_input(inputs: Sequence[TensorType]) -> TensorType:
+    """The only input's type; raises GraphError if there are more or fewer."""
+    require(len(inputs) == 1, f"takes one input, not {len(inputs)}")
+    return inputs[0]
+
+
+def widen(array: Array) -> Array:
+    """An array of any shape as arithmetic should see it: 16-bit floats in fp32, everything else as it is."""
+    return as_float32(array) if array.dtype in (np.float16, DType.BFLOAT16.numpy) else array
+
+
 def as_float32(array: Array) -> NDArray[np.float32]:
     """An array of any shape widened for arithmetic: NumPy evaluation of 16-bit floats accumulates in fp32."""
     return array.astype(np.float32, copy=False)
+
+
+def broadcast(inputs: Sequence[TensorType]) -> TensorType:
+    """The type that inputs of one element type broadcast to; raises GraphError where they do not."""
+    dtypes = {value.dtype for value in inputs}
+    listed = " and ".join(map(str, inputs))
+    require(len(dtypes) == 1, f"its inputs {listed} differ in element type")
+    return TensorType(broadcast_shapes(inputs), inputs[0].dtype)
+
+
+def broadcast_shapes(inputs: Sequence[TensorType]) -> tuple[int, ...]:
+    """The shape that inputs of any element types broadcast to; raises GraphError where they do not."""
+    listed = " and ".join(map(str, inputs))
+    rank = max(len(value.shape) for value in inputs)
+    shape = []
+    for axis in range(-rank, 0):
+        sizes = {value.shape[axis] for value in inputs if -axis <= len(value.shape)} - {1}
+        require(len(sizes) <= 1, f"its inputs {listed} do not broadcast")
+        shape.append(sizes.pop() if sizes else 1)
+    return tuple(shape)
+
+
+def normal_axis(axis: int, rank: int, last: int | None = None) -> int:
+    """``axis`` counted from the front; raises GraphError unless it is one of ``rank`` (or up to ``last``)."""
+    top = rank - 1 if last is None else last
+    require(-rank <= axis <= top, f"axis {axis} is not one of a tensor with {rank} dimensions")
+    return axis + rank if axis < 0 else axis
+
+
+@dataclass(frozen=True)
+class AlongAxis(Op):
+    """Base of ops along one axis of their first input; as read from ONNX it is counted from the front."""
+
+    axis: int
+
+    def mixes_images(self, first_varies: bool) -> bool:
+        return self.axis == 0
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+        op, data = super().from_onnx(node)
+        return replace(op, axis=normal_axis(op.axis, len(node.input_type(0).shape))), data

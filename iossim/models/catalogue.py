@@ -13,6 +13,7 @@ from pathlib import Path
 
 from iossim.base.errors import ModelError
 from iossim.base.registry import Group, modules
+from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.types import Precision
 
@@ -37,12 +38,20 @@ class ZooModel:
     name: str
     description: str
     input_shape: tuple[int, ...]
-    build: Callable[[BuildOptions], Network]
+    #: Adds the network to a builder, given its input; returns its output, or several. With ``takes_graphs`` it is
+    #: given the options too.
+    add: Callable[..., str | list[str]]
     takes_graphs: bool = False
     #: What its input is called.
     input_name: str = "image"
     #: What the dimensions of its input are.
     axes: str = "batch x channels x height x width"
+
+    def build(self, options: BuildOptions) -> Network:
+        b = GraphBuilder(self.name, options.precision, options.seed)
+        x = b.input(self.input_name, options.input_shape)
+        made = self.add(b, x, options) if self.takes_graphs else self.add(b, x)
+        return b.network([made] if isinstance(made, str) else made)
 
 
 @cache

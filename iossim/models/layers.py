@@ -121,16 +121,13 @@ def flatten(b: GraphBuilder, name: str, x: str) -> str:
         return b.add(Flatten(1), x, name=f"{name}.flatten")
 
 
-def fully_connected(b: GraphBuilder, name: str, x: str, features: int) -> str:
-    """A matrix product with a weight ``[features, inputs]``, and a bias."""
-    with b.unit(name, "Gemm"):
-        return _gemm(b, name, x, features)
-
-
-def fully_connected_relu(b: GraphBuilder, name: str, x: str, features: int) -> str:
-    """The same with a ReLU."""
-    with b.unit(name, "Gemm-Relu"):
-        return b.add(Relu(), _gemm(b, name, x, features), name=f"{name}.relu")
+def fully_connected(b: GraphBuilder, name: str, x: str, features: int, activated: bool = False) -> str:
+    """A matrix product with a weight ``[features, inputs]`` and a bias; a ReLU, if it is ``activated``."""
+    with b.unit(name, "Gemm-Relu" if activated else "Gemm"):
+        weight = b.constant(f"{name}.weight", (features, b.types[x].shape[1]))
+        bias = b.constant(f"{name}.bias", (features,))
+        y = b.add(Gemm(trans_b=True), x, weight, bias, name=f"{name}.gemm")
+        return b.add(Relu(), y, name=f"{name}.relu") if activated else y
 
 
 def head(b: GraphBuilder, x: str) -> str:
@@ -138,9 +135,3 @@ def head(b: GraphBuilder, x: str) -> str:
     with b.block("head"):
         x = flatten(b, "flatten", global_average_pool(b, "avgpool", x))
         return fully_connected(b, "fc", x, 1000)
-
-
-def _gemm(b: GraphBuilder, name: str, x: str, features: int) -> str:
-    weight = b.constant(f"{name}.weight", (features, b.types[x].shape[1]))
-    bias = b.constant(f"{name}.bias", (features,))
-    return b.add(Gemm(trans_b=True), x, weight, bias, name=f"{name}.gemm")

@@ -108,10 +108,7 @@ def load(
 
 
 def load_source(source: ModelSource) -> Network:
-    """Load a network again from where it came from.
-
-    Raises ModelError for a network that was made in memory, and for options that :func:`load` did not write.
-    """
+    """Load a network again from where it came from; raises ModelError for one that was made in memory."""
     return _loaded(source.model, LoadOptions.of_source(source))
 
 

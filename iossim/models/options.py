@@ -69,10 +69,7 @@ _BATCH = _Text(
 
 @dataclass(frozen=True, kw_only=True)
 class LoadOptions:
-    """What :func:`iossim.load` takes besides the model. Options with a text are kept in a network's source.
-
-    Raises OptionError for values that no model can be loaded with.
-    """
+    """What :func:`iossim.load` takes besides the model; options with a text are kept in a network's source."""
 
     dtype: Annotated[Precision | None, _PRECISION] = None
     graphs: Annotated[str | Path | None, _Text("graphs", _plain)] = None

@@ -38,10 +38,7 @@ def partition_graph(graph: Graph, name: str, where: str, options: LoadOptions) -
 
 
 def partition_network(network: Network, model: str, options: LoadOptions) -> Network:
-    """A network that has units and blocks of its own: with those that the options ask for instead.
-
-    ``model`` is where it comes from. Raises OptionError for passes, which rewrite graphs whose ops have no units yet.
-    """
+    """A network of units and blocks, with those that the options ask for instead; raises OptionError for passes."""
     if options.passes:
         listed = ", ".join(options.passes)
         raise OptionError(f"passes {listed} are for ONNX files, whose ops have no units yet, not {model}")

@@ -40,10 +40,7 @@ class RandomGraph:
         return tuple(node for node in range(self.count) if not self.successors[node])
 
     def depth_first_order(self) -> tuple[int, ...]:
-        """The topological order of the published networks: reverse finishing order of a depth-first search.
-
-        The search visits sources, and the successors of a node, in ascending order.
-        """
+        """The published networks' topological order: reverse finishing order of an ascending depth-first search."""
         finished: list[int] = []
         seen: set[int] = set()
         for source in self.sources:
@@ -97,10 +94,7 @@ def watts_strogatz(count: int, neighbours: int, probability: float, seed: str) -
 
 
 def read_edge_list(path: Path) -> RandomGraph:
-    """The graph of a text file: the number of nodes, the number of edges, then an edge (two nodes) a line.
-
-    Raises ModelError that names the file and the line.
-    """
+    """The graph of a text file: numbers of nodes and edges, then an edge (two nodes) a line; raises ModelError."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

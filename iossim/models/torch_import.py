@@ -26,10 +26,7 @@ Program = Any
 
 
 def read_module(module: Any, example_inputs: Any) -> OnnxModel:
-    """A module as ONNX has it, at the shapes of its example inputs; its network is called as its class.
-
-    Raises ModelError for what :func:`iossim.load` says of a module.
-    """
+    """A module as ONNX has it, at the shapes of its example inputs; its network is called as its class."""
     program = _exported(module, example_inputs)
     parameters = frozenset(name for name, value in program.model.graph.initializers.items() if _is_parameter(value))
     weights = _without_weights(program.model)
@@ -38,10 +35,7 @@ def read_module(module: Any, example_inputs: Any) -> OnnxModel:
 
 
 def save_module(module: Any, example_inputs: Any, path: Path) -> None:
-    """Write the module as an ONNX file, its weights beside it (``NAME.data``) where they are more than a file holds.
-
-    Raises ModelError as :func:`read_module`, and for a file that cannot be written.
-    """
+    """Write the module as an ONNX file, its weights beside it (``NAME.data``) where they are more than a file holds."""
     program = _exported(module, example_inputs)
     try:
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder, _silence():

@@ -1,12 +1,9 @@
 """The identity of a stage: what it does, in whatever block, network or rewrite, and not what its units are called.
 
-A stage is its strategy and its groups, each the sequence of its units in the order in which they run. Whoever asks
-says which units are equal, by a key for each: the signature of its work, the kernels that it is priced by, what
-placement makes of it. A unit with an empty key does nothing and counts in no sequence. Groups are a multiset; where
-the host issues one after another, a sequence.
-
-The identity comes as a 64-bit number of each of millions of stages (:func:`stage_hashes`, compiled; among a million
-different stages two share one with a probability of about 3e-8), and as a text (:func:`stage_digest`).
+It is the strategy and the groups, a multiset (where the host issues one after another, a sequence), each the sequence
+of its units' keys, which the caller chooses: units with equal keys are equal, one with an empty key does nothing. It
+comes as a 64-bit number of each of millions of stages (:func:`stage_hashes`; among a million different stages two
+share one with a probability of about 3e-8), and as a text (:func:`stage_digest`).
 """
 
 from __future__ import annotations

@@ -10,8 +10,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812  (its usual name)
 
 from iossim.backends.torch_cuda.operators.registry import Made, Operand, Operands, Types, computes, register
-from iossim.ir.op import Op
-from iossim.ir.ops.broadcasting import normal_axis
+from iossim.ir.op import Op, normal_axis
 from iossim.ir.ops.gather import Gather, GatherBackward, GatherElements, GatherND
 from iossim.ir.ops.reshape import DepthToSpace, SpaceToDepth
 from iossim.ir.ops.slice import Pad, Slice, Split

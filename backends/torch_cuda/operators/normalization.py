@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812  (its usual name)
 
 from iossim.backends.torch_cuda.operators.registry import Made, Operand, Operands, Types, computes, floating_only
-from iossim.ir.ops.broadcasting import normal_axis
+from iossim.ir.op import normal_axis
 from iossim.ir.ops.normalization import BatchNorm, GroupNorm, InstanceNorm, LayerNorm, LocalResponseNorm, RmsNorm
 from iossim.ir.ops.softmax import SoftmaxLike
 

@@ -9,8 +9,7 @@ import torch
 
 from iossim.backends.torch_cuda.operators.registry import Made, Operand, Operands, Types, computes, floating_only
 from iossim.backends.torch_cuda.tensors import DTYPES
-from iossim.ir.op import Op
-from iossim.ir.ops.broadcasting import normal_axis
+from iossim.ir.op import Op, normal_axis
 from iossim.ir.ops.reduce import ArgExtreme, CumSum, Reduce, TopK
 from iossim.ir.types import DType
 

@@ -7,7 +7,7 @@ Weights are the same tensors for both. ONNX has no such ops: they are written as
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 from typing import Any, ClassVar, Generic, TypeVar
 
 from iossim.ir.op import Array, Op, require
@@ -28,7 +28,6 @@ TO_LAST, TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 _First = TypeVar("_First", bound=Op)
 
 
-@dataclass(frozen=True)
 class ChannelsLast(Op, Generic[_First]):
     """Base of the ops on ``x [N, H, W, C]``, with the attributes of the op on ``[N, C, H, W]``."""
 
@@ -62,45 +61,24 @@ class ChannelsLast(Op, Generic[_First]):
         return self.channels_first.to_onnx()
 
 
-@dataclass(frozen=True)
-class ConvNhwc(ChannelsLast[Conv], ConvAttributes):
+class ConvNhwc(ChannelsLast[Conv], ConvAttributes, kind="conv_nhwc", first=Conv, has_epilogue=True):
     """Inputs ``x [N, H, W, C]``; ``weight`` and ``bias`` as :class:`Conv` has them."""
 
-    kind: ClassVar[str] = "conv_nhwc"
-    first: ClassVar[type[Any]] = Conv
-    has_epilogue: ClassVar[bool] = True
 
-
-@dataclass(frozen=True)
-class MaxPoolNhwc(ChannelsLast[MaxPool], MaxPoolAttributes):
+class MaxPoolNhwc(ChannelsLast[MaxPool], MaxPoolAttributes, kind="max_pool_nhwc", first=MaxPool):
     """:class:`MaxPool` of ``x [N, H, W, C]``."""
 
-    kind: ClassVar[str] = "max_pool_nhwc"
-    first: ClassVar[type[Any]] = MaxPool
 
-
-@dataclass(frozen=True)
-class AveragePoolNhwc(ChannelsLast[AveragePool], AveragePoolAttributes):
+class AveragePoolNhwc(ChannelsLast[AveragePool], AveragePoolAttributes, kind="average_pool_nhwc", first=AveragePool):
     """:class:`AveragePool` of ``x [N, H, W, C]``."""
 
-    kind: ClassVar[str] = "average_pool_nhwc"
-    first: ClassVar[type[Any]] = AveragePool
 
-
-@dataclass(frozen=True)
-class GlobalAveragePoolNhwc(ChannelsLast[GlobalAveragePool]):
+class GlobalAveragePoolNhwc(ChannelsLast[GlobalAveragePool], kind="global_average_pool_nhwc", first=GlobalAveragePool):
     """Mean of each image, ``[N, 1, 1, C]``."""
 
-    kind: ClassVar[str] = "global_average_pool_nhwc"
-    first: ClassVar[type[Any]] = GlobalAveragePool
 
-
-@dataclass(frozen=True)
-class GlobalMaxPoolNhwc(ChannelsLast[GlobalMaxPool]):
+class GlobalMaxPoolNhwc(ChannelsLast[GlobalMaxPool], kind="global_max_pool_nhwc", first=GlobalMaxPool):
     """Largest element of each image, ``[N, 1, 1, C]``."""
-
-    kind: ClassVar[str] = "global_max_pool_nhwc"
-    first: ClassVar[type[Any]] = GlobalMaxPool
 
 
 def permuted(value: TensorType, permutation: Sequence[int]) -> TensorType:

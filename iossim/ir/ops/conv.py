@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Self
 
 import numpy as np
 
 from iossim.base.errors import ModelError
 from iossim.ir.op import Array, OnnxNode, Op, require
-from iossim.ir.ops.broadcasting import widen
 from iossim.ir.types import TensorType
 
 
 @dataclass(frozen=True)
-class ConvAttributes(Op):
+class ConvAttributes(Op, onnx_names="strides pads dilations groups=group"):
     """Base of convolutions and their gradients; ``pads`` are those before each axis, then those after, as in ONNX."""
-
-    onnx_names: ClassVar[Mapping[str, str]] = {
-        "strides": "strides", "pads": "pads", "dilations": "dilations", "groups": "group"
-    }  # fmt: skip
 
     strides: tuple[int, ...] = (1, 1)
     pads: tuple[int, ...] = (0, 0, 0, 0)
@@ -34,18 +29,15 @@ class ConvAttributes(Op):
 
     def padded(self, x: Array) -> Array:
         """Images ``[N, C, *spatial]`` with zeros around them."""
-        rank = len(self.strides)
-        padding = [(0, 0), (0, 0), *zip(self.pads[:rank], self.pads[rank:], strict=True)]
-        return np.pad(x, padding) if any(self.pads) else x
+        return np.pad(x, [(0, 0), (0, 0), *zip(*self._sides(), strict=True)]) if any(self.pads) else x
+
+    def _sides(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The padding before each axis, and after each."""
+        return self.pads[: len(self.strides)], self.pads[len(self.strides) :]
 
 
-@dataclass(frozen=True)
-class Conv(ConvAttributes):
+class Conv(ConvAttributes, kind="conv", onnx_types="Conv", has_epilogue=True):
     """Inputs ``x [N, C, *spatial]``, ``weight [M, C/groups, *kernel]`` and, if present, ``bias [M]``."""
-
-    kind: ClassVar[str] = "conv"
-    onnx_types: ClassVar[tuple[str, ...]] = ("Conv",)
-    has_epilogue: ClassVar[bool] = True
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         require(len(inputs) in (2, 3), f"needs an input, a weight and maybe a bias, not {len(inputs)} inputs")
@@ -73,13 +65,7 @@ class Conv(ConvAttributes):
         spatial = tuple(
             (size + before + after - dilation * (kernel - 1) - 1) // stride + 1
             for size, kernel, stride, dilation, before, after in zip(
-                x.shape[2:],
-                weight.shape[2:],
-                self.strides,
-                self.dilations,
-                self.pads[:rank],
-                self.pads[rank:],
-                strict=True,
+                x.shape[2:], weight.shape[2:], self.strides, self.dilations, *self._sides(), strict=True
             )
         )
         return (TensorType((x.shape[0], weight.shape[0], *spatial), x.dtype),)
@@ -87,17 +73,15 @@ class Conv(ConvAttributes):
     def multiply_adds(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
         return outputs[0].elements * math.prod(inputs[1].shape[1:])
 
-    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
-        x, weight = widen(inputs[0]), widen(inputs[1])
+    def compute(self, *inputs: Array) -> Array:
+        x, weight, *bias = inputs
         rank = len(self.strides)
         window = tuple((k - 1) * d + 1 for k, d in zip(weight.shape[2:], self.dilations, strict=True))
         patches = np.lib.stride_tricks.sliding_window_view(self.padded(x), window, axis=tuple(range(2, rank + 2)))
         step = (slice(None), slice(None), *(slice(None, None, s) for s in self.strides))
         patches = patches[(*step, *(slice(None, None, d) for d in self.dilations))]
         y = _contract(patches, weight, self.groups, rank)
-        if len(inputs) == 3:
-            y = y + widen(inputs[2]).reshape(1, -1, *([1] * rank))
-        return (y.astype(inputs[0].dtype, copy=False),)
+        return y + bias[0].reshape(1, -1, *([1] * rank)) if bias else y
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:

@@ -3,32 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 
 from iossim.base.errors import ModelError
 from iossim.ir.op import Array, OnnxNode, require
-from iossim.ir.ops.broadcasting import widen
 from iossim.ir.ops.conv import Conv, ConvAttributes, onnx_window
 from iossim.ir.types import TensorType
 
 
 @dataclass(frozen=True)
-class ConvTranspose(ConvAttributes):
+class ConvTranspose(
+    ConvAttributes, kind="conv_transpose", onnx_types="ConvTranspose", onnx_names="output_padding", has_epilogue=True
+):
     """Inputs ``x [N, C, *spatial]``, ``weight [C, M/groups, *kernel]`` and, if present, ``bias [M]``.
 
     Each input pixel adds its products with the weight to a window of the output; ``pads`` (before each spatial
     dimension, then after each) is cut off, ``output_padding`` rows of bias alone stand at the end.
     """
-
-    kind: ClassVar[str] = "conv_transpose"
-    onnx_types: ClassVar[tuple[str, ...]] = ("ConvTranspose",)
-    onnx_names: ClassVar[Mapping[str, str]] = {**ConvAttributes.onnx_names, "output_padding": "output_padding"}
-    has_epilogue: ClassVar[bool] = True
 
     output_padding: tuple[int, ...] = (0, 0)
 
@@ -73,8 +69,8 @@ class ConvTranspose(ConvAttributes):
     def multiply_adds(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
         return inputs[0].elements * math.prod(inputs[1].shape[1:])
 
-    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
-        x, weight = widen(inputs[0]), widen(inputs[1])
+    def compute(self, *inputs: Array) -> Array:
+        x, weight, *bias = inputs
         rank = len(self.strides)
         batch, channels, *size = x.shape
         per_group, filters, *kernel = channels // self.groups, *weight.shape[1:]
@@ -95,9 +91,7 @@ class ConvTranspose(ConvAttributes):
             for length, before, after in zip(y.shape[2:], self.pads[:rank], self.pads[rank:], strict=True)
         )
         y = y[(slice(None), slice(None), *kept)]
-        if len(inputs) == 3:
-            y = y + widen(inputs[2]).reshape(1, -1, *([1] * rank))
-        return (y.astype(inputs[0].dtype, copy=False),)
+        return y + bias[0].reshape(1, -1, *([1] * rank)) if bias else y
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
@@ -131,7 +125,6 @@ class ConvTranspose(ConvAttributes):
         return replace(self, pads=(*before, *after), output_padding=extra)
 
 
-@dataclass(frozen=True)
 class ConvBackward(ConvAttributes):
     """What both share: the attributes are those of the convolution that they are gradients of."""
 
@@ -157,13 +150,11 @@ class ConvBackward(ConvAttributes):
 
 
 @dataclass(frozen=True)
-class ConvBackwardData(ConvBackward):
+class ConvBackwardData(ConvBackward, kind="conv_backward_data"):
     """Makes ``[N, C, *input_size]`` from ``grad_output [N, M, *out]`` and ``weight [M, C/groups, *kernel]``.
 
     A stride leaves the size of the input open, so it is an attribute. ONNX calls the op ConvTranspose.
     """
-
-    kind: ClassVar[str] = "conv_backward_data"
 
     input_size: tuple[int, ...] = (1, 1)
 
@@ -200,16 +191,13 @@ class ConvBackwardData(ConvBackward):
 
 
 @dataclass(frozen=True)
-class ConvBackwardFilter(ConvBackward):
+class ConvBackwardFilter(ConvBackward, kind="conv_backward_filter", may_accumulate=True):
     """The weight's gradient from ``x [N, C, *spatial]``, ``grad_output [N, M, *out]``, maybe ``accumulated``.
 
     It is ``[M, C/groups, *kernel_size]``, summed image by image from ``accumulated``, of the same shape, or from zero
     (cuDNN's beta: 1 or 0): parts of a batch, each given the sum before it, make bit for bit what the batch does.
     A stride leaves the size of the kernel open, so it is an attribute.
     """
-
-    kind: ClassVar[str] = "conv_backward_filter"
-    may_accumulate: ClassVar[bool] = True
 
     kernel_size: tuple[int, ...] = (1, 1)
 
@@ -245,14 +233,14 @@ class ConvBackwardFilter(ConvBackward):
             "group": self.groups,
         }
 
-    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
-        x, grad_output = widen(inputs[0]), widen(inputs[1])
+    def compute(self, *inputs: Array) -> Array:
+        x, grad_output, *accumulated = inputs
         groups = self.groups
         padded = self.padded(x)
         batch, filters, *out = grad_output.shape
         per_group = x.shape[1] // groups
         shape = (filters, per_group, *self.kernel_size)
-        total = np.zeros(shape, dtype=x.dtype) if len(inputs) == 2 else widen(inputs[2]).copy()
+        total = np.zeros(shape, dtype=x.dtype) if not accumulated else accumulated[0].copy()
         sums = total.reshape(groups, filters // groups, per_group, -1)
         gradients = grad_output.reshape(batch, groups, filters // groups, -1)
         for place, tap in enumerate(product(*map(range, self.kernel_size))):
@@ -263,4 +251,4 @@ class ConvBackwardFilter(ConvBackward):
             pixels = padded[(slice(None), slice(None), *window)].reshape(batch, groups, per_group, -1)
             for image in range(batch):
                 sums[..., place] += np.matmul(gradients[image], pixels[image].transpose(0, 2, 1))
-        return (total.astype(inputs[0].dtype, copy=False),)
+        return total

@@ -6,7 +6,7 @@ import base64
 import binascii
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from iossim.base.errors import GraphError
 from iossim.ir.onnx_node import compute, nodes_within
@@ -19,15 +19,13 @@ RecordedType = tuple[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
-class Foreign(Op):
+class Foreign(Op, kind="foreign"):
     """An ONNX node with the types that it was read with.
 
     ``node`` is the node without names, serialised (:func:`iossim.ir.onnx_node.canonical`), in base64; ``version``
     that of the operator set of its domain. Inputs and outputs are those that the node does not leave out. Its work is
     not known: it counts as the bytes of its operands.
     """
-
-    kind: ClassVar[str] = "foreign"
 
     op_type: str
     version: int

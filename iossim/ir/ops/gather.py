@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from iossim.base.errors import GraphError
-from iossim.ir.op import Array, Op, Work, require
-from iossim.ir.ops.broadcasting import AlongAxis, normal_axis, widen
+from iossim.ir.op import AlongAxis, Array, Op, Work, normal_axis, require
 from iossim.ir.types import DType, TensorType
 
 _INDEX_TYPES = (DType.INT32, DType.INT64)
@@ -34,19 +33,14 @@ class _Picking(Op):
         """The output; raises IndexError for an index outside the data."""
 
 
-class _PickingAlongAxis(AlongAxis, _Picking):
-    onnx_names: ClassVar[Mapping[str, str]] = {"axis": "axis"}
-
+class _PickingAlongAxis(AlongAxis, _Picking, onnx_names="axis"):
     def mixes_images(self, first_varies: bool) -> bool:
         return self.axis == 0 and first_varies  # picked from a table of weights, each image has its own
 
 
 @dataclass(frozen=True)
-class Gather(_PickingAlongAxis):
+class Gather(_PickingAlongAxis, kind="gather", onnx_types="Gather"):
     """``data`` at ``indices`` along ``axis``: ``[..., *indices, ...]``; a negative index counts from the end."""
-
-    kind: ClassVar[str] = "gather"
-    onnx_types: ClassVar[tuple[str, ...]] = ("Gather",)
 
     axis: int = 0
 
@@ -60,11 +54,8 @@ class Gather(_PickingAlongAxis):
 
 
 @dataclass(frozen=True)
-class GatherElements(_PickingAlongAxis):
+class GatherElements(_PickingAlongAxis, kind="gather_elements", onnx_types="GatherElements"):
     """``data[..., indices[..., i, ...], ...]`` for each entry of ``indices``, which has the rank of ``data``."""
-
-    kind: ClassVar[str] = "gather_elements"
-    onnx_types: ClassVar[tuple[str, ...]] = ("GatherElements",)
 
     axis: int = 0
 
@@ -89,16 +80,12 @@ class GatherElements(_PickingAlongAxis):
 
 
 @dataclass(frozen=True)
-class GatherND(_Picking):
+class GatherND(_Picking, kind="gather_nd", onnx_types="GatherND", onnx_names="batch_dims"):
     """``data`` at each index of ``indices [..., depth]``: ``[..., *data.shape[batch_dims + depth:]]``.
 
     The first ``batch_dims`` axes of both are the same; an index says a place on the ``depth`` axes of ``data`` behind
     them, where a negative number counts from the end.
     """
-
-    kind: ClassVar[str] = "gather_nd"
-    onnx_types: ClassVar[tuple[str, ...]] = ("GatherND",)
-    onnx_names: ClassVar[Mapping[str, str]] = {"batch_dims": "batch_dims"}
 
     batch_dims: int = 0
 
@@ -131,13 +118,11 @@ def _data_and_indices(inputs: Sequence[TensorType]) -> tuple[TensorType, TensorT
 
 
 @dataclass(frozen=True)
-class GatherBackward(Op):
+class GatherBackward(Op, kind="gather_backward", flops_per_read_element=1):
     """Inputs ``grad_output [..., *indices, ...]`` and ``indices``; makes the gradient of the data.
 
     The data has ``size`` entries along ``axis``.
     """
-
-    kind: ClassVar[str] = "gather_backward"
 
     axis: int
     size: int
@@ -154,11 +139,8 @@ class GatherBackward(Op):
     def mixes_images(self, first_varies: bool) -> bool:
         return True
 
-    def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
-        return inputs[0].elements
-
-    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
-        grad_output, indices = widen(inputs[0]), inputs[1]
+    def compute(self, *inputs: Array) -> Array:
+        grad_output, indices = inputs
         behind = grad_output.shape[self.axis + indices.ndim :]
         total = np.zeros((*grad_output.shape[: self.axis], self.size, *behind), grad_output.dtype)
         places: tuple[Any, ...] = (*[slice(None)] * self.axis, indices)
@@ -166,4 +148,4 @@ class GatherBackward(Op):
             np.add.at(total, places, grad_output)
         except IndexError as error:
             raise GraphError(f"was gathered outside its data: {error}") from None
-        return (total.astype(inputs[0].dtype, copy=False),)
+        return total

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
-from iossim.ir.op import Array, Op, require
-from iossim.ir.ops.broadcasting import broadcast, broadcast_shapes, widen
+import numpy as np
+
+from iossim.ir.op import Array, Op, broadcast, broadcast_shapes, require
 from iossim.ir.ops.stacked_product import folded_shapes
 from iossim.ir.types import TensorType
 
 
-@dataclass(frozen=True)
-class MatMul(Op):
+class MatMul(Op, kind="matmul", onnx_types="MatMul", has_epilogue=True):
     """``a [..., M, K] @ b [..., K, N]``, the leading dimensions broadcast.
 
     A vector stands for a matrix of one row on the left, of one column on the right; that row or column is then
     dropped from the output.
     """
-
-    kind: ClassVar[str] = "matmul"
-    onnx_types: ClassVar[tuple[str, ...]] = ("MatMul",)
-    has_epilogue: ClassVar[bool] = True
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         require(len(inputs) == 2, f"takes two inputs, not {len(inputs)}")
@@ -36,11 +31,11 @@ class MatMul(Op):
     def multiply_adds(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
         return outputs[0].elements * inputs[0].shape[-1]
 
-    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
+    def compute(self, *inputs: Array) -> Array:
         a, b = inputs
         rows, columns = folded_shapes(a.shape, b.shape)
-        y = widen(a).reshape(rows) @ widen(b).reshape(columns)
-        return (y.astype(a.dtype, copy=False).reshape(self._output(a.shape, b.shape)),)
+        y: Array = np.matmul(a.reshape(rows), b.reshape(columns))
+        return y.reshape(self._output(a.shape, b.shape))
 
     @staticmethod
     def _output(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
@@ -49,23 +44,19 @@ class MatMul(Op):
 
 
 @dataclass(frozen=True)
-class Gemm(Op):
+class Gemm(
+    Op,
+    kind="gemm",
+    onnx_types="Gemm",
+    onnx_names="alpha beta trans_a=transA trans_b=transB",
+    onnx_inputs=3,
+    has_epilogue=True,
+    may_accumulate=True,
+):
     """``alpha * a @ b + beta * c``: ``a [M, K]``, ``b [K, N]`` and, if present, ``c`` that broadcasts to ``[M, N]``.
 
     ``trans_a`` and ``trans_b`` say that ``a`` is given as ``[K, M]``, ``b`` as ``[N, K]``.
     """
-
-    kind: ClassVar[str] = "gemm"
-    onnx_types: ClassVar[tuple[str, ...]] = ("Gemm",)
-    onnx_names: ClassVar[Mapping[str, str]] = {
-        "alpha": "alpha",
-        "beta": "beta",
-        "trans_a": "transA",
-        "trans_b": "transB",
-    }
-    onnx_inputs: ClassVar[int | None] = 3
-    has_epilogue: ClassVar[bool] = True
-    may_accumulate: ClassVar[bool] = True
 
     alpha: float = 1.0
     beta: float = 1.0
@@ -97,12 +88,11 @@ class Gemm(Op):
         bias = outputs[0].elements if len(inputs) == 3 else 0
         return 2 * self.multiply_adds(inputs, outputs) + bias
 
-    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
-        a, b = widen(inputs[0]), widen(inputs[1])
+    def compute(self, *inputs: Array) -> Array:
+        a, b, *bias = inputs
         y: Array = (a.T if self.trans_a else a) @ (b.T if self.trans_b else b)
         if self.alpha != 1:
             y = y * y.dtype.type(self.alpha)
-        if len(inputs) == 3:
-            c = widen(inputs[2])
+        for c in bias:
             y = y + (c if self.beta == 1 else c * y.dtype.type(self.beta))
-        return (y.astype(inputs[0].dtype, copy=False),)
+        return y

@@ -8,22 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 
-from iossim.ir.op import Array, NotCoveredError, OnnxNode, Op, Role, require
-from iossim.ir.ops.broadcasting import broadcast, broadcast_shapes, widen
+from iossim.ir.op import Array, NotCoveredError, OnnxNode, Op, Role, broadcast, broadcast_shapes, require, widen
 from iossim.ir.types import DType, TensorType
 
 
-@dataclass(frozen=True)
-class Add(Op):
+class Add(Op, kind="add", onnx_types="Add Sum", role=Role.ELEMENTWISE):
     """Sum of one or more inputs, broadcast against each other: ONNX ``Add`` and ``Sum``."""
-
-    kind: ClassVar[str] = "add"
-    onnx_types: ClassVar[tuple[str, ...]] = ("Add", "Sum")
-    role: ClassVar[Role] = Role.ELEMENTWISE
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         require(len(inputs) > 0, "needs an input")
@@ -32,40 +26,27 @@ class Add(Op):
     def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
         return outputs[0].elements * (len(inputs) - 1)
 
-    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
-        total = reduce(np.add, [widen(array) for array in inputs])
-        return (total.astype(inputs[0].dtype, copy=False),)
+    def compute(self, *inputs: Array) -> Array:
+        return reduce(np.add, inputs)
 
     def to_onnx(self) -> tuple[str, dict[str, Any]]:
         return "Sum", {}
 
 
-@dataclass(frozen=True)
-class Mul(Op):
+class Mul(Op, kind="mul", onnx_types="Mul", role=Role.ELEMENTWISE, flops_per_element=1):
     """Product of two inputs, broadcast against each other."""
-
-    kind: ClassVar[str] = "mul"
-    onnx_types: ClassVar[tuple[str, ...]] = ("Mul",)
-    role: ClassVar[Role] = Role.ELEMENTWISE
-    flops_per_element: ClassVar[int] = 1
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         require(len(inputs) == 2, f"takes two inputs, not {len(inputs)}")
         return (broadcast(inputs),)
 
-    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
-        product: Array = widen(inputs[0]) * widen(inputs[1])
-        return (product.astype(inputs[0].dtype, copy=False),)
+    def compute(self, *inputs: Array) -> Array:
+        product: Array = inputs[0] * inputs[1]
+        return product
 
 
-@dataclass(frozen=True)
-class Where(Op):
+class Where(Op, kind="where", onnx_types="Where", role=Role.ELEMENTWISE, flops_per_element=1):
     """``x`` where ``condition`` holds, else ``y``: inputs ``condition`` (bool), ``x``, ``y``, broadcast."""
-
-    kind: ClassVar[str] = "where"
-    onnx_types: ClassVar[tuple[str, ...]] = ("Where",)
-    role: ClassVar[Role] = Role.ELEMENTWISE
-    flops_per_element: ClassVar[int] = 1
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         require(len(inputs) == 3, f"takes a condition and two tensors, not {len(inputs)} inputs")
@@ -79,16 +60,11 @@ class Where(Op):
 
 
 @dataclass(frozen=True)
-class PRelu(Op):
+class PRelu(Op, kind="prelu", onnx_types="PRelu", role=Role.ELEMENTWISE, flops_per_element=2):
     """``x`` where it is not negative, else ``slope * x``: inputs ``x`` and ``slope``, which broadcasts to ``x``.
 
     With ``per_channel`` (ONNX below operator set 7) the slope is ``[C]`` for ``x [N, C, ...]``.
     """
-
-    kind: ClassVar[str] = "prelu"
-    onnx_types: ClassVar[tuple[str, ...]] = ("PRelu",)
-    role: ClassVar[Role] = Role.ELEMENTWISE
-    flops_per_element: ClassVar[int] = 2
 
     per_channel: bool = False
 
@@ -101,11 +77,11 @@ class PRelu(Op):
             require(broadcast([x, slope]) == x, f"its slope {slope} does not broadcast to {x}")
         return (x,)
 
-    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
-        x, slope = widen(inputs[0]), widen(inputs[1])
+    def compute(self, *inputs: Array) -> Array:
+        x, slope = inputs
         if self.per_channel:
             slope = slope.reshape(-1, *[1] * (x.ndim - 2))
-        return (np.where(x < 0, slope * x, x).astype(inputs[0].dtype, copy=False),)
+        return np.where(x < 0, slope * x, x)
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
@@ -132,22 +108,18 @@ class Function:
     takes_truth: bool = False
 
 
-def _divide(a: Array, b: Array) -> Array:
+def _divide(a: Array, b: Array) -> Any:
     """Whole numbers are divided towards zero, as in C."""
     if a.dtype.kind not in "iu":
-        quotient: Array = a / b
-        return quotient
+        return a / b
     floor = a // b
-    whole: Array = floor + ((a % b != 0) & ((a < 0) != (b < 0))).astype(floor.dtype)
-    return whole
+    return floor + ((a % b != 0) & ((a < 0) != (b < 0))).astype(floor.dtype)
 
 
-def _power(base: Array, exponent: Array) -> Array:
+def _power(base: Array, exponent: Array) -> Any:
     if base.dtype.kind in "iu" and exponent.dtype.kind in "iu":
-        result: Array = np.power(base.astype(np.float64), exponent) if (exponent < 0).any() else base**exponent
-        return result
-    real: Array = np.power(base, exponent)
-    return real
+        return np.power(base.astype(np.float64), exponent) if (exponent < 0).any() else base**exponent
+    return np.power(base, exponent)
 
 
 FUNCTIONS: dict[str, Function] = {
@@ -176,12 +148,8 @@ FUNCTIONS: dict[str, Function] = {
 
 
 @dataclass(frozen=True)
-class Nary(Op):
+class Nary(Op, kind="nary", onnx_types=" ".join(each.onnx_type for each in FUNCTIONS.values()), role=Role.ELEMENTWISE):
     """``function`` of all inputs, element by element; the functions are :data:`FUNCTIONS`."""
-
-    kind: ClassVar[str] = "nary"
-    onnx_types: ClassVar[tuple[str, ...]] = tuple(dict.fromkeys(each.onnx_type for each in FUNCTIONS.values()))
-    role: ClassVar[Role] = Role.ELEMENTWISE
 
     function: str
 

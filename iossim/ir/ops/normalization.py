@@ -6,31 +6,43 @@ and their mean, scaling by the deviation, scale, shift.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Self
 
 import numpy as np
 
-from iossim.ir.op import Array, NotCoveredError, OnnxNode, Op, Role, as_float32, require
-from iossim.ir.ops.broadcasting import AlongAxis, broadcast, normal_axis, one_input, widen
+from iossim.ir.op import (
+    AlongAxis,
+    Array,
+    NotCoveredError,
+    OnnxNode,
+    Op,
+    Role,
+    as_float32,
+    broadcast,
+    normal_axis,
+    one_input,
+    require,
+)
 from iossim.ir.types import TensorType
 
 
 @dataclass(frozen=True)
-class BatchNorm(Op):
+class BatchNorm(
+    Op,
+    kind="batch_norm",
+    onnx_types="BatchNormalization",
+    onnx_names="epsilon",
+    onnx_inputs=5,
+    role=Role.ELEMENTWISE,
+    flops_per_element=2,
+):
     """``(x - mean) / sqrt(variance + epsilon) * scale + bias`` for ``x [N, C, ...]``.
 
     Inputs ``x``, ``scale``, ``bias``, ``mean`` and ``variance``, the last four ``[C]``. Counted as the multiply-add
     that is left at run time.
     """
-
-    kind: ClassVar[str] = "batch_norm"
-    onnx_types: ClassVar[tuple[str, ...]] = ("BatchNormalization",)
-    onnx_names: ClassVar[Mapping[str, str]] = {"epsilon": "epsilon"}
-    onnx_inputs: ClassVar[int | None] = 5
-    role: ClassVar[Role] = Role.ELEMENTWISE
-    flops_per_element: ClassVar[int] = 2
 
     epsilon: float = 1e-5
 
@@ -42,12 +54,12 @@ class BatchNorm(Op):
             require(value.shape == (x.shape[1],), f"its {name} {value} does not have {x.shape[1]} values")
         return (x,)
 
-    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
-        x, scale, bias, mean, variance = map(widen, inputs)
+    def compute(self, *inputs: Array) -> Array:
+        x, scale, bias, mean, variance = inputs
         multiplier, shift = multiplier_and_shift(scale, bias, mean, variance, self.epsilon)
         channels = (1, -1, *[1] * (x.ndim - 2))
-        y = x * multiplier.reshape(channels) + shift.reshape(channels)
-        return (y.astype(inputs[0].dtype, copy=False),)
+        y: Array = x * multiplier.reshape(channels) + shift.reshape(channels)
+        return y
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
@@ -74,17 +86,14 @@ def multiplier_and_shift(
 
 
 @dataclass(frozen=True)
-class LocalResponseNorm(Op):
+class LocalResponseNorm(
+    Op, kind="local_response_norm", onnx_types="LRN", onnx_names="size alpha beta bias", onnx_inputs=1
+):
     """``x / (bias + alpha / size * s) ** beta`` for ``x [N, C, ...]``.
 
     ``s`` is the sum of squares over ``size`` neighbouring channels: ``(size - 1) // 2`` below, ``size // 2`` above.
     Counted as a multiply-add for each of them, then the multiply-add, the power and the division.
     """
-
-    kind: ClassVar[str] = "local_response_norm"
-    onnx_types: ClassVar[tuple[str, ...]] = ("LRN",)
-    onnx_names: ClassVar[Mapping[str, str]] = {"size": "size", "alpha": "alpha", "beta": "beta", "bias": "bias"}
-    onnx_inputs: ClassVar[int | None] = 1
 
     size: int
     alpha: float = 1e-4
@@ -117,25 +126,23 @@ def _normalised(x: Array, axes: tuple[int, ...], epsilon: float) -> Array:
     return result
 
 
-class _Normalisation(Op):
-    has_epilogue: ClassVar[bool] = True
-    has_prologue: ClassVar[bool] = True
-
-    def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
-        return 8 * outputs[0].elements
+class _Normalisation(Op, flops_per_element=8, has_epilogue=True, has_prologue=True):
+    pass
 
 
 @dataclass(frozen=True)
-class LayerNorm(AlongAxis, _Normalisation):
+class LayerNorm(
+    AlongAxis,
+    _Normalisation,
+    kind="layer_norm",
+    onnx_types="LayerNormalization",
+    onnx_names="axis epsilon",
+    onnx_inputs=3,
+):
     """``(x - mean) / sqrt(variance + epsilon) * scale + bias``, statistics over ``axis`` and all axes behind it.
 
     Inputs ``x``, ``scale`` and, if present, ``bias``, which broadcast to ``x``.
     """
-
-    kind: ClassVar[str] = "layer_norm"
-    onnx_types: ClassVar[tuple[str, ...]] = ("LayerNormalization",)
-    onnx_names: ClassVar[Mapping[str, str]] = {"axis": "axis", "epsilon": "epsilon"}
-    onnx_inputs: ClassVar[int | None] = 3
 
     axis: int = -1
     epsilon: float = 1e-5
@@ -148,21 +155,24 @@ class LayerNorm(AlongAxis, _Normalisation):
             require(broadcast([x, value]) == x, f"its parameter {value} does not broadcast to {x}")
         return (x,)
 
-    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
-        x, scale, *bias = (widen(array) for array in inputs)
+    def compute(self, *inputs: Array) -> Array:
+        x, scale, *bias = inputs
         axes = tuple(range(normal_axis(self.axis, x.ndim), x.ndim))
         y = _normalised(x, axes, self.epsilon) * scale
-        return ((y + bias[0] if bias else y).astype(inputs[0].dtype, copy=False),)
+        return y + bias[0] if bias else y
 
 
 @dataclass(frozen=True)
-class RmsNorm(AlongAxis, _Normalisation):
+class RmsNorm(
+    AlongAxis,
+    _Normalisation,
+    kind="rms_norm",
+    flops_per_element=5,
+    onnx_types="RMSNormalization",
+    onnx_names="axis epsilon",
+    onnx_inputs=2,
+):
     """``x / sqrt(mean(x * x) + epsilon) * scale``, the mean over ``axis`` and all axes behind it."""
-
-    kind: ClassVar[str] = "rms_norm"
-    onnx_types: ClassVar[tuple[str, ...]] = ("RMSNormalization",)
-    onnx_names: ClassVar[Mapping[str, str]] = {"axis": "axis", "epsilon": "epsilon"}
-    onnx_inputs: ClassVar[int | None] = 2
 
     axis: int = -1
     epsilon: float = 1e-5
@@ -174,45 +184,39 @@ class RmsNorm(AlongAxis, _Normalisation):
         require(broadcast([x, scale]) == x, f"its scale {scale} does not broadcast to {x}")
         return (x,)
 
-    def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
-        return 5 * outputs[0].elements
-
-    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
-        x, scale = widen(inputs[0]), widen(inputs[1])
+    def compute(self, *inputs: Array) -> Array:
+        x, scale = inputs
         axes = tuple(range(normal_axis(self.axis, x.ndim), x.ndim))
         mean = (x * x).mean(axis=axes, keepdims=True)
-        y = x / np.sqrt(mean + x.dtype.type(self.epsilon)) * scale
-        return (y.astype(inputs[0].dtype, copy=False),)
+        y: Array = x / np.sqrt(mean + x.dtype.type(self.epsilon)) * scale
+        return y
 
 
 @dataclass(frozen=True)
-class InstanceNorm(_Normalisation):
+class InstanceNorm(
+    _Normalisation, kind="instance_norm", onnx_types="InstanceNormalization", onnx_names="epsilon", onnx_inputs=3
+):
     """Each channel of each image of ``x [N, C, ...]`` by its own statistics; ``scale`` and ``bias`` are ``[C]``."""
-
-    kind: ClassVar[str] = "instance_norm"
-    onnx_types: ClassVar[tuple[str, ...]] = ("InstanceNormalization",)
-    onnx_names: ClassVar[Mapping[str, str]] = {"epsilon": "epsilon"}
-    onnx_inputs: ClassVar[int | None] = 3
 
     epsilon: float = 1e-5
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         return (_per_channel(inputs),)
 
-    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
-        x = widen(inputs[0])
-        y = _normalised(x, tuple(range(2, x.ndim)), self.epsilon)
-        return (_scaled(y, inputs),)
+    def compute(self, *inputs: Array) -> Array:
+        x, scale, bias = inputs
+        return _scaled(_normalised(x, tuple(range(2, x.ndim)), self.epsilon), scale, bias)
 
 
 @dataclass(frozen=True)
-class GroupNorm(_Normalisation):
+class GroupNorm(
+    _Normalisation,
+    kind="group_norm",
+    onnx_types="GroupNormalization",
+    onnx_names="groups=num_groups epsilon",
+    onnx_inputs=3,
+):
     """Each group of channels of each image by its own statistics; ``scale`` and ``bias`` are ``[C]``."""
-
-    kind: ClassVar[str] = "group_norm"
-    onnx_types: ClassVar[tuple[str, ...]] = ("GroupNormalization",)
-    onnx_names: ClassVar[Mapping[str, str]] = {"groups": "num_groups", "epsilon": "epsilon"}
-    onnx_inputs: ClassVar[int | None] = 3
 
     groups: int
     epsilon: float = 1e-5
@@ -225,10 +229,10 @@ class GroupNorm(_Normalisation):
         )
         return (x,)
 
-    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
-        x = widen(inputs[0])
+    def compute(self, *inputs: Array) -> Array:
+        x, scale, bias = inputs
         grouped = x.reshape(x.shape[0], self.groups, -1)
-        return (_scaled(_normalised(grouped, (2,), self.epsilon).reshape(x.shape), inputs),)
+        return _scaled(_normalised(grouped, (2,), self.epsilon).reshape(x.shape), scale, bias)
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
@@ -248,8 +252,7 @@ def _per_channel(inputs: Sequence[TensorType]) -> TensorType:
     return x
 
 
-def _scaled(y: Array, inputs: Sequence[Array]) -> Array:
+def _scaled(y: Array, scale: Array, bias: Array) -> Array:
     channels = (1, -1, *[1] * (y.ndim - 2))
-    scale, bias = (widen(array).reshape(channels) for array in inputs[1:])
-    result: Array = (y * scale + bias).astype(inputs[0].dtype, copy=False)
+    result: Array = y * scale.reshape(channels) + bias.reshape(channels)
     return result

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple, dataclass
 from functools import reduce
 from itertools import product
@@ -13,20 +12,14 @@ from typing import ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.ir.op import Array, OnnxNode, Op, require
-from iossim.ir.ops.broadcasting import one_input, widen
+from iossim.ir.op import Array, OnnxNode, Op, one_input, require
 from iossim.ir.ops.conv import onnx_pads
 from iossim.ir.types import TensorType
 
 
 @dataclass(frozen=True)
-class MaxPoolAttributes(Op):
+class MaxPoolAttributes(Op, onnx_names="kernel=kernel_shape strides pads dilations ceil_mode"):
     """Base of max pooling and its gradient: ``pads`` before each spatial dimension, then after each, as in ONNX."""
-
-    onnx_names: ClassVar[Mapping[str, str]] = {
-        "kernel": "kernel_shape",
-        **{name: name for name in ("strides", "pads", "dilations", "ceil_mode")},
-    }
 
     kernel: tuple[int, ...]
     strides: tuple[int, ...]
@@ -35,12 +28,8 @@ class MaxPoolAttributes(Op):
     ceil_mode: bool = False
 
 
-@dataclass(frozen=True)
-class MaxPool(MaxPoolAttributes):
+class MaxPool(MaxPoolAttributes, kind="max_pool", onnx_types="MaxPool"):
     """Largest element of each window of ``x [N, C, *spatial]``; padding never wins."""
-
-    kind: ClassVar[str] = "max_pool"
-    onnx_types: ClassVar[tuple[str, ...]] = ("MaxPool",)
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         return (_pooled(self, one_input(inputs)),)
@@ -59,10 +48,8 @@ class MaxPool(MaxPoolAttributes):
 
 
 @dataclass(frozen=True)
-class AveragePoolAttributes(Op):
+class AveragePoolAttributes(Op, onnx_names="kernel=kernel_shape strides pads dilations ceil_mode count_include_pad"):
     """Base of average pooling and its gradient; ``pads`` as in :class:`MaxPoolAttributes`."""
-
-    onnx_names: ClassVar[Mapping[str, str]] = {**MaxPoolAttributes.onnx_names, "count_include_pad": "count_include_pad"}
 
     kernel: tuple[int, ...]
     strides: tuple[int, ...]
@@ -72,12 +59,8 @@ class AveragePoolAttributes(Op):
     dilations: tuple[int, ...] = (1, 1)
 
 
-@dataclass(frozen=True)
-class AveragePool(AveragePoolAttributes):
+class AveragePool(AveragePoolAttributes, kind="average_pool", onnx_types="AveragePool"):
     """Mean of each window of ``x [N, C, *spatial]``."""
-
-    kind: ClassVar[str] = "average_pool"
-    onnx_types: ClassVar[tuple[str, ...]] = ("AveragePool",)
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         return (_pooled(self, one_input(inputs)),)
@@ -85,11 +68,11 @@ class AveragePool(AveragePoolAttributes):
     def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
         return outputs[0].elements * math.prod(self.kernel)
 
-    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
-        x = widen(inputs[0])
+    def compute(self, *inputs: Array) -> Array:
+        (x,) = inputs
         total = _reduce(self, x, 0, np.add)
-        y = total / self.counts(x.shape[2:], total.shape[2:]).astype(total.dtype)
-        return (y.astype(inputs[0].dtype, copy=False),)
+        mean: Array = total / self.counts(x.shape[2:], total.shape[2:]).astype(total.dtype)
+        return mean
 
     def counts(self, size: Sequence[int], out: Sequence[int]) -> NDArray[np.int64]:
         """How many elements each window averages, shape ``out``: the product of what it covers along each axis."""
@@ -109,49 +92,26 @@ class AveragePool(AveragePoolAttributes):
         return cls(kernel, strides, pads, ceil_mode, include_pad, dilations), node.data_inputs(1)
 
 
-@dataclass(frozen=True)
-class _GlobalPool(Op):
-    """Base of the ops that reduce each image of ``x [N, C, *spatial]`` to ``[N, C, 1, ...]``."""
+class _GlobalPool(Op, flops_per_read_element=1):
+    """Base of the ops that reduce each image of ``x [N, C, *spatial]`` to ``[N, C, 1, ...]`` by ``reduction``."""
+
+    reduction: ClassVar[Callable[..., Array]]
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         x = one_input(inputs)
         require(len(x.shape) > 2, f"its input {x} has no spatial dimensions")
         return (TensorType((*x.shape[:2], *[1] * (len(x.shape) - 2)), x.dtype),)
 
-    def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
-        return inputs[0].elements
-
-    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
-        (x,) = inputs
-        return (self._reduce(widen(x), tuple(range(2, x.ndim))).astype(x.dtype, copy=False),)
-
-    @abstractmethod
-    def _reduce(self, x: Array, axes: tuple[int, ...]) -> Array:
-        """``x`` reduced over ``axes``, which stay as dimensions of one."""
+    def compute(self, *inputs: Array) -> Array:
+        return type(self).reduction(inputs[0], axis=tuple(range(2, inputs[0].ndim)), keepdims=True)
 
 
-@dataclass(frozen=True)
-class GlobalAveragePool(_GlobalPool):
+class GlobalAveragePool(_GlobalPool, kind="global_average_pool", reduction=np.mean, onnx_types="GlobalAveragePool"):
     """Mean of each image."""
 
-    kind: ClassVar[str] = "global_average_pool"
-    onnx_types: ClassVar[tuple[str, ...]] = ("GlobalAveragePool",)
 
-    def _reduce(self, x: Array, axes: tuple[int, ...]) -> Array:
-        mean: Array = x.mean(axis=axes, keepdims=True)
-        return mean
-
-
-@dataclass(frozen=True)
-class GlobalMaxPool(_GlobalPool):
+class GlobalMaxPool(_GlobalPool, kind="global_max_pool", reduction=np.max, onnx_types="GlobalMaxPool"):
     """Largest element of each image."""
-
-    kind: ClassVar[str] = "global_max_pool"
-    onnx_types: ClassVar[tuple[str, ...]] = ("GlobalMaxPool",)
-
-    def _reduce(self, x: Array, axes: tuple[int, ...]) -> Array:
-        largest: Array = x.max(axis=axes, keepdims=True)
-        return largest
 
 
 def _axes(op: MaxPool | AveragePool) -> Iterator[tuple[int, int, int]]:
@@ -198,14 +158,11 @@ def _window(node: OnnxNode) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int
     return kernel, strides, onnx_pads(node, node.input_type(0).shape[2:], kernel, strides, dilations), dilations
 
 
-@dataclass(frozen=True)
-class MaxPoolBackward(MaxPoolAttributes):
+class MaxPoolBackward(MaxPoolAttributes, kind="max_pool_backward"):
     """Inputs ``x [N, C, *spatial]`` and ``grad_output [N, C, *out]``; makes the gradient of ``x``.
 
     Of equal largest elements the first by rows has the gradient, as in PyTorch and cuDNN's deterministic mode.
     """
-
-    kind: ClassVar[str] = "max_pool_backward"
 
     @property
     def forward(self) -> MaxPool:
@@ -220,8 +177,8 @@ class MaxPoolBackward(MaxPoolAttributes):
     def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
         return inputs[1].elements * (2 * math.prod(self.kernel) - 1)
 
-    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
-        x, grad_output = widen(inputs[0]), widen(inputs[1])
+    def compute(self, *inputs: Array) -> Array:
+        x, grad_output = inputs
         padding = _padding(self.forward, x.shape[2:], grad_output.shape[2:])
         padded = np.pad(x, padding, constant_values=-np.inf)
         largest = self.forward.evaluate((x,))[0]
@@ -231,17 +188,15 @@ class MaxPoolBackward(MaxPoolAttributes):
             hit = (padded[window] == largest) & is_open
             total[window] += np.where(hit, grad_output, 0)
             is_open &= ~hit
-        return (total[_inside(padding, x.shape)].astype(inputs[0].dtype, copy=False),)
+        return total[_inside(padding, x.shape)]
 
 
 @dataclass(frozen=True)
-class AveragePoolBackward(AveragePoolAttributes):
+class AveragePoolBackward(AveragePoolAttributes, kind="average_pool_backward"):
     """Input ``grad_output [N, C, *out]``; makes the gradient of ``x [N, C, *input_size]``.
 
     A stride leaves the size of the input open, so it is an attribute.
     """
-
-    kind: ClassVar[str] = "average_pool_backward"
 
     input_size: tuple[int, ...] = (1, 1)
 
@@ -259,8 +214,8 @@ class AveragePoolBackward(AveragePoolAttributes):
     def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
         return inputs[0].elements * (1 + math.prod(self.kernel))
 
-    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
-        grad_output = widen(inputs[0])
+    def compute(self, *inputs: Array) -> Array:
+        (grad_output,) = inputs
         out = grad_output.shape[2:]
         padding = _padding(self.forward, self.input_size, out)
         whole = (*grad_output.shape[:2], *self.input_size)
@@ -268,7 +223,7 @@ class AveragePoolBackward(AveragePoolAttributes):
         share = grad_output / self.forward.counts(self.input_size, out).astype(grad_output.dtype)
         for window in _windows(self.forward, out):
             total[window] += share
-        return (total[_inside(padding, whole)].astype(inputs[0].dtype, copy=False),)
+        return total[_inside(padding, whole)]
 
 
 def _require_gradient(forward: MaxPool | AveragePool, x: TensorType, grad_output: TensorType) -> None:

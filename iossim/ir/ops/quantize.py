@@ -5,14 +5,13 @@ A product multiplies and sums whole numbers in 32 bits, then brings the sums to 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import astuple, dataclass, replace
-from typing import ClassVar, Self
+from typing import Self
 
 import numpy as np
 
-from iossim.ir.op import Array, NotCoveredError, OnnxNode, Op, Role, as_float32, require
-from iossim.ir.ops.broadcasting import normal_axis
+from iossim.ir.op import Array, NotCoveredError, OnnxNode, Op, Role, as_float32, normal_axis, one_input, require
 from iossim.ir.ops.conv import Conv, ConvAttributes
 from iossim.ir.ops.matmul import MatMul
 from iossim.ir.types import DType, TensorType
@@ -22,17 +21,13 @@ QUANTISED = (DType.INT8, DType.UINT8, DType.INT16, DType.UINT16)
 
 
 @dataclass(frozen=True)
-class Quantize(Op):
+class Quantize(
+    Op, kind="quantize", onnx_types="QuantizeLinear", onnx_names="axis", role=Role.ELEMENTWISE, flops_per_element=4
+):
     """``clip(round(x / scale) + zero point)``: inputs ``x``, ``scale`` and maybe ``zero point`` (else 0, uint8).
 
     Scale and zero point are one number, or one for each place along ``axis``. Halves are rounded to even.
     """
-
-    kind: ClassVar[str] = "quantize"
-    onnx_types: ClassVar[tuple[str, ...]] = ("QuantizeLinear",)
-    onnx_names: ClassVar[Mapping[str, str]] = {"axis": "axis"}
-    role: ClassVar[Role] = Role.ELEMENTWISE
-    flops_per_element: ClassVar[int] = 4
 
     axis: int = 1
 
@@ -59,14 +54,10 @@ class Quantize(Op):
 
 
 @dataclass(frozen=True)
-class Dequantize(Op):
+class Dequantize(
+    Op, kind="dequantize", onnx_types="DequantizeLinear", onnx_names="axis", role=Role.ELEMENTWISE, flops_per_element=2
+):
     """``scale * (x - zero point)``, of the scale's element type: inputs as those of :class:`Quantize`."""
-
-    kind: ClassVar[str] = "dequantize"
-    onnx_types: ClassVar[tuple[str, ...]] = ("DequantizeLinear",)
-    onnx_names: ClassVar[Mapping[str, str]] = {"axis": "axis"}
-    role: ClassVar[Role] = Role.ELEMENTWISE
-    flops_per_element: ClassVar[int] = 2
 
     axis: int = 1
 
@@ -92,21 +83,14 @@ class Dequantize(Op):
         return cls(_axis(node)), node.data_inputs(3)
 
 
-@dataclass(frozen=True)
-class DynamicQuantize(Op):
+class DynamicQuantize(
+    Op, kind="dynamic_quantize", flops_per_read_element=6, onnx_types="DynamicQuantizeLinear", has_prologue=True
+):
     """``x`` as uint8 over its own range (zero included): the whole numbers, their scale and their zero point."""
 
-    kind: ClassVar[str] = "dynamic_quantize"
-    onnx_types: ClassVar[tuple[str, ...]] = ("DynamicQuantizeLinear",)
-    has_prologue: ClassVar[bool] = True
-
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        require(len(inputs) == 1, f"takes one input, not {len(inputs)}")
-        (x,) = inputs
+        x = one_input(inputs)
         return TensorType(x.shape, DType.UINT8), TensorType((), x.dtype), TensorType((), DType.UINT8)
-
-    def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
-        return 6 * inputs[0].elements
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         x = as_float32(inputs[0])
@@ -153,16 +137,11 @@ def _axis(node: OnnxNode) -> int:
     return normal_axis(int(node.attribute("axis", 1)), rank)
 
 
-@dataclass(frozen=True)
-class QuantizedConv(ConvAttributes):
+class QuantizedConv(ConvAttributes, kind="quantized_conv", onnx_types="QLinearConv", flops_per_element=4):
     """Inputs ``x, x scale, x zero, weight, weight scale, weight zero, y scale, y zero``, maybe ``bias [M]`` (int32).
 
     Scale and zero point of the weight are one number, or one for each filter. Attributes are those of :class:`Conv`.
     """
-
-    kind: ClassVar[str] = "quantized_conv"
-    onnx_types: ClassVar[tuple[str, ...]] = ("QLinearConv",)
-    flops_per_element: ClassVar[int] = 4
 
     @property
     def product(self) -> Conv:
@@ -195,13 +174,8 @@ class QuantizedConv(ConvAttributes):
         return cls(*astuple(Conv.from_onnx(bare)[0])), node.data_inputs(9)
 
 
-@dataclass(frozen=True)
-class QuantizedMatMul(Op):
+class QuantizedMatMul(Op, kind="quantized_matmul", onnx_types="QLinearMatMul", flops_per_element=4):
     """Inputs ``a, a scale, a zero, b, b scale, b zero, y scale, y zero``; scales and zero points are single."""
-
-    kind: ClassVar[str] = "quantized_matmul"
-    onnx_types: ClassVar[tuple[str, ...]] = ("QLinearMatMul",)
-    flops_per_element: ClassVar[int] = 4
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         require(len(inputs) == 8, f"needs eight inputs, not {len(inputs)}")
@@ -227,12 +201,8 @@ class QuantizedMatMul(Op):
         return cls(), node.data_inputs(8)
 
 
-@dataclass(frozen=True)
-class IntegerMatMul(Op):
+class IntegerMatMul(Op, kind="integer_matmul", onnx_types="MatMulInteger"):
     """``(a - a zero) @ (b - b zero)`` as int32; the zero points, if present, are one number each."""
-
-    kind: ClassVar[str] = "integer_matmul"
-    onnx_types: ClassVar[tuple[str, ...]] = ("MatMulInteger",)
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         require(len(inputs) in (2, 3, 4), f"needs two tensors and maybe their zero points, not {len(inputs)} inputs")

@@ -21,8 +21,8 @@ from iossim.ir.ops.unary import logistic
 from iossim.ir.types import TensorType
 
 _DIRECTIONS = ("forward", "reverse", "bidirectional")
-#: Inputs of a node by place, after x, weight and recurrence.
-_BIAS, _LENGTHS, _STATE, _CELL, _PEEPHOLES = 3, 4, 5, 6, 7
+#: The places of a node's inputs after x, weight and recurrence: optional operands, and between them lengths.
+_PLACES, _LENGTHS = {"bias": 3, "state": 5, "cell": 6, "peepholes": 7}, 4
 #: Elementary operations of a gate for one hidden number: two sums, an activation of four, a product.
 _GATE_FLOPS = 7
 
@@ -30,10 +30,9 @@ _States = list[Array]
 
 
 @dataclass(frozen=True)
-class Recurrent(Op):
+class Recurrent(Op, may_leave_out_outputs=True):
     """Base of the recurrent layers. ``operands`` says which optional operands there are, in ONNX's order."""
 
-    may_leave_out_outputs: ClassVar[bool] = True
     gates: ClassVar[int]
     states: ClassVar[int] = 1
     activations: ClassVar[tuple[str, ...]]
@@ -106,10 +105,8 @@ class Recurrent(Op):
         return given[name][:, direction] if self.batch_first else given[name][direction]
 
     @abstractmethod
-    def _step(
-        self, projected: Array, recurrence: Array, bias: Array, states: _States, peepholes: Array | None
-    ) -> _States:
-        """The states after a step: ``projected [N, G * H]`` is the input's share, ``bias`` that of the recurrence."""
+    def _step(self, seen: Array, recurrence: Array, bias: Array, states: _States, peepholes: Array | None) -> _States:
+        """The states after a step: ``seen [N, G * H]`` is the input's share, ``bias`` that of the recurrence."""
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
@@ -130,16 +127,15 @@ class Recurrent(Op):
             refused.append("" if same else "sequences of several lengths")
         if any(refused):
             raise NotCoveredError(f"{node.op_type} {node.name!r} has {', '.join(filter(None, refused))}")
-        names = {_BIAS: "bias", _STATE: "state", _CELL: "cell", _PEEPHOLES: "peepholes"}
-        present = [place for place in names if node.has_input(place)]
+        present = {name: place for name, place in _PLACES.items() if node.has_input(place)}
         op = cls(
             int(node.attribute("hidden_size", node.input_type(2).shape[-1])),
             direction,
             bool(node.attribute("layout", 0)),
-            tuple(names[place] for place in present),
+            tuple(present),
             **cls._more(node),
         )
-        return op, (*node.inputs[:3], *(node.inputs[place] for place in present))
+        return op, (*node.inputs[:3], *(node.inputs[place] for place in present.values()))
 
     @classmethod
     def _more(cls, node: OnnxNode) -> dict[str, Any]:
@@ -152,45 +148,29 @@ class Recurrent(Op):
 
     def onnx_operands(self, inputs: Sequence[str]) -> list[str]:
         """The inputs of the ONNX node, with gaps for operands that are not there."""
-        places = {"bias": _BIAS, "state": _STATE, "cell": _CELL, "peepholes": _PEEPHOLES}
         operands = list(inputs[:3])
         for name, value in zip(self.operands, inputs[3:], strict=True):
-            operands += [""] * (places[name] + 1 - len(operands))
-            operands[places[name]] = value
+            operands += [""] * (_PLACES[name] - len(operands)) + [value]
         return operands
 
 
-@dataclass(frozen=True)
-class Lstm(Recurrent):
+class Lstm(Recurrent, kind="lstm", onnx_types="LSTM", gates=4, states=2, activations=("Sigmoid", "Tanh", "Tanh")):
     """Long short-term memory; gates input, output, forget, cell."""
 
-    kind: ClassVar[str] = "lstm"
-    onnx_types: ClassVar[tuple[str, ...]] = ("LSTM",)
-    gates: ClassVar[int] = 4
-    states: ClassVar[int] = 2
-    activations: ClassVar[tuple[str, ...]] = ("Sigmoid", "Tanh", "Tanh")
-
-    def _step(
-        self, projected: Array, recurrence: Array, bias: Array, states: _States, peepholes: Array | None
-    ) -> _States:
+    def _step(self, seen: Array, recurrence: Array, bias: Array, states: _States, peepholes: Array | None) -> _States:
         hidden, cell = states
-        i, o, f, c = np.split(projected + hidden @ recurrence.T + bias, 4, axis=1)
+        i, o, f, c = np.split(seen + hidden @ recurrence.T + bias, 4, axis=1)
         p_i, p_o, p_f = np.split(peepholes, 3) if peepholes is not None else (0.0, 0.0, 0.0)
         cell_now = logistic(f + p_f * cell) * cell + logistic(i + p_i * cell) * np.tanh(c)
         return [logistic(o + p_o * cell_now) * np.tanh(cell_now), cell_now]
 
 
 @dataclass(frozen=True)
-class Gru(Recurrent):
+class Gru(Recurrent, kind="gru", onnx_types="GRU", gates=3, activations=("Sigmoid", "Tanh")):
     """Gated recurrent unit; gates update, reset, hidden.
 
     With ``reset_after`` (ONNX ``linear_before_reset``) the reset gate weighs the recurrent product, else the state.
     """
-
-    kind: ClassVar[str] = "gru"
-    onnx_types: ClassVar[tuple[str, ...]] = ("GRU",)
-    gates: ClassVar[int] = 3
-    activations: ClassVar[tuple[str, ...]] = ("Sigmoid", "Tanh")
 
     reset_after: bool = False
 
@@ -202,33 +182,23 @@ class Gru(Recurrent):
         op_type, attributes = super().to_onnx()
         return op_type, {**attributes, "linear_before_reset": int(self.reset_after)}
 
-    def _step(
-        self, projected: Array, recurrence: Array, bias: Array, states: _States, peepholes: Array | None
-    ) -> _States:
+    def _step(self, seen: Array, recurrence: Array, bias: Array, states: _States, peepholes: Array | None) -> _States:
         (hidden,) = states
         cut = 2 * self.hidden
-        gates = projected[:, :cut] + hidden @ recurrence[:cut].T + bias[:cut]
+        gates = seen[:, :cut] + hidden @ recurrence[:cut].T + bias[:cut]
         update, reset = np.split(logistic(gates), 2, axis=1)
         if self.reset_after:
-            new = np.tanh(projected[:, cut:] + reset * (hidden @ recurrence[cut:].T + bias[cut:]))
+            new = np.tanh(seen[:, cut:] + reset * (hidden @ recurrence[cut:].T + bias[cut:]))
         else:
-            new = np.tanh(projected[:, cut:] + (reset * hidden) @ recurrence[cut:].T + bias[cut:])
+            new = np.tanh(seen[:, cut:] + (reset * hidden) @ recurrence[cut:].T + bias[cut:])
         return [(1 - update) * new + update * hidden]
 
 
-@dataclass(frozen=True)
-class Rnn(Recurrent):
+class Rnn(Recurrent, kind="rnn", onnx_types="RNN", gates=1, activations=("Tanh",)):
     """The plain recurrent layer: ``tanh`` of the sum of both products."""
 
-    kind: ClassVar[str] = "rnn"
-    onnx_types: ClassVar[tuple[str, ...]] = ("RNN",)
-    gates: ClassVar[int] = 1
-    activations: ClassVar[tuple[str, ...]] = ("Tanh",)
-
-    def _step(
-        self, projected: Array, recurrence: Array, bias: Array, states: _States, peepholes: Array | None
-    ) -> _States:
-        return [np.tanh(projected + states[0] @ recurrence.T + bias)]
+    def _step(self, seen: Array, recurrence: Array, bias: Array, states: _States, peepholes: Array | None) -> _States:
+        return [np.tanh(seen + states[0] @ recurrence.T + bias)]
 
 
 def _text(value: object) -> str:

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 
-from iossim.ir.op import Array, NotCoveredError, OnnxNode, Op, require
-from iossim.ir.ops.broadcasting import AlongAxis, normal_axis, one_input, widen
+from iossim.ir.op import AlongAxis, Array, NotCoveredError, OnnxNode, Op, normal_axis, one_input, require, widen
 from iossim.ir.types import DType, TensorType
 
 _Compute = Callable[[Array, tuple[int, ...]], Array]
 
 
-def _log_sum_exp(x: Array, axes: tuple[int, ...]) -> Array:
+def _log_sum_exp(x: Array, axes: tuple[int, ...]) -> Any:
     largest = x.max(axis=axes, keepdims=True)
     finite = np.where(np.isfinite(largest), largest, 0)
-    result: Array = np.log(np.exp(x - finite).sum(axis=axes, keepdims=True)) + finite
-    return result
+    return np.log(np.exp(x - finite).sum(axis=axes, keepdims=True)) + finite
 
 
 #: By name: ONNX's type, operations for each element that is read, and the function, which keeps the axes as ones.
@@ -39,13 +37,8 @@ _BY_ONNX_TYPE = {onnx_type: name for name, (onnx_type, _, _) in FUNCTIONS.items(
 
 
 @dataclass(frozen=True)
-class Reduce(Op):
+class Reduce(Op, kind="reduce", onnx_types=" ".join(_BY_ONNX_TYPE), onnx_names="axes keepdims", has_prologue=True):
     """``function`` over ``axes``, which stay as dimensions of one with ``keepdims``, and go without."""
-
-    kind: ClassVar[str] = "reduce"
-    onnx_types: ClassVar[tuple[str, ...]] = tuple(_BY_ONNX_TYPE)
-    onnx_names: ClassVar[Mapping[str, str]] = {"axes": "axes", "keepdims": "keepdims"}
-    has_prologue: ClassVar[bool] = True
 
     function: str
     axes: tuple[int, ...]
@@ -69,22 +62,18 @@ class Reduce(Op):
     def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
         return FUNCTIONS[self.function][1] * inputs[0].elements
 
-    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
-        x = widen(inputs[0])
+    def compute(self, *inputs: Array) -> Array:
+        (x,) = inputs
         axes = tuple(normal_axis(axis, x.ndim) for axis in self.axes)
         with np.errstate(all="ignore"):
             y = np.asarray(FUNCTIONS[self.function][2](x, axes)) if axes else x
-        y = y if self.keepdims else y.reshape([size for axis, size in enumerate(y.shape) if axis not in axes])
-        return (y.astype(inputs[0].dtype, copy=False),)
+        return y if self.keepdims else y.reshape([size for axis, size in enumerate(y.shape) if axis not in axes])
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
         """Axes are an attribute, and an input from opset 13 (sums) or 18 on; left out they are all."""
         rank = len(node.input_type(0).shape)
-        if node.has_input(1):
-            axes = [int(axis) for axis in node.constant(1, "axes").reshape(-1)]
-        else:
-            axes = list(node.attribute("axes", ()))
+        axes = node.integers(1, "axes")
         if not axes and node.attribute("noop_with_empty_axes", 0):
             raise NotCoveredError(f"{node.op_type} {node.name!r} reduces nothing")
         if node.input_type(0).dtype.bytes == 1 and node.op_type not in ("ReduceMax", "ReduceMin"):
@@ -98,13 +87,15 @@ class Reduce(Op):
 
 
 @dataclass(frozen=True)
-class CumSum(AlongAxis):
+class CumSum(
+    AlongAxis,
+    kind="cumsum",
+    flops_per_read_element=1,
+    onnx_types="CumSum",
+    onnx_names="axis exclusive reverse",
+    has_prologue=True,
+):
     """``y[i] = x[0] + ... + x[i]`` along ``axis``; ``exclusive`` without ``x[i]``, ``reverse`` from the end."""
-
-    kind: ClassVar[str] = "cumsum"
-    onnx_types: ClassVar[tuple[str, ...]] = ("CumSum",)
-    onnx_names: ClassVar[Mapping[str, str]] = {"axis": "axis", "exclusive": "exclusive", "reverse": "reverse"}
-    has_prologue: ClassVar[bool] = True
 
     axis: int = 0
     exclusive: bool = False
@@ -116,17 +107,13 @@ class CumSum(AlongAxis):
         normal_axis(self.axis, len(x.shape))
         return (x,)
 
-    def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
-        return inputs[0].elements
-
-    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
-        x = np.moveaxis(widen(inputs[0]), self.axis, 0)
+    def compute(self, *inputs: Array) -> Array:
+        x = np.moveaxis(inputs[0], self.axis, 0)
         x = x[::-1] if self.reverse else x
         y = np.cumsum(x, axis=0, dtype=x.dtype)
         if self.exclusive:
             y = np.concatenate([np.zeros_like(y[:1]), y[:-1]])
-        y = np.moveaxis(y[::-1] if self.reverse else y, 0, self.axis)
-        return (y.astype(inputs[0].dtype, copy=False),)
+        return np.moveaxis(y[::-1] if self.reverse else y, 0, self.axis)
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
@@ -138,14 +125,16 @@ class CumSum(AlongAxis):
 
 
 @dataclass(frozen=True)
-class ArgExtreme(AlongAxis):
+class ArgExtreme(
+    AlongAxis,
+    kind="arg_extreme",
+    flops_per_read_element=1,
+    onnx_types="ArgMax ArgMin",
+    onnx_names="axis keepdims last=select_last_index",
+    onnx_inputs=1,
+    has_prologue=True,
+):
     """Where the largest (or ``smallest``) element along ``axis`` is; of several the first, or the ``last``."""
-
-    kind: ClassVar[str] = "arg_extreme"
-    onnx_types: ClassVar[tuple[str, ...]] = ("ArgMax", "ArgMin")
-    onnx_names: ClassVar[Mapping[str, str]] = {"axis": "axis", "keepdims": "keepdims", "last": "select_last_index"}
-    onnx_inputs: ClassVar[int | None] = 1
-    has_prologue: ClassVar[bool] = True
 
     axis: int = 0
     smallest: bool = False
@@ -157,9 +146,6 @@ class ArgExtreme(AlongAxis):
         axis = normal_axis(self.axis, len(x.shape))
         kept = (1,) if self.keepdims else ()
         return (TensorType((*x.shape[:axis], *kept, *x.shape[axis + 1 :]), DType.INT64),)
-
-    def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
-        return inputs[0].elements
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         x = widen(inputs[0])
@@ -181,11 +167,8 @@ class ArgExtreme(AlongAxis):
 
 
 @dataclass(frozen=True)
-class TopK(Op):
+class TopK(Op, kind="top_k", onnx_types="TopK"):
     """The ``count`` largest (or smallest) elements along ``axis``, in order, and their places: two outputs."""
-
-    kind: ClassVar[str] = "top_k"
-    onnx_types: ClassVar[tuple[str, ...]] = ("TopK",)
 
     count: int
     axis: int = -1

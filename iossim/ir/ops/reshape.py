@@ -3,30 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 
 from iossim.base.errors import ModelError
-from iossim.ir.op import Array, OnnxNode, Op, Role, require
-from iossim.ir.ops.broadcasting import broadcast, normal_axis, one_input
+from iossim.ir.op import Array, OnnxNode, Op, Role, broadcast, normal_axis, one_input, require
 from iossim.ir.types import TensorType
 
 
 @dataclass(frozen=True)
-class Reshape(Op):
+class Reshape(Op, kind="reshape", onnx_types="Reshape Squeeze Unsqueeze", onnx_names="shape", role=Role.VIEW):
     """The same elements in another shape.
 
     In ``shape`` a 0 copies the input's dimension at that place, and one -1 takes what is left over. What is read
     from ONNX has both resolved.
     """
-
-    kind: ClassVar[str] = "reshape"
-    onnx_types: ClassVar[tuple[str, ...]] = ("Reshape", "Squeeze", "Unsqueeze")
-    onnx_names: ClassVar[Mapping[str, str]] = {"shape": "shape"}
-    role: ClassVar[Role] = Role.VIEW
 
     shape: tuple[int, ...]
 
@@ -46,9 +40,9 @@ class Reshape(Op):
     def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
         x = node.input_type(0)
         if node.op_type == "Squeeze":
-            shape = _squeezed(x.shape, _axes(node))
+            shape = _squeezed(x.shape, node.integers(1, "axes"))
         elif node.op_type == "Unsqueeze":
-            shape = _unsqueezed(x.shape, _axes(node) or ())
+            shape = _unsqueezed(x.shape, node.integers(1, "axes") or ())
         else:
             spelled = tuple(int(size) for size in node.constant(1, "shape"))
             if node.attribute("allowzero", 0) and 0 in spelled:
@@ -73,14 +67,6 @@ def resolve_shape(shape: Sequence[int], x: TensorType) -> tuple[int, ...]:
     return resolved
 
 
-def _axes(node: OnnxNode) -> tuple[int, ...] | None:
-    """The axes of a Squeeze or Unsqueeze: an attribute below opset 13, an input from there on."""
-    if node.has_input(1):
-        return tuple(int(axis) for axis in node.constant(1, "axes").reshape(-1))
-    axes = node.attribute("axes")
-    return None if axes is None else tuple(axes)
-
-
 def _squeezed(shape: Sequence[int], axes: Sequence[int] | None) -> tuple[int, ...]:
     if axes is None:
         return tuple(size for size in shape if size != 1)
@@ -98,13 +84,8 @@ def _unsqueezed(shape: Sequence[int], axes: Sequence[int]) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True)
-class Flatten(Op):
+class Flatten(Op, kind="flatten", onnx_types="Flatten", onnx_names="axis", role=Role.VIEW):
     """Dimensions before ``axis`` become the rows of a matrix, the others its columns; ``axis`` may be the rank."""
-
-    kind: ClassVar[str] = "flatten"
-    onnx_types: ClassVar[tuple[str, ...]] = ("Flatten",)
-    onnx_names: ClassVar[Mapping[str, str]] = {"axis": "axis"}
-    role: ClassVar[Role] = Role.VIEW
 
     axis: int = 1
 
@@ -126,12 +107,8 @@ class Flatten(Op):
 
 
 @dataclass(frozen=True)
-class Transpose(Op):
+class Transpose(Op, kind="transpose", onnx_types="Transpose", onnx_names="permutation=perm"):
     """Axis ``i`` of the output is axis ``permutation[i]`` of the input."""
-
-    kind: ClassVar[str] = "transpose"
-    onnx_types: ClassVar[tuple[str, ...]] = ("Transpose",)
-    onnx_names: ClassVar[Mapping[str, str]] = {"permutation": "perm"}
 
     permutation: tuple[int, ...]
 
@@ -153,12 +130,8 @@ class Transpose(Op):
 
 
 @dataclass(frozen=True)
-class Expand(Op):
+class Expand(Op, kind="expand", onnx_types="Expand", onnx_names="shape"):
     """The input broadcast against ``shape``."""
-
-    kind: ClassVar[str] = "expand"
-    onnx_types: ClassVar[tuple[str, ...]] = ("Expand",)
-    onnx_names: ClassVar[Mapping[str, str]] = {"shape": "shape"}
 
     shape: tuple[int, ...]
 
@@ -179,12 +152,8 @@ class Expand(Op):
 
 
 @dataclass(frozen=True)
-class Tile(Op):
+class Tile(Op, kind="tile", onnx_types="Tile", onnx_names="repeats"):
     """The input side by side, ``repeats`` times along each axis."""
-
-    kind: ClassVar[str] = "tile"
-    onnx_types: ClassVar[tuple[str, ...]] = ("Tile",)
-    onnx_names: ClassVar[Mapping[str, str]] = {"repeats": "repeats"}
 
     repeats: tuple[int, ...]
 
@@ -223,12 +192,8 @@ class _Blocks(Op):
         return self.onnx_types[0], {"blocksize": self.block, **mode}
 
 
-@dataclass(frozen=True)
-class DepthToSpace(_Blocks):
+class DepthToSpace(_Blocks, kind="depth_to_space", onnx_types="DepthToSpace"):
     """``[N, C * b * b, H, W]`` as ``[N, C, H * b, W * b]``."""
-
-    kind: ClassVar[str] = "depth_to_space"
-    onnx_types: ClassVar[tuple[str, ...]] = ("DepthToSpace",)
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         n, c, h, w = _image(one_input(inputs))
@@ -246,12 +211,8 @@ class DepthToSpace(_Blocks):
         return (parts.reshape(n, c // (b * b), h * b, w * b),)
 
 
-@dataclass(frozen=True)
-class SpaceToDepth(_Blocks):
+class SpaceToDepth(_Blocks, kind="space_to_depth", onnx_types="SpaceToDepth"):
     """``[N, C, H * b, W * b]`` as ``[N, C * b * b, H, W]``: the inverse of :class:`DepthToSpace`."""
-
-    kind: ClassVar[str] = "space_to_depth"
-    onnx_types: ClassVar[tuple[str, ...]] = ("SpaceToDepth",)
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         n, c, h, w = _image(one_input(inputs))

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 
 from iossim.ir.onnx_node import compute_standard
-from iossim.ir.op import Array, NotCoveredError, OnnxNode, Op, require
-from iossim.ir.ops.broadcasting import one_input, widen
+from iossim.ir.op import Array, NotCoveredError, OnnxNode, Op, one_input, require, widen
 from iossim.ir.types import DType, TensorType
 
 #: The operator set whose words are used.
@@ -19,25 +18,20 @@ _OPSET = 19
 
 
 @dataclass(frozen=True)
-class Resize(Op):
+class Resize(
+    Op,
+    kind="resize",
+    onnx_types="Resize Upsample",
+    onnx_names="mode coordinates=coordinate_transformation_mode rounding=nearest_mode cubic=cubic_coeff_a "
+    "exclude_outside antialias",
+    onnx_inputs=1,
+):
     """The input resampled by ``scales``, or to ``sizes`` if they are given: one number for each axis.
 
     ``mode`` is ``nearest``, ``linear`` or ``cubic``; ``coordinates`` says which place of the input an output stands
     for, ``rounding`` which neighbour is nearest, as ONNX names them. Counted as a multiply-add for each neighbour
     that an output weighs.
     """
-
-    kind: ClassVar[str] = "resize"
-    onnx_types: ClassVar[tuple[str, ...]] = ("Resize", "Upsample")
-    onnx_names: ClassVar[Mapping[str, str]] = {
-        "mode": "mode",
-        "coordinates": "coordinate_transformation_mode",
-        "rounding": "nearest_mode",
-        "cubic": "cubic_coeff_a",
-        "exclude_outside": "exclude_outside",
-        "antialias": "antialias",
-    }
-    onnx_inputs: ClassVar[int | None] = 1
 
     scales: tuple[float, ...] = ()
     sizes: tuple[int, ...] = ()

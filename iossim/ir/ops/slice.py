@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import ClassVar, Self
+from typing import Self
 
 import numpy as np
 
-from iossim.ir.op import Array, NotCoveredError, OnnxNode, Op, Role, require
-from iossim.ir.ops.broadcasting import AlongAxis, normal_axis, one_input
+from iossim.ir.op import AlongAxis, Array, NotCoveredError, OnnxNode, Op, Role, normal_axis, one_input, require
 from iossim.ir.types import TensorType
 
 
 @dataclass(frozen=True)
-class Slice(Op):
+class Slice(Op, kind="slice", onnx_types="Slice", onnx_names="starts ends axes steps"):
     """``x[start:end:step]`` along each of ``axes``, with Python's meaning of what lies outside or is negative.
 
     To reach the first element backwards, an end lies below ``-size``, as in ONNX.
     """
-
-    kind: ClassVar[str] = "slice"
-    onnx_types: ClassVar[tuple[str, ...]] = ("Slice",)
-    onnx_names: ClassVar[Mapping[str, str]] = {"starts": "starts", "ends": "ends", "axes": "axes", "steps": "steps"}
 
     starts: tuple[int, ...]
     ends: tuple[int, ...]
@@ -57,26 +52,16 @@ class Slice(Op):
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
         """Everything is an attribute below opset 10 (which has no steps), an input from there on."""
-        if node.opset < 10:
-            given = [node.attribute(name) for name in cls.onnx_names]
-        else:
-            given = [
-                [int(value) for value in node.constant(index, name)] if node.has_input(index) else None
-                for index, name in enumerate(cls.onnx_names, start=1)
-            ]
-        starts, ends = given[0] or [], given[1] or []
-        axes = given[2] if given[2] is not None else range(len(starts))
-        steps = given[3] if given[3] is not None else [1] * len(starts)
-        return cls(tuple(starts), tuple(ends), tuple(axes), tuple(steps)), node.data_inputs(1)
+        starts, ends, axes, steps = (node.integers(index, name) for index, name in enumerate(cls.onnx_names, start=1))
+        count = len(starts or ())
+        axes = list(range(count)) if axes is None else axes
+        steps = [1] * count if steps is None else steps
+        return cls(tuple(starts or ()), tuple(ends or ()), tuple(axes), tuple(steps)), node.data_inputs(1)
 
 
 @dataclass(frozen=True)
-class Split(AlongAxis):
+class Split(AlongAxis, kind="split", onnx_types="Split", onnx_names="axis sizes=split"):
     """One output for each of ``sizes``, which lie one after another along ``axis``."""
-
-    kind: ClassVar[str] = "split"
-    onnx_types: ClassVar[tuple[str, ...]] = ("Split",)
-    onnx_names: ClassVar[Mapping[str, str]] = {"axis": "axis", "sizes": "split"}
 
     axis: int
     sizes: tuple[int, ...]
@@ -105,30 +90,22 @@ class Split(AlongAxis):
         """
         shape = node.input_type(0).shape
         axis = normal_axis(int(node.attribute("axis", 0)), len(shape))
-        if node.has_input(1):
-            sizes = tuple(int(size) for size in node.constant(1, "sizes"))
-        elif node.attribute("split") is not None:
-            sizes = tuple(node.attribute("split"))
-        else:
+        sizes = node.integers(1, "split", "sizes")
+        if sizes is None:
             parts = int(node.attribute("num_outputs", len(node.outputs)))
             require(parts == len(node.outputs), f"splits into {parts} parts, but names {len(node.outputs)}")
             size = -(-shape[axis] // parts) if node.opset >= 18 else shape[axis] // parts
-            sizes = (*[size] * (parts - 1), shape[axis] - size * (parts - 1))
+            sizes = [*[size] * (parts - 1), shape[axis] - size * (parts - 1)]
             require(
                 node.opset >= 18 or sizes[-1] == size, f"dimension {axis} of {list(shape)} has no {parts} equal parts"
             )
         require(len(sizes) >= len(node.outputs), f"splits into {len(sizes)} parts, but names {len(node.outputs)}")
-        return cls(axis, sizes), node.data_inputs(1)
+        return cls(axis, tuple(sizes)), node.data_inputs(1)
 
 
 @dataclass(frozen=True)
-class Concat(AlongAxis):
+class Concat(AlongAxis, kind="concat", onnx_types="Concat", onnx_names="axis", role=Role.CONCAT):
     """One or more inputs joined along ``axis``; equal in every other dimension."""
-
-    kind: ClassVar[str] = "concat"
-    onnx_types: ClassVar[tuple[str, ...]] = ("Concat",)
-    onnx_names: ClassVar[Mapping[str, str]] = {"axis": "axis"}
-    role: ClassVar[Role] = Role.CONCAT
 
     axis: int = 1
 
@@ -156,15 +133,11 @@ _MODES = ("constant", "reflect", "edge", "wrap")
 
 
 @dataclass(frozen=True)
-class Pad(Op):
+class Pad(Op, kind="pad", onnx_types="Pad", onnx_names="pads mode value=constant_value|value"):
     """``pads`` holds what is added before each axis, then after each; a negative number takes away.
 
     ``mode`` is ``constant`` (``value``), ``reflect`` (mirrored, without the edge itself), ``edge`` or ``wrap``.
     """
-
-    kind: ClassVar[str] = "pad"
-    onnx_types: ClassVar[tuple[str, ...]] = ("Pad",)
-    onnx_names: ClassVar[Mapping[str, str]] = {"pads": "pads", "mode": "mode", "value": "constant_value|value"}
 
     pads: tuple[int, ...]
     mode: str = "constant"

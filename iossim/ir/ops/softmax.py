@@ -4,29 +4,23 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Self
 
 import numpy as np
 
-from iossim.ir.op import Array, OnnxNode, require
-from iossim.ir.ops.broadcasting import AlongAxis, normal_axis, one_input, widen
+from iossim.ir.op import AlongAxis, Array, OnnxNode, normal_axis, one_input, require
 from iossim.ir.types import TensorType
 
 
 @dataclass(frozen=True)
-class SoftmaxLike(AlongAxis):
+class SoftmaxLike(AlongAxis, onnx_names="axis", flops_per_element=5, has_prologue=True):
     """Base of the ops that weigh elements along ``axis`` against each other.
 
     With ``flatten`` they go over ``axis`` and all axes after it, which is what ONNX meant below opset 13. Counted as
     five operations an element: maximum, subtraction, exponential, sum, division (or logarithm).
     """
-
-    onnx_names: ClassVar[Mapping[str, str]] = {
-        "axis": "axis"
-    }  # below opset 13 where ``flatten`` is set, else from there on
-    has_prologue: ClassVar[bool] = True
 
     axis: int = -1
     flatten: bool = False
@@ -37,16 +31,12 @@ class SoftmaxLike(AlongAxis):
         normal_axis(self.axis, len(x.shape))
         return (x,)
 
-    def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
-        return 5 * outputs[0].elements
-
-    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
-        x = widen(inputs[0])
+    def compute(self, *inputs: Array) -> Array:
+        (x,) = inputs
         first = normal_axis(self.axis, x.ndim)
         rows = x.reshape(*x.shape[:first], -1) if self.flatten else x
         with np.errstate(invalid="ignore"):  # a row that is masked whole is minus infinity everywhere, and becomes NaN
-            y = self._weigh(rows, first)
-        return (y.reshape(x.shape).astype(inputs[0].dtype, copy=False),)
+            return self._weigh(rows, first).reshape(x.shape)
 
     @abstractmethod
     def _weigh(self, x: Array, axis: int) -> Array:
@@ -61,12 +51,8 @@ class SoftmaxLike(AlongAxis):
         return cls(axis, before_13 and math.prod(shape[axis + 1 :]) > 1), node.data_inputs(1)
 
 
-@dataclass(frozen=True)
-class Softmax(SoftmaxLike):
+class Softmax(SoftmaxLike, kind="softmax", onnx_types="Softmax"):
     """``exp(x) / sum(exp(x))`` along ``axis``."""
-
-    kind: ClassVar[str] = "softmax"
-    onnx_types: ClassVar[tuple[str, ...]] = ("Softmax",)
 
     def _weigh(self, x: Array, axis: int) -> Array:
         exponential = np.exp(x - x.max(axis=axis, keepdims=True))
@@ -74,12 +60,8 @@ class Softmax(SoftmaxLike):
         return y
 
 
-@dataclass(frozen=True)
-class LogSoftmax(SoftmaxLike):
+class LogSoftmax(SoftmaxLike, kind="log_softmax", onnx_types="LogSoftmax"):
     """The logarithm of the softmax along ``axis``."""
-
-    kind: ClassVar[str] = "log_softmax"
-    onnx_types: ClassVar[tuple[str, ...]] = ("LogSoftmax",)
 
     def _weigh(self, x: Array, axis: int) -> Array:
         shifted = x - x.max(axis=axis, keepdims=True)
@@ -87,12 +69,8 @@ class LogSoftmax(SoftmaxLike):
         return y
 
 
-@dataclass(frozen=True)
-class Hardmax(SoftmaxLike):
+class Hardmax(SoftmaxLike, kind="hardmax", onnx_types="Hardmax"):
     """One for the first largest element along ``axis``, zero for all others."""
-
-    kind: ClassVar[str] = "hardmax"
-    onnx_types: ClassVar[tuple[str, ...]] = ("Hardmax",)
 
     def _weigh(self, x: Array, axis: int) -> Array:
         y = np.zeros_like(x)

@@ -8,27 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 
 from iossim.base.errors import ModelError
 from iossim.ir.onnx_node import dtype_of_onnx, onnx_code
-from iossim.ir.op import Array, NotCoveredError, OnnxNode, Op, Role, require
-from iossim.ir.ops.broadcasting import one_input, widen
+from iossim.ir.op import Array, NotCoveredError, OnnxNode, Op, Role, one_input, require, widen
 from iossim.ir.types import DType, TensorType
 
 
-@dataclass(frozen=True)
-class Identity(Op):
+class Identity(Op, kind="identity", onnx_types="Identity Dropout", role=Role.VIEW):
     """The input, unchanged."""
-
-    kind: ClassVar[str] = "identity"
-    onnx_types: ClassVar[tuple[str, ...]] = ("Identity", "Dropout")
-    role: ClassVar[Role] = Role.VIEW
-
-    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        return (one_input(inputs),)
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         return (inputs[0],)
@@ -41,12 +32,8 @@ class Identity(Op):
 
 
 @dataclass(frozen=True)
-class Cast(Op):
+class Cast(Op, kind="cast", onnx_types="Cast CastLike", role=Role.ELEMENTWISE):
     """The same numbers as ``dtype``: the nearest float, cut towards zero to a whole number, non-zero is true."""
-
-    kind: ClassVar[str] = "cast"
-    onnx_types: ClassVar[tuple[str, ...]] = ("Cast", "CastLike")
-    role: ClassVar[Role] = Role.ELEMENTWISE
 
     dtype: str
 
@@ -74,39 +61,24 @@ class Cast(Op):
         return "Cast", {"to": onnx_code(DType(self.dtype))}
 
 
-@dataclass(frozen=True)
-class Relu(Op):
+class Relu(Op, kind="relu", onnx_types="Relu", role=Role.ACTIVATION, flops_per_element=1):
     """``max(x, 0)``, element by element."""
-
-    kind: ClassVar[str] = "relu"
-    onnx_types: ClassVar[tuple[str, ...]] = ("Relu",)
-    role: ClassVar[Role] = Role.ACTIVATION
-    flops_per_element: ClassVar[int] = 1
-
-    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        return (one_input(inputs),)
 
     def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         (x,) = inputs
         return (np.maximum(x, x.dtype.type(0)),)
 
 
-@dataclass(frozen=True)
-class Sigmoid(Op):
+class Sigmoid(Op, kind="sigmoid", onnx_types="Sigmoid", role=Role.ACTIVATION, flops_per_element=4):
     """``1 / (1 + exp(-x))``, element by element; counted as its four operations."""
-
-    kind: ClassVar[str] = "sigmoid"
-    onnx_types: ClassVar[tuple[str, ...]] = ("Sigmoid",)
-    role: ClassVar[Role] = Role.ACTIVATION
-    flops_per_element: ClassVar[int] = 4
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
         x = one_input(inputs)
         require(x.dtype.is_floating or x.dtype.bytes == 1, f"takes floating-point numbers, not {x.dtype}")
         return (x,)
 
-    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
-        return (logistic(widen(inputs[0])).astype(inputs[0].dtype, copy=False),)
+    def compute(self, *inputs: Array) -> Array:
+        return logistic(inputs[0])
 
 
 def logistic(x: Array) -> Array:
@@ -117,18 +89,11 @@ def logistic(x: Array) -> Array:
 
 
 @dataclass(frozen=True)
-class Clip(Op):
+class Clip(Op, kind="clip", onnx_types="Clip", role=Role.ACTIVATION):
     """``min(max(x, minimum), maximum)``, element by element; None leaves that side open."""
-
-    kind: ClassVar[str] = "clip"
-    onnx_types: ClassVar[tuple[str, ...]] = ("Clip",)
-    role: ClassVar[Role] = Role.ACTIVATION
 
     minimum: float | None = None
     maximum: float | None = None
-
-    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-        return (one_input(inputs),)
 
     def flops(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
         return outputs[0].elements * sum(bound is not None for bound in (self.minimum, self.maximum))
@@ -175,53 +140,41 @@ class Function:
     makes_bool: bool = False
 
 
-def _softplus(x: Array) -> Array:
-    result: Array = np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
-    return result
+def _softplus(x: Array) -> Any:
+    return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
 
 
-def _erf(x: Array) -> Array:
+def _erf(x: Array) -> Any:
     from scipy.special import erf
 
-    result: Array = erf(x)
-    return result
+    return erf(x)
 
 
-def _gelu(x: Array) -> Array:
-    result: Array = 0.5 * x * (1 + _erf(x / np.sqrt(2).astype(x.dtype)))
-    return result
+def _gelu(x: Array) -> Any:
+    return 0.5 * x * (1 + _erf(x / np.sqrt(2).astype(x.dtype)))
 
 
-def _gelu_tanh(x: Array) -> Array:
+def _gelu_tanh(x: Array) -> Any:
     """The approximation of Hendrycks and Gimpel (arXiv:1606.08415, section 2)."""
     inner = np.sqrt(2 / np.pi).astype(x.dtype) * (x + 0.044715 * x**3)
-    result: Array = 0.5 * x * (1 + np.tanh(inner))
-    return result
+    return 0.5 * x * (1 + np.tanh(inner))
 
 
-def _elu(x: Array, alpha: float) -> Array:
-    result: Array = np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0)))
-    return result
+def _elu(x: Array, alpha: float) -> Any:
+    return np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0)))
 
 
-def _celu(x: Array, alpha: float) -> Array:
+def _celu(x: Array, alpha: float) -> Any:
     return np.maximum(x, 0) + np.minimum(0, alpha * np.expm1(np.minimum(x, 0) / alpha))
 
 
-def _shrink(x: Array, limit: float, bias: float) -> Array:
+def _shrink(x: Array, limit: float, bias: float) -> Any:
     zero = np.zeros_like(x)
-    result: Array = np.where(x < -limit, x + bias, np.where(x > limit, x - bias, zero))
-    return result
+    return np.where(x < -limit, x + bias, np.where(x > limit, x - bias, zero))
 
 
-def _is_infinite(x: Array, negative: int, positive: int) -> Array:
-    result: Array = (np.isneginf(x) & bool(negative)) | (np.isposinf(x) & bool(positive))
-    return result
-
-
-def _hard_sigmoid(x: Array, alpha: float, beta: float) -> Array:
-    result: Array = np.clip(alpha * x + beta, 0, 1)
-    return result
+def _is_infinite(x: Array, negative: int, positive: int) -> Any:
+    return (np.isneginf(x) & bool(negative)) | (np.isposinf(x) & bool(positive))
 
 
 #: Every function by the name that the op carries.
@@ -244,7 +197,9 @@ FUNCTIONS: dict[str, Function] = {
     "floor": Function("Floor", 1, np.floor),
     "gelu": Function("Gelu", 5, _gelu),
     "gelu_tanh": Function("Gelu", 8, _gelu_tanh),
-    "hard_sigmoid": Function("HardSigmoid", 4, _hard_sigmoid, (("alpha", 0.2), ("beta", 0.5))),
+    "hard_sigmoid": Function(
+        "HardSigmoid", 4, lambda x, a, b: np.clip(a * x + b, 0, 1), (("alpha", 0.2), ("beta", 0.5))
+    ),
     "hard_swish": Function("HardSwish", 5, lambda x: x * np.clip(x / 6 + 0.5, 0, 1)),
     "is_inf": Function("IsInf", 1, _is_infinite, (("detect_negative", 1), ("detect_positive", 1)), makes_bool=True),
     "is_nan": Function("IsNaN", 1, np.isnan, makes_bool=True),
@@ -276,12 +231,8 @@ _BY_ONNX_TYPE = {function.onnx_type: name for name, function in FUNCTIONS.items(
 
 
 @dataclass(frozen=True)
-class Unary(Op):
+class Unary(Op, kind="unary", onnx_types=" ".join(_BY_ONNX_TYPE), role=Role.ACTIVATION):
     """``function(x, *parameters)``, element by element; the functions are :data:`FUNCTIONS`."""
-
-    kind: ClassVar[str] = "unary"
-    onnx_types: ClassVar[tuple[str, ...]] = tuple(_BY_ONNX_TYPE)
-    role: ClassVar[Role] = Role.ACTIVATION
 
     function: str
     parameters: tuple[float, ...] = ()

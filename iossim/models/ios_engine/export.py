@@ -279,10 +279,7 @@ def _window(
 def _symmetric_size(
     pads: tuple[int, ...], x: tuple[int, ...], kernel: tuple[int, int], stride: tuple[int, int]
 ) -> tuple[int, int]:
-    """Height and width of the result; raises ScheduleError where the padding before, taken behind too, makes another.
-
-    Where it makes the same, it moves no window, and so changes nothing.
-    """
+    """Height and width of the result; raises ScheduleError where padding as before on both sides makes another."""
     sizes = []
     for axis in (0, 1):
         before, after, size = pads[axis], pads[axis + 2], x[axis + 2]

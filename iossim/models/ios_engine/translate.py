@@ -1,10 +1,8 @@
 """From a file of the published IOS engine to a network and a schedule of it: merged convolutions are undone.
 
-A merged convolution becomes the convolutions that it stands for, each a unit of its own. A file does not say which
-channels are whose, nor how large their kernels were before they were placed in zeros. Where the zoo has the network
-of that name, they are taken from it, and the whole graph must then be the zoo's. Otherwise channels are read off the
-slices that others read, or halved where neighbours are read as one, and kernels are as large as the merged one: that
-computes the same.
+Each becomes the convolutions that it stands for, units of their own. A file does not say which channels are whose, nor
+how large their kernels were. Where the whole graph is the zoo's network of that name, they are taken from it. Otherwise
+channels are read off the slices that others read, or halved, and kernels are as large as the merged one: equal outputs.
 """
 
 from __future__ import annotations
@@ -116,10 +114,7 @@ def _as_original(file: IosFile, batch: int, precision: Precision, seed: int, ori
 
 
 def schedule_of_file(file: IosFile, path: Path, network: Network) -> Schedule:
-    """The stages of a file as a schedule of its network, which it fits; nothing is priced yet.
-
-    Raises ScheduleError naming the stage at fault.
-    """
+    """The stages of a file as a schedule of its network, not priced; raises ScheduleError naming the stage at fault."""
     merged = {node.name: names for node in file.nodes() if (names := _merged_names(node))}
     _, scheduler = network_and_scheduler(file.name)
     source = network.source
@@ -172,10 +167,7 @@ def _merged_names(node: Node) -> list[str]:
 
 
 def _parts_by_slices(file: IosFile) -> tuple[_Parts, list[str]]:
-    """The parts of merged convolutions, as slices of them are read, and a note for each where they do not tell.
-
-    Raises ScheduleError where they contradict.
-    """
+    """The parts of merged convolutions, as slices of them are read, and a note for each where they do not tell."""
     merged = {node.name: node for node in file.nodes() if isinstance(node, ConvNode) and _merged_names(node)}
     cuts = {name: {0, node.out_channels} for name, node in merged.items()}
     #: What is read as one value: a sum's term, all that a node reads.

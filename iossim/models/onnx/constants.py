@@ -6,7 +6,7 @@ All constants are lazy: the array is made when somebody loads it, and not kept.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -69,10 +69,7 @@ class Known:
         return [self.types[name] for name in names]
 
     def parameter(self, name: str) -> Array:
-        """The array of a constant, of its own type, that an operator is told its shape by.
-
-        Raises GraphError where it is too large for one.
-        """
+        """The array of a constant that tells an operator its shape; raises GraphError where it is too large for one."""
         constant = self.constants[name]
         if constant.type.elements > LARGEST_PARAMETER:
             raise GraphError(
@@ -144,22 +141,6 @@ def _external_constant(tensor: TensorProto, tensor_type: TensorType, folder: Pat
 _MODULES = "pkg.torch.onnx.name_scopes"
 
 
-class _Arrays(Mapping[str, Array]):
-    """The arrays of constants that say how an operator works, loaded when asked for."""
-
-    def __init__(self, known: Known) -> None:
-        self._known = known
-
-    def __getitem__(self, name: str) -> Array:
-        return self._known.parameter(name)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._known.constants)
-
-    def __len__(self) -> int:
-        return len(self._known.constants)
-
-
 def node_view(node: NodeProto, name: str, known: Known, opset: int) -> OnnxNode:
     """The node with what is known so far, in operator set ``opset``."""
     return OnnxNode(
@@ -169,16 +150,14 @@ def node_view(node: NodeProto, name: str, known: Known, opset: int) -> OnnxNode:
         tuple(node.output),
         {attribute.name: _value(attribute) for attribute in node.attribute},
         known.types,
-        _Arrays(known),
+        known.constants,
+        known.parameter,
         opset,
     )
 
 
 def op_name(node: NodeProto, name: str) -> str:
-    """What an op is called: its module, as PyTorch's exporter noted it, and the operator; else the node's ``name``.
-
-    ``encoder.layer.0.output.dense.MatMul`` says more than ``node_MatMul_95``.
-    """
+    """Its module, as PyTorch's exporter noted it, and operator (``encoder.layer.0.dense.MatMul``); else ``name``."""
     noted = next((each.value for each in node.metadata_props if each.key == _MODULES), "")
     modules = re.findall(r"'([^']*)'", noted)  # from the model to the op itself, as a list of Python
     return f"{modules[-2]}.{node.op_type}" if len(modules) > 1 and modules[-2] else name

@@ -11,7 +11,6 @@ from copy import deepcopy
 import numpy as np
 from onnx import NodeProto, helper, numpy_helper
 
-from iossim.ir.constants import Constant, FilledConstant
 from iossim.ir.onnx_node import onnx_code
 from iossim.ir.op import Op
 from iossim.ir.types import TensorType
@@ -24,10 +23,6 @@ _MAY_MAKE_EMPTY = ("expand", "foreign", "slice", "tile")
 
 def is_empty(value: TensorType) -> bool:
     return value.elements == 0
-
-
-def empty_constant(value: TensorType) -> Constant:
-    return FilledConstant(value)
 
 
 def may_make_empty(op: Op, inputs: Sequence[TensorType]) -> bool:

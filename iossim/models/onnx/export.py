@@ -80,10 +80,7 @@ def export_unit(network: Network, unit: Unit, opset: int | None = None) -> onnx.
 
 
 def export_merged(network: Network, units: Sequence[int], opset: int | None = None) -> onnx.ModelProto:
-    """The model of :func:`~iossim.ir.merging.merged_graph`: of several units (indices) as one convolution.
-
-    Raises ScheduleError where they do not merge, else as :func:`export_graph`.
-    """
+    """The model of :func:`~iossim.ir.merging.merged_graph`; raises ScheduleError where the units do not merge."""
     graph = merged_graph(network, units)
     return export_graph(graph, opset, graph.outputs[0])
 

@@ -51,10 +51,7 @@ class OnnxModel:
 
 
 def read_model(path: Path) -> OnnxModel:
-    """The model in a file, its local functions inlined; external data is left where it is.
-
-    Raises ModelError for a file that is missing, is no ONNX model, or has an operator set that iossim cannot read.
-    """
+    """The model in a file, local functions inlined, external data left where it is; raises ModelError."""
     model = _parsed(path)
     _check(model, path)
     opset = standard_opset(model)

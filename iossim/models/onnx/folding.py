@@ -57,10 +57,7 @@ RANDOM = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "Rando
 
 @dataclass(frozen=True)
 class Folder:
-    """Folds the nodes of one model, but for those that read what is ``kept``.
-
-    It has the model's file, which begins every message, and its operator set.
-    """
+    """Folds the nodes of one model, but for those that read what is ``kept``; its ``path`` begins every message."""
 
     path: Path
     opset: int

@@ -138,10 +138,7 @@ def taken_branch(
 def unrolled(
     body: GraphProto, given: Sequence[str], prefix: str, where: str
 ) -> tuple[list[NodeProto], tuple[str, ...]]:
-    """The nodes of one run of a body on given values, its weights constants among them, and the names of its outputs.
-
-    Names and errors are as with :func:`taken_branch`.
-    """
+    """The nodes of one run of a body on given values, weights as constants among them, and the names of outputs."""
     if len(body.input) != len(given) or body.sparse_initializer:
         raise ModelError(f"{where} has a body that does not take its inputs; the file is damaged")
     names = {value: prefix + value for value in _defined(body)}
@@ -152,10 +149,7 @@ def unrolled(
 
 
 def with_weights_outside(node: NodeProto, prefix: str, where: str) -> tuple[NodeProto, list[TensorProto]]:
-    """The node with the weights of its graphs taken out: tensors called ``prefix``, their number, and names.
-
-    ``where`` begins the message of a ModelError.
-    """
+    """The node with the weights of its graphs taken out: tensors called ``prefix``, their number, and names."""
     kept = deepcopy(node)
     weights: list[TensorProto] = []
     for graph in graphs_in(kept):

@@ -87,10 +87,7 @@ class Rebatching:
     after: int
 
     def adapted(self, output: str) -> Node | None:
-        """The node that makes ``output``, if it fixes its shape, made one for batch ``after``.
-
-        Like :meth:`keeps_batch` it is asked only for values that depend on the inputs.
-        """
+        """The node that makes ``output``, if it fixes its shape, made one for batch ``after``."""
         node, expected = self.declared.producer.get(output), self._expected(output)
         if node is None or expected is None:
             return None
@@ -98,10 +95,7 @@ class Rebatching:
         return None if op is None else replace(node, op=op)
 
     def keeps_batch(self, op: Op, output: str, made: TensorType, first_varies: bool) -> bool:
-        """Whether an op that now makes ``made`` still treats each image as it did.
-
-        ``first_varies`` tells whether its first input depends on what the network is given.
-        """
+        """Whether an op that now makes ``made`` still treats each image as it did (see :meth:`Op.mixes_images`)."""
         return not op.mixes_images(first_varies) and made == self._expected(output)
 
     def refusal(self, where: str) -> ModelError:

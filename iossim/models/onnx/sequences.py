@@ -15,8 +15,7 @@ import numpy as np
 from onnx import NodeProto, helper, numpy_helper
 
 from iossim.base.errors import ModelError
-from iossim.ir.op import Array, NotCoveredError
-from iossim.ir.ops.broadcasting import normal_axis
+from iossim.ir.op import Array, NotCoveredError, normal_axis
 from iossim.models.onnx.constants import Known
 from iossim.models.onnx.file import is_standard
 from iossim.models.onnx.inlining import unrolled
@@ -144,10 +143,6 @@ def _at(reading: _Reading) -> _Made:
     return reading.same(parts[reading.position(1, len(parts), len(parts) - 1)])
 
 
-def _optional(reading: _Reading) -> _Made:
-    return reading.same(reading.given(0)) if reading.given(0) else ({reading.output: None}, [])
-
-
 def _get_element(reading: _Reading) -> _Made:
     if reading.parts.get(reading.given(0), ()) is None:
         raise reading.invalid("its optional holds nothing")
@@ -267,7 +262,7 @@ _READERS: dict[str, Callable[[_Reading], _Made]] = {
     "SplitToSequence": _split,
     "ConcatFromSequence": _concat,
     "Identity": lambda reading: reading.same(reading.given(0)),
-    "Optional": _optional,
+    "Optional": lambda reading: reading.same(reading.given(0)) if reading.given(0) else ({reading.output: None}, []),
     "OptionalGetElement": _get_element,
     "OptionalHasElement": _has_element,
 }

@@ -18,8 +18,7 @@ from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 
 from iossim.base.errors import ModelError
 from iossim.ir.onnx_node import captured_values, graphs_in, onnx_code, since_versions
-from iossim.ir.op import Array, Op
-from iossim.ir.ops.broadcasting import normal_axis
+from iossim.ir.op import Array, Op, normal_axis
 from iossim.ir.ops.channels_last import TO_FIRST, TO_LAST, ChannelsLast, permuted
 from iossim.ir.ops.conv_transpose import ConvBackwardData, ConvBackwardFilter
 from iossim.ir.ops.foreign import Foreign

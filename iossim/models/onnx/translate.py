@@ -18,14 +18,14 @@ from onnx import NodeProto, TensorProto
 
 import iossim.ir.ops  # noqa: F401  (importing it registers every op)
 from iossim.base.errors import GraphError, ModelError, first_line
-from iossim.ir.constants import Constant
+from iossim.ir.constants import Constant, FilledConstant
 from iossim.ir.graph import Graph, Node
 from iossim.ir.onnx_node import NONSENSE, operands
 from iossim.ir.op import NotCoveredError, Op
 from iossim.ir.ops.foreign import Foreign
 from iossim.ir.types import TensorType
 from iossim.models.onnx.constants import Known, node_view, op_name, tensor_constant
-from iossim.models.onnx.empty import empty_constant, is_empty, may_make_empty, without_empty
+from iossim.models.onnx.empty import is_empty, may_make_empty, without_empty
 from iossim.models.onnx.file import is_standard, standard_opset
 from iossim.models.onnx.folding import Folder, can_fold
 from iossim.models.onnx.foreign import ForeignReader, declared_types, listed
@@ -74,7 +74,7 @@ class _Importer:
         #: Values that depend on what the network is given; weights that are reshaped first do not.
         self._varying: set[str] = set(self._inputs)
         self._constants: dict[str, Constant] = {
-            name: empty_constant(value) for name, value in inputs.items() if is_empty(value)
+            name: FilledConstant(value) for name, value in inputs.items() if is_empty(value)
         }
         self._known = Known(self._types, self._constants)
         self._nodes: list[Node] = []
@@ -221,10 +221,7 @@ class _Importer:
     def _interpreted(
         self, op_class: type[Op] | None, node: NodeProto, name: str, where: str
     ) -> tuple[Op, tuple[str, ...], tuple[TensorType, ...]]:
-        """A node as an op of its own kind or a foreign one, with the inputs that carry data and its output types.
-
-        Raises NotCoveredError where it can be neither.
-        """
+        """A node as an op, with its data inputs and output types; raises NotCoveredError if it is none."""
         uncovered: NotCoveredError | None = None
         if op_class is not None:
             with _made_model_errors(where):
@@ -296,7 +293,7 @@ class _Importer:
         rest = deepcopy(node)
         for place, value in enumerate(node.output):
             if value in named and is_empty(made[named.index(value)]):
-                self._add_constant(value, empty_constant(made[named.index(value)]))
+                self._add_constant(value, FilledConstant(made[named.index(value)]))
                 rest.output[place] = ""
         if any(rest.output):
             op = self._foreign.read(rest, self._known)

@@ -1,12 +1,10 @@
 """Batch norms of a graph that is read: folded for inference, over the statistics of the batch for training.
 
 *Folding.* A scale and shift per channel behind a convolution moves into its weight and bias:
-``m * (w * x + b) + s = (m * w) * x + (m * b + s)``, channel by channel. Older exporters spell one batch norm as a
-normalisation, a product and a sum with one constant per channel; each of them is such a scale and shift, and folds
-into a batch norm too, if there is no convolution to fold into.
+``m * (w * x + b) + s = (m * w) * x + (m * b + s)``. Older exporters spell a batch norm as a normalisation, a product
+and a sum with constants per channel; each of them folds too, without a convolution into a batch norm.
 
-*Training.* The running mean and variance, which a file holds for inference, are neither read nor updated: that is for
-the training loop, as are the loss and the update of the weights.
+*Training.* The running mean and variance of the file are neither read nor updated: that is for the training loop.
 """
 
 from __future__ import annotations
@@ -79,7 +77,6 @@ class ShiftedConstant(Constant):
         return shifted.astype(self.type.dtype.numpy, copy=False)
 
 
-@dataclass(frozen=True)
 class BatchNormFolding(GraphPass):
     """Folds a scale and shift into the convolution or batch norm before it, if nothing else reads that one's output.
 
@@ -149,7 +146,6 @@ def _absorb(
     return replace(host, inputs=(x, folded_weight, folded_bias, *rest[1:]), outputs=outputs)
 
 
-@dataclass(frozen=True)
 class BatchStatistics(GraphPass):
     """Computes the mean and the (biased) variance that each batch norm with constant ones reads.
 

@@ -184,10 +184,7 @@ def _crossing_values(network: Network, block: Block) -> list[int]:
 
 
 def single_block(network: Network, block: str | int) -> Network:
-    """The block of that name, or of that number (1 is the first, -1 the last), with its units as they are.
-
-    Raises OptionError for a block that there is not.
-    """
+    """The block of that name or number (1 the first, -1 the last) with its units; raises OptionError for no such."""
     chosen = _found(network.blocks, block, network.name)
     return units_alone(network, chosen.units, f"{network.name}.{chosen.name}")
 

@@ -172,8 +172,8 @@ def _nary(tape: Tape, node: Node, grad: str) -> Gradients:
                 case "div":
                     of_first = upstream / second
                 case _:
-                    if tape.type(b).dtype is not tape.type(a).dtype:
-                        second = _Value(tape, tape.add(Cast(str(tape.type(a).dtype)), b))
+                    if tape.types[b].dtype is not tape.types[a].dtype:
+                        second = _Value(tape, tape.add(Cast(str(tape.types[a].dtype)), b))
                     power = tape.add(Nary("pow"), a, (second + -1.0).name)
                     of_first = upstream * (second * _Value(tape, power))
             found[0] = summed(tape, of_first.name, a)

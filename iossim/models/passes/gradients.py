@@ -61,16 +61,9 @@ class Tape:
                 learnt.update(value for value in node.outputs if self.types[value].dtype.is_floating)
         self._needed = learnt
 
-    def type(self, value: str) -> TensorType:
-        return self.types[value]
-
     def needed(self, value: str) -> bool:
         """Whether the gradient of a value is asked for."""
         return value in self._needed
-
-    def maker(self, value: str) -> Node | None:
-        """What makes a value of the network that is differentiated; None for its inputs and constants."""
-        return self.graph.producer.get(value)
 
     def filled(self, shape: Sequence[int], value: float) -> str:
         """A constant, the same everywhere."""
@@ -141,19 +134,19 @@ def op_of(node: Node, kind: type[_Op]) -> _Op:
 
 def summed(tape: Tape, grad: str, like: str) -> str:
     """A gradient as the value has it that was broadcast: summed over the axes along which it was."""
-    have, want = tape.type(grad).shape, tape.type(like).shape
+    have, want = tape.types[grad].shape, tape.types[like].shape
     if have == want:
         return grad
     added = len(have) - len(want)
     axes = tuple(axis for axis, size in enumerate(have) if axis < added or (want[axis - added] == 1 and size != 1))
     with tape.unit("Sum"):
         total = tape.add(Reduce("sum", axes, keepdims=True), grad) if axes else grad
-        return total if tape.type(total).shape == want else tape.add(Reshape(want), total)
+        return total if tape.types[total].shape == want else tape.add(Reshape(want), total)
 
 
 RULES.register(Identity)(lambda tape, node, grad: [grad])
 RULES.register(Expand)(lambda tape, node, grad: [summed(tape, grad, node.inputs[0])])
-RULES.register(Flatten, Reshape)(lambda tape, node, grad: [tape.add(Reshape(tape.type(node.inputs[0]).shape), grad)])
+RULES.register(Flatten, Reshape)(lambda tape, node, grad: [tape.add(Reshape(tape.types[node.inputs[0]].shape), grad)])
 RULES.register(Split)(lambda tape, node, *grads: [tape.add(Concat(node.op.axis), *grads)])
 RULES.register(MaxPool)(
     lambda tape, node, grad: [tape.add(MaxPoolBackward(**node.op.attributes()), node.inputs[0], grad)]
@@ -164,10 +157,10 @@ RULES.register(MaxPool)(
 def _conv(tape: Tape, node: Node, grad: str) -> Gradients:
     op, (x, weight, *bias) = op_of(node, Conv), node.inputs
     shared = (op.strides, op.pads, op.dilations, op.groups)
-    sizes = tape.type(x).shape[2:], tape.type(weight).shape[2:]
+    sizes = tape.types[x].shape[2:], tape.types[weight].shape[2:]
     data = ConvBackwardData(*shared, input_size=sizes[0])
     filters = ConvBackwardFilter(*shared, kernel_size=sizes[1])
-    spatial = (0, *range(2, len(tape.type(grad).shape)))
+    spatial = (0, *range(2, len(tape.types[grad].shape)))
     return [
         tape.add(data, grad, weight) if tape.needed(x) else None,
         tape.add(filters, x, grad) if tape.needed(weight) else None,
@@ -200,7 +193,7 @@ def _gemm(tape: Tape, node: Node, grad: str) -> Gradients:
 @RULES.register(MatMul)
 def _matmul(tape: Tape, node: Node, grad: str) -> Gradients:
     a, b = node.inputs
-    rows, columns = tape.type(a), tape.type(b)
+    rows, columns = tape.types[a], tape.types[b]
     if len(columns.shape) == 2 and len(rows.shape) >= 2:
         inner, width = columns.shape
         with tape.unit("MatMul"):
@@ -227,7 +220,7 @@ def _matmul(tape: Tape, node: Node, grad: str) -> Gradients:
 
 def _turned(tape: Tape, value: str) -> str:
     """Each matrix transposed."""
-    *batch, rows, columns = range(len(tape.type(value).shape))
+    *batch, rows, columns = range(len(tape.types[value].shape))
     return tape.add(Transpose((*batch, columns, rows)), value)
 
 
@@ -236,7 +229,7 @@ def _softmax(tape: Tape, node: Node, grad: str) -> Gradients:
     op, (y,) = cast(SoftmaxLike, node.op), node.outputs
     if op.flatten:
         raise ModelError(f"op {node.name!r} (softmax over several axes) has no gradient here")
-    total = Reduce("sum", (op.axis % len(tape.type(y).shape),))
+    total = Reduce("sum", (op.axis % len(tape.types[y].shape),))
     with tape.unit("Softmax"):
         if isinstance(op, LogSoftmax):
             return [tape.add(Nary("sub"), grad, tape.add(Mul(), tape.add(Unary("exp"), y), tape.add(total, grad)))]
@@ -246,13 +239,13 @@ def _softmax(tape: Tape, node: Node, grad: str) -> Gradients:
 
 @RULES.register(AveragePool)
 def _average_pool(tape: Tape, node: Node, grad: str) -> Gradients:
-    op, size = op_of(node, AveragePool), tape.type(node.inputs[0]).shape[2:]
+    op, size = op_of(node, AveragePool), tape.types[node.inputs[0]].shape[2:]
     return [tape.add(AveragePoolBackward(**op.attributes(), input_size=size), grad)]
 
 
 @RULES.register(GlobalAveragePool)
 def _global_average_pool(tape: Tape, node: Node, grad: str) -> Gradients:
-    shape = tape.type(node.inputs[0]).shape
+    shape = tape.types[node.inputs[0]].shape
     with tape.unit("AveragePool"):
         share = tape.add(Mul(), grad, tape.filled((1,), 1 / math.prod(shape[2:])))
         return [tape.add(Expand(shape), share)]
@@ -262,10 +255,10 @@ def _global_average_pool(tape: Tape, node: Node, grad: str) -> Gradients:
 def _batch_norm(tape: Tape, node: Node, grad: str) -> Gradients:
     """Constant statistics have no gradient; those of the batch have it in that of ``x``, of which they are made."""
     x, scale, bias, mean, variance = node.inputs
-    channels, norm = tape.type(scale).shape, op_of(node, BatchNorm)
+    channels, norm = tape.types[scale].shape, op_of(node, BatchNorm)
     zeros, ones = tape.filled(channels, 0.0), tape.filled(channels, 1.0)
-    others = tuple(axis for axis in range(len(tape.type(x).shape)) if axis != 1)
-    makers = [tape.maker(mean), tape.maker(variance)]
+    others = tuple(axis for axis in range(len(tape.types[x].shape)) if axis != 1)
+    makers = [tape.graph.producer.get(value) for value in (mean, variance)]
     of_batch = makers[0] is not None and (makers[0].op, makers[0].inputs) == (mean_of_batch(len(others) + 1), (x,))
     if not of_batch and any(maker is not None for maker in makers):
         raise ModelError(f"op {node.name!r} (batch_norm) reads statistics that are computed, and has no gradient here")
@@ -280,7 +273,7 @@ def _batch_norm(tape: Tape, node: Node, grad: str) -> Gradients:
         with tape.unit("BatchNorm"):
             centred = grad
             if of_batch:
-                share = tape.filled((1,), 1 / math.prod(tape.type(x).shape[axis] for axis in others))
+                share = tape.filled((1,), 1 / math.prod(tape.types[x].shape[axis] for axis in others))
                 means = [tape.add(Mul(), total, share) for total in found[1:3] if total is not None]
                 centred = tape.add(Nary("sub"), grad, tape.add(norm, x, *means, mean, variance))
             found[0] = tape.add(norm, centred, scale, zeros, zeros, variance)
@@ -290,7 +283,7 @@ def _batch_norm(tape: Tape, node: Node, grad: str) -> Gradients:
 @RULES.register(LayerNorm)
 def _layer_norm(tape: Tape, node: Node, grad: str) -> Gradients:
     op, (x, scale, *bias) = op_of(node, LayerNorm), node.inputs
-    rank = len(tape.type(x).shape)
+    rank = len(tape.types[x].shape)
     mean = Reduce("mean", tuple(range(op.axis % rank, rank)))
     with tape.unit("LayerNorm"):
         centred = tape.add(Nary("sub"), x, tape.add(mean, x))
@@ -311,7 +304,7 @@ def _layer_norm(tape: Tape, node: Node, grad: str) -> Gradients:
 @RULES.register(Concat)
 def _concat(tape: Tape, node: Node, grad: str) -> Gradients:
     axis = op_of(node, Concat).axis
-    return tape.add_all(Split(axis, tuple(tape.type(each).shape[axis] for each in node.inputs)), grad)
+    return tape.add_all(Split(axis, tuple(tape.types[each].shape[axis] for each in node.inputs)), grad)
 
 
 @RULES.register(Transpose)
@@ -323,7 +316,7 @@ def _transpose(tape: Tape, node: Node, grad: str) -> Gradients:
 @RULES.register(Reduce)
 def _reduce(tape: Tape, node: Node, grad: str) -> Gradients:
     op, (x,), (y,) = op_of(node, Reduce), node.inputs, node.outputs
-    shape = tape.type(x).shape
+    shape = tape.types[x].shape
     axes = {axis % len(shape) for axis in op.axes}
     kept = tuple(1 if axis in axes else size for axis, size in enumerate(shape))
     if not axes:
@@ -345,7 +338,7 @@ def _slope_of_reduction(tape: Tape, node: Node, op: Reduce, x: str, y: str) -> s
     """The derivative of a reduction that is no sum by each element; of several largest ones each has a share."""
     match op.function:
         case "max" | "min":
-            hit = tape.add(Cast(str(tape.type(x).dtype)), tape.add(Nary("equal"), x, y))
+            hit = tape.add(Cast(str(tape.types[x].dtype)), tape.add(Nary("equal"), x, y))
             return tape.add(Nary("div"), hit, tape.add(Reduce("sum", op.axes), hit))
         case "l1":
             return tape.add(Unary("sign"), x)
@@ -361,7 +354,7 @@ def _slope_of_reduction(tape: Tape, node: Node, op: Reduce, x: str, y: str) -> s
 
 @RULES.register(Slice)
 def _slice(tape: Tape, node: Node, grad: str) -> Gradients:
-    op, shape = op_of(node, Slice), tape.type(node.inputs[0]).shape
+    op, shape = op_of(node, Slice), tape.types[node.inputs[0]].shape
     if set(op.steps) - {1}:
         raise ModelError(f"op {node.name!r} (slice) has steps, and no gradient here")
     before, after = [0] * len(shape), [0] * len(shape)
@@ -375,11 +368,11 @@ def _slice(tape: Tape, node: Node, grad: str) -> Gradients:
 def _gather(tape: Tape, node: Node, grad: str) -> Gradients:
     data, indices = node.inputs
     axis = op_of(node, Gather).axis
-    size = tape.type(data).shape[axis]
+    size = tape.types[data].shape[axis]
     return [tape.add(GatherBackward(axis, size), grad, indices) if tape.needed(data) else None, None]
 
 
 @RULES.register(Cast)
 def _cast(tape: Tape, node: Node, grad: str) -> Gradients:
-    x = tape.type(node.inputs[0]).dtype
+    x = tape.types[node.inputs[0]].dtype
     return [tape.add(Cast(str(x)), grad) if x.is_floating else None]

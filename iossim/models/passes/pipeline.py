@@ -18,29 +18,21 @@ from iossim.models.passes.simplification import (
 from iossim.models.passes.softmax_recognition import SoftmaxRecognition
 
 
-def canonicalise(graph: Graph) -> Graph:
-    """An imported graph as it is scheduled, after the standard passes."""
-    return _canonicalised(graph, frozenset(), BatchNormFolding())
+def canonicalise(graph: Graph, trained: frozenset[str] | None = None) -> Graph:
+    """An imported graph as it is scheduled, after the standard passes.
 
-
-def canonicalise_for_training(graph: Graph, weights: frozenset[str]) -> Graph:
-    """The same for training: the ``weights`` stay as they are, and batch norms take the statistics of the batch."""
-    return _canonicalised(graph, weights, BatchStatistics())
-
-
-def _canonicalised(graph: Graph, kept: frozenset[str], batch_norms: GraphPass) -> Graph:
-    """The graph after the standard passes.
-
-    What a recognised softmax was made of is dead. Dead readers and identities go before the rest, since either would
-    keep a batch norm from its convolution. No later pass makes work for an earlier one: this is a fixed point.
+    For training, the ``trained`` weights stay as they are, and batch norms take the statistics of the batch. What a
+    recognised softmax was made of is dead. Dead readers and identities go before the rest, since either would keep a
+    batch norm from its convolution. No later pass makes work for an earlier one: this is a fixed point.
     """
+    kept = trained or frozenset()
     passes = (
         ConstantFolding(kept),
         SoftmaxRecognition(),
         DeadOpElimination(),
         IdentityElimination(),
         CommonSubexpressionElimination(kept),
-        batch_norms,
+        BatchNormFolding() if trained is None else BatchStatistics(),
     )
     for each in passes:
         graph = each.apply(graph)
@@ -70,10 +62,7 @@ PASSES: Group[Callable[[Graph], Graph]] = Group(
 
 
 def apply_plugins(graph: Graph, names: Iterable[str]) -> Graph:
-    """The graph after passes that others add by entry points ``iossim.passes``, by name, one after another.
-
-    Raises OptionError for an unknown name, PluginError for a pass that does not work.
-    """
+    """The graph after passes of plugins, by name; raises OptionError for an unknown name, else PluginError."""
     for name in names:
         graph = PASSES.find(name)(graph)
     return graph

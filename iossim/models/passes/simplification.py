@@ -66,7 +66,6 @@ class ConstantFolding(GraphPass):
         return graph if len(nodes) == len(graph.nodes) else with_nodes(graph, nodes, constants)
 
 
-@dataclass(frozen=True)
 class DeadOpElimination(GraphPass):
     """Drops every op without a path to an output of the graph.
 
@@ -82,7 +81,6 @@ class DeadOpElimination(GraphPass):
         return graph if len(nodes) == len(graph.nodes) else with_nodes(graph, nodes, graph.constants)
 
 
-@dataclass(frozen=True)
 class IdentityElimination(GraphPass):
     """Removes ops that change nothing: identities (dropout), sums and concats of one input, reshapes, slices, casts.
 

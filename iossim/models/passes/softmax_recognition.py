@@ -32,7 +32,6 @@ _LARGEST_MASK = 1 << 24
 _LARGE = 3e4
 
 
-@dataclass(frozen=True)
 class SoftmaxRecognition(GraphPass):
     """Makes ``exp(x) / sum(exp(x))`` along one axis a softmax, and needless checks of a softmax for NaN identities.
 

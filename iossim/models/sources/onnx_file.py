@@ -11,7 +11,7 @@ from iossim.base.errors import ModelError, OptionError
 from iossim.ir.network import ModelSource, Network
 from iossim.models.options import LoadOptions
 from iossim.models.partition import partition_graph
-from iossim.models.passes.pipeline import apply_plugins, canonicalise, canonicalise_for_training
+from iossim.models.passes.pipeline import apply_plugins, canonicalise
 from iossim.models.passes.softmax_recognition import softmax_remarks
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def network_of_model(model: OnnxModel, options: LoadOptions) -> Network:
     bound = bind(model, options)
     weights = trained_weights(model) if options.training else None
     graph = translate(bound, weights or frozenset())
-    canonical = canonicalise(graph) if weights is None else canonicalise_for_training(graph, weights)
+    canonical = canonicalise(graph, weights)
     network = partition_graph(apply_plugins(canonical, options.passes), model.name, str(model.path), options)
     return replace(
         network, reading=(*network.reading, *bound.remarks, *softmax_remarks(graph, canonical)), weights=weights

@@ -7,14 +7,11 @@ kernel of its own, as they were before cuDNN 7. The columns meet before the thir
 from __future__ import annotations
 
 from iossim.ir.builder import GraphBuilder
-from iossim.ir.network import Network
-from iossim.models.catalogue import BuildOptions, ZooModel
-from iossim.models.layers import conv_relu, flatten, fully_connected, fully_connected_relu, join, max_pool
+from iossim.models.catalogue import ZooModel
+from iossim.models.layers import conv_relu, flatten, fully_connected, join, max_pool
 
 
-def build(options: BuildOptions) -> Network:
-    b = GraphBuilder("alexnet", options.precision, options.seed)
-    x = b.input("image", options.input_shape)
+def build(b: GraphBuilder, x: str) -> str:
     with b.block("features"):
         x = conv_relu(b, "conv1", x, 64, 11, stride=4, padding=2)
         x = max_pool(b, "pool1", x, 3, stride=2)
@@ -24,20 +21,18 @@ def build(options: BuildOptions) -> Network:
         x = conv_relu(b, "conv4", x, 256, 3, padding=1)
         x = conv_relu(b, "conv5", x, 256, 3, padding=1)
         x = max_pool(b, "pool5", x, 3, stride=2)
-    return b.network([classifier(b, x)])
+    return classifier(b, x)
 
 
 def classifier(b: GraphBuilder, x: str) -> str:
     with b.block("classifier"):
         x = flatten(b, "flatten", x)
-        x = fully_connected_relu(b, "fc6", x, 4096)
-        x = fully_connected_relu(b, "fc7", x, 4096)
+        x = fully_connected(b, "fc6", x, 4096, activated=True)
+        x = fully_connected(b, "fc7", x, 4096, activated=True)
         return fully_connected(b, "fc8", x, 1000)
 
 
-def build_two_columns(options: BuildOptions) -> Network:
-    b = GraphBuilder("alexnet_two_columns", options.precision, options.seed)
-    image = b.input("image", options.input_shape)
+def build_two_columns(b: GraphBuilder, image: str) -> str:
     columns = dict.fromkeys("ab", image)
     with b.block("features"):
         for column in columns:
@@ -52,7 +47,7 @@ def build_two_columns(options: BuildOptions) -> Network:
             x = conv_relu(b, f"conv5{column}", x, 128, 3, padding=1)
             columns[column] = max_pool(b, f"pool5{column}", x, 3, stride=2)
         x = join(b, "join", list(columns.values()))
-    return b.network([classifier(b, x)])
+    return classifier(b, x)
 
 
 MODELS = (

@@ -11,28 +11,25 @@ from functools import partial
 
 from iossim.base.errors import OptionError
 from iossim.ir.builder import GraphBuilder
-from iossim.ir.network import Network
 from iossim.ir.ops.matmul import MatMul
 from iossim.ir.ops.nary import Add, Mul
 from iossim.ir.ops.normalization import LayerNorm
 from iossim.ir.ops.reshape import Reshape, Transpose
 from iossim.ir.ops.softmax import Softmax
 from iossim.ir.ops.unary import Unary
-from iossim.models.catalogue import BuildOptions, ZooModel
+from iossim.models.catalogue import ZooModel
 
 #: Features of one head.
 _HEAD = 64
 
 
-def build(options: BuildOptions, name: str, layers: int) -> Network:
-    width = options.input_shape[2]
+def build(b: GraphBuilder, x: str, layers: int) -> str:
+    width = b.types[x].shape[2]
     if width % _HEAD:
         raise OptionError(f"a BERT layer {width} wide has no whole heads; give a multiple of {_HEAD}")
-    b = GraphBuilder(name, options.precision, options.seed)
-    x = b.input("tokens", options.input_shape)
     for layer in range(layers):
         x = _layer(b, f"layer{layer}." if layers > 1 else "", x)
-    return b.network([x])
+    return x
 
 
 def _layer(b: GraphBuilder, layer: str, tokens: str) -> str:
@@ -91,7 +88,7 @@ MODELS = tuple(
         name,
         description,
         (128, width),
-        partial(build, name=name, layers=layers),
+        partial(build, layers=layers),
         input_name="tokens",
         axes="batch x length x width",
     )

@@ -7,19 +7,17 @@ convolutions of the paper are plain ones. There are 80 classes.
 from __future__ import annotations
 
 from iossim.ir.builder import GraphBuilder
-from iossim.ir.network import Network
 from iossim.ir.ops.conv_transpose import ConvTranspose
 from iossim.ir.ops.unary import Relu
-from iossim.models.catalogue import BuildOptions, ZooModel
+from iossim.models.catalogue import ZooModel
 from iossim.models.layers import conv, conv_relu
 from iossim.models.zoo.resnet import backbone, basic
 
 _HEADS = (("centre", 80), ("size", 2), ("offset", 2))
 
 
-def build(options: BuildOptions) -> Network:
-    b = GraphBuilder("centernet", options.precision, options.seed)
-    x = backbone(b, b.input("image", options.input_shape), basic, (2, 2, 2, 2))
+def build(b: GraphBuilder, x: str) -> list[str]:
+    x = backbone(b, x, basic, (2, 2, 2, 2))
     for index, channels in enumerate((256, 128, 64)):
         with b.block(f"up{index}"):
             x = conv_relu(b, f"up{index}.conv", x, channels, 3, padding=1)
@@ -29,7 +27,7 @@ def build(options: BuildOptions) -> Network:
         with b.block(name):
             y = conv_relu(b, f"{name}.conv", x, 64, 3, padding=1)
             heads.append(conv(b, f"{name}.out", y, channels))
-    return b.network(heads)
+    return heads
 
 
 def _deconvolution(b: GraphBuilder, name: str, x: str, channels: int) -> str:

@@ -6,17 +6,14 @@ Blocks A to E and their branches are named as in torchvision, whose widths these
 from __future__ import annotations
 
 from iossim.ir.builder import GraphBuilder
-from iossim.ir.network import Network
-from iossim.models.catalogue import BuildOptions, ZooModel
+from iossim.models.catalogue import ZooModel
 from iossim.models.layers import Size, average_pool, conv_relu, global_average_pool, join, max_pool
 
 #: Channels and kernel of a convolution that keeps the size of the image; and the stride of one that does not.
 _Layer = tuple[int, Size] | tuple[int, Size, int]
 
 
-def build(options: BuildOptions) -> Network:
-    b = GraphBuilder("inception_v3", options.precision, options.seed)
-    x = b.input("image", options.input_shape)
+def build(b: GraphBuilder, x: str) -> str:
     with b.block("stem"):
         x = conv_relu(b, "conv_1a", x, 32, 3, stride=2)
         x = conv_relu(b, "conv_2a", x, 32, 3)
@@ -37,8 +34,7 @@ def build(options: BuildOptions) -> Network:
     x = _inception_e(b, "mixed_7b", x)
     x = _inception_e(b, "mixed_7c", x)
     with b.block("tail"):
-        x = global_average_pool(b, "avgpool", x)
-    return b.network([x])
+        return global_average_pool(b, "avgpool", x)
 
 
 def _inception_a(b: GraphBuilder, name: str, x: str, pool_channels: int) -> str:

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from iossim.ir.builder import GraphBuilder
-from iossim.ir.network import Network
-from iossim.models.catalogue import BuildOptions, ZooModel
+from iossim.models.catalogue import ZooModel
 from iossim.models.layers import conv_relu, join
 
 
-def build(options: BuildOptions) -> Network:
-    b = GraphBuilder("ios_sample", options.precision, options.seed)
-    x = b.input("image", options.input_shape)
+def build(b: GraphBuilder, x: str) -> str:
     with b.block("sample"):
         conv_a = conv_relu(b, "a", x, 375, 3, padding=1)
         conv_b = conv_relu(b, "b", x, 750, 3, padding=1)
         conv_c = conv_relu(b, "c", x, 375, 3, padding=1)
         conv_d = conv_relu(b, "d", conv_a, 750, 3, padding=1)
-        y = join(b, "concat", [conv_d, conv_b, conv_c])
-    return b.network([y])
+        return join(b, "concat", [conv_d, conv_b, conv_c])
 
 
 MODELS = (

@@ -7,23 +7,20 @@ new state, and what it shows of that, a unit each.
 from __future__ import annotations
 
 from iossim.ir.builder import GraphBuilder
-from iossim.ir.network import Network
 from iossim.ir.ops.matmul import MatMul
 from iossim.ir.ops.nary import Add, Mul
 from iossim.ir.ops.slice import Concat, Slice
 from iossim.ir.ops.unary import Sigmoid, Unary
-from iossim.models.catalogue import BuildOptions, ZooModel
+from iossim.models.catalogue import ZooModel
 
 _LAYERS = 2
 _GATES = ("input", "forget", "candidate", "output")
 
 
-def build(options: BuildOptions) -> Network:
-    b = GraphBuilder("lstm", options.precision, options.seed)
-    x = b.input("sequence", options.input_shape)
+def build(b: GraphBuilder, x: str) -> str:
     for layer in range(_LAYERS):
         x = _layer(b, f"layer{layer}", x)
-    return b.network([x])
+    return x
 
 
 def _layer(b: GraphBuilder, name: str, x: str) -> str:

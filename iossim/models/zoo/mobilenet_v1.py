@@ -6,17 +6,14 @@ A depthwise and a pointwise convolution, each with a ReLU, are one block.
 from __future__ import annotations
 
 from iossim.ir.builder import GraphBuilder
-from iossim.ir.network import Network
-from iossim.models.catalogue import BuildOptions, ZooModel
+from iossim.models.catalogue import ZooModel
 from iossim.models.layers import conv_relu, head
 
 #: Channels that each pointwise convolution makes, and the stride of the depthwise one before it.
 _LAYERS = ((64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *((512, 1),) * 5, (1024, 2), (1024, 1))
 
 
-def build(options: BuildOptions) -> Network:
-    b = GraphBuilder("mobilenet_v1", options.precision, options.seed)
-    x = b.input("image", options.input_shape)
+def build(b: GraphBuilder, x: str) -> str:
     with b.block("stem"):
         x = conv_relu(b, "conv1", x, 32, 3, stride=2, padding=1)
     for index, (channels, stride) in enumerate(_LAYERS, start=2):
@@ -24,7 +21,7 @@ def build(options: BuildOptions) -> Network:
         with b.block(f"conv{index}"):
             x = conv_relu(b, f"conv{index}.depthwise", x, width, 3, stride=stride, padding=1, groups=width)
             x = conv_relu(b, f"conv{index}.pointwise", x, channels)
-    return b.network([head(b, x)])
+    return head(b, x)
 
 
 MODELS = (ZooModel("mobilenet_v1", "MobileNet v1, batch norm folded, with its classifier", (3, 224, 224), build),)

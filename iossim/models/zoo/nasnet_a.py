@@ -16,8 +16,7 @@ The published network departs from the paper's figures in these places, which ar
 from __future__ import annotations
 
 from iossim.ir.builder import GraphBuilder
-from iossim.ir.network import Network
-from iossim.models.catalogue import BuildOptions, ZooModel
+from iossim.models.catalogue import ZooModel
 from iossim.models.layers import average_pool, conv, global_average_pool, join, max_pool, relu, relu_conv, relu_sepconv
 
 _NORMAL_CELLS = 6
@@ -25,9 +24,7 @@ _PENULTIMATE_FILTERS = 4032
 _STEM_FILTERS = 96
 
 
-def build(options: BuildOptions) -> Network:
-    b = GraphBuilder("nasnet_a", options.precision, options.seed)
-    x = b.input("image", options.input_shape)
+def build(b: GraphBuilder, x: str) -> str:
     # The last first-cell concatenates 6 values, and the width doubles twice: 4032 = 6 * 4 * 168.
     filters = _PENULTIMATE_FILTERS // 24
     with b.block("conv0"):
@@ -51,38 +48,28 @@ def build(options: BuildOptions) -> Network:
     with b.block("activation"):
         x = relu(b, "activation", current)
     with b.block("avgpool"):
-        x = global_average_pool(b, "avgpool", x)
-    return b.network([x])
+        return global_average_pool(b, "avgpool", x)
 
 
 def _stem_cell_0(b: GraphBuilder, name: str, x: str, width: int) -> str:
     """The first reduction cell; its only input is the first convolution."""
     squeezed = relu_conv(b, f"{name}.conv_1x1", x, width)
-    first = _first_sum(b, name, squeezed, x, width, middle=width)
-    second = join(b, f"{name}.comb_iter_1", [_second_terms(b, name, squeezed, x, width, middle=width)])
-    third, fourth_pool, fifth = _other_sums(b, name, squeezed, x, width, width, first)
+    first, _, second, third, fourth_pool, fifth = _reduction_sums(b, name, squeezed, x, width, middle=width)
     return join(b, f"{name}.concat", [second, third, (fourth_pool, first), fifth])
 
 
 def _stem_cell_1(b: GraphBuilder, name: str, previous: str, current: str, width: int) -> str:
     """The second reduction cell, which reads the first convolution and stem 0."""
     right = relu_conv(b, f"{name}.conv_1x1", current, width)
-    halves = _strided_halves(b, name, previous, width // 2)
-    left = join(b, f"{name}.previous", [halves])
-    narrow = width // 2
-    first = _first_sum(b, name, right, left, width, middle=narrow)
-    second = join(b, f"{name}.comb_iter_1", [_second_terms(b, name, right, left, width, middle=narrow)])
-    third, fourth_pool, fifth = _other_sums(b, name, right, left, width, narrow, first)
+    left = join(b, f"{name}.previous", [_strided_halves(b, name, previous, width // 2)])
+    _, _, second, third, fourth_pool, fifth = _reduction_sums(b, name, right, left, width, middle=width // 2)
     return join(b, f"{name}.concat", [second, third, (fourth_pool, second), fifth])
 
 
 def _reduction_cell(b: GraphBuilder, name: str, previous: str, current: str, width: int) -> str:
     left = relu_conv(b, f"{name}.conv_prev_1x1", previous, width)
     right = relu_conv(b, f"{name}.conv_1x1", current, width)
-    first = _first_sum(b, name, right, left, width, middle=width)
-    second_terms = _second_terms(b, name, right, left, width, middle=width)
-    second = join(b, f"{name}.comb_iter_1", [second_terms])
-    third, fourth_pool, fifth = _other_sums(b, name, right, left, width, width, first)
+    _, second_terms, second, third, fourth_pool, fifth = _reduction_sums(b, name, right, left, width, middle=width)
     return join(b, f"{name}.concat", [second_terms, third, (second, fourth_pool), fifth])
 
 
@@ -115,28 +102,25 @@ def _normal_sums(
     return [(branch_0, branch_1), (branch_2, branch_3), (pool_0, left), (pool_1, pool_2), (branch_4, right)]
 
 
-def _first_sum(b: GraphBuilder, name: str, right: str, left: str, width: int, middle: int) -> str:
-    """A reduction cell's first sum, which the fourth and fifth read."""
+_Terms = tuple[str, str]
+
+
+def _reduction_sums(
+    b: GraphBuilder, name: str, right: str, left: str, width: int, middle: int
+) -> tuple[str, _Terms, str, _Terms, str, _Terms]:
+    """A reduction cell's first sum, terms of the second, that, terms of the third, pool of the fourth, the fifth."""
     branch_5x5 = _twice_sepconv(b, f"{name}.comb_iter_0_left", right, width, 5, stride=2)
     branch_7x7 = _twice_sepconv(b, f"{name}.comb_iter_0_right", left, width, 7, stride=2, middle=middle)
-    return join(b, f"{name}.comb_iter_0", [(branch_5x5, branch_7x7)])
-
-
-def _second_terms(b: GraphBuilder, name: str, right: str, left: str, width: int, middle: int) -> tuple[str, str]:
+    first = join(b, f"{name}.comb_iter_0", [(branch_5x5, branch_7x7)])
     pool = max_pool(b, f"{name}.comb_iter_1_left", right, 3, stride=2, padding=1)
-    return pool, _twice_sepconv(b, f"{name}.comb_iter_1_right", left, width, 7, stride=2, middle=middle)
-
-
-def _other_sums(
-    b: GraphBuilder, name: str, right: str, left: str, width: int, middle: int, first: str
-) -> tuple[tuple[str, str], str, tuple[str, str]]:
-    """A reduction cell's third sum, the pool of its fourth, and its fifth sum."""
+    second_terms = pool, _twice_sepconv(b, f"{name}.comb_iter_1_right", left, width, 7, stride=2, middle=middle)
+    second = join(b, f"{name}.comb_iter_1", [second_terms])
     pool = average_pool(b, f"{name}.comb_iter_2_left", right, 3, stride=2, padding=1)
     branch_5x5 = _twice_sepconv(b, f"{name}.comb_iter_2_right", left, width, 5, stride=2, middle=middle)
     fourth_pool = average_pool(b, f"{name}.comb_iter_3_right", first, 3, stride=1, padding=1)
     branch_3x3 = _twice_sepconv(b, f"{name}.comb_iter_4_left", first, width, 3)
     last_pool = max_pool(b, f"{name}.comb_iter_4_right", right, 3, stride=2, padding=1)
-    return (pool, branch_5x5), fourth_pool, (branch_3x3, last_pool)
+    return first, second_terms, second, (pool, branch_5x5), fourth_pool, (branch_3x3, last_pool)
 
 
 def _twice_sepconv(

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from iossim.base.errors import ModelError
 from iossim.ir.builder import GraphBuilder
-from iossim.ir.network import Network
 from iossim.models.catalogue import BuildOptions, ZooModel
 from iossim.models.layers import conv, global_average_pool, join, relu, relu_sepconv
 from iossim.models.random_graphs import RandomGraph, read_edge_list, watts_strogatz
@@ -22,9 +21,7 @@ _STAGES = ((16, 154), (32, 308), (32, 616), (32, 1232))
 _NEIGHBOURS, _PROBABILITY = 4, 0.75
 
 
-def build(options: BuildOptions) -> Network:
-    b = GraphBuilder("randwire", options.precision, options.seed)
-    x = b.input("image", options.input_shape)
+def build(b: GraphBuilder, x: str, options: BuildOptions) -> str:
     if options.graphs is None:
         graphs = [
             watts_strogatz(nodes, _NEIGHBOURS, _PROBABILITY, f"{options.seed}:{stage}")
@@ -39,8 +36,7 @@ def build(options: BuildOptions) -> Network:
     with b.block("tail"):
         x = relu(b, "tail.activation", x)
         x = conv(b, "tail.conv", x, 1280)
-        x = global_average_pool(b, "tail.avgpool", x)
-    return b.network([x])
+        return global_average_pool(b, "tail.avgpool", x)
 
 
 def _stage(b: GraphBuilder, name: str, x: str, graph: RandomGraph, channels: int) -> str:

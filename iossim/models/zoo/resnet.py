@@ -1,6 +1,9 @@
 """ResNet 18, 34, 50, 101 and 152 (He et al., 2015, arXiv:1512.03385), as in torchvision, with batch norm folded.
 
-In a bottleneck the 3x3 convolution has the stride. A block is one residual block.
+In a bottleneck the 3x3 convolution has the stride. A block is one residual block. ResNeXt-50 of 32 groups 4 wide (Xie
+et al., 2016, arXiv:1611.05431, table 1) is there in two forms of the same multiply-adds and weights: with grouped
+convolutions, as torchvision's (figure 3c), and with 32 branches of two small ones, joined before the last (figure 3b).
+The branches of a residual block are blocks of four, since exact search takes in no more that are alike.
 """
 
 from __future__ import annotations
@@ -9,18 +12,16 @@ from collections.abc import Callable
 from functools import partial
 
 from iossim.ir.builder import GraphBuilder
-from iossim.ir.network import Network
-from iossim.models.catalogue import BuildOptions, ZooModel
-from iossim.models.layers import add_relu, conv, conv_relu, head, max_pool
+from iossim.models.catalogue import ZooModel
+from iossim.models.layers import add_relu, conv, conv_relu, head, join, max_pool
 
 Residual = Callable[[GraphBuilder, str, str, int, int], str]
+_GROUPS, _BRANCHES_A_BLOCK = 32, 4
 
 
-def build(options: BuildOptions, name: str, residual: Residual, depths: tuple[int, ...]) -> Network:
+def build(b: GraphBuilder, x: str, residual: Residual, depths: tuple[int, ...]) -> str:
     """A network of four stages of residual blocks: ``residual`` adds one, given its name, input, width and stride."""
-    b = GraphBuilder(name, options.precision, options.seed)
-    x = backbone(b, b.input("image", options.input_shape), residual, depths)
-    return b.network([head(b, x)])
+    return head(b, backbone(b, x, residual, depths))
 
 
 def backbone(b: GraphBuilder, x: str, residual: Residual, depths: tuple[int, ...]) -> str:
@@ -40,7 +41,7 @@ def basic(b: GraphBuilder, name: str, x: str, width: int, stride: int) -> str:
     with b.block(name):
         y = conv_relu(b, f"{name}.conv1", x, width, 3, stride=stride, padding=1)
         y = conv(b, f"{name}.conv2", y, width, 3, padding=1)
-        return add_relu(b, f"{name}.add", y, shortcut(b, name, x, width, stride))
+        return add_relu(b, f"{name}.add", y, _shortcut(b, name, x, width, stride))
 
 
 def _bottleneck(b: GraphBuilder, name: str, x: str, width: int, stride: int) -> str:
@@ -49,26 +50,51 @@ def _bottleneck(b: GraphBuilder, name: str, x: str, width: int, stride: int) -> 
         y = conv_relu(b, f"{name}.conv1", x, width)
         y = conv_relu(b, f"{name}.conv2", y, width, 3, stride=stride, padding=1)
         y = conv(b, f"{name}.conv3", y, 4 * width)
-        return add_relu(b, f"{name}.add", y, shortcut(b, name, x, 4 * width, stride))
+        return add_relu(b, f"{name}.add", y, _shortcut(b, name, x, 4 * width, stride))
 
 
-def shortcut(b: GraphBuilder, name: str, x: str, channels: int, stride: int) -> str:
+def _grouped(b: GraphBuilder, name: str, x: str, width: int, stride: int) -> str:
+    """As in ResNeXt: the 3x3 convolution is in groups, and has twice the channels."""
+    with b.block(name):
+        y = conv_relu(b, f"{name}.conv1", x, 2 * width)
+        y = conv_relu(b, f"{name}.conv2", y, 2 * width, 3, stride=stride, padding=1, groups=_GROUPS)
+        y = conv(b, f"{name}.conv3", y, 4 * width)
+        return add_relu(b, f"{name}.add", y, _shortcut(b, name, x, 4 * width, stride))
+
+
+def _branches(b: GraphBuilder, name: str, x: str, width: int, stride: int) -> str:
+    """The same with each group as a branch of its own."""
+    parts = []
+    for first in range(0, _GROUPS, _BRANCHES_A_BLOCK):
+        with b.block(f"{name}.{first}"):
+            for group in range(first, first + _BRANCHES_A_BLOCK):
+                y = conv_relu(b, f"{name}.conv1.{group}", x, 2 * width // _GROUPS)
+                parts.append(
+                    conv_relu(b, f"{name}.conv2.{group}", y, 2 * width // _GROUPS, 3, stride=stride, padding=1)
+                )
+    with b.block(name):
+        y = conv(b, f"{name}.conv3", join(b, f"{name}.concat", parts), 4 * width)
+        return add_relu(b, f"{name}.add", y, _shortcut(b, name, x, 4 * width, stride))
+
+
+def _shortcut(b: GraphBuilder, name: str, x: str, channels: int, stride: int) -> str:
     """What passes a residual block by: its input, or a 1x1 convolution of it where the shape changes."""
     if stride == 1 and b.types[x].shape[1] == channels:
         return x
     return conv(b, f"{name}.downsample", x, channels, stride=stride)
 
 
-def _model(layers: int, residual: Residual, depths: tuple[int, ...]) -> ZooModel:
-    name = f"resnet{layers}"
-    whole = partial(build, name=name, residual=residual, depths=depths)
-    return ZooModel(name, f"ResNet-{layers}, batch norm folded, with its classifier", (3, 224, 224), whole)
+def _model(name: str, title: str, residual: Residual, depths: tuple[int, ...]) -> ZooModel:
+    whole = partial(build, residual=residual, depths=depths)
+    return ZooModel(name, f"{title}, batch norm folded, with its classifier", (3, 224, 224), whole)
 
 
 MODELS = (
-    _model(18, basic, (2, 2, 2, 2)),
-    _model(34, basic, (3, 4, 6, 3)),
-    _model(50, _bottleneck, (3, 4, 6, 3)),
-    _model(101, _bottleneck, (3, 4, 23, 3)),
-    _model(152, _bottleneck, (3, 8, 36, 3)),
+    _model("resnet18", "ResNet-18", basic, (2, 2, 2, 2)),
+    _model("resnet34", "ResNet-34", basic, (3, 4, 6, 3)),
+    _model("resnet50", "ResNet-50", _bottleneck, (3, 4, 6, 3)),
+    _model("resnet101", "ResNet-101", _bottleneck, (3, 4, 23, 3)),
+    _model("resnet152", "ResNet-152", _bottleneck, (3, 8, 36, 3)),
+    _model("resnext50", "ResNeXt-50 32x4d, grouped", _grouped, (3, 4, 6, 3)),
+    _model("resnext50_branches", "ResNeXt-50 32x4d, in 32 branches", _branches, (3, 4, 6, 3)),
 )

@@ -8,11 +8,10 @@ joined. The first grouped convolution of all is of one group, since there are fe
 from __future__ import annotations
 
 from iossim.ir.builder import GraphBuilder
-from iossim.ir.network import Network
 from iossim.ir.ops.reshape import Reshape, Transpose
 from iossim.ir.ops.slice import Concat
 from iossim.ir.ops.unary import Relu
-from iossim.models.catalogue import BuildOptions, ZooModel
+from iossim.models.catalogue import ZooModel
 from iossim.models.layers import add_relu, average_pool, conv, conv_relu, head, max_pool
 
 _GROUPS = 3
@@ -20,9 +19,7 @@ _GROUPS = 3
 _STAGES = ((240, 4), (480, 8), (960, 4))
 
 
-def build(options: BuildOptions) -> Network:
-    b = GraphBuilder("shufflenet_v1", options.precision, options.seed)
-    x = b.input("image", options.input_shape)
+def build(b: GraphBuilder, x: str) -> str:
     with b.block("stem"):
         x = conv_relu(b, "conv1", x, 24, 3, stride=2, padding=1)
         x = max_pool(b, "maxpool", x, 3, stride=2, padding=1)
@@ -30,7 +27,7 @@ def build(options: BuildOptions) -> Network:
         for index in range(units):
             with b.block(f"stage{stage}.{index}"):
                 x = _unit(b, f"stage{stage}.{index}", x, channels, 2 if index == 0 else 1)
-    return b.network([head(b, x)])
+    return head(b, x)
 
 
 def _unit(b: GraphBuilder, name: str, x: str, channels: int, stride: int) -> str:

@@ -9,14 +9,11 @@ from __future__ import annotations
 from functools import partial
 
 from iossim.ir.builder import GraphBuilder
-from iossim.ir.network import Network
-from iossim.models.catalogue import BuildOptions, ZooModel
+from iossim.models.catalogue import ZooModel
 from iossim.models.layers import conv_relu, global_average_pool, join, max_pool
 
 
-def build(options: BuildOptions, name: str, bypass: bool) -> Network:
-    b = GraphBuilder(name, options.precision, options.seed)
-    x = b.input("image", options.input_shape)
+def build(b: GraphBuilder, x: str, bypass: bool) -> str:
     with b.block("stem"):
         x = conv_relu(b, "conv1", x, 96, 7, stride=2, padding=3)
         x = max_pool(b, "pool1", x, 3, stride=2)
@@ -27,8 +24,7 @@ def build(options: BuildOptions, name: str, bypass: bool) -> Network:
                 x = max_pool(b, f"pool{index}", x, 3, stride=2)
     with b.block("tail"):
         x = conv_relu(b, "conv10", x, 1000)
-        x = global_average_pool(b, "pool10", x)
-    return b.network([x])
+        return global_average_pool(b, "pool10", x)
 
 
 def _fire(b: GraphBuilder, name: str, x: str, squeeze: int, expand: int, bypass: bool) -> str:
@@ -46,7 +42,7 @@ def _fire(b: GraphBuilder, name: str, x: str, squeeze: int, expand: int, bypass:
 
 
 MODELS = tuple(
-    ZooModel(name, description, (3, 224, 224), partial(build, name=name, bypass=bypass))
+    ZooModel(name, description, (3, 224, 224), partial(build, bypass=bypass))
     for name, description, bypass in (
         ("squeezenet", "SqueezeNet 1.0 with complex bypass", True),
         ("squeezenet_1_0", "SqueezeNet 1.0", False),

@@ -7,9 +7,8 @@ decodes them, and the norm of conv4_3's values, are left out.
 from __future__ import annotations
 
 from iossim.ir.builder import GraphBuilder
-from iossim.ir.network import Network
 from iossim.ir.ops.pool import MaxPool
-from iossim.models.catalogue import BuildOptions, ZooModel
+from iossim.models.catalogue import ZooModel
 from iossim.models.layers import conv, conv_relu
 from iossim.models.zoo.vgg import CHANNELS
 
@@ -21,9 +20,7 @@ _BOXES = (4, 6, 6, 6, 4, 4)
 _EXTRA = ((256, 512, 2, 1), (128, 256, 2, 1), (128, 256, 1, 0), (128, 256, 1, 0))
 
 
-def build(options: BuildOptions) -> Network:
-    b = GraphBuilder("ssd300", options.precision, options.seed)
-    x = b.input("image", options.input_shape)
+def build(b: GraphBuilder, x: str) -> list[str]:
     maps: list[str] = []
     for stage, (channels, depth) in enumerate(zip(CHANNELS, _DEPTHS, strict=True), start=1):
         with b.block(f"conv{stage}"):
@@ -42,12 +39,11 @@ def build(options: BuildOptions) -> Network:
             x = conv_relu(b, f"conv{index}_2", x, out, 3, stride=stride, padding=padding)
             maps.append(x)
     with b.block("heads"):
-        outputs = [
+        return [
             conv(b, f"{what}{index}", value, boxes * values, 3, padding=1)
             for index, (value, boxes) in enumerate(zip(maps, _BOXES, strict=True), start=1)
             for what, values in (("boxes", 4), ("classes", _CLASSES))
         ]
-    return b.network(outputs)
 
 
 def _pool(b: GraphBuilder, name: str, x: str, is_last: bool) -> str:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from iossim.ir.builder import GraphBuilder
-from iossim.ir.network import Network
-from iossim.models.catalogue import BuildOptions, ZooModel
+from iossim.models.catalogue import ZooModel
 from iossim.models.layers import conv_relu, max_pool
 from iossim.models.zoo.alexnet import classifier
 
@@ -14,20 +13,16 @@ from iossim.models.zoo.alexnet import classifier
 CHANNELS = (64, 128, 256, 512, 512)
 
 
-def build(options: BuildOptions, name: str, depths: tuple[int, ...]) -> Network:
-    b = GraphBuilder(name, options.precision, options.seed)
-    x = b.input("image", options.input_shape)
+def build(b: GraphBuilder, x: str, depths: tuple[int, ...]) -> str:
     for stage, (channels, depth) in enumerate(zip(CHANNELS, depths, strict=True), start=1):
         with b.block(f"conv{stage}"):
             for layer in range(1, depth + 1):
                 x = conv_relu(b, f"conv{stage}_{layer}", x, channels, 3, padding=1)
             x = max_pool(b, f"pool{stage}", x, 2, stride=2)
-    return b.network([classifier(b, x)])
+    return classifier(b, x)
 
 
 MODELS = tuple(
-    ZooModel(
-        name, f"VGG of {layers} layers, with its classifier", (3, 224, 224), partial(build, name=name, depths=depths)
-    )
+    ZooModel(name, f"VGG of {layers} layers, with its classifier", (3, 224, 224), partial(build, depths=depths))
     for name, layers, depths in (("vgg16", 16, (2, 2, 3, 3, 3)), ("vgg19", 19, (2, 2, 4, 4, 4)))
 )

@@ -13,7 +13,7 @@ from iossim.hardware.lowering.gpu.matrix_product import row_kernel, step_kernel
 from iossim.hardware.lowering.gpu.registry import FAMILIES
 from iossim.hardware.lowering.kernel import Candidate, WorkClass
 from iossim.hardware.lowering.step import Step
-from iossim.ir.ops.broadcasting import normal_axis
+from iossim.ir.op import normal_axis
 from iossim.ir.ops.normalization import LayerNorm, RmsNorm
 from iossim.ir.types import DType
 
