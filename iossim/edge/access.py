@@ -97,8 +97,7 @@ class Rows(NamedTuple):
 
 
 def windowed(start: int, size: int, length: int, extent: int, stride: int, before: int) -> Rows:
-    """What ``size`` windows from the ``start``-th read of an axis of ``length``; ``extent`` is what a window
-    covers."""
+    """What ``size`` windows from the ``start``-th read of an axis of ``length``; ``extent`` is what a window covers."""
     first = start * stride - before
     last = (start + size - 1) * stride - before + extent
     return Rows(max(0, first), max(0, min(length, last) - max(0, first)), max(0, -first), max(0, last - length))

@@ -1,5 +1,4 @@
-"""A network over several edge devices: the modes that cost least, planned on each device, and timed event by
-event."""
+"""A network over several edge devices: the modes that cost least, planned on each device, and timed event by event."""
 
 from __future__ import annotations
 

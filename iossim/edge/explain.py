@@ -192,8 +192,7 @@ def explain_dataflow(found: Dataflow, searched: Sequence[str] = ()) -> DataflowE
 
 
 def _splits(plan: EdgePlan, step: OperatorStep, is_searched: bool) -> tuple[float, tuple[OtherSplit, ...]]:
-    """What a step's own split is priced at, and each axis by itself, and the best of all grids if that is
-    searched."""
+    """What a step's own split is priced at, and each axis by itself, and the best of all grids if that is searched."""
     own_us = sum(slice_us(plan, step, part) for part in step.slices)
     operator, units = step.operator, plan.device.units.value
     if step.whole or not operator.axes:

@@ -121,8 +121,7 @@ class Operator:
 
     @cached_property
     def anchor(self) -> Node | None:
-        """The product whose parameters can be split into partial sums: the only one with weights, of outside
-        inputs."""
+        """The product whose parameters can be split into partial sums: the only one with weights, of outside inputs."""
         constants = self.network.graph.constants
         found = [
             node

@@ -141,8 +141,7 @@ def plan(
     placed = _placed(network, device, variant, {}, share, stages)
     if variant is not Variant.FULL:
         return _with_steps(placed, search, share)
-    # Links are chosen for operators that are all split: how vanilla's reads unlinked maps says nothing of linked
-    # ones.
+    # Links are chosen for operators that are all split: how vanilla's reads unlinked maps says nothing of linked ones.
     layouts = dict(_linked(_with_steps(placed, search, share, leaves_whole=False)))
     found = _with_steps(_placed(network, device, variant, layouts, share, stages), search, share)
     return replace(found, links=tuple(_links(found)))
@@ -292,8 +291,7 @@ def _even_part(space: Box, axis: int, count: int, index: int) -> Box:
 
 
 def _shared_parameters(placed: EdgePlan, operator: Operator) -> int | None:
-    """Where the parameters of an operator stand that no unit holds; None where one does, or where there is no
-    room."""
+    """Where the parameters of an operator stand that no unit holds; None where one does, or where there is no room."""
     size = sum(placed.network.graph.types[name].bytes for name in operator.parameters)
     if size <= placed.device.private_bytes.value:
         return None
@@ -363,8 +361,7 @@ def _links(found: EdgePlan) -> Iterator[LinkedMap]:
 
 
 def _costs(found: EdgePlan) -> Iterator[tuple[str, dict[Layout, int]]]:
-    """For each feature map that an operator makes: bytes that readers' busiest units move, and the share of
-    writing."""
+    """For each feature map that an operator makes: bytes that readers' busiest units move, and the share of writing."""
     device, types = found.device, found.network.graph.types
     reads: dict[str, list[tuple[Read, MemoryKind]]] = {}
     for step in found.steps:

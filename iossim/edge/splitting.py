@@ -23,8 +23,7 @@ MOST_PARTS = 32_768
 
 
 class Partition(ABC):
-    """Boxes of ``space`` (a part of an operator's output) for each of ``units``; together they are all of it,
-    once."""
+    """Boxes of ``space`` (a part of an operator's output) for each of ``units``; together they are all of it, once."""
 
     space: Box
     units: int

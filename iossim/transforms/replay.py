@@ -1,5 +1,4 @@
-"""A changed network made again from its source: the model is loaded, then the transforms that it names are
-repeated."""
+"""A changed network made again from its source: the model is loaded, then the transforms that it names are repeated."""
 
 from __future__ import annotations
 
@@ -29,8 +28,7 @@ def split_source(source: ModelSource) -> tuple[ModelSource, dict[str, str]]:
 
 
 def replayed(network: Network, texts: dict[str, str]) -> Network:
-    """The network with the transforms of a source repeated; raises ReplayError or ScheduleError where one cannot
-    be."""
+    """The network with the transforms of a source repeated; raises ReplayError or ScheduleError where one cannot be."""
     for name, replay in _REPLAYS.items():
         if name in texts:
             network = replay(network, texts[name])

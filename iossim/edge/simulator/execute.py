@@ -34,8 +34,7 @@ _Memory = NDArray[np.uint8]
 
 @dataclass(frozen=True, eq=False)
 class Stored:
-    """A feature map, or the box ``space`` of it, in a memory from ``address`` on, block behind block of its
-    layout."""
+    """A feature map, or the box ``space`` of it, in a memory from ``address`` on, block behind block of its layout."""
 
     memory: _Memory
     address: int
@@ -261,8 +260,7 @@ def _compute(
 
 
 def _is_needed(value: str, demand: Demand, known: Mapping[tuple[str, Box], Array]) -> bool:
-    """Nothing before what is known already is computed again: an anchor's partial sums are all that comes before
-    it."""
+    """Nothing before what is known already is computed again: an anchor's partial sums are all that comes before it."""
     if not known:
         return True
     made = [call.node.outputs[0] for call in demand.calls]

@@ -123,8 +123,7 @@ class _Division:
     #: Whether no schedule is searched: micro-batches run in a row, and a block may be cut anywhere.
     in_a_row: bool = False
     blocks: list[list[_Made]] = field(default_factory=list)
-    #: The views that exist: the value and the sizes of its parts, with the place of the block that the view stands
-    #: in.
+    #: The views that exist: the value and the sizes of its parts, with the place of the block that the view stands in.
     _there: dict[tuple[str, tuple[int, ...]], int] = field(default_factory=dict)
     #: How many views each block has, by place.
     _views: Counter[int] = field(default_factory=Counter)
@@ -206,8 +205,7 @@ class _Division:
         return _with_copies_as_work(result)
 
     def _read(self, value: str, sizes: tuple[int, ...], place: int) -> None:
-        """Provide a value to a block in micro-batches of ``sizes``: as the parts that exist, or as views of
-        others."""
+        """Provide a value to a block in micro-batches of ``sizes``: as the parts that exist, or as views of others."""
         if value not in self.block_of and value not in self.of.graph.inputs:
             return
         own = self.block_of.get(value)
@@ -245,8 +243,7 @@ class _Division:
         self.blocks[place].append(view)
 
     def _copy(self, unit: Unit, part: UnitPart, index: int, sizes: Sequence[int]) -> list[Node]:
-        """The ops of micro-batch ``index``. A sum also reads the sum before it; the last has the name of the
-        whole."""
+        """The ops of micro-batch ``index``. A sum also reads the sum before it; the last has the name of the whole."""
         count = parts_text(sizes)
 
         def named(value: str) -> str:
@@ -317,8 +314,7 @@ class _Division:
         return any(not self._sums.isdisjoint(unit.outputs) for unit in units)
 
     def _first(self, run: Sequence[int]) -> tuple[str, ...]:
-        """The copies of the operator that orders the micro-batches: the one whose order leaves out the most
-        states."""
+        """The copies of the operator that orders the micro-batches: the one whose order leaves out the most states."""
         problem, count = self._copy_of(run), self._count(run[0])
         states = _states(problem)
         unit = 0

@@ -1,9 +1,8 @@
 """Rules applied: a graph with a match of a rule's source replaced by its target.
 
 What the target makes takes the names of the values that it replaces, so that what reads them, and the outputs of the
-graph, stay as they are. What of the source nothing reads any more goes, and with it all that was computed for it
-alone; the rest stays. Target ops that read constants alone become constants, which nothing computes before they are
-loaded.
+graph, stay as they are. What of the source nothing reads any more goes, and with it all that was computed for it alone;
+the rest stays. Target ops that read constants alone become constants, which nothing computes before they are loaded.
 """
 
 from __future__ import annotations
@@ -215,8 +214,7 @@ class ReplayError(IossimError):
 
 @dataclass(frozen=True)
 class Step:
-    """A rule applied at a place, by the nodes of its source ops and the values of its inputs: enough to do it
-    again."""
+    """A rule applied at a place, by the nodes of its source ops and the values of its inputs: enough to do it again."""
 
     rule: str
     rule_hash: str

@@ -47,8 +47,7 @@ class Origin:
 
 
 class EGraph:
-    """Begins with one graph. Call :meth:`rebuild` after changes, before anything is read but types and
-    :meth:`find`."""
+    """Begins with one graph. Call :meth:`rebuild` after changes, before anything is read but types and :meth:`find`."""
 
     def __init__(self, graph: Graph) -> None:
         self.types: dict[str, TensorType] = {}
@@ -156,8 +155,7 @@ class EGraph:
         return True
 
     def rebuild(self) -> frozenset[str]:
-        """Restore congruence; returns the e-nodes that are new, or make or read other classes than before, by
-        name."""
+        """Restore congruence; returns the e-nodes that are new, or make or read other classes than before, by name."""
         changed = True
         while changed:
             changed = False
@@ -273,8 +271,7 @@ def _units_of_two(egraph: EGraph, network: Network, cost: SumOfOperators) -> Ite
 
 
 def _may_fuse(first: Node, second: Node) -> bool:
-    """Policies fuse what is element-wise, views, depthwise convolutions with what reads them, and sums into
-    concats."""
+    """Policies fuse what is element-wise, views, depthwise convolutions with what reads them, and sums into concats."""
     if len(first.outputs) != 1:
         return False
     either = (first.op, second.op)

@@ -40,8 +40,7 @@ class GraphCost(Protocol):
         return self.us(network)
 
     def near_us(self, network: Network, like: Network) -> float:
-        """:meth:`us`; where that is dear and known of ``like``, which differs little, about as much and never
-        less."""
+        """:meth:`us`; where that is dear and known of ``like``, which differs little, about as much and never less."""
         return self.us(network)
 
 

@@ -105,8 +105,7 @@ class ConditionFailsError(NotMadeError):
 
 @dataclass(frozen=True)
 class Placed:
-    """The source of a rule at concrete shapes, where its conditions hold. ``binding`` has the shapes of all
-    tensors."""
+    """The source of a rule at concrete shapes, where its conditions hold. ``binding`` has the shapes of all tensors."""
 
     rule: Rule
     attributes: Mapping[str, Any]

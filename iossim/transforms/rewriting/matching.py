@@ -40,8 +40,7 @@ COMMUTATIVE = frozenset({"add", "mul"})
 
 
 class Matchable(Protocol):
-    """What matching reads: a :class:`~iossim.ir.graph.Graph`, or an e-graph, where a value may have several
-    makers."""
+    """What matching reads: a :class:`~iossim.ir.graph.Graph`, or an e-graph, where a value may have several makers."""
 
     @property
     def nodes(self) -> tuple[Node, ...]: ...
@@ -344,8 +343,7 @@ def _each_once(graph: Matchable, matches: list[Match]) -> tuple[Match, ...]:
 
 
 def _result(graph: Matchable, match: Match) -> object:
-    """What a match would make of each value that it replaces, as nested tuples: equal ones are the same
-    computation."""
+    """What a match would make of each value that it replaces, as nested tuples: equal ones are the same computation."""
     rule = match.rule
     binding = binding_of(graph, match)
     made: dict[str, object] = {name: value for name, value in match.tensors.items() if name in rule.inputs}

@@ -210,8 +210,7 @@ class _PartSearch:
         return [match.nodes for rule in self.rules for match in find_matches(graph, rule)]
 
     def _search(self, parts: Sequence[Network], share: float, focus: frozenset[str] | None = None) -> None:
-        """Search parts in turn, a graph of each, until ``share`` of the budget is spent; those that look alike
-        once."""
+        """Search parts in turn, a graph of each, until ``share`` of the budget is spent; those that look alike once."""
         distinct = {looks: part for part in parts if (looks := _looks(part, focus)) not in self._known}
         seeds: dict[str, list[Candidate]] = {looks: [] for looks in distinct}
         if self.proposes is not None and focus is None:

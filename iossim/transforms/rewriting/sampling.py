@@ -35,8 +35,7 @@ from iossim.transforms.rewriting.instance import InputShape, Placed, Side, input
 from iossim.transforms.rewriting.proposals import DrawStyle, Request, propose
 from iossim.transforms.rewriting.rule import PatternOp, Rule, attribute_defaults, is_optional, is_rest, tensor_of
 
-#: Sizes that draws keep to, in turn: with few, tensors fit each other by chance; with many, no two are equal by
-#: chance.
+#: Sizes that draws keep to, in turn: with few, tensors fit each other by chance; with many, no two are equal by chance.
 _SIZES = ((2,), (3,), (2, 3), (1, 2), (4, 2), (1, 3, 2), (2, 4, 6), (1, 2, 3, 4, 5))
 #: Draws before a style is given up.
 _DRAWS = 40

@@ -1,10 +1,9 @@
 """A network rewritten for a scheduler: substitutions searched together with the schedule.
 
-A graph that costs least one operator after another need not have the fastest schedule: two convolutions that are
-merged no longer run beside each other, and work that is added may fill what is idle. So graphs are compared by their
-optimal schedules. The graphs that are best one operator after another, by backtracking and by equality saturation,
-are seeds of that search, so that its result is never worse than scheduling the network as it is, nor than rewriting
-it first.
+A graph that costs least one operator after another need not have the fastest schedule: two convolutions that are merged
+no longer run beside each other, and work that is added may fill what is idle. So graphs are compared by their optimal
+schedules. The graphs that are best one operator after another, by backtracking and by equality saturation, are seeds of
+that search, so that its result is never worse than scheduling the network as it is, nor than rewriting it first.
 """
 
 from __future__ import annotations
@@ -130,8 +129,7 @@ def search_operators(
     budget: RewriteBudget | None = None,
     progress: RewriteProgress = ignore,
 ) -> Found:
-    """The network of the least sum of operators that one of the searches finds, or where ``joint`` the better
-    one's."""
+    """The network of the least sum of operators that one of the searches finds, or where ``joint`` the better one's."""
     saturation = Saturation(rules, operators, budget or RewriteBudget(), progress)
     if search == "saturation":
         return saturation.search(network)
@@ -211,10 +209,9 @@ class RewrittenFirst:
 class Rewriting:
     """``network`` is the rewritten one, and says how in its source; or the original, where none is faster.
 
-    ``before_us`` and ``after_us``: by the scheduler that it was rewritten for. ``search`` is how; where it was
-    jointly with the schedule, ``first`` are the networks that are rewritten for the least sum of operators and
-    scheduled then. ``seen`` counts graphs of all searches, ``left_out`` rules that were not used since they are not
-    proved.
+    ``before_us`` and ``after_us``: by the scheduler that it was rewritten for. ``search`` is how; where it was jointly
+    with the schedule, ``first`` are the networks that are rewritten for the least sum of operators and scheduled then.
+    ``seen`` counts graphs of all searches, ``left_out`` rules that were not used since they are not proved.
     """
 
     network: Network
@@ -287,9 +284,8 @@ class Rewrite:
     ``joint`` is for the least sum of operators whatever the scheduler, so that what an IOS scheduler makes of its
     result may be slower than before, as it is in the papers that rewrite first.
 
-    Graphs that cost up to ``alpha`` times the best are searched on, within ``budget``. Rules are used that are
-    proved, with ``unproved`` all that are not refuted. Raises OptionError for an unknown search and an impossible
-    alpha.
+    Graphs that cost up to ``alpha`` times the best are searched on, within ``budget``. Rules are used that are proved,
+    with ``unproved`` all that are not refuted. Raises OptionError for an unknown search and an impossible alpha.
     """
 
     rules: tuple[Rule, ...]

@@ -82,8 +82,7 @@ def without_broadcasting(
 
 @dataclass(frozen=True)
 class _Word:
-    """A condition, the places where it holds as a set of bits, and how odd it is: attributes are plainer than
-    sizes."""
+    """A condition, the places where it holds as a set of bits, and how odd it is: attributes are plainer than sizes."""
 
     condition: Expression
     holds: int
