@@ -12,8 +12,7 @@ from iossim.schedule.schedule import Schedule
 from iossim.transforms.microbatching import blocks_in_micro_batches
 from iossim.transforms.rewriting import rewritten
 
-#: For each option by which a source names a transform, what repeats it from the option's text. They are applied in
-#: this order.
+#: For each option by which a source names a transform, what repeats it from the option's text, in order.
 _REPLAYS: dict[str, Callable[[Network, str], Network]] = {
     rewritten.OPTION: rewritten.rewritten_again,
     blocks_in_micro_batches.OPTION: blocks_in_micro_batches.divided_again,

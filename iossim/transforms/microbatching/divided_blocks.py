@@ -224,8 +224,7 @@ class _Division:
             self._there[value, sizes] = place
             readers = [unit for unit in self.of.blocks[place].units if value in self.of.units[unit].inputs]
             if own is None and len(readers) == 1 and self._has_room(place, len(sizes)):
-                # One unit reads the input: each micro-batch slices its own part, in its group, instead of one split
-                # before all.
+                # One unit reads the input: each micro-batch slices its own part, in its group, without a split.
                 for name, size, end in zip(names, sizes, accumulate(sizes), strict=True):
                     images = Slice((end - size,), (end,), (0,), (1,))
                     self._add_view(place, _view(f"{name}.slice", images, (value,), (name,)))
@@ -274,8 +273,7 @@ class _Division:
         return [*others, replace(last, outputs=(own,)), addition]
 
     def _runs(self) -> Iterator[tuple[int, ...]]:
-        """The blocks that are one in the result: neighbours of as many micro-batches, as long as that has few
-        states."""
+        """The blocks that are one in the result: neighbours of as many micro-batches, with few states together."""
         run: tuple[int, ...] = ()
         for place in range(len(self.blocks)):
             longer = (*run, place)
@@ -377,8 +375,7 @@ def _states(problem: ScheduleProblem) -> Masks | None:
 
 
 def _with_copies_as_work(network: Network) -> Network:
-    """The network in which a view that has to copy, since its value lies elsewhere already, is a unit like any
-    other."""
+    """The network with each view that has to copy, since its value lies elsewhere already, as an ordinary unit."""
     moves = in_place_buffers(network).moves
     units = tuple(
         replace(unit, kind=op_kind(network.graph.nodes[unit.nodes[0]].op))

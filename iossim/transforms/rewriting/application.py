@@ -100,8 +100,7 @@ class Target:
         return (alike or self._match.nodes)[0]
 
     def new_name(self, origin: str) -> str:
-        """A name that neither a node nor a value has: that of the node of the model that it comes from, and a
-        number."""
+        """A name that neither a node nor a value has: that of the node in the model, and a number."""
         base, number = origin.partition("~")[0], 1
         graph = self._graph
         while (name := f"{base}~{number}") in graph.position or name in graph.types or name in self._names:
@@ -281,8 +280,8 @@ def applications(graph: Graph, steps: Sequence[Step], rules: Mapping[str, Rule])
         applied = apply(graph, found) if found else None
         if applied is None:
             raise ReplayError(
-                f"{where}: the rule does not apply at {', '.join(step.nodes)}; take the steps from the graph that they were "
-                "found in"
+                f"{where}: the rule does not apply at {', '.join(step.nodes)}; take the steps from the graph "
+                "that they were found in"
             )
         yield applied
         graph = applied.graph

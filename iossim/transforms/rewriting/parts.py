@@ -337,8 +337,7 @@ def _followed(
             raise ReplayError(f"the rule {rule.name!r} does not apply at {', '.join(there.nodes)}")
         nodes |= zip(_added(graph, made.graph), _added(whole, made_there.graph), strict=True)
         for node in _changed(graph, made.graph):
-            # Where an input takes the place of an output, a part that returns it renames its maker, and the whole
-            # those who read it.
+            # An input that replaces an output: a part that returns it renames its maker, the whole its readers.
             its_node = made_there.graph.nodes[made_there.graph.position[nodes[node.name]]]
             values |= zip((*node.outputs, *node.inputs), (*its_node.outputs, *its_node.inputs), strict=True)
         graph, whole, steps = made.graph, made_there.graph, (*steps, made_there.step)

@@ -46,8 +46,7 @@ class Proof:
 
 
 def prove(rule: Rule, seconds: float = 20.0) -> Proof:
-    """Prove that a rule replaces tensors by equal ones wherever it is applied. ``seconds`` are of this process's
-    CPU."""
+    """Prove that a rule replaces tensors by equal ones wherever it is applied, in so many seconds of CPU."""
     deadline = time.process_time() + seconds
     used: set[str] = set()
     applies = False
@@ -272,8 +271,7 @@ class _Place:
         return True
 
     def tensor(self, pattern: Pattern | Filled | str, make: bool) -> tuple[int, Any] | None:
-        """The class of what a pattern stands for, and its term for z3; with ``make`` a new one, else None if there is
-        none."""
+        """The class of what a pattern stands for, and its term for z3; with ``make`` a new one if needed."""
         congruence = self._terms.congruence
         if isinstance(pattern, str):
             number = self._tensors[pattern]

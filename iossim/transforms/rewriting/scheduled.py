@@ -45,8 +45,7 @@ from iossim.transforms.rewriting.verdict import trusted
 RewriteSearch = Literal["joint", "saturation", "backtracking"]
 #: Networks of up to so many ops are one e-graph; larger ones have one for each part.
 WHOLE_OPS = 100
-#: E-nodes of an e-graph: with more of them the choice takes the solver long, and what was found is begun with again
-#: anyway.
+#: E-nodes of an e-graph: with more of them the solver takes long, and the search begins again anyway.
 _NODES, _NODES_PER_OP = 200, 5
 #: Graphs expanded to find the steps at a place again.
 _GRAPHS = 100
@@ -307,8 +306,8 @@ class Rewrite:
             raise OptionError(f"`rewrite` knows no cost of graphs for `scheduler` {scheduler}; give one of {known}")
         if isinstance(prices, MeasuringCostModel) and prices.measured_by is not MeasuredBy.STORE:
             raise OptionError(
-                f"`rewrite` asks for the prices of thousands of graphs, and `cost_model` {prices.identity.name} measures; "
-                "give simulator"
+                f"`rewrite` asks for the prices of thousands of graphs, and `cost_model` {prices.identity.name} "
+                "measures; give simulator"
             )
 
     def apply(
@@ -330,19 +329,12 @@ class Rewrite:
                 network, used, SumOfOperators(prices), self.search, alpha=self.alpha, budget=self.budget, progress=tell
             )
             if scheduler != "sequential":
-                cost = _schedules(prices, options, scheduler)
+                cost = OptimalSchedule(prices, options, *STRATEGIES[scheduler])
                 best = replace(found.best, cost_us=cost.us(found.best.network))
                 found = replace(found, best=best, before_us=cost.us(network))
             return _rewriting(found, used, scheduler, self.search, len(without_proof))
-        every = search_jointly(
-            network,
-            used,
-            prices,
-            cost=_schedules(prices, options, scheduler),
-            alpha=self.alpha,
-            budget=self.budget,
-            progress=tell,
-        )
+        cost = OptimalSchedule(prices, options, *STRATEGIES[scheduler])
+        every = search_jointly(network, used, prices, cost=cost, alpha=self.alpha, budget=self.budget, progress=tell)
         ways: tuple[tuple[RewriteSearch, Found, float], ...] = (
             ("backtracking", every.summed, every.summed_us),
             ("saturation", every.saturated, every.saturated_us),
@@ -353,11 +345,6 @@ class Rewrite:
         )
         found_jointly = _rewriting(every.joint, used, scheduler, self.search, len(without_proof))
         return replace(found_jointly, seen=every.seen, first=first)
-
-
-def _schedules(prices: CostModel, options: SearchOptions, scheduler: str) -> OptimalSchedule:
-    concurrent, merge = STRATEGIES[scheduler]
-    return OptimalSchedule(prices, options, concurrent, merge)
 
 
 def _rewriting(found: Found, rules: Sequence[Rule], scheduler: str, search: RewriteSearch, left_out: int) -> Rewriting:
