@@ -97,8 +97,7 @@ class Rows(NamedTuple):
 
 
 def windowed(start: int, size: int, length: int, extent: int, stride: int, before: int) -> Rows:
-    """What ``size`` windows from the ``start``-th read of an axis of ``length``; ``extent`` is what a window
-    covers."""
+    """What ``size`` windows from the ``start``-th read of an axis of ``length``; ``extent`` is what a window covers."""
     first = start * stride - before
     last = (start + size - 1) * stride - before + extent
     return Rows(max(0, first), max(0, min(length, last) - max(0, first)), max(0, -first), max(0, last - length))
@@ -107,18 +106,9 @@ def windowed(start: int, size: int, length: int, extent: int, stride: int, befor
 def _windows(
     box: Box, x: TensorType, kernel: Sequence[int], op: Conv | MaxPool | AveragePool
 ) -> tuple[list[Rows], tuple[int, ...]]:
-    rank = len(kernel)
-    found = [
-        windowed(
-            box.starts[2 + axis],
-            box.shape[2 + axis],
-            x.shape[2 + axis],
-            (kernel[axis] - 1) * op.dilations[axis] + 1,
-            op.strides[axis],
-            op.pads[axis],
-        )
-        for axis in range(rank)
-    ]
+    extents = ((size - 1) * dilation + 1 for size, dilation in zip(kernel, op.dilations, strict=True))
+    axes = zip(box.starts[2:], box.shape[2:], x.shape[2:], extents, op.strides, op.pads[: len(kernel)], strict=True)
+    found = [windowed(*axis) for axis in axes]
     return found, (*(one.before for one in found), *(one.after for one in found))
 
 

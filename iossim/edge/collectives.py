@@ -10,6 +10,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 
@@ -106,15 +107,9 @@ def ring_all_gather(parts: Sequence[Box]) -> Collective:
     """From part d on device d to all parts on all devices, in n - 1 rounds in which each device sends a part to the
     next one. n equal parts of S bytes in all take (n - 1) (latency + S / n / bandwidth)."""
     devices = len(parts)
-    rounds = range(devices - 1)
-    return Collective.of(
-        devices,
-        (
-            (turn, device, (device + 1) % devices, parts[(device - turn) % devices])
-            for turn in rounds
-            for device in range(devices)
-        ),
-    )
+    turns = product(range(devices - 1), range(devices))
+    sent = ((turn, each, (each + 1) % devices, parts[(each - turn) % devices]) for turn, each in turns)
+    return Collective.of(devices, sent)
 
 
 def server_all_gather(parts: Sequence[Box]) -> Collective:

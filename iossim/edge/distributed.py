@@ -1,12 +1,11 @@
-"""A network over several edge devices: the modes that cost least, planned on each device, and timed event by
-event."""
+"""A network over several edge devices: the modes that cost least, planned on each device, and timed event by event."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from iossim.base.errors import DeviceError, OptionError, did_you_mean
 from iossim.edge.collectives import synchronisation
@@ -36,8 +35,7 @@ class DistributedRow:
     compute_us: float
 
 
-@dataclass(frozen=True, slots=True)
-class _Timed:
+class _Timed(NamedTuple):
     """A distribution event by event; ``gather_us`` is waited for at the end."""
 
     distribution: Distribution
@@ -57,6 +55,8 @@ class Distributed:
 
     distribution: Distribution
     plans: tuple[EdgePlan, ...]
+    rows: tuple[DistributedRow, ...]
+    gather_us: float
     device: EdgeDevice
     link: str
     sync: str
@@ -64,8 +64,6 @@ class Distributed:
     one_us: float
     by_mode_us: Mapping[str, float]
     optimise_s: float
-    rows: tuple[DistributedRow, ...]
-    gather_us: float
 
     @property
     def compute_us(self) -> float:
@@ -135,27 +133,11 @@ def distributed(
         for each in (MIXES if mix == "mix" else [mix])
     }
     optimise_s = time.perf_counter() - start
-    known: dict[Distribution, _Timed] = {}
-    timed = {}
-    for each, found in candidates.items():
-        if found not in known:
-            known[found] = _timed(found, device, policy)
-        timed[each] = known[found]
+    distinct = {found: _timed(found, device, policy) for found in dict.fromkeys(candidates.values())}
+    timed = {each: distinct[found] for each, found in candidates.items()}
     best = min(timed.values(), key=lambda one: one.latency_us)
     by_mode_us = {each: one.latency_us for each, one in timed.items() if each != "mix"}
-    return Distributed(
-        best.distribution,
-        best.plans,
-        device,
-        name,
-        way.name,
-        mix,
-        one_us,
-        by_mode_us,
-        optimise_s,
-        best.rows,
-        best.gather_us,
-    )
+    return Distributed(*best, device, name, way.name, mix, one_us, by_mode_us, optimise_s)
 
 
 def link_of(device: EdgeDevice, name: str | None) -> tuple[str, Link]:
@@ -200,16 +182,8 @@ def _timed(found: Distribution, device: EdgeDevice, policy: str) -> _Timed:
     made, before = NOTHING
     for index, step in enumerate(found.steps):
         price = step.price._replace(us=max(steps[index][1] - steps[index][0] for steps in times))
-        rows.append(
-            DistributedRow(
-                step.operator.name,
-                step.operator.kind,
-                str(step.mode),
-                sum(one.collective.elements * types[one.value].dtype.bytes for one in step.exchanges),
-                step.exchange_us,
-                waited_us(step.exchanges, made, before),
-                price.us,
-            )
-        )
-        made, before = step.operator.outputs, price
+        sent = sum(one.collective.elements * types[one.value].dtype.bytes for one in step.exchanges)
+        wait_us, operator, mode = waited_us(step.exchanges, made, before), step.operator, str(step.mode)
+        rows.append(DistributedRow(operator.name, operator.kind, mode, sent, step.exchange_us, wait_us, price.us))
+        made, before = operator.outputs, price
     return _Timed(found, tuple(plans), tuple(rows), waited_us(found.gathers, made, before))

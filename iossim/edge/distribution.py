@@ -83,10 +83,6 @@ class DistributedStep:
     price: Price
 
     @property
-    def compute_us(self) -> float:
-        return self.price.us
-
-    @property
     def exchange_us(self) -> float:
         return sum(each.us for each in self.exchanges)
 
@@ -97,8 +93,7 @@ NOTHING: tuple[tuple[str, ...], Price] = ((), Price(0.0))
 
 def waited_us(exchanges: Sequence[Exchange], made: Sequence[str], before: Price) -> float:
     """How long an operator waits for the exchanges before it. The operator before it, which made the values ``made``,
-    covers a part: all that it computes where older values are sent, and else what it computes behind the part that is
-    sent."""
+    covers a part: all its computing where older values are sent, and else what it computes behind the part sent."""
     share = max((each.share_sent for each in exchanges if each.value in made), default=None)
     covered_us = before.us if share is None else before.us * (1 - share) / before.passes
     return max(0.0, sum(each.us for each in exchanges) - covered_us)
@@ -106,8 +101,7 @@ def waited_us(exchanges: Sequence[Exchange], made: Sequence[str], before: Price)
 
 @dataclass(frozen=True, eq=False)
 class Distribution:
-    """``gathers`` bring the network's outputs together at the end. ``exact``: no better choice of modes was given
-    up."""
+    """``gathers`` bring the network's outputs together at the end. ``exact``: no better modes were given up."""
 
     network: Network
     devices: int
@@ -116,27 +110,15 @@ class Distribution:
     exact: bool
 
     @cached_property
-    def compute_us(self) -> float:
-        return sum(step.compute_us for step in self.steps)
-
-    @cached_property
-    def exchange_us(self) -> float:
-        return sum(step.exchange_us for step in self.steps) + sum(each.us for each in self.gathers)
-
-    @cached_property
-    def waited_us(self) -> tuple[float, ...]:
-        """Of the exchanges before each step, and of the gathers at the end, what no computing covers."""
-        found: list[float] = []
-        made, before = NOTHING
-        for step in self.steps:
-            found.append(waited_us(step.exchanges, made, before))
-            made, before = step.operator.outputs, step.price
-        return (*found, waited_us(self.gathers, made, before))
-
-    @property
     def latency_us(self) -> float:
         """Operator after operator: what it reads is sent as soon as it is made, then all devices compute."""
-        return self.compute_us + sum(self.waited_us)
+        waits_us: list[float] = []
+        made, before = NOTHING
+        for step in self.steps:
+            waits_us.append(waited_us(step.exchanges, made, before))
+            made, before = step.operator.outputs, step.price
+        waits_us.append(waited_us(self.gathers, made, before))
+        return sum(step.price.us for step in self.steps) + sum(waits_us)
 
     def share(self, device: int) -> DeviceShare:
         """What one of the devices does and holds: of a value, the most that it ever has."""
@@ -239,12 +221,8 @@ class _Search:
     def run(self, modes: tuple[Mode, ...], best: Distribution | None) -> Distribution | None:
         """The best with these modes; None where it is none better than ``best``, which is then as exact as this."""
         limit_us = best.latency_us if best is not None else inf
-        rest_us = [
-            *accumulate(
-                (min(each.price.us for each in self.choices(one, modes)) for one in reversed(self.operators)),
-                initial=0.0,
-            )
-        ][::-1]
+        least_us = (min(each.price.us for each in self.choices(one, modes)) for one in reversed(self.operators))
+        rest_us = list(accumulate(least_us, initial=0.0))[::-1]
         states: dict[tuple[_Held, ...], _State] = {self.begun(): _State(0.0, None, None, ())}
         exact = True
         for operator in self.operators:
@@ -313,9 +291,7 @@ class _Search:
                 if (boxes := boxes_of(operator, mode, self.devices)) is not None
             ]
         found = self._choices[operator.name]
-        return [each for each in found if each.mode in modes] or [
-            each for each in found if each.mode is Mode.REPLICATED
-        ]
+        return [each for each in found if each.mode in modes] or [one for one in found if one.mode is Mode.REPLICATED]
 
     def _wanted(self, operator: Operator, boxes: Boxes) -> dict[str, Wanted]:
         if operator.unknown:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 from iossim.base.errors import OptionError, did_you_mean
@@ -18,7 +19,6 @@ from iossim.edge.planned import Dataflow
 from iossim.edge.pricing import slice_us
 from iossim.edge.simulator.events import simulate
 from iossim.edge.splitting import Grid, Partition
-from iossim.execution.box import Box
 from iossim.hardware.edge import EdgeDevice
 from iossim.ir.types import Precision
 
@@ -159,9 +159,7 @@ def explain_dataflow(found: Dataflow, searched: Sequence[str] = ()) -> DataflowE
         }
         works = [unit_work(plan, step, part, 0) for part in step.slices]
         is_searched = row.operator in searched
-        maps = [plan.buffers[value] for value in (*step.operator.inputs, *step.operator.outputs)]
-        places = tuple((each.memory, each.layout) for each in maps)
-        key = (step.operator.signature, len(step.slices), places, is_searched)
+        key = (step.operator.signature, len(step.slices), plan.lies(step.operator), is_searched)
         if key not in known:
             known[key] = _splits(plan, step, is_searched)
         priced_us, others = known[key]
@@ -192,8 +190,7 @@ def explain_dataflow(found: Dataflow, searched: Sequence[str] = ()) -> DataflowE
 
 
 def _splits(plan: EdgePlan, step: OperatorStep, is_searched: bool) -> tuple[float, tuple[OtherSplit, ...]]:
-    """What a step's own split is priced at, and each axis by itself, and the best of all grids if that is
-    searched."""
+    """What a step's own split is priced at, and each axis by itself, and the best of all grids if that is searched."""
     own_us = sum(slice_us(plan, step, part) for part in step.slices)
     operator, units = step.operator, plan.device.units.value
     if step.whole or not operator.axes:
@@ -202,27 +199,21 @@ def _splits(plan: EdgePlan, step: OperatorStep, is_searched: bool) -> tuple[floa
     def priced_us(split: Callable[[OutputSlice], Partition]) -> float:
         return sum(slice_us(plan, step, replace(part, partition=split(part))) for part in step.slices)
 
-    def along(axis: int) -> Callable[[OutputSlice], Partition]:
-        def split(part: OutputSlice) -> Partition:
-            space: Box = part.partition.space
-            return Grid(space, units, (axis,), (min(units, space.shape[axis]),))
-
-        return split
+    def along(part: OutputSlice, axis: int) -> Partition:
+        space = part.partition.space
+        return Grid(space, units, (axis,), (min(units, space.shape[axis]),))
 
     def best(part: OutputSlice) -> Partition:
-        return SplitSearch("exhaustive").split(
-            plan,
-            operator,
-            part.partition.space,
-            units,
-            lambda each: slice_us(plan, step, replace(part, partition=each)),
-        )
+        def split_us(partition: Partition) -> float:
+            return slice_us(plan, step, replace(part, partition=partition))
 
-    others = [
-        OtherSplit(f"{operator.axis_name(axis)} {min(units, operator.output.shape[axis])}", priced_us(along(axis)))
-        for axis in operator.axes
-    ]
+        return SplitSearch("exhaustive").split(plan, operator, part.partition.space, units, split_us)
+
+    others = []
+    for axis in operator.axes:
+        words = f"{operator.axis_name(axis)} {min(units, operator.output.shape[axis])}"
+        others.append(OtherSplit(words, priced_us(partial(along, axis=axis))))
     if is_searched:
-        words = [f"{operator.axis_name(axis)} {count}" for axis, count in best(step.slices[0]).words]
-        others.append(OtherSplit(", ".join(words) or "whole", priced_us(best)))
+        parts = [f"{operator.axis_name(axis)} {count}" for axis, count in best(step.slices[0]).words]
+        others.append(OtherSplit(", ".join(parts) or "whole", priced_us(best)))
     return own_us, tuple(dict.fromkeys(others))

@@ -34,8 +34,7 @@ class Bands:
     before: int
 
     def of(self, height: int) -> list[tuple[int, int]]:
-        """The rows of the image in each band: the first, and how many. Rows that no window takes are the last
-        band's."""
+        """The first row of each band, and how many. Rows that no window takes are the last band's."""
         made = max(1, (height + 2 * self.before - self.window) // self.stride + 1)
         found = []
         for first in range(0, made, self.rows):

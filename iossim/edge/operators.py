@@ -7,7 +7,7 @@ reads and in which order, the boxes of parameters, and the arithmetic.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
@@ -121,8 +121,7 @@ class Operator:
 
     @cached_property
     def anchor(self) -> Node | None:
-        """The product whose parameters can be split into partial sums: the only one with weights, of outside
-        inputs."""
+        """The product whose parameters can be split into partial sums: the only one with weights, of outside inputs."""
         constants = self.network.graph.constants
         found = [
             node
@@ -183,6 +182,9 @@ class Operator:
 
     def bytes_of(self, value: str, box: Box) -> int:
         return math.prod(box.shape) * self.network.graph.types[value].dtype.bytes
+
+    def parameter_bytes(self, demand: Demand) -> int:
+        return sum(self.bytes_of(name, box) for name, box in demand.parameters.items())
 
 
 @lru_cache(maxsize=16)
@@ -252,6 +254,18 @@ def with_part(operator: Operator, demand: Demand, part: ParameterPart) -> Demand
     )
 
 
+#: What reads a box of a value in an order.
+Reader = Callable[[str, Box, Order], Array]
+
+
+def run_calls(calls: Iterable[Call], read: Reader, known: dict[tuple[str, Box], Array]) -> None:
+    """Compute calls in order into ``known``, by value and box; what is not known there is read."""
+    for call in calls:
+        wanted = zip(call.node.inputs, call.piece.inputs, call.piece.orders, strict=False)  # a partial sum has no bias
+        arrays = [known[name, box] if (name, box) in known else read(name, box, order) for name, box, order in wanted]
+        known[call.node.outputs[0], call.box] = call.piece.evaluate(arrays)
+
+
 def part_sizes(whole: Piece) -> tuple[int, int, int]:
     """Input channels, and rows and columns of windows, that the parameters of a product can be cut along."""
     op, read, weight = whole.op, whole.inputs[0], whole.inputs[1]
@@ -292,8 +306,7 @@ def _along(box: Box, axis: int, start: int, size: int) -> Box:
 def _shifted(
     start: int, size: int, before: int, after: int, first: int, taps: int, kernel: int, dilation: int
 ) -> tuple[tuple[int, int], int, int]:
-    """Padding and range of what the ``taps`` rows of a window from ``first`` on read, of what the whole window
-    reads."""
+    """Padding and range of what the ``taps`` rows of a window from ``first`` on read, of the whole window's."""
     low = start - before + first * dilation
     high = start + size + after - (kernel - first - taps) * dilation
     begin, end = max(low, start), min(high, start + size)

@@ -6,7 +6,6 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import ceil, prod
-from operator import itemgetter
 
 from iossim.base.errors import DeviceError, OptionError, did_you_mean
 from iossim.edge.linking import (
@@ -23,19 +22,9 @@ from iossim.edge.linking import (
     wanted,
 )
 from iossim.edge.operators import Operator, Read, operators
-from iossim.edge.plan import (
-    EdgePlan,
-    OperatorStep,
-    OutputSlice,
-    Staged,
-    Stages,
-    Variant,
-    layout_bytes,
-    one_by_one,
-    unit_work,
-)
+from iossim.edge.plan import EdgePlan, OperatorStep, OutputSlice, Staged, Stages, Variant, one_by_one, unit_work
 from iossim.edge.pricing import slice_us, step_load
-from iossim.edge.splitting import Even, Grid, Partition, check_fits, grids, part_counts
+from iossim.edge.splitting import Even, Partition, check_fits, even_parts, grids, part_counts
 from iossim.execution.box import Box
 from iossim.hardware.edge import EdgeDevice
 from iossim.ir.network import Network
@@ -91,11 +80,9 @@ class SplitSearch:
         each_us = arithmetic_us(found, operator, space) / prod(space.shape)
         try:
             best_us = price_us(best)
-            ordered = sorted(
-                ((grid.elements(0), grid) for grid in grids(space, units, operator.axes)), key=itemgetter(0)
-            )
-            for elements, grid in ordered[: MOST_TRIED - 1]:
-                if each_us * elements >= best_us:
+            ordered = sorted(grids(space, units, operator.axes), key=lambda grid: grid.elements(0))
+            for grid in ordered[: MOST_TRIED - 1]:
+                if each_us * grid.elements(0) >= best_us:
                     break
                 if (grid_us := price_us(grid)) < best_us:
                     best, best_us = grid, grid_us
@@ -141,8 +128,7 @@ def plan(
     placed = _placed(network, device, variant, {}, share, stages)
     if variant is not Variant.FULL:
         return _with_steps(placed, search, share)
-    # Links are chosen for operators that are all split: how vanilla's reads unlinked maps says nothing of linked
-    # ones.
+    # Links are chosen for operators that are all split: how vanilla's reads unlinked maps says nothing of linked ones.
     layouts = dict(_linked(_with_steps(placed, search, share, leaves_whole=False)))
     found = _with_steps(_placed(network, device, variant, layouts, share, stages), search, share)
     return replace(found, links=tuple(_links(found)))
@@ -169,20 +155,14 @@ def _placed(
             made += [(value, index) for value in unit.outputs]
             for value in unit.inputs:
                 last[value] = max(last.get(value, -1), index)
-    lives = [
-        (
-            value,
-            ceil(share.held.get(value, 1.0) * layout_bytes(network, value, layout := layouts.get(value, AS_MADE))),
-            first,
-            last.get(value, first),
-            layout,
-        )
-        for value, first in made
-    ]
+    lives = []
+    for value, first in made:
+        layout, kind = layouts.get(value, AS_MADE), graph.types[value]
+        size = ceil(share.held.get(value, 1.0) * (layout.elements(kind.shape) * kind.dtype.bytes))
+        lives.append((value, size, first, last.get(value, first), layout))
     buffers = place(lives, device.shared.bytes.value, address)
-    end = max(
-        (each.address + each.bytes for each in buffers.values() if each.memory is MemoryKind.EXTERNAL), default=address
-    )
+    outside = [each for each in buffers.values() if each.memory is MemoryKind.EXTERNAL]
+    end = max((each.address + each.bytes for each in outside), default=address)
     if end > device.external.bytes.value:
         raise DeviceError(
             f"network {network.name!r} needs {end:,} bytes of external memory; {device.name} has "
@@ -217,9 +197,8 @@ def _unsplit(placed: EdgePlan, operator: Operator, space: Box) -> OperatorStep:
     units = placed.device.unpartitioned_units.value
     partition = Even(space, 1, ()) if operator.unknown else Even(space, units, operator.axes)
     part = OutputSlice(partition, parameters_at=_shared_parameters(placed, operator))
-    return OperatorStep(
-        operator, (part,), operator.unknown, is_cut=placed.variant is not Variant.VANILLA and bool(operator.unknown)
-    )
+    is_cut = placed.variant is not Variant.VANILLA and bool(operator.unknown)
+    return OperatorStep(operator, (part,), operator.unknown, is_cut)
 
 
 def on_units(found: EdgePlan, step: OperatorStep, units: int, policy: str) -> OperatorStep:
@@ -243,9 +222,7 @@ def _partition(placed: EdgePlan, step: OperatorStep, part: OutputSlice, search: 
     operator, space = step.operator, part.partition.space
     if step.whole:
         return Even(space, 1, ())
-    places = [placed.buffers[name] for name in (*operator.inputs, *operator.outputs)]
-    kinds = tuple((each.memory, each.layout) for each in places)
-    key = (operator.signature, space, units, kinds, len(part.inputs), part.output is None)
+    key = (operator.signature, space, units, placed.lies(operator), len(part.inputs), part.output is None)
     if key not in search.known:
         search.known[key] = search.split(
             placed, operator, space, units, lambda partition: slice_us(placed, step, replace(part, partition=partition))
@@ -254,8 +231,7 @@ def _partition(placed: EdgePlan, step: OperatorStep, part: OutputSlice, search: 
 
 
 def _slices(placed: EdgePlan, operator: Operator, space: Box) -> Iterator[OutputSlice]:
-    """The slices of a box of an operator whose feature maps lie outside: as few as fit the rest of the shared
-    memory."""
+    """The slices of a box of an operator whose feature maps lie outside: as few as fit the shared memory."""
     whole = Even(space, 1, ())
     outside = [
         name for name in (*operator.inputs, *operator.outputs) if placed.buffers[name].memory is MemoryKind.EXTERNAL
@@ -270,15 +246,15 @@ def _slices(placed: EdgePlan, operator: Operator, space: Box) -> Iterator[Output
     else:
         counts = part_counts(space.shape[axis], space.shape[axis])
 
-    def fits(count: int, index: int = 0) -> bool:
-        staged = _staged(placed, operator, _even_part(space, axis, count, index), start)
+    def fits(box: Box) -> bool:
+        staged = _staged(placed, operator, box, start)
         return staged is not None and sum(aligned(each.bytes) for each in staged) <= room
 
     # The first has a halo on one side only: where those behind it do not fit, finer slices do.
-    for count in counts[bisect_left(counts, True, key=fits) :]:
-        if all(fits(count, index) for index in range(count)):
-            for index in range(count):
-                box = _even_part(space, axis, count, index)
+    for count in counts[bisect_left(counts, True, key=lambda count: fits(next(even_parts(space, axis, count)))) :]:
+        boxes = list(even_parts(space, axis, count))
+        if all(map(fits, boxes)):
+            for box in boxes:
                 staged = _staged(placed, operator, box, start) or []
                 inputs = tuple(each for each in staged if each.value in operator.inputs)
                 output = next((each for each in staged if each.value in operator.outputs), None)
@@ -287,13 +263,8 @@ def _slices(placed: EdgePlan, operator: Operator, space: Box) -> Iterator[Output
     yield OutputSlice(whole)  # not even a row fits: units reach outside themselves
 
 
-def _even_part(space: Box, axis: int, count: int, index: int) -> Box:
-    return Grid(space, count, (axis,), (count,)).boxes(index)[0]
-
-
 def _shared_parameters(placed: EdgePlan, operator: Operator) -> int | None:
-    """Where the parameters of an operator stand that no unit holds; None where one does, or where there is no
-    room."""
+    """Where the parameters of an operator stand that no unit holds; None where one does, or where there is no room."""
     size = sum(placed.network.graph.types[name].bytes for name in operator.parameters)
     if size <= placed.device.private_bytes.value:
         return None
@@ -304,11 +275,8 @@ def _shared_parameters(placed: EdgePlan, operator: Operator) -> int | None:
 def _room(placed: EdgePlan, index: int) -> tuple[int, int]:
     """A lane's part, by its units, of the largest free run of the shared memory while a step's stage runs."""
     stage, lane = placed.places[index]
-    beside = [
-        each
-        for each in placed.buffers.values()
-        if each.memory is MemoryKind.SHARED and each.first <= stage <= each.last
-    ]
+    inside = (each for each in placed.buffers.values() if each.memory is MemoryKind.SHARED)
+    beside = [each for each in inside if each.first <= stage <= each.last]
     start, room = largest_gap(beside, placed.device.shared.bytes.value)
     units = sum(each.units for each in placed.stages[stage])
     first, end = (
@@ -363,8 +331,7 @@ def _links(found: EdgePlan) -> Iterator[LinkedMap]:
 
 
 def _costs(found: EdgePlan) -> Iterator[tuple[str, dict[Layout, int]]]:
-    """For each feature map that an operator makes: bytes that readers' busiest units move, and the share of
-    writing."""
+    """For each feature map that an operator makes: bytes that readers' busiest units move, and the share of writing."""
     device, types = found.device, found.network.graph.types
     reads: dict[str, list[tuple[Read, MemoryKind]]] = {}
     for step in found.steps:
@@ -386,14 +353,8 @@ def _costs(found: EdgePlan) -> Iterator[tuple[str, dict[Layout, int]]]:
             continue
         # What lies outside is written and brought by DMA, which all units share.
         sharing = found.places[maker][1].units if buffer.memory is MemoryKind.SHARED else 1
-        yield (
-            value,
-            {
-                layout: layout_bytes(found.network, value, layout) // sharing
-                + sum(
-                    visit(read.box, read.order, layout, kind.shape, item, lines[where], cache).bytes
-                    for read, where in seen
-                )
-                for layout in layouts
-            },
-        )
+        costs = {}
+        for layout in layouts:
+            visits = (visit(read.box, read.order, layout, kind.shape, item, lines[at], cache) for read, at in seen)
+            costs[layout] = layout.elements(kind.shape) * item // sharing + sum(each.bytes for each in visits)
+        yield value, costs

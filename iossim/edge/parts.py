@@ -64,11 +64,7 @@ class PartsCostModel:
         known: dict[object, NDArray[np.float64]] = {}
         for step in self.whole.steps:
             operator = step.operator
-            places = tuple(
-                (self.whole.buffers[name].memory, self.whole.buffers[name].layout)
-                for name in (*operator.inputs, *operator.outputs)
-            )
-            key = (operator.signature, len(step.slices), places)
+            key = (operator.signature, len(step.slices), self.whole.lies(operator))
             if key not in known:
                 known[key] = np.array([self._load(step.operator.index, level) for level in range(self.levels)]).T
             found[:, operator.index] = known[key]

@@ -7,13 +7,14 @@ comes to, transfer by transfer with bytes and addresses. The simulator times it,
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 
 from iossim.edge.access import AS_IT_LIES
-from iossim.edge.linking import AS_MADE, Layout, LinkedMap, MemoryKind, PlacedMap, aligned, visit
+from iossim.edge.linking import Layout, LinkedMap, MemoryKind, PlacedMap, visit
 from iossim.edge.operators import Demand, Operator, Read
 from iossim.edge.splitting import Chunk, Partition, chunks, within_groups
 from iossim.execution.box import Box
@@ -56,9 +57,8 @@ class OutputSlice:
 
 @dataclass(frozen=True, eq=False)
 class OperatorStep:
-    """An operator. ``whole``: why it runs whole on one unit, where it does so in every variant. ``is_cut``: whether
-    its parameters are cut until they fit a unit's private memory; as nobody split it, they are read where they
-    lie."""
+    """An operator. ``whole``: why it runs whole on one unit, where it does so in every variant. ``is_cut``: whether its
+    parameters are cut until they fit a unit's private memory; as nobody split it, they are read where they lie."""
 
     operator: Operator
     slices: tuple[OutputSlice, ...]
@@ -98,22 +98,20 @@ class EdgePlan:
     parameters: Mapping[str, int]
     links: tuple[LinkedMap, ...] = ()
 
+    def lies(self, operator: Operator) -> tuple[tuple[MemoryKind, Layout], ...]:
+        """Where the feature maps of an operator lie, and how: with its signature, what its times depend on."""
+        maps = (self.buffers[name] for name in (*operator.inputs, *operator.outputs))
+        return tuple((each.memory, each.layout) for each in maps)
+
     @cached_property
     def places(self) -> Mapping[int, tuple[int, Lane]]:
         """The stage of each step, and its lane there."""
         return {step: (index, lane) for index, stage in enumerate(self.stages) for lane in stage for step in lane.steps}
 
-    @cached_property
-    def external_bytes(self) -> int:
-        """Of all parameters."""
-        types = self.network.graph.types
-        return sum(aligned(types[name].bytes) for name in self.parameters)
-
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """What moves between a unit and a memory from an address on; ``bytes`` counts whole lines, ``size`` what is
-    wanted."""
+    """What moves between a unit and a memory; ``bytes`` counts whole lines, ``size`` what is wanted."""
 
     what: str
     memory: MemoryKind
@@ -153,20 +151,11 @@ def unit_work(plan: EdgePlan, step: OperatorStep, part: OutputSlice, unit: int) 
             demand, fits = chunk.demand, chunk.parameter_bytes <= private
             size, by_dma = chunk.parameter_bytes if fits else 0, step.is_cut and fits
             address, ahead = _beside(found[-1] if found else None, size, private) if by_dma else (0, False)
-            found.append(
-                Work(
-                    chunk,
-                    address,
-                    size,
-                    tuple(_parameters(plan, operator, part, chunk, by_dma)),
-                    by_dma,
-                    ahead,
-                    tuple(_reads(plan, part, demand)),
-                    tuple(_writes(plan, step, part, chunk)),
-                    # What is no multiply-add takes as long as one.
-                    (demand.multiply_adds + demand.other_flops) / rate,
-                )
-            )
+            parameters = tuple(_parameters(plan, operator, part, chunk, by_dma))
+            reads, writes = tuple(_reads(plan, part, demand)), tuple(_writes(plan, step, part, chunk))
+            # What is no multiply-add takes as long as one.
+            compute_us = (demand.multiply_adds + demand.other_flops) / rate
+            found.append(Work(chunk, address, size, parameters, by_dma, ahead, reads, writes, compute_us))
     return tuple(found)
 
 
@@ -182,8 +171,7 @@ def _chunks(step: OperatorStep, box: Box, private: int) -> tuple[Chunk, ...]:
     operator = step.operator
     if operator.unknown or not step.is_cut:
         demand = operator.demand(box) or whole_demand(operator)
-        size = sum(operator.bytes_of(name, each) for name, each in demand.parameters.items())
-        return (Chunk(demand, size),)
+        return (Chunk(demand, operator.parameter_bytes(demand)),)
     return chunks(operator, box, private)
 
 
@@ -226,10 +214,7 @@ def _reads(plan: EdgePlan, part: OutputSlice, demand: Demand) -> Iterator[Transf
         line = (device.shared if memory is MemoryKind.SHARED else device.external).line_bytes.value
         seen = visit(read.box, read.order, buffer.layout, types[read.value].shape, item, line, device.cache_bytes.value)
         address = staged[read.value].address if read.value in staged else buffer.address
-        size = item
-        for length in read.box.shape:
-            size *= length
-        yield Transfer(read.value, memory, address, size, seen.bytes, seen.streamed)
+        yield Transfer(read.value, memory, address, math.prod(read.box.shape) * item, seen.bytes, seen.streamed)
 
 
 def _writes(plan: EdgePlan, step: OperatorStep, part: OutputSlice, chunk: Chunk) -> Iterator[Transfer]:
@@ -240,18 +225,10 @@ def _writes(plan: EdgePlan, step: OperatorStep, part: OutputSlice, chunk: Chunk)
         memory = MemoryKind.SHARED if part.output is not None else buffer.memory
         address = part.output.address if part.output is not None else buffer.address
         moved = size
-        if chunk.last:
+        if chunk.last and buffer.layout.bands:
             shape = plan.network.graph.types[value].shape
-            copies = (
-                sum(block.shape[2] for block in buffer.layout.blocks(shape)) / shape[2] if buffer.layout.bands else 1
-            )
+            copies = sum(block.shape[2] for block in buffer.layout.blocks(shape)) / shape[2]
             moved = round(size * copies)
         if not chunk.first:
             moved += size
         yield Transfer(value, memory, address, size, moved)
-
-
-def layout_bytes(network: Network, value: str, layout: Layout = AS_MADE) -> int:
-    """What a value takes in a layout."""
-    kind = network.graph.types[value]
-    return layout.elements(kind.shape) * kind.dtype.bytes

@@ -136,20 +136,12 @@ def dataflow(
 
 
 def _row(full: EdgePlan, times: Mapping[Variant, Timed], index: int) -> OperatorRow:
-    step = full.steps[index]
-    own_us = {variant: end - start for variant in Variant for start, end in (times[variant].steps[index],)}
-    return OperatorRow(
-        step.operator.name,
-        step.operator.kind,
-        _partition(step),
-        len(step.slices),
-        _layout(full, step),
-        sum(times[Variant.FULL].moved_bytes[index].values()),
-        own_us[Variant.VANILLA],
-        own_us[Variant.HORIZONTAL],
-        own_us[Variant.FULL],
-        step.whole,
+    step, moved_bytes = full.steps[index], sum(times[Variant.FULL].moved_bytes[index].values())
+    vanilla_us, horizontal_us, full_us = (
+        end - start for variant in Variant for start, end in (times[variant].steps[index],)
     )
+    told = step.operator.name, step.operator.kind, _partition(step), len(step.slices), _layout(full, step)
+    return OperatorRow(*told, moved_bytes, vanilla_us, horizontal_us, full_us, step.whole)
 
 
 def _partition(step: OperatorStep) -> str:

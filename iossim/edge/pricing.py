@@ -25,8 +25,7 @@ def moving_us(plan: EdgePlan, transfers: Sequence[Transfer]) -> float:
 
 
 def work_us(plan: EdgePlan, work: Work) -> float:
-    """What a unit takes for a chunk once its parameters are there: what is streamed comes and goes while it
-    computes."""
+    """What a unit takes for a chunk once its parameters are there; streams go on while it computes."""
     direct = () if work.by_dma else work.parameters
     waited = [each for each in (*direct, *work.reads) if not each.streamed]
     streamed = [each for each in (*direct, *work.reads) if each.streamed]

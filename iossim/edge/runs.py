@@ -22,6 +22,7 @@ from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.edge.collectives import Collective, apply
 from iossim.edge.distributed import Distributed
 from iossim.edge.distribution import DistributedStep, Distribution
+from iossim.edge.operators import run_calls
 from iossim.edge.plan import EdgePlan
 from iossim.edge.simulator import execute
 from iossim.execution.backend import BackendError
@@ -62,10 +63,7 @@ class DeviceValues:
         demand = operator.demand(box)
         assert demand is not None
         known: dict[tuple[str, Box], Array] = {}
-        for call in demand.calls:
-            names = zip(call.node.inputs, call.piece.inputs, strict=True)
-            arrays = [known[each] if each in known else self.of(each[0])[each[1].selection] for each in names]
-            known[call.node.outputs[0], call.box] = call.piece.evaluate(arrays)
+        run_calls(demand.calls, lambda name, part, order: self.of(name)[part.selection], known)
         (value,) = operator.outputs
         self.of(value)[box.selection] = known[value, box]
 
@@ -83,16 +81,11 @@ def run_in_turn(found: Distribution, inputs: Mapping[str, Array]) -> list[dict[s
     return [{name: one.of(name) for name in found.network.graph.outputs} for one in values]
 
 
-@dataclass(frozen=True)
-class ProcessRun:
-    """The outputs of every process, and the bytes that each sent."""
-
-    outputs: list[dict[str, Array]]
-    sent_bytes: list[int]
-
-
-def run_in_processes(found: Distribution, inputs: Mapping[str, Array]) -> ProcessRun:
-    """Run over as many processes as devices. Raises BackendError without PyTorch, and where one fails."""
+def run_in_processes(
+    found: Distribution, inputs: Mapping[str, Array]
+) -> tuple[list[dict[str, Array]], tuple[int, ...]]:
+    """The outputs of every process, one a device, and the bytes that each sent. Raises BackendError without PyTorch,
+    and where one fails."""
     try:
         from torch import multiprocessing
     except ImportError:
@@ -106,7 +99,7 @@ def run_in_processes(found: Distribution, inputs: Mapping[str, Array]) -> Proces
             reason = str(error).strip().splitlines()[-1]
             raise BackendError(f"a process of {found.devices} failed: {reason}") from None
         results = [pickle.loads((folder / str(rank)).read_bytes()) for rank in range(found.devices)]
-    return ProcessRun([outputs for outputs, _ in results], [sent for _, sent in results])
+    return [outputs for outputs, _ in results], tuple(sent for _, sent in results)
 
 
 def _process(rank: int, devices: int, folder: Path) -> None:
@@ -200,24 +193,16 @@ def run_distributed(found: Distributed, in_processes: bool, seed: int = 0) -> Da
     """A divided network on made inputs: by NumPy, each device with arrays of its own, or each in a process of its
     own. Raises BackendError where processes are wanted and PyTorch is missing, and where one fails."""
     distribution = found.distribution
-    inputs = _inputs(distribution.network, seed)
-    outputs: list[dict[str, Array]]
+    inputs, devices = _inputs(distribution.network, seed), distribution.devices
+    sent: tuple[int, ...] = ()
     if in_processes:
-        done = run_in_processes(distribution, inputs)
-        outputs, sent = done.outputs, tuple(done.sent_bytes)
+        outputs, sent = run_in_processes(distribution, inputs)
     else:
-        outputs, sent = run_in_turn(distribution, inputs), ()
+        outputs = run_in_turn(distribution, inputs)
     expected: Mapping[str, Array] = evaluate_graph(distribution.network.graph, inputs)
     error = max(largest_error(each, expected) for each in outputs)
-    return DataflowRun(
-        _model(distribution.network),
-        found.device.name,
-        distribution.devices,
-        in_processes,
-        error,
-        distribution.sent_bytes,
-        sent,
-    )
+    model, planned_bytes = _model(distribution.network), distribution.sent_bytes
+    return DataflowRun(model, found.device.name, devices, in_processes, error, planned_bytes, sent)
 
 
 def _model(network: Network) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
@@ -23,8 +23,7 @@ MOST_PARTS = 32_768
 
 
 class Partition(ABC):
-    """Boxes of ``space`` (a part of an operator's output) for each of ``units``; together they are all of it,
-    once."""
+    """Boxes of ``space`` (a part of an operator's output) for each of ``units``; together they are all of it, once."""
 
     space: Box
     units: int
@@ -127,9 +126,8 @@ class Grid(Partition):
         starts, shape = list(self.space.starts), list(self.space.shape)
         for axis, parts in zip(reversed(self.axes), reversed(self.parts), strict=True):
             unit, place = divmod(unit, parts)
-            size, larger = divmod(self.space.shape[axis], parts)
-            starts[axis] += place * size + min(place, larger)
-            shape[axis] = size + (place < larger)
+            begin, shape[axis] = part_range(self.space.shape[axis], parts, place)
+            starts[axis] += begin
         return (Box(tuple(starts), tuple(shape)),)
 
     @property
@@ -163,7 +161,7 @@ def part_counts(size: int, most: int) -> list[int]:
     return [-(-size // each) for each in largest]
 
 
-def within_groups(operator: Operator, boxes: Sequence[Box]) -> tuple[Box, ...]:
+def within_groups(operator: Operator, boxes: Iterable[Box]) -> tuple[Box, ...]:
     """The boxes, cut where they cross from one group of channels into another."""
     quantum = operator.channel_quantum
     if not quantum:
@@ -196,22 +194,21 @@ def chunks(operator: Operator, box: Box, private_bytes: int) -> tuple[Chunk, ...
     meanwhile. Raises DeviceError, naming the operator, where no cut makes them fit."""
     demand = operator.demand(box)
     assert demand is not None
-    size = _parameter_bytes(operator, demand)
+    size = operator.parameter_bytes(demand)
     if size <= private_bytes:
         return (Chunk(demand, size),)
     room = private_bytes // 2
     axis = operator.axes[0] if operator.axes else None
     if axis is not None:
         for parts in part_counts(box.shape[axis], box.shape[axis]):
-            largest = operator.demand(Grid(box, parts, (axis,), (parts,)).boxes(0)[0])
-            if largest is not None and _parameter_bytes(operator, largest) <= room:
+            largest = operator.demand(next(even_parts(box, axis, parts)))
+            if largest is not None and operator.parameter_bytes(largest) <= room:
                 return tuple(
-                    Chunk(demand, _parameter_bytes(operator, demand))
-                    for unit in range(parts)
-                    for one in within_groups(operator, Grid(box, parts, (axis,), (parts,)).boxes(unit))
+                    Chunk(demand, operator.parameter_bytes(demand))
+                    for one in within_groups(operator, even_parts(box, axis, parts))
                     if (demand := operator.demand(one)) is not None
                 )
-        singles = [Grid(box, n, (axis,), (n,)).boxes(unit)[0] for n in [box.shape[axis]] for unit in range(n)]
+        singles = list(even_parts(box, axis, box.shape[axis]))
     else:
         singles = [box]
     return tuple(chunk for one in singles for chunk in _partial_sums(operator, one, room))
@@ -223,14 +220,14 @@ def _partial_sums(operator: Operator, box: Box, room: int) -> tuple[Chunk, ...]:
     anchor = operator.anchor
     call = next((each for each in demand.calls if each.node is anchor), None)
     if not _is_product(operator):
-        return (Chunk(demand, _parameter_bytes(operator, demand)),)  # scales and the like are read where they lie
+        return (Chunk(demand, operator.parameter_bytes(demand)),)  # scales and the like are read where they lie
     if call is not None:
         for divided in _divisions(part_sizes(call.piece)):
             largest = with_part(operator, demand, ParameterPart(*(ranges[0] for ranges in divided)))
-            if _parameter_bytes(operator, largest) <= room:
+            if operator.parameter_bytes(largest) <= room:
                 parts = [ParameterPart(*ranges) for ranges in product(*divided)]
                 found = [with_part(operator, demand, part) for part in parts]
-                sizes = [_parameter_bytes(operator, each) for each in found]
+                sizes = [operator.parameter_bytes(each) for each in found]
                 last = len(found) - 1
                 return tuple(
                     Chunk(each, size, part, index == 0, index == last)
@@ -244,22 +241,22 @@ def check_fits(operator: Operator, private_bytes: int) -> None:
     where the parameters would be cut into more than :data:`MOST_PARTS`, which nobody would run."""
     box = Box.whole(operator.output.shape)
     demand = operator.demand(box)
-    if demand is None or (size := _parameter_bytes(operator, demand)) <= private_bytes or not _is_product(operator):
+    if demand is None or (size := operator.parameter_bytes(demand)) <= private_bytes or not _is_product(operator):
         return
     room = private_bytes // 2
     if operator.axes:
         axis = operator.axes[0]
-        demand = operator.demand(Grid(box, box.shape[axis], (axis,), (box.shape[axis],)).boxes(0)[0])
+        demand = operator.demand(box.along(axis, box.starts[axis], 1))
         assert demand is not None
-    if _parameter_bytes(operator, demand) > room:
+    if operator.parameter_bytes(demand) > room:
         is_cut = any(each.node is operator.anchor for each in demand.calls)
         least = with_part(operator, demand, ParameterPart((0, 1))) if is_cut else demand
-        if _parameter_bytes(operator, least) > room:
+        if operator.parameter_bytes(least) > room:
             raise _too_large(operator, demand, room)
     if (parts := -(-size // room)) > MOST_PARTS:
         raise DeviceError(
-            f"operator {operator.name!r} has {size:,} bytes of parameters, and half of a unit's private memory is {room:,}: "
-            f"it would be cut into {parts:,} parts; give units at least {2 * -(-size // MOST_PARTS):,} bytes"
+            f"operator {operator.name!r} has {size:,} bytes of parameters, and half of a unit's private memory is "
+            f"{room:,}: it would be cut into {parts:,} parts; give units at least {2 * -(-size // MOST_PARTS):,} bytes"
         )
 
 
@@ -268,10 +265,10 @@ def _is_product(operator: Operator) -> bool:
 
 
 def _too_large(operator: Operator, demand: Demand, room: int) -> DeviceError:
-    size = _parameter_bytes(operator, demand)
+    size = operator.parameter_bytes(demand)
     return DeviceError(
-        f"operator {operator.name!r} needs {size:,} bytes of parameters at once, and half of a unit's private memory is {room:,}; "
-        "no split makes them fit"
+        f"operator {operator.name!r} needs {size:,} bytes of parameters at once, and half of a unit's private memory "
+        f"is {room:,}; no split makes them fit"
     )
 
 
@@ -281,13 +278,19 @@ def _divisions(sizes: tuple[int, int, int]) -> Iterator[list[list[tuple[int, int
     for axis, size in enumerate(sizes):
         for parts in part_counts(size, size):
             done[axis] = parts
-            yield [_ranges(n, count) for n, count in zip(sizes, done, strict=True)]
+            yield [
+                [part_range(n, count, place) for place in range(count)] for n, count in zip(sizes, done, strict=True)
+            ]
 
 
-def _ranges(size: int, parts: int) -> list[tuple[int, int]]:
+def part_range(size: int, parts: int, place: int) -> tuple[int, int]:
+    """Where one of ``parts`` parts of an axis begins, and its size: as equal as can be, the larger ones first."""
     each, larger = divmod(size, parts)
-    return [(place * each + min(place, larger), each + (place < larger)) for place in range(parts)]
+    return place * each + min(place, larger), each + (place < larger)
 
 
-def _parameter_bytes(operator: Operator, demand: Demand) -> int:
-    return sum(operator.bytes_of(name, box) for name, box in demand.parameters.items())
+def even_parts(box: Box, axis: int, parts: int) -> Iterator[Box]:
+    """The box in parts along an axis, as equal as can be; the first is one of the largest."""
+    for place in range(parts):
+        begin, size = part_range(box.shape[axis], parts, place)
+        yield box.along(axis, box.starts[axis] + begin, size)

@@ -1,5 +1,4 @@
-"""A changed network made again from its source: the model is loaded, then the transforms that it names are
-repeated."""
+"""A changed network made again from its source: the model is loaded, then the transforms that it names are repeated."""
 
 from __future__ import annotations
 
@@ -13,8 +12,7 @@ from iossim.schedule.schedule import Schedule
 from iossim.transforms.microbatching import blocks_in_micro_batches
 from iossim.transforms.rewriting import rewritten
 
-#: For each option by which a source names a transform, what repeats it from the option's text. They are applied in
-#: this order.
+#: For each option by which a source names a transform, what repeats it from the option's text, in order.
 _REPLAYS: dict[str, Callable[[Network, str], Network]] = {
     rewritten.OPTION: rewritten.rewritten_again,
     blocks_in_micro_batches.OPTION: blocks_in_micro_batches.divided_again,
@@ -29,8 +27,7 @@ def split_source(source: ModelSource) -> tuple[ModelSource, dict[str, str]]:
 
 
 def replayed(network: Network, texts: dict[str, str]) -> Network:
-    """The network with the transforms of a source repeated; raises ReplayError or ScheduleError where one cannot
-    be."""
+    """The network with the transforms of a source repeated; raises ReplayError or ScheduleError where one cannot be."""
     for name, replay in _REPLAYS.items():
         if name in texts:
             network = replay(network, texts[name])

@@ -36,8 +36,7 @@ class Outcome(Protocol):
 
     @property
     def alternatives(self) -> Mapping[str, Network]:
-        """The networks that a comparison shows beside the given one, by their names in tables; ``network`` is
-        last."""
+        """The networks that a comparison shows beside the given one, by their names in tables; ``network`` is last."""
         ...
 
     def sentence(self) -> str: ...
@@ -59,8 +58,7 @@ class Transform(Protocol):
     def apply(
         self, network: Network, prices: CostModel, scheduler: str, options: SearchOptions, progress: StartProgress
     ) -> Outcome:
-        """The network that the scheduler makes the most of; raises OptionError where the network cannot be
-        changed."""
+        """The network that the scheduler makes the most of; raises OptionError where the network cannot be changed."""
         ...
 
 

@@ -97,6 +97,10 @@ class _Run:
     def _all(self, processes: Any) -> simpy.Event:
         return self.environment.all_of([self.environment.process(each) for each in processes])
 
+    def _beside(self, us: float, process: _Process) -> simpy.Event:
+        """Once so many microseconds are over and the process is done."""
+        return self.environment.all_of([self.environment.timeout(us), self.environment.process(process)])
+
     def _group(self, index: int, lane: Lane, group: AlikeUnits) -> _Process:
         """Chunks one after another; the parameters of the next come while one is worked on."""
         coming: simpy.Event | None = None
@@ -110,12 +114,7 @@ class _Run:
                     yield self.environment.process(self._move(index, each, group.units))
             ready = self.environment.now
             streamed = [each for each in (*direct, *work.reads) if each.streamed]
-            yield self.environment.all_of(
-                [
-                    self.environment.timeout(work.compute_us),
-                    self.environment.process(self._in_turn(index, [*streamed, *work.writes], group.units)),
-                ]
-            )
+            yield self._beside(work.compute_us, self._in_turn(index, [*streamed, *work.writes], group.units))
             units = tuple(lane.first_unit + unit for unit in group.members)
             computed = ready + work.compute_us
             ends = {"wait": (start, ready), "compute": (ready, computed), "stream": (computed, self.environment.now)}
@@ -136,12 +135,7 @@ class _Run:
     def _move(self, index: int, transfer: Transfer, units: int) -> _Process:
         self.moved[index][transfer.memory] += transfer.bytes * units
         own_us = transfer.bytes / rate_gbps(self.plan, transfer.memory) / 1e3
-        yield self.environment.all_of(
-            [
-                self.environment.timeout(own_us),
-                self.environment.process(self._serve(index, transfer.memory, transfer.what, transfer.bytes * units)),
-            ]
-        )
+        yield self._beside(own_us, self._serve(index, transfer.memory, transfer.what, transfer.bytes * units))
 
     def _serve(self, index: int, memory: MemoryKind, what: str, size: int) -> _Process:
         server, bytes_per_us = self.servers[memory]
@@ -161,10 +155,6 @@ class _Run:
         with self.channels.request() as channel:
             yield channel
             yield self.environment.timeout(dma.setup_us.value)
-            yield self.environment.all_of(
-                [
-                    self.environment.timeout(rounds * size / dma.channel_gbps.value / 1e3),
-                    self.environment.process(self._serve(index, MemoryKind.EXTERNAL, what, size * count)),
-                ]
-            )
+            channel_us = rounds * size / dma.channel_gbps.value / 1e3
+            yield self._beside(channel_us, self._serve(index, MemoryKind.EXTERNAL, what, size * count))
         self.spans.append(BusySpan(index, "dma", what, start, self.environment.now))

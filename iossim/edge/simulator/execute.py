@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from iossim.edge.access import AS_IT_LIES, Order
 from iossim.edge.linking import Layout, MemoryKind
-from iossim.edge.operators import Demand, Operator
+from iossim.edge.operators import Operator, Reader, run_calls
 from iossim.edge.plan import EdgePlan, OperatorStep, OutputSlice, Staged, Work, unit_work
 from iossim.execution.box import Box
 from iossim.execution.made_inputs import check_inputs
@@ -34,8 +34,7 @@ _Memory = NDArray[np.uint8]
 
 @dataclass(frozen=True, eq=False)
 class Stored:
-    """A feature map, or the box ``space`` of it, in a memory from ``address`` on, block behind block of its
-    layout."""
+    """A feature map, or the box ``space`` of it, in a memory from ``address`` on, block behind block of its layout."""
 
     memory: _Memory
     address: int
@@ -117,11 +116,6 @@ class _Memories:
         for name in plan.parameters:
             self.parameter(name)[...] = plan.network.graph.constants[name].load()
 
-    def of(self, where: MemoryKind) -> _Memory:
-        """The memory that all units share, or the one outside; a unit's own belongs to its run of a slice."""
-        assert where is not MemoryKind.PRIVATE, "no feature map lies in a private memory"
-        return self.external if where is MemoryKind.EXTERNAL else self.shared
-
     def parameter(self, name: str) -> Array:
         kind = self.plan.network.graph.types[name]
         start = self.plan.parameters[name]
@@ -181,28 +175,27 @@ def _run_unit(memories: _Memories, operator: Operator, maps: Mapping[str, Stored
             _load(memories, private, work)
         if following is not None and following.ahead:
             _load(memories, private, following)
-        parameters = {(name, box): array for name, box, _, array in _parameters(memories, private, work)}
-        chunk = work.chunk
-        if chunk.part is None:
-            made = _compute(operator, chunk.demand, maps, parameters, {})
-        else:
+        parameters = {name: (box, array) for name, box, _, array in _parameters(memories, private, work)}
+        read = _reader(operator, maps, parameters)
+        chunk, known = work.chunk, dict[tuple[str, Box], Array]()
+        run_calls(chunk.demand.calls, read, known)
+        if chunk.part is not None:
             (call,) = chunk.demand.calls
-            arrays = [_read(operator, maps, chunk.demand, call.node.inputs[0], call.piece.inputs[0])]
-            arrays.append(parameters[call.node.inputs[1], call.piece.inputs[1]])
-            product = call.piece.evaluate(arrays)
-            sums = product if chunk.first or sums is None else sums + product
+            anchor = call.node.outputs[0], call.box
+            sums = known[anchor] if chunk.first or sums is None else sums + known[anchor]
             if not chunk.last:
                 continue
             if len(call.node.inputs) == 3:
-                sums = sums + _bias(operator, call.node.op, parameters, call.node.inputs[2])
+                sums = sums + _bias(operator, call.node.op, parameters[call.node.inputs[2]][1])
             whole = operator.demand(chunk.demand.box)
             assert whole is not None
-            made = _compute(operator, whole, maps, parameters, {(call.node.outputs[0], call.box): sums})
-        maps[operator.outputs[0]].put(chunk.demand.box, made)
+            behind = [each.node for each in whole.calls].index(call.node) + 1
+            known[anchor] = sums
+            run_calls(whole.calls[behind:], read, known)
+        maps[operator.outputs[0]].put(chunk.demand.box, known[operator.outputs[0], chunk.demand.box])
 
 
-def _bias(operator: Operator, op: object, parameters: Mapping[tuple[str, Box], Array], name: str) -> Array:
-    (array,) = (each for (owner, _), each in parameters.items() if owner == name)
+def _bias(operator: Operator, op: object, array: Array) -> Array:
     if isinstance(op, Gemm):
         scaled: Array = array * array.dtype.type(op.beta)
         return scaled
@@ -227,44 +220,15 @@ def _parameters(memories: _Memories, private: _Memory, work: Work) -> Iterator[t
         yield name, box, outside, inside
 
 
-def _read(operator: Operator, maps: Mapping[str, Stored], demand: Demand, name: str, box: Box) -> Array:
-    order = next((read.order for read in demand.reads if (read.value, read.box) == (name, box)), AS_IT_LIES)
-    return maps[name].get(box, order)
+def _reader(operator: Operator, maps: Mapping[str, Stored], parameters: Mapping[str, tuple[Box, Array]]) -> Reader:
+    """Reads parameters that are at hand, and boxes of feature maps from where they lie."""
 
+    def read(name: str, box: Box, order: Order) -> Array:
+        if name in parameters:
+            hull, array = parameters[name]
+            return array[_within(box, hull)]
+        if all(box.shape):
+            return maps[name].get(box, order)
+        return np.empty(box.shape, maps[operator.outputs[0]].type.dtype.numpy)
 
-def _compute(
-    operator: Operator,
-    demand: Demand,
-    maps: Mapping[str, Stored],
-    parameters: Mapping[tuple[str, Box], Array],
-    known: dict[tuple[str, Box], Array],
-) -> Array:
-    """The array of a demand's box, op by op on slices."""
-    at_hand = {name: (box, array) for (name, box), array in parameters.items()}
-    for call in demand.calls:
-        result = (call.node.outputs[0], call.box)
-        if result in known or not _is_needed(call.node.outputs[0], demand, known):
-            continue
-        arrays = []
-        for name, box in zip(call.node.inputs, call.piece.inputs, strict=True):
-            if (name, box) in known:
-                arrays.append(known[name, box])
-            elif name in at_hand:
-                hull, array = at_hand[name]
-                arrays.append(array[_within(box, hull)])
-            elif all(box.shape):
-                arrays.append(_read(operator, maps, demand, name, box))
-            else:
-                arrays.append(np.empty(box.shape, maps[operator.outputs[0]].type.dtype.numpy))
-        known[result] = call.piece.evaluate(arrays)
-    return known[operator.outputs[0], demand.box]
-
-
-def _is_needed(value: str, demand: Demand, known: Mapping[tuple[str, Box], Array]) -> bool:
-    """Nothing before what is known already is computed again: an anchor's partial sums are all that comes before
-    it."""
-    if not known:
-        return True
-    made = [call.node.outputs[0] for call in demand.calls]
-    first = min((made.index(name) for name, _ in known if name in made), default=0)
-    return made.index(value) >= first
+    return read

@@ -1,5 +1,4 @@
-"""Blocks in micro-batches, chosen together with the schedule: each block in as many as make its optimal schedule the
-fastest.
+"""Blocks in micro-batches, chosen with the schedule: each block in as many as make its optimal schedule fastest.
 
 Also how a saved schedule says that its network is in micro-batches (:class:`Division`), of blocks or of units.
 """
@@ -128,8 +127,7 @@ class MicroBatched:
         return f"Micro-batches: {listed}{gain}{tried}{wide}."
 
     def remarked(self, found: Schedule) -> Schedule:
-        """The schedule of the network, with a remark that says what dividing did, and the divided units among its
-        options."""
+        """The schedule of the network, with a remark on what dividing did, and the divided units as an option."""
         return found.model_copy(
             update={
                 "remarks": [*found.remarks, self.sentence()],
@@ -166,19 +164,19 @@ class MicroBatch:
         measures = isinstance(prices, MeasuringCostModel) and prices.measured_by is not MeasuredBy.STORE
         if measures and self.count is None:
             raise OptionError(
-                f"`micro_batch` auto schedules a network in many ways, and `cost_model` {prices.identity.name} measures; "
-                "give simulator, or say how many"
+                f"`micro_batch` auto schedules a network in many ways, and `cost_model` {prices.identity.name} "
+                "measures; give simulator, or say how many"
             )
 
     def apply(
         self, network: Network, prices: CostModel, scheduler: str, options: SearchOptions, progress: StartProgress
     ) -> MicroBatched:
-        """The divided network; raises OptionError for a batch that has no so many equal parts, and where no block can
-        be divided."""
+        """The divided network; raises OptionError where the batch or no block can be divided into equal parts."""
         batch = batch_of(network)
         if batch is None:
             raise OptionError(
-                f"`micro_batch`: the inputs of {network.name!r} have no batch in common; leave it out, or load one that has"
+                f"`micro_batch`: the inputs of {network.name!r} have no batch in common; leave it out, or load "
+                "one that has"
             )
         limit = options.workspace_limit_bytes
         if self.count is not None:
@@ -204,8 +202,8 @@ def _in_equal_parts(network: Network, count: int, batch: int, joined: int) -> Mi
     parts = {block.name: count for block in network.blocks if count > 1 and divisible(network, block, count)}
     if count > 1 and not parts:
         raise OptionError(
-            f"`micro_batch` {count}: no block of {network.name!r} can be divided: its operators combine images, or blocks have "
-            "too many units; give less, or a smaller `max_block`"
+            f"`micro_batch` {count}: no block of {network.name!r} can be divided: its operators combine images, "
+            "or blocks have too many units; give less, or a smaller `max_block`"
         )
     division = Division(parts, joined)
     return MicroBatched(with_micro_batches(network, division), parts, divided_units(network, parts))
@@ -301,8 +299,7 @@ class _Search:
         return found.latency_us
 
     def _is_searchable(self, network: Network, block: Block) -> bool:
-        """Whether views of other blocks, or of its own, leave a block with about as few transitions as were asked
-        for."""
+        """Whether a block has about as few transitions as were asked for, with views of other blocks."""
         problem = WithoutViews.of(ScheduleProblem.of_block(network, block)).problem
         if problem.key not in self.searchable:
             own = self.undivided.get(block.name, 0.0)
@@ -326,8 +323,7 @@ class _Search:
 
 
 def with_micro_batches(network: Network, division: Division) -> Network:
-    """The divided network, whose source says how; without parts as it is. Raises OptionError for one that was divided
-    before."""
+    """The divided network, whose source says how. Raises OptionError for a network that was divided before."""
     if not division.parts and not division.units:
         return network
     if OPTION in dict(network.source.options):

@@ -1,5 +1,4 @@
-"""Convolutions in micro-batches under limits on workspace: those of a network on a device, or kernels that a table
-describes.
+"""Convolutions in micro-batches under limits on workspace: those of a network on a device, or those of a table.
 
 What is found for a network is a schedule that runs: its units one after another, the convolutions in their
 micro-batches. Kernels are benchmarked algorithm by algorithm at each batch size, as cuDNN's own benchmark does: by a
@@ -10,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -115,19 +115,11 @@ def measured_rows(kernel: ConvKernel, model: MeasuredCostModel) -> list[Benchmar
     kept = [record for record in kept if record.date == kept[-1].date]
     if not kept:
         found = backend.algorithms(network, "kernel")
-        kept = [
-            MeasurementRecord(
-                model.context,
-                Kind.ALGORITHM,
-                signature,
-                1,
-                0,
-                Samples((one.time_us,)),
-                one.algorithm,
-                subject={"words": f"{kernel.op.kind}, batch {kernel.batch}", "workspace_bytes": one.workspace_bytes},
-            )
-            for one in found
-        ]
+        alike = partial(MeasurementRecord, model.context, Kind.ALGORITHM, signature, 1, 0)
+        words = f"{kernel.op.kind}, batch {kernel.batch}"
+        subjects = [{"words": words, "workspace_bytes": one.workspace_bytes} for one in found]
+        pairs = zip(found, subjects, strict=True)
+        kept = [alike(Samples((one.time_us,)), one.algorithm, subject=subject) for one, subject in pairs]
         kept = [replace(record, date=kept[0].date) for record in kept]
         model.store.add(kept)
     return [
@@ -217,8 +209,7 @@ def runnable_schedule(found: MicroBatching, network: Network, cost_model: CostMo
 
 
 def _one_by_one(problem: ScheduleProblem, cost_model: CostModel, room_bytes: Mapping[str, int]) -> list[PlannedStage]:
-    """A stage a unit, as its fastest variant in the workspace that it has, if any; where none fits, as what needs
-    least."""
+    """A stage a unit, as its fastest variant in the workspace that it has; where none fits, the smallest."""
     stages = sequential_stages(problem)
     if not isinstance(cost_model, VariantCostModel):
         return stages

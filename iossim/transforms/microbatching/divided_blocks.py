@@ -123,8 +123,7 @@ class _Division:
     #: Whether no schedule is searched: micro-batches run in a row, and a block may be cut anywhere.
     in_a_row: bool = False
     blocks: list[list[_Made]] = field(default_factory=list)
-    #: The views that exist: the value and the sizes of its parts, with the place of the block that the view stands
-    #: in.
+    #: The views that exist: the value and the sizes of its parts, with the place of the block that the view stands in.
     _there: dict[tuple[str, tuple[int, ...]], int] = field(default_factory=dict)
     #: How many views each block has, by place.
     _views: Counter[int] = field(default_factory=Counter)
@@ -206,8 +205,7 @@ class _Division:
         return _with_copies_as_work(result)
 
     def _read(self, value: str, sizes: tuple[int, ...], place: int) -> None:
-        """Provide a value to a block in micro-batches of ``sizes``: as the parts that exist, or as views of
-        others."""
+        """Provide a value to a block in micro-batches of ``sizes``: as the parts that exist, or as views of others."""
         if value not in self.block_of and value not in self.of.graph.inputs:
             return
         own = self.block_of.get(value)
@@ -226,8 +224,7 @@ class _Division:
             self._there[value, sizes] = place
             readers = [unit for unit in self.of.blocks[place].units if value in self.of.units[unit].inputs]
             if own is None and len(readers) == 1 and self._has_room(place, len(sizes)):
-                # One unit reads the input: each micro-batch slices its own part, in its group, instead of one split
-                # before all.
+                # One unit reads the input: each micro-batch slices its own part, in its group, without a split.
                 for name, size, end in zip(names, sizes, accumulate(sizes), strict=True):
                     images = Slice((end - size,), (end,), (0,), (1,))
                     self._add_view(place, _view(f"{name}.slice", images, (value,), (name,)))
@@ -245,8 +242,7 @@ class _Division:
         self.blocks[place].append(view)
 
     def _copy(self, unit: Unit, part: UnitPart, index: int, sizes: Sequence[int]) -> list[Node]:
-        """The ops of micro-batch ``index``. A sum also reads the sum before it; the last has the name of the
-        whole."""
+        """The ops of micro-batch ``index``. A sum also reads the sum before it; the last has the name of the whole."""
         count = parts_text(sizes)
 
         def named(value: str) -> str:
@@ -277,8 +273,7 @@ class _Division:
         return [*others, replace(last, outputs=(own,)), addition]
 
     def _runs(self) -> Iterator[tuple[int, ...]]:
-        """The blocks that are one in the result: neighbours of as many micro-batches, as long as that has few
-        states."""
+        """The blocks that are one in the result: neighbours of as many micro-batches, with few states together."""
         run: tuple[int, ...] = ()
         for place in range(len(self.blocks)):
             longer = (*run, place)
@@ -317,8 +312,7 @@ class _Division:
         return any(not self._sums.isdisjoint(unit.outputs) for unit in units)
 
     def _first(self, run: Sequence[int]) -> tuple[str, ...]:
-        """The copies of the operator that orders the micro-batches: the one whose order leaves out the most
-        states."""
+        """The copies of the operator that orders the micro-batches: the one whose order leaves out the most states."""
         problem, count = self._copy_of(run), self._count(run[0])
         states = _states(problem)
         unit = 0
@@ -381,8 +375,7 @@ def _states(problem: ScheduleProblem) -> Masks | None:
 
 
 def _with_copies_as_work(network: Network) -> Network:
-    """The network in which a view that has to copy, since its value lies elsewhere already, is a unit like any
-    other."""
+    """The network with each view that has to copy, since its value lies elsewhere already, as an ordinary unit."""
     moves = in_place_buffers(network).moves
     units = tuple(
         replace(unit, kind=op_kind(network.graph.nodes[unit.nodes[0]].op))

@@ -1,5 +1,4 @@
-"""What of a network can be divided along the batch, and as what: ops that compute each image by itself, and sums over
-images."""
+"""What of a network can be divided along the batch: ops that compute each image by itself, and sums over images."""
 
 from __future__ import annotations
 
@@ -40,16 +39,14 @@ def unit_divisible(network: Network, unit: Unit, sizes: Sequence[int]) -> bool:
 
 @dataclass(frozen=True)
 class UnitPart:
-    """A unit on a range of the batch: an op for each of its own. ``sums``: its result is a sum over images, so that
-    parts add up."""
+    """A unit on a range of the batch: an op for each of its own. ``sums``: parts add up to the result."""
 
     ops: tuple[Op, ...]
     sums: bool
 
 
 def unit_part(network: Network, unit: Unit, batch: int, size: int) -> UnitPart | None:
-    """The unit on ``size`` images of the batch; None where its images depend on each other, unless by a sum that is
-    only reshaped."""
+    """The unit on ``size`` images of the batch; None where images depend on each other but by a sum."""
     ops: list[Op] = []
     sums: set[str] = set()
     for node in network.unit_nodes(unit):
@@ -73,8 +70,7 @@ def unit_part(network: Network, unit: Unit, batch: int, size: int) -> UnitPart |
 
 
 def adds_up(graph: Graph, node: Node, batch: int, size: int) -> bool:
-    """Whether an op's results on the ranges of a batch add up to its result on the whole, as the gradient of a weight
-    does."""
+    """Whether an op's results on the ranges of a batch add up to its result, as the gradient of a weight does."""
     types = [graph.types[name] for name in node.inputs]
     if not node.op.sums_images or len(types) > 2 or not graph.constants.keys().isdisjoint(node.inputs):
         return False
@@ -84,8 +80,7 @@ def adds_up(graph: Graph, node: Node, batch: int, size: int) -> bool:
 
 
 def part_of(graph: Graph, node: Node, batch: int, size: int) -> Op | None:
-    """The op that computes ``size`` images as the node computes the whole batch; None where images depend on each
-    other.
+    """The op that computes ``size`` images as the node computes the whole batch; None where images interact.
 
     The first dimension of every value that it reads besides weights, and of every value that it makes, is the batch;
     the others must be the same on a range of it.

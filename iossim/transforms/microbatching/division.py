@@ -233,7 +233,8 @@ def divide(fronts: Mapping[str, Sequence[Configuration]], limit_bytes: int, seco
     least = sum(front[-1].workspace_bytes for front in fronts.values())
     if least > limit_bytes:
         raise OptionError(
-            f"`total_workspace` {limit_bytes}B: the {len(fronts)} kernels need {least} bytes at least; give {least}B or more"
+            f"`total_workspace` {limit_bytes}B: the {len(fronts)} kernels need {least} bytes at least; "
+            f"give {least}B or more"
         )
     alike: dict[tuple[Configuration, ...], list[str]] = {}
     for kernel, front in fronts.items():
@@ -257,8 +258,7 @@ def divide(fronts: Mapping[str, Sequence[Configuration]], limit_bytes: int, seco
 
 @dataclass(frozen=True)
 class _Greedy:
-    """``taken[c][i]``: how many kernels of class ``c`` have configuration ``i``; ``rate`` is the multiplier, us a
-    byte."""
+    """``taken[c][i]``: kernels of class ``c`` with configuration ``i``; ``rate`` is the multiplier, us/byte."""
 
     taken: list[list[int]]
     time_us: float
@@ -274,27 +274,21 @@ def _greedily(classes: Sequence[Sequence[Configuration]], counts: Sequence[int],
     left = limit_bytes - sum(front[-1].workspace_bytes * count for front, count in zip(classes, counts, strict=True))
     time_us = fsum(front[-1].time_us * count for front, count in zip(classes, counts, strict=True))
     steps = [
-        (
-            -(front[low].time_us - front[high].time_us) / (front[high].workspace_bytes - front[low].workspace_bytes),
-            place,
-            low,
-            high,
-        )
+        (-_rate(front, low, high), place, -low, high)
         for place, front in enumerate(classes)
         for low, high in _hull(front)
     ]
     relaxed_us, rate, is_full = time_us, 0.0, False
-    for slope, place, low, high in sorted(steps, key=lambda step: (step[0], step[1], -step[2])):
-        front = classes[place]
+    for slope, place, minus_low, high in sorted(steps):
+        front, low = classes[place], -minus_low
         more = front[high].workspace_bytes - front[low].workspace_bytes
         saved_us = front[low].time_us - front[high].time_us
         whole = min(counts[place], left // more)
-        if not is_full:
-            if whole < counts[place]:
-                is_full, rate = True, -slope
-                relaxed_us -= whole * saved_us + (left - whole * more) / more * saved_us
-            else:
-                relaxed_us -= whole * saved_us
+        if not is_full and whole < counts[place]:
+            is_full, rate = True, -slope
+            relaxed_us -= whole * saved_us + (left - whole * more) / more * saved_us
+        elif not is_full:
+            relaxed_us -= whole * saved_us
         movable = min(taken[place][low], left // more)
         taken[place][low] -= movable
         taken[place][high] += movable
@@ -308,8 +302,7 @@ def _greedily(classes: Sequence[Sequence[Configuration]], counts: Sequence[int],
 
 
 def _hull(front: Sequence[Configuration]) -> list[tuple[int, int]]:
-    """The steps of the lower convex hull of time over workspace, from the least workspace on: pairs of places in the
-    front."""
+    """The steps of the lower convex hull of time over workspace, as places in the front, least workspace first."""
     hull: list[int] = []
     for place in range(len(front) - 1, -1, -1):
         while len(hull) > 1 and _rate(front, hull[-2], hull[-1]) <= _rate(front, hull[-1], place):
@@ -361,9 +354,8 @@ def _program(
     numbers: NDArray[np.int64] = np.rint(result.x).astype(np.int64)
     used = sum(int(number) * one.workspace_bytes for number, one in zip(numbers.tolist(), configurations, strict=True))
     time_us = fsum(number * one.time_us for number, one in zip(numbers.tolist(), configurations, strict=True))
-    if (
-        used > limit_bytes or time_us > greedy.time_us
-    ):  # the solver's tolerance let a byte slip, or it was stopped early
+    # The solver's tolerance let a byte slip, or it was stopped early.
+    if used > limit_bytes or time_us > greedy.time_us:
         return greedy.taken, bound_us
     taken = [[0] * len(front) for front in classes]
     for (place, index), number in zip(kept, numbers.tolist(), strict=True):

@@ -1,12 +1,11 @@
 """How the kernels of a network are divided: each under its own limit (WR), or all under one (WD), beside undivided.
 
 One limit for activations and workspaces together leaves for workspaces what the tensors that are alive do not take. A
-plan's launches make *moments*: what runs in one moment may run at the same time, and nothing of two moments does. In
-a moment each queue runs its kernels one after another in one workspace, so that it has a front as a kernel has one:
-sums of times, the largest workspace. Moments have no kernel in common, and workspaces end with their moment, so that
-each is a program of its own (:func:`~iossim.transforms.microbatching.division.divide`) and all are exact together.
-Whether an arena has room for all at addresses as well, packing tells: where it does not, the limit is lowered by what
-is too much.
+plan's launches make *moments*: what runs in one moment may run at the same time, and nothing of two moments does. In a
+moment each queue runs its kernels one after another in one workspace, so that it has a front as a kernel has one: sums
+of times, the largest workspace. Moments have no kernel in common, and workspaces end with their moment, so that each is
+a program of its own (:func:`~iossim.transforms.microbatching.division.divide`) and all are exact together. Whether an
+arena has room for all at addresses as well, packing tells: where it does not, the limit is lowered by what is too much.
 """
 
 from __future__ import annotations
@@ -291,8 +290,7 @@ def micro_batch(
             called = f"layer {name.layer!r}{direction}"
             within(all_of[name], workspace_limit_bytes or 0, batches[name], called)  # says why
     division: Division | None = None
-    # Under a limit of its own a kernel gains nothing by leaving some of it: the fastest undivided configuration
-    # counts.
+    # Under a limit of its own a kernel gains nothing by leaving some of it: the fastest undivided configuration counts.
     chosen = {
         name: next((one for one in whole[name][:1] if own[0].time_us >= WORTH_DIVIDING * one.time_us), own[0])
         for name, own in fronts.items()

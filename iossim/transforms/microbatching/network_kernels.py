@@ -1,5 +1,4 @@
-"""Convolutions in one of three directions, as kernels whose batch may be divided: a network's, up to three each for
-training."""
+"""Convolutions in one of three directions, as kernels whose batch may be divided: up to three each in training."""
 
 from __future__ import annotations
 
@@ -13,9 +12,6 @@ from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.conv_transpose import ConvBackwardData, ConvBackwardFilter
 from iossim.ir.types import Precision, TensorType
 from iossim.models.passes.gradients import BACKWARD
-
-#: How many of an op's first operands have images; what follows is weights, or a sum over images.
-_OPERANDS_WITH_IMAGES = {Conv.kind: 1, ConvBackwardData.kind: 1, ConvBackwardFilter.kind: 2}
 
 
 @dataclass(frozen=True)
@@ -33,8 +29,8 @@ class ConvKernel:
 
     @property
     def with_images(self) -> int:
-        """How many of the inputs, the first, have images."""
-        return _OPERANDS_WITH_IMAGES[self.op.kind]
+        """How many of the inputs, the first, have images; what follows is weights."""
+        return 2 if isinstance(self.op, ConvBackwardFilter) else 1
 
     def of_batch(self, batch: int) -> ConvKernel:
         """The same of so many images."""

@@ -1,5 +1,4 @@
-"""Micro-batches of a schedule that there is: each of its stages run part after part, or as one of all parts side by
-side."""
+"""Micro-batches of a given schedule: each of its stages run part after part, or with all parts side by side."""
 
 from __future__ import annotations
 
@@ -73,8 +72,7 @@ def _problem(network: Network, block: Block, count: int) -> ScheduleProblem | No
 
 
 def _divided(problem: ScheduleProblem, own: BlockSchedule, count: int, beside: bool) -> list[PlannedStage]:
-    """Each stage as so many in a row, or as one of all its micro-batches side by side; views where they ask for no
-    group."""
+    """Each stage as so many in a row, or all its micro-batches side by side; views where they need no group."""
     place = {name: index for index, name in enumerate(problem.unit_names)}
     stages: list[PlannedStage] = []
     for stage in own.stages:

@@ -1,9 +1,8 @@
 """Rules applied: a graph with a match of a rule's source replaced by its target.
 
 What the target makes takes the names of the values that it replaces, so that what reads them, and the outputs of the
-graph, stay as they are. What of the source nothing reads any more goes, and with it all that was computed for it
-alone; the rest stays. Target ops that read constants alone become constants, which nothing computes before they are
-loaded.
+graph, stay as they are. What of the source nothing reads any more goes, and with it all that was computed for it alone;
+the rest stays. Target ops that read constants alone become constants, which nothing computes before they are loaded.
 """
 
 from __future__ import annotations
@@ -101,8 +100,7 @@ class Target:
         return (alike or self._match.nodes)[0]
 
     def new_name(self, origin: str) -> str:
-        """A name that neither a node nor a value has: that of the node of the model that it comes from, and a
-        number."""
+        """A name that neither a node nor a value has: that of the node in the model, and a number."""
         base, number = origin.partition("~")[0], 1
         graph = self._graph
         while (name := f"{base}~{number}") in graph.position or name in graph.types or name in self._names:
@@ -215,8 +213,7 @@ class ReplayError(IossimError):
 
 @dataclass(frozen=True)
 class Step:
-    """A rule applied at a place, by the nodes of its source ops and the values of its inputs: enough to do it
-    again."""
+    """A rule applied at a place, by the nodes of its source ops and the values of its inputs: enough to do it again."""
 
     rule: str
     rule_hash: str
@@ -283,8 +280,8 @@ def applications(graph: Graph, steps: Sequence[Step], rules: Mapping[str, Rule])
         applied = apply(graph, found) if found else None
         if applied is None:
             raise ReplayError(
-                f"{where}: the rule does not apply at {', '.join(step.nodes)}; take the steps from the graph that they were "
-                "found in"
+                f"{where}: the rule does not apply at {', '.join(step.nodes)}; take the steps from the graph "
+                "that they were found in"
             )
         yield applied
         graph = applied.graph

@@ -22,8 +22,7 @@ from iossim.transforms.rewriting.rule_file import read_rules
 
 @dataclass(frozen=True)
 class Pattern:
-    """One output of an op as a tree: ``arguments`` are trees, names of inputs, constants; ``name`` is the
-    tensor's."""
+    """One output of an op as a tree: ``arguments`` are trees, names of inputs, constants; ``name`` is the tensor's."""
 
     name: str
     kind: str

@@ -97,8 +97,7 @@ class Candidate:
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """The best network of a search. ``seen`` counts distinct graphs, ``expanded`` those to which all rules were
-    applied.
+    """The best network of a search. ``seen`` counts distinct graphs, ``expanded`` those with all rules applied.
 
     ``complete``: nothing is left within alpha; else the budget ended the search, or an interrupt did
     (``interrupted``). ``matched``: does any rule match the original at all?

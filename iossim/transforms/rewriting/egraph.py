@@ -47,8 +47,7 @@ class Origin:
 
 
 class EGraph:
-    """Begins with one graph. Call :meth:`rebuild` after changes, before anything is read but types and
-    :meth:`find`."""
+    """Begins with one graph. Call :meth:`rebuild` after changes, before anything is read but types and :meth:`find`."""
 
     def __init__(self, graph: Graph) -> None:
         self.types: dict[str, TensorType] = {}
@@ -127,8 +126,7 @@ class EGraph:
         return outputs
 
     def add_constant(self, constant: Constant) -> str:
-        """The class of a constant. Folded ones are told apart by what they are folded of, fills by value, others by
-        identity."""
+        """The class of a constant. Folded ones differ by what they are folded of, fills by value, others by object."""
         by_value = isinstance(constant, FilledConstant | IdentityConstant)
         key: object = constant if by_value else id(constant)
         if key in self._class_of_constant:
@@ -156,8 +154,7 @@ class EGraph:
         return True
 
     def rebuild(self) -> frozenset[str]:
-        """Restore congruence; returns the e-nodes that are new, or make or read other classes than before, by
-        name."""
+        """Restore congruence; returns the e-nodes that are new, or make or read other classes than before, by name."""
         changed = True
         while changed:
             changed = False
@@ -238,8 +235,7 @@ class OperatorPrices:
 def operator_prices(
     egraph: EGraph, network: Network, cost: SumOfOperators, policy: UnitPolicy | None = None
 ) -> OperatorPrices:
-    """The prices of all e-nodes, ``network`` among them, fused by the given policy or the one most like the
-    network's."""
+    """The prices of all e-nodes, ``network`` among them, fused by the given policy or the network's own."""
     work = _Pieces(egraph)
     alone = {node.name: work.add((node,)) for node in egraph.nodes}
     pairs = {
@@ -265,7 +261,7 @@ def _units_of_two(egraph: EGraph, network: Network, cost: SumOfOperators) -> Ite
     """The e-nodes of each unit of two ops whose second alone reads the first, and its price with a boundary."""
     names = egraph.nodes_of(network.graph) or []
     between_us = cost.cost_model.price_boundary(False, False)
-    for unit, us in zip(network.units, cost.units.of(network), strict=True):
+    for unit, us in zip(network.units, cost.of_units(network), strict=True):
         if names and len(unit.nodes) == 2:
             first, second = unit.nodes
             if set(network.graph.nodes[first].outputs) & set(network.graph.nodes[second].inputs):
@@ -273,14 +269,12 @@ def _units_of_two(egraph: EGraph, network: Network, cost: SumOfOperators) -> Ite
 
 
 def _may_fuse(first: Node, second: Node) -> bool:
-    """Policies fuse what is element-wise, views, depthwise convolutions with what reads them, and sums into
-    concats."""
+    """Policies fuse what is element-wise, views, depthwise convolutions with what reads them, and sums into concats."""
     if len(first.outputs) != 1:
         return False
     either = (first.op, second.op)
-    return any(op.is_elementwise or op.role is Role.VIEW for op in either) or (
-        first.op.kind == second.op.kind == "conv"
-    )
+    are_convolutions = first.op.kind == second.op.kind == "conv"
+    return are_convolutions or any(op.is_elementwise or op.role is Role.VIEW for op in either)
 
 
 class _Pieces:
@@ -302,11 +296,7 @@ class _Pieces:
                 local.setdefault(value, len(local))
         looks = tuple((self._egraph.types[value], value in self._egraph.constants) for value in local)
         wiring = tuple(
-            (
-                node.op.signature,
-                tuple(local[value] for value in node.inputs),
-                tuple(local[value] for value in node.outputs),
-            )
+            (node.op.signature, *(tuple(map(local.__getitem__, each)) for each in (node.inputs, node.outputs)))
             for node in nodes
         )
         key = (looks, wiring)
@@ -337,6 +327,6 @@ class _Pieces:
         whole = replace(network, graph=graph, units=units, blocks=(Block("all", tuple(range(len(units)))),))
         between_us = cost.cost_model.price_boundary(False, False)
         found = [0.0] * len(self._number)
-        for unit, us in zip(whole.units, cost.units.of(whole), strict=True):
+        for unit, us in zip(whole.units, cost.of_units(whole), strict=True):
             found[self._piece_of[graph.nodes[unit.nodes[0]].name]] += us + between_us
         return found

@@ -86,11 +86,10 @@ def extracted_graph(graph: Graph, egraph: EGraph, makers: Mapping[str, Node]) ->
     returned: dict[str, str] = {}
     nodes: list[Node] = []
     taken = set(graph.types) | set(graph.position)
-    for name in dict.fromkeys(graph.outputs):
+    for name in graph.outputs:
         value = egraph.find(egraph.class_of[name])
-        if value in names or value in egraph.constants or value in returned:
-            continue
-        returned[value] = name
+        if value not in names and value not in egraph.constants:
+            returned.setdefault(value, name)
     names = {**own, **returned, **names}
     constants: dict[str, Constant] = {}
 
@@ -105,11 +104,10 @@ def extracted_graph(graph: Graph, egraph: EGraph, makers: Mapping[str, Node]) ->
         if value not in names:
             names[value] = new(base)
         if value in egraph.constants:
-            name = names[value]
             # A value that the graph computes is no name for a constant.
-            if name in graph.producer and name not in graph.returned:
-                name = names[value] = new(base)
-            constants[name] = egraph.constants[value]
+            if names[value] in graph.producer and names[value] not in graph.returned:
+                names[value] = new(base)
+            constants[names[value]] = egraph.constants[value]
         return names[value]
 
     of_node: dict[tuple[str, tuple[str, ...]], str] = {}
@@ -173,17 +171,11 @@ class _Program:
         for node in nodes:
             for value in node.outputs:
                 makers.setdefault(value, []).append(node)
-        needed: set[str] = set()
-        pending = list(self._outputs)
-        seen: set[str] = set()
+        pending, needed = list(self._outputs), set[str]()
         while pending:
-            value = pending.pop()
-            if value in seen or self._egraph.is_given(value):
-                continue
-            seen.add(value)
-            for node in makers.get(value, ()):
+            for node in makers.pop(pending.pop(), ()):
                 needed.add(node.name)
-                pending.extend(node.inputs)
+                pending += [value for value in node.inputs if not is_given(value)]
         return [node for node in nodes if node.name in needed]
 
     def solved(self, branches: int, seconds: float) -> Extraction | None:
@@ -230,8 +222,7 @@ class _Program:
         self._rows.append((list(joined.items()), least))
 
     def _add_pairs(self) -> int:
-        """A variable for each pair that saves something: both are there, in no other pair, and nothing else reads the
-        first."""
+        """A variable for each pair that saves something: both are in no other pair, only the second reads the first."""
         begin = len(self._costs)
         of_first: dict[int, list[int]] = {}
         of_second: dict[int, list[int]] = {}

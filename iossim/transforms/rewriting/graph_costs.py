@@ -40,20 +40,23 @@ class GraphCost(Protocol):
         return self.us(network)
 
     def near_us(self, network: Network, like: Network) -> float:
-        """:meth:`us`; where that is dear and known of ``like``, which differs little, about as much and never
-        less."""
+        """:meth:`us`; where that is dear and known of ``like``, which differs little, about as much and never less."""
         return self.us(network)
 
 
 @dataclass(eq=False)
-class UnitPrices:
-    """What each unit takes as a stage of its own; units of equal signatures are priced once."""
+class SumOfOperators(GraphCost):
+    """The units one after another: what MetaFlow and TASO minimise, and what the ``sequential`` schedule takes."""
 
     cost_model: CostModel
     _known_us: dict[str, float] = field(default_factory=dict, repr=False)
 
-    def of(self, network: Network) -> list[float]:
-        """Microseconds of each unit of the network. All new ones are asked for together."""
+    def us(self, network: Network) -> float:
+        between_us = self.cost_model.price_boundary(False, False) * (len(network.units) - 1)
+        return float(sum(self.of_units(network))) + between_us
+
+    def of_units(self, network: Network) -> list[float]:
+        """Microseconds of each unit as a stage of its own; units of equal signatures are priced once."""
         new = {signature: unit for unit, signature in enumerate(network.signatures) if signature not in self._known_us}
         ordered = sorted(new.values())
         for begin in range(0, len(ordered), MAX_UNITS):
@@ -66,24 +69,8 @@ class UnitPrices:
 
 
 @dataclass(eq=False)
-class SumOfOperators(GraphCost):
-    """The units one after another: what MetaFlow and TASO minimise, and what the ``sequential`` schedule takes."""
-
-    cost_model: CostModel
-    units: UnitPrices = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.units = UnitPrices(self.cost_model)
-
-    def us(self, network: Network) -> float:
-        between_us = self.cost_model.price_boundary(False, False) * (len(network.units) - 1)
-        return float(sum(self.units.of(network))) + between_us
-
-
-@dataclass(eq=False)
 class OptimalSchedule(GraphCost):
-    """The network's schedule by IOS, by default ``ios-both``. Blocks that were in an earlier network are not solved
-    again.
+    """The network's schedule by IOS, by default ``ios-both``. Blocks are solved once for all networks.
 
     A schedule whose blocks were pruned or split, since they are too large to be solved as a whole, counts as it is.
     """
@@ -134,9 +121,7 @@ class OptimalSchedule(GraphCost):
 
     def at_least_us(self, network: Network) -> float:
         """The bounds of its blocks (critical path; least work over capacity); 0 where the cost model knows none."""
-        return sum(
-            self._block_at_least_us(problem, first=not index) for index, problem in enumerate(_problems(network))
-        )
+        return sum(self._block_at_least_us(problem, not index) for index, problem in enumerate(_problems(network)))
 
     def _block_at_least_us(self, problem: ScheduleProblem, first: bool) -> float:
         key = problem.key, first

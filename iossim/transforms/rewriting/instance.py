@@ -93,8 +93,7 @@ def filled_array(filled: Filled, binding: Binding) -> Array:
     return filled_constant(filled, binding, DType.FLOAT64).load()
 
 
-#: What an input of a rule is in one instance: the shape of a tensor, None where it is left out, the shapes of a
-#: ``*rest``.
+#: What an input of a rule is in one instance: a shape, None where it is left out, the shapes of a ``*rest``.
 InputShape = tuple[int, ...] | None | tuple[tuple[int, ...], ...]
 InputType = TensorType | None | tuple[TensorType, ...]
 
@@ -105,8 +104,7 @@ class ConditionFailsError(NotMadeError):
 
 @dataclass(frozen=True)
 class Placed:
-    """The source of a rule at concrete shapes, where its conditions hold. ``binding`` has the shapes of all
-    tensors."""
+    """The source of a rule at concrete shapes, where its conditions hold. ``binding`` has the shapes of all tensors."""
 
     rule: Rule
     attributes: Mapping[str, Any]
@@ -137,8 +135,7 @@ class Placed:
 def place(
     rule: Rule, attributes: Mapping[str, Any], shapes: Mapping[str, InputShape], dtype: DType = DType.FLOAT64
 ) -> Placed:
-    """The source at these shapes. Raises ConditionFailsError where a condition fails, NotMadeError where it cannot
-    take them.
+    """The source at these shapes. Raises ConditionFailsError where a condition fails, NotMadeError if they do not fit.
 
     All tensors are taken for constants: whether they are known before the network runs says nothing of their values.
     """

@@ -11,6 +11,7 @@ touched nodes alone.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, dataclass
 from functools import lru_cache
@@ -40,27 +41,20 @@ COMMUTATIVE = frozenset({"add", "mul"})
 
 
 class Matchable(Protocol):
-    """What matching reads: a :class:`~iossim.ir.graph.Graph`, or an e-graph, where a value may have several
-    makers."""
+    """What matching reads: a :class:`~iossim.ir.graph.Graph`, or an e-graph, where a value may have several makers."""
 
     @property
     def nodes(self) -> tuple[Node, ...]: ...
-
     @property
     def types(self) -> Mapping[str, TensorType]: ...
-
     @property
     def constants(self) -> Mapping[str, Constant]: ...
-
     @property
     def position(self) -> Mapping[str, int]: ...
-
     @property
     def of_kind(self) -> Mapping[str, tuple[Node, ...]]: ...
-
     @property
     def consumers(self) -> Mapping[str, tuple[Node, ...]]: ...
-
     def makers(self, value: str) -> tuple[Node, ...]: ...
 
 
@@ -223,13 +217,11 @@ def _bound(graph: Matchable, plan: _Plan, partial: _Partial, index: int, node: N
         return
     if any(getattr(node.op, name) != value for name, value in op.fixed):
         return
-    attributes = partial.attributes
-    for name, variable in op.bound:
-        value = getattr(node.op, name)
-        if variable not in attributes:
-            attributes = {**attributes, variable: value}
-        elif attributes[variable] != value:
-            return
+    attributes = dict(partial.attributes)
+    if any(
+        attributes.setdefault(variable, getattr(node.op, name)) != getattr(node.op, name) for name, variable in op.bound
+    ):
+        return
     outputs: dict[str, Value] = dict(zip(op.pattern.outputs, node.outputs, strict=True))
     if any(partial.tensors.get(name, value) != value for name, value in outputs.items()):
         return
@@ -313,8 +305,7 @@ def binding_of(graph: Matchable, match: Match) -> Binding:
 
 
 def _holds(graph: Matchable, plan: _Plan, match: Match, nodes: list[Node]) -> bool:
-    """Whether attributes that are computed have the value that the nodes have, and the conditions on the source
-    hold."""
+    """Whether computed attributes have the nodes' values, and the conditions on the source hold."""
     if not plan.conditions and not any(op.computed for op in plan.ops):
         return True
     binding = binding_of(graph, match)
@@ -329,23 +320,16 @@ def _holds(graph: Matchable, plan: _Plan, match: Match, nodes: list[Node]) -> bo
 
 def _each_once(graph: Matchable, matches: list[Match]) -> tuple[Match, ...]:
     """The first of the matches with the same nodes whose results are the same."""
-    alike: dict[frozenset[str], list[Match]] = {}
+    alike = Counter(frozenset(match.nodes) for match in matches)
+    distinct: dict[object, Match] = {}
     for match in matches:
-        alike.setdefault(frozenset(match.nodes), []).append(match)
-    repeated: set[int] = set()
-    for group in alike.values():
-        seen: set[object] = set()
-        for match in group if len(group) > 1 else ():
-            result = _result(graph, match)
-            if result in seen:
-                repeated.add(id(match))
-            seen.add(result)
-    return tuple(match for match in matches if id(match) not in repeated)
+        nodes = frozenset(match.nodes)
+        distinct.setdefault((nodes, _result(graph, match) if alike[nodes] > 1 else None), match)
+    return tuple(distinct.values())
 
 
 def _result(graph: Matchable, match: Match) -> object:
-    """What a match would make of each value that it replaces, as nested tuples: equal ones are the same
-    computation."""
+    """What a match would make of each value that it replaces, as nested tuples: equal ones are the same computation."""
     rule = match.rule
     binding = binding_of(graph, match)
     made: dict[str, object] = {name: value for name, value in match.tensors.items() if name in rule.inputs}

@@ -210,8 +210,7 @@ class _PartSearch:
         return [match.nodes for rule in self.rules for match in find_matches(graph, rule)]
 
     def _search(self, parts: Sequence[Network], share: float, focus: frozenset[str] | None = None) -> None:
-        """Search parts in turn, a graph of each, until ``share`` of the budget is spent; those that look alike
-        once."""
+        """Search parts in turn, a graph of each, until ``share`` of the budget is spent; those that look alike once."""
         distinct = {looks: part for part in parts if (looks := _looks(part, focus)) not in self._known}
         seeds: dict[str, list[Candidate]] = {looks: [] for looks in distinct}
         if self.proposes is not None and focus is None:
@@ -338,8 +337,7 @@ def _followed(
             raise ReplayError(f"the rule {rule.name!r} does not apply at {', '.join(there.nodes)}")
         nodes |= zip(_added(graph, made.graph), _added(whole, made_there.graph), strict=True)
         for node in _changed(graph, made.graph):
-            # Where an input takes the place of an output, a part that returns it renames its maker, and the whole
-            # those who read it.
+            # An input that replaces an output: a part that returns it renames its maker, the whole its readers.
             its_node = made_there.graph.nodes[made_there.graph.position[nodes[node.name]]]
             values |= zip((*node.outputs, *node.inputs), (*its_node.outputs, *its_node.inputs), strict=True)
         graph, whole, steps = made.graph, made_there.graph, (*steps, made_there.step)

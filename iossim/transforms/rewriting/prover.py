@@ -1,14 +1,13 @@
 """Proofs that the two sides of a rule are equal, from axioms that carry conditions on shapes and attributes.
 
-Both sides become terms (:mod:`iossim.transforms.rewriting.terms`). What the rule's conditions and its well-formed
-sides say of shapes and attributes is linear arithmetic, which z3 decides
-(:mod:`iossim.transforms.rewriting.symbolic`). Axioms are not left to z3's quantifiers: in rounds, each is matched
-against all terms there are, and where its conditions follow and the ops on its other side are known to take their
-inputs, that side is added and the two are equal. Once both sides of the rule are one class, z3 gets the instances of
-axioms with their conditions, the facts, and the claim that the sides differ: unsatisfiable is a proof, and its core
-says which axioms it takes. What is bounded is rounds, terms and z3's steps, so the answer does not hang on the speed
-of a machine. Seconds are a last resort: they are of this process's CPU, and a proof that they end says so
-(:data:`OUT_OF_TIME`).
+Both sides become terms (:mod:`iossim.transforms.rewriting.terms`). What the rule's conditions and its well-formed sides
+say of shapes and attributes is linear arithmetic, which z3 decides (:mod:`iossim.transforms.rewriting.symbolic`).
+Axioms are not left to z3's quantifiers: in rounds, each is matched against all terms there are, and where its
+conditions follow and the ops on its other side are known to take their inputs, that side is added and the two are
+equal. Once both sides of the rule are one class, z3 gets the instances of axioms with their conditions, the facts, and
+the claim that the sides differ: unsatisfiable is a proof, and its core says which axioms it takes. What is bounded is
+rounds, terms and z3's steps, so the answer does not hang on the speed of a machine. Seconds are a last resort: they are
+of this process's CPU, and a proof that they end says so (:data:`OUT_OF_TIME`).
 """
 
 from __future__ import annotations
@@ -31,8 +30,7 @@ from iossim.transforms.rewriting.terms import Sides, Terms, VoidError
 
 #: How often all axioms are applied to all terms, and how many terms there may be.
 ROUNDS, MOST_TERMS = 8, 700
-#: Of z3 for the confirmation of a derivation, in its own unit of work: a hundred times what any rule that ships
-#: takes.
+#: Of z3 for the confirmation of a derivation, in its own unit of work: a hundred times what any rule that ships takes.
 _STEPS = 20_000_000
 #: How the reason begins where a proof was given up for its seconds alone.
 OUT_OF_TIME = "out of time"
@@ -48,8 +46,7 @@ class Proof:
 
 
 def prove(rule: Rule, seconds: float = 20.0) -> Proof:
-    """Prove that a rule replaces tensors by equal ones wherever it is applied. ``seconds`` are of this process's
-    CPU."""
+    """Prove that a rule replaces tensors by equal ones wherever it is applied, in so many seconds of CPU."""
     deadline = time.process_time() + seconds
     used: set[str] = set()
     applies = False
@@ -274,8 +271,7 @@ class _Place:
         return True
 
     def tensor(self, pattern: Pattern | Filled | str, make: bool) -> tuple[int, Any] | None:
-        """The class of what a pattern stands for, and its term for z3; with ``make`` a new one, else None if there is
-        none."""
+        """The class of what a pattern stands for, and its term for z3; with ``make`` a new one if needed."""
         congruence = self._terms.congruence
         if isinstance(pattern, str):
             number = self._tensors[pattern]

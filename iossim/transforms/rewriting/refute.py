@@ -135,8 +135,7 @@ def evaluate_op(op: Op, inputs: Sequence[Array]) -> tuple[Array, ...]:
 
 
 def evaluate_exact(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """Outputs of a graph whose ops are all exact, by name, from elements by name; constants are taken for
-    elements."""
+    """Outputs of a graph whose ops are all exact, by name, from elements by name; constants are taken for elements."""
     return _evaluate(graph, inputs, in_field, evaluate_op)
 
 
@@ -161,8 +160,7 @@ def _evaluate(
 
 
 def _is_positive(x: Array) -> NDArray[np.bool_]:
-    """The sign of elements: small numbers have their own, others one that looks random, ``-x`` the other than
-    ``x``."""
+    """The sign of elements: small numbers have their own, others one that looks random, ``-x`` the other than ``x``."""
     mirrored = x > PRIME // 2
     size = np.where(mirrored, PRIME - x, x)
     flipped = (size > _SMALL) & (_scrambled(size, "sign") % 2 == 1)
@@ -203,8 +201,7 @@ class Counterexample:
     """Attributes and shapes at which the sides of a rule differ. ``reason`` says how.
 
     ``element`` of the output ``output`` is the first that differs for inputs of ``seed``: None where the target does
-    not take the shapes, or makes others. ``source`` and ``target`` are its values, None where that is no finite
-    number.
+    not take the shapes, or makes others. ``source`` and ``target`` are its values, None where that is no finite number.
     """
 
     attributes: Mapping[str, Any]

@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from iossim.base.errors import OptionError
 from iossim.ir.graph import Graph
-from iossim.ir.network import Block, Network, Unit, make_unit
+from iossim.ir.network import Block, Network, Unit, boundary, make_unit, subgraph
 from iossim.models.passes.blocks import cut_blocks
 from iossim.models.passes.unit_fusion import UnitPolicy, unit_policy
 from iossim.schedule.problem import MAX_UNITS
@@ -44,8 +44,7 @@ def rewritten_network(original: Network, graph: Graph) -> Network:
 
 
 def _untouched(original: Network, graph: Graph) -> list[Unit]:
-    """The units whose ops are all there, and drain into their last op alone: then no units wait for each other in a
-    circle."""
+    """The units whose ops are all there, and drain into their last op alone, so that no units form a cycle."""
     position = graph.position
     kept = []
     for unit in original.units:
@@ -74,20 +73,7 @@ def _fused(graph: Graph, kept: Sequence[Unit], policy: UnitPolicy) -> list[Unit]
     """The ops outside the units that are kept, fused by a policy that sees nothing else."""
     taken = {node for unit in kept for node in unit.nodes}
     nodes = [node for index, node in enumerate(graph.nodes) if index not in taken]
-    made = {value for node in nodes for value in node.outputs}
-    read = dict.fromkeys(value for node in nodes for value in node.inputs)
-    names = {node.name for node in nodes}
-    rest = Graph.create(
-        {value: graph.types[value] for value in read if value not in made and value not in graph.constants},
-        [
-            value
-            for node in nodes
-            for value in node.outputs
-            if value in graph.returned or any(reader.name not in names for reader in graph.consumers[value])
-        ],
-        nodes,
-        {value: graph.constants[value] for value in read if value in graph.constants},
-    )
+    rest = subgraph(graph, nodes, *boundary(graph, nodes))
     used = {unit.name for unit in kept}
     units = []
     for unit in policy(rest):

@@ -74,8 +74,7 @@ class PatternOp:
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """A constant that the target brings along: all elements ``value``, or the ``identity`` of a product or
-    convolution.
+    """A constant that the target brings along: all elements ``value``, or the ``identity`` of a product or convolution.
 
     An identity of shape ``[C, C / groups, *kernel]`` is the convolution with ``groups`` that returns its input: 1 at
     the middle of each channel's own filter. Of shape ``[n, n]`` it is the unit matrix.

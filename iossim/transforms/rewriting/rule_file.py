@@ -68,8 +68,8 @@ def read_rules(text: str, where: str) -> tuple[Rule, ...]:
         rule = _read_rule(document, where)
         if rule.name in rules:
             raise RuleError(
-                f"rules {where}, line {document.lines['rule',]}: rule {rule.name!r}: rule: line {lines[rule.name]} has the same "
-                "name; give it another"
+                f"rules {where}, line {document.lines['rule',]}: rule {rule.name!r}: rule: line {lines[rule.name]} has "
+                "the same name; give it another"
             )
         rules[rule.name], lines[rule.name] = rule, document.lines["rule",]
     return tuple(rules.values())

@@ -43,7 +43,8 @@ def read_published(data: bytes, where: str) -> tuple[Rule, ...]:
     The file is proto2, read here without generated code::
 
         RuleCollection { repeated Rule rule = 1; }
-        Rule           { repeated Operator srcOp = 1; repeated Operator dstOp = 2; repeated MapOutput mappedOutput = 3; }
+        Rule           { repeated Operator srcOp = 1; repeated Operator dstOp = 2;
+                         repeated MapOutput mappedOutput = 3; }
         Operator       { int32 type = 1; repeated Tensor input = 2; repeated Parameter para = 3; }
         Tensor         { int32 opId = 1; int32 tsId = 2; }            # a negative opId is an input of the rule
         Parameter      { int32 key = 1; int32 value = 2; }

@@ -1,5 +1,4 @@
-"""Random shapes and attributes that the source of a rule takes and its conditions allow, the same for a seed
-everywhere.
+"""Random shapes and attributes that the source of a rule takes and its conditions allow, fixed by a seed.
 
 Draws differ in style: few or many sizes, plain attributes or groups, strides, dilations, uneven padding and
 broadcasting. A draw goes through the source op by op, proposes what is free there
@@ -35,8 +34,7 @@ from iossim.transforms.rewriting.instance import InputShape, Placed, Side, input
 from iossim.transforms.rewriting.proposals import DrawStyle, Request, propose
 from iossim.transforms.rewriting.rule import PatternOp, Rule, attribute_defaults, is_optional, is_rest, tensor_of
 
-#: Sizes that draws keep to, in turn: with few, tensors fit each other by chance; with many, no two are equal by
-#: chance.
+#: Sizes that draws keep to, in turn: with few, tensors fit each other by chance; with many, no two are equal by chance.
 _SIZES = ((2,), (3,), (2, 3), (1, 2), (4, 2), (1, 3, 2), (2, 4, 6), (1, 2, 3, 4, 5))
 #: Draws before a style is given up.
 _DRAWS = 40
@@ -45,8 +43,7 @@ _VAIN_DRAWS = 1200
 
 
 def samples(rule: Rule, count: int, seed: int = 0, dtype: DType = DType.FLOAT64) -> Iterator[Placed]:
-    """Up to ``count`` different places that the source takes, fewer where they are hard to find or there are no
-    more."""
+    """Up to ``count`` different places that the source takes, fewer where they are hard to find."""
     random = Random(f"{seed}:{rule.hash}")
     sampler = _Sampler(rule, dtype)
     seen: set[str] = set()

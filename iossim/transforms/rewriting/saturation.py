@@ -219,7 +219,10 @@ def _targets(egraph: EGraph, matches: Iterable[Match]) -> Iterator[tuple[Match, 
 def _add(egraph: EGraph, match: Match, target: Target) -> None:
     """The target of a match, beside what it replaces."""
     rule = match.rule
-    roots = frozenset(root for index in _roots(rule) for root in egraph.origins[match.nodes[index]].roots)
+    replaced = {source for source, _ in rule.outputs}
+    sources = zip(rule.source, match.nodes, strict=True)
+    makers = [name for op, name in sources if not replaced.isdisjoint(op.outputs)]
+    roots = frozenset(root for name in makers for root in egraph.origins[name].roots)
     classes = {name: egraph.add_constant(constant) for name, constant in target.constants.items()}
     pairs = [(str(match.tensors[source]), target.value(by)) for source, by in rule.outputs]
     if any(target.type(new) != egraph.types[old] for old, new in pairs):
@@ -251,13 +254,6 @@ def _apart(rule: Rule) -> tuple[tuple[int, int], ...]:
         read = {made_by[name] for name in map(tensor_of, op.inputs) if name in made_by}
         before.append(read.union(*(before[index] for index in read)))
     return tuple((one, other) for other in range(len(before)) for one in range(other) if one not in before[other])
-
-
-@lru_cache(maxsize=4096)
-def _roots(rule: Rule) -> tuple[int, ...]:
-    """The source ops whose results are replaced."""
-    replaced = {source for source, _ in rule.outputs}
-    return tuple(index for index, op in enumerate(rule.source) if not replaced.isdisjoint(op.outputs))
 
 
 def _derived(

@@ -1,10 +1,9 @@
 """A network rewritten for a scheduler: substitutions searched together with the schedule.
 
-A graph that costs least one operator after another need not have the fastest schedule: two convolutions that are
-merged no longer run beside each other, and work that is added may fill what is idle. So graphs are compared by their
-optimal schedules. The graphs that are best one operator after another, by backtracking and by equality saturation,
-are seeds of that search, so that its result is never worse than scheduling the network as it is, nor than rewriting
-it first.
+A graph that costs least one operator after another need not have the fastest schedule: two convolutions that are merged
+no longer run beside each other, and work that is added may fill what is idle. So graphs are compared by their optimal
+schedules. The graphs that are best one operator after another, by backtracking and by equality saturation, are seeds of
+that search, so that its result is never worse than scheduling the network as it is, nor than rewriting it first.
 """
 
 from __future__ import annotations
@@ -46,8 +45,7 @@ from iossim.transforms.rewriting.verdict import trusted
 RewriteSearch = Literal["joint", "saturation", "backtracking"]
 #: Networks of up to so many ops are one e-graph; larger ones have one for each part.
 WHOLE_OPS = 100
-#: E-nodes of an e-graph: with more of them the choice takes the solver long, and what was found is begun with again
-#: anyway.
+#: E-nodes of an e-graph: with more of them the solver takes long, and the search begins again anyway.
 _NODES, _NODES_PER_OP = 200, 5
 #: Graphs expanded to find the steps at a place again.
 _GRAPHS = 100
@@ -130,8 +128,7 @@ def search_operators(
     budget: RewriteBudget | None = None,
     progress: RewriteProgress = ignore,
 ) -> Found:
-    """The network of the least sum of operators that one of the searches finds, or where ``joint`` the better
-    one's."""
+    """The network of the least sum of operators that one of the searches finds, or where ``joint`` the better one's."""
     saturation = Saturation(rules, operators, budget or RewriteBudget(), progress)
     if search == "saturation":
         return saturation.search(network)
@@ -211,10 +208,9 @@ class RewrittenFirst:
 class Rewriting:
     """``network`` is the rewritten one, and says how in its source; or the original, where none is faster.
 
-    ``before_us`` and ``after_us``: by the scheduler that it was rewritten for. ``search`` is how; where it was
-    jointly with the schedule, ``first`` are the networks that are rewritten for the least sum of operators and
-    scheduled then. ``seen`` counts graphs of all searches, ``left_out`` rules that were not used since they are not
-    proved.
+    ``before_us`` and ``after_us``: by the scheduler that it was rewritten for. ``search`` is how; where it was jointly
+    with the schedule, ``first`` are the networks that are rewritten for the least sum of operators and scheduled then.
+    ``seen`` counts graphs of all searches, ``left_out`` rules that were not used since they are not proved.
     """
 
     network: Network
@@ -287,9 +283,8 @@ class Rewrite:
     ``joint`` is for the least sum of operators whatever the scheduler, so that what an IOS scheduler makes of its
     result may be slower than before, as it is in the papers that rewrite first.
 
-    Graphs that cost up to ``alpha`` times the best are searched on, within ``budget``. Rules are used that are
-    proved, with ``unproved`` all that are not refuted. Raises OptionError for an unknown search and an impossible
-    alpha.
+    Graphs that cost up to ``alpha`` times the best are searched on, within ``budget``. Rules are used that are proved,
+    with ``unproved`` all that are not refuted. Raises OptionError for an unknown search and an impossible alpha.
     """
 
     rules: tuple[Rule, ...]
@@ -311,8 +306,8 @@ class Rewrite:
             raise OptionError(f"`rewrite` knows no cost of graphs for `scheduler` {scheduler}; give one of {known}")
         if isinstance(prices, MeasuringCostModel) and prices.measured_by is not MeasuredBy.STORE:
             raise OptionError(
-                f"`rewrite` asks for the prices of thousands of graphs, and `cost_model` {prices.identity.name} measures; "
-                "give simulator"
+                f"`rewrite` asks for the prices of thousands of graphs, and `cost_model` {prices.identity.name} "
+                "measures; give simulator"
             )
 
     def apply(
@@ -334,19 +329,12 @@ class Rewrite:
                 network, used, SumOfOperators(prices), self.search, alpha=self.alpha, budget=self.budget, progress=tell
             )
             if scheduler != "sequential":
-                cost = _schedules(prices, options, scheduler)
+                cost = OptimalSchedule(prices, options, *STRATEGIES[scheduler])
                 best = replace(found.best, cost_us=cost.us(found.best.network))
                 found = replace(found, best=best, before_us=cost.us(network))
             return _rewriting(found, used, scheduler, self.search, len(without_proof))
-        every = search_jointly(
-            network,
-            used,
-            prices,
-            cost=_schedules(prices, options, scheduler),
-            alpha=self.alpha,
-            budget=self.budget,
-            progress=tell,
-        )
+        cost = OptimalSchedule(prices, options, *STRATEGIES[scheduler])
+        every = search_jointly(network, used, prices, cost=cost, alpha=self.alpha, budget=self.budget, progress=tell)
         ways: tuple[tuple[RewriteSearch, Found, float], ...] = (
             ("backtracking", every.summed, every.summed_us),
             ("saturation", every.saturated, every.saturated_us),
@@ -357,11 +345,6 @@ class Rewrite:
         )
         found_jointly = _rewriting(every.joint, used, scheduler, self.search, len(without_proof))
         return replace(found_jointly, seen=every.seen, first=first)
-
-
-def _schedules(prices: CostModel, options: SearchOptions, scheduler: str) -> OptimalSchedule:
-    concurrent, merge = STRATEGIES[scheduler]
-    return OptimalSchedule(prices, options, concurrent, merge)
 
 
 def _rewriting(found: Found, rules: Sequence[Rule], scheduler: str, search: RewriteSearch, left_out: int) -> Rewriting:

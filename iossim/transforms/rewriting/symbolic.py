@@ -84,8 +84,7 @@ class Tuple:
         return [self.at(place) for place in range(self.length)] if isinstance(self.length, int) else None
 
     def places(self, every: bool) -> Sequence[Any]:
-        """Where to state what holds at each place of a tuple of unknown length: to assume it (``every``), or
-        anywhere."""
+        """Where to state what holds at each place of a tuple of unknown length: to assume it (``every``) or show it."""
         from_front = z3.simplify(self.length - 1 - ANYWHERE)
         return (*_FIRST, from_front) if every else (from_front,)
 

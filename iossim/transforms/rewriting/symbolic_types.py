@@ -51,8 +51,7 @@ def typed(kind: str, attributes: Mapping[str, Any], inputs: Sequence[Tuple], ari
 
 
 def always(kind: str, attributes: Mapping[str, Any], x: Tuple, outputs: int) -> list[Claim]:
-    """What is true of any op with a first input ``x`` that takes its inputs, whether its shapes are modelled or
-    not."""
+    """What is true of any op with a first input ``x`` that takes its inputs, whether its shapes are modelled or not."""
     match kind:
         case "split":
             return [Claim(integer(attributes["sizes"].length) == outputs)]

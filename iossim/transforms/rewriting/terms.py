@@ -306,8 +306,7 @@ class Sides:
             return self._zeros(read.tensor)
         if read not in self._rule.rests:
             return self._tensors[read]
-        # Any number of tensors, at least one, are their sum or what they are when joined: one tensor for each such
-        # use.
+        # Any number of tensors, at least one, are their sum or what they are when joined: one tensor for each such use.
         if op.kind not in _FOLDED:
             raise NotSymbolicError(f"{op.kind} of *{read}, of which proofs know only sums and concatenations")
         use = read, op.kind, tuple(map(self.terms.intern, attributes))

@@ -82,8 +82,7 @@ def without_broadcasting(
 
 @dataclass(frozen=True)
 class _Word:
-    """A condition, the places where it holds as a set of bits, and how odd it is: attributes are plainer than
-    sizes."""
+    """A condition, the places where it holds as a set of bits, and how odd it is: attributes are plainer than sizes."""
 
     condition: Expression
     holds: int
@@ -220,8 +219,7 @@ def _plain(variable: str, values: set[str]) -> Iterator[str]:
 CASES = 60
 #: Of CPU that the proof of one rule may take.
 PROOF_SECONDS = 20.0
-#: Times that conditions are sought, each time with the failures of those before, and tried; and how often they must
-#: be right.
+#: How often conditions are sought and tried, each time with the failures before, and how often they must be right.
 _ROUNDS, _CONFIRMED = 8, 2
 
 
