@@ -195,8 +195,7 @@ def compare(
 
 
 def _changed_for(schedulers: Sequence[str]) -> str:
-    """The scheduler that a comparison changes the network for: of those asked that can be, the one that searches
-    most."""
+    """The scheduler that a comparison changes the network for: of those asked, the one that searches most."""
     for name in ("ios-both", *(name for name in STRATEGIES if name != "ios-both"), "sequential"):
         if name in schedulers:
             return name
@@ -286,8 +285,7 @@ def microbatch_table(
     workspace: int | str | None = None,
     total_workspace: int | str | None = None,
 ) -> MicroBatching:
-    """The same of the kernels of a table of benchmarks (JSON); of as many images as the largest row of each, if not
-    of ``batch``."""
+    """The same of a JSON table of benchmarks; of the images of each kernel's largest row, if not of ``batch``."""
     from iossim.transforms.microbatching.convolutions_in_micro_batches import of_table
 
     limits = _limit(workspace, "workspace"), _limit(total_workspace, "total_workspace")

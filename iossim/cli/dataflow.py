@@ -1,5 +1,4 @@
-"""``iossim dataflow``: networks on edge devices, split over their units and written in the order in which they are
-read."""
+"""``iossim dataflow``: networks on edge devices, split over their units and written in the order of reading."""
 
 from __future__ import annotations
 
@@ -120,8 +119,7 @@ def explain(
     policy: Policy = "priority",
     as_json: options.Json = False,
 ) -> None:
-    """Explain a network's plan on one edge device, the operators that take longest first; so does 'iossim explain
-    out/plan.json'."""
+    """Explain a plan on one edge device, the longest operators first; so does 'iossim explain out/plan.json'."""
     from iossim.models.load import load
 
     found = _planned(load(model, batch=batch, dtype=dtype), _needed(device), policy, quiet=as_json)

@@ -68,7 +68,6 @@ def list_devices(as_json: options.Json = False) -> None:
 
 
 def _facts(known: Device) -> dict[str, Any]:
-    """What the list tells of a device."""
     from iossim.hardware.edge import EdgeDevice
     from iossim.hardware.profile import DeviceProfile
 
@@ -128,8 +127,7 @@ def new_device(name: NewName, out: NewFile = None) -> None:
 
 
 def validate_devices(profiles: Profiles, as_json: options.Json = False) -> None:
-    """Check that facts are within what their generation has, and agree with one another; exit code 2 where they do
-    not."""
+    """Check that facts are possible in their generation and agree with one another; exit code 2 where they are not."""
     from iossim.base.errors import DeviceError, IossimError
     from iossim.hardware.edge import edge_device
     from iossim.hardware.edge_names import edge_names

@@ -38,8 +38,8 @@ OwnPrices = Annotated[
 def register(app: typer.Typer) -> None:
     app.command(
         "explain",
-        help="Say why each stage of a saved schedule is as it is: what limits it, what it saves, and what the next best "
-        "choice would have cost.",
+        help="Say why each stage of a saved schedule is as it is: what limits it, what it saves, and what the next "
+        "best choice would have cost.",
     )(explain)
 
 

@@ -118,7 +118,6 @@ def show_model(
 
 
 def _worth(found: Summary) -> str:
-    """Whether there is anything to run side by side, in a sentence."""
     if found.width < 2:
         return "a chain: no two units are independent, so nothing can run concurrently"
     share = 1 - 1 / found.parallelism

@@ -51,7 +51,6 @@ def validate(
     found = replace(found, notes=tuple(map(with_flags, found.notes)))
 
     def files() -> dict[str, Writer]:
-        """validation.json, and the pictures."""
         made = {"validation.json": json_file(found.to_json())}
         if wants_plot(plot):
             from iossim.report.figures.accuracy import operators_figures

@@ -1,8 +1,7 @@
-"""The axes of a study, declared once, and their values: points, answers, figures and the JSON schema derive from this table.
+"""The axes of a study and their values, declared once: points, answers, figures and the JSON schema derive from these.
 
 A new axis is a line of :data:`AXES`, a list in :class:`~iossim.study.scenario.Scenario`, and the field of its name in
-:class:`~iossim.study.points.Point` and :class:`~iossim.study.study_run.Row`. A value that is more than a name or a number has a
-label, which reports call it by."""
+:class:`~iossim.study.points.Point` and :class:`~iossim.study.study_run.Row`."""
 
 from __future__ import annotations
 
@@ -126,7 +125,7 @@ class Rewrite(Value):
         return self.rules != "none"
 
 
-#: Into how many micro-batches each block is divided that can be; ``auto`` chooses for each block, 1 leaves the batch whole.
+#: Into how many micro-batches blocks are divided; ``auto`` chooses for each block, 1 leaves the batch whole.
 MicroBatches = Annotated[int, Field(ge=1)] | Literal["auto"]
 
 
@@ -198,7 +197,6 @@ class Dataflow(Value):
 
 
 def _label(value: Model | Device | Search | Rewrite | Workspace | Dataflow, label: str) -> None:
-    """Call a value that has no label so."""
     if not value.label:
         object.__setattr__(value, "label", label)
 
@@ -252,7 +250,8 @@ AXES: dict[str, Axis] = {
         Axis("rewrite", "rewrites", Rewrite, "with rewrite {}", 4, 3, Rewrite(rules="none"), of_edge_devices=False),
         Axis("micro_batch", "micro_batches", MicroBatches, "with micro-batches {}", 11, 11, 1, of_edge_devices=False),
         Axis("workspace", "workspace", Workspace, "under {}", 5, 4, Workspace(), of_edge_devices=False),
-        Axis("dataflow", "dataflow", Dataflow | str, "with dataflow {}", 6, 5, Dataflow(policy="none"), only_of_edge_devices=True),
+        Axis("dataflow", "dataflow", Dataflow | str, "with dataflow {}", 6, 5, Dataflow(policy="none"),
+             only_of_edge_devices=True),
     )
 }  # fmt: skip
 #: The axes of rows: every point is scheduled by each scheduler.

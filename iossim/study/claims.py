@@ -312,7 +312,6 @@ class _Cases:
     rows: list[Row] = field(default_factory=list)
 
     def add(self, rows: Sequence[Row], failing: str, is_noise: bool) -> None:
-        """A case in which the claim fails is named by ``failing``."""
         self.count += 1
         self.ties += is_noise
         self.failing += [failing] if failing else []

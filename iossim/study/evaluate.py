@@ -1,5 +1,4 @@
-"""The rows and schedules of one point of a study, on edge devices a row for each plan: what workers do, each point by
-itself."""
+"""The rows and schedules of one point of a study; on edge devices a row for each plan."""
 
 from __future__ import annotations
 
@@ -124,7 +123,6 @@ def _on_edge_devices(task: PointTask, failures: Failures) -> PointResult:
 
 
 def _row(context: EvaluationContext, one: Schedule, found: dict[str, Schedule], measures: tuple[str, ...]) -> Row:
-    """The row of one schedule among those that were ``found`` at its point."""
     point = context.point
     slowest_us = max(other.latency_us for other in found.values())
     baseline_us = found["sequential"].latency_us if "sequential" in found else slowest_us
@@ -241,7 +239,6 @@ def _times(point: Point, latency_us: float, baseline_us: float) -> dict[str, Any
 
 
 def _peaks(plans: Sequence[EdgePlan]) -> dict[str, Any]:
-    """The most of each memory that any device has in use."""
     seen = [use for plan in plans for step in range(len(plan.steps)) for use in uses(plan, step)]
     memories = ("private", "shared", "external")
     return {f"{name}_mib": max(getattr(use, f"{name}_bytes") for use in seen) / _MIB for name in memories}

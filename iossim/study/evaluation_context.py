@@ -137,7 +137,6 @@ def _load(point: Point) -> EvaluationContext:
 
 
 def _given(point: Point) -> Network:
-    """The network as it is loaded, before it is rewritten."""
     key = (point.model.model_dump_json(), point.batch, point.dtype, point.seed)
     return _NETWORKS.get(key, lambda: network_of(point))
 

@@ -95,11 +95,10 @@ class RunDirectory:
         }
 
     def crossed(self) -> dict[tuple[str, int], CrossDone]:
-        """What is priced across points, by axis and point."""
+        """By axis and point."""
         return {(entry.axis, entry.run_at): entry for entry in self._journal.entries if isinstance(entry, CrossDone)}
 
     def add(self, result: PointResult, traces: bool) -> PointDone:
-        """Keep what a point came to."""
         stem = _file_stem(result.point)
         texts = {f"{SCHEDULES}/{stem}-{_slug(name)}.json": text for name, text in result.schedules.items()}
         texts |= {f"{TRACES}/{stem}-{_slug(name)}.json": text for name, text in result.traces.items()}
@@ -116,7 +115,6 @@ class RunDirectory:
         return entry
 
     def add_cross(self, result: CrossResult) -> None:
-        """Keep what schedules of others came to at a point."""
         self._keep(result.tracebacks)
         self._journal.append(result.entry)
 
@@ -132,7 +130,6 @@ class RunDirectory:
             return False
 
     def schedule_text(self, name: str) -> str:
-        """The text of a schedule by the name that its row tells."""
         return read_text(self.folder / name, "schedule", "run the study again with `resume`", OptionError)
 
     def earlier_attempts(self) -> list[dict[str, Any]]:

@@ -42,8 +42,7 @@ _LIMITS = SearchLimits(max_states=20_000, max_transitions=2_000_000)
 
 @dataclass(frozen=True)
 class OtherEngine:
-    """Microseconds under ``engine``: of the schedule that was found, of one op after another, of the best of a quick
-    search."""
+    """Latencies under ``engine``: of the same schedule, one op after another, and the best of a quick search."""
 
     engine: str
     same_schedule_us: float
@@ -53,7 +52,6 @@ class OtherEngine:
     max_groups: int
 
     def sentence(self) -> str:
-        """One line for people: this schedule there, the best of a quick search there, and that over one by one there."""
         return (
             f"With `engine` {self.engine}: {self.same_schedule_us / 1e3:.3f} ms; best found: "
             f"{self.best_us / 1e3:.3f} ms ({self.sequential_us / self.best_us:.2f}x over sequential)"
@@ -110,7 +108,6 @@ class Scheduled:
 
     @property
     def complete(self) -> bool:
-        """Whether nothing was interrupted."""
         return self.schedule.complete and not self.changed.interrupted
 
 
@@ -162,7 +159,6 @@ class Task:
         return Scheduled(found, changed)
 
     def change(self, progress: StartProgress = silent) -> Changed:
-        """The network behind all transforms."""
         return change(self.network, self.transforms, self.prices, self.scheduler, self.options, progress)
 
     def search(
@@ -259,8 +255,7 @@ def judged(network: Network, schedules: Sequence[Schedule], prices: CostModel, b
 
 
 def _left_out_us(comparison: Comparison, task: Task) -> Mapping[str, float]:
-    """By scheduler what a fit without the network's published figures says, where it has one; nothing of other
-    networks."""
+    """By scheduler what a fit without the network's published figures says; empty for other networks."""
     network, prices = comparison.network, task.prices
     published = [each.scheduler for each in comparison.schedules if comparison.published_us(each.scheduler)]
     if not published or not isinstance(prices, DeviceCostModel):
@@ -282,8 +277,7 @@ def _warm_up(network: Network, prices: CostModel) -> None:
 
 
 def _estimating_model(truth: MeasuringCostModel, device: DeviceProfile | str | None, precision: Precision) -> CostModel:
-    """The simulator that proposes what to measure; raises OptionError where the device that is measured has no
-    profile."""
+    """The simulator that proposes what to measure; raises OptionError where the device has no profile."""
     own = truth.identity.device
     try:
         profile = load_device(own) if device is None else load_device(device) if isinstance(device, str) else device

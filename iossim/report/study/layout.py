@@ -62,8 +62,8 @@ def in_sample_in_words(rows: Sequence[Row]) -> str:
     if not models:
         return ""
     return (
-        f"The sequential latencies of {', '.join(models)} are in-sample where a figure is published: the device's parameters were "
-        "fitted to these. What a fit without the network gives is told by iossim compare."
+        f"The sequential latencies of {', '.join(models)} are in-sample where a figure is published: the device's "
+        "parameters were fitted to these. What a fit without the network gives is told by iossim compare."
     )
 
 
@@ -95,7 +95,6 @@ def layout(rows: Sequence[Row], without: Sequence[str] = ()) -> Layout:
 
 
 def _by_preference(rows: Sequence[Row], without: Sequence[str]) -> list[str]:
-    """The axes that vary, those that make the best groups first."""
     axes = [axis for axis in varying(rows) if axis not in without]
     return sorted(axes, key=lambda axis: AXES[axis].group_rank)
 
@@ -120,8 +119,7 @@ def panels(rows: Sequence[Row], axis: str | None, spec: Mapping[str, Any]) -> tu
 
 
 def sides(rows: Sequence[Row], axis: str | None) -> list[tuple[str, dict[str, Cell]]]:
-    """What begins a panel's title, and the cells of its records, for each value of the axis of panels; one without an
-    axis."""
+    """For each value of the panels' axis the beginning of a title, and the cells of its records."""
     if axis is None:
         return [("", {})]
     return [(f"{panel_title(axis, value)}: ", {axis: value}) for value in values_of(rows, axis)]

@@ -1,5 +1,4 @@
-"""The report of a study as a page of HTML, with the data of its scripts as JSON: figures and the table of rows, by
-column."""
+"""The report of a study as a page of HTML, with the data of its scripts as JSON."""
 
 from __future__ import annotations
 
@@ -210,7 +209,6 @@ def _file(name: str) -> str:
 
 
 def _facts(run: StudyRun) -> list[dict[str, str]]:
-    """The study in numbers, and what it holds fixed."""
     rows = run.results.rows
     failed = sum(row.status == "failed" for row in rows)
     facts = [
@@ -281,13 +279,12 @@ def _remarks(run: StudyRun, drawn: Sequence[Figure]) -> list[str]:
         return told
     return [
         *told,
-        "There are no timelines and no roofline: these need points of a GPU that the simulator prices, with the sequential "
-        "schedule, and their schedules, models and profiles where the study left them.",
+        "There are no timelines and no roofline: these need points of a GPU that the simulator prices, with the "
+        "sequential schedule, and their schedules, models and profiles where the study left them.",
     ]
 
 
 def _environment(values: Any, name: str = "") -> list[dict[str, str]]:
-    """Nested values as flat facts."""
     if isinstance(values, dict):
         return [fact for key, value in values.items() for fact in _environment(value, f"{name} {key}".strip())]
     if isinstance(values, list) and any(isinstance(value, dict) for value in values):

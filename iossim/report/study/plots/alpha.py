@@ -49,8 +49,8 @@ def draw(run: StudyRun) -> Figure | None:
         title="Alpha against cost",
         finding=_finding(records),
         caption=(
-            "Latency of the rewritten network, in percent of the network as given by the same scheduler, if graphs are searched on "
-            "that cost up to alpha times the best one so far. At 1 no step may cost. The axis does not begin at zero."
+            "Latency of the rewritten network, in percent of the network as given by the same scheduler, if graphs are "
+            "searched on that cost up to alpha times the best one so far. At 1 no step may cost. The axis does not begin at zero."
         ),
         alt="Lines of the rewritten networks' latencies against alpha, a line a network.",
         columns=(
@@ -70,7 +70,6 @@ def draw(run: StudyRun) -> Figure | None:
 
 
 def _rewrites(run: StudyRun) -> dict[str, Rewrite]:
-    """The rewrites of a scenario that rewrite, by label."""
     return {rewrite.label: rewrite for rewrite in run.results.scenario.rewrites if rewrite.rewrites}
 
 

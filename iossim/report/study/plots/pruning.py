@@ -63,8 +63,8 @@ def draw(run: StudyRun) -> Figure | None:
         title="Pruning: latency against search time",
         finding=_finding(records, axes),
         caption=(
-            "r is the most units of a group, s the most groups of a stage; “none” is no limit. Search times are of the machine "
-            "that ran the study, one run each, and include pricing. Whiskers are 90% intervals of measured "
+            "r is the most units of a group, s the most groups of a stage; “none” is no limit. Search times are of the "
+            "machine that ran the study, one run each, and include pricing. Whiskers are 90% intervals of measured "
             "latencies; they move together, since the schedules share their operators. Axes of latencies do not begin "
             "at zero."
         ),

@@ -138,8 +138,8 @@ def _draw_kinds(run: StudyRun) -> Figure | None:
         title="Where the time goes, by kind of op",
         finding=_kind_finding(run),
         caption=(
-            "Time of each stage, dealt to its ops; “boundaries” is what stands between stages: launches and synchronisation."
-            + left_out
+            "Time of each stage, dealt to its ops; “boundaries” is what stands between stages: launches and "
+            "synchronisation." + left_out
         ),
         alt="Stacked bars of the time of each scheduler's schedule by kind of op.",
         columns=(
@@ -203,8 +203,8 @@ def _kind_finding(run: StudyRun) -> str:
         kind, most_us = max(best.time_by_kind_us.items(), key=lambda found: found[1])
         between = best.time_by_kind_us.get(BOUNDARIES, 0.0)
         return (
-            f"{point_label(best, varying(run.results.rows))}, {best.scheduler}: {100 * most_us / total_us:.0f} % of the time is "
-            f"{kind}, {100 * between / total_us:.0f} % stands between stages."
+            f"{point_label(best, varying(run.results.rows))}, {best.scheduler}: {100 * most_us / total_us:.0f} % of the time "
+            f"is {kind}, {100 * between / total_us:.0f} % stands between stages."
         )
     return ""
 
