@@ -23,7 +23,8 @@ Kernels = Annotated[
         "A table with a row for each kernel, those of a stream in order: stream, name, blocks, threads, "
         "registers_per_thread, shared_bytes, and what the kernel takes or asks for: alone_us, dram_bytes, l2_bytes, "
         "footprint_bytes, flops, pipe (fp32, fp64, tensor, int); or op with the columns of 'iossim predict'. "
-        "Or a recording: CSV of Nsight Systems (cuda_gpu_trace) or Nsight Compute (raw), trace.json of the PyTorch profiler.",
+        "Or a recording: CSV of Nsight Systems (cuda_gpu_trace) or Nsight Compute (raw), trace.json of the PyTorch "
+        "profiler.",
     ),
 ]
 Graph = Annotated[

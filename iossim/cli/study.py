@@ -49,8 +49,8 @@ def register(app: typer.Typer) -> None:
     group.command(
         "run",
         help="Run a study, and write its results to a folder.",
-        epilog="The exit code is 0 also where points failed: their rows say why. After Ctrl-C or a crash, --resume goes "
-        "on.",
+        epilog="The exit code is 0 also where points failed: their rows say why. After Ctrl-C or a crash, --resume "
+        "goes on.",
     )(run)
     group.command(
         "diff",

@@ -25,7 +25,8 @@ from iossim.study.question import LIST, MAPPING, VALUE, Question
 #: The plots that a report may be asked for; the modules of ``iossim.report.study.plots`` draw them.
 PLOTS = (
     "overview", "speedup", "latency", "batch", "batch_specialisation", "device_specialisation", "pruning",
-    "active_warps", "peak_memory", "blocks", "kinds", "timeline", "roofline", "alpha", "rules", "micro_batches", "largest_gain",
+    "active_warps", "peak_memory", "blocks", "kinds", "timeline", "roofline", "alpha", "rules", "micro_batches",
+    "largest_gain",
 )  # fmt: skip
 #: The plans of edge devices, which take the place of schedulers.
 VARIANTS = tuple(map(str, Variant))
@@ -37,11 +38,8 @@ else:
         "PointValues",
         __base__=Value,
         __module__=__name__,
-        __doc__="""One explicit point: a value for some of the axes. An axis that is left out takes its list's only
-    value.
-
-    A value may be told by its label, where the scenario lists it.
-    """,
+        __doc__="One explicit point: a value for some of the axes. An axis that is left out takes its list's only "
+        "value.\n\nA value may be told by its label, where the scenario lists it.",
         **{axis.name: (axis.kind | None, None) for axis in AXES.values()},
     )
 

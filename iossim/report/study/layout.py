@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from iossim.base.tables import Cell, Column
 from iossim.report.figures.figure import Panel, title_of
 from iossim.study.axes import AXES, name_of
+from iossim.study.metrics import METRICS
 from iossim.study.row_comparison import axis_value
 from iossim.study.study_run import Row, StudyRun
 from iossim.tasks.comparison import fastest
@@ -138,6 +139,11 @@ def best_of(rows: Sequence[Row]) -> Row | None:
     return fastest([row for row in rows if row.latency_ms is not None], lambda row: row.latency_ms or 0.0)
 
 
-def axis_columns(axes: Mapping[str, object] | Sequence[str]) -> tuple[Column, ...]:
+def axis_columns(axes: Iterable[str]) -> tuple[Column, ...]:
     """Columns of a figure's data for axes."""
     return tuple(Column(axis, title_of(axis)) for axis in axes)
+
+
+def metric_columns(*names: str) -> tuple[Column, ...]:
+    """Columns of a figure's data for metrics, as the table of rows has them."""
+    return tuple(column for name in names if (column := METRICS[name].column) is not None)

@@ -15,7 +15,15 @@ from iossim.base.tables import Cell, Column
 from iossim.base.user_files import write_atomically
 from iossim.report.figures.figure import Figure, LegendEntry, title_of
 from iossim.report.figures.vega import dark, libraries, light
-from iossim.report.study.layout import fixed, fixed_in_words, in_sample_in_words, point_label, points, varying
+from iossim.report.study.layout import (
+    axis_columns,
+    fixed,
+    fixed_in_words,
+    in_sample_in_words,
+    point_label,
+    points,
+    varying,
+)
 from iossim.report.study.plots import figures, study_command
 from iossim.study.axes import ROW_AXES
 from iossim.study.metrics import METRICS
@@ -63,12 +71,8 @@ def row_columns(run: StudyRun, axes: Iterable[str]) -> list[Column]:
     """The axes that vary, the scheduler, and every column with values; some only if rules rewrote a network."""
     records = row_records(run)
     hidden = () if any(row.rules for row in run.results.rows) else OF_REWRITTEN
-    kept = [
-        column
-        for column in ROW_COLUMNS
-        if column.key not in hidden and any(record[column.key] not in (None, "") for record in records)
-    ]
-    return [*(Column(axis, title_of(axis)) for axis in axes), Column("scheduler"), *kept]
+    filled = {key for record in records for key, cell in record.items() if cell not in (None, "") and key not in hidden}
+    return [*axis_columns(axes), Column("scheduler"), *(column for column in ROW_COLUMNS if column.key in filled)]
 
 
 def _row_record(row: Row, run: StudyRun) -> dict[str, Cell]:

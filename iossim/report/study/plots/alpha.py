@@ -50,7 +50,8 @@ def draw(run: StudyRun) -> Figure | None:
         finding=_finding(records),
         caption=(
             "Latency of the rewritten network, in percent of the network as given by the same scheduler, if graphs are "
-            "searched on that cost up to alpha times the best one so far. At 1 no step may cost. The axis does not begin at zero."
+            "searched on that cost up to alpha times the best one so far. At 1 no step may cost. The axis does not "
+            "begin at zero."
         ),
         alt="Lines of the rewritten networks' latencies against alpha, a line a network.",
         columns=(

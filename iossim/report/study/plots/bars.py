@@ -56,11 +56,7 @@ def bar_figure(run: StudyRun, bars: Bars) -> Figure | None:
     axes = layout.varying(rows)
     records = tuple(_record(row, bars, shown.key, dealt, axes, id(row) in ties) for row in rows)
     groups = list(dict.fromkeys(record["group"] for record in records))
-    intervals: tuple[Column, ...] = (
-        Column("low_ms", "expected from", digits=3),
-        Column("high_ms", "expected to", digits=3),
-    )
-    intervals = intervals if any(record["low_ms"] is not None for record in records) else ()
+    intervals = ("low_ms", "high_ms") if any(record["low_ms"] is not None for record in records) else ()
     limit = bars.limit(run)
     told = {"baseline": baseline_of(run)}
     share_scales(records, [choice.key for choice in dealt.choices], dealt.panel)
@@ -75,9 +71,7 @@ def bar_figure(run: StudyRun, bars: Bars) -> Figure | None:
         columns=(
             *layout.axis_columns([axis for axis in AXES if axis in axes] or ["model"]),
             Column("scheduler"),
-            shown,
-            *intervals,
-            Column("published_ms", "published", digits=3),
+            *layout.metric_columns(bars.metric, *intervals, "published_ms"),
             Column("note"),
         ),
         records=records,

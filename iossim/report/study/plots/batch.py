@@ -68,10 +68,7 @@ def draw(run: StudyRun) -> Figure | None:
             Column("throughput", "throughput, samples/s", digits=1),
             Column("low_throughput", "expected from", digits=1),
             Column("high_throughput", "expected to", digits=1),
-            Column("latency_ms", digits=3),
-            Column("low_ms", "expected from", digits=3),
-            Column("high_ms", "expected to", digits=3),
-            Column("published_ms", "published", digits=3),
+            *layout.metric_columns("latency_ms", "low_ms", "high_ms", "published_ms"),
         ),
         records=records,
         panels=tuple(panels),
@@ -142,8 +139,8 @@ def _finding(run: StudyRun, axes: Sequence[str]) -> str:
     bests = [best for rows in layout.points(run).values() if (best := layout.best_of(rows)) is not None]
     top = max(bests, key=lambda row: row.throughput_per_s or 0.0)
     return (
-        f"The highest throughput is {top.throughput_per_s:,.0f} samples/s: {layout.point_label(top, axes)}, {top.scheduler}, "
-        f"{top.latency_ms:.3g} ms a batch."
+        f"The highest throughput is {top.throughput_per_s:,.0f} samples/s: {layout.point_label(top, axes)}, "
+        f"{top.scheduler}, {top.latency_ms:.3g} ms a batch."
     )
 
 

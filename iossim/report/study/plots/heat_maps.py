@@ -44,17 +44,18 @@ def draw_rules(run: StudyRun) -> Figure | None:
         for times in (row.rules.get(str(name), 0),)
     )
     spec = heat_map(
-        "model", "rule", "times", "text", titles=titles, x_values=layout.values_of(rows, "model"), y_values=names, most=_MOST,
-        tooltips=("times",),
+        "model", "rule", "times", "text", titles=titles, x_values=layout.values_of(rows, "model"), y_values=names,
+        most=_MOST, tooltips=("times",),
     )  # fmt: skip
     return Figure(
         name=_RULES,
         title="Rules that were used, by network",
         finding=_finding(rows),
         caption=(
-            "How often each rule was applied on the way from the network as given to the fastest one that the search found: "
-            f"the number, and as colour, which is darkest from {_MOST} times on. Rules that were used most stand on top; "
-            "an empty column is a network that no rule made faster. Splits of splits, and functions of splits, tidy up after merges."
+            "How often each rule was applied on the way from the network as given to the fastest one that the search "
+            f"found: the number, and as colour, which is darkest from {_MOST} times on. Rules that were used most "
+            "stand on top; an empty column is a network that no rule made faster. Splits of splits, and functions of "
+            "splits, tidy up after merges."
         ),
         alt="Matrix of how often each rule was used, rules against networks.",
         columns=(

@@ -9,7 +9,15 @@ from typing import Any
 from iossim.base.tables import Cell, Column, number_of
 from iossim.report.figures.figure import Figure, LegendEntry, Panel
 from iossim.report.figures.vega import coloured, dodged, layer, log_ticks, names_axis, need_altair, specification
-from iossim.report.study.layout import coordinates, panel_title, panels_and_choices, sides, values_of, varying
+from iossim.report.study.layout import (
+    coordinates,
+    metric_columns,
+    panel_title,
+    panels_and_choices,
+    sides,
+    values_of,
+    varying,
+)
 from iossim.report.study.plots import Plot
 from iossim.study.axes import Search
 from iossim.study.study_run import Row, StudyRun
@@ -75,9 +83,7 @@ def draw(run: StudyRun) -> Figure | None:
             Column("r"),
             Column("s"),
             Column("stages_of", "stages"),
-            Column("latency_ms", digits=3),
-            Column("low_ms", "expected from", digits=3),
-            Column("high_ms", "expected to", digits=3),
+            *metric_columns("latency_ms", "low_ms", "high_ms"),
             Column("search_s", "search time", digits=3),
             Column("speedup_x", "speed-up"),
         ),
@@ -97,9 +103,7 @@ def _record(row: Row, search: Search, run: StudyRun, axes: Sequence[str]) -> dic
         "r": str(search.max_group_size or _NO_LIMIT),
         "s": str(search.max_groups or _NO_LIMIT),
         "stages_of": search.stages,
-        "latency_ms": row.latency_ms,
-        "low_ms": row.low_ms,
-        "high_ms": row.high_ms,
+        **{name: getattr(row, name) for name in ("latency_ms", "low_ms", "high_ms")},
         "search_s": run.search_s.get((row.point, row.scheduler)),
         "speedup_x": row.speedup,
     }

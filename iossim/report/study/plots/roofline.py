@@ -40,11 +40,11 @@ def draw(run: StudyRun) -> Figure | None:
         title="Roofline of the ops",
         finding=_finding(chosen[0], units),
         caption=(
-            "Each mark is a unit (a fused op) that runs alone, as the simulator prices it: its arithmetic over its time, "
-            "against arithmetic over the bytes that it must move; the area of a mark is its share of the sequential time. "
-            "The lines are the peaks of the device's datasheet. What lies far below them fills the device badly, and is "
-            "what running side by side helps. Above them may be Winograd convolutions, which need less arithmetic than is "
-            f"counted, and ops whose data stays in the L2 cache.{left_out}"
+            "Each mark is a unit (a fused op) that runs alone, as the simulator prices it: its arithmetic over its "
+            "time, against arithmetic over the bytes that it must move; the area of a mark is its share of the "
+            "sequential time. The lines are the peaks of the device's datasheet. What lies far below them fills the "
+            "device badly, and is what running side by side helps. Above them may be Winograd convolutions, which need "
+            f"less arithmetic than is counted, and ops whose data stays in the L2 cache.{left_out}"
         ),
         alt="Scatter of arithmetic rate against arithmetic intensity of each op, under the lines of memory bandwidth "
         "and peak.",

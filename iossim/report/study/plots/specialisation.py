@@ -58,9 +58,9 @@ def _draw(run: StudyRun, axis: Literal["device", "batch"], name: str) -> Figure 
         title=f"Specialisation for the {title_of(axis)}",
         finding=_finding(records, others),
         caption=(
-            "The schedule that was made for the row's setting, run at the column's: its latency in ms, and as colour how "
-            "much slower it is than the fastest schedule of that column, in percent. Framed and bold are schedules run "
-            "where they were made for; ≈ marks ties with that one: the difference is within the noise."
+            "The schedule that was made for the row's setting, run at the column's: its latency in ms, and as colour "
+            "how much slower it is than the fastest schedule of that column, in percent. Framed and bold are schedules "
+            "run where they were made for; ≈ marks ties with that one: the difference is within the noise."
         ),
         alt=f"Matrix of latencies: schedules by the {title_of(axis)} that they were made for, against the one they run "
         "at.",

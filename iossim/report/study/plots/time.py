@@ -203,8 +203,8 @@ def _kind_finding(run: StudyRun) -> str:
         kind, most_us = max(best.time_by_kind_us.items(), key=lambda found: found[1])
         between = best.time_by_kind_us.get(BOUNDARIES, 0.0)
         return (
-            f"{point_label(best, varying(run.results.rows))}, {best.scheduler}: {100 * most_us / total_us:.0f} % of the time "
-            f"is {kind}, {100 * between / total_us:.0f} % stands between stages."
+            f"{point_label(best, varying(run.results.rows))}, {best.scheduler}: {100 * most_us / total_us:.0f} % of "
+            f"the time is {kind}, {100 * between / total_us:.0f} % stands between stages."
         )
     return ""
 

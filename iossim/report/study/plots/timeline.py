@@ -121,13 +121,13 @@ def draw(run: StudyRun) -> Figure | None:
         title="Timelines of two schedules",
         finding=_finding(chosen[0], records),
         caption=(
-            "A run of the whole schedule on the event-driven simulator: a lane for each stream, a bar for each kernel, a "
-            "band with its number for each stage; gaps are launches and synchronisation. Below, the part of the SMs that "
-            "hold any block, and the active warps as a part of the most that the device can hold. Both schedules have the "
-            "same scale."
+            "A run of the whole schedule on the event-driven simulator: a lane for each stream, a bar for each kernel, "
+            "a band with its number for each stage; gaps are launches and synchronisation. Below, the part of the SMs "
+            "that hold any block, and the active warps as a part of the most that the device can hold. Both schedules "
+            "have the same scale."
         ),
-        alt="Kernels over time, by stream and stage, and the occupancy of the SMs below them, of the sequential schedule "
-        "and of the best.",
+        alt="Kernels over time, by stream and stage, and the occupancy of the SMs below them, of the sequential "
+        "schedule and of the best.",
         columns=(
             *((Column("point"),) if len(chosen) > 1 else ()),
             Column("schedule"),
