@@ -63,14 +63,7 @@ class ExplainedStep:
         return None if self.before_us is None or self.after_us is None else self.before_us - self.after_us
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "rule": self.rule,
-            "origin": self.origin,
-            "before": self.before.lines,
-            "after": self.after.lines,
-            "before_us": self.before_us,
-            "after_us": self.after_us,
-        }
+        return {**vars(self), "before": self.before.lines, "after": self.after.lines}
 
 
 def explain_rewriting(
