@@ -233,8 +233,7 @@ def distribute(
     mix: str = "mix",
     policy: str = "priority",
 ) -> Distributed:
-    """A network over several equal edge devices (d-Xenos): how each operator is divided among them, what is sent, and
-    the time.
+    """A network over several equal edge devices (d-Xenos): how operators are divided, what is sent, and the time.
 
     ``link``: one of the device's (its first). ``sync``: ``ring`` or ``server``. ``mix``: ``mix``, or ``outC``,
     ``inH`` or ``inW`` for every operator that can be divided so. Raises DeviceError without such a link.
@@ -326,8 +325,7 @@ def simulate_events(
     network: Network | None = None,
     engine: str | None = None,
 ) -> Execution:
-    """Run a saved schedule as a whole, block by block, on the event-driven simulator: on another device, or on its
-    own.
+    """Run a saved schedule as a whole, block by block, on the event-driven simulator, on ``device`` or its own.
 
     The network is loaded as the schedule says, unless given. Raises ScheduleError if the schedule does not fit it.
     """

@@ -160,8 +160,7 @@ def run(
     seed: Seed = 0,
     as_json: options.Json = False,
 ) -> None:
-    """Run the plan of a network on made inputs, and compare its outputs with the network's; exit code 1 where they
-    differ.
+    """Run a network's plan on made inputs and compare the outputs with the network's; exit code 1 if they differ.
 
     One device's plan runs byte by byte in the memories that it names. Of several, each device has arrays of its own
     and gets what it is sent; with --processes each of them is a process, and what they send is counted.

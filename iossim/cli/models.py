@@ -171,8 +171,7 @@ def _listed(kinds: Mapping[str, int], most: int | None = None) -> str:
 
 @takes_options
 def export_model(model: options.Model, out: ToFile, reading: ModelOptions, opset: OperatorSet = None) -> None:
-    """Write a network with its weights as an ONNX file, as it is scheduled: constants folded, passes applied, sizes
-    bound.
+    """Write a network with its weights as ONNX, as it is scheduled: constants folded, passes applied, sizes bound.
 
     Weights of more than 1 GiB go to a file beside it.
     """

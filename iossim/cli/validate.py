@@ -31,8 +31,7 @@ def validate(
     plot: options.Plot = None,
     as_json: options.Json = False,
 ) -> None:
-    """Compare predictions with measured operators, with stages of several groups, and with networks measured as a
-    whole.
+    """Compare predictions with measured operators, stages of several groups, and whole networks.
 
     Operators are judged on the shapes that no fit saw, told by their hash.
     """

@@ -66,10 +66,7 @@ class PointResult:
 
 
 def evaluate_point(task: PointTask) -> PointResult:
-    """Schedule a point by every scheduler; what fails is a row with its reason.
-
-    Raises KeyboardInterrupt where a search was interrupted: half a point is none.
-    """
+    """Schedule a point by all schedulers; what fails is a row with its reason. An interrupt is passed on."""
     set_pricing_threads(1 if task.one_of_many else None)
     failures = Failures()
     if task.point.dataflow.plans:

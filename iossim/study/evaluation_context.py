@@ -50,7 +50,7 @@ class LruCache(threading.local, Generic[V]):
 
 _MIB = 1 << 20
 
-# Points come so that those of one network follow each other. Networks hold their weights only once these are asked for.
+# Points of one network follow each other. Networks hold their weights only once these are asked for.
 _NETWORKS: LruCache[Network] = LruCache(2)
 _PROFILES: LruCache[DeviceProfile] = LruCache(64)
 _CONTEXTS: LruCache[EvaluationContext] = LruCache(2)

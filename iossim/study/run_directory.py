@@ -44,11 +44,7 @@ class RunDirectory:
     """A folder that a study is being written to. Use as a context: on leaving, others may write there."""
 
     def __init__(self, folder: Path, scenario: Scenario, points: Sequence[Point], resume: bool) -> None:
-        """Make the folder, or open it to go on.
-
-        Raises OptionError where it cannot be written, holds another study's run, or holds this one's and ``resume``
-        is False.
-        """
+        """Make or open the folder; raises OptionError if it is not writable, or holds a run not to be resumed."""
         check_writable(folder)
         begin = Begin(name=scenario.name, key=_study_key(scenario, points))
         known = [name for name in (RESULTS, TABLE, SCENARIO, SCHEDULES) if (folder / name).exists()]

@@ -40,10 +40,7 @@ class BlockTime(Value):
 
 
 class Row(Value):
-    """One schedule of one point.
-
-    Figures are None where ``status`` is ``failed``, or where they were not asked for.
-    """
+    """One schedule of one point. Figures are None where ``status`` is ``failed`` or nobody asked for them."""
 
     #: Which point (counted from 0 in the scenario's order), and the labels of its values by axis.
     point: int

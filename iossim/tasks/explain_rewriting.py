@@ -45,10 +45,7 @@ class Part:
 
 @dataclass(frozen=True)
 class ExplainedStep:
-    """A rule that was applied: ``before`` and ``after`` are the ops that it changed.
-
-    ``before_us`` and ``after_us`` are what the whole network takes; None where no prices are at hand.
-    """
+    """A rule that was applied: ops and latency (None without prices) of the network before and after it."""
 
     rule: str
     origin: str

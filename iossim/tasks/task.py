@@ -1,5 +1,4 @@
-"""One task: a network is changed for its schedule, scheduled and judged. API, command line and studies run this and
-nothing else.
+"""One task: a network is changed for its schedule, scheduled and judged; API, command line and studies run this.
 
 What cannot be combined is refused where the task is made, so that all three refuse it alike."""
 
@@ -61,8 +60,7 @@ class OtherEngine:
 def under_other_engine(
     network: Network, found: Schedule, prices: CostModel, options: SearchOptions | None = None
 ) -> OtherEngine | None:
-    """What the other engine gives; None where prices can be had under one engine only, nothing takes time, or after a
-    KeyboardInterrupt.
+    """What the other engine gives; None where prices know one engine only, or after a KeyboardInterrupt.
 
     Searches with the scheduler that found the schedule (ios-both where that does not search), pruned to r = 3 and s =
     8 at most, so that it takes a second or two of any network; a block that is too wide is split."""
@@ -140,8 +138,7 @@ class Task:
             transform.check(self.prices, self.scheduler)
 
     def run(self, progress: StartProgress = silent, measuring: MeasuredProgress = ignore_measuring) -> Scheduled:
-        """Change the network, schedule it, judge the schedule, and remark what was done and what the other engine
-        gives.
+        """Change and schedule the network, judge the schedule, and remark what the other engine gives.
 
         KeyboardInterrupt ends a search with the best so far.
         """
@@ -184,8 +181,7 @@ class Task:
 
 
 def compare(task: Task, schedulers: Sequence[str], engine: str, progress: StartProgress = silent) -> Comparison:
-    """A network scheduled as given by several schedulers, and beside them as the transforms change it for the task's
-    scheduler.
+    """A network scheduled as given by several schedulers, and as changed for the task's scheduler.
 
     KeyboardInterrupt ends the comparison with the schedules so far, once there is one.
     """
@@ -240,8 +236,7 @@ def _with_changed(comparison: Comparison, task: Task, progress: StartProgress) -
 
 
 def judged(network: Network, schedules: Sequence[Schedule], prices: CostModel, beside: str = "") -> list[Schedule]:
-    """The schedules with their intervals and ties among them and with that of a scheduler ``beside`` them, by what is
-    less than the noise.
+    """The schedules with their intervals, and their ties among them and with that of a scheduler ``beside`` them.
 
     Prices that predict no device have no noise. KeyboardInterrupt leaves intervals and ties out: schedules that were
     found are kept."""

@@ -18,10 +18,6 @@ _HEIGHT_PIXELS = 250
 _NAME = "alpha"
 
 
-def fits(run: StudyRun) -> bool:
-    return len({rewrite.alpha for rewrite in _rewrites(run).values()}) > 1
-
-
 def draw(run: StudyRun) -> Figure | None:
     rewrites = _rewrites(run)
     rows = [row for row in run.results.rows if row.rewrite in rewrites and row.latency_ms is not None]
@@ -133,4 +129,4 @@ def _finding(records: Sequence[dict[str, Cell]]) -> str:
     return f"{model} gains most from alpha {high:g} rather than {low:g}: {gain}."
 
 
-PLOTS = (Plot(_NAME, 44, fits, draw),)
+PLOTS = (Plot(_NAME, 44, lambda run: len({rewrite.alpha for rewrite in _rewrites(run).values()}) > 1, draw),)

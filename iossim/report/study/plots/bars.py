@@ -22,10 +22,7 @@ WHISKERS = "expected on hardware (90% interval)"
 
 @dataclass(frozen=True, slots=True)
 class Bars:
-    """A figure of one metric.
-
-    ``axis``, ``caption`` and ``alt`` are texts that may name the ``{baseline}`` of speed-ups.
-    """
+    """A figure of one metric; ``axis``, ``caption`` and ``alt`` may name the ``{baseline}`` of speed-ups."""
 
     name: str
     metric: str

@@ -20,10 +20,6 @@ _MOST = 20
 _RULES = "rules"
 
 
-def rules_fit(run: StudyRun) -> bool:
-    return any(row.rules for row in run.results.rows)
-
-
 def draw_rules(run: StudyRun) -> Figure | None:
     given = [rows[0] for rows in layout.points(run).values() if rows[0].status == "ok"]
     used = sum((Counter(row.rules) for row in given), Counter[str]())
@@ -167,4 +163,7 @@ def _place(record: Mapping[str, Cell], axes: list[str]) -> str:
     return ", ".join(name_of(axis, record[axis]) for axis in axes)
 
 
-PLOTS = (Plot(_OVERVIEW, 5, overview_fits, draw_overview), Plot(_RULES, 45, rules_fit, draw_rules))
+PLOTS = (
+    Plot(_OVERVIEW, 5, overview_fits, draw_overview),
+    Plot(_RULES, 45, lambda run: any(row.rules for row in run.results.rows), draw_rules),
+)

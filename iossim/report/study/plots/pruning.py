@@ -30,10 +30,6 @@ _SHAPES = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross
 _NAME = "pruning"
 
 
-def fits(run: StudyRun) -> bool:
-    return "search" in varying(run.results.rows)
-
-
 def draw(run: StudyRun) -> Figure | None:
     searches = {search.label: search for search in run.results.scenario.searches}
     rows = [
@@ -197,4 +193,4 @@ def _finding(records: Sequence[Mapping[str, Cell]], axes: Sequence[str]) -> str:
     return f"{f'On {where}, ' if where else ''}{best['search']} is {gain:.2f} times as fast as {worst['search']}{cost}."
 
 
-PLOTS = (Plot(_NAME, 50, fits, draw),)
+PLOTS = (Plot(_NAME, 50, lambda run: "search" in varying(run.results.rows), draw),)

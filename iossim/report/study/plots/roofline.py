@@ -21,10 +21,6 @@ _HEIGHT_PIXELS = 340
 _NAME = "roofline"
 
 
-def fits(run: StudyRun) -> bool:
-    return bool(chosen_points(run))
-
-
 def draw(run: StudyRun) -> Figure | None:
     chosen = chosen_points(run)
     units = [record for point in chosen for record in _units(point)]
@@ -175,4 +171,4 @@ def _finding(point: ChosenPoint, units: Sequence[Mapping[str, Cell]]) -> str:
     return f"{point.label}: {told} take {low:.0f} % of the sequential time."
 
 
-PLOTS = (Plot(_NAME, 100, fits, draw),)
+PLOTS = (Plot(_NAME, 100, lambda run: bool(chosen_points(run)), draw),)

@@ -88,22 +88,19 @@ def _ratio(base_us: float | None, latency_us: float) -> float | None:
 def _block_bars(schedulers: Sequence[str]) -> dict[str, Any]:
     alt = need_altair()
     in_order = alt.EncodingSortField("place", op="min")
-    encoded = (
-        layer()
-        .mark_bar()
-        .encode(
-            y=alt.Y("block:N", sort=in_order, title=None, scale=alt.Scale(paddingInner=0.25)),
-            yOffset=alt.YOffset("scheduler:N", sort=list(schedulers)),
-            x=alt.X("time_ms:Q", title="time (ms)"),
-            color=alt.Color("scheduler:N", sort=list(schedulers), scale=alt.Scale(**scheduler_scale(schedulers))),
-            tooltip=[
-                alt.Tooltip("block:N", title="block"),
-                alt.Tooltip("scheduler:N", title="scheduler"),
-                alt.Tooltip("time_ms:Q", title="time, ms", format=",.4~r"),
-                alt.Tooltip("speedup_x:Q", title="speed-up over sequential", format=".2f"),
-                alt.Tooltip("stages:Q", title="stages"),
-            ],
-        )
+    bars = layer().mark_bar()
+    encoded = bars.encode(
+        y=alt.Y("block:N", sort=in_order, title=None, scale=alt.Scale(paddingInner=0.25)),
+        yOffset=alt.YOffset("scheduler:N", sort=list(schedulers)),
+        x=alt.X("time_ms:Q", title="time (ms)"),
+        color=alt.Color("scheduler:N", sort=list(schedulers), scale=alt.Scale(**scheduler_scale(schedulers))),
+        tooltip=[
+            alt.Tooltip("block:N", title="block"),
+            alt.Tooltip("scheduler:N", title="scheduler"),
+            alt.Tooltip("time_ms:Q", title="time, ms", format=",.4~r"),
+            alt.Tooltip("speedup_x:Q", title="speed-up over sequential", format=".2f"),
+            alt.Tooltip("stages:Q", title="stages"),
+        ],
     )
     return specification(encoded, height={"step": _BLOCK_PIXELS, "for": "offset"})
 
@@ -174,21 +171,18 @@ def _kind_records(row: Row, axes: Sequence[str], kinds: Sequence[str]) -> list[d
 
 def _kind_bars(schedulers: Sequence[str], colours: Mapping[str, str]) -> dict[str, Any]:
     alt = need_altair()
-    encoded = (
-        layer()
-        .mark_bar(stroke="#ffffff", strokeWidth=0.4)
-        .encode(
-            y=alt.Y("scheduler:N", sort=list(schedulers), title=None),
-            x=alt.X("time_ms:Q", title="time (ms)", stack="zero", scale=alt.Scale(domainMin=0)),
-            color=coloured("kind", colours, sort=list(colours)),
-            order=alt.Order("order:Q"),
-            tooltip=[
-                alt.Tooltip("scheduler:N", title="scheduler"),
-                alt.Tooltip("kind:N", title="kind"),
-                alt.Tooltip("time_ms:Q", title="time, ms", format=",.4~r"),
-                alt.Tooltip("share_percent:Q", title="share, %", format=".1f"),
-            ],
-        )
+    bars = layer().mark_bar(stroke="#ffffff", strokeWidth=0.4)
+    encoded = bars.encode(
+        y=alt.Y("scheduler:N", sort=list(schedulers), title=None),
+        x=alt.X("time_ms:Q", title="time (ms)", stack="zero", scale=alt.Scale(domainMin=0)),
+        color=coloured("kind", colours, sort=list(colours)),
+        order=alt.Order("order:Q"),
+        tooltip=[
+            alt.Tooltip("scheduler:N", title="scheduler"),
+            alt.Tooltip("kind:N", title="kind"),
+            alt.Tooltip("time_ms:Q", title="time, ms", format=",.4~r"),
+            alt.Tooltip("share_percent:Q", title="share, %", format=".1f"),
+        ],
     )
     return specification(encoded, height={"step": _KIND_PIXELS})
 

@@ -96,10 +96,6 @@ def _numbers(run: StudyRun) -> list[int]:
 _NAME = "timeline"
 
 
-def fits(run: StudyRun) -> bool:
-    return bool(chosen_points(run))
-
-
 def draw(run: StudyRun) -> Figure | None:
     chosen = chosen_points(run)
     if not chosen:
@@ -194,4 +190,4 @@ def _is_step(record: Mapping[str, Cell], label: str, name: str) -> bool:
     return (record["point"], record["schedule"], record["what"]) == (label, name, "occupancy")
 
 
-PLOTS = (Plot(_NAME, 90, fits, draw),)
+PLOTS = (Plot(_NAME, 90, lambda run: bool(chosen_points(run)), draw),)
