@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any
 
 from iossim.backends.simulator.stage_pricing import set_pricing_threads
+from iossim.calibration.prediction.published import is_in_sample
 from iossim.cost.capabilities import DeviceCostModel
 from iossim.cost.random import RandomCostModel
 from iossim.edge.capacity import uses
@@ -136,7 +137,7 @@ def _row(context: EvaluationContext, one: Schedule, found: dict[str, Schedule], 
     if "peak_memory" in measures:  # weights, and the arena of the plan with values in place, as backends run it
         plan = lower_schedule(one, context.network, point.engine, in_place=True)
         peak_mib = float(context.network_facts["weights_mib"]) + plan_memory(plan).arena_bytes / _MIB
-    published_ms = context.published_ms(one)
+    published_ms, power = context.published_ms(one), context.profile.datasheet.board_power_w
     return Row(
         point=point.index,
         **point.labels,
@@ -155,10 +156,10 @@ def _row(context: EvaluationContext, one: Schedule, found: dict[str, Schedule], 
         peak_memory_mib=peak_mib,
         **(context.micro_batch_facts if "micro_batches" in measures else {}),
         active_warps=_active_warps(context, one) if "active_warps" in measures else None,
-        board_power_w=context.board_power_w,
+        board_power_w=power.value if power else None,  # a CPU's profile has none
         peak_tflops=context.profile.fp32_tflops,
         published_ms=published_ms,
-        in_sample=None if published_ms is None else context.is_in_sample(one.scheduler),
+        in_sample=None if published_ms is None else is_in_sample(context.profile, point.model.model, one.scheduler),
         blocks=blocks,
         time_by_kind_us=context.errors.time_by_kind_us(found[one.scheduler]) if context.errors else {},
     )

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Generic, TypeVar
 
-from iossim.calibration.prediction.published import comparable_published_us, is_in_sample
+from iossim.calibration.prediction.published import comparable_published_us
 from iossim.calibration.prediction.schedule_interval import ScheduleErrors, schedule_errors
 from iossim.cost.create import create_cost_model
 from iossim.cost.model import CostModel
@@ -98,16 +98,6 @@ class EvaluationContext:
             "largest_gain": max((one.gain for one in found.kernels if one.gain is not None), default=None),
             "workspace_mib": found.workspace_bytes / _MIB,
         }
-
-    def is_in_sample(self, scheduler: str) -> bool:
-        """Whether the scheduler's published figure of the model took part in the fit of the device's parameters."""
-        return is_in_sample(self.profile, self.point.model.model, scheduler)
-
-    @property
-    def board_power_w(self) -> float | None:
-        """The device's; None where its profile knows none, as that of a CPU."""
-        fact = self.profile.datasheet.board_power_w
-        return fact.value if fact else None
 
     def published_ms(self, schedule: Schedule) -> float | None:
         """The measured latency that is published for this point, where one is known."""
