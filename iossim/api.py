@@ -195,8 +195,7 @@ def compare(
 
 
 def _changed_for(schedulers: Sequence[str]) -> str:
-    """The scheduler that a comparison changes the network for: of those asked that can be, the one that searches
-    most."""
+    """The scheduler that a comparison changes the network for: of those asked, the one that searches most."""
     for name in ("ios-both", *(name for name in STRATEGIES if name != "ios-both"), "sequential"):
         if name in schedulers:
             return name
@@ -234,8 +233,7 @@ def distribute(
     mix: str = "mix",
     policy: str = "priority",
 ) -> Distributed:
-    """A network over several equal edge devices (d-Xenos): how each operator is divided among them, what is sent, and
-    the time.
+    """A network over several equal edge devices (d-Xenos): how operators are divided, what is sent, and the time.
 
     ``link``: one of the device's (its first). ``sync``: ``ring`` or ``server``. ``mix``: ``mix``, or ``outC``,
     ``inH`` or ``inW`` for every operator that can be divided so. Raises DeviceError without such a link.
@@ -286,8 +284,7 @@ def microbatch_table(
     workspace: int | str | None = None,
     total_workspace: int | str | None = None,
 ) -> MicroBatching:
-    """The same of the kernels of a table of benchmarks (JSON); of as many images as the largest row of each, if not
-    of ``batch``."""
+    """The same of a JSON table of benchmarks; of the images of each kernel's largest row, if not of ``batch``."""
     from iossim.transforms.microbatching.convolutions_in_micro_batches import of_table
 
     limits = _limit(workspace, "workspace"), _limit(total_workspace, "total_workspace")
@@ -328,8 +325,7 @@ def simulate_events(
     network: Network | None = None,
     engine: str | None = None,
 ) -> Execution:
-    """Run a saved schedule as a whole, block by block, on the event-driven simulator: on another device, or on its
-    own.
+    """Run a saved schedule as a whole, block by block, on the event-driven simulator, on ``device`` or its own.
 
     The network is loaded as the schedule says, unless given. Raises ScheduleError if the schedule does not fit it.
     """

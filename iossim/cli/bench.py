@@ -1,5 +1,4 @@
-"""``iossim bench``: networks measured under several schedulers and baselines, as figure 4.1 of the IOS thesis
-compares them."""
+"""``iossim bench``: networks measured under several schedulers and baselines (figure 4.1 of the IOS thesis)."""
 
 from __future__ import annotations
 
@@ -133,8 +132,6 @@ def _parts(found: list[MeasuredNetwork], context: Context) -> Iterator[Part]:
 
 
 def _files(found: list[MeasuredNetwork], context: Context, plot: bool | None) -> dict[str, Writer]:
-    """networks.jsonl, and the picture of all networks."""
-
     from iossim.measurements.measured_networks import NetworkHeader, NetworkRun, header_line, run_line
 
     header = NetworkHeader(

@@ -128,7 +128,6 @@ def _file_name(profile: DeviceProfile) -> str:
 
 
 def _read(profile: DeviceProfile, own: Sequence[Path], also: Sequence[str]) -> list[DeviceData]:
-    """The device's measurements, then those of each sister board."""
     from iossim.calibration.calibrate import DeviceData
     from iossim.hardware.load import device as load_device
     from iossim.measurements.measurement_set import read_measurements

@@ -33,8 +33,7 @@ def compare(
     outputs: ScheduleOutputs,
     as_json: options.Json = False,
 ) -> None:
-    """Schedule a model by every scheduler and print them side by side; with --rewrite or --micro-batch the changed
-    model, too."""
+    """Schedule a model by every scheduler, side by side; with --rewrite or --micro-batch the changed model, too."""
     from iossim import api
     from iossim.tasks.task import under_other_engine
 

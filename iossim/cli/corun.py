@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -12,9 +12,6 @@ from iossim.base.errors import OptionError
 from iossim.cli import options
 from iossim.cli.options import argument, option, switch, takes_options
 from iossim.cli.outputs import Part, TimelineOutputs, Writer, json_file, notes, pictures, present, text_file, wrapped
-
-if TYPE_CHECKING:
-    pass
 
 #: Rows of the table without ``--all``.
 _ROWS_SHOWN = 40
@@ -25,8 +22,9 @@ Kernels = Annotated[
         "KERNELS.csv",
         "A table with a row for each kernel, those of a stream in order: stream, name, blocks, threads, "
         "registers_per_thread, shared_bytes, and what the kernel takes or asks for: alone_us, dram_bytes, l2_bytes, "
-        "footprint_bytes, flops, pipe (fp32, fp64, tensor, int); or op with the columns of 'iossim predict'. Or a recording: "
-        "CSV of Nsight Systems (cuda_gpu_trace) or Nsight Compute (raw), trace.json of the PyTorch profiler.",
+        "footprint_bytes, flops, pipe (fp32, fp64, tensor, int); or op with the columns of 'iossim predict'. "
+        "Or a recording: CSV of Nsight Systems (cuda_gpu_trace) or Nsight Compute (raw), trace.json of the PyTorch "
+        "profiler.",
     ),
 ]
 Graph = Annotated[

@@ -1,5 +1,4 @@
-"""``iossim dataflow``: networks on edge devices, split over their units and written in the order in which they are
-read."""
+"""``iossim dataflow``: networks on edge devices, split over their units and written in the order of reading."""
 
 from __future__ import annotations
 
@@ -120,8 +119,7 @@ def explain(
     policy: Policy = "priority",
     as_json: options.Json = False,
 ) -> None:
-    """Explain a network's plan on one edge device, the operators that take longest first; so does 'iossim explain
-    out/plan.json'."""
+    """Explain a plan on one edge device, the longest operators first; so does 'iossim explain out/plan.json'."""
     from iossim.models.load import load
 
     found = _planned(load(model, batch=batch, dtype=dtype), _needed(device), policy, quiet=as_json)
@@ -162,8 +160,7 @@ def run(
     seed: Seed = 0,
     as_json: options.Json = False,
 ) -> None:
-    """Run the plan of a network on made inputs, and compare its outputs with the network's; exit code 1 where they
-    differ.
+    """Run a network's plan on made inputs and compare the outputs with the network's; exit code 1 if they differ.
 
     One device's plan runs byte by byte in the memories that it names. Of several, each device has arrays of its own
     and gets what it is sent; with --processes each of them is a process, and what they send is counted.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from iossim.cli import options
-from iossim.cli.options import argument, command_group, number, option, switch, with_flags
+from iossim.cli.options import OptionGroup, argument, command_group, number, option, switch, takes_options, with_flags
 from iossim.cli.outputs import Part, present, table
 
 if TYPE_CHECKING:
@@ -23,18 +24,26 @@ NewFile = Annotated[Path | None, option("--out -o", "FILE", "The file to write; 
 Profiles = Annotated[list[str], argument("PROFILE...", "Names of devices, or profiles' files.")]
 Name = Annotated[str, argument("NAME", "What to call the device.")]
 Like = Annotated[str, option("--like", "DEVICE", "The device whose facts hold where none is given.")]
-Sms = Annotated[int | None, number("--sm", "Streaming multiprocessors.")]
-Clock = Annotated[float | None, option("--clock-ghz", "GHZ", "Boost clock.")]
-Bandwidth = Annotated[float | None, option("--dram-gbps", "GB/S", "DRAM bandwidth, GB/s.")]
-L2 = Annotated[float | None, option("--l2-mib", "MIB", "L2 cache.")]
-Power = Annotated[float | None, option("--power-w", "W", "Board power.")]
-Capability = Annotated[str | None, option("--compute-capability", "X.Y", "By default that of --like.")]
-Lanes = Annotated[int | None, number("--lanes", "fp32 lanes of a multiprocessor.")]
-Memory = Annotated[float | None, option("--dram-gib", "GIB", "DRAM capacity.")]
 Samples = Annotated[
     Path | None, option("--samples", "FILE", "A few measurements of the device, about 20, to refine it with.")
 ]
 OutFile = Annotated[Path | None, option("--out -o", "FILE.yaml", "Write here; by default to a new NAME.yaml.")]
+
+
+@dataclass(frozen=True)
+class DatasheetFacts(OptionGroup):
+    """The facts of a datasheet, by the names that profiles have for them."""
+
+    sm_count: Annotated[int | None, number("--sm", "Streaming multiprocessors.")] = None
+    boost_clock_ghz: Annotated[float | None, option("--clock-ghz", "GHZ", "Boost clock.")] = None
+    dram_bandwidth_gbps: Annotated[float | None, option("--dram-gbps", "GB/S", "DRAM bandwidth, GB/s.")] = None
+    l2_mib: Annotated[float | None, option("--l2-mib", "MIB", "L2 cache.")] = None
+    board_power_w: Annotated[float | None, option("--power-w", "W", "Board power.")] = None
+    compute_capability: Annotated[str | None, option("--compute-capability", "X.Y", "By default that of --like.")] = (
+        None
+    )
+    fp32_lanes_per_sm: Annotated[int | None, number("--lanes", "fp32 lanes of a multiprocessor.")] = None
+    dram_gib: Annotated[float | None, option("--dram-gib", "GIB", "DRAM capacity.")] = None
 
 
 def register(app: typer.Typer) -> None:
@@ -68,7 +77,6 @@ def list_devices(as_json: options.Json = False) -> None:
 
 
 def _facts(known: Device) -> dict[str, Any]:
-    """What the list tells of a device."""
     from iossim.hardware.edge import EdgeDevice
     from iossim.hardware.profile import DeviceProfile
 
@@ -128,8 +136,7 @@ def new_device(name: NewName, out: NewFile = None) -> None:
 
 
 def validate_devices(profiles: Profiles, as_json: options.Json = False) -> None:
-    """Check that facts are within what their generation has, and agree with one another; exit code 2 where they do
-    not."""
+    """Check that facts are possible in their generation and agree with one another; exit code 2 where they are not."""
     from iossim.base.errors import DeviceError, IossimError
     from iossim.hardware.edge import edge_device
     from iossim.hardware.edge_names import edge_names
@@ -154,17 +161,12 @@ def validate_devices(profiles: Profiles, as_json: options.Json = False) -> None:
         raise DeviceError(f"{len(wrong)} of {len(found)} profiles failed validation: {', '.join(wrong)}; correct them")
 
 
+@takes_options
 def derive(
     name: Name,
     like: Like,
-    sm: Sms = None,
-    clock_ghz: Clock = None,
-    dram_gbps: Bandwidth = None,
-    l2_mib: L2 = None,
-    power_w: Power = None,
-    compute_capability: Capability = None,
-    lanes: Lanes = None,
-    dram_gib: Memory = None,
+    *,
+    facts: DatasheetFacts,
     samples: Samples = None,
     out: OutFile = None,
     as_json: options.Json = False,
@@ -181,17 +183,7 @@ def derive(
     from iossim.hardware.write import check_writable, write_profile
     from iossim.measurements.measurement_set import read_measurements
 
-    facts: dict[str, float | int | str | None] = {
-        "sm_count": sm,
-        "boost_clock_ghz": clock_ghz,
-        "dram_bandwidth_gbps": dram_gbps,
-        "l2_mib": l2_mib,
-        "board_power_w": power_w,
-        "compute_capability": compute_capability,
-        "fp32_lanes_per_sm": lanes,
-        "dram_gib": dram_gib,
-    }
-    profile = derive_profile(name, device(like), facts)
+    profile = derive_profile(name, device(like), vars(facts))
     path = out or Path(f"{name}.yaml")
     if out is None and path.exists():
         raise OptionError(f"{path} is there already; give --out {path} to replace it, or another name")

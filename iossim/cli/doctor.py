@@ -62,7 +62,7 @@ def libraries() -> dict[str, str | None]:
 
 
 def extras() -> dict[str, dict[str, Any]]:
-    """For each extra whether all that it installs is there, and what is missing; empty where iossim is not installed."""
+    """For each extra whether all of it is installed, and what is missing; empty where iossim is not installed."""
     absent = {extra: [name for name in names if _version(name) is None] for extra, names in _required().items()}
     return {extra: {"installed": not lacks, "missing": lacks} for extra, lacks in absent.items() if extra}
 
@@ -84,8 +84,7 @@ def devices() -> dict[str, Any]:
 
 
 def plugins() -> list[dict[str, Any]]:
-    """What other packages add: of which group, by which name, whose, and what is wrong with it, None where nothing
-    is."""
+    """What other packages add: its group, name and package, and what is wrong with it, None where nothing is."""
     from iossim.base.registry import Group
     from iossim.cost.create import COST_MODELS
     from iossim.execution.backend import BACKENDS

@@ -38,8 +38,8 @@ OwnPrices = Annotated[
 def register(app: typer.Typer) -> None:
     app.command(
         "explain",
-        help="Say why each stage of a saved schedule is as it is: what limits it, what it saves, and what the next best "
-        "choice would have cost.",
+        help="Say why each stage of a saved schedule is as it is: what limits it, what it saves, and what the next "
+        "best choice would have cost.",
     )(explain)
 
 
@@ -55,8 +55,7 @@ def explain(
     out: options.Out = None,
     as_json: options.Json = False,
 ) -> None:
-    """Explain a saved schedule, by default at the prices of its own device; --out writes what is told as drawings
-    (DOT).
+    """Explain a saved schedule, by default at the prices of its own device; --out writes drawings (DOT).
 
     A plan.json of 'iossim dataflow optimize' is explained operator by operator. Of a rewritten network each
     substitution is told: what it changed, and what the network took before and after it.

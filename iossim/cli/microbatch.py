@@ -1,10 +1,9 @@
-"""``iossim microbatch``: convolutions in parts of their batch, so that faster algorithms fit a limit on the
-workspace."""
+"""``iossim microbatch``: convolutions in parts of their batch, so that faster algorithms fit the workspace."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -14,16 +13,14 @@ from iossim.cli.options import argument, option, takes_options
 from iossim.cli.outputs import Writer, json_file, pictures, present, wants_plot, wrapped
 from iossim.cli.progress import progress_bars
 
-if TYPE_CHECKING:
-    pass
-
 Model = Annotated[str | None, argument("[MODEL]", "A model, as for 'iossim optimize'; or none, and --table.")]
 Table = Annotated[
     Path | None,
     option(
         "--table",
         "BENCH.json",
-        'Instead of a model: {"kernel": [{"batch": 8, "algorithm": "fft", "time_us": 1.0, "workspace_bytes": 4096}, ...]}.',
+        'Instead of a model: {"kernel": [{"batch": 8, "algorithm": "fft", "time_us": 1.0, '
+        '"workspace_bytes": 4096}, ...]}.',
     ),
 ]
 Workspace = Annotated[str | None, option("--workspace", "SIZE", "Of each kernel by itself (WR): 64MiB.")]

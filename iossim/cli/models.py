@@ -118,7 +118,6 @@ def show_model(
 
 
 def _worth(found: Summary) -> str:
-    """Whether there is anything to run side by side, in a sentence."""
     if found.width < 2:
         return "a chain: no two units are independent, so nothing can run concurrently"
     share = 1 - 1 / found.parallelism
@@ -172,8 +171,7 @@ def _listed(kinds: Mapping[str, int], most: int | None = None) -> str:
 
 @takes_options
 def export_model(model: options.Model, out: ToFile, reading: ModelOptions, opset: OperatorSet = None) -> None:
-    """Write a network with its weights as an ONNX file, as it is scheduled: constants folded, passes applied, sizes
-    bound.
+    """Write a network with its weights as ONNX, as it is scheduled: constants folded, passes applied, sizes bound.
 
     Weights of more than 1 GiB go to a file beside it.
     """

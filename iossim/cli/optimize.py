@@ -1,5 +1,4 @@
-"""``iossim optimize``: one schedule, with its evidence; ``iossim check``: does it keep to a latency, and is it no
-slower than before?"""
+"""``iossim optimize``: one schedule, with its evidence; ``iossim check``: is it fast enough, and no slower?"""
 
 from __future__ import annotations
 

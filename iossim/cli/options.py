@@ -112,8 +112,8 @@ Engine = Annotated[
     option(
         "--engine",
         "NAME",
-        "paper: streams with syncs between stages; graph: one CUDA graph; partition: that, each group of a stage on SMs "
-        "of its own (simulated only).",
+        "paper: streams with syncs between stages; graph: one CUDA graph; partition: that, each group of a stage on "
+        "SMs of its own (simulated only).",
     ),
 ]
 CostModelName = Annotated[
@@ -276,7 +276,6 @@ class ModelOptions(OptionGroup):
     training: Training = False
 
     def network(self, model: str) -> Network:
-        """Load a model as the options say."""
         from iossim.models.load import load
 
         return load(
@@ -308,13 +307,13 @@ class PricingOptions(OptionGroup):
 
     @property
     def search(self) -> SearchOptions:
-        """The options of the search; raises OptionError."""
+        """Raises OptionError."""
         from iossim.api import search_options
 
         return search_options(self.stages, self.max_group_size, self.max_groups, self.workspace_limit)
 
     def prices(self, network: Network, device: str | None) -> CostModel:
-        """The cost model; raises OptionError."""
+        """Raises OptionError."""
         from iossim import api
 
         return api.cost_model(self.cost_model, device, network.precision, self.engine, self.store)

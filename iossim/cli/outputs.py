@@ -89,8 +89,7 @@ class ScheduleOutputs(TimelineOutputs):
         sequential_us: float | None = None,
         execution: Execution | None = None,
     ) -> dict[str, Writer]:
-        """schedule.json, graph.dot, and, where the cost model knows a timeline, trace.json and the timeline's
-        picture.
+        """schedule.json, graph.dot, and, where the cost model knows a timeline, trace.json and its picture.
 
         Trace and picture show ``execution``, where it is given, in place of the cost model's own timeline.
         """

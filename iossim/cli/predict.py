@@ -34,9 +34,10 @@ Source = Annotated[
         "OPS.csv|MODEL",
         "A table with a row for each operator, or a model: a network of the zoo or an ONNX file (.onnx). "
         "Columns of a table: conv, conv_transpose: batch, in_channels, out_channels, kernel, in_size, stride, padding, "
-        "dilation, groups, each size also as _h and _w (in_h, kernel_w, pad_h ...); linear, bmm: batch, m, n, k; gemm: m, "
-        "n, k, trans_a, trans_b; add, relu, gelu and other functions, softmax, layer_norm: rows, cols; max_pool, "
-        "average_pool: batch, channels, in_size, kernel, stride, padding; precision of a row. Other columns are kept.",
+        "dilation, groups, each size also as _h and _w (in_h, kernel_w, pad_h ...); linear, bmm: batch, m, n, k; "
+        "gemm: m, n, k, trans_a, trans_b; add, relu, gelu and other functions, softmax, layer_norm: rows, cols; "
+        "max_pool, average_pool: batch, channels, in_size, kernel, stride, padding; precision of a row. Other columns "
+        "are kept.",
     ),
 ]
 Kind = Annotated[

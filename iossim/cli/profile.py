@@ -46,9 +46,7 @@ def profile(
     again: Again = False,
     as_json: options.Json = False,
 ) -> None:
-    """Measure every distinct unit of MODEL, pairs and stages, and keep the measurements; what is kept already is not
-    measured again, so that an interrupted profile goes on where it stopped.
-    """
+    """Measure each unit of MODEL, pairs and stages, but for what is kept: an interrupted profile goes on."""
     from iossim.cost.measured.cost_model import MeasuredCostModel
     from iossim.cost.measured.profiling import ProfileOptions, estimate, profile_parts
     from iossim.cost.measured.profiling import profile as measure

@@ -1,8 +1,8 @@
 """What a command does while it works: progress bars on standard error, and what Ctrl-C means.
 
-Bars are gone when all is done; there are none without a terminal. While a command shows no bar of its own, one that pulses shows that it
-is at work, until it prints its first words. Ctrl-C ends a command; during a search, once ends it with the best schedule so far, twice
-ends the program."""
+There are no bars without a terminal. While a command shows none of its own, one that pulses shows that it is at work,
+until it prints its first words. Ctrl-C ends a command; during a search once ends that with the best schedule so far,
+twice ends the program."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class StopNow(BaseException):
     """The second interrupt. No KeyboardInterrupt, which a search takes as a wish to come to an end."""
 
 
-#: While these compile, load compiled code or hand values over, an exception is lost, a SystemError or the process's end.
+#: While these compile or hand values over, an exception is lost, a SystemError or the process's end.
 _NATIVE = ("numba.", "llvmlite.")
 _SOON_S = 0.01
 
@@ -36,7 +36,7 @@ _heard = False
 
 @contextmanager
 def hears_interrupts() -> Iterator[None]:
-    """While a command runs, SIGINT raises KeyboardInterrupt; libraries that swallow it as they are imported do not undo it."""
+    """While a command runs, SIGINT raises KeyboardInterrupt, even where an imported library swallows it."""
     global _heard  # noqa: PLW0603
 
     def hear(count: int) -> None:
@@ -139,7 +139,7 @@ def tells_of_work() -> Iterator[None]:
 
 
 class _Work:
-    """What a command does while it shows no bar of its own. A timer's thread shows the bar, so that both take a lock."""
+    """Shows that a command without a bar of its own is at work. A timer's thread shows the bar, hence the lock."""
 
     def __init__(self) -> None:
         self._lock = RLock()
@@ -148,7 +148,6 @@ class _Work:
         self._ended = False
 
     def wait(self) -> None:
-        """Show the bar when a second has passed."""
         with self._lock:
             if not self._ended:
                 self._timer = Timer(SILENCE_S, self._show)
@@ -228,7 +227,6 @@ def measuring_bar(quiet: bool) -> Iterator[MeasuredProgress]:
 
 @contextmanager
 def _bars(quiet: bool, behind: str, before: str = "", tells_rest: bool = False) -> Iterator[Bars | None]:
-    """Bars with words before and behind them; None where standard error is no terminal."""
     if quiet or not sys.stderr.isatty():
         yield None
         return

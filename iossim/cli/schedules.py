@@ -1,5 +1,4 @@
-"""``iossim schedules``: schedules from files of the published IOS engine, and to files of others; ``iossim diff``:
-two of one network compared."""
+"""``iossim schedules``: schedules from and to files of other programs; ``iossim diff``: two schedules compared."""
 
 from __future__ import annotations
 
@@ -32,8 +31,8 @@ def register(app: typer.Typer) -> None:
     group.command("export", help="Write a schedule in another program's format.")(export_schedule)
     app.command(
         "diff",
-        help="Compare two schedules of one network: which units moved, what was merged, split or joined, and what that is "
-        "worth.",
+        help="Compare two schedules of one network: which units moved, what was merged, split or joined, and what that "
+        "is worth.",
         epilog="The exit code is 0 whether the schedules differ or not, and 2 where they are not of one network.",
     )(diff)
 

@@ -49,7 +49,8 @@ def register(app: typer.Typer) -> None:
     group.command(
         "run",
         help="Run a study, and write its results to a folder.",
-        epilog="The exit code is 0 also where points failed: their rows say why. After Ctrl-C or a crash, --resume goes on.",
+        epilog="The exit code is 0 also where points failed: their rows say why. After Ctrl-C or a crash, --resume "
+        "goes on.",
     )(run)
     group.command(
         "diff",
@@ -258,8 +259,7 @@ def run(
 
 
 def _write_report(run: StudyRun) -> None:
-    """The report of a finished run; a run without is a run all the same, and ``iossim study report`` can make it
-    later."""
+    """The report of a finished run. Without one it is a run all the same: ``iossim study report`` makes it later."""
     from iossim.base.errors import IossimError, first_line, warn_once
     from iossim.study.run_directory import REPORT
 
@@ -282,7 +282,6 @@ def diff(a: FirstRun, b: SecondRun, as_json: options.Json = False) -> None:
 
 
 def _parts(found: StudyRun) -> Iterator[Part]:
-    """The answers, then the rows."""
     from iossim.base.tables import Column, records_table
     from iossim.report.study.layout import fixed_in_words, in_sample_in_words
     from iossim.study.axes import AXES

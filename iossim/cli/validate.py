@@ -31,8 +31,7 @@ def validate(
     plot: options.Plot = None,
     as_json: options.Json = False,
 ) -> None:
-    """Compare predictions with measured operators, with stages of several groups, and with networks measured as a
-    whole.
+    """Compare predictions with measured operators, stages of several groups, and whole networks.
 
     Operators are judged on the shapes that no fit saw, told by their hash.
     """
@@ -51,7 +50,6 @@ def validate(
     found = replace(found, notes=tuple(map(with_flags, found.notes)))
 
     def files() -> dict[str, Writer]:
-        """validation.json, and the pictures."""
         made = {"validation.json": json_file(found.to_json())}
         if wants_plot(plot):
             from iossim.report.figures.accuracy import operators_figures

@@ -1,15 +1,14 @@
-"""The axes of a study, declared once, and their values: points, answers, figures and the JSON schema derive from this table.
+"""The axes of a study and their values, declared once: points, answers, figures and the JSON schema derive from these.
 
 A new axis is a line of :data:`AXES`, a list in :class:`~iossim.study.scenario.Scenario`, and the field of its name in
-:class:`~iossim.study.points.Point` and :class:`~iossim.study.study_run.Row`. A value that is more than a name or a number has a
-label, which reports call it by."""
+:class:`~iossim.study.points.Point` and :class:`~iossim.study.study_run.Row`."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -22,9 +21,30 @@ from iossim.transforms.rewriting.backtracking import ALPHA
 from iossim.transforms.rewriting.scheduled import RewriteSearch
 
 
-class Model(Value):
+class _Labelled(Value):
+    """A value that reports call by its ``label``; in a file its field ``_ALONE`` will do, where there is one."""
+
+    _ALONE: ClassVar[str] = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_text(cls, given: Any) -> Any:
+        return {cls._ALONE: given} if cls._ALONE and isinstance(given, str) else given
+
+    @model_validator(mode="after")
+    def _labelled(self) -> Self:
+        if not vars(self)["label"]:
+            object.__setattr__(self, "label", self._own_label())
+        return self
+
+    def _own_label(self) -> str:
+        raise NotImplementedError
+
+
+class Model(_Labelled):
     """A network of the zoo or an ONNX file, and how it is read; in a file a name alone will do."""
 
+    _ALONE = "model"
     model: str = Field(min_length=1)
     #: The name that reports use.
     label: str = ""
@@ -36,40 +56,27 @@ class Model(Value):
     #: One block alone, by its name, or its number: 1 is the first, -1 the last.
     block: str | int | None = None
 
-    @model_validator(mode="before")
-    @classmethod
-    def _from_name(cls, given: Any) -> Any:
-        return {"model": given} if isinstance(given, str) else given
-
-    @model_validator(mode="after")
-    def _labelled(self) -> Self:
+    def _own_label(self) -> str:
         name = PurePath(self.model).stem if self.model.endswith((".onnx", ".json")) else self.model
-        _label(self, name if self.block is None else f"{name}, block {self.block}")
-        return self
+        return name if self.block is None else f"{name}, block {self.block}"
 
 
-class Device(Value):
+class Device(_Labelled):
     """A device by name or profile file, and what is replaced of it; in a file a name alone will do."""
 
+    _ALONE = "device"
     device: str = Field(min_length=1)
     label: str = ""
     #: Facts of the datasheet, costs of the engine or parameters of the simulator by name, and their new values.
     set: dict[str, float] = Field(default_factory=dict)
 
-    @model_validator(mode="before")
-    @classmethod
-    def _from_name(cls, given: Any) -> Any:
-        return {"device": given} if isinstance(given, str) else given
-
-    @model_validator(mode="after")
-    def _labelled(self) -> Self:
+    def _own_label(self) -> str:
         name = PurePath(self.device).stem if self.device.endswith((".yaml", ".yml")) else self.device
         changes = ", ".join(f"{key}={value:g}" for key, value in self.set.items())
-        _label(self, f"{name} ({changes})" if changes else name)
-        return self
+        return f"{name} ({changes})" if changes else name
 
 
-class Search(Value):
+class Search(_Labelled):
     """How far the schedulers of IOS search: the definition of stages, and the pruning r and s."""
 
     label: str = ""
@@ -77,13 +84,11 @@ class Search(Value):
     max_group_size: int | None = Field(default=None, ge=1)
     max_groups: int | None = Field(default=None, ge=1)
 
-    @model_validator(mode="after")
-    def _labelled(self) -> Self:
+    def _own_label(self) -> str:
         limits = (("r", self.max_group_size), ("s", self.max_groups))
         parts = [f"{name}={limit}" for name, limit in limits if limit is not None]
         parts += ["paper's stages"] if self.stages == "paper" else []
-        _label(self, " ".join(parts) or "exact")
-        return self
+        return " ".join(parts) or "exact"
 
     @property
     def space(self) -> StageSpace:
@@ -91,9 +96,10 @@ class Search(Value):
         return StageSpace(self.stages, self.max_group_size, self.max_groups)
 
 
-class Rewrite(Value):
+class Rewrite(_Labelled):
     """Rules by which the network is rewritten before all schedulers have it; in a file the rules alone will do."""
 
+    _ALONE = "rules"
     #: Sets and files, separated by commas; ``default``; ``none`` for the network as given.
     rules: str = Field(min_length=1)
     label: str = ""
@@ -109,28 +115,21 @@ class Rewrite(Value):
     #: Whether rules are used that are not proved.
     unproved: bool = False
 
-    @model_validator(mode="before")
-    @classmethod
-    def _from_rules(cls, given: Any) -> Any:
-        return {"rules": given} if isinstance(given, str) else given
-
-    @model_validator(mode="after")
-    def _labelled(self) -> Self:
+    def _own_label(self) -> str:
         rewritten = "rewritten" if self.rules == "default" else f"rewritten by {self.rules}"
         made_for = f"for {self.scheduler}" if self.search == "joint" else f"by {self.search}"
-        _label(self, f"{rewritten} {made_for}" if self.rewrites else "as given")
-        return self
+        return f"{rewritten} {made_for}" if self.rewrites else "as given"
 
     @property
     def rewrites(self) -> bool:
         return self.rules != "none"
 
 
-#: Into how many micro-batches each block is divided that can be; ``auto`` chooses for each block, 1 leaves the batch whole.
+#: Into how many micro-batches blocks are divided; ``auto`` chooses for each block, 1 leaves the batch whole.
 MicroBatches = Annotated[int, Field(ge=1)] | Literal["auto"]
 
 
-class Workspace(Value):
+class Workspace(_Labelled):
     """What kernels may need besides their tensors; in a file a size alone (``64MiB``), or ``none``, will do."""
 
     label: str = ""
@@ -144,17 +143,15 @@ class Workspace(Value):
 
     @model_validator(mode="before")
     @classmethod
-    def _from_limit(cls, given: Any) -> Any:
+    def _from_text(cls, given: Any) -> Any:
         return {"limit": None if given == "none" else given} if isinstance(given, str) else given
 
-    @model_validator(mode="after")
-    def _labelled(self) -> Self:
+    def _own_label(self) -> str:
         parts = [self.limit] if self.limit else []
         parts += [f"{self.total} in all"] if self.total else []
         parts += [f"micro-batches {self.policy}"] if self.policy != "all" else []
         parts += ["training"] if self.training else []
-        _label(self, ", ".join(parts) or "any workspace")
-        return self
+        return ", ".join(parts) or "any workspace"
 
     @property
     def limit_bytes(self) -> int | None:
@@ -167,9 +164,10 @@ class Workspace(Value):
         return None if self.total is None else size_bytes(self.total, "total")
 
 
-class Dataflow(Value):
+class Dataflow(_Labelled):
     """How networks run on edge devices; in a file a policy alone (``priority``, ``exhaustive``, ``none``) will do."""
 
+    _ALONE = "policy"
     policy: Literal["none", "priority", "exhaustive"] = "priority"
     label: str = ""
     #: The number of devices, joined by ``link`` (by default the first that the device has).
@@ -179,28 +177,15 @@ class Dataflow(Value):
     #: How operators are divided among the devices: each as is best for it (``mix``), or all alike.
     mix: Literal["mix", "outC", "inH", "inW"] = "mix"
 
-    @model_validator(mode="before")
-    @classmethod
-    def _from_policy(cls, given: Any) -> Any:
-        return {"policy": given} if isinstance(given, str) else given
-
-    @model_validator(mode="after")
-    def _labelled(self) -> Self:
+    def _own_label(self) -> str:
         parts = ["1 device"] if self.devices == 1 else [f"{self.devices} devices", self.sync, self.mix]
         parts += [self.link] if self.link and self.devices > 1 else []
         parts += [self.policy] if self.policy != "priority" else []
-        _label(self, ", ".join(parts) if self.plans else "no dataflow")
-        return self
+        return ", ".join(parts) if self.plans else "no dataflow"
 
     @property
     def plans(self) -> bool:
         return self.policy != "none"
-
-
-def _label(value: Model | Device | Search | Rewrite | Workspace | Dataflow, label: str) -> None:
-    """Call a value that has no label so."""
-    if not value.label:
-        object.__setattr__(value, "label", label)
 
 
 #: The value of a row on an axis: a label, or a batch size.
@@ -252,7 +237,8 @@ AXES: dict[str, Axis] = {
         Axis("rewrite", "rewrites", Rewrite, "with rewrite {}", 4, 3, Rewrite(rules="none"), of_edge_devices=False),
         Axis("micro_batch", "micro_batches", MicroBatches, "with micro-batches {}", 11, 11, 1, of_edge_devices=False),
         Axis("workspace", "workspace", Workspace, "under {}", 5, 4, Workspace(), of_edge_devices=False),
-        Axis("dataflow", "dataflow", Dataflow | str, "with dataflow {}", 6, 5, Dataflow(policy="none"), only_of_edge_devices=True),
+        Axis("dataflow", "dataflow", Dataflow | str, "with dataflow {}", 6, 5, Dataflow(policy="none"),
+             only_of_edge_devices=True),
     )
 }  # fmt: skip
 #: The axes of rows: every point is scheduled by each scheduler.

@@ -31,10 +31,7 @@ _LISTED = 3
 
 @dataclass(frozen=True)
 class Found:
-    """The answer to a question or claim: words, the rows behind them, and the verdict on a claim.
-
-    ``cells`` say the same of one case as a line of a table.
-    """
+    """The answer to a question or claim, and the rows behind it; ``cells`` is the same as a line of a table."""
 
     words: str
     rows: list[Row] = field(default_factory=list)
@@ -312,7 +309,6 @@ class _Cases:
     rows: list[Row] = field(default_factory=list)
 
     def add(self, rows: Sequence[Row], failing: str, is_noise: bool) -> None:
-        """A case in which the claim fails is named by ``failing``."""
         self.count += 1
         self.ties += is_noise
         self.failing += [failing] if failing else []
@@ -324,10 +320,7 @@ class _Cases:
 
     @property
     def words(self) -> str:
-        """The number of cases in which the claim holds, and the first in which it does not.
-
-        If measuring might turn all of them around, the words say that alone.
-        """
+        """In how many cases the claim holds, and where not; or that all of them are within the noise."""
         if self.failing:
             return f"Holds in {self.count - len(self.failing)} of {self.count} cases, not {listed(self.failing)}"
         held = "Within the noise" if self.ties == self.count else "Holds"

@@ -28,8 +28,7 @@ class MadeElsewhere:
 
 @dataclass(frozen=True)
 class CrossTask:
-    """A point, and schedules of others to be priced there; ``own`` are by scheduler the texts of the schedules made
-    for it."""
+    """A point, and schedules of others to be priced there; ``own`` are the texts of its own schedules by scheduler."""
 
     axis: str
     point: Point

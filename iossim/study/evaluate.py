@@ -1,5 +1,4 @@
-"""The rows and schedules of one point of a study, on edge devices a row for each plan: what workers do, each point by
-itself."""
+"""The rows and schedules of one point of a study; on edge devices a row for each plan."""
 
 from __future__ import annotations
 
@@ -10,6 +9,7 @@ from functools import cache
 from typing import Any
 
 from iossim.backends.simulator.stage_pricing import set_pricing_threads
+from iossim.calibration.prediction.published import is_in_sample
 from iossim.cost.capabilities import DeviceCostModel
 from iossim.cost.random import RandomCostModel
 from iossim.edge.capacity import uses
@@ -67,10 +67,7 @@ class PointResult:
 
 
 def evaluate_point(task: PointTask) -> PointResult:
-    """Schedule a point by every scheduler; what fails is a row with its reason.
-
-    Raises KeyboardInterrupt where a search was interrupted: half a point is none.
-    """
+    """Schedule a point by all schedulers; what fails is a row with its reason. An interrupt is passed on."""
     set_pricing_threads(1 if task.one_of_many else None)
     failures = Failures()
     if task.point.dataflow.plans:
@@ -124,7 +121,6 @@ def _on_edge_devices(task: PointTask, failures: Failures) -> PointResult:
 
 
 def _row(context: EvaluationContext, one: Schedule, found: dict[str, Schedule], measures: tuple[str, ...]) -> Row:
-    """The row of one schedule among those that were ``found`` at its point."""
     point = context.point
     slowest_us = max(other.latency_us for other in found.values())
     baseline_us = found["sequential"].latency_us if "sequential" in found else slowest_us
@@ -141,7 +137,7 @@ def _row(context: EvaluationContext, one: Schedule, found: dict[str, Schedule], 
     if "peak_memory" in measures:  # weights, and the arena of the plan with values in place, as backends run it
         plan = lower_schedule(one, context.network, point.engine, in_place=True)
         peak_mib = float(context.network_facts["weights_mib"]) + plan_memory(plan).arena_bytes / _MIB
-    published_ms = context.published_ms(one)
+    published_ms, power = context.published_ms(one), context.profile.datasheet.board_power_w
     return Row(
         point=point.index,
         **point.labels,
@@ -160,10 +156,10 @@ def _row(context: EvaluationContext, one: Schedule, found: dict[str, Schedule], 
         peak_memory_mib=peak_mib,
         **(context.micro_batch_facts if "micro_batches" in measures else {}),
         active_warps=_active_warps(context, one) if "active_warps" in measures else None,
-        board_power_w=context.board_power_w,
+        board_power_w=power.value if power else None,  # a CPU's profile has none
         peak_tflops=context.profile.fp32_tflops,
         published_ms=published_ms,
-        in_sample=None if published_ms is None else context.is_in_sample(one.scheduler),
+        in_sample=None if published_ms is None else is_in_sample(context.profile, point.model.model, one.scheduler),
         blocks=blocks,
         time_by_kind_us=context.errors.time_by_kind_us(found[one.scheduler]) if context.errors else {},
     )
@@ -241,7 +237,6 @@ def _times(point: Point, latency_us: float, baseline_us: float) -> dict[str, Any
 
 
 def _peaks(plans: Sequence[EdgePlan]) -> dict[str, Any]:
-    """The most of each memory that any device has in use."""
     seen = [use for plan in plans for step in range(len(plan.steps)) for use in uses(plan, step)]
     memories = ("private", "shared", "external")
     return {f"{name}_mib": max(getattr(use, f"{name}_bytes") for use in seen) / _MIB for name in memories}

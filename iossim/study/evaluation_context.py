@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Generic, TypeVar
 
-from iossim.calibration.prediction.published import comparable_published_us, is_in_sample
+from iossim.calibration.prediction.published import comparable_published_us
 from iossim.calibration.prediction.schedule_interval import ScheduleErrors, schedule_errors
 from iossim.cost.create import create_cost_model
 from iossim.cost.model import CostModel
@@ -50,7 +50,7 @@ class LruCache(threading.local, Generic[V]):
 
 _MIB = 1 << 20
 
-# Points come so that those of one network follow each other. Networks hold their weights only once these are asked for.
+# Points of one network follow each other. Networks hold their weights only once these are asked for.
 _NETWORKS: LruCache[Network] = LruCache(2)
 _PROFILES: LruCache[DeviceProfile] = LruCache(64)
 _CONTEXTS: LruCache[EvaluationContext] = LruCache(2)
@@ -99,16 +99,6 @@ class EvaluationContext:
             "workspace_mib": found.workspace_bytes / _MIB,
         }
 
-    def is_in_sample(self, scheduler: str) -> bool:
-        """Whether the scheduler's published figure of the model took part in the fit of the device's parameters."""
-        return is_in_sample(self.profile, self.point.model.model, scheduler)
-
-    @property
-    def board_power_w(self) -> float | None:
-        """The device's; None where its profile knows none, as that of a CPU."""
-        fact = self.profile.datasheet.board_power_w
-        return fact.value if fact else None
-
     def published_ms(self, schedule: Schedule) -> float | None:
         """The measured latency that is published for this point, where one is known."""
         point = self.point
@@ -137,7 +127,6 @@ def _load(point: Point) -> EvaluationContext:
 
 
 def _given(point: Point) -> Network:
-    """The network as it is loaded, before it is rewritten."""
     key = (point.model.model_dump_json(), point.batch, point.dtype, point.seed)
     return _NETWORKS.get(key, lambda: network_of(point))
 

@@ -39,10 +39,7 @@ class Searched:
 
 @dataclass(frozen=True)
 class Forecast:
-    """The work of a study.
-
-    ``seconds`` is a rough guess, for all cores of this machine; None where it cannot be told.
-    """
+    """The work of a study; ``seconds`` is a rough guess for all cores of this machine, None where unknown."""
 
     points: int
     schedules: int

@@ -80,10 +80,7 @@ class Journal:
         self._file.seek(whole)
 
     def append(self, entry: Entry) -> None:
-        """Write a line; when this returns, it is on disk.
-
-        Raises OSError with the file's name where it cannot be written.
-        """
+        """Write a line; when this returns, it is on disk. Raises OSError naming the file."""
         try:
             self._file.write(entry.model_dump_json().encode() + b"\n")
             self._file.flush()

@@ -50,13 +50,14 @@ METRICS: dict[str, Metric] = {
         Metric("low_ms", "lowest expected latency", " ms", column=Column("low_ms", "expected from", 3)),
         Metric("high_ms", "highest expected latency", " ms", column=Column("high_ms", "expected to", 3)),
         Metric("speedup", "speed-up", "x", "highest", Column("speedup_x", "speed-up")),
-        Metric("throughput_per_s", "throughput", " a second", "highest", Column("throughput", "throughput, samples/s", 1)),
+        Metric("throughput_per_s", "throughput", " a second", "highest",
+               Column("throughput", "throughput, samples/s", 1)),
         Metric("stages", "number of stages", " stages", column=Column("stages")),
         Metric("streams", "number of streams", " streams", column=Column("streams")),
         Metric("merged_stages", "number of merged stages", " merged stages", column=Column("merged_stages", "merged")),
         Metric("gap", "gap above the bound", column=Column("gap_percent", "above bound", 1)),
-        Metric("active_warps", "number of active warps", " active warps", "highest", Column("active_warps", "active warps", 0),
-               measure="active_warps"),
+        Metric("active_warps", "number of active warps", " active warps", "highest",
+               Column("active_warps", "active warps", 0), measure="active_warps"),
         Metric("peak_memory_mib", "peak memory", " MiB", column=Column("peak_memory_mib", "peak memory", 1), per="MiB",
                measure="peak_memory"),
         Metric("weights_mib", "size of the weights", " MiB of weights", column=Column("weights_mib", "weights", 1),
@@ -65,7 +66,8 @@ METRICS: dict[str, Metric] = {
         Metric("gmacs", "number of multiply-adds", "e9 multiply-adds", column=Column("gmacs", "10⁹ multiply-adds", 2)),
         Metric("traffic_mib", "memory traffic", " MiB moved", column=Column("traffic_mib", "moved", 1)),
         _micro_batches("convolutions_ms", "time of the convolutions", " ms of convolutions", "convolutions"),
-        _micro_batches("undivided_ms", "time of the convolutions undivided", " ms of convolutions undivided", "undivided"),
+        _micro_batches("undivided_ms", "time of the convolutions undivided", " ms of convolutions undivided",
+                       "undivided"),
         _micro_batches("micro_batch_gain", "gain by micro-batches", "x", "by micro-batches", better="highest"),
         _micro_batches("largest_gain", "gain of the kernel that gains most", "x", "of one kernel", better="highest"),
         _micro_batches("workspace_mib", "size of the workspaces", " MiB of workspaces", "workspaces, MiB", 1),
@@ -91,7 +93,7 @@ class Quantity:
     per: str | None = None
 
     def of(self, row: Any) -> float | None:
-        """The figure of a row; None if it is not known."""
+        """None if it is not known."""
         over: float | None = getattr(row, self.metric)
         under: float | None = getattr(row, self.per) if self.per else 1.0
         return None if over is None or not under else over / under
@@ -103,7 +105,6 @@ class Quantity:
         return METRICS[self.metric].words + (f" per {per}" if per else "")
 
     def amount(self, value: float) -> str:
-        """A figure of it with its unit."""
         if self.metric == "gap":
             told = f"{100 * value:.2g}% above the bound"
         else:

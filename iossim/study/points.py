@@ -57,7 +57,6 @@ class Point:
 
     @property
     def labels(self) -> dict[str, Label]:
-        """The label of the point on each axis."""
         return {axis: label_of(getattr(self, axis)) for axis in AXES}
 
 
@@ -147,7 +146,6 @@ def _combinations(scenario: Scenario) -> Iterable[Sequence[Any]]:
 
 
 def _explicit(scenario: Scenario, lists: Mapping[str, list[Any]], values: PointValues, index: int) -> list[Any]:
-    """The values of an explicit point."""
     chosen: list[Any] = []
     for axis in AXES:
         given = getattr(values, axis)

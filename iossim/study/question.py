@@ -43,7 +43,6 @@ BOUNDS = {"at_least": ">=", "at_most": "<=", "above": ">", "below": "<", "equals
 
 
 def _bounds_of(value: Any) -> list[tuple[str, Any]]:
-    """Comparison and bound of each that is given."""
     return [(sign, bound) for name, sign in BOUNDS.items() if (bound := getattr(value, name)) is not None]
 
 
@@ -225,7 +224,7 @@ class Question(Value):
 
     @property
     def axis(self) -> str:
-        """The axis that it is about; nothing where it is about figures alone."""
+        """Empty where it is about figures alone."""
         return "" if self.kind in ("figure", "metric") else str(getattr(self, self.kind))
 
     @property
@@ -249,7 +248,6 @@ class Question(Value):
 
     @property
     def metrics(self) -> set[str]:
-        """The metrics that it looks at."""
         named = {*self.having, *self.where, *self.where_not, self.quantity.metric, self.per}
         return {name for name in named if name in METRICS}
 
@@ -323,7 +321,6 @@ def in_words(asked: Question) -> str:
 
 
 def _figure(asked: Question) -> str:
-    """A figure, and what it is bounded by."""
     said = _at(asked.of, asked.quantity.words)
     if asked.aggregate:
         said = f"{_AGGREGATES[asked.aggregate]} of the {said}"

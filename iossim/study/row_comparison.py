@@ -138,8 +138,7 @@ def is_noise(one: Row, other: Row, quantity: Quantity) -> bool:
 
 
 def ordered(rows: Iterable[Row], axis: str, listed: Sequence[Label], by: str = "peak_tflops") -> list[Label]:
-    """The values of an axis from small to large: batches by number, devices by the column ``by`` (of equals by the
-    other of their sizes), others as the scenario lists them."""
+    """The values from small to large: batches by number, devices by ``by``, others as the scenario lists them."""
     sizes: dict[Label, tuple[float, ...]] = {}
     columns = sorted(DEVICE_SIZES, key=lambda column: column != by)
     for row in rows:

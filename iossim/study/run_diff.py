@@ -65,7 +65,6 @@ class RunDiff:
 
     @property
     def is_beyond_noise(self) -> bool:
-        """Whether anything differs that is not the noise's."""
         beyond = any(change.weight == "beyond" for change in self.changes)
         verdicts = any(change.is_verdict for change in self.answers)
         return bool(self.new or self.gone or self.crossed_changes or beyond or verdicts)

@@ -44,11 +44,7 @@ class RunDirectory:
     """A folder that a study is being written to. Use as a context: on leaving, others may write there."""
 
     def __init__(self, folder: Path, scenario: Scenario, points: Sequence[Point], resume: bool) -> None:
-        """Make the folder, or open it to go on.
-
-        Raises OptionError where it cannot be written, holds another study's run, or holds this one's and ``resume``
-        is False.
-        """
+        """Make or open the folder; raises OptionError if it is not writable, or holds a run not to be resumed."""
         check_writable(folder)
         begin = Begin(name=scenario.name, key=_study_key(scenario, points))
         known = [name for name in (RESULTS, TABLE, SCENARIO, SCHEDULES) if (folder / name).exists()]
@@ -95,11 +91,10 @@ class RunDirectory:
         }
 
     def crossed(self) -> dict[tuple[str, int], CrossDone]:
-        """What is priced across points, by axis and point."""
+        """By axis and point."""
         return {(entry.axis, entry.run_at): entry for entry in self._journal.entries if isinstance(entry, CrossDone)}
 
     def add(self, result: PointResult, traces: bool) -> PointDone:
-        """Keep what a point came to."""
         stem = _file_stem(result.point)
         texts = {f"{SCHEDULES}/{stem}-{_slug(name)}.json": text for name, text in result.schedules.items()}
         texts |= {f"{TRACES}/{stem}-{_slug(name)}.json": text for name, text in result.traces.items()}
@@ -116,7 +111,6 @@ class RunDirectory:
         return entry
 
     def add_cross(self, result: CrossResult) -> None:
-        """Keep what schedules of others came to at a point."""
         self._keep(result.tracebacks)
         self._journal.append(result.entry)
 
@@ -132,7 +126,6 @@ class RunDirectory:
             return False
 
     def schedule_text(self, name: str) -> str:
-        """The text of a schedule by the name that its row tells."""
         return read_text(self.folder / name, "schedule", "run the study again with `resume`", OptionError)
 
     def earlier_attempts(self) -> list[dict[str, Any]]:

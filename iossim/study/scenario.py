@@ -24,8 +24,9 @@ from iossim.study.question import LIST, MAPPING, VALUE, Question
 
 #: The plots that a report may be asked for; the modules of ``iossim.report.study.plots`` draw them.
 PLOTS = (
-    "overview", "speedup", "latency", "batch", "batch_specialisation", "device_specialisation", "pruning", "active_warps",
-    "peak_memory", "blocks", "kinds", "timeline", "roofline", "alpha", "rules", "micro_batches", "largest_gain",
+    "overview", "speedup", "latency", "batch", "batch_specialisation", "device_specialisation", "pruning",
+    "active_warps", "peak_memory", "blocks", "kinds", "timeline", "roofline", "alpha", "rules", "micro_batches",
+    "largest_gain",
 )  # fmt: skip
 #: The plans of edge devices, which take the place of schedulers.
 VARIANTS = tuple(map(str, Variant))
@@ -37,10 +38,8 @@ else:
         "PointValues",
         __base__=Value,
         __module__=__name__,
-        __doc__="""One explicit point: a value for some of the axes. An axis that is left out takes its list's only value.
-
-    A value may be told by its label, where the scenario lists it.
-    """,
+        __doc__="One explicit point: a value for some of the axes. An axis that is left out takes its list's only "
+        "value.\n\nA value may be told by its label, where the scenario lists it.",
         **{axis.name: (axis.kind | None, None) for axis in AXES.values()},
     )
 
@@ -200,7 +199,6 @@ def _shown(given: Any) -> str:
 
 
 def _fields(of: type[BaseModel], location: Location) -> list[str]:
-    """The fields of the value at a place."""
     kind: Any = of
     for part in location:
         kinds = _alternatives(kind)
@@ -221,7 +219,6 @@ def _model_among(kinds: Sequence[Any]) -> type[BaseModel] | None:
 
 
 def _alternatives(kind: Any) -> list[Any]:
-    """The types that a type may be."""
     if isinstance(kind, TypeAliasType):
         return _alternatives(kind.__value__)
     if get_origin(kind) is Annotated:

@@ -177,7 +177,6 @@ def _faults_of_question(asked: Question, scenario: Scenario, labels: Labels) -> 
 
 
 def _labels_in(conditions: Conditions) -> list[tuple[str, Any]]:
-    """The labels that conditions on axes name."""
     return [
         (name, label)
         for name, condition in conditions.items()

@@ -28,8 +28,8 @@ description: ""
 #   - {{model: my.onnx, dims: {{sequence: 128}}, label: "my model"}}
 models:
 {models}
-# Devices (iossim devices list) or profile files. What is not sold can be had too, with facts, costs or parameters replaced:
-#   - {{device: v100-sxm2, set: {{dram_gbps: 450}}}}              # also sms, clock_ghz, l2_mib, power_w, bare_launch_us ...
+# Devices (iossim devices list) or profile files. What is not sold, with facts, costs or parameters replaced:
+#   - {{device: v100-sxm2, set: {{dram_gbps: 450}}}}         # also sms, clock_ghz, l2_mib, power_w, bare_launch_us ...
 devices:
 {devices}
 batch_sizes: {batch_sizes}
@@ -40,18 +40,18 @@ schedulers: {schedulers}
 searches:
   - {{max_group_size: 3, max_groups: 8}}
 # dtypes: [fp32, fp16]
-# engines: [paper, graph]             # streams with syncs between stages; one CUDA graph; partition: a graph on divided SMs
+# engines: [paper, graph]             # streams with syncs between stages; one CUDA graph; partition: on divided SMs
 # rewrites: [none, default]           # the graph as given; rewritten by rules (iossim rules list) for its schedule
-# micro_batches: [1, auto]            # the batch whole; each block in as many micro-batches as make the schedule fastest
+# micro_batches: [1, auto]            # the batch whole; each block in as many micro-batches as are fastest
 # workspace: [none, 64MiB]            # of all kernels that run at the same time, besides their tensors
-# dataflow: [priority, exhaustive]    # of edge devices (c6678, zcu102), which need it; {{devices: 4, sync: ring}}: several of them
+# dataflow: [priority, exhaustive]    # of edge devices, which need it; {{devices: 4, sync: ring}}: several of them
 # combine: zip                        # the first value of each list, the second of each ...; or list 'points'
-# cross_evaluate: [batch]             # run the schedules of each batch size at all others: who specialises, and what for?
+# cross_evaluate: [batch]             # run the schedules of each batch size at all others: who specialises?
 # measures: [active_warps, peak_memory, micro_batches]
 # constraints: [{{metric: latency_ms, at_most: 10}}]    # rows that do not meet them are marked
 
 # What the report answers first. More of them:
-#   {{smallest: device, having: {{latency_ms: {{at_most: 5}}}}}}                 # of the least board power; or by: peak_tflops
+#   {{smallest: device, having: {{latency_ms: {{at_most: 5}}}}}}         # of the least board power; or by: peak_tflops
 #   {{largest: batch, having: {{latency_ms: {{at_most: 10}}}}, for_each: [model, device]}}
 #   {{metric: throughput_per_s, per: board_power_w}}                       # the row that is best by it
 #   {{metric: latency_ms, of: sequential, over: ios-both}}                 # a figure over another, case by case

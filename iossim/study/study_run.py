@@ -4,7 +4,8 @@ A run directory holds it as files (:mod:`iossim.study.run_directory` writes and 
 
     scenario.yaml      the scenario, all defaults filled in
     environment.json   versions, machine, command, workers and times: all that may differ between two equal runs
-    results.csv        the rows, a line each; results.json: all of the values below; results.parquet where pyarrow is installed
+    results.csv        the rows, a line each; results.json: all of the values below;
+                       results.parquet where pyarrow is installed
     timings.csv        how long each search took
     schedules/*.json   the schedule of every row
     traces/*.json      where asked for
@@ -39,10 +40,7 @@ class BlockTime(Value):
 
 
 class Row(Value):
-    """One schedule of one point.
-
-    Figures are None where ``status`` is ``failed``, or where they were not asked for.
-    """
+    """One schedule of one point. Figures are None where ``status`` is ``failed`` or nobody asked for them."""
 
     #: Which point (counted from 0 in the scenario's order), and the labels of its values by axis.
     point: int
@@ -180,7 +178,7 @@ DEFECTS = "defects"
 
 @dataclass
 class Failures:
-    """What failed in one piece of work; ``tracebacks`` are the texts of files, by name, that the run's folder is to hold."""
+    """What failed in one piece of work; ``tracebacks`` are texts by the name of their file in the run's folder."""
 
     tracebacks: dict[str, str] = field(default_factory=dict)
 

@@ -37,7 +37,6 @@ _PACKAGES = ("numpy", "numba", "scipy", "simpy", "pydantic", "onnx", "joblib", "
 
 
 def _environment(attempts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Versions and machine of this process, and the attempts."""
     return {
         "iossim": __version__,
         "python": platform.python_version(),
@@ -113,8 +112,6 @@ def run_study(
 
 @dataclass
 class _Sweep:
-    """The work that is left of a study."""
-
     scenario: Scenario
     points: Sequence[Point]
     directory: RunDirectory
@@ -181,8 +178,7 @@ class _Sweep:
 
 
 def _rows(points: Sequence[Point], done: Mapping[str, PointDone], constraints: Sequence[Question]) -> list[Row]:
-    """The rows in the order of points and schedulers; a point that is the same as another has its rows under its own
-    labels."""
+    """The rows in the order of points and schedulers; a point equal to another has its rows under its own labels."""
     rows = [
         row.model_copy(update={"point": point.index, **point.labels})
         for point in points

@@ -1,1 +1,1 @@
-"""What is asked of schedules that are there: why each stage is as it is, how two differ, how they compare when they run."""
+"""What is asked of schedules that are there: why stages are as they are, how two differ, how they run."""

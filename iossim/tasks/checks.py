@@ -1,10 +1,4 @@
-"""What can be asked of a schedule by those who depend on it: is it valid, free of races, fast enough, no slower than
-before?
-
-Each check returns a :class:`Check`, which says in words what was found; ``iossim check`` prints them, and
-:mod:`iossim.testing` asserts them. A mistake in what is given (a schedule of another network, say) is an error as
-everywhere.
-"""
+"""Is a schedule valid, free of races, fast enough, no slower than before? Each check returns a :class:`Check`."""
 
 from __future__ import annotations
 

@@ -94,8 +94,7 @@ def ties_with(best: ComparisonRow | None, row: ComparisonRow) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class ChangedSchedule:
-    """A schedule of the network that the transform of that name made of the one that is compared; ``how`` says in a
-    word or two how."""
+    """A schedule of the network that a transform made; ``how`` says in a word or two how."""
 
     transform: str
     how: str
@@ -104,7 +103,6 @@ class ChangedSchedule:
 
     @property
     def label(self) -> str:
-        """What tables and pictures call it."""
         return f"{self.schedule.scheduler}, {self.how}"
 
 
@@ -141,7 +139,6 @@ class Comparison:
         return "\n".join(lines)
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        """What a notebook shows."""
         printer.text(str(self))
 
     def __getitem__(self, scheduler: str) -> Schedule:
@@ -163,8 +160,7 @@ class Comparison:
 
     @property
     def rows(self) -> list[ComparisonRow]:
-        """The schedules with their speed-ups and published latencies, as tables and pictures show them; those of
-        changed networks last."""
+        """The schedules with speed-ups and published latencies; those of changed networks last."""
         as_given = [
             ComparisonRow.of_schedule(
                 found, self.baseline_us, self.published_us(found.scheduler), self.left_out_us.get(found.scheduler)
@@ -204,12 +200,10 @@ class Comparison:
 
     @property
     def best_network(self) -> Network:
-        """The network of the best schedule."""
         return self.network if self.best_changed is None else self.best_changed.network
 
     @property
     def best_label(self) -> str:
-        """What tables call the best schedule."""
         return self.best.scheduler if self.best_changed is None else self.best_changed.label
 
     def published_us(self, scheduler: str) -> float | None:
@@ -217,13 +211,12 @@ class Comparison:
         return comparable_published_us(self[scheduler], self.network.source.model)
 
     def is_in_sample(self, scheduler: str) -> bool:
-        """Whether the published figure of a scheduler took part in the fit of the prices, or a number of the
-        simulator is pinned on it."""
+        """Whether the published figure took part in the fit, or a number of the simulator is pinned on it."""
         fitted = scheduler == SEQUENTIAL and scheduler in self.left_out_us
         return fitted or (self.published_us(scheduler) is not None and is_pinned(self.network.source.model, scheduler))
 
     def to_json(self) -> dict[str, Any]:
-        """The comparison as JSON values; latencies in us."""
+        """Latencies in us."""
         return {
             "model": self.network.name,
             "device": self.device,

@@ -117,7 +117,6 @@ class Explanation:
 
     @property
     def by_importance(self) -> list[StageExplanation]:
-        """The stages that take longest first."""
         return sorted(self.stages, key=lambda one: (-one.cost_us, one.number))
 
     def to_json(self) -> dict[str, Any]:
@@ -169,8 +168,6 @@ def _share(stage: Stage, schedule: Schedule) -> float:
 
 
 class _Explainer:
-    """Asks for the facts and alternatives of the stages of one schedule."""
-
     def __init__(self, schedule: Schedule, network: Network, prices: CostModel, in_full: bool) -> None:
         self.schedule, self.network, self.prices, self.in_full = schedule, network, prices, in_full
         self.space = Space.of(schedule)

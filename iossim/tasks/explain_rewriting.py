@@ -45,10 +45,7 @@ class Part:
 
 @dataclass(frozen=True)
 class ExplainedStep:
-    """A rule that was applied: ``before`` and ``after`` are the ops that it changed.
-
-    ``before_us`` and ``after_us`` are what the whole network takes; None where no prices are at hand.
-    """
+    """A rule that was applied: ops and latency (None without prices) of the network before and after it."""
 
     rule: str
     origin: str
@@ -63,14 +60,7 @@ class ExplainedStep:
         return None if self.before_us is None or self.after_us is None else self.before_us - self.after_us
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "rule": self.rule,
-            "origin": self.origin,
-            "before": self.before.lines,
-            "after": self.after.lines,
-            "before_us": self.before_us,
-            "after_us": self.after_us,
-        }
+        return {**vars(self), "before": self.before.lines, "after": self.after.lines}
 
 
 def explain_rewriting(

@@ -65,8 +65,7 @@ def measure_beside(
     predicted_us: Mapping[str, float],
     progress: Callable[[str], Progress],
 ) -> list[MeasuredRow]:
-    """A row for each schedule, in interleaved rounds, then one for each baseline; speed-ups are over the first
-    schedule.
+    """A row for each schedule, in interleaved rounds, then for each baseline; speed-ups are over the first.
 
     ``torch`` among the baselines stands for all of PyTorch's that run where the backend does, likewise
     ``onnxruntime``. Raises BackendError for one that cannot run here.
@@ -141,8 +140,7 @@ def measure_network(
 
 
 def comparison_rows(measured: MeasuredNetwork) -> list[ComparisonRow]:
-    """The runs as what pictures of comparisons show: medians, whiskers from the 10th to the 90th percentile, and
-    ties.
+    """The runs as comparisons show them: medians, whiskers from the 10th to the 90th percentile, and ties.
 
     A run is a tie with the fastest if their speed-ups' intervals overlap.
     """

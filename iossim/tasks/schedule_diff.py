@@ -92,14 +92,12 @@ class ScheduleDiff:
 
     @property
     def decided_otherwise(self) -> tuple[int, int]:
-        """How many stages of each schedule the other does not have."""
         first, second = ([len(getattr(each, side)) for each in self.changed] for side in ("first", "second"))
         return sum(first), sum(second)
 
     @property
     def regrets(self) -> tuple[float, float] | None:
-        """What each schedule loses where the other one belongs, over that one's latency, as a fraction: negative
-        where it is better there. None where that cannot be told."""
+        """What each schedule loses on the other's setup, as a fraction (negative: better there); None if unknown."""
         if self.same_prices:
             lost = self.first.latency_us / self.second.latency_us - 1.0 if self.second.latency_us else 0.0
             return lost, 1.0 / (1.0 + lost) - 1.0
@@ -112,7 +110,6 @@ class ScheduleDiff:
 
     @property
     def moved(self) -> list[str]:
-        """The units of rearranged passages that run in other company."""
         return [unit for passage in self.passages for unit in passage.moved]
 
     def to_json(self) -> dict[str, Any]:
@@ -264,7 +261,6 @@ def _in_blocks(moved: Schedule, at: Schedule) -> Schedule:
 
 
 def _prices(schedule: Schedule, network: Network) -> CostModel:
-    """The simulator that priced a schedule."""
     version = schedule.cost_model.get("version", "")
     spec = "simulator:in-place" if version.endswith("+in-place") else "simulator"
     engine = Engine.named(schedule.engine or Engine.PAPER)

@@ -1,5 +1,4 @@
-"""One task: a network is changed for its schedule, scheduled and judged. API, command line and studies run this and
-nothing else.
+"""One task: a network is changed for its schedule, scheduled and judged; API, command line and studies run this.
 
 What cannot be combined is refused where the task is made, so that all three refuse it alike."""
 
@@ -42,8 +41,7 @@ _LIMITS = SearchLimits(max_states=20_000, max_transitions=2_000_000)
 
 @dataclass(frozen=True)
 class OtherEngine:
-    """Microseconds under ``engine``: of the schedule that was found, of one op after another, of the best of a quick
-    search."""
+    """Latencies under ``engine``: of the same schedule, one op after another, and the best of a quick search."""
 
     engine: str
     same_schedule_us: float
@@ -53,7 +51,6 @@ class OtherEngine:
     max_groups: int
 
     def sentence(self) -> str:
-        """One line for people: this schedule there, the best of a quick search there, and that over one by one there."""
         return (
             f"With `engine` {self.engine}: {self.same_schedule_us / 1e3:.3f} ms; best found: "
             f"{self.best_us / 1e3:.3f} ms ({self.sequential_us / self.best_us:.2f}x over sequential)"
@@ -63,8 +60,7 @@ class OtherEngine:
 def under_other_engine(
     network: Network, found: Schedule, prices: CostModel, options: SearchOptions | None = None
 ) -> OtherEngine | None:
-    """What the other engine gives; None where prices can be had under one engine only, nothing takes time, or after a
-    KeyboardInterrupt.
+    """What the other engine gives; None where prices know one engine only, or after a KeyboardInterrupt.
 
     Searches with the scheduler that found the schedule (ios-both where that does not search), pruned to r = 3 and s =
     8 at most, so that it takes a second or two of any network; a block that is too wide is split."""
@@ -110,7 +106,6 @@ class Scheduled:
 
     @property
     def complete(self) -> bool:
-        """Whether nothing was interrupted."""
         return self.schedule.complete and not self.changed.interrupted
 
 
@@ -143,8 +138,7 @@ class Task:
             transform.check(self.prices, self.scheduler)
 
     def run(self, progress: StartProgress = silent, measuring: MeasuredProgress = ignore_measuring) -> Scheduled:
-        """Change the network, schedule it, judge the schedule, and remark what was done and what the other engine
-        gives.
+        """Change and schedule the network, judge the schedule, and remark what the other engine gives.
 
         KeyboardInterrupt ends a search with the best so far.
         """
@@ -162,7 +156,6 @@ class Task:
         return Scheduled(found, changed)
 
     def change(self, progress: StartProgress = silent) -> Changed:
-        """The network behind all transforms."""
         return change(self.network, self.transforms, self.prices, self.scheduler, self.options, progress)
 
     def search(
@@ -188,8 +181,7 @@ class Task:
 
 
 def compare(task: Task, schedulers: Sequence[str], engine: str, progress: StartProgress = silent) -> Comparison:
-    """A network scheduled as given by several schedulers, and beside them as the transforms change it for the task's
-    scheduler.
+    """A network scheduled as given by several schedulers, and as changed for the task's scheduler.
 
     KeyboardInterrupt ends the comparison with the schedules so far, once there is one.
     """
@@ -244,8 +236,7 @@ def _with_changed(comparison: Comparison, task: Task, progress: StartProgress) -
 
 
 def judged(network: Network, schedules: Sequence[Schedule], prices: CostModel, beside: str = "") -> list[Schedule]:
-    """The schedules with their intervals and ties among them and with that of a scheduler ``beside`` them, by what is
-    less than the noise.
+    """The schedules with their intervals, and their ties among them and with that of a scheduler ``beside`` them.
 
     Prices that predict no device have no noise. KeyboardInterrupt leaves intervals and ties out: schedules that were
     found are kept."""
@@ -259,8 +250,7 @@ def judged(network: Network, schedules: Sequence[Schedule], prices: CostModel, b
 
 
 def _left_out_us(comparison: Comparison, task: Task) -> Mapping[str, float]:
-    """By scheduler what a fit without the network's published figures says, where it has one; nothing of other
-    networks."""
+    """By scheduler what a fit without the network's published figures says; empty for other networks."""
     network, prices = comparison.network, task.prices
     published = [each.scheduler for each in comparison.schedules if comparison.published_us(each.scheduler)]
     if not published or not isinstance(prices, DeviceCostModel):
@@ -282,8 +272,7 @@ def _warm_up(network: Network, prices: CostModel) -> None:
 
 
 def _estimating_model(truth: MeasuringCostModel, device: DeviceProfile | str | None, precision: Precision) -> CostModel:
-    """The simulator that proposes what to measure; raises OptionError where the device that is measured has no
-    profile."""
+    """The simulator that proposes what to measure; raises OptionError where the device has no profile."""
     own = truth.identity.device
     try:
         profile = load_device(own) if device is None else load_device(device) if isinstance(device, str) else device

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from iossim.base.tables import Cell, Column
 from iossim.report.figures.figure import Panel, title_of
 from iossim.study.axes import AXES, name_of
+from iossim.study.metrics import METRICS
 from iossim.study.row_comparison import axis_value
 from iossim.study.study_run import Row, StudyRun
 from iossim.tasks.comparison import fastest
@@ -62,8 +63,8 @@ def in_sample_in_words(rows: Sequence[Row]) -> str:
     if not models:
         return ""
     return (
-        f"The sequential latencies of {', '.join(models)} are in-sample where a figure is published: the device's parameters were "
-        "fitted to these. What a fit without the network gives is told by iossim compare."
+        f"The sequential latencies of {', '.join(models)} are in-sample where a figure is published: the device's "
+        "parameters were fitted to these. What a fit without the network gives is told by iossim compare."
     )
 
 
@@ -95,7 +96,6 @@ def layout(rows: Sequence[Row], without: Sequence[str] = ()) -> Layout:
 
 
 def _by_preference(rows: Sequence[Row], without: Sequence[str]) -> list[str]:
-    """The axes that vary, those that make the best groups first."""
     axes = [axis for axis in varying(rows) if axis not in without]
     return sorted(axes, key=lambda axis: AXES[axis].group_rank)
 
@@ -120,8 +120,7 @@ def panels(rows: Sequence[Row], axis: str | None, spec: Mapping[str, Any]) -> tu
 
 
 def sides(rows: Sequence[Row], axis: str | None) -> list[tuple[str, dict[str, Cell]]]:
-    """What begins a panel's title, and the cells of its records, for each value of the axis of panels; one without an
-    axis."""
+    """For each value of the panels' axis the beginning of a title, and the cells of its records."""
     if axis is None:
         return [("", {})]
     return [(f"{panel_title(axis, value)}: ", {axis: value}) for value in values_of(rows, axis)]
@@ -140,6 +139,11 @@ def best_of(rows: Sequence[Row]) -> Row | None:
     return fastest([row for row in rows if row.latency_ms is not None], lambda row: row.latency_ms or 0.0)
 
 
-def axis_columns(axes: Mapping[str, object] | Sequence[str]) -> tuple[Column, ...]:
+def axis_columns(axes: Iterable[str]) -> tuple[Column, ...]:
     """Columns of a figure's data for axes."""
     return tuple(Column(axis, title_of(axis)) for axis in axes)
+
+
+def metric_columns(*names: str) -> tuple[Column, ...]:
+    """Columns of a figure's data for metrics, as the table of rows has them."""
+    return tuple(column for name in names if (column := METRICS[name].column) is not None)

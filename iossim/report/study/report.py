@@ -1,5 +1,4 @@
-"""The report of a study as a page of HTML, with the data of its scripts as JSON: figures and the table of rows, by
-column."""
+"""The report of a study as a page of HTML, with the data of its scripts as JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +15,15 @@ from iossim.base.tables import Cell, Column
 from iossim.base.user_files import write_atomically
 from iossim.report.figures.figure import Figure, LegendEntry, title_of
 from iossim.report.figures.vega import dark, libraries, light
-from iossim.report.study.layout import fixed, fixed_in_words, in_sample_in_words, point_label, points, varying
+from iossim.report.study.layout import (
+    axis_columns,
+    fixed,
+    fixed_in_words,
+    in_sample_in_words,
+    point_label,
+    points,
+    varying,
+)
 from iossim.report.study.plots import figures, study_command
 from iossim.study.axes import ROW_AXES
 from iossim.study.metrics import METRICS
@@ -64,12 +71,8 @@ def row_columns(run: StudyRun, axes: Iterable[str]) -> list[Column]:
     """The axes that vary, the scheduler, and every column with values; some only if rules rewrote a network."""
     records = row_records(run)
     hidden = () if any(row.rules for row in run.results.rows) else OF_REWRITTEN
-    kept = [
-        column
-        for column in ROW_COLUMNS
-        if column.key not in hidden and any(record[column.key] not in (None, "") for record in records)
-    ]
-    return [*(Column(axis, title_of(axis)) for axis in axes), Column("scheduler"), *kept]
+    filled = {key for record in records for key, cell in record.items() if cell not in (None, "") and key not in hidden}
+    return [*axis_columns(axes), Column("scheduler"), *(column for column in ROW_COLUMNS if column.key in filled)]
 
 
 def _row_record(row: Row, run: StudyRun) -> dict[str, Cell]:
@@ -210,7 +213,6 @@ def _file(name: str) -> str:
 
 
 def _facts(run: StudyRun) -> list[dict[str, str]]:
-    """The study in numbers, and what it holds fixed."""
     rows = run.results.rows
     failed = sum(row.status == "failed" for row in rows)
     facts = [
@@ -281,13 +283,12 @@ def _remarks(run: StudyRun, drawn: Sequence[Figure]) -> list[str]:
         return told
     return [
         *told,
-        "There are no timelines and no roofline: these need points of a GPU that the simulator prices, with the sequential "
-        "schedule, and their schedules, models and profiles where the study left them.",
+        "There are no timelines and no roofline: these need points of a GPU that the simulator prices, with the "
+        "sequential schedule, and their schedules, models and profiles where the study left them.",
     ]
 
 
 def _environment(values: Any, name: str = "") -> list[dict[str, str]]:
-    """Nested values as flat facts."""
     if isinstance(values, dict):
         return [fact for key, value in values.items() for fact in _environment(value, f"{name} {key}".strip())]
     if isinstance(values, list) and any(isinstance(value, dict) for value in values):

@@ -55,19 +55,11 @@ PLOTS: Group[Plot] = Group("plot {!r} is not known", plots, lambda name: plots()
 
 
 def figures(run: StudyRun, names: list[str] | None = None) -> list[Figure]:
-    """The figures of a study: those named, or those that the scenario names, or those that fit its axes.
-
-    Raises OptionError for a name that is not known.
-    """
+    """Those named, those of the scenario, or those that fit its axes; raises OptionError for an unknown name."""
     chosen = names or run.results.scenario.plots
     if chosen is None:
         kinds = [plot for plot in plots().values() if plot.fits(run)]
     else:
-        kinds = [plot_named(name) for name in chosen]
+        kinds = [PLOTS.find(name) for name in chosen]
     drawn = [figure for plot in kinds if (figure := plot.draw(run)) is not None]
     return [replace(figure, command=figure.command or figure_command(run, figure.name)) for figure in drawn]
-
-
-def plot_named(name: str) -> Plot:
-    """A kind by its name; raises OptionError for one that is not known."""
-    return PLOTS.find(name)

@@ -18,10 +18,6 @@ _HEIGHT_PIXELS = 250
 _NAME = "alpha"
 
 
-def fits(run: StudyRun) -> bool:
-    return len({rewrite.alpha for rewrite in _rewrites(run).values()}) > 1
-
-
 def draw(run: StudyRun) -> Figure | None:
     rewrites = _rewrites(run)
     rows = [row for row in run.results.rows if row.rewrite in rewrites and row.latency_ms is not None]
@@ -49,8 +45,9 @@ def draw(run: StudyRun) -> Figure | None:
         title="Alpha against cost",
         finding=_finding(records),
         caption=(
-            "Latency of the rewritten network, in percent of the network as given by the same scheduler, if graphs are searched on "
-            "that cost up to alpha times the best one so far. At 1 no step may cost. The axis does not begin at zero."
+            "Latency of the rewritten network, in percent of the network as given by the same scheduler, if graphs are "
+            "searched on that cost up to alpha times the best one so far. At 1 no step may cost. The axis does not "
+            "begin at zero."
         ),
         alt="Lines of the rewritten networks' latencies against alpha, a line a network.",
         columns=(
@@ -70,7 +67,6 @@ def draw(run: StudyRun) -> Figure | None:
 
 
 def _rewrites(run: StudyRun) -> dict[str, Rewrite]:
-    """The rewrites of a scenario that rewrite, by label."""
     return {rewrite.label: rewrite for rewrite in run.results.scenario.rewrites if rewrite.rewrites}
 
 
@@ -133,4 +129,4 @@ def _finding(records: Sequence[dict[str, Cell]]) -> str:
     return f"{model} gains most from alpha {high:g} rather than {low:g}: {gain}."
 
 
-PLOTS = (Plot(_NAME, 44, fits, draw),)
+PLOTS = (Plot(_NAME, 44, lambda run: len({rewrite.alpha for rewrite in _rewrites(run).values()}) > 1, draw),)

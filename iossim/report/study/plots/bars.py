@@ -10,20 +10,7 @@ from iossim.base.tables import Cell, Column
 from iossim.report.figures.bars import bar_legend, bar_record, bar_specification, share_scales
 from iossim.report.figures.figure import Figure, LegendEntry
 from iossim.report.figures.vega import scheduler_legend
-from iossim.report.study.layout import (
-    POINT,
-    Layout,
-    axis_columns,
-    best_of,
-    coordinates,
-    layout,
-    panel_title,
-    panels,
-    point_label,
-    points,
-    values_of,
-    varying,
-)
+from iossim.report.study import layout
 from iossim.report.study.plots import Plot
 from iossim.study.axes import AXES
 from iossim.study.metrics import METRICS
@@ -35,10 +22,7 @@ WHISKERS = "expected on hardware (90% interval)"
 
 @dataclass(frozen=True, slots=True)
 class Bars:
-    """A figure of one metric.
-
-    ``axis``, ``caption`` and ``alt`` are texts that may name the ``{baseline}`` of speed-ups.
-    """
+    """A figure of one metric; ``axis``, ``caption`` and ``alt`` may name the ``{baseline}`` of speed-ups."""
 
     name: str
     metric: str
@@ -63,17 +47,13 @@ def bar_figure(run: StudyRun, bars: Bars) -> Figure | None:
         return None
     shown = METRICS[bars.metric].column
     assert shown is not None
-    schedulers = [str(value) for value in values_of(rows, "scheduler")]
-    dealt = layout(rows)
+    schedulers = [str(value) for value in layout.values_of(rows, "scheduler")]
+    dealt = layout.layout(rows)
     ties = _ties(run)
-    axes = varying(rows)
+    axes = layout.varying(rows)
     records = tuple(_record(row, bars, shown.key, dealt, axes, id(row) in ties) for row in rows)
     groups = list(dict.fromkeys(record["group"] for record in records))
-    intervals: tuple[Column, ...] = (
-        Column("low_ms", "expected from", digits=3),
-        Column("high_ms", "expected to", digits=3),
-    )
-    intervals = intervals if any(record["low_ms"] is not None for record in records) else ()
+    intervals = ("low_ms", "high_ms") if any(record["low_ms"] is not None for record in records) else ()
     limit = bars.limit(run)
     told = {"baseline": baseline_of(run)}
     share_scales(records, [choice.key for choice in dealt.choices], dealt.panel)
@@ -86,15 +66,13 @@ def bar_figure(run: StudyRun, bars: Bars) -> Figure | None:
         caption=bars.caption.format(**told),
         alt=bars.alt.format(**told),
         columns=(
-            *axis_columns([axis for axis in AXES if axis in axes] or ["model"]),
+            *layout.axis_columns([axis for axis in AXES if axis in axes] or ["model"]),
             Column("scheduler"),
-            shown,
-            *intervals,
-            Column("published_ms", "published", digits=3),
+            *layout.metric_columns(bars.metric, *intervals, "published_ms"),
             Column("note"),
         ),
         records=records,
-        panels=panels(rows, dealt.panel, spec),
+        panels=layout.panels(rows, dealt.panel, spec),
         choices=dealt.choices,
         legend=(*scheduler_legend(schedulers), *bar_legend(records, WHISKERS), *asked),
     )
@@ -118,21 +96,25 @@ def three_digits(value: float) -> str:
 def _ties(run: StudyRun) -> set[int]:
     """The rows that tie with the best of their point, by identity."""
     found: set[int] = set()
-    for rows in points(run).values():
-        best = best_of(rows)
+    for rows in layout.points(run).values():
+        best = layout.best_of(rows)
         found |= {id(row) for row in rows if best is not None and row is not best and row.scheduler in best.ties}
     return found
 
 
-def _record(row: Row, bars: Bars, key: str, dealt: Layout, axes: Sequence[str], is_tie: bool) -> dict[str, Cell]:
+def _record(row: Row, bars: Bars, key: str, dealt: layout.Layout, axes: Sequence[str], is_tie: bool) -> dict[str, Cell]:
     value: float | None = getattr(row, bars.metric)
-    group = point_label(row, axes) if dealt.group == POINT else panel_title(dealt.group, getattr(row, dealt.group))
+    group = (
+        layout.point_label(row, axes)
+        if dealt.group == layout.POINT
+        else layout.panel_title(dealt.group, getattr(row, dealt.group))
+    )
     text = "failed" if value is None else bars.written(value) + (" ≈" if is_tie else "")
     note = "failed" if value is None else "tie with the best" if is_tie else ""
     interval = None if row.low_ms is None or row.high_ms is None else (row.low_ms, row.high_ms)
     beside = (interval, row.published_ms) if bars.has_interval else (None, None)
     return {
-        **coordinates(row, axes or ["model"]),
+        **layout.coordinates(row, axes or ["model"]),
         "group": group,
         "scheduler": row.scheduler,
         key: value,
@@ -161,14 +143,14 @@ def _speedup_finding(run: StudyRun) -> str:
 
 
 def _latency_finding(run: StudyRun) -> str:
-    bests = [best for rows in points(run).values() if (best := best_of(rows)) is not None]
+    bests = [best for rows in layout.points(run).values() if (best := layout.best_of(rows)) is not None]
     if not bests:
         return "No scheduler finished."
-    axes = varying(run.results.rows)
+    axes = layout.varying(run.results.rows)
     fastest, slowest = (end(bests, key=lambda row: row.latency_ms or 0.0) for end in (min, max))
     if fastest is slowest:
         return f"The best schedule takes {fastest.latency_ms:.3f} ms ({fastest.scheduler})."
-    ends = (f"{row.latency_ms:.3f} ms ({point_label(row, axes)})" for row in (fastest, slowest))
+    ends = (f"{row.latency_ms:.3f} ms ({layout.point_label(row, axes)})" for row in (fastest, slowest))
     return f"The best schedules take {' to '.join(ends)}."
 
 
@@ -187,7 +169,7 @@ def _limit_ms(run: StudyRun) -> float | None:
 def _warps_finding(run: StudyRun) -> str:
     """The most that any schedule has over the sequential one of its point."""
     ratios: list[tuple[float, Row]] = []
-    for rows in points(run).values():
+    for rows in layout.points(run).values():
         base = next((row.active_warps for row in rows if row.scheduler == "sequential" and row.active_warps), None)
         others = [row for row in rows if row.scheduler != "sequential" and row.active_warps]
         ratios += [(row.active_warps / base, row) for row in others if base and row.active_warps]
@@ -199,8 +181,6 @@ def _warps_finding(run: StudyRun) -> str:
 
 
 def _most(metric: str, words: Callable[[float, Row], str]) -> Callable[[StudyRun], str]:
-    """The sentence about the row with the most of a metric."""
-
     def finding(run: StudyRun) -> str:
         found = [(value, row) for row in run.results.rows if (value := getattr(row, metric)) is not None]
         most, row = max(found, key=lambda pair: pair[0], default=(0.0, None))
@@ -215,10 +195,10 @@ def _micro_batches(name: str, metric: str, title: str, what: str) -> Bars:
         metric,
         title,
         "gain over undivided under the same limit (×)",
-        _most(metric, lambda most, row: f"The most is {most:.2f} times as fast: {row.model} on {row.device}, batch {row.batch}, "
-              f"under {row.workspace}."),
-        f"{what} in micro-batches that run one after another in one workspace, over the same undivided under the same limits. "
-        "Both are the best that these allow.",
+        _most(metric, lambda most, row: f"The most is {most:.2f} times as fast: {row.model} on {row.device}, batch "
+              f"{row.batch}, under {row.workspace}."),
+        f"{what} in micro-batches that run one after another in one workspace, over the same undivided under the same "
+        "limits. Both are the best that these allow.",
         f"Bars of how many times as fast as undivided: {what}",
         lambda value: f"{value:.2f}x",
     )  # fmt: skip
@@ -270,7 +250,8 @@ _PEAK_MEMORY = Bars(
         "peak_memory_mib",
         lambda most, row: f"The most is {most:,.0f} MiB: {row.model}, batch {row.batch}, {row.scheduler}.",
     ),
-    "Weights and the arena of the activations together, by the memory planner. What runs side by side must be alive together.",
+    "Weights and the arena of the activations together, by the memory planner. What runs side by side must be "
+    "alive together.",
     "Bars of the peak memory of each scheduler's schedule.",
     lambda value: f"{value:,.0f} MiB",
 )
@@ -288,7 +269,7 @@ def _has_schedulers(run: StudyRun) -> bool:
 def _is_no_line(run: StudyRun) -> bool:
     """Latency against batch sizes alone is drawn as lines."""
     rows = run.results.rows
-    sizes = {axis: len(values_of(rows, axis)) for axis in varying(rows)}
+    sizes = {axis: len(layout.values_of(rows, axis)) for axis in layout.varying(rows)}
     return "batch" not in sizes or max(sizes.values()) > sizes["batch"]
 
 

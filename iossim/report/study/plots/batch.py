@@ -19,17 +19,7 @@ from iossim.report.figures.vega import (
     shape_scale,
     specification,
 )
-from iossim.report.study.layout import (
-    axis_columns,
-    best_of,
-    coordinates,
-    panels_and_choices,
-    point_label,
-    points,
-    sides,
-    values_of,
-    varying,
-)
+from iossim.report.study import layout
 from iossim.report.study.plots import Plot
 from iossim.report.study.plots.bars import WHISKERS
 from iossim.study.study_run import Row, StudyRun
@@ -41,17 +31,17 @@ _NAME = "batch"
 
 def fits(run: StudyRun) -> bool:
     """Two sizes among other things that vary make no line."""
-    axes = varying(run.results.rows)
-    return "batch" in axes and (axes == ["batch"] or len(values_of(run.results.rows, "batch")) > 2)
+    axes = layout.varying(run.results.rows)
+    return "batch" in axes and (axes == ["batch"] or len(layout.values_of(run.results.rows, "batch")) > 2)
 
 
 def draw(run: StudyRun) -> Figure | None:
     rows = [row for row in run.results.rows if row.latency_ms is not None]
     if not rows:
         return None
-    schedulers = [str(value) for value in values_of(run.results.rows, "scheduler")]
-    panel, choices = panels_and_choices(rows, ["batch"])
-    axes = varying(run.results.rows)
+    schedulers = [str(value) for value in layout.values_of(run.results.rows, "scheduler")]
+    panel, choices = layout.panels_and_choices(rows, ["batch"])
+    axes = layout.varying(run.results.rows)
     sizes = sorted({row.batch for row in rows})
     records = tuple(_record(row, axes, sizes, schedulers) for row in rows)
     published = any(row.published_ms is not None for row in rows)
@@ -59,7 +49,7 @@ def draw(run: StudyRun) -> Figure | None:
     throughput = _specification("throughput", "throughput (samples/s)", schedulers, sizes, published)
     latency = _specification("latency_ms", "latency (ms), log scale", schedulers, sizes, published, ticks)
     panels: list[Panel] = []
-    for before, where in sides(rows, panel):
+    for before, where in layout.sides(rows, panel):
         panels += [Panel(f"{before}throughput", throughput, where), Panel(f"{before}latency", latency, where)]
     whiskers = any(row.low_ms is not None for row in rows)
     return Figure(
@@ -67,21 +57,18 @@ def draw(run: StudyRun) -> Figure | None:
         title="Throughput and latency against batch size",
         finding=_finding(run, axes),
         caption=(
-            "Samples of one batch over its latency, and the latency itself. Whiskers are 90% intervals of measurements, where "
-            "the prices are a prediction; markers of one batch size stand side by side so that they can be "
-            "told apart."
+            "Samples of one batch over its latency, and the latency itself. Whiskers are 90% intervals of "
+            "measurements, where the prices are a prediction; markers of one batch size stand side by side so that "
+            "they can be told apart."
         ),
         alt="Lines of throughput and of latency against the batch size, a line a scheduler.",
         columns=(
-            *axis_columns(axes),
+            *layout.axis_columns(axes),
             Column("scheduler"),
             Column("throughput", "throughput, samples/s", digits=1),
             Column("low_throughput", "expected from", digits=1),
             Column("high_throughput", "expected to", digits=1),
-            Column("latency_ms", digits=3),
-            Column("low_ms", "expected from", digits=3),
-            Column("high_ms", "expected to", digits=3),
-            Column("published_ms", "published", digits=3),
+            *layout.metric_columns("latency_ms", "low_ms", "high_ms", "published_ms"),
         ),
         records=records,
         panels=tuple(panels),
@@ -97,7 +84,7 @@ def draw(run: StudyRun) -> Figure | None:
 def _record(row: Row, axes: Sequence[str], sizes: Sequence[int], schedulers: Sequence[str]) -> dict[str, Cell]:
     latency_ms = row.latency_ms or 0.0
     return {
-        **coordinates(row, axes),
+        **layout.coordinates(row, axes),
         "batch": row.batch,
         "scheduler": row.scheduler,
         "place": dodged(sizes, row.batch, schedulers, row.scheduler),
@@ -149,11 +136,11 @@ def _specification(
 
 
 def _finding(run: StudyRun, axes: Sequence[str]) -> str:
-    bests = [best for rows in points(run).values() if (best := best_of(rows)) is not None]
+    bests = [best for rows in layout.points(run).values() if (best := layout.best_of(rows)) is not None]
     top = max(bests, key=lambda row: row.throughput_per_s or 0.0)
     return (
-        f"The highest throughput is {top.throughput_per_s:,.0f} samples/s: {point_label(top, axes)}, {top.scheduler}, "
-        f"{top.latency_ms:.3g} ms a batch."
+        f"The highest throughput is {top.throughput_per_s:,.0f} samples/s: {layout.point_label(top, axes)}, "
+        f"{top.scheduler}, {top.latency_ms:.3g} ms a batch."
     )
 
 

@@ -9,7 +9,15 @@ from typing import Any
 from iossim.base.tables import Cell, Column, number_of
 from iossim.report.figures.figure import Figure, LegendEntry, Panel
 from iossim.report.figures.vega import coloured, dodged, layer, log_ticks, names_axis, need_altair, specification
-from iossim.report.study.layout import coordinates, panel_title, panels_and_choices, sides, values_of, varying
+from iossim.report.study.layout import (
+    coordinates,
+    metric_columns,
+    panel_title,
+    panels_and_choices,
+    sides,
+    values_of,
+    varying,
+)
 from iossim.report.study.plots import Plot
 from iossim.study.axes import Search
 from iossim.study.study_run import Row, StudyRun
@@ -20,10 +28,6 @@ _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#c2629a", "#8a6d00", "#7566c9")
 _SHAPES = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross")
 
 _NAME = "pruning"
-
-
-def fits(run: StudyRun) -> bool:
-    return "search" in varying(run.results.rows)
 
 
 def draw(run: StudyRun) -> Figure | None:
@@ -63,8 +67,8 @@ def draw(run: StudyRun) -> Figure | None:
         title="Pruning: latency against search time",
         finding=_finding(records, axes),
         caption=(
-            "r is the most units of a group, s the most groups of a stage; “none” is no limit. Search times are of the machine "
-            "that ran the study, one run each, and include pricing. Whiskers are 90% intervals of measured "
+            "r is the most units of a group, s the most groups of a stage; “none” is no limit. Search times are of the "
+            "machine that ran the study, one run each, and include pricing. Whiskers are 90% intervals of measured "
             "latencies; they move together, since the schedules share their operators. Axes of latencies do not begin "
             "at zero."
         ),
@@ -75,9 +79,7 @@ def draw(run: StudyRun) -> Figure | None:
             Column("r"),
             Column("s"),
             Column("stages_of", "stages"),
-            Column("latency_ms", digits=3),
-            Column("low_ms", "expected from", digits=3),
-            Column("high_ms", "expected to", digits=3),
+            *metric_columns("latency_ms", "low_ms", "high_ms"),
             Column("search_s", "search time", digits=3),
             Column("speedup_x", "speed-up"),
         ),
@@ -97,9 +99,7 @@ def _record(row: Row, search: Search, run: StudyRun, axes: Sequence[str]) -> dic
         "r": str(search.max_group_size or _NO_LIMIT),
         "s": str(search.max_groups or _NO_LIMIT),
         "stages_of": search.stages,
-        "latency_ms": row.latency_ms,
-        "low_ms": row.low_ms,
-        "high_ms": row.high_ms,
+        **{name: getattr(row, name) for name in ("latency_ms", "low_ms", "high_ms")},
         "search_s": run.search_s.get((row.point, row.scheduler)),
         "speedup_x": row.speedup,
     }
@@ -193,4 +193,4 @@ def _finding(records: Sequence[Mapping[str, Cell]], axes: Sequence[str]) -> str:
     return f"{f'On {where}, ' if where else ''}{best['search']} is {gain:.2f} times as fast as {worst['search']}{cost}."
 
 
-PLOTS = (Plot(_NAME, 50, fits, draw),)
+PLOTS = (Plot(_NAME, 50, lambda run: "search" in varying(run.results.rows), draw),)

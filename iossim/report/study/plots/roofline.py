@@ -21,10 +21,6 @@ _HEIGHT_PIXELS = 340
 _NAME = "roofline"
 
 
-def fits(run: StudyRun) -> bool:
-    return bool(chosen_points(run))
-
-
 def draw(run: StudyRun) -> Figure | None:
     chosen = chosen_points(run)
     units = [record for point in chosen for record in _units(point)]
@@ -40,13 +36,14 @@ def draw(run: StudyRun) -> Figure | None:
         title="Roofline of the ops",
         finding=_finding(chosen[0], units),
         caption=(
-            "Each mark is a unit (a fused op) that runs alone, as the simulator prices it: its arithmetic over its time, against "
-            "arithmetic over the bytes that it must move; the area of a mark is its share of the sequential time. The lines are "
-            "the peaks of the device's datasheet. What lies far below them fills the device badly, and is what running side by "
-            "side helps. Above them may be Winograd convolutions, which need less arithmetic than is counted, and ops whose data "
-            f"stays in the L2 cache.{left_out}"
+            "Each mark is a unit (a fused op) that runs alone, as the simulator prices it: its arithmetic over its "
+            "time, against arithmetic over the bytes that it must move; the area of a mark is its share of the "
+            "sequential time. The lines are the peaks of the device's datasheet. What lies far below them fills the "
+            "device badly, and is what running side by side helps. Above them may be Winograd convolutions, which need "
+            f"less arithmetic than is counted, and ops whose data stays in the L2 cache.{left_out}"
         ),
-        alt="Scatter of arithmetic rate against arithmetic intensity of each op, under the lines of memory bandwidth and peak.",
+        alt="Scatter of arithmetic rate against arithmetic intensity of each op, under the lines of memory bandwidth "
+        "and peak.",
         columns=(
             *((Column("point"),) if len(chosen) > 1 else ()),
             Column("unit"),
@@ -137,8 +134,8 @@ def _specification(colours: Mapping[str, str], records: Sequence[Mapping[str, Ce
         axis=alt.Axis(values=ticks["intensity"], format="~g"),
     )  # fmt: skip
     y = alt.Y(
-        "gflops:Q", title="attained arithmetic rate (GFLOP/s), log scale", scale=alt.Scale(type="log", nice=False, padding=12),
-        axis=alt.Axis(values=ticks["gflops"], format="~s"),
+        "gflops:Q", title="attained arithmetic rate (GFLOP/s), log scale", scale=alt.Scale(
+            type="log", nice=False, padding=12), axis=alt.Axis(values=ticks["gflops"], format="~s"),
     )  # fmt: skip
     roofs = layer().transform_filter("datum.what == 'roof'")
     units = layer().transform_filter("datum.what == 'unit' && isValid(datum.gflops)")
@@ -170,7 +167,8 @@ def _specification(colours: Mapping[str, str], records: Sequence[Mapping[str, Ce
 def _finding(point: ChosenPoint, units: Sequence[Mapping[str, Cell]]) -> str:
     own = [unit for unit in units if unit["point"] == point.label and unit["of_roof_percent"] is not None]
     low = sum(number_of(unit["share_percent"]) for unit in own if number_of(unit["of_roof_percent"]) < 50)
-    return f"{point.label}: ops that attain less than half of what the roofline allows take {low:.0f} % of the sequential time."
+    told = "ops that attain less than half of what the roofline allows"
+    return f"{point.label}: {told} take {low:.0f} % of the sequential time."
 
 
-PLOTS = (Plot(_NAME, 100, fits, draw),)
+PLOTS = (Plot(_NAME, 100, lambda run: bool(chosen_points(run)), draw),)

@@ -8,16 +8,7 @@ from typing import Literal
 from iossim.base.tables import Cell, Column, number_of
 from iossim.report.figures.figure import Figure, title_of
 from iossim.report.figures.vega import heat_map
-from iossim.report.study.layout import (
-    axis_columns,
-    coordinates,
-    panel_title,
-    panels,
-    panels_and_choices,
-    points,
-    values_of,
-    varying,
-)
+from iossim.report.study import layout
 from iossim.report.study.plots import Plot
 from iossim.report.study.plots.bars import three_digits
 from iossim.study.row_comparison import axis_value
@@ -30,7 +21,6 @@ _FASTEST_PERCENT = 1e-4
 
 
 def _plot(axis: Literal["device", "batch"], order: int) -> Plot:
-    """The plot of one axis."""
     name = f"{axis}_specialisation"
     return Plot(
         name,
@@ -44,12 +34,12 @@ def _draw(run: StudyRun, axis: Literal["device", "batch"], name: str) -> Figure 
     prices = _with_own(run, axis)
     if not prices:
         return None
-    first = {number: rows[0] for number, rows in points(run).items()}
-    others = [other for other in varying(run.results.rows) if other != axis]
+    first = {number: rows[0] for number, rows in layout.points(run).items()}
+    others = [other for other in layout.varying(run.results.rows) if other != axis]
     records = tuple(_records(prices, first, others))
     crossed = [first[number] for number in dict.fromkeys(price.run_at for price in prices)]
-    names: list[Cell] = [str(value) for value in values_of(crossed, axis)]
-    panel, choices = panels_and_choices(crossed, [axis])
+    names: list[Cell] = [str(value) for value in layout.values_of(crossed, axis)]
+    panel, choices = layout.panels_and_choices(crossed, [axis])
     titles = {
         "run_at": f"run at: {title_of(axis)}",
         "made_for": f"made for: {title_of(axis)}",
@@ -68,13 +58,14 @@ def _draw(run: StudyRun, axis: Literal["device", "batch"], name: str) -> Figure 
         title=f"Specialisation for the {title_of(axis)}",
         finding=_finding(records, others),
         caption=(
-            "The schedule that was made for the row's setting, run at the column's: its latency in ms, and as colour how much "
-            "slower it is than the fastest schedule of that column, in percent. Framed and bold are schedules run where they were "
-            "made for; ≈ marks ties with that one: the difference is within the noise."
+            "The schedule that was made for the row's setting, run at the column's: its latency in ms, and as colour "
+            "how much slower it is than the fastest schedule of that column, in percent. Framed and bold are schedules "
+            "run where they were made for; ≈ marks ties with that one: the difference is within the noise."
         ),
-        alt=f"Matrix of latencies: schedules by the {title_of(axis)} that they were made for, against the one they run at.",
+        alt=f"Matrix of latencies: schedules by the {title_of(axis)} that they were made for, against the one they run "
+        "at.",
         columns=(
-            *axis_columns(others),
+            *layout.axis_columns(others),
             Column("scheduler"),
             Column("made_for", "made for"),
             Column("run_at", "run at"),
@@ -83,7 +74,7 @@ def _draw(run: StudyRun, axis: Literal["device", "batch"], name: str) -> Figure 
             Column("note"),
         ),
         records=records,
-        panels=panels(crossed, panel, spec),
+        panels=layout.panels(crossed, panel, spec),
         choices=(*((Column("scheduler"),) if several else ()), *choices),
     )
 
@@ -123,7 +114,7 @@ def _record(price: CrossPrice, first: Mapping[int, Row], others: Sequence[str], 
     tie = price.tie and not own
     written = "failed" if latency_ms is None else three_digits(latency_ms)
     return {
-        **coordinates(made_for, others),
+        **layout.coordinates(made_for, others),
         "scheduler": price.scheduler,
         "made_for": str(axis_value(made_for, price.axis)),
         "run_at": str(axis_value(run_at, price.axis)),
@@ -154,7 +145,7 @@ def _finding(records: Sequence[Mapping[str, Cell]], others: Sequence[str]) -> st
     said = f"In {best} of {len(own)} settings the {scheduler} schedule made for it is the fastest, or ties with it"
     if worst is None or not number_of(worst["slower_percent"]):
         return f"{said}, and every other is as fast."
-    where = ", ".join(panel_title(axis, worst[axis]) for axis in others)
+    where = ", ".join(layout.panel_title(axis, worst[axis]) for axis in others)
     places = f"{f'{where}: ' if where else ''}made for {worst['made_for']}, run at {worst['run_at']}"
     return f"{said}; the worst mismatch costs {number_of(worst['slower_percent']):.0f} % ({places})."
 

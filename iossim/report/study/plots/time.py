@@ -88,22 +88,19 @@ def _ratio(base_us: float | None, latency_us: float) -> float | None:
 def _block_bars(schedulers: Sequence[str]) -> dict[str, Any]:
     alt = need_altair()
     in_order = alt.EncodingSortField("place", op="min")
-    encoded = (
-        layer()
-        .mark_bar()
-        .encode(
-            y=alt.Y("block:N", sort=in_order, title=None, scale=alt.Scale(paddingInner=0.25)),
-            yOffset=alt.YOffset("scheduler:N", sort=list(schedulers)),
-            x=alt.X("time_ms:Q", title="time (ms)"),
-            color=alt.Color("scheduler:N", sort=list(schedulers), scale=alt.Scale(**scheduler_scale(schedulers))),
-            tooltip=[
-                alt.Tooltip("block:N", title="block"),
-                alt.Tooltip("scheduler:N", title="scheduler"),
-                alt.Tooltip("time_ms:Q", title="time, ms", format=",.4~r"),
-                alt.Tooltip("speedup_x:Q", title="speed-up over sequential", format=".2f"),
-                alt.Tooltip("stages:Q", title="stages"),
-            ],
-        )
+    bars = layer().mark_bar()
+    encoded = bars.encode(
+        y=alt.Y("block:N", sort=in_order, title=None, scale=alt.Scale(paddingInner=0.25)),
+        yOffset=alt.YOffset("scheduler:N", sort=list(schedulers)),
+        x=alt.X("time_ms:Q", title="time (ms)"),
+        color=alt.Color("scheduler:N", sort=list(schedulers), scale=alt.Scale(**scheduler_scale(schedulers))),
+        tooltip=[
+            alt.Tooltip("block:N", title="block"),
+            alt.Tooltip("scheduler:N", title="scheduler"),
+            alt.Tooltip("time_ms:Q", title="time, ms", format=",.4~r"),
+            alt.Tooltip("speedup_x:Q", title="speed-up over sequential", format=".2f"),
+            alt.Tooltip("stages:Q", title="stages"),
+        ],
     )
     return specification(encoded, height={"step": _BLOCK_PIXELS, "for": "offset"})
 
@@ -138,8 +135,8 @@ def _draw_kinds(run: StudyRun) -> Figure | None:
         title="Where the time goes, by kind of op",
         finding=_kind_finding(run),
         caption=(
-            "Time of each stage, dealt to its ops; “boundaries” is what stands between stages: launches and synchronisation."
-            + left_out
+            "Time of each stage, dealt to its ops; “boundaries” is what stands between stages: launches and "
+            "synchronisation." + left_out
         ),
         alt="Stacked bars of the time of each scheduler's schedule by kind of op.",
         columns=(
@@ -174,21 +171,18 @@ def _kind_records(row: Row, axes: Sequence[str], kinds: Sequence[str]) -> list[d
 
 def _kind_bars(schedulers: Sequence[str], colours: Mapping[str, str]) -> dict[str, Any]:
     alt = need_altair()
-    encoded = (
-        layer()
-        .mark_bar(stroke="#ffffff", strokeWidth=0.4)
-        .encode(
-            y=alt.Y("scheduler:N", sort=list(schedulers), title=None),
-            x=alt.X("time_ms:Q", title="time (ms)", stack="zero", scale=alt.Scale(domainMin=0)),
-            color=coloured("kind", colours, sort=list(colours)),
-            order=alt.Order("order:Q"),
-            tooltip=[
-                alt.Tooltip("scheduler:N", title="scheduler"),
-                alt.Tooltip("kind:N", title="kind"),
-                alt.Tooltip("time_ms:Q", title="time, ms", format=",.4~r"),
-                alt.Tooltip("share_percent:Q", title="share, %", format=".1f"),
-            ],
-        )
+    bars = layer().mark_bar(stroke="#ffffff", strokeWidth=0.4)
+    encoded = bars.encode(
+        y=alt.Y("scheduler:N", sort=list(schedulers), title=None),
+        x=alt.X("time_ms:Q", title="time (ms)", stack="zero", scale=alt.Scale(domainMin=0)),
+        color=coloured("kind", colours, sort=list(colours)),
+        order=alt.Order("order:Q"),
+        tooltip=[
+            alt.Tooltip("scheduler:N", title="scheduler"),
+            alt.Tooltip("kind:N", title="kind"),
+            alt.Tooltip("time_ms:Q", title="time, ms", format=",.4~r"),
+            alt.Tooltip("share_percent:Q", title="share, %", format=".1f"),
+        ],
     )
     return specification(encoded, height={"step": _KIND_PIXELS})
 
@@ -203,8 +197,8 @@ def _kind_finding(run: StudyRun) -> str:
         kind, most_us = max(best.time_by_kind_us.items(), key=lambda found: found[1])
         between = best.time_by_kind_us.get(BOUNDARIES, 0.0)
         return (
-            f"{point_label(best, varying(run.results.rows))}, {best.scheduler}: {100 * most_us / total_us:.0f} % of the time is "
-            f"{kind}, {100 * between / total_us:.0f} % stands between stages."
+            f"{point_label(best, varying(run.results.rows))}, {best.scheduler}: {100 * most_us / total_us:.0f} % of "
+            f"the time is {kind}, {100 * between / total_us:.0f} % stands between stages."
         )
     return ""
 

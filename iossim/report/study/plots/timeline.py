@@ -1,5 +1,4 @@
-"""The few points of a study that a report looks into, and two schedules of each over one scale of time: kernels, and
-how full the device is."""
+"""The few points that a report looks into, and two schedules of each over time: kernels, and the occupancy."""
 
 from __future__ import annotations
 
@@ -97,10 +96,6 @@ def _numbers(run: StudyRun) -> list[int]:
 _NAME = "timeline"
 
 
-def fits(run: StudyRun) -> bool:
-    return bool(chosen_points(run))
-
-
 def draw(run: StudyRun) -> Figure | None:
     chosen = chosen_points(run)
     if not chosen:
@@ -122,11 +117,13 @@ def draw(run: StudyRun) -> Figure | None:
         title="Timelines of two schedules",
         finding=_finding(chosen[0], records),
         caption=(
-            "A run of the whole schedule on the event-driven simulator: a lane for each stream, a bar for each kernel, a band "
-            "with its number for each stage; gaps are launches and synchronisation. Below, the part of the SMs that hold any "
-            "block, and the active warps as a part of the most that the device can hold. Both schedules have the same scale."
+            "A run of the whole schedule on the event-driven simulator: a lane for each stream, a bar for each kernel, "
+            "a band with its number for each stage; gaps are launches and synchronisation. Below, the part of the SMs "
+            "that hold any block, and the active warps as a part of the most that the device can hold. Both schedules "
+            "have the same scale."
         ),
-        alt="Kernels over time, by stream and stage, and the occupancy of the SMs below them, of the sequential schedule and of the best.",
+        alt="Kernels over time, by stream and stage, and the occupancy of the SMs below them, of the sequential "
+        "schedule and of the best.",
         columns=(
             *((Column("point"),) if len(chosen) > 1 else ()),
             Column("schedule"),
@@ -184,8 +181,8 @@ def _finding(point: ChosenPoint, records: Sequence[Mapping[str, Cell]]) -> str:
     return (
         f"{point.label}: {point.best.scheduler} takes {best.latency_us / 1e3:.3g} ms, sequential "
         f"{sequential.latency_us / 1e3:.3g} ms on the event-driven simulator (analytic, as in all tables: "
-        f"{point.best.latency_us / 1e3:.3g} and {point.sequential.latency_us / 1e3:.3g} ms); on average {busy[1]:.0f} % "
-        f"of the SMs hold work, instead of {busy[0]:.0f} %."
+        f"{point.best.latency_us / 1e3:.3g} and {point.sequential.latency_us / 1e3:.3g} ms); on average {busy[1]:.0f} "
+        f"% of the SMs hold work, instead of {busy[0]:.0f} %."
     )
 
 
@@ -193,4 +190,4 @@ def _is_step(record: Mapping[str, Cell], label: str, name: str) -> bool:
     return (record["point"], record["schedule"], record["what"]) == (label, name, "occupancy")
 
 
-PLOTS = (Plot(_NAME, 90, fits, draw),)
+PLOTS = (Plot(_NAME, 90, lambda run: bool(chosen_points(run)), draw),)
