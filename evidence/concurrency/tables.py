@@ -1,4 +1,5 @@
-"""Where the tables of kernels side by side lie, and how their rows are read: every row counts, one that cannot be read is an error."""
+"""Where the tables of kernels side by side lie, and how their rows are read: every row counts, one that cannot be read
+is an error."""
 
 from __future__ import annotations
 

@@ -8,8 +8,7 @@ starting point settles what the data leaves open.
 
 What a call costs beside its kernels' work stays at the starting point where every recording holds the host's
 overhead, beside which it cannot be told; so does what recordings of slowed boards do not tell
-(:mod:`iossim.calibration.nuisances`).
-"""
+(:mod:`iossim.calibration.nuisances`)."""
 
 from __future__ import annotations
 
@@ -76,8 +75,7 @@ def fit(
     """Fit the parameters, drawn weakly to those of ``start``. ``progress`` is told evaluations and cost.
 
     The search begins at ``start``, or at another fit that is ``near``, of nearly the same samples: a few steps then
-    do. ``space`` has what is fitted, if it is not all that calls of the device's kind tell.
-    """
+    do. ``space`` has what is fitted, if it is not all that calls of the device's kind tell."""
     are_slowed = any(one.basis.shape[1] > one.host_terms for one in samples)
     if are_slowed:
         start = unslowed(start)

@@ -7,8 +7,7 @@ with the kernels), and the gap between kernels and the cost of a launch, which n
 Rows of operators do not tell the gap: moved into what a call costs besides (:func:`with_gap`), all that they show
 stays the same. Networks show the sum of gaps and launches; a unit of nothing but launches tells them apart: a concat
 by itself, which launches a kernel a term. Both are drawn to what was measured elsewhere (the kind's
-:class:`~iossim.hardware.kind.EngineCosts`), as far as that is known.
-"""
+:class:`~iossim.hardware.kind.EngineCosts`), as far as that is known."""
 
 from __future__ import annotations
 
@@ -68,8 +67,7 @@ def published_models(device: str) -> tuple[str, ...]:
 def run_unit_after_unit(profile: DeviceProfile, without: str = "") -> SequenceSamples | None:
     """Samples of the published networks, and of published single units; None for a device without.
 
-    ``without`` names a network that is left out.
-    """
+    ``without`` names a network that is left out."""
     networks = [one for one in published_networks(profile.name) if one.model != without]
     figures = [*_whole(networks), *_single_units(networks, profile.name)]
     return SequenceSamples.of("published networks", profile, figures, float(len(figures))) if figures else None
@@ -79,8 +77,7 @@ def sequences(profile: DeviceProfile, without: str = "") -> list[SequenceSamples
     """Samples of the published networks unit after unit, and of single units; none for a device without.
 
     ``without`` names a network that is left out. A network counts as many rows as :data:`ROWS_A_UNIT` times its
-    units; a unit of a stage counts as any row that has no host in it.
-    """
+    units; a unit of a stage counts as any row that has no host in it."""
     networks = [one for one in published_networks(profile.name) if one.model != without]
     whole = _whole([one for one in networks if one.model != SAMPLE])
     found = []
@@ -188,8 +185,7 @@ def fit_host(profile: DeviceProfile, without: str = "", seed: int = 0) -> HostFi
     """Fit to the published networks of the profile's device but ``without``; None where there are none.
 
     Least squares of relative errors over :data:`NOISE` and of the distance from the prior over its deviation; the
-    distribution is taken to be normal there, and kept within the bounds.
-    """
+    distribution is taken to be normal there, and kept within the bounds."""
     samples = run_unit_after_unit(profile, without)
     if samples is None:
         return None

@@ -40,8 +40,7 @@ class Samples(Protocol):
 
     ``basis`` is that of the recording's nuisances, shape ``[samples, terms]``: the host's overhead, ``host_terms``,
     and then what a slowed board adds. ``has_floor`` says whether a last coefficient is the device time below which
-    the host hides it. Errors are relative to at least ``least_us``; ``weight`` is what all samples together count.
-    """
+    the host hides it. Errors are relative to at least ``least_us``; ``weight`` is what all samples together count."""
 
     @property
     def name(self) -> str: ...

@@ -8,8 +8,7 @@ What a call cannot be faster than, generously:
 - its bytes beyond L2 at the peak of DRAM, and all bytes at several times that;
 - a fraction of a microsecond: no kernel starts and ends in less.
 
-A set in another unit breaks these almost everywhere, a faster device's set in its largest rows.
-"""
+A set in another unit breaks these almost everywhere, a faster device's set in its largest rows."""
 
 from __future__ import annotations
 

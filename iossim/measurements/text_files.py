@@ -2,8 +2,7 @@
 
 :func:`parse_table` reads recordings, which have a bad row now and then: it drops that into a sieve, and tells a file
 that is cut short. :func:`csv_rows` reads tables written by hand, and refuses the first line that is wrong. Both pass
-over lines before the header that are empty or begin with ``#``, but count them.
-"""
+over lines before the header that are empty or begin with ``#``, but count them."""
 
 from __future__ import annotations
 

@@ -26,8 +26,7 @@ def short_name(name: str) -> str:
     """What a kernel is called without the types of its return, template and arguments: ``gemm`` of ``void
     a::gemm<4>(int)``.
 
-    Those of CUTLASS are all called ``Kernel``, and told apart by what they are templates of.
-    """
+    Those of CUTLASS are all called ``Kernel``, and told apart by what they are templates of."""
     of_cutlass = re.search(r"\bcutlass::Kernel2?<(\w+)", name)
     if of_cutlass:
         return of_cutlass[1]

@@ -1,6 +1,5 @@
 """Micro-batches as a table, sentences and pictures: the time against the workspace of one kernel, and the workspace
-of each kernel (u-cuDNN's figures 10 and 12).
-"""
+of each kernel (u-cuDNN's figures 10 and 12)."""
 
 from __future__ import annotations
 

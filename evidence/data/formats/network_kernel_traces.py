@@ -1,9 +1,8 @@
 """Kernels of whole networks in the order of their launch, a row a kernel: they are passed over.
 
-Columns are ``torch_op``, ``kernel_name``, ``grid``, ``block`` and ``duration_us`` beside the network and the batch. Most rows tell
-no shape, and an operator may be several of them, so that there is nothing that a prediction of an operator could be held
-against. In a folder of measurements such a file is noted; asked for by itself it is an error.
-"""
+Columns are ``torch_op``, ``kernel_name``, ``grid``, ``block`` and ``duration_us`` beside the network and the batch.
+Most rows tell no shape, and an operator may be several of them, so that there is nothing that a prediction of an
+operator could be held against. In a folder of measurements such a file is noted; asked for by itself it is an error."""
 
 from __future__ import annotations
 
@@ -23,8 +22,8 @@ def is_trace_of_kernels(head: str) -> bool:
 
 def _read(path: Path, device: str | None) -> MeasurementSet:
     raise MeasurementError(
-        f"measurements {path}: kernels of networks without the shapes of their operators, which nothing can be fitted to; "
-        "give a table of operators"
+        f"measurements {path}: kernels of networks without the shapes of their operators, which nothing can be fitted "
+        "to; give a table of operators"
     )
 
 

@@ -19,8 +19,7 @@ column                    what
 
 Cells may be empty, and columns left out: what a kernel asks for is inferred from the others. It needs a stream, a
 grid, and a time alone, bytes or operations. Recordings of profilers are read as well
-(:mod:`iossim.measurements.profilers`).
-"""
+(:mod:`iossim.measurements.profilers`)."""
 
 from __future__ import annotations
 
@@ -90,8 +89,7 @@ class KernelTable:
 def read_kernels(path: Path, profile: DeviceProfile, engine: Engine = Engine.GRAPH) -> KernelTable:
     """The kernels of a table or of a profiler's recording; operators run as the libraries of ``engine`` have them.
 
-    Raises KernelTableError for a line that is wrong or does not fit ``profile``, and DeviceError for a CPU.
-    """
+    Raises KernelTableError for a line that is wrong or does not fit ``profile``, and DeviceError for a CPU."""
     if not target_of(profile).has_warps:
         raise DeviceError(f"device {profile.name!r} is no GPU, and kernels run on none other; choose one")
     remedy = "give a CSV file with a row for each kernel"

@@ -1,6 +1,5 @@
 """Dataflow on edge devices in pictures: what units, DMA and memories do over time, a lane each; what each memory
-holds (Xenos, figure 9); and what every way to divide a network over several devices takes.
-"""
+holds (Xenos, figure 9); and what every way to divide a network over several devices takes."""
 
 from __future__ import annotations
 
@@ -264,8 +263,8 @@ def distribution_figure(found: Distributed, title: str) -> Figure:
     return Figure(
         name="distribution",
         title=title,
-        finding=f"{devices} devices are {found.speedup:.2f}x the speed of one; {found.waited_us / found.latency_us:.0%} of their "
-        "time they wait for what is sent.",
+        finding=f"{devices} devices are {found.speedup:.2f}x the speed of one; "
+        f"{found.waited_us / found.latency_us:.0%} of their time they wait for what is sent.",
         records=tuple(records),
         panels=tuple(
             Panel(name, _bars([row for row in records if row["panel"] == name]), {"panel": name}) for name in panels

@@ -29,8 +29,7 @@ def title_of(key: str) -> str:
 class Panel:
     """One picture of a figure: a Vega-Lite specification of one view whose width is its container's.
 
-    It shows the records whose cells equal ``where``.
-    """
+    It shows the records whose cells equal ``where``."""
 
     title: str
     spec: Mapping[str, Any]
@@ -57,8 +56,7 @@ class Figure:
     ``records`` are all its data. Of each column in ``choices`` one value is drawn at a time. Panels stand beside each
     other where there is room, or one under the other if ``stacked``. On the page of a study ``caption`` says how it
     is to be read, ``alt`` the same to who cannot see it, ``columns`` which cells a reader is shown, ``command`` how
-    it is made.
-    """
+    it is made."""
 
     name: str
     title: str

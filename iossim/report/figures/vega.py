@@ -1,9 +1,7 @@
-"""Vega-Lite: specifications by altair as plain data, the look that all figures share, and the libraries that draw
-them.
+"""Vega-Lite: specifications by altair as plain data, the look that all figures share, and the libraries that draw them.
 
 Vega, Vega-Lite and Vega-Embed come from vl-convert as one text. Bundling takes seconds and is the same for each
-version, so the text is kept in the user's cache folder.
-"""
+version, so the text is kept in the user's cache folder."""
 
 from __future__ import annotations
 
@@ -44,7 +42,8 @@ def vega_lite_version() -> str:
 
 @cache
 def libraries() -> str:
-    """JavaScript that defines ``vegaEmbed``, ``vega`` and ``vegaLite``; raises OptionError where it is not to be had."""
+    """JavaScript that defines ``vegaEmbed``, ``vega`` and ``vegaLite``; raises OptionError where it is not to be
+    had."""
     try:
         installed = version(_PACKAGE)
     except PackageNotFoundError:
@@ -223,7 +222,8 @@ def log_ticks(values: Iterable[float]) -> list[float]:
     return [float(f"{step}e{power}") for power in range(low, high + 1) for step in steps]
 
 
-#: From nothing to the most; and the texts on them, dark up to ``_TURN`` of the range, light above: contrast 4.5 on each.
+#: From nothing to the most; and the texts on them, dark up to ``_TURN`` of the range, light above: contrast 4.5 on
+#: each.
 COLOURS = ("#eef4fa", "#0b4a8f")
 TEXTS = ("#000000", "#ffffff")
 TURN = 0.725
@@ -248,27 +248,18 @@ def heat_map(
 ) -> dict[str, Any]:
     """The specification: columns of records for both axes, the colour (``least`` to ``most``) and the text of a cell.
 
-    ``outlined`` is a column that is true in cells to be framed.
-    """
+    ``outlined`` is a column that is true in cells to be framed."""
     alt = need_altair()
     turn = least + TURN * (most - least)
-    horizontal = alt.X(
-        f"{x}:N", sort=list(x_values), title=titles[x],
-        axis=alt.Axis(orient="top", labelAngle=_angle(x_values), labelLimit=110, labelOverlap=False), scale=alt.Scale(padding=0),
-    )  # fmt: skip
-    vertical = alt.Y(
-        f"{y}:N", sort=list(y_values), title=titles[y], axis=alt.Axis(labelLimit=150), scale=alt.Scale(padding=0)
-    )
+    above = alt.Axis(orient="top", labelAngle=_angle(x_values), labelLimit=110, labelOverlap=False)
+    scale = alt.Scale(padding=0)
+    horizontal = alt.X(f"{x}:N", sort=list(x_values), title=titles[x], axis=above, scale=scale)
+    vertical = alt.Y(f"{y}:N", sort=list(y_values), title=titles[y], axis=alt.Axis(labelLimit=150), scale=scale)
     tooltip = [alt.Tooltip(f"{key}:N", title=titles.get(key, key)) for key in (y, x, *tooltips)]
     base = layer().encode(x=horizontal, y=vertical)
-    cells = base.mark_rect(stroke="#ffffff", strokeWidth=1.5).encode(
-        color=alt.Color(
-            f"{colour}:Q",
-            title=titles[colour],
-            scale=alt.Scale(domain=[least, most], range=list(COLOURS), clamp=True, interpolate="rgb"),
-        ),
-        tooltip=tooltip,
-    )
+    shades = alt.Scale(domain=[least, most], range=list(COLOURS), clamp=True, interpolate="rgb")
+    filled = alt.Color(f"{colour}:Q", title=titles[colour], scale=shades)
+    cells = base.mark_rect(stroke="#ffffff", strokeWidth=1.5).encode(color=filled, tooltip=tooltip)
     light_or_dark = alt.condition(f"datum.{colour} > {turn}", alt.value(TEXTS[1]), alt.value(TEXTS[0]))
     if outlined is None:
         layers = [cells, base.mark_text(fontSize=11).encode(text=f"{text}:N", color=light_or_dark)]
