@@ -140,7 +140,8 @@ def main() -> None:
     run(warm, estimate, "0.1", 0, 60)  # compiled code is loaded
     shown = "  ".join(f"{100 * part:4.0f}%" for part in CURVE_AT)
     print(f"{'network':13} {'error':10} {'stages':>7} {'budget':>6} {'regret %':>9} {'(max)':>6} "
-          f"{'bar':>4} {'trusting %':>10} {'planner s':>9} {'cpu s':>6}   mean regret % at parts of the budget: {shown}")  # fmt: skip
+          f"{'bar':>4} {'trusting %':>10} {'planner s':>9} {'cpu s':>6}   "
+          f"mean regret % at parts of the budget: {shown}")  # fmt: skip
     for name in given.networks:
         problems = problems_of(name)
         for error in given.errors:

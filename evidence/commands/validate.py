@@ -100,7 +100,6 @@ def _parts(report: ValidationReport) -> Iterator[Part]:
 
 
 def _files(report: ValidationReport, plot: bool | None) -> dict[str, Writer]:
-    """validation.json, and the pictures."""
     text = json.dumps(report.to_json(), indent=1, allow_nan=False) + "\n"
     files = {"validation.json": text_file(text)}
     if wants_plot(plot):

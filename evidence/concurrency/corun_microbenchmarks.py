@@ -213,7 +213,6 @@ class _Cases:
     def _together(
         self, row: Microbenchmark, mechanism: str, kernels: Sequence[RawKernel], title: str = ""
     ) -> CorunCase:
-        """Until all have ended, over the longest of them."""
         assert row.together_us is not None
         alone_us = [kernel.alone_us or 0.0 for kernel in kernels]
         longest_us = max(alone_us)

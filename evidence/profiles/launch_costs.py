@@ -152,7 +152,6 @@ def graph_start_us(costs: Sequence[LaunchCost]) -> Estimate:
 
 
 def _line(points: Sequence[tuple[float, float]]) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Slope and intercept by least squares, and their standard deviations."""
     x, y = np.array(points).T
     found, covariance = np.polyfit(x, y, 1, cov=True)
     (slope, intercept), (of_slope, of_intercept) = found.tolist(), np.sqrt(np.diag(covariance)).tolist()
@@ -168,7 +167,6 @@ def _chains(costs: Sequence[LaunchCost], what: str) -> list[tuple[float, float]]
 
 
 def _figure(costs: Sequence[LaunchCost], device: str, what: str) -> float:
-    """The one row of a device that says ``what``, us."""
     found = [row.value_us for row in costs if row.device == device and what in row.what]
     if len(found) != 1:
         raise MeasurementError(
@@ -178,7 +176,6 @@ def _figure(costs: Sequence[LaunchCost], device: str, what: str) -> float:
 
 
 def _rows(path: Path) -> Iterable[tuple[int, dict[str, str]]]:
-    """The rows of a CSV table with the line of each."""
     try:
         with path.open(encoding="utf-8", newline="") as file:
             yield from enumerate(csv.DictReader(file), start=2)

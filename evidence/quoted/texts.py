@@ -98,7 +98,6 @@ def network_errors(results: Results) -> str:
 
 
 def _worst(stages: Sequence[Mapping[str, Any]]) -> str:
-    """The largest error in-sample, and with the network left out."""
     own, without = (100 * max(abs(each[key]) for each in stages) for key in ("error", "left_out_error"))
     return f"{own:.1f}% ({without:.1f}% left out)"
 

@@ -55,7 +55,6 @@ def _coverage(rule: Rule, known: Derivations, texts: set[str], shapes: tuple[Sha
 
 
 def _shapes(left: Outputs, right: Outputs, shapes: tuple[Shape, ...]) -> Mapping[str, Shape] | None:
-    """Shapes of the inputs at which both sides compute the same."""
     names = inputs((*left, *right))
     for chosen in product(shapes, repeat=len(names)):
         at = dict(zip(names, chosen, strict=True))

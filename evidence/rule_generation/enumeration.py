@@ -286,7 +286,6 @@ def _fits(template: Template, x: Shape, y: Shape) -> bool:
 
 
 def _grouped(codes: NDArray[np.int64] | Indices) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """Each code, ascending, with the places where it stands."""
     order = np.argsort(codes, kind="stable")
     ordered = codes[order]
     starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]]) if len(ordered) else np.empty(0, np.int64)

@@ -306,7 +306,6 @@ def _paths(outputs: Outputs, name: str) -> list[_Path]:
 
 
 def _some(paths: Sequence[_Path]) -> Iterator[frozenset[_Path]]:
-    """All sets of at least one of them, small ones first."""
     for bits in sorted(range(1, 1 << len(paths)), key=lambda bits: (bits.bit_count(), bits)):
         yield frozenset(path for place, path in enumerate(paths) if bits >> place & 1)
 

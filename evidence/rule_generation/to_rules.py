@@ -198,7 +198,6 @@ def _sizes(term: Term, axis: int, names: Mapping[Term, str], variables: Mapping[
 
 
 def _with_tensors(expression: Expression, names: Mapping[str, str]) -> Expression:
-    """An expression that speaks of other tensors."""
     if isinstance(expression, Shape):
         return Shape(names[expression.tensor])
     changed: dict[str, Any] = {}

@@ -39,8 +39,8 @@ def concurrency_tables(found: ConcurrencyEvaluation) -> Iterator[tuple[str, Tabl
             "kernels side by side: errors of slowdowns and of makespans, %",
             records_table("", [row for pair in sets for row in _pair_rows(pair)], columns),
             (
-                "the sum: an equal part of the device for each; left out: by a fit that saw no kernel of its kinds, not "
-                "the set",
+                "the sum: an equal part of the device for each; left out: by a fit that saw no kernel of its kinds, "
+                "not the set",
                 *(line for pair in sets for line in _pair_lines(pair)),
             ),
         )

@@ -304,7 +304,6 @@ def _tables() -> tuple[_Table, ...]:
 
 
 def _pair_errors(fits: Sequence[CorunFit]) -> list[PairErrors]:
-    """The sets of pairs, each a fit, with intervals made of all of them."""
     left_out = [fit.without_families() for fit in fits]
     intervals = _intervals(fits, left_out)
     found = []

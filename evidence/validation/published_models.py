@@ -88,7 +88,6 @@ def family_errors(operators: Sequence[OperatorEvaluation], rows: Sequence[SplitR
 
 
 def _errors(judged: OperatorEvaluation | SplitRows) -> tuple[Floats, Floats]:
-    """Absolute errors of the predictions and of the roofline, ``[rows]`` each."""
     measured_us = judged.measured_us
     return np.abs(judged.predicted_us / measured_us - 1), np.abs(judged.baseline_us / measured_us - 1)
 

@@ -169,7 +169,6 @@ class _Operators:
 
 
 def _operators(data: DataSets, splits: Sequence[str], progress: StartProgress) -> _Operators:
-    """All splits of all sets, whose operators are lowered once."""
     notes = list(data.notes)
     told = progress("operators")
     recordings: list[Recording] = []
@@ -235,7 +234,6 @@ def _transfer_json(found: LeaveOneOut) -> dict[str, Any]:
 
 
 def _profiles(chosen: Sequence[DeviceProfile] | None, names: Sequence[str]) -> list[DeviceProfile]:
-    """The chosen profiles that are of these devices; the shipped ones where none are chosen."""
     if chosen is None:
         return [device(name) for name in names]
     return [profile for profile in chosen if profile.name in names]

@@ -175,12 +175,10 @@ def _tensor_fit(chip: Chip, choose: Callable[[Recording], Mask]) -> RowsFit | No
 
 
 def _is_told(made: RowsFit) -> bool:
-    """Whether enough is left of a chip's rows to fit its parameters."""
     return made.found.data_residuals > len(made.found.space.names)
 
 
 def _largest(recording: Recording) -> Mask:
-    """The largest rows of each kind that has rows enough, ``[rows]``."""
     found = np.zeros(len(recording.keys), dtype=np.bool_)
     keys, rows = np.array(recording.keys), recording.measured.measurements
     for key in sorted(set(recording.keys)):

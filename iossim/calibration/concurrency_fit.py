@@ -86,7 +86,6 @@ def borrowing(profile: DeviceProfile, lent: Concurrency) -> DeviceProfile:
 
 
 def _data_sets(measured: Sequence[MeasurementSet]) -> list[DataSet]:
-    """What was fitted, a row a stage."""
     return [
         DataSet(
             name=f"{one.header.data_set}, stages",

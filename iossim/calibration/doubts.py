@@ -82,7 +82,6 @@ def check_label(measured: MeasurementSet, profile: DeviceProfile, trusts_labels:
 
 
 def _check_architecture(measured: MeasurementSet, profile: DeviceProfile) -> None:
-    """Refuse kernels compiled for an architecture after the device's."""
     counts = _architectures(measured)
     if profile.kind != GPU:
         if counts:
@@ -100,12 +99,10 @@ def _check_architecture(measured: MeasurementSet, profile: DeviceProfile) -> Non
 
 
 def _architectures(measured: MeasurementSet) -> Counter[Architecture]:
-    """How many rows ran kernels named for each architecture."""
     return Counter(name for row in measured.measurements for name in set(_named(row.kernels)))
 
 
 def _named(kernels: tuple[str, ...]) -> list[Architecture]:
-    """The architectures that names of kernels begin with."""
     names = (re.match(r"[a-z]+", kernel) for kernel in kernels)
     known = {str(architecture): architecture for architecture in _AGES}
     return [known[name[0]] for name in names if name and name[0] in known]

@@ -91,7 +91,6 @@ def sequences(profile: DeviceProfile, without: str = "") -> list[SequenceSamples
 
 
 def _whole(networks: Sequence[PublishedNetwork]) -> list[tuple[Network, Sequence[int], float]]:
-    """All units of each network, and what they take one after another."""
     return [
         (one.network, range(len(one.network.units)), one.latency_us[SEQUENTIAL])
         for one in networks

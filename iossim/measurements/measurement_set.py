@@ -146,7 +146,6 @@ def read_data_sets(
 def _profile(
     name: str, chosen: Mapping[str, DeviceProfile] | None, shipped: dict[str, DeviceProfile]
 ) -> DeviceProfile | None:
-    """The profile of a device, None if it is not among those chosen or does not ship."""
     if chosen is not None:
         return chosen.get(name)
     if name not in shipped and name in device_names():

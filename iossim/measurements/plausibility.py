@@ -96,7 +96,6 @@ def _moved_bytes(operator: Operator) -> int:
 
 
 def _roofline_us(operator: Operator, profile: DeviceProfile) -> float:
-    """The time at the peaks of arithmetic and DRAM."""
     return max(operator.flops / (profile.fp32_tflops * 1e6), operator.bytes / (profile.dram_bandwidth_gbps * 1e3))
 
 

@@ -52,10 +52,7 @@ def _unzipped(data: bytes, path: Path) -> bytes:
 
 def header_cells(head: str) -> list[str]:
     """The column names in the first line that is no comment; none if that is no CSV."""
-    for line in head.splitlines():
-        if line.strip() and not line.startswith("#"):
-            return [cell.strip() for cell in next(csv.reader([line]), [])]
-    return []
+    return [cell.strip() for cell in next(csv.reader([header_line(head)]), [])]
 
 
 @dataclass(frozen=True)

@@ -3,15 +3,14 @@ sentences."""
 
 from __future__ import annotations
 
-import csv
-import io
 import re
+from collections import defaultdict
 from collections.abc import Sequence
 from itertools import chain
 
 from rich.table import Table
 
-from iossim.base.tables import Cell, keyed_table
+from iossim.base.tables import Cell, csv_text, keyed_table
 from iossim.calibration.prediction.corun import Corun, CorunKernel, Through
 
 #: Letters of a lane, and of a kernel's name in a table.
@@ -101,7 +100,6 @@ def slower(row: CorunKernel) -> float:
 
 
 def _told(row: CorunKernel) -> list[str]:
-    """A line for each row that slowed this one, the most first."""
     lost: dict[int, dict[Through, float]] = {}
     for one in row.slowed_by:
         if one.us >= _SMALLEST_PART * row.alone_us:
@@ -133,10 +131,9 @@ def _against(run: Corun, other_us: float) -> str:
 
 def lost_words(run: Corun) -> str:
     """What kernels lost through what, summed over them; empty where they lost nothing."""
-    lost: dict[Through, float] = {}
-    for row in run.kernels:
-        for one in row.slowed_by:
-            lost[one.through] = lost.get(one.through, 0.0) + one.us
+    lost: dict[Through, float] = defaultdict(float)
+    for one in chain.from_iterable(row.slowed_by for row in run.kernels):
+        lost[one.through] += one.us
     order = sorted(lost, key=lambda through: (-lost[through], through))
     told = [f"{through} {lost[through]:,.1f} us" for through in order if lost[through] >= _LEAST_TOLD_US]
     return f"Time lost to contention, summed over kernels: {', '.join(told)}" if told else ""
@@ -171,11 +168,11 @@ def _rows(numbers: Sequence[int], count: int) -> str:
 
 def corun_csv(run: Corun) -> str:
     """A line for each kernel; who slowed it as ``ROW THROUGH US`` with ``;`` between."""
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(["row", "stream", "name", "ready_us", "start_us", "end_us", "alone_us", "times_alone", "slowed_by"])
+    rows: list[list[object]] = [
+        ["row", "stream", "name", "ready_us", "start_us", "end_us", "alone_us", "times_alone", "slowed_by"]
+    ]
     for number, row in enumerate(run.kernels):
         slowed = ";".join(f"{one.by} {one.through} {one.us:.6g}" for one in row.slowed_by)
         times = (f"{value:.6f}" for value in (row.ready_us, row.start_us, row.end_us, row.alone_us))
-        writer.writerow([number, row.kernel.stream, row.kernel.name, *times, f"{slower(row):.6g}", slowed])
-    return stream.getvalue()
+        rows.append([number, row.kernel.stream, row.kernel.name, *times, f"{slower(row):.6g}", slowed])
+    return csv_text(rows)

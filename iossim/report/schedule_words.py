@@ -85,7 +85,6 @@ def summary(found: Schedule) -> str:
 
 
 def _measured_summary(found: Schedule) -> list[str]:
-    """What was measured for a schedule, in words."""
     options = found.options
     if "measurements" not in options:
         return []

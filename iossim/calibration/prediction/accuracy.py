@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +16,8 @@ from iossim.hardware.provenance import Band, KindError
 
 Mask = NDArray[np.bool_]
 
-#: Where the buckets of measured time end.
-BUCKET_ENDS_US = (200.0, 1000.0)
+#: Buckets of measured time: from, and below.
+_BUCKETS_US = {"<0.2 ms": (0.0, 200.0), "0.2-1 ms": (200.0, 1000.0), ">1 ms": (1000.0, np.inf)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,16 +82,7 @@ def width(low_us: Floats, high_us: Floats) -> float | None:
 
 def buckets(measured_us: Floats) -> dict[str, Mask]:
     """The rows of each bucket of measured time, by a name such as ``<0.2 ms``."""
-    ends = (0.0, *BUCKET_ENDS_US, np.inf)
-    names = [
-        f"<{BUCKET_ENDS_US[0] / 1e3:g} ms",
-        *(f"{low / 1e3:g}-{high / 1e3:g} ms" for low, high in pairwise(BUCKET_ENDS_US)),
-        f">{BUCKET_ENDS_US[-1] / 1e3:g} ms",
-    ]
-    return {
-        name: (measured_us >= low) & (measured_us < high)
-        for name, (low, high) in zip(names, pairwise(ends), strict=True)
-    }
+    return {name: (measured_us >= low) & (measured_us < high) for name, (low, high) in _BUCKETS_US.items()}
 
 
 @dataclass(frozen=True, eq=False)

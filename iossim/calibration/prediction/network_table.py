@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,6 +9,7 @@ from typing import Any
 
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.backends.simulator.kernel_model import KernelModel
+from iossim.base.tables import csv_text
 from iossim.calibration.prediction.predict import Prediction, predict_steps, rounded
 from iossim.calibration.prediction.schedule_interval import LatencyInterval, ScheduleErrors
 from iossim.execution.engine import Engine
@@ -21,20 +20,9 @@ from iossim.ir.ops.foreign import Foreign
 from iossim.ir.types import TensorType
 
 COLUMNS = (
-    "name",
-    "kind",
-    "ops",
-    "outputs",
-    "output_shape",
-    "dtype",
-    "gpu_time_us",
-    "low_us",
-    "high_us",
-    "share",
-    "algorithm",
-    "kernels",
-    "remark",
-)
+    "name", "kind", "ops", "outputs", "output_shape", "dtype", "gpu_time_us", "low_us", "high_us", "share", "algorithm",
+    "kernels", "remark",
+)  # fmt: skip
 #: The name of the row below all others; it has no kind.
 TOTAL = "total"
 
@@ -100,12 +88,8 @@ class NetworkTable:
 
     def csv(self) -> str:
         """A row for each unit and the total, as CSV; ``;`` between what there is several of."""
-        stream = io.StringIO()
-        writer = csv.DictWriter(stream, COLUMNS, restval="", lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(row.cells(";".join) for row in self.rows)
-        writer.writerow(self.total())
-        return stream.getvalue()
+        rows = [*(row.cells(";".join) for row in self.rows), self.total()]
+        return csv_text([COLUMNS, *([row.get(column, "") for column in COLUMNS] for row in rows)])
 
     def json(self) -> str:
         """The same as one object, with what it was priced for."""

@@ -7,8 +7,6 @@ it is; one that has the name of a predicted column goes on as ``input_NAME``."""
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 from collections.abc import Sequence
@@ -17,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from iossim.base.errors import IossimError, did_you_mean
+from iossim.base.tables import csv_text
 from iossim.base.user_files import read_text
 from iossim.calibration.prediction.predict import Prediction, rounded
 from iossim.ir.types import Precision
@@ -69,7 +68,6 @@ def read_operators(path: Path, kind: str | None = None, precision: Precision = P
 
 
 def _check_columns(columns: Sequence[str], kind: str | None, where: str) -> None:
-    """Refuse a header that names no kind or too few columns of it."""
     if set(PRECISION_COLUMNS) <= set(columns):
         raise OperatorTableError(f"{where}: columns {' and '.join(PRECISION_COLUMNS)} say one thing; remove one")
     if kind is None and "op" not in columns:
@@ -122,14 +120,11 @@ class RowOperators:
 
 def predicted_csv(table: OperatorTable, predictions: Sequence[Prediction]) -> str:
     """The table with the predicted columns behind its own, as CSV; kernels have ``;`` between them."""
-    names = _kept_names(table.columns)
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow([*names, *PREDICTED_COLUMNS])
+    rows: list[list[Any]] = [[*_kept_names(table.columns), *PREDICTED_COLUMNS]]
     for row, prediction in zip(table.rows, predictions, strict=True):
         own = _predicted(prediction)
-        writer.writerow([*row.values(), *(own[name] for name in PREDICTED_COLUMNS[:-1]), ";".join(own["kernels"])])
-    return stream.getvalue()
+        rows.append([*row.values(), *(own[name] for name in PREDICTED_COLUMNS[:-1]), ";".join(own["kernels"])])
+    return csv_text(rows)
 
 
 def predicted_json(table: OperatorTable, predictions: Sequence[Prediction]) -> str:

@@ -100,7 +100,6 @@ class ConcurrencySlopes:
         return (changed_us - base_us) / step
 
     def _stages_us(self, schedule: Schedule, price: Callable[[StageBatch], Prices]) -> float:
-        """All stages together, boundaries left out."""
         total_us = 0.0
         for block in schedule.blocks:
             if block.stages:
@@ -277,7 +276,6 @@ class ScheduleErrors:
         return [("merge", *units)] if stage.strategy is Strategy.MERGE else [*units]
 
     def _lower(self, stages: Sequence[Stage]) -> None:
-        """Price the units that are not priced yet."""
         steps: dict[Part, list[Step]] = {}
         for stage in stages:
             indices = [self._network.unit_index[unit] for unit in stage.units]

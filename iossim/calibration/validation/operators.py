@@ -219,7 +219,6 @@ def evaluate_recording(
 
 
 def _objects(chosen: Sequence[Measurement]) -> NDArray[np.object_]:
-    """An array of objects, whatever they are."""
     array = np.empty(len(chosen), dtype=np.object_)
     array[:] = chosen
     return array

@@ -76,7 +76,6 @@ def _rank(kind: OperatorKind, columns: Collection[str]) -> tuple[int, int]:
 
 
 def _listed(kinds: Sequence[OperatorKind]) -> str:
-    """The first few by name."""
     names = [kind.name for kind in kinds[:3]] + (["another"] if len(kinds) > 3 else [])
     return " or ".join(names)
 

@@ -19,6 +19,7 @@ from iossim.measurements.measurement import (
     Measurement,
     MeasurementError,
     MeasurementSet,
+    StageMeasurement,
     device_of,
 )
 from iossim.measurements.operator_kinds import record_of
@@ -120,11 +121,19 @@ def _known(**fields: Any) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def stage_precision(operators: list[Precision]) -> Precision:
-    """The one precision of a stage's operators; raises MeasurementError if there are several."""
-    if len(set(operators)) > 1:
+def stage_record(stage: StageMeasurement, precision: Precision) -> dict[str, Any]:
+    """What is known of a stage beside its operators; raises MeasurementError if these have several precisions."""
+    own, *others = {operator.precision for group in stage.groups for operator in group}
+    if others:
         raise MeasurementError("a stage of several precisions cannot be written; write operators of one precision")
-    return operators[0]
+    return _known(
+        precision=str(own) if own is not precision else None,
+        latency_us=stage.latency_us,
+        serial_us=stage.serial_us,
+        spread_us=stage.spread_us,
+        samples=stage.samples,
+        row=stage.row,
+    )
 
 
 def to_json_lines(measured: MeasurementSet) -> str:
@@ -133,18 +142,8 @@ def to_json_lines(measured: MeasurementSet) -> str:
     lines = [header_record(measured)]
     lines += [measurement_record(measurement, precision) for measurement in measured.measurements]
     for stage in measured.stages:
-        own = stage_precision([operator.precision for group in stage.groups for operator in group])
-        lines.append(
-            {"stage": [[record_of(operator) for operator in group] for group in stage.groups]}
-            | _known(
-                precision=str(own) if own is not precision else None,
-                latency_us=stage.latency_us,
-                serial_us=stage.serial_us,
-                spread_us=stage.spread_us,
-                samples=stage.samples,
-                row=stage.row,
-            )
-        )
+        groups = [[record_of(operator) for operator in group] for group in stage.groups]
+        lines.append({"stage": groups} | stage_record(stage, precision))
     return "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
 
 

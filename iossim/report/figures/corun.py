@@ -11,19 +11,8 @@ from iossim.base.tables import Cell
 from iossim.calibration.prediction.corun import Corun
 from iossim.report.colours import REST, text_on
 from iossim.report.corun_words import makespan_words, short_name
+from iossim.report.figures import timeline
 from iossim.report.figures.figure import Figure, LegendEntry, Panel
-from iossim.report.figures.timeline import (
-    LABELS_PIXELS,
-    LANE_PIXELS,
-    LOW_STRIP_PIXELS,
-    fitting_label,
-    label_layers,
-    occupancy,
-    occupancy_legend,
-    occupancy_steps,
-    stream_axis,
-    time_axis,
-)
 from iossim.report.figures.vega import PALETTE, coloured, layer, need_altair, only, specification
 
 _WIDTH_PIXELS = 1000
@@ -43,8 +32,8 @@ def corun_figure(run: Corun, title: str) -> Figure:
         if values.any()
     }
     records: list[dict[str, Cell]] = [{"strip": False, **record} for record in _kernels(run, colours, domain_ms)]
-    records += [{"strip": True, **step} for step in occupancy_steps(execution, **uses)]
-    strips = [occupancy(domain_ms), *(_use(name, domain_ms) for name in uses)]
+    records += [{"strip": True, **step} for step in timeline.occupancy_steps(execution, **uses)]
+    strips = [timeline.occupancy(domain_ms), *(_use(name, domain_ms) for name in uses)]
     waits = any(row.start_us > row.ready_us for row in run.kernels)
     entries = [LegendEntry(name, colour) for name, colour in colours.items() if colour != REST]
     rest = len(colours) - len(entries)
@@ -61,7 +50,7 @@ def corun_figure(run: Corun, title: str) -> Figure:
         legend=(
             *entries,
             *([LegendEntry("waits", _WAITS, "dashes")] if waits else []),
-            *occupancy_legend(),
+            *timeline.occupancy_legend(),
             *([LegendEntry("in use, % of the device's", _IN_USE)] if uses else []),
         ),
         stacked=True,
@@ -89,7 +78,7 @@ def _kernels(run: Corun, colours: Mapping[str, str], domain_ms: tuple[float, flo
         if row.start_us > row.ready_us:
             records.append({"what": "wait", "stream": stream, "start_ms": row.ready_us / 1e3, "end_ms": start_ms})
         texts = (f"{number} {name}", str(number))
-        text, size = fitting_label(texts, (end_ms - start_ms) * pixels_per_ms - 4)
+        text, size = timeline.fitting_label(texts, (end_ms - start_ms) * pixels_per_ms - 4)
         if text:
             label: dict[str, Cell] = {"what": "label", "stream": stream, "text": text, "size": size}
             records.append({**label, "colour": text_on(colours[name]), "start_ms": (start_ms + end_ms) / 2})
@@ -98,30 +87,29 @@ def _kernels(run: Corun, colours: Mapping[str, str], domain_ms: tuple[float, flo
 
 def _lanes(colours: Mapping[str, str], domain_ms: tuple[float, float]) -> dict[str, Any]:
     alt = need_altair()
-    x = time_axis(alt, "start_ms", None, domain_ms)
-    y = stream_axis(alt)
+    x = timeline.time_axis(alt, "start_ms", None, domain_ms)
+    y = timeline.stream_axis(alt)
     return specification(
         only("wait").mark_rule(color=_WAITS, strokeDash=[4, 3]).encode(x=x, x2="end_ms:Q", y=y),
         only("kernel")
         .mark_bar(stroke="#ffffff", strokeWidth=0.5)
         .encode(x=x, x2="end_ms:Q", y=y, color=coloured("kind", colours)),
-        *label_layers(x, y),
-        height={"step": LANE_PIXELS},
+        *timeline.label_layers(x, y),
+        height={"step": timeline.LANE_PIXELS},
     )
 
 
 def _use(name: str, domain_ms: tuple[float, float]) -> dict[str, Any]:
-    """How much of one resource is in use over time."""
     alt = need_altair()
-    axis = alt.Axis(minExtent=LABELS_PIXELS, maxExtent=LABELS_PIXELS, tickCount=3)
+    axis = alt.Axis(minExtent=timeline.LABELS_PIXELS, maxExtent=timeline.LABELS_PIXELS, tickCount=3)
     return specification(
         layer()
         .mark_rect(color=_IN_USE, stroke=_IN_USE, strokeWidth=0.6)
         .encode(
-            x=time_axis(alt, "start_ms", None, domain_ms, labels=False),
+            x=timeline.time_axis(alt, "start_ms", None, domain_ms, labels=False),
             x2="end_ms:Q",
             y=alt.Y(f"{name}:Q", title=_USES[name], scale=alt.Scale(domain=[0, 100]), axis=axis),
             y2=alt.datum(0),
         ),
-        height=LOW_STRIP_PIXELS,
+        height=timeline.LOW_STRIP_PIXELS,
     )

@@ -78,10 +78,8 @@ class Figure:
     def slices(self) -> Iterator[dict[str, Cell]]:
         """Every combination of choices that has records, in the order in which they come."""
         keys = [choice.key for choice in self.choices]
-        yield from (
-            dict(zip(keys, chosen, strict=True))
-            for chosen in dict.fromkeys(tuple(record[key] for key in keys) for record in self.records)
-        )
+        for chosen in dict.fromkeys(tuple(record[key] for key in keys) for record in self.records):
+            yield dict(zip(keys, chosen, strict=True))
 
     def records_of(self, panel: Panel, chosen: Mapping[str, Cell]) -> list[Record]:
         """The data that a panel draws."""

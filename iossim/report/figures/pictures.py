@@ -154,6 +154,5 @@ def _numbered(svg: str) -> str:
 
 
 def _slug(value: Cell) -> str:
-    """A value as a part of a file's name."""
     kept = "".join(letter if letter.isalnum() or letter in "._" else "-" for letter in str(value))
     return "-".join(filter(None, kept.split("-")))

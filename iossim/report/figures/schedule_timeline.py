@@ -13,20 +13,8 @@ from iossim.base.tables import Cell, number_of
 from iossim.execution.execution import Execution, Span
 from iossim.ir.network import Network
 from iossim.report.colours import kind_colour, kind_colours, text_on
+from iossim.report.figures import timeline
 from iossim.report.figures.figure import Figure, LegendEntry, Panel
-from iossim.report.figures.timeline import (
-    GAP,
-    MERGED,
-    StageExtent,
-    fitting_label,
-    from_to_ms,
-    lanes,
-    occupancy,
-    occupancy_legend,
-    stage_extents,
-    text_pixels,
-    timeline_records,
-)
 from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import Schedule
 
@@ -46,14 +34,14 @@ def timeline_figure(
     """A schedule by itself; ``sequential_us``, if known, is the latency that its speed-up is against.
 
     ``execution``, if given, is the run that the spans are of: its active warps and its latency are shown too."""
-    extents = stage_extents(schedule, spans)
+    extents = timeline.stage_extents(schedule, spans)
     fullest = max(Counter(span.stream for span in spans).values(), default=0)
     wanted = max(math.ceil(len(extents) / _STAGES_PER_ROW), math.ceil(fullest / _KERNELS_PER_ROW))
     rows = _rows(extents, wanted)
     row_ms = max((row.end_ms - row.start_ms for row in rows), default=1.0) * 1.005
     row_of = {extent.number: number for number, row in enumerate(rows) for extent in row.extents}
     records: list[dict[str, Cell]] = []
-    for record in timeline_records(network, schedule, spans, execution):
+    for record in timeline.timeline_records(network, schedule, spans, execution):
         if record["strip"]:
             for number, row in enumerate(rows):
                 start_ms = max(number_of(record["start_ms"]), row.start_ms)
@@ -72,9 +60,9 @@ def timeline_figure(
     panels: list[Panel] = []
     for number, row in enumerate(rows):
         domain_ms = (row.start_ms, row.start_ms + row_ms)
-        panels.append(Panel("", lanes(colours, domain_ms), {"row": number, "strip": False}))
+        panels.append(Panel("", timeline.lanes(colours, domain_ms), {"row": number, "strip": False}))
         if execution is not None:
-            panels.append(Panel("", occupancy(domain_ms), {"row": number, "strip": True}))
+            panels.append(Panel("", timeline.occupancy(domain_ms), {"row": number, "strip": True}))
     return Figure(
         name="timeline",
         title=f"{schedule.network} on {schedule.device}",
@@ -91,7 +79,7 @@ def timeline_figure(
 class _Row:
     """The stages drawn in one row."""
 
-    extents: list[StageExtent]
+    extents: list[timeline.StageExtent]
 
     @property
     def start_ms(self) -> float:
@@ -102,7 +90,7 @@ class _Row:
         return self.extents[-1].end_us / 1e3
 
 
-def _rows(extents: Sequence[StageExtent], wanted: int) -> list[_Row]:
+def _rows(extents: Sequence[timeline.StageExtent], wanted: int) -> list[_Row]:
     """Stages dealt to about ``wanted`` rows of about equal time, each a whole number of stages."""
     if not extents:
         return []
@@ -121,7 +109,7 @@ def _rows(extents: Sequence[StageExtent], wanted: int) -> list[_Row]:
 def _gaps(row: _Row) -> list[dict[str, Cell]]:
     """What stands between the stages of a row: launches and synchronisation."""
     pairs = pairwise(row.extents)
-    return [{"what": "gap", **from_to_ms(left.end_us, right.start_us)} for left, right in pairs]
+    return [{"what": "gap", **timeline.from_to_ms(left.end_us, right.start_us)} for left, right in pairs]
 
 
 def _blocks(row: _Row, row_ms: float) -> list[dict[str, Cell]]:
@@ -133,7 +121,7 @@ def _blocks(row: _Row, row_ms: float) -> list[dict[str, Cell]]:
         has_room = start_ms > free_ms
         found.append({"what": "block", "text": block if has_room else "", "start_ms": start_ms})
         if has_room:
-            free_ms = start_ms + (text_pixels(block, 10.5) + 8) * row_ms / _WIDTH_PIXELS
+            free_ms = start_ms + (timeline.text_pixels(block, 10.5) + 8) * row_ms / _WIDTH_PIXELS
     return found
 
 
@@ -165,7 +153,7 @@ def _label(units: Sequence[str], pixels: float) -> tuple[str, float]:
     candidates = [" + ".join(".".join(names[start:]) for names in parts) for start in (0, -2, -1)]
     if len(units) > 1:
         candidates.append(f"{len(units)} merged")
-    return fitting_label(candidates, pixels)
+    return timeline.fitting_label(candidates, pixels)
 
 
 def _by_time(records: Sequence[Mapping[str, Cell]]) -> dict[str, str]:
@@ -207,6 +195,6 @@ def _legend(colours: Mapping[str, str], schedule: Schedule, has_occupancy: bool)
     if len(shown) < len(named):
         entries.append(LegendEntry(f"and {len(named) - len(shown)} more", "#ffffff"))
     if any(stage.strategy is Strategy.MERGE for stage in schedule.stages):
-        entries.append(LegendEntry("merged stage", MERGED, "outline"))
-    entries += [LegendEntry("stage", "#dfe3e7"), LegendEntry("between stages", GAP)]
-    return (*entries, *(occupancy_legend() if has_occupancy else ()))
+        entries.append(LegendEntry("merged stage", timeline.MERGED, "outline"))
+    entries += [LegendEntry("stage", "#dfe3e7"), LegendEntry("between stages", timeline.GAP)]
+    return (*entries, *(timeline.occupancy_legend() if has_occupancy else ()))

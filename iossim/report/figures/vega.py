@@ -11,7 +11,6 @@ from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from math import ceil, floor, log10
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from iossim.base.errors import OptionError
@@ -35,6 +34,15 @@ def need_vl_convert() -> Any:
     return vl_convert
 
 
+def need_altair() -> Any:
+    """The module; raises OptionError where it is not installed."""
+    try:
+        import altair
+    except ImportError:
+        raise OptionError("a report needs altair, which is not installed; pip install 'iossim[report]'") from None
+    return altair
+
+
 def vega_lite_version() -> str:
     """Of altair's specifications: ``6.4``."""
     return ".".join(need_altair().SCHEMA_VERSION.lstrip("v").split(".")[:2])
@@ -52,14 +60,10 @@ def libraries() -> str:
     if installed and kept.is_file():
         return kept.read_text(encoding="utf-8")
     bundle: str = need_vl_convert().javascript_bundle(vl_version=vega_lite_version())
-    _keep(kept, bundle)
-    return bundle
-
-
-def _keep(path: Path, text: str) -> None:
     with suppress(OSError):  # a cache folder that cannot be written costs time, no more
-        os.makedirs(path.parent, exist_ok=True)
-        write_atomically(path, text)
+        os.makedirs(kept.parent, exist_ok=True)
+        write_atomically(kept, bundle)
+    return bundle
 
 
 #: The colours of Okabe and Ito (2008), told apart under all common kinds of colour blindness.
@@ -86,6 +90,7 @@ def paper() -> dict[str, Any]:
 
 
 def _config(ink: str, soft: str, grid: str, line: str, paper: str, font: str, background: str) -> dict[str, Any]:
+    published = {"color": paper, "fill": paper, "filled": True, "stroke": ink, "shape": "diamond", "size": 105}
     return {
         "background": background,
         "font": font,
@@ -115,15 +120,7 @@ def _config(ink: str, soft: str, grid: str, line: str, paper: str, font: str, ba
         "rule": {"color": ink, "strokeWidth": 1.1},
         "tick": {"color": ink, "thickness": 1.6},
         "style": {
-            PUBLISHED: {
-                "color": paper,
-                "fill": paper,
-                "filled": True,
-                "stroke": ink,
-                "shape": "diamond",
-                "size": 105,
-                "strokeWidth": 1.3,
-            },
+            PUBLISHED: {**published, "strokeWidth": 1.3},
             HALO: {"fill": paper, "stroke": paper, "strokeWidth": 5, "strokeJoin": "round"},
         },
         "line": {"strokeWidth": 2},
@@ -136,15 +133,6 @@ def _config(ink: str, soft: str, grid: str, line: str, paper: str, font: str, ba
 
 #: Between two markers of one place, of the distance between places.
 _DODGE = 0.07
-
-
-def need_altair() -> Any:
-    """The module; raises OptionError where it is not installed."""
-    try:
-        import altair
-    except ImportError:
-        raise OptionError("a report needs altair, which is not installed; pip install 'iossim[report]'") from None
-    return altair
 
 
 def specification(*layers: Any, height: Any, **resolve: str) -> dict[str, Any]:
@@ -190,10 +178,8 @@ def shape_scale(schedulers: Sequence[str]) -> dict[str, list[str]]:
 
 def scheduler_legend(schedulers: Sequence[str], lines: bool = False) -> tuple[LegendEntry, ...]:
     """What the colours of schedulers stand for; with ``lines`` their shapes too."""
-    return tuple(
-        LegendEntry(name, colour, shape if lines else "bar")
-        for name, (colour, shape) in scheduler_marks(schedulers).items()
-    )
+    marks = scheduler_marks(schedulers).items()
+    return tuple(LegendEntry(name, colour, shape if lines else "bar") for name, (colour, shape) in marks)
 
 
 def dodged(names: Sequence[object], name: object, others: Sequence[object], other: object) -> float:
@@ -204,10 +190,8 @@ def dodged(names: Sequence[object], name: object, others: Sequence[object], othe
 def names_axis(key: str, title: str, names: Sequence[object]) -> Any:
     """The horizontal axis of places by :func:`dodged`, evenly spaced."""
     alt = need_altair()
-    labels = ", ".join(f"'{name}'" for name in names)
-    axis = alt.Axis(
-        values=list(range(len(names))), labelExpr=f"[{labels}][datum.value]", grid=False, tickCount=len(names)
-    )
+    places, labels = list(range(len(names))), ", ".join(f"'{name}'" for name in names)
+    axis = alt.Axis(values=places, labelExpr=f"[{labels}][datum.value]", grid=False, tickCount=len(names))
     scale = alt.Scale(domain=[-0.5, len(names) - 0.5], nice=False, zero=False)
     return alt.X(f"{key}:Q", title=title, scale=scale, axis=axis)
 
