@@ -55,7 +55,6 @@ class Fit:
     data_residuals: int
 
     def apply(self, profile: DeviceProfile) -> DeviceProfile:
-        """A profile with the fitted parameters."""
         return with_values(profile, self.values)
 
     @property
@@ -150,7 +149,6 @@ def tell_calls(samples: Sequence[Samples]) -> bool:
 
 
 def profile_at(one: Samples, vector: Floats, space: ParameterSpace) -> DeviceProfile:
-    """The profile of a set of samples with the parameters of a vector."""
     return with_values(one.profile, space.values(vector))
 
 

@@ -69,7 +69,6 @@ class Recording:
 
     @property
     def seen(self) -> Mask:
-        """The rows that a fit may see."""
         return ~self.is_held_out
 
     @cached_property

@@ -124,7 +124,6 @@ class OperatorSamples(Samples):
 
     @property
     def is_slowed(self) -> bool:
-        """Whether the recording's board slowed."""
         return bool(self.basis.shape[1] > self.host_terms)
 
     def where(self, chosen: NDArray[np.bool_]) -> OperatorSamples:

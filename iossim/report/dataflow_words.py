@@ -123,7 +123,6 @@ _THINGS_LISTED = 3
 
 
 def explanation_overview(explained: DataflowExplanation) -> list[str]:
-    """The network as a whole."""
     found = explained.found
     plan = found.plans[Variant.FULL]
     total_us = found.total_us(Variant.FULL)

@@ -33,7 +33,6 @@ _WORDS = {
 
 
 def overview(explanation: Explanation) -> list[str]:
-    """The schedule as a whole, in a few lines."""
     found = explanation.schedule
     whole = (
         f"{found.network} on {found.device or found.cost_model.get('name', '')}, batch {found.source.batch}, "

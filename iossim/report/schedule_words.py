@@ -112,7 +112,6 @@ def expectation(found: Schedule) -> str | None:
 
 
 def describe(space: StageSpace) -> str:
-    """A space of stages in words."""
     pruning = [
         f"groups of at most {space.max_group_size} units" if space.max_group_size else "",
         f"at most {space.max_groups} groups" if space.max_groups else "",
@@ -137,7 +136,6 @@ def optimality(found: Schedule) -> str | None:
 
 
 def diff_lines(found: ScheduleDiff) -> list[str]:
-    """The difference in a few lines."""
     first, second = found.first, found.second
     lines = [f"A: {_described(first)}", f"B: {_described(second)}"]
     if found.same_prices:

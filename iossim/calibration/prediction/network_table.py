@@ -82,7 +82,6 @@ class NetworkTable:
     interval: LatencyInterval
 
     def total(self) -> dict[str, Any]:
-        """The row below all others."""
         times = _times(self.total_us, self.interval.low_us, self.interval.high_us)
         return {"name": TOTAL, **times, "share": 1.0 if self.total_us else 0.0}
 

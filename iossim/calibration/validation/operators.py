@@ -79,11 +79,9 @@ class OperatorEvaluation:
 
     @cached_property
     def kinds(self) -> tuple[tuple[str, Precision], ...]:
-        """Kinds of operators with their precisions, sorted."""
         return tuple(sorted({(m.operator.kind, m.operator.precision) for m in self.measurements}))
 
     def of_kind(self, kind: str, precision: Precision | None = None) -> OperatorEvaluation:
-        """The rows of one kind, and of one precision if that is given."""
         return self[
             np.array(
                 [m.operator.kind == kind and precision in (None, m.operator.precision) for m in self.measurements],
@@ -92,7 +90,6 @@ class OperatorEvaluation:
         ]
 
     def __getitem__(self, rows: Mask) -> OperatorEvaluation:
-        """A part of the rows."""
         arrays: dict[str, Any] = {
             field.name: value[rows]
             for field in fields(self)
@@ -102,7 +99,6 @@ class OperatorEvaluation:
 
     @property
     def unseen(self) -> OperatorEvaluation:
-        """The rows that are held out."""
         return self[self.held_out]
 
     @property
@@ -122,11 +118,9 @@ class OperatorEvaluation:
         return Accuracy.of(self.recorded_us, self.measured_us)
 
     def baseline(self) -> Accuracy:
-        """The accuracy of the other model."""
         return Accuracy.of(self.baseline_us, self.measured_us)
 
     def by_bucket(self) -> dict[str, Accuracy]:
-        """The accuracy of device time by bucket of measured device time."""
         return {name: self[rows].gpu_time() for name, rows in buckets(self.measured_us).items()}
 
     def coverage(self) -> float | None:

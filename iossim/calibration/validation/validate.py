@@ -53,11 +53,9 @@ class StageEvaluation:
 
     @property
     def concurrent(self) -> StageEvaluation:
-        """The stages of several groups."""
         return self[self.groups > 1]
 
     def latency(self) -> Accuracy:
-        """The accuracy of the stages' latencies."""
         return Accuracy.of(self.predicted_us, self.latency_us)
 
     def gain(self) -> Accuracy:

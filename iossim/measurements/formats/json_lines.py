@@ -94,7 +94,6 @@ def _read(path: Path, device: str | None) -> MeasurementSet:
 
 
 def header_record(measured: MeasurementSet) -> dict[str, Any]:
-    """The header as JSON values, with the counts."""
     fields = measured.header.model_dump(mode="json", by_alias=True)
     return fields | {"measurements": len(measured.measurements), "stages": len(measured.stages)}
 

@@ -18,7 +18,6 @@ _COLUMNS = ("Start", "Duration", *(f"{of}{axis}" for of in ("Grd", "Blk") for ax
 
 
 def is_header(line: str) -> bool:
-    """Whether a line is the header."""
     columns = (cell.strip().strip('"') for cell in line.split(","))
     return {_name_and_unit(column)[0] for column in columns} >= {"Duration", "GrdX", "BlkX"}
 

@@ -21,7 +21,6 @@ TITLES = {"cost_model": "cost model", "search": "search", "dtype": "data type", 
 
 
 def title_of(key: str) -> str:
-    """A column as a reader calls it."""
     return TITLES.get(key, key)
 
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby, pairwise
 
 from iossim.base.tables import Cell, number_of
@@ -38,14 +37,15 @@ def timeline_figure(
     fullest = max(Counter(span.stream for span in spans).values(), default=0)
     wanted = max(math.ceil(len(extents) / _STAGES_PER_ROW), math.ceil(fullest / _KERNELS_PER_ROW))
     rows = _rows(extents, wanted)
-    row_ms = max((row.end_ms - row.start_ms for row in rows), default=1.0) * 1.005
-    row_of = {extent.number: number for number, row in enumerate(rows) for extent in row.extents}
+    ends_ms = [_domain_ms(row) for row in rows]
+    row_ms = max((end_ms - start_ms for start_ms, end_ms in ends_ms), default=1.0) * 1.005
+    row_of = {extent.number: number for number, row in enumerate(rows) for extent in row}
     records: list[dict[str, Cell]] = []
     for record in timeline.timeline_records(network, schedule, spans, execution):
         if record["strip"]:
-            for number, row in enumerate(rows):
-                start_ms = max(number_of(record["start_ms"]), row.start_ms)
-                end_ms = min(number_of(record["end_ms"]), row.end_ms)
+            for number, (first_ms, last_ms) in enumerate(ends_ms):
+                start_ms = max(number_of(record["start_ms"]), first_ms)
+                end_ms = min(number_of(record["end_ms"]), last_ms)
                 if start_ms < end_ms:
                     records.append({**record, "start_ms": start_ms, "end_ms": end_ms, "row": number})
         else:
@@ -58,8 +58,8 @@ def timeline_figure(
             records.append({"strip": False, "row": number, **extra})
     colours = _by_time(records)
     panels: list[Panel] = []
-    for number, row in enumerate(rows):
-        domain_ms = (row.start_ms, row.start_ms + row_ms)
+    for number, (start_ms, _) in enumerate(ends_ms):
+        domain_ms = (start_ms, start_ms + row_ms)
         panels.append(Panel("", timeline.lanes(colours, domain_ms), {"row": number, "strip": False}))
         if execution is not None:
             panels.append(Panel("", timeline.occupancy(domain_ms), {"row": number, "strip": True}))
@@ -75,19 +75,12 @@ def timeline_figure(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """The stages drawn in one row."""
+#: The stages drawn in one row.
+_Row = list[timeline.StageExtent]
 
-    extents: list[timeline.StageExtent]
 
-    @property
-    def start_ms(self) -> float:
-        return self.extents[0].start_us / 1e3
-
-    @property
-    def end_ms(self) -> float:
-        return self.extents[-1].end_us / 1e3
+def _domain_ms(row: _Row) -> tuple[float, float]:
+    return row[0].start_us / 1e3, row[-1].end_us / 1e3
 
 
 def _rows(extents: Sequence[timeline.StageExtent], wanted: int) -> list[_Row]:
@@ -101,22 +94,21 @@ def _rows(extents: Sequence[timeline.StageExtent], wanted: int) -> list[_Row]:
     for extent in extents:
         middle_us = (extent.start_us + extent.end_us) / 2
         if not rows or (middle_us - start_us > target_us * len(rows) and len(rows) < count):
-            rows.append(_Row([]))
-        rows[-1].extents.append(extent)
+            rows.append([])
+        rows[-1].append(extent)
     return rows
 
 
 def _gaps(row: _Row) -> list[dict[str, Cell]]:
     """What stands between the stages of a row: launches and synchronisation."""
-    pairs = pairwise(row.extents)
-    return [{"what": "gap", **timeline.from_to_ms(left.end_us, right.start_us)} for left, right in pairs]
+    return [{"what": "gap", **timeline.from_to_ms(left.end_us, right.start_us)} for left, right in pairwise(row)]
 
 
 def _blocks(row: _Row, row_ms: float) -> list[dict[str, Cell]]:
     """Where each block of a row begins, with its name where that has room behind the one before."""
     found: list[dict[str, Cell]] = []
     free_ms = -math.inf
-    for block, group in groupby(row.extents, key=lambda extent: extent.block):
+    for block, group in groupby(row, key=lambda extent: extent.block):
         start_ms = next(iter(group)).start_us / 1e3
         has_room = start_ms > free_ms
         found.append({"what": "block", "text": block if has_room else "", "start_ms": start_ms})
@@ -174,14 +166,8 @@ def _facts(schedule: Schedule, sequential_us: float | None, execution: Execution
         told += f", lower bound {schedule.lower_bound_us / 1000:.3f} ms (gap {100 * schedule.gap:.1f} %)"
     if execution is not None:
         told += f", event-driven simulator {execution.latency_us / 1000:.3f} ms"
-    facts = [
-        f"batch {schedule.source.batch}",
-        schedule.precision,
-        f"{schedule.engine} engine",
-        schedule.scheduler,
-        f"{len(schedule.stages)} stages",
-        f"{schedule.streams} stream{'s' if schedule.streams != 1 else ''}",
-    ]
+    facts = [f"batch {schedule.source.batch}", schedule.precision, f"{schedule.engine} engine", schedule.scheduler]
+    facts += [f"{len(schedule.stages)} stages", f"{schedule.streams} stream{'s' if schedule.streams != 1 else ''}"]
     return f"{told}   ·   {'  ·  '.join(facts)}"
 
 

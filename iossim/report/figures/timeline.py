@@ -72,14 +72,9 @@ def lanes(colours: Mapping[str, str], domain_ms: tuple[float, float] | None = No
     x, middle = (time_axis(alt, key, None, domain_ms, domain_ms is not None) for key in ("start_ms", "middle"))
     y = stream_axis(alt)
     stages, kernels = only("stage"), only("kernel")
-    tooltip = [
-        alt.Tooltip("stage:Q", title="stage"),
-        alt.Tooltip("unit:N", title="unit or block"),
-        alt.Tooltip("kernel:N", title="kernel"),
-        alt.Tooltip("kind:N", title="kind"),
-        alt.Tooltip("start_ms:Q", title="start, ms", format=".4f"),
-        alt.Tooltip("time_ms:Q", title="time, ms", format=".4f"),
-    ]
+    names = {"stage:Q": "stage", "unit:N": "unit or block", "kernel:N": "kernel", "kind:N": "kind"}
+    tooltip = [alt.Tooltip(key, title=title) for key, title in names.items()]
+    tooltip += [alt.Tooltip(f"{of}_ms:Q", title=f"{of}, ms", format=".4f") for of in ("start", "time")]
     numbered = "datum.end_of_both_ms" if domain_ms is None else f"{domain_ms[1] - domain_ms[0]!r}"
     whole = {"y": alt.value(0), "y2": alt.value("height")}
     layers = [
@@ -148,7 +143,6 @@ def fitting_label(texts: Iterable[str], pixels: float) -> tuple[str, float]:
 
 
 def text_pixels(text: str, size: float) -> float:
-    """Width of a line of text."""
     return len(text) * size * _LETTER_WIDTH
 
 
@@ -241,7 +235,6 @@ def from_to_ms(start_us: float, end_us: float) -> dict[str, Cell]:
 
 
 def time_axis(alt: Any, key: str, title: str | None, domain_ms: tuple[float, float] | None, labels: bool = True) -> Any:
-    """The horizontal axis."""
     scale = alt.Scale(nice=False, zero=True) if domain_ms is None else alt.Scale(domain=list(domain_ms), nice=False)
     ticks = {} if domain_ms is None else {"labelExpr": "datum.label + ' ms'"}
     return alt.X(f"{key}:Q", title=title, scale=scale, axis=alt.Axis(grid=False, labels=labels, ticks=labels, **ticks))

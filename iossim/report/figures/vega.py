@@ -165,13 +165,11 @@ def coloured(key: str, colours: Mapping[str, str], **more: Any) -> Any:
 
 
 def scheduler_scale(schedulers: Sequence[str]) -> dict[str, list[str]]:
-    """Domain and range of the colours of schedulers."""
     marks = scheduler_marks(schedulers)
     return {"domain": list(marks), "range": [colour for colour, _ in marks.values()]}
 
 
 def shape_scale(schedulers: Sequence[str]) -> dict[str, list[str]]:
-    """Domain and range of the shapes of schedulers."""
     marks = scheduler_marks(schedulers)
     return {"domain": list(marks), "range": [shape for _, shape in marks.values()]}
 
