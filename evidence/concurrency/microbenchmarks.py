@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from evidence.concurrency.tables import read_rows, rows_of
-from iossim.measurements.measurement import MeasurementError
+from iossim.measurements.measurement import unusable
 from iossim.measurements.rows import NumberedRow, Row, RowError, number, optional_count, optional_number
 
 V100_FILE, RTX_5090_FILE = "v100_microbenchmarks.csv", "rtx5090_microbenchmarks.csv"
@@ -87,9 +87,7 @@ def read_v100(path: Path) -> list[Microbenchmark]:
             if us is None and same and one_after_another is not None:
                 us = one_after_another / 2.0
             if us is None:
-                raise MeasurementError(
-                    f"measurements {path}: line {row.line}: no row has {cells[f'kernel_{side}']} alone"
-                )
+                raise unusable(path, f"line {row.line}: no row has {cells[f'kernel_{side}']} alone")
             kernels.append(_kernel(cells, side, us))
         iterations = str(cells["iterations_in_kernel"])
         found.append(

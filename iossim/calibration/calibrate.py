@@ -22,7 +22,7 @@ from iossim.hardware.parameters import Floats, ParameterSpace
 from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.hardware.provenance import DataSet, KindError, Provenance
 from iossim.ir.types import Precision
-from iossim.measurements.measurement import MeasurementError, MeasurementSet
+from iossim.measurements.measurement import MeasurementSet, unusable
 from iossim.measurements.operator import HELD_OUT_FRACTION
 
 #: Told what is fitted, evaluations of the Jacobian so far, and how many there may be at most.
@@ -130,10 +130,8 @@ def _recordings(
     rows = sum(int(one.seen.sum()) for one in recordings)
     if rows < FEWEST_ROWS:
         names = ", ".join(measured.name for one in data for measured in one.sets)
-        raise MeasurementError(
-            f"measurements {names}: {rows} usable rows beside those held out, at least {FEWEST_ROWS} are needed; "
-            "measure more operators, or hold out fewer with `held_out`"
-        )
+        problem = f"{rows} usable rows beside those held out, at least {FEWEST_ROWS} are needed"
+        raise unusable(names, f"{problem}; measure more operators, or hold out fewer with `held_out`")
     # A recording whose few shapes are all held out only judges.
     recordings = [one for one in recordings if one.seen.any()]
     return weighted(recordings), notes + few_rows(recordings)

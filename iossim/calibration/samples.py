@@ -117,10 +117,8 @@ class OperatorSamples(Samples):
         position = {id(row): index for index, row in enumerate(measured.measurements)}
         rows = np.array([position[id(row)] for row in chosen], dtype=np.int64)[seen]
         device_us = asked.latency_us - host_us
-        return (
-            nuisances.slowing(work[rows], nuisances.load_before_us(work)[rows], device_us, predicted_us[seen])
-            > nuisances.SLOWING
-        )
+        before = nuisances.load_before_us(work)[rows]
+        return nuisances.slowing(work[rows], before, device_us, predicted_us[seen]) > nuisances.SLOWING
 
     @property
     def is_slowed(self) -> bool:

@@ -29,7 +29,7 @@ from iossim.hardware.transfer import (
     transferred_provenance,
     transferred_values,
 )
-from iossim.measurements.measurement import MeasurementError, MeasurementSet
+from iossim.measurements.measurement import MeasurementSet, unusable
 from iossim.measurements.plausibility import check_plausible
 
 #: Prior widths of the logarithms of the common factors.
@@ -88,10 +88,8 @@ def refine(
     usable = check_plausible(samples, profile)
     rows = [row for row in usable.measurements if not row.is_cold]
     if len(rows) < FEWEST_SAMPLES:
-        raise MeasurementError(
-            f"measurements {samples.name}: {len(rows)} usable operators, at least {FEWEST_SAMPLES} are needed to "
-            "refine a profile; measure about 20 of different sizes"
-        )
+        problem = f"{len(rows)} usable operators, at least {FEWEST_SAMPLES} are needed to refine a profile"
+        raise unusable(samples.name, f"{problem}; measure about 20 of different sizes")
     found = refined_values(profile, OperatorSamples.of(usable, rows, profile, float(len(rows))), table.sources)
     known = table if sources is None else transfer_table()
     return with_values(profile, {name: float(f"{value:.4g}") for name, value in found.items()}).model_copy(

@@ -42,7 +42,7 @@ from iossim.measurements.formats.csv_table import to_csv
 from iossim.measurements.formats.format import Format
 from iossim.measurements.formats.json_lines import to_json_lines
 from iossim.measurements.measured_networks import measured_network_files
-from iossim.measurements.measurement import MeasurementError, MeasurementSet
+from iossim.measurements.measurement import MeasurementError, MeasurementSet, unusable
 from iossim.measurements.plausibility import check_plausible
 from iossim.measurements.rows import FEWEST_ROWS, require_rows
 from iossim.measurements.text_files import read_file
@@ -74,13 +74,13 @@ def read_measurement_sets(path: Path, others: Sequence[Format] = ()) -> tuple[Me
 
 def _format_of(path: Path, others: Sequence[Format]) -> Format:
     if path.is_dir():
-        raise MeasurementError(f"measurements {path}: a folder; give the files in it")
+        raise unusable(path, "a folder; give the files in it")
     head = read_file(path)[:_HEAD_CHARACTERS]
     for known in (*others, *formats()):
         if known.recognises(path, head):
             return known
     titles = "; ".join(known.title for known in formats())
-    raise MeasurementError(f"measurements {path}: the format is none of those known; known: {titles}")
+    raise unusable(path, f"the format is none of those known; known: {titles}")
 
 
 def _checked(measured: MeasurementSet, path: Path, fewest: int) -> MeasurementSet:

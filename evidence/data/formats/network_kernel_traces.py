@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from iossim.measurements.formats.format import Format
-from iossim.measurements.measurement import MeasurementError, MeasurementSet
+from iossim.measurements.measurement import MeasurementSet, unusable
 from iossim.measurements.text_files import header_cells
 
 _TELLING = {"kernel_index", "torch_op", "kernel_name", "duration_us"}
@@ -21,10 +21,8 @@ def is_trace_of_kernels(head: str) -> bool:
 
 
 def _read(path: Path, device: str | None) -> MeasurementSet:
-    raise MeasurementError(
-        f"measurements {path}: kernels of networks without the shapes of their operators, which nothing can be fitted "
-        "to; give a table of operators"
-    )
+    problem = "kernels of networks without the shapes of their operators, which nothing can be fitted to"
+    raise unusable(path, f"{problem}; give a table of operators")
 
 
 FORMAT = Format(

@@ -18,7 +18,7 @@ from typing import Any
 from iossim.ir.types import Precision
 from iossim.measurements.formats.format import Format
 from iossim.measurements.kinds.kind import RecordError
-from iossim.measurements.measurement import Header, Measurement, MeasurementError, MeasurementSet, device_of
+from iossim.measurements.measurement import Header, Measurement, MeasurementSet, device_of, unusable
 from iossim.measurements.operator_kinds import read_record
 from iossim.measurements.rows import Row, number
 from iossim.measurements.text_files import header_cells, parse_table, read_file
@@ -71,7 +71,7 @@ def _read(path: Path, device: str | None) -> MeasurementSet:
     found = table.sieve.keep((row for row in table.rows if row.cells["op"] != _LEFT_OUT), _measurement)
     boards = sorted({str(row.cells["device"]) for row in table.rows})
     if len(boards) != 1:
-        raise MeasurementError(f"measurements {path}: of {len(boards)} devices; split the table, a file a device")
+        raise unusable(path, f"of {len(boards)} devices; split the table, a file a device")
     (board,) = boards
     notes = (*table.sieve.notes(), *(f"{count:,} rows left out: {op} has no columns" for op, count in left_out.items()))
     return MeasurementSet(

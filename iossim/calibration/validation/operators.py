@@ -82,20 +82,13 @@ class OperatorEvaluation:
         return tuple(sorted({(m.operator.kind, m.operator.precision) for m in self.measurements}))
 
     def of_kind(self, kind: str, precision: Precision | None = None) -> OperatorEvaluation:
-        return self[
-            np.array(
-                [m.operator.kind == kind and precision in (None, m.operator.precision) for m in self.measurements],
-                dtype=np.bool_,
-            )
-        ]
+        operators = [m.operator for m in self.measurements]
+        own = [one.kind == kind and precision in (None, one.precision) for one in operators]
+        return self[np.array(own, dtype=np.bool_)]
 
     def __getitem__(self, rows: Mask) -> OperatorEvaluation:
-        arrays: dict[str, Any] = {
-            field.name: value[rows]
-            for field in fields(self)
-            if isinstance(value := getattr(self, field.name), np.ndarray)
-        }
-        return replace(self, **arrays)
+        known = {field.name: getattr(self, field.name) for field in fields(self)}
+        return replace(self, **{name: value[rows] for name, value in known.items() if isinstance(value, np.ndarray)})
 
     @property
     def unseen(self) -> OperatorEvaluation:

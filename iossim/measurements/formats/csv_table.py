@@ -16,7 +16,7 @@ from iossim.measurements.formats.json_lines import (
     parse_header,
     stage_record,
 )
-from iossim.measurements.measurement import SCHEMA, MeasurementError, MeasurementSet
+from iossim.measurements.measurement import SCHEMA, MeasurementError, MeasurementSet, unusable
 from iossim.measurements.operator_kinds import KINDS, describe
 from iossim.measurements.text_files import parse_table, read_file
 
@@ -36,7 +36,7 @@ def _read(path: Path, device: str | None) -> MeasurementSet:
     table = parse_table(read_file(path), path)
     header, promised = parse_header({key: _value(text) for key, text in table.preamble.items()}, path, device)
     if "latency_us" not in table.columns:
-        raise MeasurementError(f"measurements {path}: the column latency_us is missing; add it")
+        raise unusable(path, "the column latency_us is missing; add it")
     # A cell of another kind's column is empty: to the row, the column is not there.
     rows = [type(row)(row.line, {name: cell for name, cell in row.cells.items() if cell != ""}) for row in table.rows]
     return measured_rows(header, promised, rows, table.sieve)

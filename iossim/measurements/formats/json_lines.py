@@ -21,6 +21,7 @@ from iossim.measurements.measurement import (
     MeasurementSet,
     StageMeasurement,
     device_of,
+    unusable,
 )
 from iossim.measurements.operator_kinds import record_of
 from iossim.measurements.rows import NumberedRow, RowReader, Sieve
@@ -35,17 +36,15 @@ def parse_header(fields: dict[str, Any], path: Path, device: str | None) -> tupl
     fields = dict(fields)
     counts = {name: fields.pop(name) for name in COUNTS if name in fields}
     if any(isinstance(count, bool) or not isinstance(count, int) for count in counts.values()):
-        raise MeasurementError(f"measurements {path}: line 1: counts are not whole numbers; correct the header")
+        raise unusable(path, "line 1: counts are not whole numbers; correct the header")
     version = fields.get("version")
     if isinstance(version, int) and version > VERSION:
-        raise MeasurementError(
-            f"measurements {path}: version {version} of the format, this iossim reads {VERSION}; update iossim"
-        )
+        raise unusable(path, f"version {version} of the format, this iossim reads {VERSION}; update iossim")
     fields["device"] = device_of(path, fields.get("device"), device)
     try:
         return Header.model_validate_json(json.dumps(fields)), counts
     except ValidationError as error:
-        raise MeasurementError(f"measurements {path}: header: {first_problem(error)}; correct the header") from None
+        raise unusable(path, f"header: {first_problem(error)}; correct the header") from None
 
 
 def measured_rows(
@@ -54,10 +53,8 @@ def measured_rows(
     """The set of a file's rows, of which ``sieve`` dropped some; raises MeasurementError if some are missing."""
     expected, found = sum(promised.values()), sieve.total + len(rows)
     if promised and found != expected:
-        raise MeasurementError(
-            f"measurements {sieve.path}: the header says {expected:,} rows, the file has {found:,}: it is cut short "
-            "or was edited; copy or record it again, or correct the header"
-        )
+        problem = f"the header says {expected:,} rows, the file has {found:,}: it is cut short or was edited"
+        raise unusable(sieve.path, f"{problem}; copy or record it again, or correct the header")
     reader = RowReader(header)
     measurements = tuple(sieve.keep((row for row in rows if "stage" not in row.cells), reader.measurement))
     stages = tuple(sieve.keep((row for row in rows if "stage" in row.cells), reader.stage))
@@ -82,7 +79,7 @@ def _read(path: Path, device: str | None) -> MeasurementSet:
         except (ValueError, RecursionError):
             if index in (0, last):
                 where = "the header is not JSON" if index == 0 else f"cut short at line {index + 1}"
-                raise MeasurementError(f"measurements {path}: {where}; copy or record the file again") from None
+                raise unusable(path, f"{where}; copy or record the file again") from None
             record = None
         if isinstance(record, dict):
             records.append(NumberedRow(index + 1, record))

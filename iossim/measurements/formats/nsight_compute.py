@@ -24,7 +24,7 @@ from pathlib import Path
 from iossim.ir.types import Precision
 from iossim.measurements.formats.format import Call, Format, measurements_of_calls
 from iossim.measurements.kinds.kind import RecordError
-from iossim.measurements.measurement import Extent, Header, MeasurementError, MeasurementSet, device_of
+from iossim.measurements.measurement import Extent, Header, MeasurementSet, device_of, unusable
 from iossim.measurements.operator import Operator
 from iossim.measurements.operator_kinds import ALIASES, KINDS, parse_description
 from iossim.measurements.profilers.kernels import DURATION, ProfiledKernel
@@ -46,11 +46,9 @@ def _read(path: Path, device: str | None) -> MeasurementSet:
         profiled = profile(read_file(path)).kernels
     except CsvError as error:
         line = "" if error.line is None else f"line {error.line}: "
-        raise MeasurementError(f"measurements {path}: {line}{error.reason}; {error.remedy}") from None
+        raise unusable(path, f"{line}{error.reason}; {error.remedy}") from None
     if not any(kernel.ranges for kernel in profiled):
-        raise MeasurementError(
-            f"measurements {path}: no NVTX ranges say which operator a kernel is of; name them and profile with --nvtx"
-        )
+        raise unusable(path, "no NVTX ranges say which operator a kernel is of; name them and profile with --nvtx")
     sieve = Sieve(path)
     kernels = [(_range_of(kernel), kernel) for kernel in profiled if _is_timed(kernel, sieve)]
     operators: dict[str, Operator | None] = {"": None}

@@ -32,10 +32,10 @@ from iossim.measurements.measurement import (
     SCHEMA,
     Extent,
     Header,
-    MeasurementError,
     MeasurementSet,
     device_of,
     device_of_product,
+    unusable,
 )
 from iossim.measurements.operator import Operator
 from iossim.measurements.profilers.pytorch_trace import TraceEvent, is_chrome_trace, read_trace
@@ -58,14 +58,14 @@ def _read(path: Path, device: str | None) -> MeasurementSet:
     try:
         trace, events = read_trace(read_file(path))
     except CsvError as error:
-        raise MeasurementError(f"measurements {path}: {error.reason}; {error.remedy}") from None
+        raise unusable(path, f"{error.reason}; {error.remedy}") from None
     sieve = Sieve(path, place="GPU event")
     operators = [event for event in events if event.category in _OPERATOR_CATEGORIES]
     kernels = [event for event in events if event.category in _GPU_CATEGORIES]
     if not kernels:
-        raise MeasurementError(f"measurements {path}: the trace has no GPU kernels; profile with activity CUDA")
+        raise unusable(path, "the trace has no GPU kernels; profile with activity CUDA")
     if not any("input dims" in event.arguments for event in operators):
-        raise MeasurementError(f"measurements {path}: the trace has no shapes; record with profile(record_shapes=True)")
+        raise unusable(path, "the trace has no shapes; record with profile(record_shapes=True)")
     calls, others = _calls(operators, kernels, events, sieve)
     header = Header(
         device=device_of(path, _product(trace), device),

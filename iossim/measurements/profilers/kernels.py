@@ -96,13 +96,11 @@ def side_by_side(profile: Profile) -> KernelRows:
         )
     if profile.others:
         notes.append(f"copies and memsets are left out: {profile.others}")
-    rows = tuple(
-        NumberedRow(
-            kernel.place, {**kernel.cells, "stream": numbers[kernel.queue], DURATION: f"{kernel.duration_us:.9g}"}
-        )
-        for kernel in ordered
-    )
-    return KernelRows(rows, profile.place, tuple(notes))
+    rows = []
+    for kernel in ordered:
+        own = {"stream": numbers[kernel.queue], DURATION: f"{kernel.duration_us:.9g}"}
+        rows.append(NumberedRow(kernel.place, {**kernel.cells, **own}))
+    return KernelRows(tuple(rows), profile.place, tuple(notes))
 
 
 def _beside_others(kernels: Sequence[ProfiledKernel]) -> int:

@@ -90,10 +90,8 @@ def bar_specification(
     behind = base.encode(x=alt.X("right:Q"), text="text:N")
     layers.append(behind.mark_text(style=HALO, **label))
     if any(record.get("best") for record in records):
-        layers += [
-            behind.transform_filter("!datum.best").mark_text(**label),
-            behind.transform_filter("datum.best").mark_text(fontWeight="bold", **label),
-        ]
+        layers.append(behind.transform_filter("!datum.best").mark_text(**label))
+        layers.append(behind.transform_filter("datum.best").mark_text(fontWeight="bold", **label))
     else:
         layers.append(behind.mark_text(**label))
     # Nothing to be seen, where there is room for the text behind the longest bar.
@@ -104,16 +102,12 @@ def bar_specification(
 
 def bar_legend(records: Sequence[Record], whiskers: str) -> tuple[LegendEntry, ...]:
     """What the marks at the bars stand for; ``whiskers`` says what an interval is."""
-    marks = (
-        ("low_ms", whiskers, "whisker"),
-        ("bound_ms", "lower bound", "bound"),
-        ("published_ms", "published measurement", PUBLISHED),
-    )
-    return tuple(
-        LegendEntry(label, "currentColor", mark)
-        for key, label, mark in marks
-        if any(record.get(key) is not None for record in records)
-    )
+    marks = {
+        "low_ms": LegendEntry(whiskers, "currentColor", "whisker"),
+        "bound_ms": LegendEntry("lower bound", "currentColor", "bound"),
+        "published_ms": LegendEntry("published measurement", "currentColor", PUBLISHED),
+    }
+    return tuple(mark for key, mark in marks.items() if any(record.get(key) is not None for record in records))
 
 
 def share_scales(records: Sequence[dict[str, Cell]], choices: Sequence[str], panel: str | None) -> None:
