@@ -87,8 +87,9 @@ class OperatorEvaluation:
         return self[np.array(own, dtype=np.bool_)]
 
     def __getitem__(self, rows: Mask) -> OperatorEvaluation:
-        known = {field.name: getattr(self, field.name) for field in fields(self)}
-        return replace(self, **{name: value[rows] for name, value in known.items() if isinstance(value, np.ndarray)})
+        known: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
+        arrays: dict[str, Any] = {name: each[rows] for name, each in known.items() if isinstance(each, np.ndarray)}
+        return replace(self, **arrays)
 
     @property
     def unseen(self) -> OperatorEvaluation:
