@@ -2,11 +2,10 @@
 
     python -m evidence.measured_search [NETWORK ...] [--errors 0.1 0.2 structured] [--seeds 5] [--curves]
 
-The truth is the V100's simulator with a seeded error, as a stand-in for hardware (``iossim.cost.perturbed``): independent
-for each stage, or structured as that of a simulator whose parameters are off. Regret is how much dearer the schedule
-found is than the optimum under the truth, all of whose stages are then priced; r = 3, s = 8, both strategies. *Trusting* is
-the regret of the schedule that the simulator alone takes for the best.
-"""
+The truth is the V100's simulator with a seeded error, as a stand-in for hardware (``iossim.cost.perturbed``):
+independent for each stage, or structured as that of a simulator whose parameters are off. Regret is how much dearer the
+schedule found is than the optimum under the truth, all of whose stages are then priced; r = 3, s = 8, both strategies.
+*Trusting* is the regret of the schedule that the simulator alone takes for the best."""
 
 from __future__ import annotations
 
@@ -140,8 +139,9 @@ def main() -> None:
     warm = problems_of("squeezenet")
     run(warm, estimate, "0.1", 0, 60)  # compiled code is loaded
     shown = "  ".join(f"{100 * part:4.0f}%" for part in CURVE_AT)
-    print(f"{'network':13} {'error':10} {'stages':>7} {'budget':>6} {'regret %':>9} {'(max)':>6} {'bar':>4} {'trusting %':>10} "
-          f"{'planner s':>9} {'cpu s':>6}   mean regret % at parts of the budget: {shown}")  # fmt: skip
+    print(f"{'network':13} {'error':10} {'stages':>7} {'budget':>6} {'regret %':>9} {'(max)':>6} "
+          f"{'bar':>4} {'trusting %':>10} {'planner s':>9} {'cpu s':>6}   "
+          f"mean regret % at parts of the budget: {shown}")  # fmt: skip
     for name in given.networks:
         problems = problems_of(name)
         for error in given.errors:
@@ -158,8 +158,9 @@ def main() -> None:
             means = [mean(x for x in one if x is not None) if None not in one else None for one in at]
             curve = "  ".join(f"{'-':>5}" if one is None else f"{one:5.2f}" for one in means)
             regrets = [trial.regret for trial in trials]
-            print(f"{name:13} {error:10} {trials[0].stages:7} {budget:6} {mean(regrets):9.3f} {max(regrets):6.2f} {BARS[error]:4.1f} "
-                  f"{mean(trial.trusting for trial in trials):10.1f} {mean(trial.found.planner_s for trial in trials):9.2f} "
+            print(f"{name:13} {error:10} {trials[0].stages:7} {budget:6} {mean(regrets):9.3f} {max(regrets):6.2f} "
+                  f"{BARS[error]:4.1f} {mean(trial.trusting for trial in trials):10.1f} "
+                  f"{mean(trial.found.planner_s for trial in trials):9.2f} "
                   f"{mean(trial.planner_cpu_s for trial in trials):6.2f}   {'':37} {curve}", flush=True)  # fmt: skip
 
 

@@ -1,4 +1,5 @@
-"""``python -m evidence figures``: the figures that documents quote, computed, kept, and written where documents quote them."""
+"""``python -m evidence figures``: the figures that documents quote, computed, kept, and written where documents quote
+them."""
 
 from __future__ import annotations
 
@@ -22,10 +23,10 @@ def register(app: typer.Typer) -> None:
 
 
 def figures(section: Sections = None) -> None:
-    """Compute these sections, keep them in figures.json, and write all tables and sentences between markers in documents.
+    """Compute these sections, keep them in figures.json, and write all tables and sentences between markers in
+    documents.
 
-    Without a section the documents are written from what is kept. The data is found as by 'validate'.
-    """
+    Without a section the documents are written from what is kept. The data is found as by 'validate'."""
     from evidence.quoted.blocks import read_results, write_documents, write_results
     from evidence.quoted.sections import SECTIONS, compute
     from iossim.base.errors import OptionError, did_you_mean

@@ -52,7 +52,7 @@ Quick = Annotated[
     bool,
     typer.Option(
         "--quick",
-        help="Compare the engines on a sample of the stages, and hold operators out by hash alone: a minute and a half.",
+        help="Compare the engines on a sample of the stages, and hold operators out by hash alone: 90 seconds.",
     ),
 ]
 
@@ -71,11 +71,10 @@ def validate(
     plot: options.Plot = None,
     as_json: options.Json = False,
 ) -> None:
-    """Compare predictions with measured operators, with published and measured networks, with kernels side by side and on
-    parts of a device, and of one engine with the other's.
+    """Compare predictions with measured operators, with published and measured networks, with kernels side by side and
+    on parts of a device, and of one engine with the other's.
 
-    Operators are judged by what a fit did not see: shapes by their hash, the largest shapes, and whole devices.
-    """
+    Operators are judged by what a fit did not see: shapes by their hash, the largest shapes, and whole devices."""
     from evidence.validation.report import validate as recompute
     from iossim.base.errors import OptionError
     from iossim.base.user_files import check_writable
@@ -101,7 +100,6 @@ def _parts(report: ValidationReport) -> Iterator[Part]:
 
 
 def _files(report: ValidationReport, plot: bool | None) -> dict[str, Writer]:
-    """validation.json, and the pictures."""
     text = json.dumps(report.to_json(), indent=1, allow_nan=False) + "\n"
     files = {"validation.json": text_file(text)}
     if wants_plot(plot):

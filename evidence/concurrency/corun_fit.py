@@ -1,9 +1,8 @@
 """What grids, bytes and times alone leave to fit of kernels side by side: one number a data set, where one tells any.
 
 Each is found on a grid of values, by the least mean of the logarithm's errors of slowdowns, which a few bad rows do not
-govern. Every case is simulated once at each value, so that leaving out a family of kernels costs nothing: that is the same
-search over fewer of the errors.
-"""
+govern. Every case is simulated once at each value, so that leaving out a family of kernels costs nothing: that is the
+same search over fewer of the errors."""
 
 from __future__ import annotations
 
@@ -36,10 +35,10 @@ GRAPH_BESIDE = Knob("graph_beside_us", (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.
 
 @dataclass(frozen=True, eq=False)
 class CorunFit:
-    """A data set simulated at each value of its knob: ``ratios``, ``[values, figures]``, of the figures of all cases in order.
+    """A data set simulated at each value of its knob: ``ratios``, ``[values, figures]``, of the figures of all cases in
+    order.
 
-    Without a knob there is one row, of the profile as it is.
-    """
+    Without a knob there is one row, of the profile as it is."""
 
     cases: tuple[CorunCase, ...]
     knob: Knob | None

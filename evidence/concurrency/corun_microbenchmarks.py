@@ -2,8 +2,7 @@
 
 Grids and times alone are as measured. What a kernel asks for follows from its table: bytes from sizes and iterations,
 arithmetic from threads, iterations and instruction-level parallelism (ILP). What the tables do not say is inferred from
-other rows of the same table, and each function says from which.
-"""
+other rows of the same table, and each function says from which."""
 
 from __future__ import annotations
 
@@ -19,15 +18,15 @@ from iossim.backends.simulator.raw_kernels import Pipe, RawKernel
 from iossim.execution.engine import Engine
 from iossim.hardware.profile import DeviceProfile
 
-#: Of the recorded V100: its clock, as its fp64 pipe, full at an ILP of 4, makes 3.45e12 products a second in 2560 lanes; and
-#: what two copies reach of L2 (2.9 TB/s, where library kernels reach less) and of DRAM (726 GB/s).
+#: Of the recorded V100: its clock, as its fp64 pipe, full at an ILP of 4, makes 3.45e12 products a second in 2560
+#: lanes; and what two copies reach of L2 (2.9 TB/s, where library kernels reach less) and of DRAM (726 GB/s).
 V100_BOARD = (("boost_clock_ghz", 1.38), ("l2_bytes_per_clock_per_sm", 26.4), ("stream_efficiency", 0.81))
 #: Iterations of the RTX 5090's fp64 kernels: with two lanes an SM, those that fill the pipe at an ILP of 4.
 _RTX_5090_FP64_ITERATIONS = 2_000_000
 #: What a kernel that others run beside must outlast them by.
 _PERSISTENT = 20.0
-#: Buffers that are gone through again and again are lost between 1.0 and 1.5 times an RTX 5090's L2, alone as together, those
-#: of operators between 0.85 and 1.25: so of their bytes this part counts.
+#: Buffers that are gone through again and again are lost between 1.0 and 1.5 times an RTX 5090's L2, alone as together,
+#: those of operators between 0.85 and 1.25: so of their bytes this part counts.
 _LOST_LATER = 0.84
 #: L2 holds nothing of operands of so many times its size.
 _FAR_BEYOND_L2 = 1.5
@@ -94,12 +93,11 @@ class _Cases:
         return self._together(row, SLOTS, _raw_kernels(row))
 
     def _copies(self, row: Microbenchmark) -> CorunCase:
-        """Copies of ``size_bytes`` again and again: both buffers are touched in each iteration, and DRAM is drawn on by what
-        L2 loses of them.
+        """Copies of ``size_bytes`` again and again: both buffers are touched in each iteration, and DRAM is drawn on by
+        what L2 loses of them.
 
-        The V100's lie in L1 in part, and show no loss where two of them touch twice as much as L2 holds: it is not told a
-        footprint.
-        """
+        The V100's lie in L1 in part, and show no loss where two of them touch twice as much as L2 holds: it is not told
+        a footprint."""
         assert row.size_bytes is not None
         touched = 2.0 * _LOST_LATER * row.size_bytes
         moved = 2.0 * row.size_bytes * (row.iterations or self._copy_iterations)
@@ -215,7 +213,6 @@ class _Cases:
     def _together(
         self, row: Microbenchmark, mechanism: str, kernels: Sequence[RawKernel], title: str = ""
     ) -> CorunCase:
-        """Until all have ended, over the longest of them."""
         assert row.together_us is not None
         alone_us = [kernel.alone_us or 0.0 for kernel in kernels]
         longest_us = max(alone_us)

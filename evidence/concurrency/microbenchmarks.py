@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from evidence.concurrency.tables import read_rows, rows_of
-from iossim.measurements.measurement import MeasurementError
+from iossim.measurements.measurement import unusable
 from iossim.measurements.rows import NumberedRow, Row, RowError, number, optional_count, optional_number
 
 V100_FILE, RTX_5090_FILE = "v100_microbenchmarks.csv", "rtx5090_microbenchmarks.csv"
@@ -35,10 +35,10 @@ class MicroKernel:
 class Microbenchmark:
     """One experiment: its kernels side by side (or one by itself), and what that took.
 
-    ``together_us`` is until the last of them ended, or where ``of_first`` is set until the first did. ``ratio`` is a slowdown of
-    the first that was recorded without times. ``size_bytes`` are what a kernel copies in one iteration; a copy reads as much
-    as it writes. ``bandwidth_gbps`` is what a copy reached, read and written, in 10^9 bytes a second.
-    """
+    ``together_us`` is until the last of them ended, or where ``of_first`` is set until the first did. ``ratio`` is a
+    slowdown of the first that was recorded without times. ``size_bytes`` are what a kernel copies in one iteration; a
+    copy reads as much as it writes. ``bandwidth_gbps`` is what a copy reached, read and written, in 10^9 bytes a
+    second."""
 
     device: str
     data_set: str
@@ -87,9 +87,7 @@ def read_v100(path: Path) -> list[Microbenchmark]:
             if us is None and same and one_after_another is not None:
                 us = one_after_another / 2.0
             if us is None:
-                raise MeasurementError(
-                    f"measurements {path}: line {row.line}: no row has {cells[f'kernel_{side}']} alone"
-                )
+                raise unusable(path, f"line {row.line}: no row has {cells[f'kernel_{side}']} alone")
             kernels.append(_kernel(cells, side, us))
         iterations = str(cells["iterations_in_kernel"])
         found.append(

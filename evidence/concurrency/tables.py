@@ -1,4 +1,5 @@
-"""Where the tables of kernels side by side lie, and how their rows are read: every row counts, one that cannot be read is an error."""
+"""Where the tables of kernels side by side lie, and how their rows are read: every row counts, one that cannot be read
+is an error."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from evidence.data.data_sets import shared_data
-from iossim.measurements.measurement import MeasurementError
+from iossim.measurements.measurement import unusable
 from iossim.measurements.rows import NumberedRow, RowError
 from iossim.measurements.text_files import parse_table, read_file
 
@@ -23,7 +24,7 @@ def rows_of(path: Path) -> list[NumberedRow]:
     """The rows of a table, with their lines; raises MeasurementError for a row of another width than the header."""
     table = parse_table(read_file(path), path)
     for reason, lines in table.sieve.dropped.items():
-        raise MeasurementError(f"measurements {path}: line {lines[0]}: {reason}; correct the line")
+        raise unusable(path, f"line {lines[0]}: {reason}; correct the line")
     return table.rows
 
 
@@ -34,9 +35,7 @@ def read_rows(path: Path, read: Callable[[NumberedRow], T]) -> list[T]:
         try:
             found.append(read(row))
         except RowError as error:
-            raise MeasurementError(f"measurements {path}: line {row.line}: {error}; correct the line") from None
+            raise unusable(path, f"line {row.line}: {error}; correct the line") from None
         except KeyError as error:
-            raise MeasurementError(
-                f"measurements {path}: there is no column {error}; give the table as it was"
-            ) from None
+            raise unusable(path, f"there is no column {error}; give the table as it was") from None
     return found

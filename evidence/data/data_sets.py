@@ -37,7 +37,8 @@ def default_places() -> list[Path]:
 
 
 def read_measurements(path: Path, device: str | None = None, fewest: int = FEWEST_ROWS) -> MeasurementSet:
-    """See :func:`iossim.measurements.measurement_set.read_measurements`; the formats of public data sets are read as well."""
+    """See :func:`iossim.measurements.measurement_set.read_measurements`; the formats of public data sets are read as
+    well."""
     return measurement_set.read_measurements(path, device, fewest, formats())
 
 
@@ -49,8 +50,7 @@ def read_measurement_sets(path: Path) -> tuple[MeasurementSet, ...]:
 def read_data_sets(places: Sequence[Path] | None = None, profiles: Sequence[DeviceProfile] | None = None) -> DataSets:
     """See :func:`iossim.measurements.measurement_set.read_data_sets`; the formats of public data sets are read as well.
 
-    Without ``places``, those of :func:`default_places` that are there; a note names each one that is not.
-    """
+    Without ``places``, those of :func:`default_places` that are there; a note names each one that is not."""
     if places is not None:
         return measurement_set.read_data_sets(places, profiles, formats())
     there = [place for place in default_places() if place.exists()]

@@ -1,23 +1,24 @@
 """What launches, graphs and synchronisations cost by generation, from tables of single measured figures.
 
 ``python -m evidence.profiles.launch_costs`` prints what the tables say, from which the defaults of
-:data:`iossim.hardware.kinds.gpu.ENGINES` are rounded. The figures are few, of other machines than those that are simulated,
-and some from discussions, so that each estimate comes with a standard deviation that says so:
+:data:`iossim.hardware.kinds.gpu.ENGINES` are rounded. The figures are few, of other machines than those that are
+simulated, and some from discussions, so that each estimate comes with a standard deviation that says so:
 
 - *gap*: between kernels that wait in one stream. The mean of an RTX 5090, since gaps add up; a GeForce 3080's is about
   twice as long, and the difference is half told as the deviation.
-- *call*: of the published engine, from its smallest operators (element-wise and pooling), the tenth of which takes no longer
-  on two devices. These hold a short kernel too, and a launch alone is queued in 2 to 3 us: the deviation is half of what lies
-  between.
+- *call*: of the published engine, from its smallest operators (element-wise and pooling), the tenth of which takes no
+  longer on two devices. These hold a short kernel too, and a launch alone is queued in 2 to 3 us: the deviation is half
+  of what lies between.
 - *synchronise*: what launches with one synchronisation behind them take beyond the launches, by the line through
   chains of 8 to 117 empty kernels.
-- *node*: of a graph. On a Volta the gap of a stream, less what 20,000 dependent kernels gained as a graph; on an
-  RTX 5070 Ti the slope of the same chains replayed; on an RTX A5000 between what two graphs side by side take a node (the
+- *node*: of a graph. On a Volta the gap of a stream, less what 20,000 dependent kernels gained as a graph; on an RTX
+  5070 Ti the slope of the same chains replayed; on an RTX A5000 between what two graphs side by side take a node (the
   front end is all that they share there) and the lightest node alone, its kernel included.
-- *edge*: between two streams, the cost of an event that one records and another waits for. A fork and a join are half each.
+- *edge*: between two streams, the cost of an event that one records and another waits for. A fork and a join are half
+  each.
 
-What starting a graph and waiting for it costs once (*start*: 15 us, some 20 on an A100) decides no schedule and is part of no price.
-"""
+What starting a graph and waiting for it costs once (*start*: 15 us, some 20 on an A100) decides no schedule and is part
+of no price."""
 
 from __future__ import annotations
 
@@ -66,7 +67,8 @@ class Estimate:
 
 
 def read_launch_costs(path: Path) -> tuple[LaunchCost, ...]:
-    """The rows of a table with columns device, what, value, unit. Raises MeasurementError, with the line, for one that is none."""
+    """The rows of a table with columns device, what, value, unit. Raises MeasurementError, with the line, for one that
+    is none."""
     rows: list[LaunchCost] = []
     for line, row in _rows(path):
         try:
@@ -90,7 +92,8 @@ def engine_calls_us(path: Path) -> dict[str, float]:
 
 
 def lightest_nodes_us(path: Path) -> tuple[float, float]:
-    """Of pairs of operators in graphs: what a node takes while two graphs replay side by side, and the lightest alone, us."""
+    """Of pairs of operators in graphs: what a node takes while two graphs replay side by side, and the lightest alone,
+    us."""
     alone, beside = [], []
     for _, row in _rows(path):
         own = [1e3 * float(row[f"alone_{name}_ms"]) for name in "ab"]
@@ -103,11 +106,11 @@ def lightest_nodes_us(path: Path) -> tuple[float, float]:
 def launch_costs(
     costs: Sequence[LaunchCost], calls_us: dict[str, float], nodes_us: tuple[float, float]
 ) -> dict[str, dict[str, Estimate]]:
-    """By the first architecture of each generation (Volta, Turing, Ada: those before are as Volta) its parameters by name.
+    """By the first architecture of each generation (Volta, Turing, Ada: those before are as Volta) its parameters by
+    name.
 
     ``calls_us`` is of :func:`engine_calls_us`, ``nodes_us`` of :func:`lightest_nodes_us`. Raises MeasurementError for a
-    table that lacks one of the figures.
-    """
+    table that lacks one of the figures."""
     gap_us = _figure(costs, "RTX 5090", "mean of the same")
     longer_us = _figure(costs, "GeForce 3080", "enqueued beforehand")
     gap = Estimate(gap_us, abs(longer_us - gap_us) / 2, "RTX 5090, GeForce 3080")
@@ -134,7 +137,8 @@ def launch_costs(
     }
     found: dict[str, dict[str, Estimate]] = {}
     for generation, (own_us, spread_us, devices) in nodes.items():
-        # The node was measured, and what it is a part of is known from elsewhere. On the Volta the difference was measured.
+        # The node was measured, and what it is a part of is known from elsewhere. On the Volta the difference was
+        # measured.
         moved = (gap_us - own_us if generation == Architecture.VOLTA else own_us) * gap.spread / gap_us**2
         factor = Estimate(own_us / gap_us, hypot(spread_us / gap_us, moved), devices)
         found[generation] = {**host, "graph_gap_factor": factor}
@@ -148,7 +152,6 @@ def graph_start_us(costs: Sequence[LaunchCost]) -> Estimate:
 
 
 def _line(points: Sequence[tuple[float, float]]) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Slope and intercept by least squares, and their standard deviations."""
     x, y = np.array(points).T
     found, covariance = np.polyfit(x, y, 1, cov=True)
     (slope, intercept), (of_slope, of_intercept) = found.tolist(), np.sqrt(np.diag(covariance)).tolist()
@@ -164,7 +167,6 @@ def _chains(costs: Sequence[LaunchCost], what: str) -> list[tuple[float, float]]
 
 
 def _figure(costs: Sequence[LaunchCost], device: str, what: str) -> float:
-    """The one row of a device that says ``what``, us."""
     found = [row.value_us for row in costs if row.device == device and what in row.what]
     if len(found) != 1:
         raise MeasurementError(
@@ -174,7 +176,6 @@ def _figure(costs: Sequence[LaunchCost], device: str, what: str) -> float:
 
 
 def _rows(path: Path) -> Iterable[tuple[int, dict[str, str]]]:
-    """The rows of a CSV table with the line of each."""
     try:
         with path.open(encoding="utf-8", newline="") as file:
             yield from enumerate(csv.DictReader(file), start=2)

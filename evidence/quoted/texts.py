@@ -42,8 +42,8 @@ def accuracy(results: Results) -> str:
         f"{v100_conv:.1f}, matrix products {v100_gemm:.1f}; T4 {t4_conv:.1f} and {t4_gemm:.1f}.",
         f"Rank correlation with measured convolutions {least_tau:.2f} to {most_tau:.2f}.",
         "Nine of ten measurements should lie in the interval of their prediction; "
-        f"{least:.0f} to {most:.0f}% of the held-out ones do, but only {found['inside_intervals_conv2d_t4']:.0f}% of T4's "
-        "direct convolutions.",
+        f"{least:.0f} to {most:.0f}% of the held-out ones do, but only {found['inside_intervals_conv2d_t4']:.0f}% of "
+        "T4's direct convolutions.",
         f"{found['hidden_rows']:.0f}% of all rows are hidden behind the host's floor, and left out.",
     )
 
@@ -78,24 +78,26 @@ def network_errors(results: Results) -> str:
         f"{name} {100 * error:.1f}" for name, error in unseen["mean_error_by_scheduler"].items() if name != "sequential"
     )
     return _sentences(
-        f"The {fitted['figures']} figures that took part are within {100 * abs(fitted['worst_error']):.1f}%, in-sample.",
-        f"Of the {unseen['figures']} that took part in no fit the error is {100 * unseen['mean_error']:.1f}% in the mean "
-        f"and {100 * unseen['worst_error']:+.1f}% at worst (by scheduler {by_scheduler}); with the whole network left out it "
-        f"is, of all {left_out['figures']}, {100 * left_out['mean_error']:.1f}% and {100 * left_out['worst_error']:+.1f}%, and "
-        f"{round(left_out['interval_coverage'] * left_out['figures'])} lie in their intervals.",
-        f"{'All' if ranked else 'Not all'} {found['orders']} pairs of schedulers that differ by more than 3% are ranked "
-        "correctly, also with the network left out.",
+        f"The {fitted['figures']} figures that took part are within {100 * abs(fitted['worst_error']):.1f}%, "
+        "in-sample.",
+        f"Of the {unseen['figures']} that took part in no fit the error is {100 * unseen['mean_error']:.1f}% in the "
+        f"mean and {100 * unseen['worst_error']:+.1f}% at worst (by scheduler {by_scheduler}); with the whole network "
+        f"left out it is, of all {left_out['figures']}, {100 * left_out['mean_error']:.1f}% and "
+        f"{100 * left_out['worst_error']:+.1f}%, and {round(left_out['interval_coverage'] * left_out['figures'])} lie "
+        "in their intervals.",
+        f"{'All' if ranked else 'Not all'} {found['orders']} pairs of schedulers that differ by more than 3% are "
+        "ranked correctly, also with the network left out.",
         f"The two stages of the sample network with two groups are within {_worst(pairs)}, its convolutions within "
         f"{_worst(units)}. Its concat is {100 * abs(concat['error']):.1f}% off in-sample, and "
-        f"{100 * concat['left_out_error']:.1f}% with the network left out: three short copies, {concat['predicted_us']:.0f} "
-        "us, nearly all of it launch overhead, which a fit without this network overestimates.",
+        f"{100 * concat['left_out_error']:.1f}% with the network left out: three short copies, "
+        f"{concat['predicted_us']:.0f} us, nearly all of it launch overhead, which a fit without this network "
+        "overestimates.",
         f"Its active warps rise by {100 * (warps['predicted'] - 1):.0f}% under IOS (published: "
         f"{100 * (warps['published'] - 1):.0f}%).",
     )
 
 
 def _worst(stages: Sequence[Mapping[str, Any]]) -> str:
-    """The largest error in-sample, and with the network left out."""
     own, without = (100 * max(abs(each[key]) for each in stages) for key in ("error", "left_out_error"))
     return f"{own:.1f}% ({without:.1f}% left out)"
 
@@ -106,9 +108,9 @@ def engine_agreement(results: Results) -> str:
     others = [f"{each['median_difference']:.1f} and {each['percentile_95_difference']:.1f}" for each in (a100, t4)]
     return _sentences(
         f"The analytic prices of all {v100['stages']:,} stages of Inception differ from the event-driven engine's by "
-        f"{v100['median_difference']:.1f}% in the median and {v100['percentile_95_difference']:.1f}% at the 95th percentile on "
-        f"the V100 (A100 {others[0]}, T4 {others[1]}); the best schedule by one is within {max(worst[:2]):.1f}% of the best by "
-        f"the other, on the T4 within {worst[2]:.1f}%."
+        f"{v100['median_difference']:.1f}% in the median and {v100['percentile_95_difference']:.1f}% at the 95th "
+        f"percentile on the V100 (A100 {others[0]}, T4 {others[1]}); the best schedule by one is within "
+        f"{max(worst[:2]):.1f}% of the best by the other, on the T4 within {worst[2]:.1f}%."
     )
 
 
@@ -155,19 +157,20 @@ def throughput(results: Results) -> str:
     found = results["studies"]
     gains: list[float] = list(found["gain_by_batch"].values())
     return _sentences(
-        "The three claims published of it hold here: throughput rises with the batch, saturates at 128, and IOS is ahead at "
-        f"every batch size, {gains[0]:.2f} times as fast at batch 1 and {min(gains):.2f} at the least.",
-        f"{found['shipped']} studies ship: figures and tables of the IOS thesis and of other papers, with what was published "
-        "beside what is found, and questions such as which GPU a model needs, how many streams are worth having, what twice "
-        "the SMs would bring.",
+        "The three claims published of it hold here: throughput rises with the batch, saturates at 128, and IOS is "
+        f"ahead at every batch size, {gains[0]:.2f} times as fast at batch 1 and {min(gains):.2f} at the least.",
+        f"{found['shipped']} studies ship: figures and tables of the IOS thesis and of other papers, with what was "
+        "published beside what is found, and questions such as which GPU a model needs, how many streams are worth "
+        "having, what twice the SMs would bring.",
     )
 
 
 def startup(results: Results) -> str:
     found = results["first-command"]
     return _sentences(
-        f"The first command of an installation compiles: the one at the top of this page takes {found['first_cpu_s']:.0f} s "
-        f"of CPU time, and keeps the machine code on disk; again, it takes {found['again_cpu_s']:.1f} s."
+        f"The first command of an installation compiles: the one at the top of this page takes "
+        f"{found['first_cpu_s']:.0f} s of CPU time, and keeps the machine code on disk; again, it takes "
+        f"{found['again_cpu_s']:.1f} s."
     )
 
 

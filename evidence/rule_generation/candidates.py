@@ -1,10 +1,9 @@
 """Graphs that compute the same, matched by fingerprint: each pair of them is an equation that may be a rule.
 
-A graph is a node with all that it computes; its outputs are the tensors that nothing in it reads, those of a split among them. Two
-graphs of one output match where their fingerprints are equal. One of several outputs matches another as a whole, or the
-graphs that make its outputs one by one, each the smallest there is. Graphs that only stand beside each other are not enumerated:
-what they say follows from what each says.
-"""
+A graph is a node with all that it computes; its outputs are the tensors that nothing in it reads, those of a split
+among them. Two graphs of one output match where their fingerprints are equal. One of several outputs matches another as
+a whole, or the graphs that make its outputs one by one, each the smallest there is. Graphs that only stand beside each
+other are not enumerated: what they say follows from what each says."""
 
 from __future__ import annotations
 
@@ -25,7 +24,8 @@ _NOTHING = -1
 
 @dataclass(frozen=True)
 class Matched:
-    """What matching finds. ``pairs`` have one column for each output on either side: ``[pairs, 2, outputs]`` of tensors."""
+    """What matching finds. ``pairs`` have one column for each output on either side: ``[pairs, 2, outputs]`` of
+    tensors."""
 
     graphs: int  #: all that were enumerated
     hits: int  #: pairs with equal fingerprints
@@ -41,7 +41,8 @@ class Matched:
 
 
 def match(terms: Terms) -> Matched:
-    """All pairs of graphs that compute the same, but for those that differ from another pair only in the names of inputs."""
+    """All pairs of graphs that compute the same, but for those that differ from another pair only in the names of
+    inputs."""
     count = len(terms.vocabulary.inputs)
     outputs = _outputs(terms)
     widths = (outputs != _NOTHING).sum(axis=1)
@@ -53,8 +54,8 @@ def match(terms: Terms) -> Matched:
     pairs = _same(terms.fingerprint[alone])
     hits += len(pairs)
     pairs = alone[pairs]
-    # One of both has its inputs named in order, the larger if there is one; the other's names follow from it. The other way
-    # round, of two of one size, which of them comes later may change with the names.
+    # One of both has its inputs named in order, the larger if there is one; the other's names follow from it. The other
+    # way round, of two of one size, which of them comes later may change with the names.
     level = np.append(terms.level_of_nodes(), 0)[terms.node]
     alike = level[pairs[:, 0]] == level[pairs[:, 1]]
     pairs = pairs[named[pairs[:, 0]] | named[pairs[:, 1]] & alike]

@@ -55,7 +55,6 @@ def _coverage(rule: Rule, known: Derivations, texts: set[str], shapes: tuple[Sha
 
 
 def _shapes(left: Outputs, right: Outputs, shapes: tuple[Shape, ...]) -> Mapping[str, Shape] | None:
-    """Shapes of the inputs at which both sides compute the same."""
     names = inputs((*left, *right))
     for chosen in product(shapes, repeat=len(names)):
         at = dict(zip(names, chosen, strict=True))
@@ -83,7 +82,8 @@ def _sides(rule: Rule) -> tuple[Outputs, Outputs] | None:
 
 
 def _template(op: PatternOp) -> str | None:
-    """The template that an op is of. Kernels of a convolution are those of its weight, with the padding that keeps its size."""
+    """The template that an op is of. Kernels of a convolution are those of its weight, with the padding that keeps its
+    size."""
     attributes = dict(op.attributes)
     axis = attributes.get("axis")
     for name, template in TEMPLATE.items():

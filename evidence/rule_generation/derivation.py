@@ -1,4 +1,5 @@
-"""Which equations follow from others: one is derived from known ones by applying them, in either direction, a step at a time."""
+"""Which equations follow from others: one is derived from known ones by applying them, in either direction, a step at a
+time."""
 
 from __future__ import annotations
 

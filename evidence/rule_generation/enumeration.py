@@ -1,9 +1,9 @@
-"""All terms of a vocabulary up to a number of ops, each once: terms are integers, what they are made of stands in arrays.
+"""All terms of a vocabulary up to a number of ops, each once: terms are integers, what they are made of stands in
+arrays.
 
-A *node* is a template applied to tensors, a *tensor* an input or an output of a node. Both are numbered level by level, and
-within a level in an order that the vocabulary alone decides. What a node computes, itself included, is its *closure*: a set of
-nodes. Its size is the node's level, so an op that two operands share counts once.
-"""
+A *node* is a template applied to tensors, a *tensor* an input or an output of a node. Both are numbered level by level,
+and within a level in an order that the vocabulary alone decides. What a node computes, itself included, is its
+*closure*: a set of nodes. Its size is the node's level, so an op that two operands share counts once."""
 
 from __future__ import annotations
 
@@ -63,8 +63,7 @@ def enumerate_terms(
 ) -> Terms:
     """All terms of up to ``size`` ops, with the fingerprint of each for inputs that ``seed`` draws.
 
-    Raises OptionError where there are more than fit in memory.
-    """
+    Raises OptionError where there are more than fit in memory."""
     return _Enumeration(vocabulary, size, seed).run(progress)
 
 
@@ -123,7 +122,8 @@ class _Enumeration:
         total, done = sum(len(batch.operands) for batch in batches), 0
         if total > _MOST_GRAPHS:
             raise OptionError(
-                f"there are {total:,} graphs of {level} ops, more than {_MOST_GRAPHS:,}; give a smaller size, or fewer ops or inputs"
+                f"there are {total:,} graphs of {level} ops, more than {_MOST_GRAPHS:,}; give a smaller size, or fewer "
+                "ops or inputs"
             )
         keep = level < terms.size
         kept: dict[int, list[Array]] = {}
@@ -286,7 +286,6 @@ def _fits(template: Template, x: Shape, y: Shape) -> bool:
 
 
 def _grouped(codes: NDArray[np.int64] | Indices) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """Each code, ascending, with the places where it stands."""
     order = np.argsort(codes, kind="stable")
     ordered = codes[order]
     starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]]) if len(ordered) else np.empty(0, np.int64)

@@ -1,8 +1,7 @@
 """What generation finds, as values: terms over named inputs, and equations between the outputs of two graphs of them.
 
-A term is the name of an input, or an output of a template applied to terms. Ops that are equal are one op, so a tuple of terms is
-a graph. Operands whose order means nothing are in the order of their texts.
-"""
+A term is the name of an input, or an output of a template applied to terms. Ops that are equal are one op, so a tuple
+of terms is a graph. Operands whose order means nothing are in the order of their texts."""
 
 from __future__ import annotations
 
@@ -106,7 +105,8 @@ def substitute(outputs: Outputs, replaced: Mapping[Term, Term]) -> Outputs:
 
 @dataclass(frozen=True)
 class Equation:
-    """Two graphs that compute the same, output by output. ``shapes`` of the inputs at which that was found do not count."""
+    """Two graphs that compute the same, output by output. ``shapes`` of the inputs at which that was found do not
+    count."""
 
     left: Outputs
     right: Outputs
@@ -147,9 +147,8 @@ class Equation:
         return min((form for each in oriented for form in each.namings()), key=str)
 
     def namings(self) -> Iterator[Equation]:
-        """The equation with its inputs named ``x0``, ``x1``, ... in all orders but those that the places where they are read rule
-        out, and with its outputs in order.
-        """
+        """The equation with its inputs named ``x0``, ``x1``, ... in all orders but those that the places where they are
+        read rule out, and with its outputs in order."""
         places = {name: _places(self.sides, name) for name in self.inputs}
         groups = [[name for name in self.inputs if places[name] == place] for place in sorted(set(places.values()))]
         for orders in product(*map(permutations, groups)):
@@ -157,7 +156,8 @@ class Equation:
             yield self.renamed(names)._ordered()
 
     def named_by_appearance(self) -> Equation:
-        """The inputs named in the order in which they are read: quick, and most that :meth:`canonical` makes one it does, too."""
+        """The inputs named in the order in which they are read: quick, and most that :meth:`canonical` makes one it
+        does, too."""
         return self.renamed({name: f"x{index}" for index, name in enumerate(self.inputs)})
 
     def _ordered(self) -> Equation:
@@ -241,9 +241,8 @@ def holds(equation: Equation, seed: int = 1) -> bool:
 
 
 def generalised(equation: Equation) -> Equation:
-    """The equation without what both sides share: common ops become inputs, and an input that stands for several becomes those,
-    as long as it holds.
-    """
+    """The equation without what both sides share: common ops become inputs, and an input that stands for several
+    becomes those, as long as it holds."""
     return _with_inputs_apart(_without_common_ops(equation))
 
 
@@ -307,7 +306,6 @@ def _paths(outputs: Outputs, name: str) -> list[_Path]:
 
 
 def _some(paths: Sequence[_Path]) -> Iterator[frozenset[_Path]]:
-    """All sets of at least one of them, small ones first."""
     for bits in sorted(range(1, 1 << len(paths)), key=lambda bits: (bits.bit_count(), bits)):
         yield frozenset(path for place, path in enumerate(paths) if bits >> place & 1)
 

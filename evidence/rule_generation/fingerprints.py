@@ -1,9 +1,8 @@
 """Many terms of one op evaluated at once over the prime field, and a number for what each computes.
 
 A stack is an array with one value a term along its first axis. Two terms of one shape have the same fingerprint if they
-compute the same; if they do not, they share one with a probability of about 2^-64, or where the polynomials that they are
-agree at every element by chance: each does so with probability of the degree over the prime.
-"""
+compute the same; if they do not, they share one with a probability of about 2^-64, or where the polynomials that they
+are agree at every element by chance: each does so with probability of the degree over the prime."""
 
 from __future__ import annotations
 
@@ -28,7 +27,8 @@ _GOLDEN, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133
 
 
 def evaluate_stacked(op: Op, operands: Sequence[Array]) -> tuple[Array, ...]:
-    """Stacks of the op's outputs from stacks of its operands: as :func:`iossim.transforms.rewriting.refute.evaluate_op` of each term."""
+    """Stacks of the op's outputs from stacks of its operands: as :func:`iossim.transforms.rewriting.refute.evaluate_op`
+    of each term."""
     match op:
         case Conv(strides=(1, 1), dilations=(1, 1)):
             return (np.mod(_convolve(op, *operands), PRIME),)
@@ -55,9 +55,9 @@ def evaluate_stacked(op: Op, operands: Sequence[Array]) -> tuple[Array, ...]:
 def _idempotent(x: Array) -> Array:
     """A pseudo-random function that leaves the elements alone that it gives: the multiples of 128, zero among them.
 
-    That of :mod:`iossim.transforms.rewriting.refute` makes half of all elements zero, as the real one does, and leaves the others alone. Of small
-    tensors, and products of them, nothing but zeros would be left too often, and such terms agree by chance.
-    """
+    That of :mod:`iossim.transforms.rewriting.refute` makes half of all elements zero, as the real one does, and leaves
+    the others alone. Of small tensors, and products of them, nothing but zeros would be left too often, and such terms
+    agree by chance."""
     step = np.uint64(128)
     scrambled = mixed(x.astype(np.uint64)) % (np.uint64(PRIME) // step) * step
     result: Array = np.where(np.mod(x, float(step)) == 0, x, scrambled.astype(np.float64))
@@ -65,7 +65,8 @@ def _idempotent(x: Array) -> Array:
 
 
 def _convolve(op: Conv, x: Array, weight: Array) -> Array:
-    """``x [T, N, C, H, W]`` with ``weight [T, M, C/groups, KH, KW]`` by steps of one: a matrix product for each term and group."""
+    """``x [T, N, C, H, W]`` with ``weight [T, M, C/groups, KH, KW]`` by steps of one: a matrix product for each term
+    and group."""
     top, left, bottom, right = op.pads
     padded = np.pad(x, [(0, 0), (0, 0), (0, 0), (top, bottom), (left, right)])
     kernel = weight.shape[3:]

@@ -13,7 +13,8 @@ from evidence.rule_generation.to_rules import to_rules
 from evidence.rule_generation.vocabulary import Vocabulary, describe
 from iossim.transforms.rewriting.rule import Rule
 
-#: Called with a label of the stage that starts; what it gives is called with how much of it is done, and how much there is.
+#: Called with a label of the stage that starts; what it gives is called with how much of it is done, and how much there
+#: is.
 Stages = Callable[[str], Callable[[int, int], None]]
 
 

@@ -1,9 +1,8 @@
 """What generated graphs are made of: templates of ops, and inputs of fixed shapes.
 
-A template is an op kind with attributes that follow from the shapes of its operands. The first operand is called ``x`` in its
-expressions, the second ``y``. The vocabulary that is used unless another is asked for is that of TASO: Jia et al., "TASO:
-Optimizing Deep Learning Computation with Automatic Generation of Graph Substitutions", SOSP 2019.
-"""
+A template is an op kind with attributes that follow from the shapes of its operands. The first operand is called ``x``
+in its expressions, the second ``y``. The vocabulary that is used unless another is asked for is that of TASO: Jia et
+al., "TASO: Optimizing Deep Learning Computation with Automatic Generation of Graph Substitutions", SOSP 2019."""
 
 from __future__ import annotations
 
@@ -34,9 +33,8 @@ class Type:
 class Template:
     """An op kind used in one way.
 
-    ``conditions`` say which operands it takes, and become conditions of rules; ``only`` which are generated. ``commutes`` says
-    that the order of operands means nothing.
-    """
+    ``conditions`` say which operands it takes, and become conditions of rules; ``only`` which are generated.
+    ``commutes`` says that the order of operands means nothing."""
 
     name: str
     kind: str
@@ -117,8 +115,8 @@ _ENLARGED = ("(3 - x.shape[2]) // 2", "(3 - x.shape[3]) // 2")
 #: The templates of each name that ``--ops`` takes.
 TEMPLATES: dict[str, tuple[Template, ...]] = {
     "matmul": (_template("matmul", "matmul", 2, _MATRICES),),
-    # A convolution that keeps height and width, as TASO's; where its weight takes fewer channels it has groups. Images that are
-    # no larger than the kernel would make much equal that is not elsewhere.
+    # A convolution that keeps height and width, as TASO's; where its weight takes fewer channels it has groups. Images
+    # that are no larger than the kernel would make much equal that is not elsewhere.
     "conv": (
         _template(
             "conv",
@@ -179,8 +177,7 @@ TASO_OPS = "matmul,conv,add,mul,concat,split,relu,enlarge,transpose"
 def read_vocabulary(ops: str = TASO_OPS, inputs: str = TASO_INPUTS) -> Vocabulary:
     """The vocabulary that two lists of a command line spell: ``add,conv`` and ``2x4*3,scalar``.
 
-    Raises OptionError for an op or input that is none, and where nothing is given.
-    """
+    Raises OptionError for an op or input that is none, and where nothing is given."""
     names = [name.strip() for name in ops.split(",") if name.strip()]
     for name in names:
         if name not in TEMPLATES:
@@ -198,7 +195,8 @@ def _read_inputs(text: str) -> Iterator[Shape]:
         found = re.fullmatch(r"(scalar|\d+(?:x\d+)*)(?:\*(\d+))?", part)
         if found is None or 0 in (shape := _sizes(found[1])) or not 1 <= int(found[2] or 1) <= _MOST_INPUTS:
             raise OptionError(
-                f"input {part!r} is no shape; give sizes and how many there are of it, at most {_MOST_INPUTS}, as in 2x4*3, or scalar"
+                f"input {part!r} is no shape; give sizes and how many there are of it, at most {_MOST_INPUTS}, as in "
+                "2x4*3, or scalar"
             )
         yield from [shape] * int(found[2] or 1)
 

@@ -58,14 +58,16 @@ def _splits(report: ValidationReport) -> Iterator[RenderableType]:
         yield from titled(
             "largest operators: errors of device time, by a fit that saw the smaller 80% by work, %",
             size_table(rows["size"]),
-            "inside: small shapes that are held out; ratio: largest over inside; over 2x: rows off by more than a factor of two; within: in the stated interval; wide: its median high over low",
+            "inside: small shapes that are held out; ratio: largest over inside; over 2x: rows off by more than a "
+            "factor of two; within: in the stated interval; wide: its median high over low",
         )
     if rows["device"]:
         assert report.transfer is not None, "its rows come of it"
         yield from titled(
             "unseen devices, each predicted from the others: errors of device time, %",
             device_table(rows["device"]),
-            "roof: efficiencies of the other devices' rooflines, averaged; within: in intervals as wide as leaving out the others says; samples are of the same kind",
+            "roof: efficiencies of the other devices' rooflines, averaged; within: in intervals as wide as leaving "
+            "out the others says; samples are of the same kind",
         )
         yield from titled(
             "unseen devices by kind: errors of device time over data sets, %",
@@ -158,8 +160,8 @@ def networks_table(evaluation: NetworkEvaluation) -> Table:
 
 def _networks_summary(evaluation: NetworkEvaluation) -> Iterator[str]:
     yield (
-        "*: in-sample; the simulator was fitted to this figure. LOO (leave one out): predicted by a fit without any figure "
-        "of that network. gain: speed-up over sequential"
+        "*: in-sample; the simulator was fitted to this figure. LOO (leave one out): predicted by a fit without any "
+        "figure of that network. gain: speed-up over sequential"
     )
     count, orders = len(evaluation.latencies), len(evaluation.orders)
     for title, errors, right in (
@@ -180,8 +182,9 @@ def _networks_summary(evaluation: NetworkEvaluation) -> Iterator[str]:
     for order in evaluation.orders:
         if not (order.is_right and order.is_foretold):
             yield (
-                f"wrong order: {order.faster} is {100 * order.published:.1f}% faster than {order.slower} on {order.model}, "
-                f"batch {order.batch}; predicted {100 * order.predicted:+.1f}%, LOO {100 * order.foretold:+.1f}%"
+                f"wrong order: {order.faster} is {100 * order.published:.1f}% faster than {order.slower} on "
+                f"{order.model}, batch {order.batch}; predicted {100 * order.predicted:+.1f}%, LOO "
+                f"{100 * order.foretold:+.1f}%"
             )
 
 

@@ -39,7 +39,8 @@ def concurrency_tables(found: ConcurrencyEvaluation) -> Iterator[tuple[str, Tabl
             "kernels side by side: errors of slowdowns and of makespans, %",
             records_table("", [row for pair in sets for row in _pair_rows(pair)], columns),
             (
-                "the sum: an equal part of the device for each; left out: by a fit that saw no kernel of its kinds, not the set",
+                "the sum: an equal part of the device for each; left out: by a fit that saw no kernel of its kinds, "
+                "not the set",
                 *(line for pair in sets for line in _pair_lines(pair)),
             ),
         )
@@ -96,7 +97,8 @@ def _pair_lines(pair: PairErrors) -> Iterator[str]:
     if pair.fitted:
         yield f"{pair.data_set}: {pair.fitted} {pair.value:g}, fitted; without this data set nothing determines it"
     if pair.within is not None:
-        yield f"{pair.data_set}: {100 * pair.within:.0f}% of slowdowns within their 90% interval, {pair.width:.2f}x wide"
+        share = f"{100 * pair.within:.0f}% of slowdowns"
+        yield f"{pair.data_set}: {share} within their 90% interval, {pair.width:.2f}x wide"
 
 
 def _cells(errors: RatioErrors, prefix: str = "") -> Mapping[str, Cell]:

@@ -71,14 +71,15 @@ def sm_share_tables(found: ShareEvaluation) -> Iterator[tuple[str, Table, str]]:
         yield (
             "networks by share of the SMs: mean errors, %",
             records_table("", rows, columns),
-            "copies are fitted to each network; left out: each share by a fit to the others; slowdown: over the largest share",
+            "copies are fitted to each network; left out: each share by a fit to the others; slowdown: over the "
+            "largest share",
         )
     if found.pairs is not None:
         yield (
             f"networks side by side on shares: errors of {found.pairs.rows} slowdowns, %",
             _pair_table(found.pairs),
-            f"model: {found.pairs.delay_us:.1f} us a kernel, and {found.pairs.l2_part:.2f} of the other's L2 throughput; left "
-            "out: fitted without any pair of the network",
+            f"model: {found.pairs.delay_us:.1f} us a kernel, and {found.pairs.l2_part:.2f} of the other's L2 "
+            "throughput; left out: fitted without any pair of the network",
         )
 
 

@@ -1,9 +1,10 @@
-"""Kernels measured side by side against ``corun``: microbenchmarks by mechanism, pairs by data set, and where blocks went.
+"""Kernels measured side by side against ``corun``: microbenchmarks by mechanism, pairs by data set, and where blocks
+went.
 
-Errors of slowdowns stand beside those of two models that know nothing of kernels: that they do not disturb each other, and
-that each has an equal part of the device (so that the whole takes as long as the sum). *In-sample* is the profile as it ships;
-*left out* are fits that did not see what they are judged by: the families of the kernels, the data set, the device.
-"""
+Errors of slowdowns stand beside those of two models that know nothing of kernels: that they do not disturb each other,
+and that each has an equal part of the device (so that the whole takes as long as the sum). *In-sample* is the profile
+as it ships; *left out* are fits that did not see what they are judged by: the families of the kernels, the data set,
+the device."""
 
 from __future__ import annotations
 
@@ -65,9 +66,9 @@ MODELS = ("none", "sum", "in_sample", "family", "set", "device")
 class PairErrors:
     """A data set of pairs, its figures in order: ratios measured, and by each of :data:`MODELS`, ``[figures]``.
 
-    ``is_whole`` marks makespans; the others are slowdowns. ``low`` and ``high`` are intervals of nine in ten of the model that
-    did not see the family, made of residuals of other families of all sets; nan where there are too few of those.
-    """
+    ``is_whole`` marks makespans; the others are slowdowns. ``low`` and ``high`` are intervals of nine in ten of the
+    model that did not see the family, made of residuals of other families of all sets; nan where there are too few of
+    those."""
 
     data_set: str
     device: str
@@ -167,8 +168,8 @@ class MicroRatio:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The part of a kernel's blocks that ran on the SM foretold: by the engine's order, by clusters in plain turn, by SM
-    number, by chance."""
+    """The part of a kernel's blocks that ran on the SM foretold: by the engine's order, by clusters in plain turn, by
+    SM number, by chance."""
 
     device: str
     kernel: str
@@ -225,10 +226,10 @@ class ConcurrencyEvaluation:
 def evaluate_concurrency(
     folder: Path, profiles: Sequence[DeviceProfile] | None = None, progress: Progress = lambda done, total: None
 ) -> tuple[ConcurrencyEvaluation | None, tuple[str, ...]]:
-    """Simulate what the tables of a folder hold of these devices, by default of all, None of none; and notes, a line each.
+    """Simulate what the tables of a folder hold of these devices, by default of all, None of none; and notes, a line
+    each.
 
-    Tables that are not there are left out, and noted. Raises MeasurementError for one that cannot be read.
-    """
+    Tables that are not there are left out, and noted. Raises MeasurementError for one that cannot be read."""
     chosen = None if profiles is None else {profile.name: profile for profile in profiles}
     fits: list[CorunFit] = []
     micro: list[MicroRatio] = []
@@ -303,7 +304,6 @@ def _tables() -> tuple[_Table, ...]:
 
 
 def _pair_errors(fits: Sequence[CorunFit]) -> list[PairErrors]:
-    """The sets of pairs, each a fit, with intervals made of all of them."""
     left_out = [fit.without_families() for fit in fits]
     intervals = _intervals(fits, left_out)
     found = []
@@ -342,9 +342,8 @@ def _pair_errors(fits: Sequence[CorunFit]) -> list[PairErrors]:
 def _intervals(fits: Sequence[CorunFit], predicted: Sequence[Floats]) -> Floats:
     """Of each figure of all fits where nine in ten are expected, over its prediction, ``[figures, 2]``.
 
-    Made of the residuals of slowdowns of other families, hardly slowed ones (below :data:`_HARDLY`) and others apart: as
-    quantiles that hold for the next one (rank ``p (n + 1)``, as in conformal prediction).
-    """
+    Made of the residuals of slowdowns of other families, hardly slowed ones (below :data:`_HARDLY`) and others apart:
+    as quantiles that hold for the next one (rank ``p (n + 1)``, as in conformal prediction)."""
     families = [own for fit in fits for own in fit.families]
     is_slowdown = np.array([figure.stream is not None for fit in fits for case in fit.cases for figure in case.figures])
     ratios = np.concatenate(predicted)

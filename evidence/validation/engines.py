@@ -1,7 +1,7 @@
 """The analytic stage prices against the event-driven simulator's, and what a wrong price would cost a search.
 
-The simulators agree if their prices are near each other, and if each takes the other's best schedule for nearly as good as
-its own. The second needs every stage's price of the event-driven engine, so it is left out where stages are sampled.
+The simulators agree if their prices are near each other, and if each takes the other's best schedule for nearly as good
+as its own. The second needs every stage's price of the event-driven engine, so it is left out where stages are sampled.
 """
 
 from __future__ import annotations
@@ -42,8 +42,7 @@ class EngineAgreement:
     """Stages priced by both engines, one entry a stage, in us; ``total`` distinct stages there are.
 
     The last two say how much slower the best schedule by the one is than the best by the other, at the other's prices;
-    None where not all stages were priced.
-    """
+    None where not all stages were priced."""
 
     network: str
     device: str
@@ -144,8 +143,7 @@ def compare_prices(
     """Price the distinct stages of a network's blocks by both simulators, as ``engine`` runs them.
 
     With ``sample``, that many of them, drawn with ``seed``; without, all, and the best schedules of each by the other.
-    ``progress`` is told of stages done and in all.
-    """
+    ``progress`` is told of stages done and in all."""
     analytic = SimulatorCostModel(profile, network.precision, Engine.named(engine))
     problems: dict[str, ScheduleProblem] = {}
     for block in network.blocks:

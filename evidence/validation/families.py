@@ -1,4 +1,5 @@
-"""Families of operators whose kernels are alike: what is left out of a fit together, and what others publish errors of."""
+"""Families of operators whose kernels are alike: what is left out of a fit together, and what others publish errors
+of."""
 
 from __future__ import annotations
 

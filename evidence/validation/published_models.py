@@ -1,8 +1,7 @@
 """Errors of operator families beside those that are published of another model, in distribution and out of it.
 
-In distribution are shapes that are held out by their hash, on devices that were measured; out of it are devices left out,
-from datasheet facts alone. Errors are the mean over devices of each one's mean over its rows.
-"""
+In distribution are shapes that are held out by their hash, on devices that were measured; out of it are devices left
+out, from datasheet facts alone. Errors are the mean over devices of each one's mean over its rows."""
 
 from __future__ import annotations
 
@@ -89,7 +88,6 @@ def family_errors(operators: Sequence[OperatorEvaluation], rows: Sequence[SplitR
 
 
 def _errors(judged: OperatorEvaluation | SplitRows) -> tuple[Floats, Floats]:
-    """Absolute errors of the predictions and of the roofline, ``[rows]`` each."""
     measured_us = judged.measured_us
     return np.abs(judged.predicted_us / measured_us - 1), np.abs(judged.baseline_us / measured_us - 1)
 

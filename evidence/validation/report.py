@@ -100,8 +100,7 @@ def validate(
     ``profiles`` limits all parts to these devices; ``places`` are files and folders of measurements, by default
     :func:`~evidence.data.data_sets.default_places`; ``parts`` are of :data:`PARTS`, by default all. ``splits`` are of
     :data:`SPLITS`, by default all but that by family. ``quick`` samples the stages that both engines price, and holds
-    operators out by their hash alone unless other splits are asked for.
-    """
+    operators out by their hash alone unless other splits are asked for."""
     parts = PARTS if parts is None else parts
     if splits is None:
         splits = _QUICK_SPLITS if quick else _USUAL_SPLITS
@@ -170,7 +169,6 @@ class _Operators:
 
 
 def _operators(data: DataSets, splits: Sequence[str], progress: StartProgress) -> _Operators:
-    """All splits of all sets, whose operators are lowered once."""
     notes = list(data.notes)
     told = progress("operators")
     recordings: list[Recording] = []
@@ -236,7 +234,6 @@ def _transfer_json(found: LeaveOneOut) -> dict[str, Any]:
 
 
 def _profiles(chosen: Sequence[DeviceProfile] | None, names: Sequence[str]) -> list[DeviceProfile]:
-    """The chosen profiles that are of these devices; the shipped ones where none are chosen."""
     if chosen is None:
         return [device(name) for name in names]
     return [profile for profile in chosen if profile.name in names]

@@ -1,17 +1,16 @@
 """Kernels and networks on a part of a device's SMs, against what the model of parts says.
 
-*Curves.* What a kernel takes on all SMs is known, and of most what it draws of DRAM. One number a curve is fitted, the part of
-its time that SMs bound: that part grows as SMs go, the DRAM part as their bandwidth does
-(:func:`~iossim.backends.simulator.device_rates.bandwidth_part`), the two overlap as arithmetic and DRAM do, and the rest of the
-time stays as it is (launches; kernels too small for the SMs).
+*Curves.* What a kernel takes on all SMs is known, and of most what it draws of DRAM. One number a curve is fitted, the
+part of its time that SMs bound: that part grows as SMs go, the DRAM part as their bandwidth does
+(:func:`~iossim.backends.simulator.device_rates.bandwidth_part`), the two overlap as arithmetic and DRAM do, and the
+rest of the time stays as it is (launches; kernels too small for the SMs).
 
-*Networks by share.* The simulator's time of a network on its SMs, one unit after another and issued beforehand, and a time for
-copies of an image to the device and back, fitted to each network. TensorRT built the engines with a limit to workspaces, which
-the table does not tell: that of NVIDIA's samples is taken.
+*Networks by share.* The simulator's time of a network on its SMs, one unit after another and issued beforehand, and a
+time for copies of an image to the device and back, fitted to each network. TensorRT built the engines with a limit to
+workspaces, which the table does not tell: that of NVIDIA's samples is taken.
 
-*Networks side by side.* How much slower a network on its SMs gets by one on the others: a delay for each of its kernels, and a part
-of the L2 throughput that the other has by itself. These two numbers are fitted to all pairs.
-"""
+*Networks side by side.* How much slower a network on its SMs gets by one on the others: a delay for each of its
+kernels, and a part of the L2 throughput that the other has by itself. These two numbers are fitted to all pairs."""
 
 from __future__ import annotations
 
@@ -67,8 +66,8 @@ _REACHES = np.arange(1.0, 6.001, 0.02)
 
 @dataclass(frozen=True, slots=True)
 class CurveErrors:
-    """A kernel's curve: ``sm_part`` of its time on all SMs is bound by them. Errors are means of the absolute relative errors;
-    ``left_out`` those of every other count, with the part fitted to the rest."""
+    """A kernel's curve: ``sm_part`` of its time on all SMs is bound by them. Errors are means of the absolute relative
+    errors; ``left_out`` those of every other count, with the part fitted to the rest."""
 
     kernel: str
     rows: int
@@ -93,9 +92,8 @@ class ReachErrors:
 class NetworkShareErrors:
     """A network on shares of the SMs: ``copy_us`` an image is fitted; ``left_out`` with it fitted to the other shares.
 
-    ``slowdown`` is the error of the time over that on the largest share of the same batch, by price alone: what the model of
-    parts adds. None where no batch has two shares.
-    """
+    ``slowdown`` is the error of the time over that on the largest share of the same batch, by price alone: what the
+    model of parts adds. None where no batch has two shares."""
 
     network: str
     rows: int
@@ -152,8 +150,7 @@ def evaluate_shares(
 ) -> ShareEvaluation:
     """Everything that the tables in a folder tell, of ``profiles`` where they are given.
 
-    Networks are judged at ``batches``, by default all. Raises MeasurementError for a table that cannot be read.
-    """
+    Networks are judged at ``batches``, by default all. Raises MeasurementError for a table that cannot be read."""
     chosen = None if profiles is None else {profile.name: profile for profile in profiles}
 
     def profile_of(name: str) -> DeviceProfile | None:

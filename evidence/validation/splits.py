@@ -1,10 +1,10 @@
 """What is held out of a fit, other than by hash: the largest operators, a device, a family of kernels.
 
-*Size*: of each kind of a data set the smaller 80% by work is fitted, and the largest 20% judged; the error inside is that of
-small shapes that are held out by their hash. *Device*: each chip is predicted from the others, from datasheet facts alone
-and with samples of the kind. *Family*: a family's rows are left out of a chip's fit, and judged. All fits start from
-parameters of no device. Beside each stand a calibrated roofline that saw the same rows, and the interval that is stated.
-"""
+*Size*: of each kind of a data set the smaller 80% by work is fitted, and the largest 20% judged; the error inside is
+that of small shapes that are held out by their hash. *Device*: each chip is predicted from the others, from datasheet
+facts alone and with samples of the kind. *Family*: a family's rows are left out of a chip's fit, and judged. All fits
+start from parameters of no device. Beside each stand a calibrated roofline that saw the same rows, and the interval
+that is stated."""
 
 from __future__ import annotations
 
@@ -40,9 +40,8 @@ FEWEST_ROWS = 50
 class SplitRows:
     """Predictions of rows of one kind of a data set that a fit did not see, ``[rows]`` each.
 
-    ``part`` says which: ``inside`` or ``largest`` of a split by size, ``zero-shot`` or ``sampled`` of one by device, or the
-    family's name. The roofline's are nan where it had too few rows.
-    """
+    ``part`` says which: ``inside`` or ``largest`` of a split by size, ``zero-shot`` or ``sampled`` of one by device, or
+    the family's name. The roofline's are nan where it had too few rows."""
 
     split: str
     part: str
@@ -176,12 +175,10 @@ def _tensor_fit(chip: Chip, choose: Callable[[Recording], Mask]) -> RowsFit | No
 
 
 def _is_told(made: RowsFit) -> bool:
-    """Whether enough is left of a chip's rows to fit its parameters."""
     return made.found.data_residuals > len(made.found.space.names)
 
 
 def _largest(recording: Recording) -> Mask:
-    """The largest rows of each kind that has rows enough, ``[rows]``."""
     found = np.zeros(len(recording.keys), dtype=np.bool_)
     keys, rows = np.array(recording.keys), recording.measured.measurements
     for key in sorted(set(recording.keys)):
@@ -255,7 +252,8 @@ class _Efficiencies:
                 self._found.append((row.chip, row.kind, model))
 
     def without(self, chip: str, each: PricedRows) -> Floats:
-        """Latencies by the geometric mean of the other chips' parts of the peaks, ``[rows]``, with a floor or nuisance that fits best."""
+        """Latencies by the geometric mean of the other chips' parts of the peaks, ``[rows]``, with a floor or nuisance
+        that fits best."""
         models = [model for other, kind, model in self._found if other != chip and kind == each.residuals.key]
         if not models:
             return np.full(len(each.places), np.nan)

@@ -6,7 +6,8 @@ texts wrap. Numbers stay whole.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import csv
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
 from typing import Any
@@ -166,6 +167,13 @@ class _Name:
 def number_of(cell: Cell) -> float:
     """A cell as a number; 0 for what is none."""
     return float(cell) if isinstance(cell, int | float) else 0.0
+
+
+def csv_text(rows: Iterable[Iterable[object]]) -> str:
+    """Rows of cells as CSV."""
+    written = StringIO()
+    csv.writer(written, lineterminator="\n").writerows(rows)
+    return written.getvalue()
 
 
 def plain_text(table: Table) -> str:

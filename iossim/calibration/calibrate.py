@@ -2,8 +2,7 @@
 
 The sets of one device, and of boards that share its chip, are fitted together: the parameters of the GPU are shared,
 each set has a host overhead of its own. Shapes are split by their hash: a part is held out, and only judges the fit;
-inside the others, each fold is predicted by a fit without it, and those residuals become the profile's bands.
-"""
+inside the others, each fold is predicted by a fit without it, and those residuals become the profile's bands."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ from iossim.hardware.parameters import Floats, ParameterSpace
 from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.hardware.provenance import DataSet, KindError, Provenance
 from iossim.ir.types import Precision
-from iossim.measurements.measurement import MeasurementError, MeasurementSet
+from iossim.measurements.measurement import MeasurementSet, unusable
 from iossim.measurements.operator import HELD_OUT_FRACTION
 
 #: Told what is fitted, evaluations of the Jacobian so far, and how many there may be at most.
@@ -83,8 +82,7 @@ def calibrate(
     ``held_out`` is the part of the shapes that no fit sees; ``folds`` below 2 leave out the cross-validation, and
     bands come from the held-out shapes. ``further`` samples (sequences of a network, say) are fitted too, but neither
     held out nor resampled into bands; ``leaving_out`` has, by name, what is left of them without one thing, for a fit
-    each. ``date`` goes into the provenance. Raises MeasurementError for sets that cannot be right.
-    """
+    each. ``date`` goes into the provenance. Raises MeasurementError for sets that cannot be right."""
     recordings, notes = _recordings(data, held_out, folds, trusts_labels)
     start = data[0].profile
     seen: list[Samples] = [*(one.where(one.fitted) for one in recordings), *further]
@@ -132,10 +130,8 @@ def _recordings(
     rows = sum(int(one.seen.sum()) for one in recordings)
     if rows < FEWEST_ROWS:
         names = ", ".join(measured.name for one in data for measured in one.sets)
-        raise MeasurementError(
-            f"measurements {names}: {rows} usable rows beside those held out, at least {FEWEST_ROWS} are needed; "
-            "measure more operators, or hold out fewer with `held_out`"
-        )
+        problem = f"{rows} usable rows beside those held out, at least {FEWEST_ROWS} are needed"
+        raise unusable(names, f"{problem}; measure more operators, or hold out fewer with `held_out`")
     # A recording whose few shapes are all held out only judges.
     recordings = [one for one in recordings if one.seen.any()]
     return weighted(recordings), notes + few_rows(recordings)

@@ -4,8 +4,7 @@ Stages are a user's own, as they were recorded. Published figures of concurrent 
 are a test (``validation.networks``). What the host takes to launch is told by ``host_fit``.
 
 How far the parameters are determined is bootstrapped over stages: random weights (the Bayesian bootstrap, Rubin
-1981).
-"""
+1981)."""
 
 from __future__ import annotations
 
@@ -36,8 +35,7 @@ def fit_concurrency(profile: DeviceProfile, measured: Sequence[MeasurementSet], 
     """The profile with the parameters of concurrency fitted to the concurrent stages of ``measured``, if any.
 
     Least squares of relative errors. A weak prior draws to the values that the profile has. The provenance tells what
-    was fitted to what, and how far the parameters are determined.
-    """
+    was fitted to what, and how far the parameters are determined."""
     stages = [stage for one in measured for stage in _concurrent(one)]
     if not stages:
         return profile
@@ -88,7 +86,6 @@ def borrowing(profile: DeviceProfile, lent: Concurrency) -> DeviceProfile:
 
 
 def _data_sets(measured: Sequence[MeasurementSet]) -> list[DataSet]:
-    """What was fitted, a row a stage."""
     return [
         DataSet(
             name=f"{one.header.data_set}, stages",

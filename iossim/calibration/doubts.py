@@ -2,8 +2,7 @@
 
 Two signs say that a set may be of another device than its label says. Kernels are named for the architecture that
 they were compiled for: they run on none before it, and libraries have newer ones for devices two generations later.
-And a set that its own device explains badly, before the fit, may be explained far better by another.
-"""
+And a set that its own device explains badly, before the fit, may be explained far better by another."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ from iossim.hardware.compute_capability import Architecture
 from iossim.hardware.kind import GPU
 from iossim.hardware.load import device, shipped_names
 from iossim.hardware.profile import DeviceProfile
-from iossim.measurements.measurement import MeasurementError, MeasurementSet
+from iossim.measurements.measurement import MeasurementSet, unusable
 from iossim.measurements.plausibility import check_plausible
 
 #: The typical factor (a median over rows) between predicted and measured time from which a label is doubted, if the
@@ -49,8 +48,7 @@ def check_label(measured: MeasurementSet, profile: DeviceProfile, trusts_labels:
     """The set, with a note if its label is in doubt.
 
     Raises MeasurementError if it cannot be of this device, or looks very much like another one that ships; the latter
-    only where the label is itself a device that ships, and labels are not to be trusted.
-    """
+    only where the label is itself a device that ships, and labels are not to be trusted."""
     _check_architecture(measured, profile)
     # A CPU's set is of no GPU; which CPU it is of, rows do not tell.
     if profile.kind != GPU or trusts_labels or len(measured.measurements) < _FEWEST:
@@ -68,46 +66,39 @@ def check_label(measured: MeasurementSet, profile: DeviceProfile, trusts_labels:
     least = errors[nearest]
     if least > BETTER_PART * own:
         return measured
-    doubt = (
-        f"the rows are off by a factor of {np.exp(own):.2f} for {profile.name}, by {np.exp(least):.2f} for {nearest}"
-    )
+    factor, least_factor = np.exp(own), np.exp(least)
+    doubt = f"the rows are off by a factor of {factor:.2f} for {profile.name}, by {least_factor:.2f} for {nearest}"
     refused = np.log(OLD_KERNELS_FACTOR if is_old else REFUSED_FACTOR)
     is_clear = own > np.log(HOPELESS_FACTOR) or (
         own > refused and least < min(np.log(CLOSE_FACTOR), MUCH_BETTER_PART * own)
     )
     if is_clear and profile.name in shipped_names():
-        raise MeasurementError(
-            f"measurements {measured.name}: {doubt}; is the device right? give `device` {nearest}, "
-            "or `trust_labels` if it is"
-        )
+        remedy = f"is the device right? give `device` {nearest}, or `trust_labels` if it is"
+        raise unusable(measured.name, f"{doubt}; {remedy}")
     return replace(measured, notes=(*measured.notes, f"{measured.name}: {doubt}: is the device right?"))
 
 
 def _check_architecture(measured: MeasurementSet, profile: DeviceProfile) -> None:
-    """Refuse kernels compiled for an architecture after the device's."""
     counts = _architectures(measured)
     if profile.kind != GPU:
         if counts:
-            raise MeasurementError(
-                f"measurements {measured.name}: {sum(counts.values()):,} rows ran kernels of GPUs, {profile.name} is "
-                f"a {profile.device_kind.noun}; give the device that was measured with `device`"
-            )
+            told = f"{sum(counts.values()):,} rows ran kernels of GPUs, {profile.name} is a {profile.device_kind.noun}"
+            raise unusable(measured.name, f"{told}; give the device that was measured with `device`")
         return
     newer = [name for name in _AGES if _AGES[name] > _AGES[Architecture(profile.architecture)] and counts[name]]
     if newer:
-        raise MeasurementError(
-            f"measurements {measured.name}: {counts[newer[-1]]:,} rows ran kernels made for {newer[-1]}, which do "
-            f"not run on {profile.name} ({profile.architecture}); give the device that was measured with `device`"
+        told = f"{counts[newer[-1]]:,} rows ran kernels made for {newer[-1]}"
+        where = f"{profile.name} ({profile.architecture})"
+        raise unusable(
+            measured.name, f"{told}, which do not run on {where}; give the device that was measured with `device`"
         )
 
 
 def _architectures(measured: MeasurementSet) -> Counter[Architecture]:
-    """How many rows ran kernels named for each architecture."""
     return Counter(name for row in measured.measurements for name in set(_named(row.kernels)))
 
 
 def _named(kernels: tuple[str, ...]) -> list[Architecture]:
-    """The architectures that names of kernels begin with."""
     names = (re.match(r"[a-z]+", kernel) for kernel in kernels)
     known = {str(architecture): architecture for architecture in _AGES}
     return [known[name[0]] for name in names if name and name[0] in known]
@@ -116,8 +107,7 @@ def _named(kernels: tuple[str, ...]) -> list[Architecture]:
 def _typical_error(measured: MeasurementSet, profile: DeviceProfile) -> float:
     """The median of |log(predicted / measured device time)|, beside the overhead that fits best.
 
-    Of rows that the host does not hide; 0 where it hides all.
-    """
+    Of rows that the host does not hide; 0 where it hides all."""
     samples = OperatorSamples.of(measured, measured.measurements, profile, 1.0)
     predicted_us, _ = samples.predict(profile)
     overhead = fit_nuisances(samples, predicted_us)
@@ -142,9 +132,8 @@ def usable(measured: MeasurementSet, profile: DeviceProfile, trusts_labels: bool
     notes = list(measured.notes)
     warm = tuple(row for row in measured.measurements if not row.is_cold)
     if len(warm) < len(measured.measurements):
-        notes.append(
-            f"{measured.name}: {len(measured.measurements) - len(warm):,} rows left out: their operands came from DRAM"
-        )
+        cold = len(measured.measurements) - len(warm)
+        notes.append(f"{measured.name}: {cold:,} rows left out: their operands came from DRAM")
     checked = check_plausible(replace(measured, measurements=warm, notes=tuple(notes)), profile)
     return check_label(checked, profile, trusts_labels)
 
@@ -155,10 +144,8 @@ def few_rows(recordings: Sequence[Recording]) -> list[str]:
     for one in recordings:
         for key, rows in sorted(Counter(one.keys_where(one.seen)).items()):
             if rows < FEW_ROWS:
-                notes.append(
-                    f"{one.measured.name}: only {rows} rows of {key} to fit: too few to determine parameters, or "
-                    "their errors"
-                )
+                told = f"{one.measured.name}: only {rows} rows of {key} to fit"
+                notes.append(f"{told}: too few to determine parameters, or their errors")
     total = sum(int(one.seen.sum()) for one in recordings)
     precisions = {row.operator.precision for one in recordings for row in one.measured.measurements}
     profile = recordings[0].profile

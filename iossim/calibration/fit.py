@@ -8,8 +8,7 @@ starting point settles what the data leaves open.
 
 What a call costs beside its kernels' work stays at the starting point where every recording holds the host's
 overhead, beside which it cannot be told; so does what recordings of slowed boards do not tell
-(:mod:`iossim.calibration.nuisances`).
-"""
+(:mod:`iossim.calibration.nuisances`)."""
 
 from __future__ import annotations
 
@@ -56,7 +55,6 @@ class Fit:
     data_residuals: int
 
     def apply(self, profile: DeviceProfile) -> DeviceProfile:
-        """A profile with the fitted parameters."""
         return with_values(profile, self.values)
 
     @property
@@ -76,8 +74,7 @@ def fit(
     """Fit the parameters, drawn weakly to those of ``start``. ``progress`` is told evaluations and cost.
 
     The search begins at ``start``, or at another fit that is ``near``, of nearly the same samples: a few steps then
-    do. ``space`` has what is fitted, if it is not all that calls of the device's kind tell.
-    """
+    do. ``space`` has what is fitted, if it is not all that calls of the device's kind tell."""
     are_slowed = any(one.basis.shape[1] > one.host_terms for one in samples)
     if are_slowed:
         start = unslowed(start)
@@ -152,7 +149,6 @@ def tell_calls(samples: Sequence[Samples]) -> bool:
 
 
 def profile_at(one: Samples, vector: Floats, space: ParameterSpace) -> DeviceProfile:
-    """The profile of a set of samples with the parameters of a vector."""
     return with_values(one.profile, space.values(vector))
 
 

@@ -7,13 +7,13 @@ with the kernels), and the gap between kernels and the cost of a launch, which n
 Rows of operators do not tell the gap: moved into what a call costs besides (:func:`with_gap`), all that they show
 stays the same. Networks show the sum of gaps and launches; a unit of nothing but launches tells them apart: a concat
 by itself, which launches a kernel a term. Both are drawn to what was measured elsewhere (the kind's
-:class:`~iossim.hardware.kind.EngineCosts`), as far as that is known.
-"""
+:class:`~iossim.hardware.kind.EngineCosts`), as far as that is known."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -37,27 +37,25 @@ SAMPLE = "ios_sample"
 ROWS_A_UNIT = 3
 
 
-@dataclass(frozen=True, slots=True)
-class PublishedNetwork:
-    """A network and its published latencies by scheduler on a device, microseconds."""
+class PublishedNetwork(NamedTuple):
+    """A network, and its published latency unit after unit, if there is one."""
 
     model: str
     network: Network
-    device: str
-    latency_us: dict[str, float]
+    sequential_us: float | None
 
 
-def published_networks(device: str) -> list[PublishedNetwork]:
-    """The networks with published latencies on a device that fits may see."""
+def published_networks(device: str, without: str = "") -> list[PublishedNetwork]:
+    """The networks with published latencies on a device that fits may see, but ``without``."""
     return [
-        PublishedNetwork(
-            row["model"],
-            load(row["model"], batch=row["batch"]),
-            device,
-            {name: 1e3 * float(ms) for name, ms in row["latency_ms"].items()},
-        )
+        PublishedNetwork(row["model"], load(row["model"], batch=row["batch"]), _sequential_us(row["latency_ms"]))
         for row in fitted_networks(device)
+        if row["model"] != without
     ]
+
+
+def _sequential_us(latency_ms: Mapping[str, float]) -> float | None:
+    return 1e3 * float(latency_ms[SEQUENTIAL]) if SEQUENTIAL in latency_ms else None
 
 
 def published_models(device: str) -> tuple[str, ...]:
@@ -65,23 +63,12 @@ def published_models(device: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(row["model"] for row in fitted_networks(device)))
 
 
-def run_unit_after_unit(profile: DeviceProfile, without: str = "") -> SequenceSamples | None:
-    """Samples of the published networks, and of published single units; None for a device without.
-
-    ``without`` names a network that is left out.
-    """
-    networks = [one for one in published_networks(profile.name) if one.model != without]
-    figures = [*_whole(networks), *_single_units(networks, profile.name)]
-    return SequenceSamples.of("published networks", profile, figures, float(len(figures))) if figures else None
-
-
 def sequences(profile: DeviceProfile, without: str = "") -> list[SequenceSamples]:
     """Samples of the published networks unit after unit, and of single units; none for a device without.
 
     ``without`` names a network that is left out. A network counts as many rows as :data:`ROWS_A_UNIT` times its
-    units; a unit of a stage counts as any row that has no host in it.
-    """
-    networks = [one for one in published_networks(profile.name) if one.model != without]
+    units; a unit of a stage counts as any row that has no host in it."""
+    networks = published_networks(profile.name, without)
     whole = _whole([one for one in networks if one.model != SAMPLE])
     found = []
     if whole:
@@ -94,11 +81,10 @@ def sequences(profile: DeviceProfile, without: str = "") -> list[SequenceSamples
 
 
 def _whole(networks: Sequence[PublishedNetwork]) -> list[tuple[Network, Sequence[int], float]]:
-    """All units of each network, and what they take one after another."""
     return [
-        (one.network, range(len(one.network.units)), one.latency_us[SEQUENTIAL])
+        (one.network, range(len(one.network.units)), one.sequential_us)
         for one in networks
-        if SEQUENTIAL in one.latency_us
+        if one.sequential_us is not None
     ]
 
 
@@ -188,11 +174,12 @@ def fit_host(profile: DeviceProfile, without: str = "", seed: int = 0) -> HostFi
     """Fit to the published networks of the profile's device but ``without``; None where there are none.
 
     Least squares of relative errors over :data:`NOISE` and of the distance from the prior over its deviation; the
-    distribution is taken to be normal there, and kept within the bounds.
-    """
-    samples = run_unit_after_unit(profile, without)
-    if samples is None:
+    distribution is taken to be normal there, and kept within the bounds."""
+    networks = published_networks(profile.name, without)
+    figures = [*_whole(networks), *_single_units(networks, profile.name)]
+    if not figures:
         return None
+    samples = SequenceSamples.of("published networks", profile, figures, float(len(figures)))
     space = profile.device_kind.launches
     low, high = space.bounds()
     costs = profile.device_kind.engine_costs(profile.compute_capability)

@@ -25,8 +25,7 @@ from iossim.measurements.operator import HELD_OUT_FRACTION
 class FittedProfiles:
     """``profile`` is the first device's; ``sisters`` are the other boards', which share its parameters.
 
-    ``is_concurrency_fitted`` says whether any stages told the parameters of concurrency.
-    """
+    ``is_concurrency_fitted`` says whether any stages told the parameters of concurrency."""
 
     kernels: Calibration
     profile: DeviceProfile
@@ -48,8 +47,7 @@ def fit_profiles(
     """Fit all that the data of boards with one chip tells; see :func:`~iossim.calibration.calibrate.calibrate`.
 
     ``published`` figures of the devices are fitted too: networks unit after unit with the kernels, and afterwards
-    what they tell of launches. Concurrent stages come last. Raises MeasurementError for sets that cannot be right.
-    """
+    what they tell of launches. Concurrent stages come last. Raises MeasurementError for sets that cannot be right."""
     models = published_models(data[0].profile.name) if published else ()
     if models:
         data = [replace(one, profile=uninformed(one.profile)) for one in data]

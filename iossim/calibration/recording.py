@@ -37,8 +37,7 @@ _FOLD_DIGITS = slice(20, 35)  # of the shape's hash: others than those that deci
 class Recording:
     """``samples`` are all rows of ``measured``; ``is_held_out`` and ``fold`` (``[rows]``) follow from shapes.
 
-    ``keys`` are the rows' kinds (see ``bands.band_key``).
-    """
+    ``keys`` are the rows' kinds (see ``bands.band_key``)."""
 
     measured: MeasurementSet
     profile: DeviceProfile
@@ -70,7 +69,6 @@ class Recording:
 
     @property
     def seen(self) -> Mask:
-        """The rows that a fit may see."""
         return ~self.is_held_out
 
     @cached_property

@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from iossim.backends.simulator.device_rates import device_rates
+from iossim.calibration import nuisances
 from iossim.calibration.neutral import neutral
-from iossim.calibration.nuisances import (
-    SLOWING,
-    fit_overhead,
-    is_hidden,
-    least_device_us,
-    load_before_us,
-    may_be_slowed,
-    overhead_basis,
-    slowed_basis,
-    slowing,
-    work_us,
-)
 from iossim.calibration.prediction.candidate_table import CandidateTable
 from iossim.hardware.lowering.kernel import Candidate, Issue, Libraries
 from iossim.hardware.lowering.unit import lower_unit
@@ -35,31 +24,26 @@ from iossim.measurements.measurement import Measurement, MeasurementSet
 SLOWED_WEIGHT = 0.25
 
 
-class Samples(Protocol):
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Samples(ABC):
     """Measured times beside what a profile predicts for them.
 
-    ``basis`` is that of the recording's nuisances, shape ``[samples, terms]``: the host's overhead, ``host_terms``,
-    and then what a slowed board adds. ``has_floor`` says whether a last coefficient is the device time below which
-    the host hides it. Errors are relative to at least ``least_us``; ``weight`` is what all samples together count.
+    ``basis`` is that of the recording's nuisances, shape ``[samples, terms]``: the host's overhead, ``host_terms``, and
+    then what a slowed board adds. ``has_floor`` says whether a last coefficient is the device time below which the host
+    hides it. Errors are relative to at least ``least_us``; ``weight`` is what all samples together count.
     """
 
-    @property
-    def name(self) -> str: ...
-    @property
-    def latency_us(self) -> Floats: ...
-    @property
-    def basis(self) -> Floats: ...
-    @property
-    def host_terms(self) -> int: ...
-    @property
-    def has_floor(self) -> bool: ...
-    @property
-    def least_us(self) -> float: ...
-    @property
-    def weight(self) -> float: ...
-    @property
-    def profile(self) -> DeviceProfile: ...
+    name: str
+    profile: DeviceProfile
+    table: CandidateTable
+    latency_us: Floats
+    basis: Floats
+    host_terms: int = 0
+    has_floor: bool = False
+    least_us: float = 0.5
+    weight: float
 
+    @abstractmethod
     def predict(self, profile: DeviceProfile) -> tuple[Floats, Floats]:
         """Device times ``[samples]``, and those of the recorded algorithms, nan where they are not known."""
 
@@ -82,28 +66,19 @@ def floor_us(samples: Samples, coefficients: Floats) -> float:
 
 def fit_nuisances(samples: Samples, device_us: Floats) -> Floats:
     """Coefficients of the nuisances beside predicted device times, ``[coefficients]``."""
-    return fit_overhead(samples.basis, samples.latency_us, device_us, samples.least_us, samples.has_floor)
+    return nuisances.fit_overhead(samples.basis, samples.latency_us, device_us, samples.least_us, samples.has_floor)
 
 
 def hidden(samples: Samples, predicted_us: Floats, coefficients: Floats) -> NDArray[np.bool_]:
     """The rows of which the recording shows no more than that they are short, as predicted, ``[samples]``."""
     host_us, slowed_us = nuisances_us(samples, coefficients)
-    return is_hidden(samples.latency_us - host_us, predicted_us + slowed_us, floor_us(samples, coefficients))
+    return nuisances.is_hidden(samples.latency_us - host_us, predicted_us + slowed_us, floor_us(samples, coefficients))
 
 
-@dataclass(frozen=True, eq=False)
-class OperatorSamples:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class OperatorSamples(Samples):
     """Operators measured alone."""
 
-    name: str
-    profile: DeviceProfile
-    table: CandidateTable
-    latency_us: Floats
-    basis: Floats
-    host_terms: int
-    has_floor: bool
-    least_us: float
-    weight: float
     includes_gaps: bool
     issue: Issue
 
@@ -112,23 +87,23 @@ class OperatorSamples:
         measured: MeasurementSet, chosen: Sequence[Measurement], profile: DeviceProfile, weight: float
     ) -> OperatorSamples:
         """Samples of ``chosen`` measurements of a set; where its board slowed, they count less."""
-        basis = overhead_basis(measured, chosen)
+        basis = nuisances.overhead_basis(measured, chosen)
         samples = OperatorSamples(
-            measured.name,
-            profile,
-            CandidateTable.of_measurements(profile, chosen, measured.header.called),
-            np.array([measurement.latency_us for measurement in chosen]),
-            basis,
-            basis.shape[1],
-            measured.header.includes_host_overhead,  # a part of the host's work runs beside the kernels
-            least_device_us(measured.header),
-            weight,
-            measured.header.includes_gaps,
-            measured.header.issue,
+            name=measured.name,
+            profile=profile,
+            table=CandidateTable.of_measurements(profile, chosen, measured.header.called),
+            latency_us=np.array([measurement.latency_us for measurement in chosen]),
+            basis=basis,
+            host_terms=basis.shape[1],
+            has_floor=measured.header.includes_host_overhead,  # a part of the host's work runs beside the kernels
+            least_us=nuisances.least_device_us(measured.header),
+            weight=weight,
+            includes_gaps=measured.header.includes_gaps,
+            issue=measured.header.issue,
         )
-        if not (may_be_slowed(measured, profile) and samples._is_slowed(measured, chosen)):
+        if not (nuisances.may_be_slowed(measured, profile) and samples._is_slowed(measured, chosen)):
             return samples
-        slowed = np.column_stack([basis, slowed_basis(measured, chosen, profile)])
+        slowed = np.column_stack([basis, nuisances.slowed_basis(measured, chosen, profile)])
         return replace(samples, basis=slowed, weight=SLOWED_WEIGHT * weight)
 
     def _is_slowed(self, measured: MeasurementSet, chosen: Sequence[Measurement]) -> bool:
@@ -140,15 +115,15 @@ class OperatorSamples:
         predicted_us, _ = self.predict(neutral(self.profile))
         asked = self.where(seen)
         host_us, _ = nuisances_us(asked, fit_nuisances(asked, predicted_us[seen]))
-        work = work_us(measured.measurements, self.profile)
+        work = nuisances.work_us(measured.measurements, self.profile)
         position = {id(row): index for index, row in enumerate(measured.measurements)}
         rows = np.array([position[id(row)] for row in chosen], dtype=np.int64)[seen]
         device_us = asked.latency_us - host_us
-        return slowing(work[rows], load_before_us(work)[rows], device_us, predicted_us[seen]) > SLOWING
+        before = nuisances.load_before_us(work)[rows]
+        return nuisances.slowing(work[rows], before, device_us, predicted_us[seen]) > nuisances.SLOWING
 
     @property
     def is_slowed(self) -> bool:
-        """Whether the recording's board slowed."""
         return bool(self.basis.shape[1] > self.host_terms)
 
     def where(self, chosen: NDArray[np.bool_]) -> OperatorSamples:
@@ -158,7 +133,6 @@ class OperatorSamples:
         )
 
     def predict(self, profile: DeviceProfile) -> tuple[Floats, Floats]:
-        """See :class:`Samples`."""
         engine = profile.engine
         rates = device_rates(profile, self.issue)
         device_us = self.table.candidate_us(rates)
@@ -174,20 +148,13 @@ class OperatorSamples:
         return shown_us[fastest], self.table.recorded_us(shown_us)
 
 
-@dataclass(frozen=True, eq=False)
-class SequenceSamples:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SequenceSamples(Samples):
     """Networks, or parts of them, run by the published engine, unit after unit, the host a call ahead at most."""
 
-    name: str
-    profile: DeviceProfile
-    table: CandidateTable
-    #: Steps of units: where the steps of each unit begin in the table.
+    #: Where the steps of each unit begin in the table, and where the units of each sequence do.
     unit_begin: NDArray[np.int64]
-    #: Units of sequences: where the units of each sequence begin.
     sequence_begin: NDArray[np.int64]
-    latency_us: Floats
-    weight: float
-    least_us: float = 0.5
 
     @staticmethod
     def of(
@@ -206,29 +173,17 @@ class SequenceSamples:
             units.append(len(chosen))
             latencies.append(latency_us)
         return SequenceSamples(
-            name,
-            profile,
-            CandidateTable.of(profile, steps, libraries=Libraries.CUDNN_7),
-            np.concatenate([[0], np.cumsum(unit_steps)]),
-            np.concatenate([[0], np.cumsum(units)]),
-            np.array(latencies),
-            weight,
+            name=name,
+            profile=profile,
+            table=CandidateTable.of(profile, steps, libraries=Libraries.CUDNN_7),
+            latency_us=np.array(latencies),
+            basis=np.zeros((len(latencies), 0)),
+            weight=weight,
+            unit_begin=np.concatenate([[0], np.cumsum(unit_steps)]),
+            sequence_begin=np.concatenate([[0], np.cumsum(units)]),
         )
 
-    @property
-    def basis(self) -> Floats:
-        return np.zeros((len(self.latency_us), 0))
-
-    @property
-    def host_terms(self) -> int:
-        return 0
-
-    @property
-    def has_floor(self) -> bool:
-        return False
-
     def predict(self, profile: DeviceProfile) -> tuple[Floats, Floats]:
-        """See :class:`Samples`."""
         engine = profile.engine
         table = self.table
         device_us = table.candidate_us(device_rates(profile, Issue.STREAM))

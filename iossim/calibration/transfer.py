@@ -3,8 +3,7 @@
 ``iossim.hardware.transfer`` says how parameters are transferred. Refinement is a maximum a posteriori fit: the
 transferred values are the centre of a normal prior, whose widths are how far calibrated devices lie from each other.
 Common factors of arithmetic, of memory and of what a call costs beside come first, with prior widths of their own: a
-device that is slower than expected is so in all of its kernels, before it is in one.
-"""
+device that is slower than expected is so in all of its kernels, before it is in one."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ from iossim.hardware.transfer import (
     transferred_provenance,
     transferred_values,
 )
-from iossim.measurements.measurement import MeasurementError, MeasurementSet
+from iossim.measurements.measurement import MeasurementSet, unusable
 from iossim.measurements.plausibility import check_plausible
 
 #: Prior widths of the logarithms of the common factors.
@@ -84,16 +83,13 @@ def refine(
     """The profile, moved from its transferred parameters as far as a few measurements of the device justify.
 
     ``sources`` are those of the transfer, by default those that ship. Raises MeasurementError if the measurements are
-    too few, or cannot be of the device.
-    """
+    too few, or cannot be of the device."""
     table = transfer_table() if sources is None else TransferTable(sources=list(sources))
     usable = check_plausible(samples, profile)
     rows = [row for row in usable.measurements if not row.is_cold]
     if len(rows) < FEWEST_SAMPLES:
-        raise MeasurementError(
-            f"measurements {samples.name}: {len(rows)} usable operators, at least {FEWEST_SAMPLES} are needed to "
-            "refine a profile; measure about 20 of different sizes"
-        )
+        problem = f"{len(rows)} usable operators, at least {FEWEST_SAMPLES} are needed to refine a profile"
+        raise unusable(samples.name, f"{problem}; measure about 20 of different sizes")
     found = refined_values(profile, OperatorSamples.of(usable, rows, profile, float(len(rows))), table.sources)
     known = table if sources is None else transfer_table()
     return with_values(profile, {name: float(f"{value:.4g}") for name, value in found.items()}).model_copy(

@@ -67,7 +67,7 @@ def corun(
     from iossim.execution.engine import Engine
     from iossim.hardware.load import device as load_device
     from iossim.hardware.load import device_names
-    from iossim.report.corun_words import corun_csv, corun_table, inferred_words, lanes, lost_words, makespan_words
+    from iossim.report import corun as told
     from iossim.report.traces import corun_trace
 
     if device is None:
@@ -85,21 +85,19 @@ def corun(
 
     def parts() -> Iterator[Part]:
         yield wrapped(title, "bold")
-        yield corun_table(run, None if whole else _ROWS_SHOWN)
-        yield lanes(run)
-        yield from map(wrapped, filter(None, (makespan_words(run), lost_words(run))))
+        yield told.corun_table(run, None if whole else _ROWS_SHOWN)
+        yield told.lanes(run)
+        yield from map(wrapped, filter(None, (told.makespan_words(run), told.lost_words(run))))
         if len(run.kernels) > _ROWS_SHOWN and not whole:
             cut = f"the {_ROWS_SHOWN} of {len(run.kernels)} kernels that lost most time are shown (--all shows all)"
             yield from notes([cut])
-        yield from notes([*table.notes, *inferred_words(run)])
+        yield from notes([*table.notes, *told.inferred_words(run)])
 
     def files() -> dict[str, Writer]:
-        from iossim.report.figures.corun import corun_figure
-
-        made = {"corun.json": json_file(run.to_json()), "kernels.csv": text_file(corun_csv(run))}
+        made = {"corun.json": json_file(run.to_json()), "kernels.csv": text_file(told.corun_csv(run))}
         if outputs.trace is not False:
             made["trace.json"] = text_file(corun_trace(run, title))
-        return made | (pictures(corun_figure(run, title)) if outputs.draws else {})
+        return made | (pictures(told.corun_figure(run, title)) if outputs.draws else {})
 
     present(run.to_json, parts(), as_json, out=outputs.out, files=files)
 

@@ -1,8 +1,7 @@
 """Whole networks as they were measured on real devices: a file a device, JSON lines, a header and then a run a line.
 
 ``benchmarks/gpu_report.py`` writes the files. A run of a schedule holds the whole schedule, so that its prediction
-can be computed anew with any model; a run of a baseline has none. Of equal runs the last counts.
-"""
+can be computed anew with any model; a run of a baseline has none. Of equal runs the last counts."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from pydantic import Field, ValidationError
 from iossim.base.values import Value, first_problem
 from iossim.execution.backend import Samples
 from iossim.ir.types import Precision
-from iossim.measurements.measurement import MeasurementError
+from iossim.measurements.measurement import unusable
 from iossim.measurements.text_files import read_file
 from iossim.schedule.schedule import Schedule
 
@@ -45,8 +44,7 @@ class NetworkHeader(Value):
 class NetworkRun(Value):
     """A network measured as a whole. ``name`` is the scheduler, or the baseline, which has no ``schedule``.
 
-    ``median_us``, ``p10_us`` and ``p90_us`` are over ``rounds``; ``conditions`` are those of the backend's samples.
-    """
+    ``median_us``, ``p10_us`` and ``p90_us`` are over ``rounds``; ``conditions`` are those of the backend's samples."""
 
     model: str
     batch: int = Field(ge=1)
@@ -147,18 +145,16 @@ def read_measured_networks(path: Path) -> MeasuredNetworks:
     try:
         header = NetworkHeader.model_validate_json(first)
     except ValidationError as error:
-        raise MeasurementError(f"measurements {path}: header: {first_problem(error)}; correct the header") from None
+        raise unusable(path, f"header: {first_problem(error)}; correct the header") from None
     if header.version > VERSION:
-        raise MeasurementError(
-            f"measurements {path}: version {header.version} of the format, this iossim reads {VERSION}; update iossim"
-        )
+        raise unusable(path, f"version {header.version} of the format, this iossim reads {VERSION}; update iossim")
     runs: dict[tuple[Any, ...], NetworkRun] = {}
     for number, line in enumerate(lines, start=2):
         try:
             run = NetworkRun.model_validate_json(line)
         except ValidationError as error:
             reason = first_problem(error)
-            raise MeasurementError(f"measurements {path}: line {number}: {reason}; correct the line") from None
+            raise unusable(path, f"line {number}: {reason}; correct the line") from None
         runs[run.key] = run
     return MeasuredNetworks(path, header, tuple(runs.values()))
 

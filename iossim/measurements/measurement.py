@@ -26,6 +26,11 @@ class MeasurementError(IossimError):
     """A measurement set that cannot be read, or that cannot be right."""
 
 
+def unusable(place: object, problem: str) -> MeasurementError:
+    """The error of a file (or data set) of measurements."""
+    return MeasurementError(f"measurements {place}: {problem}")
+
+
 class Header(Value):
     """What is true of all measurements of a set."""
 
@@ -126,8 +131,7 @@ class StageMeasurement:
 class MeasurementSet:
     """Measurements of one recording on one device. ``notes`` tell what reading left out, a line each.
 
-    ``path`` is the file that they were read from, for error messages.
-    """
+    ``path`` is the file that they were read from, for error messages."""
 
     header: Header
     measurements: tuple[Measurement, ...] = ()
@@ -166,20 +170,17 @@ def device_of(path: Path, recorded: str | None, given: str | None) -> str:
     """The device's name; ``recorded`` is the file's own, ``given`` the user's.
 
     Where both are devices that ship and differ, the file is mislabelled or misused; where the file uses a name of its
-    own, the user's counts. Raises MeasurementError.
-    """
+    own, the user's counts. Raises MeasurementError."""
     recorded = ALIASES.get(recorded, recorded) if recorded else None
     if given is None:
         if recorded is None:
-            raise MeasurementError(f"measurements {path}: the file names no device; give one with `device`")
+            raise unusable(path, "the file names no device; give one with `device`")
         return recorded
     if recorded is None or recorded == given:
         return given
     known = device_names()
     if recorded in known and given in known:
-        raise MeasurementError(
-            f"measurements {path}: recorded on {recorded}, not on {given}; give `device` {recorded}, or another file"
-        )
+        raise unusable(path, f"recorded on {recorded}, not on {given}; give `device` {recorded}, or another file")
     return given
 
 

@@ -25,8 +25,7 @@ The same as CSV (``.csv``): the header as comment lines ``# key: value``, the sc
 table with the union of the columns, ``grid_x`` ... ``block_z`` for the extents, ``;`` between kernels. A ``stage`` is
 text: ``conv batch=1 in_channels=3 ...;relu rows=64 cols=784|conv ...``.
 
-Rows that cannot be right are dropped and noted; a file with more than a tenth of them, or too few rows, is
-refused."""
+Rows that cannot be right are dropped and noted; a file with more than a tenth of them, or too few rows, is refused."""
 
 from __future__ import annotations
 
@@ -43,7 +42,7 @@ from iossim.measurements.formats.csv_table import to_csv
 from iossim.measurements.formats.format import Format
 from iossim.measurements.formats.json_lines import to_json_lines
 from iossim.measurements.measured_networks import measured_network_files
-from iossim.measurements.measurement import MeasurementError, MeasurementSet
+from iossim.measurements.measurement import MeasurementError, MeasurementSet, unusable
 from iossim.measurements.plausibility import check_plausible
 from iossim.measurements.rows import FEWEST_ROWS, require_rows
 from iossim.measurements.text_files import read_file
@@ -57,8 +56,7 @@ def read_measurements(
     """The measurements in a file of any known format; ``others`` are tried first.
 
     ``device`` is what they are of where the file does not say; ``fewest`` usable rows are needed. Raises
-    MeasurementError naming the file, the line and the remedy.
-    """
+    MeasurementError naming the file, the line and the remedy."""
     path = Path(path)
     return _checked(_format_of(path, others).read(path, device), path, fewest)
 
@@ -76,13 +74,13 @@ def read_measurement_sets(path: Path, others: Sequence[Format] = ()) -> tuple[Me
 
 def _format_of(path: Path, others: Sequence[Format]) -> Format:
     if path.is_dir():
-        raise MeasurementError(f"measurements {path}: a folder; give the files in it")
+        raise unusable(path, "a folder; give the files in it")
     head = read_file(path)[:_HEAD_CHARACTERS]
     for known in (*others, *formats()):
         if known.recognises(path, head):
             return known
     titles = "; ".join(known.title for known in formats())
-    raise MeasurementError(f"measurements {path}: the format is none of those known; known: {titles}")
+    raise unusable(path, f"the format is none of those known; known: {titles}")
 
 
 def _checked(measured: MeasurementSet, path: Path, fewest: int) -> MeasurementSet:
@@ -117,8 +115,7 @@ def read_data_sets(
 
     Only sets of ``profiles`` are kept, if they are given; otherwise each set is of the shipped device that its header
     names. Files of a folder that are no measurements are passed over. Raises MeasurementError for measurements that
-    cannot be read or cannot be of their device, and OptionError for a place that is not there.
-    """
+    cannot be read or cannot be of their device, and OptionError for a place that is not there."""
     notes: list[str] = []
     chosen = None if profiles is None else {profile.name: profile for profile in profiles}
     shipped: dict[str, DeviceProfile] = {}
@@ -149,7 +146,6 @@ def read_data_sets(
 def _profile(
     name: str, chosen: Mapping[str, DeviceProfile] | None, shipped: dict[str, DeviceProfile]
 ) -> DeviceProfile | None:
-    """The profile of a device, None if it is not among those chosen or does not ship."""
     if chosen is not None:
         return chosen.get(name)
     if name not in shipped and name in device_names():

@@ -8,8 +8,7 @@ What a call cannot be faster than, generously:
 - its bytes beyond L2 at the peak of DRAM, and all bytes at several times that;
 - a fraction of a microsecond: no kernel starts and ends in less.
 
-A set in another unit breaks these almost everywhere, a faster device's set in its largest rows.
-"""
+A set in another unit breaks these almost everywhere, a faster device's set in its largest rows."""
 
 from __future__ import annotations
 
@@ -100,7 +99,6 @@ def _moved_bytes(operator: Operator) -> int:
 
 
 def _roofline_us(operator: Operator, profile: DeviceProfile) -> float:
-    """The time at the peaks of arithmetic and DRAM."""
     return max(operator.flops / (profile.fp32_tflops * 1e6), operator.bytes / (profile.dram_bandwidth_gbps * 1e3))
 
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from iossim.ir.types import Precision
 from iossim.measurements.kinds.kind import RecordError
-from iossim.measurements.measurement import Extent, Header, Measurement, MeasurementError, StageMeasurement
+from iossim.measurements.measurement import Extent, Header, Measurement, StageMeasurement, unusable
 from iossim.measurements.operator import Operator
 from iossim.measurements.operator_kinds import RecordReader, kind_named, parse_description, read_record
 
@@ -63,10 +63,8 @@ class Sieve:
         count = sum(map(len, self.dropped.values()))
         if count > LARGEST_DROPPED_PART * self.total:
             reason, lines = max(self.dropped.items(), key=lambda item: len(item[1]))
-            raise MeasurementError(
-                f"measurements {self.path}: {count:,} of {self.total:,} rows are not usable, more than "
-                f"{LARGEST_DROPPED_PART:.0%}; {self.place} {lines[0]}: {reason}; correct or remove them"
-            )
+            problem = f"{count:,} of {self.total:,} rows are not usable, more than {LARGEST_DROPPED_PART:.0%}"
+            raise unusable(self.path, f"{problem}; {self.place} {lines[0]}: {reason}; correct or remove them")
         return tuple(
             f"{len(lines):,} of {self.total:,} rows dropped: {reason} (first: {self.place} {lines[0]})"
             for reason, lines in self.dropped.items()
@@ -76,9 +74,7 @@ class Sieve:
 def require_rows(path: Path, count: int, fewest: int = FEWEST_ROWS) -> None:
     """Raise MeasurementError if a file has fewer usable rows."""
     if count < fewest:
-        raise MeasurementError(
-            f"measurements {path}: {count} usable rows, at least {fewest} are needed; measure more operators"
-        )
+        raise unusable(path, f"{count} usable rows, at least {fewest} are needed; measure more operators")
 
 
 def number(cells: Row, column: str) -> float:
@@ -159,9 +155,8 @@ class RowReader:
         groups = cells["stage"]
         precision = self._precision(cells)
         if isinstance(groups, str):
-            operators = [
-                [parse_description(text, precision) for text in group.split(";")] for group in groups.split("|")
-            ]
+            texts = [group.split(";") for group in groups.split("|")]
+            operators = [[parse_description(text, precision) for text in group] for group in texts]
         elif isinstance(groups, list) and all(isinstance(group, list) for group in groups):
             if not all(isinstance(record, dict) for group in groups for record in group):
                 raise RowError("stage is not lists of operators")

@@ -2,8 +2,7 @@
 
 :func:`parse_table` reads recordings, which have a bad row now and then: it drops that into a sieve, and tells a file
 that is cut short. :func:`csv_rows` reads tables written by hand, and refuses the first line that is wrong. Both pass
-over lines before the header that are empty or begin with ``#``, but count them.
-"""
+over lines before the header that are empty or begin with ``#``, but count them."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from iossim.measurements.measurement import MeasurementError
+from iossim.measurements.measurement import MeasurementError, unusable
 from iossim.measurements.rows import NumberedRow, Sieve
 
 _REMEDY = "give a file of measurements"
@@ -32,13 +31,13 @@ def read_file(path: Path) -> str:
             data = _unzipped(data, path)
         text = data.decode("utf-8-sig")
     except (EOFError, zlib.error, gzip.BadGzipFile):
-        raise MeasurementError(f"measurements {path}: the gzip file is cut short; copy it again") from None
+        raise unusable(path, "the gzip file is cut short; copy it again") from None
     except OSError as problem:
         raise MeasurementError(f"cannot read measurements {path}: {problem.strerror}; {_REMEDY}") from None
     except UnicodeDecodeError:
-        raise MeasurementError(f"measurements {path}: not text; {_REMEDY}") from None
+        raise unusable(path, f"not text; {_REMEDY}") from None
     if not text.strip():
-        raise MeasurementError(f"measurements {path}: the file is empty; {_REMEDY}")
+        raise unusable(path, f"the file is empty; {_REMEDY}")
     return text
 
 
@@ -47,16 +46,13 @@ def _unzipped(data: bytes, path: Path) -> bytes:
     with gzip.open(io.BytesIO(data)) as stream:
         text = stream.read(_LARGEST_BYTES + 1)
     if len(text) > _LARGEST_BYTES:
-        raise MeasurementError(f"measurements {path}: holds more than {_LARGEST_BYTES >> 20} MiB; split the file")
+        raise unusable(path, f"holds more than {_LARGEST_BYTES >> 20} MiB; split the file")
     return text
 
 
 def header_cells(head: str) -> list[str]:
     """The column names in the first line that is no comment; none if that is no CSV."""
-    for line in head.splitlines():
-        if line.strip() and not line.startswith("#"):
-            return [cell.strip() for cell in next(csv.reader([line]), [])]
-    return []
+    return [cell.strip() for cell in next(csv.reader([header_line(head)]), [])]
 
 
 @dataclass(frozen=True)
@@ -98,19 +94,15 @@ def parse_table(text: str, path: Path) -> Table:
             else:
                 uneven.append((line, cells))
     except csv.Error as error:
-        raise MeasurementError(
-            f"measurements {path}: line {skipped + reader.line_num} is not CSV: {error}; correct the file"
-        ) from None
+        raise unusable(path, f"line {skipped + reader.line_num} is not CSV: {error}; correct the file") from None
     repeated = [name for index, name in enumerate(columns) if name and name in columns[:index]]
     if repeated:
-        raise MeasurementError(f"measurements {path}: column {repeated[0]!r} is there twice; remove one")
+        raise unusable(path, f"column {repeated[0]!r} is there twice; remove one")
     ends_whole = text.endswith(("\n", "\r"))
     for line, short in uneven:
         if line == last and len(short) < len(columns) and not ends_whole:
-            raise MeasurementError(
-                f"measurements {path}: cut short at line {line}, which has {len(short)} of {len(columns)} columns; "
-                "copy or record the file again"
-            )
+            problem = f"cut short at line {line}, which has {len(short)} of {len(columns)} columns"
+            raise unusable(path, f"{problem}; copy or record the file again")
         sieve.total += 1
         sieve.drop(line, f"the row has not the {len(columns)} cells of the header")
     if rows and rows[-1].line == last and not ends_whole:

@@ -183,7 +183,6 @@ def mean(accuracy: Accuracy) -> float | None:
 
 
 def percent(fraction: float | None) -> float | None:
-    """A fraction in percent."""
     return None if fraction is None else 100 * fraction
 
 

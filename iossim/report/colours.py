@@ -1,9 +1,9 @@
-"""The same kind of op, and the same scheduler, always in the same colour, in every picture of every network, study and trace.
+"""The same kind of op, and the same scheduler, always in the same colour, in every picture of every network, study and
+trace.
 
-A family of kinds (convolutions, products, pooling, ...) has a hue, and its kinds have shades of it. Convolutions and products, which
-take most of the time, have the colours of Okabe and Ito (2008) that differ most. The colours of schedulers have a contrast of 3 or
-more to white and to the dark page, as WCAG 2.2 asks of graphics (1.4.11).
-"""
+A family of kinds (convolutions, products, pooling, ...) has a hue, and its kinds have shades of it. Convolutions and
+products, which take most of the time, have the colours of Okabe and Ito (2008) that differ most. The colours of
+schedulers have a contrast of 3 or more to white and to the dark page, as WCAG 2.2 asks of graphics (1.4.11)."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ REST = "#999999"
 
 @dataclass(frozen=True, slots=True)
 class _Family:
-    """``kinds`` take ``shades`` one after another, from the first again where there are more of them; ``reserved`` is the
-    nearest of the names that chrome://tracing has for colours."""
+    """``kinds`` take ``shades`` one after another, from the first again where there are more of them; ``reserved`` is
+    the nearest of the names that chrome://tracing has for colours."""
 
     shades: tuple[str, ...]
     reserved: str
@@ -57,7 +57,8 @@ _FAMILIES = (
     _Family(
         ("#cc79a7", "#e3aecb", "#9c4a78"),
         "thread_state_uninterruptible",
-        ("relu", "add", "mul", "unary", "sigmoid", "clip", "prelu", "nary", "where", "cast", "quantize", "dequantize", "dynamic_quantize"),
+        ("relu", "add", "mul", "unary", "sigmoid", "clip", "prelu", "nary", "where", "cast", "quantize", "dequantize",
+         "dynamic_quantize"),
     ),
     _Family(
         ("#7566c9", "#a99fe0", "#4c3f9c"),

@@ -110,8 +110,8 @@ def distribution_words(found: Distributed) -> str:
     sent = distribution.sent_bytes / _KIB
     words = (
         f"one device {found.one_us / 1e3:,.3f} ms; {distribution.devices} of them {found.latency_us / 1e3:,.3f} ms, "
-        f"{found.speedup:.2f}x: {found.compute_us / 1e3:,.3f} ms computing, {found.waited_us / 1e3:,.3f} ms waiting for "
-        f"{sent:,.0f} KiB over {found.link} by {found.sync}.\n"
+        f"{found.speedup:.2f}x: {found.compute_us / 1e3:,.3f} ms computing, {found.waited_us / 1e3:,.3f} ms waiting "
+        f"for {sent:,.0f} KiB over {found.link} by {found.sync}.\n"
     )
     if found.mix == "mix":
         words += f"Every operator divided alike: {alone}.\n"
@@ -123,7 +123,6 @@ _THINGS_LISTED = 3
 
 
 def explanation_overview(explained: DataflowExplanation) -> list[str]:
-    """The network as a whole."""
     found = explained.found
     plan = found.plans[Variant.FULL]
     total_us = found.total_us(Variant.FULL)
@@ -132,8 +131,8 @@ def explanation_overview(explained: DataflowExplanation) -> list[str]:
         bounds[one.bound] = bounds.get(one.bound, 0.0) + one.share
     told = ", ".join(f"{bound} {share:.0%}" for bound, share in sorted(bounds.items(), key=lambda each: -each[1]))
     return [
-        f"{plan.network.name} on {found.device.name}, batch {plan.network.source.batch}, {plan.precision}, policy {found.policy}: "
-        f"{total_us / 1e3:,.3f} ms in {len(explained.operators)} operators",
+        f"{plan.network.name} on {found.device.name}, batch {plan.network.source.batch}, {plan.precision}, policy "
+        f"{found.policy}: {total_us / 1e3:,.3f} ms in {len(explained.operators)} operators",
         f"what bounds them, by time: {told}",
         _costs(explained.saves_us, total_us),
     ]
@@ -161,7 +160,8 @@ def _split(one: ExplainedOperator) -> str:
         words += f", in {one.slices} slices, since its maps lie outside and come and go in parts"
     if one.parameter_bytes:
         share = "in one part" if one.chunks == 1 else f"in {one.chunks} parts"
-        words += f"; of {one.parameter_bytes:,} bytes of parameters a unit takes up to {one.chunk_bytes:,} at a time, {share}"
+        words += f"; of {one.parameter_bytes:,} bytes of parameters a unit takes up to {one.chunk_bytes:,} at a time, "
+        words += share
     return words
 
 

@@ -33,7 +33,6 @@ _WORDS = {
 
 
 def overview(explanation: Explanation) -> list[str]:
-    """The schedule as a whole, in a few lines."""
     found = explanation.schedule
     whole = (
         f"{found.network} on {found.device or found.cost_model.get('name', '')}, batch {found.source.batch}, "
@@ -170,13 +169,11 @@ def _bound(one: StageExplanation) -> str:
 
 
 def _filled(facts: StageFacts) -> str:
-    """How well a stage fills the device."""
     peaks = f"{facts.arithmetic:.0%} of peak arithmetic, {facts.dram:.0%} of peak DRAM bandwidth"
     return f"occupancy {facts.occupancy:.0%}, {peaks}"
 
 
 def _otherwise(one: StageExplanation) -> str:
-    """The next best choices in one line."""
     said: list[str] = []
     if one.own is not None:
         said.append(f"best alternative for its units, {_as(one.own)}: {_more(one.own)}")

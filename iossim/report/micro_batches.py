@@ -1,6 +1,5 @@
 """Micro-batches as a table, sentences and pictures: the time against the workspace of one kernel, and the workspace
-of each kernel (u-cuDNN's figures 10 and 12).
-"""
+of each kernel (u-cuDNN's figures 10 and 12)."""
 
 from __future__ import annotations
 
@@ -89,15 +88,10 @@ def front_figure(found: MicroBatching, title: str) -> Figure:
         records.append({"what": "limit", "workspace_mib": limit / _MIB})
     x = alt.X("workspace_mib:Q", title="workspace, MiB", scale=alt.Scale(type="symlog", nice=False))
     y = alt.Y("time_ms:Q", title="time, ms", scale=alt.Scale(type="log", nice=False, padding=12))
-    tooltip = [
-        alt.Tooltip("configuration:N"),
-        alt.Tooltip("time_ms:Q", format=".3~f"),
-        alt.Tooltip("workspace_mib:Q", format=".2~f"),
-    ]
+    times, sizes = alt.Tooltip("time_ms:Q", format=".3~f"), alt.Tooltip("workspace_mib:Q", format=".2~f")
+    tooltip = ["configuration:N", times, sizes]
     front = only("front")
-    limits = (
-        [] if limit is None else [only("limit").mark_rule(strokeDash=[4, 3], strokeWidth=1.4, opacity=1).encode(x=x)]
-    )
+    line = only("limit").mark_rule(strokeDash=[4, 3], strokeWidth=1.4, opacity=1).encode(x=x)
     spec = specification(
         front.mark_line(interpolate="step-after", strokeWidth=1.4, color=_FRONT).encode(x=x, y=y),
         front.mark_point(filled=True, size=28, opacity=1, color=_FRONT).encode(x=x, y=y, tooltip=tooltip),
@@ -107,7 +101,7 @@ def front_figure(found: MicroBatching, title: str) -> Figure:
             .encode(x=x, y=y, tooltip=tooltip)
             for what, colour, shape in (("chosen", _CHOSEN, "diamond"), ("undivided", _WHOLE, "square"))
         ),
-        *limits,
+        *([] if limit is None else [line]),
         height=_HEIGHT_PIXELS,
     )
     gain = ""
@@ -146,22 +140,14 @@ def workspace_figure(found: MicroBatching, title: str) -> Figure:
         for name, one in zip(names, found.kernels, strict=True)
     ]
     y = alt.Y("kernel:N", sort=names, title=None, axis=alt.Axis(labelLimit=260))
-    tooltip = [alt.Tooltip("kernel:N"), alt.Tooltip("configuration:N")]
-    workspaces = specification(
-        layer()
-        .mark_bar(color=_FRONT, cornerRadiusEnd=1)
-        .encode(y=y, x=alt.X("workspace_mib:Q", title="workspace, MiB"), tooltip=tooltip),
-        height={"step": _ROW_PIXELS},
+    place = {"y": y, "tooltip": ["kernel:N", "configuration:N"]}
+    sizes, times = (
+        layer().mark_bar(color=colour, cornerRadiusEnd=1).encode(x=alt.X(f"{key}:Q", title=title), **place)
+        for colour, key, title in ((_FRONT, "workspace_mib", "workspace, MiB"), (_CHOSEN, "time_ms", "time, ms"))
     )
-    times = specification(
-        layer()
-        .mark_bar(color=_CHOSEN, cornerRadiusEnd=1)
-        .encode(y=y, x=alt.X("time_ms:Q", title="time, ms"), tooltip=tooltip),
-        layer()
-        .mark_tick(color="#222222", thickness=1.8, size=14, opacity=1)
-        .encode(y=y, x="undivided_ms:Q", tooltip=tooltip),
-        height={"step": _ROW_PIXELS},
-    )
+    undivided = layer().mark_tick(color="#222222", thickness=1.8, size=14, opacity=1)
+    workspaces = specification(sizes, height={"step": _ROW_PIXELS})
+    both = specification(times, undivided.encode(x="undivided_ms:Q", **place), height={"step": _ROW_PIXELS})
     most = max(found.kernels, key=lambda one: one.configuration.workspace_bytes)
     finding = "No kernel needs a workspace."
     if size := most.configuration.workspace_bytes:
@@ -171,7 +157,7 @@ def workspace_figure(found: MicroBatching, title: str) -> Figure:
         title=title,
         finding=finding,
         records=tuple(records),
-        panels=(Panel("", workspaces), Panel("", times)),
+        panels=(Panel("", workspaces), Panel("", both)),
         legend=(
             LegendEntry("workspace", _FRONT),
             LegendEntry("time divided", _CHOSEN),

@@ -1,4 +1,5 @@
-"""A device profile as tables: facts with their sources, parameters with what a calibration found of them, and errors."""
+"""A device profile as tables: facts with their sources, parameters with what a calibration found of them, and
+errors."""
 
 from __future__ import annotations
 

@@ -85,7 +85,6 @@ def summary(found: Schedule) -> str:
 
 
 def _measured_summary(found: Schedule) -> list[str]:
-    """What was measured for a schedule, in words."""
     options = found.options
     if "measurements" not in options:
         return []
@@ -113,7 +112,6 @@ def expectation(found: Schedule) -> str | None:
 
 
 def describe(space: StageSpace) -> str:
-    """A space of stages in words."""
     pruning = [
         f"groups of at most {space.max_group_size} units" if space.max_group_size else "",
         f"at most {space.max_groups} groups" if space.max_groups else "",
@@ -138,7 +136,6 @@ def optimality(found: Schedule) -> str | None:
 
 
 def diff_lines(found: ScheduleDiff) -> list[str]:
-    """The difference in a few lines."""
     first, second = found.first, found.second
     lines = [f"A: {_described(first)}", f"B: {_described(second)}"]
     if found.same_prices:

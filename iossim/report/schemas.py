@@ -19,7 +19,6 @@ _TEXT: Schema = {"type": "string"}
 
 
 def schema_names() -> list[str]:
-    """The files that have a schema."""
     return list(_SCHEMAS)
 
 

@@ -29,7 +29,8 @@ PROCESS = 1
 
 
 def trace_text(title: str, tracks: Mapping[int, str], events: list[dict[str, Any]], other: Mapping[str, Any]) -> str:
-    """The trace as JSON text: ``tracks`` by number from top to bottom, their events, and ``other`` data of the whole."""
+    """The trace as JSON text: ``tracks`` by number from top to bottom, their events, and ``other`` data of the
+    whole."""
     named = [_metadata("process_name", {"name": title})]
     for order, (track, name) in enumerate(tracks.items()):
         named.append(_metadata("thread_name", {"name": name}, track))

@@ -11,15 +11,7 @@ from fake_coruns import LONG_NAME, fake_corun
 from trace_format import check_trace, counters
 
 from iossim.base.tables import plain_text
-from iossim.report.corun_words import (
-    corun_csv,
-    corun_table,
-    inferred_words,
-    lanes,
-    lost_words,
-    makespan_words,
-    short_name,
-)
+from iossim.report.corun import corun_csv, corun_table, inferred_words, lanes, lost_words, makespan_words, short_name
 from iossim.report.traces import corun_trace
 
 

@@ -1,13 +1,13 @@
-"""Records of a GPU collection: ``kernels.jsonl``, ``pairs.jsonl`` or ``stages.jsonl`` beside ``ops.jsonl`` and ``device.json``.
+"""Records of a GPU collection: ``kernels.jsonl``, ``pairs.jsonl`` or ``stages.jsonl`` beside ``ops.jsonl`` and
+``device.json``.
 
 Every line is a JSON object with ``id`` and ``t_s``. ``ops.jsonl`` says what each operator id is: a convolution with its
-activation, a chain of them, a pooling, a matrix product, a sum or concatenation of slices of its sources. Times are those
-of replayed CUDA graphs, per copy: host overhead is not in them, gaps are.
+activation, a chain of them, a pooling, a matrix product, a sum or concatenation of slices of its sources. Times are
+those of replayed CUDA graphs, per copy: host overhead is not in them, gaps are.
 
 An id of a single operator is a measurement. One of several steps is a stage of one group; a pair or a stage has a group
 for each stream, and its time includes the fork and the join. Fused calls (``impl`` fused) run a convolution with its
-activation at once; ``bias`` ones, which add their bias in a kernel of its own, are left out.
-"""
+activation at once; ``bias`` ones, which add their bias in a kernel of its own, are left out."""
 
 from __future__ import annotations
 

@@ -1,14 +1,13 @@
 """Small programs of a framework, timed call by call on several boards: of those the ones that are one operator.
 
-``problem`` names the program, ``problem_constants_json`` its sizes, ``inputs_expr`` how its inputs are made
-(``A = torch.randn(M, K)``), from which the shapes follow. ``hardware`` is the board as its driver names it and ``run`` the
+``problem`` names the program, ``problem_constants_json`` its sizes, ``inputs_expr`` how its inputs are made (``A =
+torch.randn(M, K)``), from which the shapes follow. ``hardware`` is the board as its driver names it and ``run`` the
 recording; a recording on a board is a set. The least of the trials counts (``min_ms``): the others were disturbed by a
 host that is synchronised after each call, whose overhead all times hold.
 
 The framework is PyTorch with its defaults: products of matrices in fp32, convolutions in TF32 where a board has that,
 depthwise convolutions by PyTorch's own kernel. Programs of several operators, of operators along one or three spatial
-axes, and of kinds that have no columns are left out.
-"""
+axes, and of kinds that have no columns are left out."""
 
 from __future__ import annotations
 

@@ -1,14 +1,13 @@
 """Operators of networks as Nsight Compute saw them, one after another: a row an operator, ``duration_ns``.
 
-Columns are ``device``, ``network``, ``index``, ``batch``, ``dtype``, ``op``, the shape (``in_c``, ``in_h``, ``in_w``, ``out_c``, ``kernel``,
-``stride``, ``pad``, ``groups``) and ``duration_ns`` of the kernel. The framework's libraries ran: convolutions are cuDNN 7.6's,
-depthwise ones PyTorch's own.
+Columns are ``device``, ``network``, ``index``, ``batch``, ``dtype``, ``op``, the shape (``in_c``, ``in_h``, ``in_w``,
+``out_c``, ``kernel``, ``stride``, ``pad``, ``groups``) and ``duration_ns`` of the kernel. The framework's libraries
+ran: convolutions are cuDNN 7.6's, depthwise ones PyTorch's own.
 
-Nsight Compute flushes caches before each kernel unless told otherwise, so that operands come from DRAM: rows are cold, and
-fits leave them out. It locks the clock to its base too, and each duration holds some 3.5 us in which the kernel starts and
-ends; what a kernel wrote is in L2 then, as far as it fits. So read, copies of ReLU are within 7% on average, depthwise
-convolutions within 4. Batch normalisation as an operator of its own has no columns and is left out.
-"""
+Nsight Compute flushes caches before each kernel unless told otherwise, so that operands come from DRAM: rows are cold,
+and fits leave them out. It locks the clock to its base too, and each duration holds some 3.5 us in which the kernel
+starts and ends; what a kernel wrote is in L2 then, as far as it fits. So read, copies of ReLU are within 7% on average,
+depthwise convolutions within 4. Batch normalisation as an operator of its own has no columns and is left out."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from typing import Any
 from iossim.ir.types import Precision
 from iossim.measurements.formats.format import Format
 from iossim.measurements.kinds.kind import RecordError
-from iossim.measurements.measurement import Header, Measurement, MeasurementError, MeasurementSet, device_of
+from iossim.measurements.measurement import Header, Measurement, MeasurementSet, device_of, unusable
 from iossim.measurements.operator_kinds import read_record
 from iossim.measurements.rows import Row, number
 from iossim.measurements.text_files import header_cells, parse_table, read_file
@@ -72,7 +71,7 @@ def _read(path: Path, device: str | None) -> MeasurementSet:
     found = table.sieve.keep((row for row in table.rows if row.cells["op"] != _LEFT_OUT), _measurement)
     boards = sorted({str(row.cells["device"]) for row in table.rows})
     if len(boards) != 1:
-        raise MeasurementError(f"measurements {path}: of {len(boards)} devices; split the table, a file a device")
+        raise unusable(path, f"of {len(boards)} devices; split the table, a file a device")
     (board,) = boards
     notes = (*table.sieve.notes(), *(f"{count:,} rows left out: {op} has no columns" for op, count in left_out.items()))
     return MeasurementSet(

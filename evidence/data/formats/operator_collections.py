@@ -5,18 +5,16 @@ told by its columns        what it holds
 =========================  ===========================================================================================
 act_or_pool, layout        operators of the IOS engine: convolutions with their activation, pooling, element-wise; fp32
                            tensors, and tf32 products where the device has them. Rows of tensors that lie or arrive as
-                           NHWC, of explicit transforms and of earlier recordings are left out: this engine's tensors are
-                           NCHW
+                           NHWC, of explicit transforms and of earlier recordings are left out: tensors here are NCHW
 M, N, K, trans_a, trans_b  products as BLAS has them, called in a loop, fp16
 forward_ms                 forward convolutions, called in a loop, fp16
 M_tokens, N, K             dense layers of language models, durations of kernels, fp16
-tokens, width              element-wise layers of language models, durations of kernels, fp16. Gated activations are left
-                           out: no op here is one
+tokens, width              element-wise layers of language models, durations of kernels, fp16. Gated activations
+                           are left out: no op here is one
 M, N, K, tflops            products timed one by one with the host's overhead, fp16
 =========================  ===========================================================================================
 
-A device's rows are a set of their own.
-"""
+A device's rows are a set of their own."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from iossim.measurements.measurement import MeasurementError, MeasurementSet
+from iossim.measurements.measurement import MeasurementSet, unusable
 
 
 def set_of_device(path: Path, sets: Sequence[MeasurementSet], device: str | None) -> MeasurementSet:
@@ -17,4 +17,4 @@ def set_of_device(path: Path, sets: Sequence[MeasurementSet], device: str | None
     said = (
         "; give one of them with `device`" if device is None else f", not on {device}; give `device` with one of them"
     )
-    raise MeasurementError(f"measurements {path}: recorded on {names}{said}")
+    raise unusable(path, f"recorded on {names}{said}")

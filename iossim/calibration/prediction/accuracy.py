@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,16 +16,15 @@ from iossim.hardware.provenance import Band, KindError
 
 Mask = NDArray[np.bool_]
 
-#: Where the buckets of measured time end.
-BUCKET_ENDS_US = (200.0, 1000.0)
+#: Buckets of measured time: from, and below.
+_BUCKETS_US = {"<0.2 ms": (0.0, 200.0), "0.2-1 ms": (200.0, 1000.0), ">1 ms": (1000.0, np.inf)}
 
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
     """Relative errors of predictions, predicted over measured less 1; all None where there are no rows.
 
-    ``kendall_tau`` is the rank correlation of both times (Kendall 1938, tau-b), None where fewer than two differ.
-    """
+    ``kendall_tau`` is the rank correlation of both times (Kendall 1938, tau-b), None where fewer than two differ."""
 
     rows: int
     #: Mean of the absolute errors: MAPE as a fraction.
@@ -84,24 +82,14 @@ def width(low_us: Floats, high_us: Floats) -> float | None:
 
 def buckets(measured_us: Floats) -> dict[str, Mask]:
     """The rows of each bucket of measured time, by a name such as ``<0.2 ms``."""
-    ends = (0.0, *BUCKET_ENDS_US, np.inf)
-    names = [
-        f"<{BUCKET_ENDS_US[0] / 1e3:g} ms",
-        *(f"{low / 1e3:g}-{high / 1e3:g} ms" for low, high in pairwise(BUCKET_ENDS_US)),
-        f">{BUCKET_ENDS_US[-1] / 1e3:g} ms",
-    ]
-    return {
-        name: (measured_us >= low) & (measured_us < high)
-        for name, (low, high) in zip(names, pairwise(ends), strict=True)
-    }
+    return {name: (measured_us >= low) & (measured_us < high) for name, (low, high) in _BUCKETS_US.items()}
 
 
 @dataclass(frozen=True, eq=False)
 class Residuals:
     """Predicted and measured device times of operators of one kind in one data set, ``[rows]`` each.
 
-    ``key`` names the kind, and the precision where it is not fp32.
-    """
+    ``key`` names the kind, and the precision where it is not fp32."""
 
     data_set: str
     key: str
@@ -143,8 +131,7 @@ def device_times(samples: OperatorSamples, profile: DeviceProfile, overhead: Flo
     """Predicted and measured device times; the measured ones are latencies without the recording's nuisances, whose
     coefficients are ``overhead``: less the host's, and shortened to what an unslowed board would have taken.
 
-    Beside the host's overhead, times below ``least_us`` cannot be told apart: they count as that.
-    """
+    Beside the host's overhead, times below ``least_us`` cannot be told apart: they count as that."""
     predicted_us, _ = samples.predict(profile)
     return predicted_us, without_nuisances(samples, predicted_us, overhead)
 

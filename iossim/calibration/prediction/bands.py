@@ -2,8 +2,7 @@
 
 A kind that was never measured takes the band of the nearest kind whose kernels are like its own, or else one of
 :data:`PRIOR_BANDS`. Those are judgements: for a calibrated profile of how well unlike kernels are foretold; for
-another, what the defaults missed by on four GPUs (5th to 95th percentile of measured over predicted).
-"""
+another, what the defaults missed by on four GPUs (5th to 95th percentile of measured over predicted)."""
 
 from __future__ import annotations
 
@@ -60,8 +59,7 @@ def residual_bands(predicted_us: Floats, measured_us: Floats) -> list[Band]:
     """Bands from predictions and measurements, both ``[rows]``; none where there are too few.
 
     Buckets with too few rows join the next one, the last ones the one before. Quantiles are those that hold for the
-    next measurement (rank ``p (n + 1)``, as in conformal prediction), a little wider than those of the sample.
-    """
+    next measurement (rank ``p (n + 1)``, as in conformal prediction), a little wider than those of the sample."""
     if len(predicted_us) < FEWEST_RESIDUALS:
         return []
     bucket = np.searchsorted(BUCKET_ENDS_US, predicted_us, side="left")

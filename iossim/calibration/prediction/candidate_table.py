@@ -1,8 +1,7 @@
 """All that operators may run as, laid out flat: what a fit prices again and again with other parameters.
 
 Lowering knows no parameter, so it is done once. ``kernels`` has a row for each kernel of each candidate of each
-operator; ``candidate_begin`` and ``operator_begin`` say where those of each begin.
-"""
+operator; ``candidate_begin`` and ``operator_begin`` say where those of each begin."""
 
 from __future__ import annotations
 
@@ -29,8 +28,7 @@ class CandidateTable:
     """``operators`` operators, each with its candidates; arrays as the module says.
 
     ``kernel_count`` is the kernels of each candidate, ``is_library_call`` whether it is one, and ``is_recorded``
-    whether it is the algorithm that was recorded (False where that is not known).
-    """
+    whether it is the algorithm that was recorded (False where that is not known)."""
 
     kernels: NDArray[np.void]
     candidate_begin: NDArray[np.int64]
@@ -108,8 +106,7 @@ class CandidateTable:
         return np.add.reduceat(alone_us, self.candidate_begin[:-1])
 
     def fastest(self, candidate_us: Floats) -> NDArray[np.int64]:
-        """For each operator the candidate of the least ``candidate_us``, the first of equals, shape
-        ``[operators]``."""
+        """For each operator the candidate of the least ``candidate_us``, the first of equals, shape ``[operators]``."""
         least = np.minimum.reduceat(candidate_us, self.operator_begin[:-1])
         is_least = candidate_us == np.repeat(least, np.diff(self.operator_begin))
         places = np.flatnonzero(is_least)
@@ -126,8 +123,7 @@ class CandidateTable:
 def recorded_pattern(measurement: Measurement) -> re.Pattern[str] | None:
     """What the names of the candidates match that ran when an operator was measured; None if that is not known.
 
-    It follows from the kernels that were recorded, or from the name of the algorithm, cuDNN's or that of a CPU.
-    """
+    It follows from the kernels that were recorded, or from the name of the algorithm, cuDNN's or that of a CPU."""
     if measurement.kernels:
         return _from_kernels(measurement.kernels, measurement.operator.op.kind)
     pattern = _ALGORITHMS.get(measurement.algorithm)

@@ -19,8 +19,7 @@ column                    what
 
 Cells may be empty, and columns left out: what a kernel asks for is inferred from the others. It needs a stream, a
 grid, and a time alone, bytes or operations. Recordings of profilers are read as well
-(:mod:`iossim.measurements.profilers`).
-"""
+(:mod:`iossim.measurements.profilers`)."""
 
 from __future__ import annotations
 
@@ -29,6 +28,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.backends.simulator.raw_kernels import Pipe, RawKernel, raw_kernel_work
@@ -49,13 +49,8 @@ from iossim.measurements.text_files import CsvError, csv_rows, header_line
 #: What a kernel holds of an SM.
 _HELD = ("blocks", "threads", "registers_per_thread", "shared_bytes")
 #: What a kernel asks for, and in what it is given.
-_ASKED = {
-    "alone_us": "microseconds",
-    "dram_bytes": "bytes",
-    "l2_bytes": "bytes",
-    "footprint_bytes": "bytes",
-    "flops": "operations",
-}
+_MOVED = ("dram_bytes", "l2_bytes", "footprint_bytes")
+_ASKED = {"alone_us": "microseconds", **dict.fromkeys(_MOVED, "bytes"), "flops": "operations"}
 _OWN = ("stream", "name", *_HELD, *_ASKED, "pipe")
 #: Any one of these says how long a kernel runs.
 _SAYS_TIME = ("alone_us", "dram_bytes", "l2_bytes", "flops")
@@ -90,8 +85,7 @@ class KernelTable:
 def read_kernels(path: Path, profile: DeviceProfile, engine: Engine = Engine.GRAPH) -> KernelTable:
     """The kernels of a table or of a profiler's recording; operators run as the libraries of ``engine`` have them.
 
-    Raises KernelTableError for a line that is wrong or does not fit ``profile``, and DeviceError for a CPU.
-    """
+    Raises KernelTableError for a line that is wrong or does not fit ``profile``, and DeviceError for a CPU."""
     if not target_of(profile).has_warps:
         raise DeviceError(f"device {profile.name!r} is no GPU, and kernels run on none other; choose one")
     remedy = "give a CSV file with a row for each kernel"
@@ -119,7 +113,6 @@ def read_kernels(path: Path, profile: DeviceProfile, engine: Engine = Engine.GRA
 
 
 def _check_columns(columns: Sequence[str], path: Path, header: str) -> None:
-    """Refuse a header with a column that means nothing, or without one that is needed."""
     for separator, name in ((";", "semicolons"), ("\t", "tabs")):
         if len(columns) == 1 and separator in header:
             raise KernelTableError(f"{path}: its columns are separated by {name}; write commas")
@@ -190,36 +183,22 @@ class _RowReader:
 
     def _kernel(self, cells: Row, stream: int, name: str) -> RawKernel:
         blocks, threads = _count(cells, "blocks", 1), _count(cells, "threads", 1)
-        for column, value in (("blocks", blocks), ("threads", threads)):
-            if value is None:
-                raise _cell_error(column, "is empty", "give it, or an op with its shape")
-        assert blocks is not None
-        assert threads is not None
+        if blocks is None or threads is None:
+            column = "blocks" if blocks is None else "threads"
+            raise _cell_error(column, "is empty", "give it, or an op with its shape")
         if blocks > _MOST_BLOCKS:
-            raise _cell_error(
-                "blocks", f"{blocks} is more than is simulated: at most {_MOST_BLOCKS}", "give a part of the grid"
-            )
+            reason = f"{blocks} is more than is simulated: at most {_MOST_BLOCKS}"
+            raise _cell_error("blocks", reason, "give a part of the grid")
         registers, shared = _count(cells, "registers_per_thread", 0), _count(cells, "shared_bytes", 0)
         self._check_fit(threads, registers, shared)
-        asked = {column: _amount(cells, column, unit) for column, unit in _ASKED.items()}
+        asked: dict[str, Any] = {column: _amount(cells, column, unit) for column, unit in _ASKED.items()}
         if not any(asked[column] for column in _SAYS_TIME):
             raise _RowError(f"nothing says how long the kernel runs; give {' or '.join(_SAYS_TIME)}")
         pipe = cells.get("pipe")
         if pipe is not None and pipe.lower() not in list(Pipe):
             raise _cell_error("pipe", f"{pipe!r} is unknown", did_you_mean(pipe, [each.value for each in Pipe]))
         kernel = RawKernel(
-            name,
-            stream,
-            blocks,
-            threads,
-            registers,
-            shared,
-            alone_us=asked["alone_us"],
-            dram_bytes=asked["dram_bytes"],
-            l2_bytes=asked["l2_bytes"],
-            footprint_bytes=asked["footprint_bytes"],
-            flops=asked["flops"],
-            pipe=None if pipe is None else Pipe(pipe.lower()),
+            name, stream, blocks, threads, registers, shared, pipe=None if pipe is None else Pipe(pipe.lower()), **asked
         )
         try:
             raw_kernel_work(kernel, self._model)
@@ -228,7 +207,6 @@ class _RowReader:
         return kernel
 
     def _check_fit(self, threads: int, registers: int | None, shared: int | None) -> None:
-        """Refuse a block that no SM has room for."""
         limits, device = self._profile.limits, self._profile.name
         for column, value, most in (
             ("threads", threads, limits.max_threads_per_block),
@@ -236,9 +214,8 @@ class _RowReader:
             ("shared_bytes", shared, limits.shared_bytes_per_block),
         ):
             if value is not None and value > most:
-                raise _cell_error(
-                    column, f"{value} is more than a block has on {device}: at most {most}", "correct the cell"
-                )
+                reason = f"{value} is more than a block has on {device}: at most {most}"
+                raise _cell_error(column, reason, "correct the cell")
         if resident_blocks(limits, threads, registers or 0, shared or 0) == 0:
             raise _cell_error(
                 "registers_per_thread",

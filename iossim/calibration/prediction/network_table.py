@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,6 +9,7 @@ from typing import Any
 
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.backends.simulator.kernel_model import KernelModel
+from iossim.base.tables import csv_text
 from iossim.calibration.prediction.predict import Prediction, predict_steps, rounded
 from iossim.calibration.prediction.schedule_interval import LatencyInterval, ScheduleErrors
 from iossim.execution.engine import Engine
@@ -22,20 +21,9 @@ from iossim.ir.ops.foreign import Foreign
 from iossim.ir.types import TensorType
 
 COLUMNS = (
-    "name",
-    "kind",
-    "ops",
-    "outputs",
-    "output_shape",
-    "dtype",
-    "gpu_time_us",
-    "low_us",
-    "high_us",
-    "share",
-    "algorithm",
-    "kernels",
-    "remark",
-)
+    "name", "kind", "ops", "outputs", "output_shape", "dtype", "gpu_time_us", "low_us", "high_us", "share", "algorithm",
+    "kernels", "remark",
+)  # fmt: skip
 #: The name of the row below all others; it has no kind.
 TOTAL = "total"
 
@@ -46,8 +34,7 @@ class UnitRow:
 
     ``outputs`` are the names and types of the values that leave it: what an op is told by where the file gives it no
     name. ``dtype`` is the network's precision where they are stored in that, their own type elsewhere. ``share`` is
-    the part of the total. ``remark`` says what an op is priced as that iossim does not know.
-    """
+    the part of the total. ``remark`` says what an op is priced as that iossim does not know."""
 
     name: str
     kind: str
@@ -86,8 +73,7 @@ class NetworkTable:
     """The units of a network in its order, and what they sum to. That is no schedule's latency: every unit is one
     call among many of its like, and what a schedule launches and waits for is left out.
 
-    ``interval`` is where nine of ten sums are expected: the errors of units make up for each other in part.
-    """
+    ``interval`` is where nine of ten sums are expected: the errors of units make up for each other in part."""
 
     network: Network
     device: str
@@ -97,18 +83,13 @@ class NetworkTable:
     interval: LatencyInterval
 
     def total(self) -> dict[str, Any]:
-        """The row below all others."""
         times = _times(self.total_us, self.interval.low_us, self.interval.high_us)
         return {"name": TOTAL, **times, "share": 1.0 if self.total_us else 0.0}
 
     def csv(self) -> str:
         """A row for each unit and the total, as CSV; ``;`` between what there is several of."""
-        stream = io.StringIO()
-        writer = csv.DictWriter(stream, COLUMNS, restval="", lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(row.cells(";".join) for row in self.rows)
-        writer.writerow(self.total())
-        return stream.getvalue()
+        rows = [*(row.cells(";".join) for row in self.rows), self.total()]
+        return csv_text([COLUMNS, *([row.get(column, "") for column in COLUMNS] for row in rows)])
 
     def json(self) -> str:
         """The same as one object, with what it was priced for."""

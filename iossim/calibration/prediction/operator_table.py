@@ -3,13 +3,10 @@
 The columns are those of measured tables (see ``operator_kinds``); the kind of all rows is given, or a column ``op``
 says it row by row. A column ``precision`` (or ``dtype``) says in what a row is computed, where that is not as in all
 others. Columns that are no sizes are kept and otherwise ignored, so that a table of measurements can be predicted as
-it is; one that has the name of a predicted column goes on as ``input_NAME``.
-"""
+it is; one that has the name of a predicted column goes on as ``input_NAME``."""
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 from collections.abc import Sequence
@@ -18,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from iossim.base.errors import IossimError, did_you_mean
+from iossim.base.tables import csv_text
 from iossim.base.user_files import read_text
 from iossim.calibration.prediction.predict import Prediction, rounded
 from iossim.ir.types import Precision
@@ -49,8 +47,7 @@ class OperatorTable:
 def read_operators(path: Path, kind: str | None = None, precision: Precision = Precision.FP32) -> OperatorTable:
     """The operators of a table; raises OperatorTableError naming the file, the line and the column.
 
-    ``kind`` is that of all rows; None: the column ``op`` says it. ``precision`` is that of rows which say none.
-    """
+    ``kind`` is that of all rows; None: the column ``op`` says it. ``precision`` is that of rows which say none."""
     where = f"operator table {path}"
     text = read_text(path, "operator table", "give a CSV file with a row for each operator", OperatorTableError)
     try:
@@ -71,7 +68,6 @@ def read_operators(path: Path, kind: str | None = None, precision: Precision = P
 
 
 def _check_columns(columns: Sequence[str], kind: str | None, where: str) -> None:
-    """Refuse a header that names no kind or too few columns of it."""
     if set(PRECISION_COLUMNS) <= set(columns):
         raise OperatorTableError(f"{where}: columns {' and '.join(PRECISION_COLUMNS)} say one thing; remove one")
     if kind is None and "op" not in columns:
@@ -124,14 +120,11 @@ class RowOperators:
 
 def predicted_csv(table: OperatorTable, predictions: Sequence[Prediction]) -> str:
     """The table with the predicted columns behind its own, as CSV; kernels have ``;`` between them."""
-    names = _kept_names(table.columns)
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow([*names, *PREDICTED_COLUMNS])
+    rows: list[list[Any]] = [[*_kept_names(table.columns), *PREDICTED_COLUMNS]]
     for row, prediction in zip(table.rows, predictions, strict=True):
         own = _predicted(prediction)
-        writer.writerow([*row.values(), *(own[name] for name in PREDICTED_COLUMNS[:-1]), ";".join(own["kernels"])])
-    return stream.getvalue()
+        rows.append([*row.values(), *(own[name] for name in PREDICTED_COLUMNS[:-1]), ";".join(own["kernels"])])
+    return csv_text(rows)
 
 
 def predicted_json(table: OperatorTable, predictions: Sequence[Prediction]) -> str:

@@ -19,8 +19,7 @@ def comparable_published_us(schedule: Schedule, model: str, space: StageSpace | 
     """The measured latency (us) published of a schedule's network by its scheduler; None where none compares.
 
     ``model`` is the network as publications call it. Published are fp32 and the paper's engine. Random prices predict
-    none; nor does a search that was pruned more than the published ones (``space``, where it is known).
-    """
+    none; nor does a search that was pruned more than the published ones (``space``, where it is known)."""
     if (
         schedule.cost_model["name"] == "random"
         or schedule.engine != Engine.PAPER
@@ -46,8 +45,7 @@ def _is_narrower(space: StageSpace) -> bool:
 def without_network(profile: DeviceProfile, model: str) -> DeviceProfile | None:
     """The profile fitted without the figures of ``model``; None where they took no part in its fit.
 
-    Its resamples are as far from it as the whole fit's are from that.
-    """
+    Its resamples are as far from it as the whole fit's are from that."""
     values = profile.provenance.left_out.get(model)
     if values is None:
         return None

@@ -12,8 +12,7 @@ measurements do not repeat either (:data:`REPEAT_NOISE`). Intervals hold nine of
 normal.
 
 A slope is found by pricing a schedule's stages a little off; the kernels stay as they were chosen and priced. On
-streams the host's launches are priced anew, in a graph the gap between its nodes; boundaries are counted.
-"""
+streams the host's launches are priced anew, in a graph the gap between its nodes; boundaries are counted."""
 
 from __future__ import annotations
 
@@ -53,8 +52,7 @@ _STEP, _LEAST_STEP = 0.05, 0.01
 class ConcurrencySlopes:
     """Slopes of the schedules of one network on one device; ``names`` are the parameters asked for.
 
-    ``model`` has priced them, or a like one is made for the engine of a schedule.
-    """
+    ``model`` has priced them, or a like one is made for the engine of a schedule."""
 
     def __init__(
         self, network: Network, profile: DeviceProfile, names: Sequence[str], model: DeviceCostModel | None = None
@@ -103,7 +101,6 @@ class ConcurrencySlopes:
         return (changed_us - base_us) / step
 
     def _stages_us(self, schedule: Schedule, price: Callable[[StageBatch], Prices]) -> float:
-        """All stages together, boundaries left out."""
         total_us = 0.0
         for block in schedule.blocks:
             if block.stages:
@@ -167,8 +164,7 @@ class _UnitError:
 class ScheduleErrors:
     """Errors of schedules of one network on one device; its units are lowered once.
 
-    ``model`` is what priced the schedules, where it can price them a little off: it has what is asked for at hand.
-    """
+    ``model`` is what priced the schedules, where it can price them a little off: it has what is asked for at hand."""
 
     def __init__(self, network: Network, profile: DeviceProfile, model: DeviceCostModel | None = None) -> None:
         self._network = network
@@ -241,8 +237,7 @@ class ScheduleErrors:
     def time_by_kind_us(self, schedule: Schedule) -> dict[str, float]:
         """Where a schedule's latency goes: to kinds of ops, the longest first, and to what stands between stages.
 
-        A stage's time is shared among its units, and a unit's among its steps, by their times alone.
-        """
+        A stage's time is shared among its units, and a unit's among its steps, by their times alone."""
         times: dict[str, list[float]] = defaultdict(list)
         for part, share in self._shares(schedule).items():
             if part == BOUNDARIES:
@@ -283,7 +278,6 @@ class ScheduleErrors:
         return [("merge", *units)] if stage.strategy is Strategy.MERGE else [*units]
 
     def _lower(self, stages: Sequence[Stage]) -> None:
-        """Price the units that are not priced yet."""
         steps: dict[Part, list[Step]] = {}
         for stage in stages:
             indices = [self._network.unit_index[unit] for unit in stage.units]

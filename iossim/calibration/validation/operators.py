@@ -30,8 +30,7 @@ class OperatorEvaluation:
     """Measured and predicted times of the operators of a data set; every array has an entry for each row.
 
     The host's overhead is fitted on the rows that are not held out, beside the predictions; device times are without
-    it.
-    """
+    it."""
 
     device: str
     data_set: str
@@ -80,30 +79,20 @@ class OperatorEvaluation:
 
     @cached_property
     def kinds(self) -> tuple[tuple[str, Precision], ...]:
-        """Kinds of operators with their precisions, sorted."""
         return tuple(sorted({(m.operator.kind, m.operator.precision) for m in self.measurements}))
 
     def of_kind(self, kind: str, precision: Precision | None = None) -> OperatorEvaluation:
-        """The rows of one kind, and of one precision if that is given."""
-        return self[
-            np.array(
-                [m.operator.kind == kind and precision in (None, m.operator.precision) for m in self.measurements],
-                dtype=np.bool_,
-            )
-        ]
+        operators = [m.operator for m in self.measurements]
+        own = [one.kind == kind and precision in (None, one.precision) for one in operators]
+        return self[np.array(own, dtype=np.bool_)]
 
     def __getitem__(self, rows: Mask) -> OperatorEvaluation:
-        """A part of the rows."""
-        arrays: dict[str, Any] = {
-            field.name: value[rows]
-            for field in fields(self)
-            if isinstance(value := getattr(self, field.name), np.ndarray)
-        }
+        known: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
+        arrays: dict[str, Any] = {name: each[rows] for name, each in known.items() if isinstance(each, np.ndarray)}
         return replace(self, **arrays)
 
     @property
     def unseen(self) -> OperatorEvaluation:
-        """The rows that are held out."""
         return self[self.held_out]
 
     @property
@@ -123,11 +112,9 @@ class OperatorEvaluation:
         return Accuracy.of(self.recorded_us, self.measured_us)
 
     def baseline(self) -> Accuracy:
-        """The accuracy of the other model."""
         return Accuracy.of(self.baseline_us, self.measured_us)
 
     def by_bucket(self) -> dict[str, Accuracy]:
-        """The accuracy of device time by bucket of measured device time."""
         return {name: self[rows].gpu_time() for name, rows in buckets(self.measured_us).items()}
 
     def coverage(self) -> float | None:
@@ -176,8 +163,7 @@ def evaluate_operators(
 ) -> OperatorEvaluation:
     """Predict the operators of a set that were measured alone; of very many those that ``lowered`` keeps.
 
-    Rows measured with cold caches are left out: so are rows that the host hides.
-    """
+    Rows measured with cold caches are left out: so are rows that the host hides."""
     cold_rows = sum(row.is_cold for row in measured.measurements)
     return evaluate_recording(lowered(measured, profile, held_out_fraction(profile)), cold_rows, baseline)
 
@@ -221,7 +207,6 @@ def evaluate_recording(
 
 
 def _objects(chosen: Sequence[Measurement]) -> NDArray[np.object_]:
-    """An array of objects, whatever they are."""
     array = np.empty(len(chosen), dtype=np.object_)
     array[:] = chosen
     return array

@@ -31,8 +31,7 @@ class StageEvaluation:
     """Measured and predicted times of the stages of a data set, microseconds; every array has an entry a stage.
 
     ``serial_us`` is the same operators in one stream, nan where that was not measured; its prediction is always
-    there. ``left_out`` stages were of several precisions, or of more operators than a problem holds.
-    """
+    there. ``left_out`` stages were of several precisions, or of more operators than a problem holds."""
 
     device: str
     data_set: str
@@ -54,11 +53,9 @@ class StageEvaluation:
 
     @property
     def concurrent(self) -> StageEvaluation:
-        """The stages of several groups."""
         return self[self.groups > 1]
 
     def latency(self) -> Accuracy:
-        """The accuracy of the stages' latencies."""
         return Accuracy.of(self.predicted_us, self.latency_us)
 
     def gain(self) -> Accuracy:
@@ -133,8 +130,7 @@ def validate(
     """Judge predictions by the measurements in files and folders; raises OptionError or MeasurementError.
 
     Operators are judged on the shapes that no fit saw, told by their hash. ``profiles`` limits everything to these
-    devices; otherwise each file is of the shipped device that it names.
-    """
+    devices; otherwise each file is of the shipped device that it names."""
     data = read_data_sets(places, profiles)
     told = progress("operators")
     operators: list[OperatorEvaluation] = []

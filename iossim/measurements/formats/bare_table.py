@@ -3,8 +3,7 @@
 The file's name says what the rows are of. Optional columns are those of iossim's own format, as ``algorithm``;
 ``grid_x`` ... ``block_z`` are of the main kernel. A table with the column ``row`` was recorded through a framework,
 call by call in that order: its times include the host's overhead, which drifts where the framework searches for the
-fastest algorithm of each new shape. Any other table is of direct calls, one among many, without the host's overhead.
-"""
+fastest algorithm of each new shape. Any other table is of direct calls, one among many, without the host's overhead."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ from pathlib import Path
 
 from iossim.measurements.formats.format import Format
 from iossim.measurements.kinds.kind import OperatorKind, RecordError
-from iossim.measurements.measurement import Header, MeasurementError, MeasurementSet, device_of
+from iossim.measurements.measurement import Header, MeasurementSet, device_of, unusable
 from iossim.measurements.operator_kinds import ALIASES, KINDS, SHAPE_COLUMNS, kind_named, missing_columns
 from iossim.measurements.rows import RowReader
 from iossim.measurements.text_files import Table, header_cells, parse_table, read_file
@@ -54,21 +53,15 @@ def kind_of_table(path: Path, columns: Collection[str]) -> OperatorKind:
         if missing:
             others = _listed(fitting)
             hint = f"its columns are those of {others}: name it {others}.DEVICE.csv" if others else "add it"
-            raise MeasurementError(
-                f"measurements {path}: named a table of {named}, but the column {missing[0]} is missing; {hint}"
-            )
+            raise unusable(path, f"named a table of {named}, but the column {missing[0]} is missing; {hint}")
         return kind
     if len(fitting) == 1:
         return fitting[0]
     if fitting:
-        raise MeasurementError(
-            f"measurements {path}: could be of {_listed(fitting)}; add a column 'op', or name the file KIND.DEVICE.csv"
-        )
+        raise unusable(path, f"could be of {_listed(fitting)}; add a column 'op', or name the file KIND.DEVICE.csv")
     near = min(KINDS.values(), key=lambda kind: len(missing_columns(kind, columns)))
-    raise MeasurementError(
-        f"measurements {path}: the columns are of no kind of operator; {near.name} would need "
-        f"{missing_columns(near, columns)[0]}"
-    )
+    needed = missing_columns(near, columns)[0]
+    raise unusable(path, f"the columns are of no kind of operator; {near.name} would need {needed}")
 
 
 def _rank(kind: OperatorKind, columns: Collection[str]) -> tuple[int, int]:
@@ -77,7 +70,6 @@ def _rank(kind: OperatorKind, columns: Collection[str]) -> tuple[int, int]:
 
 
 def _listed(kinds: Sequence[OperatorKind]) -> str:
-    """The first few by name."""
     names = [kind.name for kind in kinds[:3]] + (["another"] if len(kinds) > 3 else [])
     return " or ".join(names)
 
@@ -102,7 +94,7 @@ def _read(path: Path, device: str | None) -> MeasurementSet:
     try:
         measurements = tuple(table.sieve.keep(table.rows, RowReader(header, kind).measurement))
     except RecordError as error:
-        raise MeasurementError(f"measurements {path}: {error}; correct the file") from None
+        raise unusable(path, f"{error}; correct the file") from None
     return MeasurementSet(header, measurements, (), table.sieve.notes())
 
 
@@ -111,7 +103,7 @@ def _require_latency(table: Table, path: Path) -> None:
         return
     other = next((name for name in table.columns if name.startswith(("latency", "time", "duration"))), None)
     hint = f"is it {other!r}? give microseconds in a column of that name" if other else "add it"
-    raise MeasurementError(f"measurements {path}: the column latency_us is missing; {hint}")
+    raise unusable(path, f"the column latency_us is missing; {hint}")
 
 
 def _resolution_us(table: Table) -> float:

@@ -8,33 +8,24 @@ import json
 from pathlib import Path
 from typing import Any
 
-from iossim.ir.types import Precision
 from iossim.measurements.formats.format import Format
 from iossim.measurements.formats.json_lines import (
     header_record,
     measured_rows,
     measurement_record,
     parse_header,
-    stage_precision,
+    stage_record,
 )
-from iossim.measurements.measurement import SCHEMA, MeasurementError, MeasurementSet, StageMeasurement
+from iossim.measurements.measurement import SCHEMA, MeasurementError, MeasurementSet, unusable
 from iossim.measurements.operator_kinds import KINDS, describe
 from iossim.measurements.text_files import parse_table, read_file
 
 _EXTENTS = ("grid", "block")
+_OF_STAGES = ("stage", "precision", "latency_us", "serial_us", "spread_us", "samples", "row")
 _OWN_COLUMNS = (
-    "stage",
-    "precision",
-    "latency_us",
-    "serial_us",
-    "spread_us",
-    "samples",
-    "algorithm",
-    "kernels",
-    *(f"{name}_{axis}" for name in _EXTENTS for axis in "xyz"),
-    "is_cold",
+    *_OF_STAGES[:-1], "algorithm", "kernels", *(f"{name}_{axis}" for name in _EXTENTS for axis in "xyz"), "is_cold",
     "row",
-)
+)  # fmt: skip
 
 
 def _recognises(path: Path, head: str) -> bool:
@@ -45,7 +36,7 @@ def _read(path: Path, device: str | None) -> MeasurementSet:
     table = parse_table(read_file(path), path)
     header, promised = parse_header({key: _value(text) for key, text in table.preamble.items()}, path, device)
     if "latency_us" not in table.columns:
-        raise MeasurementError(f"measurements {path}: the column latency_us is missing; add it")
+        raise unusable(path, "the column latency_us is missing; add it")
     # A cell of another kind's column is empty: to the row, the column is not there.
     rows = [type(row)(row.line, {name: cell for name, cell in row.cells.items() if cell != ""}) for row in table.rows]
     return measured_rows(header, promised, rows, table.sieve)
@@ -72,7 +63,10 @@ def to_csv(measured: MeasurementSet) -> str:
         if measurement.kernels:
             record["kernels"] = ";".join(measurement.kernels)
         rows.append(record)
-    rows += [_stage_row(stage, measured.header.precision) for stage in measured.stages]
+    for stage in measured.stages:
+        groups = "|".join(";".join(map(describe, group)) for group in stage.groups)
+        known = stage_record(stage, measured.header.precision)
+        rows.append({**dict.fromkeys(_OF_STAGES, ""), "stage": groups, **known})
     used = {name for row in rows for name in row}
     order = dict.fromkeys(["op", *(column.name for kind in KINDS.values() for column in kind.columns), *_OWN_COLUMNS])
     stream = io.StringIO()
@@ -82,19 +76,6 @@ def to_csv(measured: MeasurementSet) -> str:
     writer.writeheader()
     writer.writerows(rows)
     return stream.getvalue()
-
-
-def _stage_row(stage: StageMeasurement, precision: Precision) -> dict[str, Any]:
-    own = stage_precision([operator.precision for group in stage.groups for operator in group])
-    return {
-        "stage": "|".join(";".join(map(describe, group)) for group in stage.groups),
-        "precision": str(own) if own is not precision else "",
-        "latency_us": stage.latency_us,
-        "serial_us": "" if stage.serial_us is None else stage.serial_us,
-        "spread_us": "" if stage.spread_us is None else stage.spread_us,
-        "samples": "" if stage.samples is None else stage.samples,
-        "row": "" if stage.row is None else stage.row,
-    }
 
 
 FORMAT = Format("iossim measurements as CSV", _recognises, _read)

@@ -19,7 +19,9 @@ from iossim.measurements.measurement import (
     Measurement,
     MeasurementError,
     MeasurementSet,
+    StageMeasurement,
     device_of,
+    unusable,
 )
 from iossim.measurements.operator_kinds import record_of
 from iossim.measurements.rows import NumberedRow, RowReader, Sieve
@@ -34,17 +36,15 @@ def parse_header(fields: dict[str, Any], path: Path, device: str | None) -> tupl
     fields = dict(fields)
     counts = {name: fields.pop(name) for name in COUNTS if name in fields}
     if any(isinstance(count, bool) or not isinstance(count, int) for count in counts.values()):
-        raise MeasurementError(f"measurements {path}: line 1: counts are not whole numbers; correct the header")
+        raise unusable(path, "line 1: counts are not whole numbers; correct the header")
     version = fields.get("version")
     if isinstance(version, int) and version > VERSION:
-        raise MeasurementError(
-            f"measurements {path}: version {version} of the format, this iossim reads {VERSION}; update iossim"
-        )
+        raise unusable(path, f"version {version} of the format, this iossim reads {VERSION}; update iossim")
     fields["device"] = device_of(path, fields.get("device"), device)
     try:
         return Header.model_validate_json(json.dumps(fields)), counts
     except ValidationError as error:
-        raise MeasurementError(f"measurements {path}: header: {first_problem(error)}; correct the header") from None
+        raise unusable(path, f"header: {first_problem(error)}; correct the header") from None
 
 
 def measured_rows(
@@ -53,10 +53,8 @@ def measured_rows(
     """The set of a file's rows, of which ``sieve`` dropped some; raises MeasurementError if some are missing."""
     expected, found = sum(promised.values()), sieve.total + len(rows)
     if promised and found != expected:
-        raise MeasurementError(
-            f"measurements {sieve.path}: the header says {expected:,} rows, the file has {found:,}: it is cut short "
-            "or was edited; copy or record it again, or correct the header"
-        )
+        problem = f"the header says {expected:,} rows, the file has {found:,}: it is cut short or was edited"
+        raise unusable(sieve.path, f"{problem}; copy or record it again, or correct the header")
     reader = RowReader(header)
     measurements = tuple(sieve.keep((row for row in rows if "stage" not in row.cells), reader.measurement))
     stages = tuple(sieve.keep((row for row in rows if "stage" in row.cells), reader.stage))
@@ -81,7 +79,7 @@ def _read(path: Path, device: str | None) -> MeasurementSet:
         except (ValueError, RecursionError):
             if index in (0, last):
                 where = "the header is not JSON" if index == 0 else f"cut short at line {index + 1}"
-                raise MeasurementError(f"measurements {path}: {where}; copy or record the file again") from None
+                raise unusable(path, f"{where}; copy or record the file again") from None
             record = None
         if isinstance(record, dict):
             records.append(NumberedRow(index + 1, record))
@@ -93,7 +91,6 @@ def _read(path: Path, device: str | None) -> MeasurementSet:
 
 
 def header_record(measured: MeasurementSet) -> dict[str, Any]:
-    """The header as JSON values, with the counts."""
     fields = measured.header.model_dump(mode="json", by_alias=True)
     return fields | {"measurements": len(measured.measurements), "stages": len(measured.stages)}
 
@@ -120,11 +117,19 @@ def _known(**fields: Any) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def stage_precision(operators: list[Precision]) -> Precision:
-    """The one precision of a stage's operators; raises MeasurementError if there are several."""
-    if len(set(operators)) > 1:
+def stage_record(stage: StageMeasurement, precision: Precision) -> dict[str, Any]:
+    """What is known of a stage beside its operators; raises MeasurementError if these have several precisions."""
+    own, *others = {operator.precision for group in stage.groups for operator in group}
+    if others:
         raise MeasurementError("a stage of several precisions cannot be written; write operators of one precision")
-    return operators[0]
+    return _known(
+        precision=str(own) if own is not precision else None,
+        latency_us=stage.latency_us,
+        serial_us=stage.serial_us,
+        spread_us=stage.spread_us,
+        samples=stage.samples,
+        row=stage.row,
+    )
 
 
 def to_json_lines(measured: MeasurementSet) -> str:
@@ -133,18 +138,8 @@ def to_json_lines(measured: MeasurementSet) -> str:
     lines = [header_record(measured)]
     lines += [measurement_record(measurement, precision) for measurement in measured.measurements]
     for stage in measured.stages:
-        own = stage_precision([operator.precision for group in stage.groups for operator in group])
-        lines.append(
-            {"stage": [[record_of(operator) for operator in group] for group in stage.groups]}
-            | _known(
-                precision=str(own) if own is not precision else None,
-                latency_us=stage.latency_us,
-                serial_us=stage.serial_us,
-                spread_us=stage.spread_us,
-                samples=stage.samples,
-                row=stage.row,
-            )
-        )
+        groups = [[record_of(operator) for operator in group] for group in stage.groups]
+        lines.append({"stage": groups} | stage_record(stage, precision))
     return "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
 
 

@@ -11,8 +11,7 @@ Nsight Compute sees kernels, not operators: name an NVTX range after the operato
 
 The range may have other ranges around it; a word ``precision=fp16`` says the precision. An operator's call takes the
 sum of its kernels' durations. Where kernels of equal ranges follow each other, each repetition of their names is one
-call. Profile with ``--clock-control none``: Nsight Compute else locks the clocks to their base.
-"""
+call. Profile with ``--clock-control none``: Nsight Compute else locks the clocks to their base."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ from pathlib import Path
 from iossim.ir.types import Precision
 from iossim.measurements.formats.format import Call, Format, measurements_of_calls
 from iossim.measurements.kinds.kind import RecordError
-from iossim.measurements.measurement import Extent, Header, MeasurementError, MeasurementSet, device_of
+from iossim.measurements.measurement import Extent, Header, MeasurementSet, device_of, unusable
 from iossim.measurements.operator import Operator
 from iossim.measurements.operator_kinds import ALIASES, KINDS, parse_description
 from iossim.measurements.profilers.kernels import DURATION, ProfiledKernel
@@ -47,11 +46,9 @@ def _read(path: Path, device: str | None) -> MeasurementSet:
         profiled = profile(read_file(path)).kernels
     except CsvError as error:
         line = "" if error.line is None else f"line {error.line}: "
-        raise MeasurementError(f"measurements {path}: {line}{error.reason}; {error.remedy}") from None
+        raise unusable(path, f"{line}{error.reason}; {error.remedy}") from None
     if not any(kernel.ranges for kernel in profiled):
-        raise MeasurementError(
-            f"measurements {path}: no NVTX ranges say which operator a kernel is of; name them and profile with --nvtx"
-        )
+        raise unusable(path, "no NVTX ranges say which operator a kernel is of; name them and profile with --nvtx")
     sieve = Sieve(path)
     kernels = [(_range_of(kernel), kernel) for kernel in profiled if _is_timed(kernel, sieve)]
     operators: dict[str, Operator | None] = {"": None}

@@ -12,8 +12,7 @@ An operator's call takes the sum of its kernels' durations; gaps between them ar
 innermost recorded operator that launched it, by "External id" or by the launch's "correlation", and from there to the
 nearest operator around it that is known here: a convolution, a matrix product, a sum, a ReLU, a pooling. Shapes are
 in "Input Dims", strides and padding in "Concrete Inputs" (PyTorch 2.1 and later). Calls of equal shape are one
-measurement: the median over the calls that launched the most common kernels.
-"""
+measurement: the median over the calls that launched the most common kernels."""
 
 from __future__ import annotations
 
@@ -33,10 +32,10 @@ from iossim.measurements.measurement import (
     SCHEMA,
     Extent,
     Header,
-    MeasurementError,
     MeasurementSet,
     device_of,
     device_of_product,
+    unusable,
 )
 from iossim.measurements.operator import Operator
 from iossim.measurements.profilers.pytorch_trace import TraceEvent, is_chrome_trace, read_trace
@@ -59,14 +58,14 @@ def _read(path: Path, device: str | None) -> MeasurementSet:
     try:
         trace, events = read_trace(read_file(path))
     except CsvError as error:
-        raise MeasurementError(f"measurements {path}: {error.reason}; {error.remedy}") from None
+        raise unusable(path, f"{error.reason}; {error.remedy}") from None
     sieve = Sieve(path, place="GPU event")
     operators = [event for event in events if event.category in _OPERATOR_CATEGORIES]
     kernels = [event for event in events if event.category in _GPU_CATEGORIES]
     if not kernels:
-        raise MeasurementError(f"measurements {path}: the trace has no GPU kernels; profile with activity CUDA")
+        raise unusable(path, "the trace has no GPU kernels; profile with activity CUDA")
     if not any("input dims" in event.arguments for event in operators):
-        raise MeasurementError(f"measurements {path}: the trace has no shapes; record with profile(record_shapes=True)")
+        raise unusable(path, "the trace has no shapes; record with profile(record_shapes=True)")
     calls, others = _calls(operators, kernels, events, sieve)
     header = Header(
         device=device_of(path, _product(trace), device),

@@ -35,7 +35,6 @@ _NEEDED = ("Grid Size", "Block Size", "Stream")
 
 
 def is_header(line: str) -> bool:
-    """Whether a line is the header."""
     return {"ID", "Kernel Name"} <= {cell.strip().strip('"') for cell in line.split(",")}
 
 

@@ -1,7 +1,6 @@
 """CSV of Nsight Systems: ``nsys stats --report cuda_gpu_trace --format csv report.nsys-rep``.
 
-It tells no bytes and no arithmetic, and shared memory in megabytes of three digits unless asked for other units.
-"""
+It tells no bytes and no arithmetic, and shared memory in megabytes of three digits unless asked for other units."""
 
 from __future__ import annotations
 
@@ -19,7 +18,6 @@ _COLUMNS = ("Start", "Duration", *(f"{of}{axis}" for of in ("Grd", "Blk") for ax
 
 
 def is_header(line: str) -> bool:
-    """Whether a line is the header."""
     columns = (cell.strip().strip('"') for cell in line.split(","))
     return {_name_and_unit(column)[0] for column in columns} >= {"Duration", "GrdX", "BlkX"}
 
@@ -36,21 +34,15 @@ def profile(text: str, header: int) -> Profile:
             raise CsvError(f"the column {name!r} is missing", "export the report cuda_gpu_trace", header + 1)
     start_us, duration_us = (_scale(units, name, MICROSECONDS, "ns", header) for name in ("Start", "Duration"))
     shared = [name for name in ("StcSMem", "DymSMem") if name in columns]
-    shared_scales = [_scale(units, name, _BYTES, "MB", header) for name in shared]
+    scales = {name: _scale(units, name, _BYTES, "MB", header) for name in shared}
     kernels: list[ProfiledKernel] = []
     for row in table.rows:
         told = {name: str(row.cells[column]).strip() for name, column in columns.items()}
         if not told["GrdX"]:
             continue
-        start, duration = (
-            number(told[name], name, row.line) * scale
-            for name, scale in (("Start", start_us), ("Duration", duration_us))
-        )
-        held = [
-            number(told[name], name, row.line) * scale
-            for name, scale in zip(shared, shared_scales, strict=True)
-            if told[name]
-        ]
+        start = number(told["Start"], "Start", row.line) * start_us
+        duration = number(told["Duration"], "Duration", row.line) * duration_us
+        held = [number(told[name], name, row.line) * scales[name] for name in shared if told[name]]
         cells = {
             "name": told["Name"],
             "blocks": "x".join(told[f"Grd{axis}"] for axis in _AXES),
@@ -61,7 +53,7 @@ def profile(text: str, header: int) -> Profile:
         queue = told.get("Ctx", ""), told["Strm"]
         kernels.append(ProfiledKernel(row.line, start, duration, told.get("Device", ""), queue, cells))
     notes = []
-    if any(float(kernel.cells["shared_bytes"] or 0) for kernel in kernels) and max(shared_scales) > 1e3:
+    if any(float(kernel.cells["shared_bytes"] or 0) for kernel in kernels) and max(scales.values()) > 1e3:
         notes.append("shared memory is as Nsight Systems rounds it, to three digits behind the point of its unit")
     return Profile(tuple(kernels), "", len(table.rows) - len(kernels), tuple(notes))
 

@@ -33,7 +33,8 @@ def operators_figures(operators: Sequence[OperatorEvaluation]) -> list[Figure]:
 
 
 def operators_figure(device: str, evaluations: Sequence[OperatorEvaluation]) -> Figure:
-    """A row of panels for each data set: predicted against measured device time, and errors against time and arithmetic."""
+    """A row of panels for each data set: predicted against measured device time, and errors against time and
+    arithmetic."""
     grid = AccuracyGrid("measured, us", "predicted, us", "error, %")
     for each in evaluations:
         flops = np.array([float(m.operator.flops) for m in each.measurements])
@@ -131,10 +132,10 @@ class AccuracyGrid:
         panel = len(self.panels)
         usable = np.flatnonzero(np.isfinite(across) & np.isfinite(up) & (across > 0))
         shown = usable[:: max(1, -(-len(usable) // _MOST_POINTS))]
-        self.records += [
-            {"panel": panel, "what": "point", "x": float(across[row]), "y": float(up[row]), "coloured": bool(coloured[row])}
-            for row in shown
-        ]  # fmt: skip
+        common: dict[str, Cell] = {"panel": panel, "what": "point"}
+        for row in shown:
+            place = {"x": float(across[row]), "y": float(up[row])}
+            self.records.append({**common, **place, "coloured": bool(coloured[row])})
         self.records += [{"panel": panel, **other} for other in others]
         return panel
 

@@ -22,7 +22,8 @@ _PARTS = {"low_ms": "expected from", "high_ms": "expected to", "published_ms": "
 def bar_record(
     value: float | None, text: str, interval_ms: tuple[float, float] | None = None, published_ms: float | None = None
 ) -> dict[str, Cell]:
-    """The cells of a record by which :func:`bar_specification` draws what stands at a bar, and the ``text`` behind it."""
+    """The cells of a record by which :func:`bar_specification` draws what stands at a bar, and the ``text`` behind
+    it."""
     low_ms, high_ms = interval_ms or (None, None)
     return {
         "low_ms": low_ms,
@@ -44,21 +45,20 @@ def bar_specification(
 ) -> dict[str, Any]:
     """A bar a record, as long as its cell ``key``, in the colour of its ``scheduler``.
 
-    Bars stand in ``groups`` by the cell ``group``; without groups each has its scheduler's name before it. Records have the
-    cells of :func:`bar_record` and :func:`share_scales`; a lower bound in ``bound_ms`` is a mark, and one that is ``best`` has
-    its text in bold. ``limit`` is drawn as a line: what is asked of the values. The longest text takes ``text_pixels``.
-    """
+    Bars stand in ``groups`` by the cell ``group``; without groups each has its scheduler's name before it. Records have
+    the cells of :func:`bar_record` and :func:`share_scales`; a lower bound in ``bound_ms`` is a mark, and one that is
+    ``best`` has its text in bold. ``limit`` is drawn as a line: what is asked of the values. The longest text takes
+    ``text_pixels``."""
     alt = need_altair()
     if groups is None:
         place = {"y": alt.Y("scheduler:N", sort=list(schedulers), title=None, axis=alt.Axis(labelLimit=190))}
         height: dict[str, Any] = {"step": _ROW_PIXELS}
     else:
+        axis, apart = alt.Axis(labelLimit=260), alt.Scale(paddingInner=0.22)
         place = {
-            "y": alt.Y(
-                "group:N", sort=list(groups), title=None, axis=alt.Axis(labelLimit=260), scale=alt.Scale(paddingInner=0.22)
-            ),
+            "y": alt.Y("group:N", sort=list(groups), title=None, axis=axis, scale=apart),
             "yOffset": alt.YOffset("scheduler:N", sort=list(schedulers), scale=alt.Scale(paddingInner=0.12)),
-        }  # fmt: skip
+        }
         height = {"step": _BAR_PIXELS, "for": "offset"}
     x = alt.X(f"{key}:Q", title=title, scale=alt.Scale(zero=True, nice=False))
     known = {part: words for part, words in _PARTS.items() if any(record.get(part) is not None for record in records)}
@@ -68,9 +68,8 @@ def bar_specification(
         alt.Tooltip("text:N", title=title),
         *(alt.Tooltip(f"{part}:Q", title=f"{words}, ms", format=".3~f") for part, words in known.items()),
     ]
-    colour = alt.Color(
-        "scheduler:N", scale=alt.Scale(**scheduler_scale(schedulers)), title="scheduler", sort=list(schedulers)
-    )
+    scale = alt.Scale(**scheduler_scale(schedulers))
+    colour = alt.Color("scheduler:N", scale=scale, title="scheduler", sort=list(schedulers))
     base = layer().encode(**place)
     layers = [base.mark_bar(cornerRadiusEnd=1).encode(x=x, color=colour, tooltip=tooltip)]
     if "low_ms" in known:
@@ -91,10 +90,8 @@ def bar_specification(
     behind = base.encode(x=alt.X("right:Q"), text="text:N")
     layers.append(behind.mark_text(style=HALO, **label))
     if any(record.get("best") for record in records):
-        layers += [
-            behind.transform_filter("!datum.best").mark_text(**label),
-            behind.transform_filter("datum.best").mark_text(fontWeight="bold", **label),
-        ]
+        layers.append(behind.transform_filter("!datum.best").mark_text(**label))
+        layers.append(behind.transform_filter("datum.best").mark_text(fontWeight="bold", **label))
     else:
         layers.append(behind.mark_text(**label))
     # Nothing to be seen, where there is room for the text behind the longest bar.
@@ -105,22 +102,17 @@ def bar_specification(
 
 def bar_legend(records: Sequence[Record], whiskers: str) -> tuple[LegendEntry, ...]:
     """What the marks at the bars stand for; ``whiskers`` says what an interval is."""
-    marks = (
-        ("low_ms", whiskers, "whisker"),
-        ("bound_ms", "lower bound", "bound"),
-        ("published_ms", "published measurement", PUBLISHED),
-    )
-    return tuple(
-        LegendEntry(label, "currentColor", mark)
-        for key, label, mark in marks
-        if any(record.get(key) is not None for record in records)
-    )
+    marks = {
+        "low_ms": LegendEntry(whiskers, "currentColor", "whisker"),
+        "bound_ms": LegendEntry("lower bound", "currentColor", "bound"),
+        "published_ms": LegendEntry("published measurement", "currentColor", PUBLISHED),
+    }
+    return tuple(mark for key, mark in marks.items() if any(record.get(key) is not None for record in records))
 
 
 def share_scales(records: Sequence[dict[str, Cell]], choices: Sequence[str], panel: str | None) -> None:
-    """Tell each record how long the longest bar on its scale is: one scale for panels that are seen together, unless one
-    of them would be hard to see.
-    """
+    """Tell each record how long the longest bar on its scale is: one scale for panels that are seen together, unless
+    one of them would be hard to see."""
     together: dict[tuple[Cell, ...], dict[Cell, float]] = {}
     placed: list[tuple[dict[str, Cell], dict[Cell, float], Cell]] = []
     for record in records:
@@ -143,8 +135,7 @@ def comparison_figure(
     """One panel for each entry (a network, say), its schedulers from top to bottom.
 
     Bars are labelled with the latency and the speed-up, the best one's in bold, with a sign at those that tie with it;
-    whiskers span each row's interval: what that is, the legend says in the words of ``whiskers``.
-    """
+    whiskers span each row's interval: what that is, the legend says in the words of ``whiskers``."""
     records: list[dict[str, Cell]] = []
     for panel, rows in panels.items():
         best = best_row(rows)

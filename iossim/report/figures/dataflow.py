@@ -1,6 +1,5 @@
 """Dataflow on edge devices in pictures: what units, DMA and memories do over time, a lane each; what each memory
-holds (Xenos, figure 9); and what every way to divide a network over several devices takes.
-"""
+holds (Xenos, figure 9); and what every way to divide a network over several devices takes."""
 
 from __future__ import annotations
 
@@ -105,11 +104,8 @@ def _finding(found: Dataflow) -> str:
     """How much of the units' time they compute, in each plan."""
     shares = []
     for name, (_, timed) in found.runs.items():
-        busy_us = sum(
-            (span.end_us - span.start_us) * len(span.units)
-            for span in timed.spans
-            if span.what == "compute" and span.units
-        )
+        computing = [span for span in timed.spans if span.what == "compute" and span.units]
+        busy_us = sum((span.end_us - span.start_us) * len(span.units) for span in computing)
         shares.append(f"{busy_us / found.device.units.value / timed.total_us:.0%} ({name})")
     return f"Units compute {', '.join(shares)} of their time."
 
@@ -162,22 +158,11 @@ def _drawn(spans: Sequence[BusySpan], least_us: float) -> Iterator[BusySpan]:
 def _lanes(lanes: Sequence[str], total_ms: float) -> Mapping[str, Any]:
     alt = need_altair()
     x = alt.X("start_ms:Q", title="ms", scale=alt.Scale(domain=[0, total_ms], nice=False, zero=False))
-    y = alt.Y(
-        "lane:N",
-        title=None,
-        sort=list(lanes),
-        axis=alt.Axis(labelOverlap=False),
-        scale=alt.Scale(domain=list(lanes), paddingInner=0.15),
-    )
+    scale = alt.Scale(domain=list(lanes), paddingInner=0.15)
+    y = alt.Y("lane:N", title=None, sort=list(lanes), axis=alt.Axis(labelOverlap=False), scale=scale)
     whole = {"y": alt.value(0), "y2": alt.value("height")}
-    tooltip = [
-        alt.Tooltip("lane:N"),
-        alt.Tooltip("operator:N"),
-        alt.Tooltip("part:N"),
-        alt.Tooltip("moved:N"),
-        alt.Tooltip("start_ms:Q", format=".4~f"),
-        alt.Tooltip("end_ms:Q", format=".4~f"),
-    ]
+    tooltip = ["lane:N", "operator:N", "part:N", "moved:N"]
+    tooltip += [alt.Tooltip(f"{end}_ms:Q", format=".4~f") for end in ("start", "end")]
     return specification(
         only("operator")
         .transform_filter("datum.odd == 1")
@@ -229,17 +214,13 @@ def memory_figure(found: Dataflow, title: str) -> Figure:
 def _memory_specification() -> Mapping[str, Any]:
     alt = need_altair()
     return specification(
-        layer()
-        .mark_rule(strokeWidth=2.4)
-        .encode(
-            x=alt.X("start_ms:Q", title="ms"),
-            x2="end_ms:Q",
-            y=alt.Y("mib:Q", title="in use, MiB"),
+        layer().mark_rule(strokeWidth=2.4).encode(
+            x=alt.X("start_ms:Q", title="ms"), x2="end_ms:Q", y=alt.Y("mib:Q", title="in use, MiB"),
             color=coloured("memory", _COLOURS, legend=None),
             tooltip=["operator:N", "memory:N", alt.Tooltip("mib:Q", format=".2~f")],
         ),
         height=_MEMORY_PIXELS,
-    )
+    )  # fmt: skip
 
 
 _TIME_PARTS = {"computing": PALETTE[0], "waiting": PALETTE[5], "total": PALETTE[1]}
@@ -264,8 +245,8 @@ def distribution_figure(found: Distributed, title: str) -> Figure:
     return Figure(
         name="distribution",
         title=title,
-        finding=f"{devices} devices are {found.speedup:.2f}x the speed of one; {found.waited_us / found.latency_us:.0%} of their "
-        "time they wait for what is sent.",
+        finding=f"{devices} devices are {found.speedup:.2f}x the speed of one; "
+        f"{found.waited_us / found.latency_us:.0%} of their time they wait for what is sent.",
         records=tuple(records),
         panels=tuple(
             Panel(name, _bars([row for row in records if row["panel"] == name]), {"panel": name}) for name in panels

@@ -21,7 +21,6 @@ TITLES = {"cost_model": "cost model", "search": "search", "dtype": "data type", 
 
 
 def title_of(key: str) -> str:
-    """A column as a reader calls it."""
     return TITLES.get(key, key)
 
 
@@ -29,8 +28,7 @@ def title_of(key: str) -> str:
 class Panel:
     """One picture of a figure: a Vega-Lite specification of one view whose width is its container's.
 
-    It shows the records whose cells equal ``where``.
-    """
+    It shows the records whose cells equal ``where``."""
 
     title: str
     spec: Mapping[str, Any]
@@ -57,8 +55,7 @@ class Figure:
     ``records`` are all its data. Of each column in ``choices`` one value is drawn at a time. Panels stand beside each
     other where there is room, or one under the other if ``stacked``. On the page of a study ``caption`` says how it
     is to be read, ``alt`` the same to who cannot see it, ``columns`` which cells a reader is shown, ``command`` how
-    it is made.
-    """
+    it is made."""
 
     name: str
     title: str
@@ -80,10 +77,8 @@ class Figure:
     def slices(self) -> Iterator[dict[str, Cell]]:
         """Every combination of choices that has records, in the order in which they come."""
         keys = [choice.key for choice in self.choices]
-        yield from (
-            dict(zip(keys, chosen, strict=True))
-            for chosen in dict.fromkeys(tuple(record[key] for key in keys) for record in self.records)
-        )
+        for chosen in dict.fromkeys(tuple(record[key] for key in keys) for record in self.records):
+            yield dict(zip(keys, chosen, strict=True))
 
     def records_of(self, panel: Panel, chosen: Mapping[str, Cell]) -> list[Record]:
         """The data that a panel draws."""

@@ -37,13 +37,11 @@ _OPEN = ("stroke", _VEGA_SHAPES["bound"])
 def picture_files(
     figures: Sequence[Figure], *kinds: PictureFormat, titled: bool = False
 ) -> dict[str, Callable[[Path], None]]:
-    """A writer for each picture by file name: one for each slice of a figure, at most ``MOST_SLICES``, in each
-    format.
+    """A writer for each picture by file name: one for each slice of a figure, at most ``MOST_SLICES``, in each format.
 
     Pictures that stand alone are ``titled``: above them stand the figure's title and what is to be seen.
 
-    Raises OptionError where vl-convert-python is not installed.
-    """
+    Raises OptionError where vl-convert-python is not installed."""
     need_vl_convert()
     files: dict[str, Callable[[Path], None]] = {}
     for figure in figures:
@@ -115,14 +113,15 @@ def _legend(entries: Sequence[LegendEntry], width: int) -> dict[str, Any]:
         channel: {"field": field, "type": "quantitative", "axis": None, "scale": {"domain": domain, "nice": False}}
         for channel, field, domain in (("x", "x", [0, width]), ("y", "line", [line + 0.5, -0.5]))
     }
+    point = {"type": "point", "size": 75, "xOffset": 6, "strokeWidth": 1.5}
     marks: list[dict[str, Any]] = [
         {
             "transform": [{"filter": f"datum.shape == '{shape}' && datum.colour == '{colour}'"}],
-            "mark": {"type": "point", "shape": shape, "color": colour, "filled": filled, "size": 75, "xOffset": 6, "strokeWidth": 1.5},
+            "mark": {**point, "shape": shape, "color": colour, "filled": filled},
             "encoding": at,
         }
         for shape, colour, filled in dict.fromkeys((mark["shape"], mark["colour"], mark["filled"]) for mark in placed)
-    ]  # fmt: skip
+    ]
     label = {"type": "text", "align": "left", "baseline": "middle", "dx": 16, "fontSize": 11}
     return {
         "width": width,
@@ -155,6 +154,5 @@ def _numbered(svg: str) -> str:
 
 
 def _slug(value: Cell) -> str:
-    """A value as a part of a file's name."""
     kept = "".join(letter if letter.isalnum() or letter in "._" else "-" for letter in str(value))
     return "-".join(filter(None, kept.split("-")))

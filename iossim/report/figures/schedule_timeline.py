@@ -1,33 +1,19 @@
 """The timeline of one schedule: time runs to the right and, for a long one, goes on in the next row, like text, so
-that kernels stay visible. All rows have the same scale.
-"""
+that kernels stay visible. All rows have the same scale."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby, pairwise
 
 from iossim.base.tables import Cell, number_of
 from iossim.execution.execution import Execution, Span
 from iossim.ir.network import Network
 from iossim.report.colours import kind_colour, kind_colours, text_on
+from iossim.report.figures import timeline
 from iossim.report.figures.figure import Figure, LegendEntry, Panel
-from iossim.report.figures.timeline import (
-    GAP,
-    MERGED,
-    StageExtent,
-    fitting_label,
-    from_to_ms,
-    lanes,
-    occupancy,
-    occupancy_legend,
-    stage_extents,
-    text_pixels,
-    timeline_records,
-)
 from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import Schedule
 
@@ -46,20 +32,20 @@ def timeline_figure(
 ) -> Figure:
     """A schedule by itself; ``sequential_us``, if known, is the latency that its speed-up is against.
 
-    ``execution``, if given, is the run that the spans are of: its active warps and its latency are shown too.
-    """
-    extents = stage_extents(schedule, spans)
+    ``execution``, if given, is the run that the spans are of: its active warps and its latency are shown too."""
+    extents = timeline.stage_extents(schedule, spans)
     fullest = max(Counter(span.stream for span in spans).values(), default=0)
     wanted = max(math.ceil(len(extents) / _STAGES_PER_ROW), math.ceil(fullest / _KERNELS_PER_ROW))
     rows = _rows(extents, wanted)
-    row_ms = max((row.end_ms - row.start_ms for row in rows), default=1.0) * 1.005
-    row_of = {extent.number: number for number, row in enumerate(rows) for extent in row.extents}
+    ends_ms = [_domain_ms(row) for row in rows]
+    row_ms = max((end_ms - start_ms for start_ms, end_ms in ends_ms), default=1.0) * 1.005
+    row_of = {extent.number: number for number, row in enumerate(rows) for extent in row}
     records: list[dict[str, Cell]] = []
-    for record in timeline_records(network, schedule, spans, execution):
+    for record in timeline.timeline_records(network, schedule, spans, execution):
         if record["strip"]:
-            for number, row in enumerate(rows):
-                start_ms = max(number_of(record["start_ms"]), row.start_ms)
-                end_ms = min(number_of(record["end_ms"]), row.end_ms)
+            for number, (first_ms, last_ms) in enumerate(ends_ms):
+                start_ms = max(number_of(record["start_ms"]), first_ms)
+                end_ms = min(number_of(record["end_ms"]), last_ms)
                 if start_ms < end_ms:
                     records.append({**record, "start_ms": start_ms, "end_ms": end_ms, "row": number})
         else:
@@ -72,11 +58,11 @@ def timeline_figure(
             records.append({"strip": False, "row": number, **extra})
     colours = _by_time(records)
     panels: list[Panel] = []
-    for number, row in enumerate(rows):
-        domain_ms = (row.start_ms, row.start_ms + row_ms)
-        panels.append(Panel("", lanes(colours, domain_ms), {"row": number, "strip": False}))
+    for number, (start_ms, _) in enumerate(ends_ms):
+        domain_ms = (start_ms, start_ms + row_ms)
+        panels.append(Panel("", timeline.lanes(colours, domain_ms), {"row": number, "strip": False}))
         if execution is not None:
-            panels.append(Panel("", occupancy(domain_ms), {"row": number, "strip": True}))
+            panels.append(Panel("", timeline.occupancy(domain_ms), {"row": number, "strip": True}))
     return Figure(
         name="timeline",
         title=f"{schedule.network} on {schedule.device}",
@@ -89,22 +75,15 @@ def timeline_figure(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """The stages drawn in one row."""
-
-    extents: list[StageExtent]
-
-    @property
-    def start_ms(self) -> float:
-        return self.extents[0].start_us / 1e3
-
-    @property
-    def end_ms(self) -> float:
-        return self.extents[-1].end_us / 1e3
+#: The stages drawn in one row.
+_Row = list[timeline.StageExtent]
 
 
-def _rows(extents: Sequence[StageExtent], wanted: int) -> list[_Row]:
+def _domain_ms(row: _Row) -> tuple[float, float]:
+    return row[0].start_us / 1e3, row[-1].end_us / 1e3
+
+
+def _rows(extents: Sequence[timeline.StageExtent], wanted: int) -> list[_Row]:
     """Stages dealt to about ``wanted`` rows of about equal time, each a whole number of stages."""
     if not extents:
         return []
@@ -115,27 +94,26 @@ def _rows(extents: Sequence[StageExtent], wanted: int) -> list[_Row]:
     for extent in extents:
         middle_us = (extent.start_us + extent.end_us) / 2
         if not rows or (middle_us - start_us > target_us * len(rows) and len(rows) < count):
-            rows.append(_Row([]))
-        rows[-1].extents.append(extent)
+            rows.append([])
+        rows[-1].append(extent)
     return rows
 
 
 def _gaps(row: _Row) -> list[dict[str, Cell]]:
     """What stands between the stages of a row: launches and synchronisation."""
-    pairs = pairwise(row.extents)
-    return [{"what": "gap", **from_to_ms(left.end_us, right.start_us)} for left, right in pairs]
+    return [{"what": "gap", **timeline.from_to_ms(left.end_us, right.start_us)} for left, right in pairwise(row)]
 
 
 def _blocks(row: _Row, row_ms: float) -> list[dict[str, Cell]]:
     """Where each block of a row begins, with its name where that has room behind the one before."""
     found: list[dict[str, Cell]] = []
     free_ms = -math.inf
-    for block, group in groupby(row.extents, key=lambda extent: extent.block):
+    for block, group in groupby(row, key=lambda extent: extent.block):
         start_ms = next(iter(group)).start_us / 1e3
         has_room = start_ms > free_ms
         found.append({"what": "block", "text": block if has_room else "", "start_ms": start_ms})
         if has_room:
-            free_ms = start_ms + (text_pixels(block, 10.5) + 8) * row_ms / _WIDTH_PIXELS
+            free_ms = start_ms + (timeline.text_pixels(block, 10.5) + 8) * row_ms / _WIDTH_PIXELS
     return found
 
 
@@ -162,13 +140,12 @@ def _labels(schedule: Schedule, kernels: Sequence[Mapping[str, Cell]], pixels_pe
 def _label(units: Sequence[str], pixels: float) -> tuple[str, float]:
     """The longest name of the units and the largest font that fit in ``pixels``; nothing where none does.
 
-    The first parts of a name, which mostly repeat the block's, go first.
-    """
+    The first parts of a name, which mostly repeat the block's, go first."""
     parts = [unit.replace("/", ".").split(".") for unit in units]
     candidates = [" + ".join(".".join(names[start:]) for names in parts) for start in (0, -2, -1)]
     if len(units) > 1:
         candidates.append(f"{len(units)} merged")
-    return fitting_label(candidates, pixels)
+    return timeline.fitting_label(candidates, pixels)
 
 
 def _by_time(records: Sequence[Mapping[str, Cell]]) -> dict[str, str]:
@@ -189,14 +166,8 @@ def _facts(schedule: Schedule, sequential_us: float | None, execution: Execution
         told += f", lower bound {schedule.lower_bound_us / 1000:.3f} ms (gap {100 * schedule.gap:.1f} %)"
     if execution is not None:
         told += f", event-driven simulator {execution.latency_us / 1000:.3f} ms"
-    facts = [
-        f"batch {schedule.source.batch}",
-        schedule.precision,
-        f"{schedule.engine} engine",
-        schedule.scheduler,
-        f"{len(schedule.stages)} stages",
-        f"{schedule.streams} stream{'s' if schedule.streams != 1 else ''}",
-    ]
+    facts = [f"batch {schedule.source.batch}", schedule.precision, f"{schedule.engine} engine", schedule.scheduler]
+    facts += [f"{len(schedule.stages)} stages", f"{schedule.streams} stream{'s' if schedule.streams != 1 else ''}"]
     return f"{told}   ·   {'  ·  '.join(facts)}"
 
 
@@ -210,6 +181,6 @@ def _legend(colours: Mapping[str, str], schedule: Schedule, has_occupancy: bool)
     if len(shown) < len(named):
         entries.append(LegendEntry(f"and {len(named) - len(shown)} more", "#ffffff"))
     if any(stage.strategy is Strategy.MERGE for stage in schedule.stages):
-        entries.append(LegendEntry("merged stage", MERGED, "outline"))
-    entries += [LegendEntry("stage", "#dfe3e7"), LegendEntry("between stages", GAP)]
-    return (*entries, *(occupancy_legend() if has_occupancy else ()))
+        entries.append(LegendEntry("merged stage", timeline.MERGED, "outline"))
+    entries += [LegendEntry("stage", "#dfe3e7"), LegendEntry("between stages", timeline.GAP)]
+    return (*entries, *(timeline.occupancy_legend() if has_occupancy else ()))

@@ -1,7 +1,6 @@
 """When the kernels of a schedule run: a lane for each stream, a bar for each kernel, a band for each stage, and below
 them how full the device is, where that is known. The data and layers are those of every figure that shows a run over
-time.
-"""
+time."""
 
 from __future__ import annotations
 
@@ -60,7 +59,8 @@ def stage_extents(schedule: Schedule, spans: Sequence[Span]) -> list[StageExtent
 def timeline_records(
     network: Network, schedule: Schedule, spans: Sequence[Span], execution: Execution | None = None
 ) -> list[dict[str, Cell]]:
-    """A record for each stage, each kernel, and each step of the occupancy, if ``execution`` is the run of the spans."""
+    """A record for each stage, each kernel, and each step of the occupancy, if ``execution`` is the run of the
+    spans."""
     extents = stage_extents(schedule, spans)
     records = [{"strip": False, **record} for record in (*_stages(extents), *_kernels(network, schedule, spans))]
     return records + [{"strip": True, **record} for record in (occupancy_steps(execution) if execution else ())]
@@ -69,17 +69,12 @@ def timeline_records(
 def lanes(colours: Mapping[str, str], domain_ms: tuple[float, float] | None = None) -> dict[str, Any]:
     """Stages and kernels; over the time of ``domain_ms``, or from 0 to the cell ``end_of_both_ms``."""
     alt = need_altair()
-    x = time_axis(alt, "start_ms", None, domain_ms, labels=domain_ms is not None)
+    x, middle = (time_axis(alt, key, None, domain_ms, domain_ms is not None) for key in ("start_ms", "middle"))
     y = stream_axis(alt)
     stages, kernels = only("stage"), only("kernel")
-    tooltip = [
-        alt.Tooltip("stage:Q", title="stage"),
-        alt.Tooltip("unit:N", title="unit or block"),
-        alt.Tooltip("kernel:N", title="kernel"),
-        alt.Tooltip("kind:N", title="kind"),
-        alt.Tooltip("start_ms:Q", title="start, ms", format=".4f"),
-        alt.Tooltip("time_ms:Q", title="time, ms", format=".4f"),
-    ]
+    names = {"stage:Q": "stage", "unit:N": "unit or block", "kernel:N": "kernel", "kind:N": "kind"}
+    tooltip = [alt.Tooltip(key, title=title) for key, title in names.items()]
+    tooltip += [alt.Tooltip(f"{of}_ms:Q", title=f"{of}, ms", format=".4f") for of in ("start", "time")]
     numbered = "datum.end_of_both_ms" if domain_ms is None else f"{domain_ms[1] - domain_ms[0]!r}"
     whole = {"y": alt.value(0), "y2": alt.value("height")}
     layers = [
@@ -94,7 +89,7 @@ def lanes(colours: Mapping[str, str], domain_ms: tuple[float, float] | None = No
         stages.transform_filter(f"datum.time_ms / {numbered} * width > {_NUMBER_PIXELS}")
         .transform_calculate(middle="(datum.start_ms + datum.end_ms) / 2")
         .mark_text(baseline="bottom", fontSize=9, dy=-2)
-        .encode(x=time_axis(alt, "middle", None, domain_ms, labels=domain_ms is not None), y=alt.value(0), text="stage:Q"),
+        .encode(x=middle, y=alt.value(0), text="stage:Q"),
     ]  # fmt: skip
     if domain_ms is None:
         layers.append(_end(alt))
@@ -138,7 +133,8 @@ def occupancy(domain_ms: tuple[float, float] | None = None) -> dict[str, Any]:
 
 
 def fitting_label(texts: Iterable[str], pixels: float) -> tuple[str, float]:
-    """The first of ``texts`` that fits in ``pixels``, and the largest font in which it does; nothing where none does."""
+    """The first of ``texts`` that fits in ``pixels``, and the largest font in which it does; nothing where none
+    does."""
     for text in texts:
         for size in LABEL_PIXELS:
             if text_pixels(text, size) <= pixels:
@@ -147,7 +143,6 @@ def fitting_label(texts: Iterable[str], pixels: float) -> tuple[str, float]:
 
 
 def text_pixels(text: str, size: float) -> float:
-    """Width of a line of text."""
     return len(text) * size * _LETTER_WIDTH
 
 
@@ -240,7 +235,6 @@ def from_to_ms(start_us: float, end_us: float) -> dict[str, Cell]:
 
 
 def time_axis(alt: Any, key: str, title: str | None, domain_ms: tuple[float, float] | None, labels: bool = True) -> Any:
-    """The horizontal axis."""
     scale = alt.Scale(nice=False, zero=True) if domain_ms is None else alt.Scale(domain=list(domain_ms), nice=False)
     ticks = {} if domain_ms is None else {"labelExpr": "datum.label + ' ms'"}
     return alt.X(f"{key}:Q", title=title, scale=scale, axis=alt.Axis(grid=False, labels=labels, ticks=labels, **ticks))
@@ -257,8 +251,7 @@ _WIDTH_PIXELS, _WARPS_PIXELS = 720, 140
 def active_warps_figure(title: str, runs: Mapping[str, Execution]) -> Figure:
     """A panel for each run, from top to bottom, with the mean over its own time as a dashed line.
 
-    Means after the first are also given over the first's.
-    """
+    Means after the first are also given over the first's."""
     latest_ms = max((run.latency_us for run in runs.values()), default=0.0) / 1e3 or 1.0
     most = max((int(run.active_warps.max(initial=0)) for run in runs.values()), default=0) or 1
     marks = scheduler_marks(list(runs))

@@ -1,9 +1,7 @@
-"""Vega-Lite: specifications by altair as plain data, the look that all figures share, and the libraries that draw
-them.
+"""Vega-Lite: specifications by altair as plain data, the look that all figures share, and the libraries that draw them.
 
 Vega, Vega-Lite and Vega-Embed come from vl-convert as one text. Bundling takes seconds and is the same for each
-version, so the text is kept in the user's cache folder.
-"""
+version, so the text is kept in the user's cache folder."""
 
 from __future__ import annotations
 
@@ -13,7 +11,6 @@ from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from math import ceil, floor, log10
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from iossim.base.errors import OptionError
@@ -37,6 +34,15 @@ def need_vl_convert() -> Any:
     return vl_convert
 
 
+def need_altair() -> Any:
+    """The module; raises OptionError where it is not installed."""
+    try:
+        import altair
+    except ImportError:
+        raise OptionError("a report needs altair, which is not installed; pip install 'iossim[report]'") from None
+    return altair
+
+
 def vega_lite_version() -> str:
     """Of altair's specifications: ``6.4``."""
     return ".".join(need_altair().SCHEMA_VERSION.lstrip("v").split(".")[:2])
@@ -44,7 +50,8 @@ def vega_lite_version() -> str:
 
 @cache
 def libraries() -> str:
-    """JavaScript that defines ``vegaEmbed``, ``vega`` and ``vegaLite``; raises OptionError where it is not to be had."""
+    """JavaScript that defines ``vegaEmbed``, ``vega`` and ``vegaLite``; raises OptionError where it is not to be
+    had."""
     try:
         installed = version(_PACKAGE)
     except PackageNotFoundError:
@@ -53,14 +60,10 @@ def libraries() -> str:
     if installed and kept.is_file():
         return kept.read_text(encoding="utf-8")
     bundle: str = need_vl_convert().javascript_bundle(vl_version=vega_lite_version())
-    _keep(kept, bundle)
-    return bundle
-
-
-def _keep(path: Path, text: str) -> None:
     with suppress(OSError):  # a cache folder that cannot be written costs time, no more
-        os.makedirs(path.parent, exist_ok=True)
-        write_atomically(path, text)
+        os.makedirs(kept.parent, exist_ok=True)
+        write_atomically(kept, bundle)
+    return bundle
 
 
 #: The colours of Okabe and Ito (2008), told apart under all common kinds of colour blindness.
@@ -87,6 +90,7 @@ def paper() -> dict[str, Any]:
 
 
 def _config(ink: str, soft: str, grid: str, line: str, paper: str, font: str, background: str) -> dict[str, Any]:
+    published = {"color": paper, "fill": paper, "filled": True, "stroke": ink, "shape": "diamond", "size": 105}
     return {
         "background": background,
         "font": font,
@@ -116,15 +120,7 @@ def _config(ink: str, soft: str, grid: str, line: str, paper: str, font: str, ba
         "rule": {"color": ink, "strokeWidth": 1.1},
         "tick": {"color": ink, "thickness": 1.6},
         "style": {
-            PUBLISHED: {
-                "color": paper,
-                "fill": paper,
-                "filled": True,
-                "stroke": ink,
-                "shape": "diamond",
-                "size": 105,
-                "strokeWidth": 1.3,
-            },
+            PUBLISHED: {**published, "strokeWidth": 1.3},
             HALO: {"fill": paper, "stroke": paper, "strokeWidth": 5, "strokeJoin": "round"},
         },
         "line": {"strokeWidth": 2},
@@ -137,15 +133,6 @@ def _config(ink: str, soft: str, grid: str, line: str, paper: str, font: str, ba
 
 #: Between two markers of one place, of the distance between places.
 _DODGE = 0.07
-
-
-def need_altair() -> Any:
-    """The module; raises OptionError where it is not installed."""
-    try:
-        import altair
-    except ImportError:
-        raise OptionError("a report needs altair, which is not installed; pip install 'iossim[report]'") from None
-    return altair
 
 
 def specification(*layers: Any, height: Any, **resolve: str) -> dict[str, Any]:
@@ -178,23 +165,19 @@ def coloured(key: str, colours: Mapping[str, str], **more: Any) -> Any:
 
 
 def scheduler_scale(schedulers: Sequence[str]) -> dict[str, list[str]]:
-    """Domain and range of the colours of schedulers."""
     marks = scheduler_marks(schedulers)
     return {"domain": list(marks), "range": [colour for colour, _ in marks.values()]}
 
 
 def shape_scale(schedulers: Sequence[str]) -> dict[str, list[str]]:
-    """Domain and range of the shapes of schedulers."""
     marks = scheduler_marks(schedulers)
     return {"domain": list(marks), "range": [shape for _, shape in marks.values()]}
 
 
 def scheduler_legend(schedulers: Sequence[str], lines: bool = False) -> tuple[LegendEntry, ...]:
     """What the colours of schedulers stand for; with ``lines`` their shapes too."""
-    return tuple(
-        LegendEntry(name, colour, shape if lines else "bar")
-        for name, (colour, shape) in scheduler_marks(schedulers).items()
-    )
+    marks = scheduler_marks(schedulers).items()
+    return tuple(LegendEntry(name, colour, shape if lines else "bar") for name, (colour, shape) in marks)
 
 
 def dodged(names: Sequence[object], name: object, others: Sequence[object], other: object) -> float:
@@ -205,10 +188,8 @@ def dodged(names: Sequence[object], name: object, others: Sequence[object], othe
 def names_axis(key: str, title: str, names: Sequence[object]) -> Any:
     """The horizontal axis of places by :func:`dodged`, evenly spaced."""
     alt = need_altair()
-    labels = ", ".join(f"'{name}'" for name in names)
-    axis = alt.Axis(
-        values=list(range(len(names))), labelExpr=f"[{labels}][datum.value]", grid=False, tickCount=len(names)
-    )
+    places, labels = list(range(len(names))), ", ".join(f"'{name}'" for name in names)
+    axis = alt.Axis(values=places, labelExpr=f"[{labels}][datum.value]", grid=False, tickCount=len(names))
     scale = alt.Scale(domain=[-0.5, len(names) - 0.5], nice=False, zero=False)
     return alt.X(f"{key}:Q", title=title, scale=scale, axis=axis)
 
@@ -223,7 +204,8 @@ def log_ticks(values: Iterable[float]) -> list[float]:
     return [float(f"{step}e{power}") for power in range(low, high + 1) for step in steps]
 
 
-#: From nothing to the most; and the texts on them, dark up to ``_TURN`` of the range, light above: contrast 4.5 on each.
+#: From nothing to the most; and the texts on them, dark up to ``_TURN`` of the range, light above: contrast 4.5 on
+#: each.
 COLOURS = ("#eef4fa", "#0b4a8f")
 TEXTS = ("#000000", "#ffffff")
 TURN = 0.725
@@ -248,27 +230,18 @@ def heat_map(
 ) -> dict[str, Any]:
     """The specification: columns of records for both axes, the colour (``least`` to ``most``) and the text of a cell.
 
-    ``outlined`` is a column that is true in cells to be framed.
-    """
+    ``outlined`` is a column that is true in cells to be framed."""
     alt = need_altair()
     turn = least + TURN * (most - least)
-    horizontal = alt.X(
-        f"{x}:N", sort=list(x_values), title=titles[x],
-        axis=alt.Axis(orient="top", labelAngle=_angle(x_values), labelLimit=110, labelOverlap=False), scale=alt.Scale(padding=0),
-    )  # fmt: skip
-    vertical = alt.Y(
-        f"{y}:N", sort=list(y_values), title=titles[y], axis=alt.Axis(labelLimit=150), scale=alt.Scale(padding=0)
-    )
+    above = alt.Axis(orient="top", labelAngle=_angle(x_values), labelLimit=110, labelOverlap=False)
+    scale = alt.Scale(padding=0)
+    horizontal = alt.X(f"{x}:N", sort=list(x_values), title=titles[x], axis=above, scale=scale)
+    vertical = alt.Y(f"{y}:N", sort=list(y_values), title=titles[y], axis=alt.Axis(labelLimit=150), scale=scale)
     tooltip = [alt.Tooltip(f"{key}:N", title=titles.get(key, key)) for key in (y, x, *tooltips)]
     base = layer().encode(x=horizontal, y=vertical)
-    cells = base.mark_rect(stroke="#ffffff", strokeWidth=1.5).encode(
-        color=alt.Color(
-            f"{colour}:Q",
-            title=titles[colour],
-            scale=alt.Scale(domain=[least, most], range=list(COLOURS), clamp=True, interpolate="rgb"),
-        ),
-        tooltip=tooltip,
-    )
+    shades = alt.Scale(domain=[least, most], range=list(COLOURS), clamp=True, interpolate="rgb")
+    filled = alt.Color(f"{colour}:Q", title=titles[colour], scale=shades)
+    cells = base.mark_rect(stroke="#ffffff", strokeWidth=1.5).encode(color=filled, tooltip=tooltip)
     light_or_dark = alt.condition(f"datum.{colour} > {turn}", alt.value(TEXTS[1]), alt.value(TEXTS[0]))
     if outlined is None:
         layers = [cells, base.mark_text(fontSize=11).encode(text=f"{text}:N", color=light_or_dark)]
