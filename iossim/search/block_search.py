@@ -55,7 +55,6 @@ class BlockSolution:
     single: BlockPath | None
     concurrent: BlockPath | None
     priced_stages: int
-    complete: bool = True
 
 
 def solve_block(
