@@ -48,13 +48,12 @@ def _command(command: Command) -> dict[str, Any]:
                 sms=_ends(command.sms),
                 adds_to=command.adds_to,
             )
-        case Copy(source, target, unit, queue, sms):
-            moved = {"units": [unit], "reads": [source], "writes": [target]}
-            return {"kind": "copy", "queue": queue, **moved, **_given(sms=_ends(sms))}
-        case Record(event, queue):
-            return {"kind": "record", "queue": queue, "event": event}
-        case Wait(event, queue):
-            return {"kind": "wait", "queue": queue, "event": event}
+        case Copy():
+            moved = {"units": [command.unit], "reads": [command.source], "writes": [command.target]}
+            return {"kind": "copy", "queue": command.queue, **moved, **_given(sms=_ends(command.sms))}
+        case Record() | Wait():
+            kind = "record" if isinstance(command, Record) else "wait"
+            return {"kind": kind, "queue": command.queue, "event": command.event}
         case Synchronize():
             return {"kind": "synchronise"}
 
@@ -64,6 +63,6 @@ def _ends(sms: range | None) -> tuple[int, int] | None:
     return None if sms is None else (sms.start, sms.stop)
 
 
-def _given(**values: object) -> dict[str, object]:
+def _given(**values: object) -> dict[str, Any]:
     """Without what is empty."""
     return {name: value for name, value in values.items() if value not in (None, "", ())}
