@@ -12,10 +12,11 @@ from gpu_report_kernels import COPIED_A_THREAD, COPY, EMPTY, FLOPS_A_STEP, MULTI
 
 from iossim.backends.cupy_cudnn.convolution import Convolution, TensorLayout
 from iossim.backends.cupy_cudnn.driver import Allocation, ConvolutionLibrary, Driver, Graph, Kernel
-from iossim.backends.cupy_cudnn.graph_timer import GraphTimer, Lead
+from iossim.backends.cupy_cudnn.graph_timer import GraphTimer
 from iossim.backends.cupy_cudnn.issue import Issue, Lane, captured
 from iossim.backends.cupy_cudnn.views import Scalar
 from iossim.backends.cupy_cudnn.working_clock import WorkingClock, cycles
+from iossim.execution.lead import Lead
 
 THREADS = 256
 #: Calls of the host that are timed as one: fewer than a stream takes before it makes the host wait.

@@ -59,7 +59,7 @@ def keep_run(
 
 def kept_reference(job: Job, reference: Reference) -> Reference:
     """``reference``, computing nothing that an earlier section has computed."""
-    from iossim.execution.measured_run import kept_outputs
+    from gpu_report_references import kept_outputs
 
     return kept_outputs(reference, job.out / "references")
 

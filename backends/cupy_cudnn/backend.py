@@ -194,7 +194,7 @@ class CupyCudnnBackend:
         with self._told():
             prepared = PreparedPlan(self.machine, network, self._weights_of(network), plan)
             if self._engine is Engine.GRAPH:
-                self._call_by_call(prepared)
+                PaperRun(self._driver, prepared).run()
             run = self._ready(prepared)
             prepared.poison()
             for name in plan.inputs:
@@ -263,7 +263,7 @@ class CupyCudnnBackend:
         check_graph(plan, network)
         prepared = PreparedPlan(self.machine, network, self._weights_of(network), plan)
         self._make_inputs(prepared, seed)
-        self._call_by_call(prepared)
+        PaperRun(self._driver, prepared).run()
         expected = self._outputs(prepared)
         run = self._ready(prepared)
         prepared.poison()
@@ -276,9 +276,6 @@ class CupyCudnnBackend:
             view = dense(Memory("storage", storage.name), storage.type.shape)
             issue_kernel(self._driver, randomise(view, seed * 31 + number), prepared.address, self._lane(MAIN))()
         self._driver.synchronize()
-
-    def _call_by_call(self, prepared: PreparedPlan) -> None:
-        PaperRun(self._driver, prepared).run()
 
     def _outputs(self, prepared: PreparedPlan) -> dict[str, Array]:
         return {name: self._download(prepared, prepared.view(name)) for name in prepared.plan.outputs}

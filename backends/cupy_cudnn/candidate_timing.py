@@ -16,12 +16,13 @@ import numpy as np
 
 from iossim.backends.cupy_cudnn.convolution import ConvolutionCall
 from iossim.backends.cupy_cudnn.driver import Allocation, ConvolutionLibrary, Driver, Graph
-from iossim.backends.cupy_cudnn.graph_timer import GraphTimer, Lead
+from iossim.backends.cupy_cudnn.graph_timer import GraphTimer
 from iossim.backends.cupy_cudnn.issue import How, Lane, captured, issue_convolution, issue_kernel
 from iossim.backends.cupy_cudnn.service_kernels import RANDOMISE
 from iossim.backends.cupy_cudnn.views import ELEMENT_BYTES, KernelCall, Memory, View, dense, over_elements
 from iossim.backends.cupy_cudnn.working_clock import WorkingClock
 from iossim.base.errors import first_line
+from iossim.execution.lead import Lead
 
 COPIES = 8
 #: Rounds of all ways, and of the best of them.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from iossim.base.errors import OptionError, did_you_mean
@@ -36,13 +36,10 @@ class CudnnOptions:
     @property
     def pairs(self) -> tuple[tuple[str, str], ...]:
         """Sorted names and values of those that times depend on."""
-        return (
-            ("clocks", self.clocks),
-            ("nondeterministic", str(self.nondeterministic).lower()),
-            ("plans", str(self.plans)),
-            ("runtime_compiled", str(self.runtime_compiled).lower()),
-            ("tf32", str(self.tf32).lower()),
-            ("workspace_limit_bytes", str(self.workspace_limit_bytes)),
+        values = {name: value for name, value in asdict(self).items() if name != "choices"}
+        return tuple(
+            (name, str(value).lower() if isinstance(value, bool) else str(value))
+            for name, value in sorted(values.items())
         )
 
 

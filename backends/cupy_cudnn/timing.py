@@ -26,13 +26,14 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from iossim.backends.cupy_cudnn.driver import Driver, Stream
-from iossim.backends.cupy_cudnn.graph_timer import GraphTimer, Lead
+from iossim.backends.cupy_cudnn.graph_timer import GraphTimer
 from iossim.backends.cupy_cudnn.issue import captured
 from iossim.backends.cupy_cudnn.prepared_plan import GraphRun, Run
 from iossim.backends.cupy_cudnn.service_kernels import FLUSH, SENTINEL, SPIN
 from iossim.backends.cupy_cudnn.views import BLOCK_THREADS, ELEMENT_BYTES
 from iossim.backends.cupy_cudnn.working_clock import LEAD_IN_US, WorkingClock, cycles
 from iossim.execution.backend import EMPTY_GRAPH, Samples, Timing
+from iossim.execution.lead import Lead
 
 
 class Conditions:

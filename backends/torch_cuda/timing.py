@@ -1,8 +1,7 @@
 """Timed rounds: every run once a round, in an order drawn from a seed, so that drift meets all alike.
 
 A replay of one CUDA graph is timed by two events around it, behind a kernel that sleeps until the host has issued all
-of it; a time that was taken while the host was not ahead is taken again, behind a longer sleep. Any other run is
-timed by the host's clock, until it has waited. *Warm*: the run ran once just before, untimed. *Cold*: more than the
+of it (:mod:`iossim.execution.lead`). Any other run is timed by the host's clock, until it has waited. *Warm*: the run ran once just before, untimed. *Cold*: more than the
 caches hold was written just before. Backend ``cupy_cudnn`` times between the same two events.
 """
 
@@ -13,19 +12,16 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
 from iossim.execution.backend import Samples, Timing
+from iossim.execution.lead import Lead, Once, take
 
 #: What is written before a cold run on the CPU: more than its caches hold.
 _CPU_CACHES_BYTES = 256 * 2**20
 
-#: How long the device sleeps while the host issues a graph: its issue time so far, and more, since host times
-#: scatter.
-_LEAST_SLEEP_US, _SLEEP_MARGIN, _MOST_SLEEP_US = 20.0, 2.0, 20_000.0
-#: How often a replay is timed at most until the host is ahead.
-_ATTEMPTS = 5
 #: How long the device is kept busy before the first round, so that it is at the clock at which it works.
 _WARM_CLOCK_S = 0.3
 #: Cycles of the device in a microsecond, at least as many as its fastest clock has.
@@ -48,7 +44,7 @@ def time_rounds(
     flush = _flush(device) if timing.cold else None
     generator = random.Random(timing.seed)
     times_us: list[list[float]] = [[] for _ in runs]
-    issue_us, behind = [0.0] * len(runs), [0] * len(runs)
+    leads, behind = [Lead() for _ in runs], [0] * len(runs)
     total = timing.warm_up + timing.rounds
     if device == "cuda":
         _warm_clock(runs, synchronise)
@@ -58,10 +54,7 @@ def time_rounds(
             (run.call if flush is None else flush)()
             synchronise()
             if run.replay:
-                for _ in range(_ATTEMPTS):
-                    time_us, issue_us[index], ahead = _replay_us(run, issue_us[index])
-                    if ahead:
-                        break
+                time_us, _, ahead = take(partial(_replay, run), leads[index])
                 behind[index] += not ahead
             else:
                 start_s = time.perf_counter()
@@ -88,23 +81,18 @@ def _warm_clock(runs: Sequence[Run], synchronise: Callable[[], object]) -> None:
         synchronise()
 
 
-def _replay_us(run: Run, issue_us: float) -> tuple[float, float, bool]:
-    """What the device takes for a graph, the most that the host has needed to issue it, and whether it was ahead.
-
-    The sleep cannot have ended before it was issued and had taken its time: by then the host must be through.
-    """
+def _replay(run: Run, sleep_us: float) -> Once:
+    """A replay behind a sleep."""
     waiting, begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(3))
-    sleep_us = min(_MOST_SLEEP_US, _LEAST_SLEEP_US + _SLEEP_MARGIN * issue_us)
     start_s = time.perf_counter()
     waiting.record()
     torch.cuda._sleep(int(_CYCLES_PER_US * sleep_us))
     begin.record()
     run.call()
     end.record()
-    issued_us = 1e6 * (time.perf_counter() - start_s)
+    issue_us = 1e6 * (time.perf_counter() - start_s)
     torch.cuda.synchronize()
-    ahead = issued_us <= 1e3 * float(waiting.elapsed_time(begin))
-    return 1e3 * float(begin.elapsed_time(end)), max(issue_us, issued_us), ahead
+    return Once(1e3 * float(begin.elapsed_time(end)), issue_us, 1e3 * float(waiting.elapsed_time(begin)))
 
 
 def _flush(device: str) -> Callable[[], object]:

@@ -2,75 +2,25 @@
 
 from __future__ import annotations
 
-import hashlib
-import io
-import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from iossim._version import __version__
 from iossim.base.errors import PlanError
-from iossim.base.user_files import write_atomically
 from iossim.execution.backend import Backend, Samples, Timing, divided_by
 from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule
 from iossim.execution.made_inputs import made_inputs
 from iossim.execution.memory import plan_memory
 from iossim.execution.plan import Plan
-from iossim.ir.constants import SeededConstant
 from iossim.ir.network import Network
 from iossim.ir.op import Array
 from iossim.schedule.schedule import AnySchedule, Schedule, Stage
 
 #: The arrays of a network's outputs by name, from arrays for its inputs.
 Reference = Callable[[Network, Mapping[str, Array]], Mapping[str, Array]]
-
-
-def kept_outputs(reference: Reference, folder: Path) -> Reference:
-    """``reference``, which reads from ``folder`` what was computed of equal structure, weights and inputs.
-
-    What cannot be read there is computed anew. Raises OSError where the folder cannot be made or written.
-    """
-
-    def outputs(network: Network, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
-        path = folder / f"{_key(network, inputs)}.npz"
-        wanted = network.graph.outputs
-        try:
-            with np.load(path) as kept:
-                # NumPy's files know no bfloat16: its bytes are there.
-                return {
-                    output: kept[f"arr_{number}"].view(network.graph.types[output].dtype.numpy)
-                    for number, output in enumerate(wanted)
-                }
-        except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile):
-            found = reference(network, inputs)
-        folder.mkdir(parents=True, exist_ok=True)
-        stream = io.BytesIO()
-        np.savez(stream, *(found[output] for output in wanted))
-        write_atomically(path, stream.getvalue())
-        return found
-
-    return outputs
-
-
-def _key(network: Network, inputs: Mapping[str, Array]) -> str:
-    """Hash of all that the outputs depend on: names too, since weights are drawn from theirs."""
-    graph = network.graph
-    digest = hashlib.sha256(repr((__version__, network.precision, graph.outputs)).encode())
-    for node in graph.nodes:
-        digest.update(repr((node.op.signature, node.inputs, node.outputs)).encode())
-    for given in graph.inputs:
-        digest.update(repr((given, graph.types[given])).encode() + np.ascontiguousarray(inputs[given]).tobytes())
-    for given, constant in graph.constants.items():
-        digest.update(repr((given, constant.type)).encode())
-        # Seeded noise is said by its seed; making 300 MB of it takes seconds.
-        of_it = repr(constant).encode() if isinstance(constant, SeededConstant) else constant.load().tobytes()
-        digest.update(of_it)
-    return digest.hexdigest()[:32]
 
 
 #: Resamples of the interval of a ratio.

@@ -55,7 +55,6 @@ class BlockSolution:
     single: BlockPath | None
     concurrent: BlockPath | None
     priced_stages: int
-    complete: bool = True
 
 
 def solve_block(
@@ -91,9 +90,7 @@ class _Search:
         self.walk_limits = part.space.walk_limits(count, concurrent)
         self.bounded = bounds is not None
         self.bounds = BoundArrays.of(bounds or StageBounds(np.zeros(count), np.zeros(count), np.zeros((count, 0))))
-        self.graph = StateGraph(
-            lattice.masks, *lattice.down, problem.successors, problem.descendants, problem.ancestors
-        )
+        self.graph = StateGraph(lattice.masks, lattice.down, problem.successors, problem.descendants, problem.ancestors)
         self.boundary = np.array([[cost_model.price_boundary(bool(i), bool(j)) for j in range(2)] for i in range(2)])
         self.tolerance = np.maximum(0.0, (self.boundary[::-1] - self.boundary).max(axis=1))
         self.labels = Labels.of(len(lattice))
@@ -177,7 +174,7 @@ class _Search:
             relax_known(
                 first,
                 min(end, first + at_a_time),
-                *self.lattice.down,
+                self.lattice.down,
                 stages.masks,
                 stages.prices_us,
                 strategy.code,

@@ -15,7 +15,7 @@ from iossim.base.compiled import jit
 from iossim.base.errors import OptionError
 from iossim.schedule.masks import empty_set, grown, insert
 from iossim.schedule.problem import Masks, ScheduleProblem
-from iossim.search.endings import StageWalk, find_stages, stage_walk
+from iossim.search.endings import StageRules, StageWalk, find_stages, stage_walk
 from iossim.search.lattice import Lattice, build_lattice
 from iossim.search.options import StageSpace
 
@@ -145,23 +145,13 @@ def _count(
     Without limbs only transitions are counted, until there are more than ``limit``.
     """
     table = empty_set()
-    walk = stage_walk(len(problem))
+    rules, walk = StageRules.of(problem, lattice, space), stage_walk(len(problem))
     state, depth, transitions, distinct = len(lattice) - 2, 0, 0, 0
     while state >= 0 and transitions <= limit:
         if 2 * (distinct + len(walk.stages)) > len(table):
             table = grown(table)
         state, depth, found, new = _count_some(
-            state,
-            depth,
-            lattice.addable,
-            lattice.child,
-            problem.predecessors,
-            *space.walk_limits(len(problem)),
-            walk,
-            min(_AT_A_TIME, limit - transitions),
-            limbs,
-            table,
-            distinct,
+            state, depth, rules, walk, min(_AT_A_TIME, limit - transitions), limbs, table, distinct
         )
         transitions, distinct = transitions + found, distinct + new
     return transitions, table[table != 0]
@@ -171,12 +161,7 @@ def _count(
 def _count_some(
     state: int,
     depth: int,
-    addable: Masks,
-    child: NDArray[np.int32],
-    predecessors: Masks,
-    max_group_size: int,
-    max_groups: int,
-    single_root: bool,
+    rules: StageRules,
     walk: StageWalk,
     most: int,
     limbs: NDArray[np.uint64],
@@ -193,9 +178,7 @@ def _count_some(
     enough = False
     while state >= 0:
         while depth >= 0:
-            found, depth = find_stages(
-                state, depth, addable, child, predecessors, max_group_size, max_groups, single_root, walk
-            )
+            found, depth = find_stages(state, depth, rules, walk)
             transitions += found
             for index in range(found if len(limbs) else 0):
                 _add(limbs[state], limbs[walk.targets[index]])

@@ -16,11 +16,29 @@ from numpy.typing import NDArray
 from iossim.base.compiled import jit
 from iossim.cost.model import LateWork, StageBounds
 from iossim.schedule.masks import Floats, count_bits, lowest_bit
-from iossim.schedule.problem import Masks
+from iossim.schedule.problem import Masks, ScheduleProblem
+from iossim.search.lattice import Downwards, Lattice, without
+from iossim.search.options import StageSpace
 from iossim.search.relaxation import Endings, Labels, limit_us
 
 #: Stages are handed over so many at a time: one by one, handing over takes longer than growing them.
 _AT_A_TIME = 256
+
+
+class StageRules(NamedTuple):
+    """What stages are grown by: the lattice upwards, what each unit reads, and the limits of the space."""
+
+    addable: Masks
+    child: NDArray[np.int32]
+    predecessors: Masks
+    max_group_size: int
+    max_groups: int
+    single_root: bool
+
+    @staticmethod
+    def of(problem: ScheduleProblem, lattice: Lattice, space: StageSpace, concurrent: bool = True) -> StageRules:
+        limits = space.walk_limits(len(problem), concurrent)
+        return StageRules(lattice.addable, lattice.child, problem.predecessors, *limits)
 
 
 class StageWalk(NamedTuple):
@@ -52,23 +70,14 @@ def stage_walk(units: int) -> StageWalk:
 
 
 @jit
-def find_stages(
-    state: int,
-    depth: int,
-    addable: Masks,
-    child: NDArray[np.int32],
-    predecessors: Masks,
-    max_group_size: int,
-    max_groups: int,
-    single_root: bool,
-    walk: StageWalk,
-) -> tuple[int, int]:
+def find_stages(state: int, depth: int, rules: StageRules, walk: StageWalk) -> tuple[int, int]:
     """Find the next stages that a state may continue with; returns how many, and the depth to go on from (-1: end).
 
     ``depth`` is 0 to begin with. A stage is grown unit by unit in ascending order, so that each is met once. Its
     groups are its connected components; a component only grows as units are added, so one that is too large, or that
     has two roots where one is allowed, ends the branch.
     """
+    addable, child, predecessors, max_group_size, max_groups, single_root = rules
     at, mask, choices, groups, group_count, stages, targets, group_counts = walk
     if depth == 0:
         at[0], choices[0] = state, addable[state]
@@ -127,14 +136,11 @@ STEPS_AT_A_TIME = 2_000_000
 class StateGraph(NamedTuple):
     """What endings are grown by: the lattice downwards, and which unit follows which.
 
-    ``masks``, ``removable`` and ``parent_begin`` (one more) are by state; ``successors``, ``descendants`` and
-    ``ancestors``, by unit, are masks of the problem.
+    ``masks`` are by state; ``successors``, ``descendants`` and ``ancestors``, by unit, are masks of the problem.
     """
 
     masks: Masks
-    removable: Masks
-    parent_begin: NDArray[np.int64]
-    parents: NDArray[np.int32]
+    down: Downwards
     successors: Masks
     descendants: Masks
     ancestors: Masks
@@ -190,7 +196,8 @@ def find_endings(
 
     ``single_root``: a group is one unit of the state and all that follows it there.
     """
-    masks, removable, parent_begin, parents, successors, descendants, ancestors = graph
+    masks, down, successors, descendants, ancestors = graph
+    removable = down.removable
     of_unit, lead_us, share, most_groups = bounds
     leaving = labels.leaving
     least, stages, sources, reached = endings
@@ -250,13 +257,13 @@ def find_endings(
                 while followers:
                     other = lowest_bit(followers & removable[state])
                     followers ^= one << np.uint64(other)
-                    state = _without(state, one << np.uint64(other), removable, parent_begin, parents)
+                    state = without(state, one << np.uint64(other), down)
                     barred[here] |= ancestors[other]
                     for column in range(columns):
                         sums[here, column] += of_unit[other, column]
                     for resource in range(late):
                         group_share[here, resource] = max(group_share[here, resource], share[other, resource])
-            state = _without(state, bit, removable, parent_begin, parents)
+            state = without(state, bit, down)
             choices[here] = (masks[target] & ~barred[here] if single_root else removable[state]) & (bit - one)
             work_least_us = 0.0
             for resource in range(resources):
@@ -323,11 +330,3 @@ def find_endings(
             reached[filled] = 2 * target + (1 if kept else 0)
             filled += 1
     return end, filled, False
-
-
-@jit(inline="always")
-def _without(
-    state: int, unit_bit: np.uint64, removable: Masks, parent_begin: NDArray[np.int64], parents: NDArray[np.int32]
-) -> int:
-    """The state that is left of another without one of its removable units."""
-    return int(parents[parent_begin[state] + count_bits(removable[state] & (unit_bit - np.uint64(1)))])

@@ -310,8 +310,7 @@ class _Solver:
                     part, self.cost_model, concurrent=self.concurrent, entry=entry, bounds=bounds, progress=report
                 )
 
-            self._solutions[key] = found = self._memo.solution(question, solve)
-            self.complete = found.complete
+            self._solutions[key] = self._memo.solution(question, solve)
         return self._solutions.get(key)
 
     def lower_bound_us(self, problems: Sequence[ScheduleProblem]) -> float | None:

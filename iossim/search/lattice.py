@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from iossim.base.compiled import jit
 from iossim.cost.model import CostModel, Prices, StageBounds
 from iossim.schedule.batch import StageBatch, Strategy
-from iossim.schedule.masks import empty_set, grown, insert
+from iossim.schedule.masks import count_bits, empty_set, grown, insert
 from iossim.schedule.problem import Masks, ScheduleProblem
 
 #: Classes of up to this many units are merged in every combination, larger ones in pairs, runs, and as a whole.
@@ -117,6 +117,13 @@ class Downwards(NamedTuple):
     removable: Masks
     parent_begin: NDArray[np.int64]
     parents: NDArray[np.int32]
+
+
+@jit(inline="always")
+def without(state: int, unit_bit: np.uint64, down: Downwards) -> int:
+    """The state that is left of another without one of its removable units."""
+    place = count_bits(down.removable[state] & (unit_bit - np.uint64(1)))
+    return int(down.parents[down.parent_begin[state] + place])
 
 
 def build_lattice(problem: ScheduleProblem, max_states: int) -> Lattice | None:

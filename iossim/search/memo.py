@@ -50,23 +50,20 @@ class SearchMemo:
     _lattices: dict[tuple[bytes, int], tuple[Lattice | None, float]] = field(default_factory=dict, repr=False)
 
     def solution(self, question: BlockQuestion, solve: Callable[[], BlockSolution]) -> BlockSolution:
-        """The solution of a block; one that was interrupted is not kept."""
-        return self._found(self._solutions, question, solve, lambda solution: solution.complete)
+        """The solution of a block."""
+        return self._found(self._solutions, question, solve)
 
     def lattice(self, problem: ScheduleProblem, max_states: int) -> Lattice | None:
         """The lattice of a problem (:func:`~iossim.search.lattice.build_lattice`)."""
         key = problem.order.tobytes(), max_states
-        return self._found(self._lattices, key, lambda: build_lattice(problem, max_states), lambda lattice: True)
+        return self._found(self._lattices, key, lambda: build_lattice(problem, max_states))
 
-    def _found(
-        self, known: dict[K, tuple[V, float]], key: K, make: Callable[[], V], is_whole: Callable[[V], bool]
-    ) -> V:
+    def _found(self, known: dict[K, tuple[V, float]], key: K, make: Callable[[], V]) -> V:
         if key in known:
             value, taken_s = known[key]
             self.saved_s += taken_s
             return value
         started = perf_counter()
         value = make()
-        if is_whole(value):
-            known[key] = value, perf_counter() - started
+        known[key] = value, perf_counter() - started
         return value

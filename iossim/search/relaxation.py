@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.base.compiled import jit
-from iossim.schedule.masks import Floats, FloatTable, count_bits, find_slot
+from iossim.schedule.masks import Floats, FloatTable, find_slot
 from iossim.schedule.problem import Masks
+from iossim.search.lattice import Downwards, without
 
 
 class Labels(NamedTuple):
@@ -153,32 +154,23 @@ def relax(endings: Endings, filled: int, table: FloatTable, labels: Labels) -> N
 
 @jit
 def relax_known(
-    begin: int,
-    end: int,
-    removable: Masks,
-    parent_begin: NDArray[np.int64],
-    parents: NDArray[np.int32],
-    stages: Masks,
-    prices_us: Floats,
-    strategy: int,
-    labels: Labels,
+    begin: int, end: int, down: Downwards, stages: Masks, prices_us: Floats, strategy: int, labels: Labels
 ) -> None:
     """Relax every stage of one group, of known price, that the states ``begin`` to ``end`` may end with.
 
     No unit of such a stage reads another, so all must be removable. ``stages`` and ``prices_us`` have shape
-    ``[stages]``; the lattice's arrays are those of :class:`~iossim.search.lattice.Lattice`.
+    ``[stages]``.
     """
     for state in range(begin, end):
         for index in range(len(stages)):
-            if stages[index] & ~removable[state]:
+            if stages[index] & ~down.removable[state]:
                 continue
             source = int(state)
             rest = stages[index]
             while rest:
                 unit_bit = rest & (~rest + np.uint64(1))
                 rest ^= unit_bit
-                before = count_bits(removable[source] & (unit_bit - np.uint64(1)))
-                source = int(parents[parent_begin[source] + before])
+                source = without(source, unit_bit, down)
             reached_us = labels.leaving[source, 0] + prices_us[index]
             _relax(source, stages[index], strategy, state, 0, reached_us, labels)
 

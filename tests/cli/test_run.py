@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from command_line import printed, printed_json, refused
+from plan_reading import plan_from_json
 
 import iossim
-from iossim.execution.plan_json import plan_from_json
 
 
 @pytest.fixture(scope="module")

@@ -10,11 +10,11 @@ import pytest
 from boxed_plans import boxed
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from plan_contents import check_contents
 from random_networks import one_block, random_inputs, random_network, random_schedule, sequential_schedule
 
 from iossim.backends.numpy_reference.execute import execute
 from iossim.base.errors import ScheduleError
-from iossim.execution.contents import check_contents
 from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule
 from iossim.execution.memory import plan_memory

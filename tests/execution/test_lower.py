@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
+from plan_reading import plan_from_json
 from random_networks import make_schedule, make_stage, one_block, random_streams
 
 from iossim.base.errors import OptionError, ScheduleError
@@ -13,7 +14,7 @@ from iossim.execution.box import Box
 from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule
 from iossim.execution.plan import Launch, Plan, Queue, Record, Region, Synchronize, Wait
-from iossim.execution.plan_json import plan_from_json, plan_to_json
+from iossim.execution.plan_json import plan_to_json
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.nary import Add

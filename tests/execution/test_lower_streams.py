@@ -15,6 +15,7 @@ from random_networks import (
     sequential_schedule,
     unscheduled,
 )
+from stages_as_streams import as_streams
 
 from iossim.backends.numpy_reference.execute import execute, numpy_outputs
 from iossim.backends.simulator.events import run_schedule
@@ -27,7 +28,6 @@ from iossim.execution.measured_run import output_error
 from iossim.execution.memory import plan_memory
 from iossim.hardware.load import device
 from iossim.models.load import load
-from iossim.schedule.schedule import as_streams
 
 SEEDS = st.integers(0, 2**20)
 ENGINES = st.sampled_from(UNDIVIDED)

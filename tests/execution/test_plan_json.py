@@ -9,6 +9,7 @@ import pytest
 from boxed_plans import boxed
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from plan_reading import plan_from_json
 from random_networks import random_network, random_schedule
 
 from iossim.base.errors import ScheduleError
@@ -16,7 +17,7 @@ from iossim.execution.backend import Choice
 from iossim.execution.lower import lower_schedule
 from iossim.execution.memory import plan_memory
 from iossim.execution.plan import Plan
-from iossim.execution.plan_json import plan_from_json, plan_to_json
+from iossim.execution.plan_json import plan_to_json
 
 SEEDS = st.integers(0, 2**20)
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plan_races import Races
+from plan_reading import plan_from_json
 from random_networks import random_inputs, random_network, random_streams, unscheduled
 from two_devices import on_two_devices
 
@@ -21,7 +22,7 @@ from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule
 from iossim.execution.memory import memory_lower_bound_bytes, plan_memory
 from iossim.execution.plan import Buffer, Copy, Launch, Plan, Queue, Record, Synchronize, Transfer, Wait
-from iossim.execution.plan_json import plan_from_json, plan_to_json
+from iossim.execution.plan_json import plan_to_json
 from iossim.hardware.load import device
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network

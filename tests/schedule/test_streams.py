@@ -10,13 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_networks import random_network, random_schedule, sequential_schedule
+from stages_as_streams import as_streams
 
 from iossim.base.errors import ScheduleError
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.nary import Add
 from iossim.schedule.fit import fit
-from iossim.schedule.schedule import Schedule, StreamLaunch, StreamSchedule, as_streams, issue_order, read_schedule
+from iossim.schedule.schedule import Schedule, StreamLaunch, StreamSchedule, issue_order, read_schedule
 
 SEEDS = st.integers(0, 2**20)
 Launches = list[tuple[str, ...]]

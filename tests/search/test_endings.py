@@ -50,7 +50,7 @@ def test_every_ending_once_with_its_bound(problem: ScheduleProblem, space: Stage
     labels = Labels.of(len(lattice))
     labels.leaving[:] = np.random.default_rng(seed).random(labels.leaving.shape)
     endings = Endings.room(1 << 13)
-    graph = StateGraph(lattice.masks, *lattice.down, problem.successors, problem.descendants, problem.ancestors)
+    graph = StateGraph(lattice.masks, lattice.down, problem.successors, problem.descendants, problem.ancestors)
     end, filled, full = find_endings(
         0, len(lattice), graph, BoundArrays.of(bounds), labels, np.zeros(2), False, *space.walk_limits(len(problem)),
         endings, 0,

@@ -24,8 +24,6 @@ from iossim.search.measured.stage_classes import StageClasses, classify, number_
 from iossim.search.measured.transitions import Transitions, enumerate_transitions
 from iossim.search.options import SearchOptions, StageSpace
 
-NO_LIMIT = 10**9
-
 
 def transitions_of(
     problem: ScheduleProblem, space: StageSpace, concurrent: bool = True, merge: bool = False
@@ -34,9 +32,7 @@ def transitions_of(
     assert lattice is not None
     most_groups = space.max_groups or len(problem)
     masks = price_merges(problem, RandomCostModel(), most_groups).masks if merge else np.zeros(0, dtype=np.uint64)
-    found = enumerate_transitions(problem, lattice, space, masks, concurrent, NO_LIMIT)
-    assert found is not None
-    return found
+    return enumerate_transitions(problem, lattice, space, masks, concurrent)
 
 
 @settings(max_examples=20)
@@ -90,17 +86,6 @@ def test_merged_stages_lead_where_their_units_do(problem: ScheduleProblem, space
         sum(not int(mask) & ~int(addable) for mask in merging.masks[merged]) for addable in lattice.addable.tolist()
     ]
     assert len(merging.target) - len(plain.target) == sum(able)
-
-
-def test_transitions_stop_at_the_limit() -> None:
-    problem = ScheduleProblem.of_edges(12, [])
-    lattice = build_lattice(problem, 10**6)
-    assert lattice is not None
-    nothing = np.zeros(0, dtype=np.uint64)
-    exactly = count_search_space(problem, StageSpace()).transitions
-    for limit, fits in ((exactly, True), (exactly - 1, False)):
-        found = enumerate_transitions(problem, lattice, StageSpace(), nothing, True, limit)
-        assert (found is not None) == fits
 
 
 @settings(max_examples=30)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import numpy as np
+from stages_as_streams import as_streams
 
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
@@ -16,15 +17,7 @@ from iossim.ir.ops.nary import Add
 from iossim.ir.ops.slice import Concat, Slice, Split
 from iossim.ir.ops.unary import Clip, Relu, Sigmoid
 from iossim.schedule.problem import ScheduleProblem, bits
-from iossim.schedule.schedule import (
-    BlockSchedule,
-    ModelReference,
-    Schedule,
-    Stage,
-    StreamLaunch,
-    StreamSchedule,
-    as_streams,
-)
+from iossim.schedule.schedule import BlockSchedule, ModelReference, Schedule, Stage, StreamLaunch, StreamSchedule
 
 
 def random_network(seed: int, blocks: int = 2, units: int = 6, movers: bool = False) -> Network:

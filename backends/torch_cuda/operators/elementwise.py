@@ -77,32 +77,10 @@ def _swish(x: Operand, alpha: float) -> Operand:
 
 
 #: Functions of one tensor that torch calls as iossim does.
-_NAMED_ALIKE = [
-    "abs",
-    "acos",
-    "acosh",
-    "asin",
-    "asinh",
-    "atan",
-    "atanh",
-    "bitwise_not",
-    "ceil",
-    "cos",
-    "cosh",
-    "erf",
-    "exp",
-    "floor",
-    "log",
-    "neg",
-    "reciprocal",
-    "round",
-    "sign",
-    "sin",
-    "sinh",
-    "sqrt",
-    "tan",
-    "tanh",
-]
+_NAMED_ALIKE = (
+    "abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "bitwise_not", "ceil", "cos", "cosh", "erf", "exp",
+    "floor", "log", "neg", "reciprocal", "round", "sign", "sin", "sinh", "sqrt", "tan", "tanh",
+)  # fmt: skip
 #: By the name that the op carries: of the tensor, then of the op's parameters.
 _UNARY: dict[str, Callable[..., Operand]] = {
     **{name: getattr(torch, name) for name in _NAMED_ALIKE},

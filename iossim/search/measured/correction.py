@@ -50,7 +50,7 @@ class Correction:
 
     def add(self, classes: Sequence[int], residuals: Floats) -> None:
         """Take in ``residuals``, log(measured / estimated) of some classes, each once; both ``[added]``."""
-        rows = _rows(np.array(classes, dtype=np.int64), *self._arrays, len(self._families))
+        rows = _rows(np.array(classes, dtype=np.int64), self._features)
         _accumulate(rows, residuals, self._gram, self._moment)
         self._squares += float((residuals**2).sum())
         self._count += len(residuals)
@@ -71,13 +71,7 @@ class Correction:
 
     def predict(self) -> Floats:
         """The expected log(measured / estimated) of every class, shape ``[classes]``."""
-        predicted: Floats = _predict(*self._arrays, self._weights)
-        return predicted
-
-    @property
-    def _arrays(self) -> tuple[Floats, Integers, Integers, Floats, Floats]:
-        one = self._features
-        return one.dense, one.begin, one.unit, one.time, one.share
+        return _predict(self._features, self._weights)
 
     def _search(self) -> None:
         best = -np.inf
@@ -168,12 +162,10 @@ def _solve(matrix: Floats, right: Floats) -> tuple[Floats, float, float]:
 
 
 @jit
-def _rows(
-    classes: Integers, dense: Floats, begin: Integers, unit: Integers, time: Floats, share: Floats, size: int
-) -> Floats:
+def _rows(classes: Integers, features: Features) -> Floats:
+    dense, begin, unit, time, share, units = features
     first = dense.shape[1]
-    units = (size - first) // 2
-    rows = np.zeros((len(classes), size))
+    rows = np.zeros((len(classes), first + 2 * units))
     for index in range(len(classes)):
         one = classes[index]
         rows[index, :first] = dense[one]
@@ -184,9 +176,9 @@ def _rows(
 
 
 @jit
-def _predict(dense: Floats, begin: Integers, unit: Integers, time: Floats, share: Floats, weights: Floats) -> Floats:
+def _predict(features: Features, weights: Floats) -> Floats:
+    dense, begin, unit, time, share, units = features
     first = dense.shape[1]
-    units = (len(weights) - first) // 2
     predicted = np.empty(len(dense))
     for one in range(len(dense)):
         total = 0.0

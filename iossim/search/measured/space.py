@@ -85,10 +85,7 @@ def build_space(
             parts, remarks = prepare_block(problem, estimate, options, concurrent=concurrent, merge=merge, few_states=0)
             numbers: list[tuple[int, tuple[int, ...]]] = []
             for part in parts:
-                found = enumerate_transitions(
-                    part.problem, part.lattice, part.space, part.merges.masks, concurrent, np.iinfo(np.int32).max
-                )
-                assert found is not None, "a part has been counted"
+                found = enumerate_transitions(part.problem, part.lattice, part.space, part.merges.masks, concurrent)
                 numbers.append((len(transitions), part.units))
                 transitions.append(found)
                 signatures.append([own[unit] for unit in part.units])

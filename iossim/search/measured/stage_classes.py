@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,8 +30,7 @@ MOST_UNITS = 150
 DENSE = ("constant", "several groups", "log groups", "log overlap", "sharing", "merged", "log chain")
 
 
-@dataclass(frozen=True, eq=False)
-class Features:
+class Features(NamedTuple):
     """What the logarithm of a class's error is thought to be linear in.
 
     ``dense``: ``[classes, len(DENSE) + resources]``. Sparse ones, a row a class from ``begin[c]`` to ``begin[c +

@@ -15,7 +15,7 @@ from iossim.base.compiled import jit
 from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.masks import find_slot, lowest_bit
 from iossim.schedule.problem import Masks, ScheduleProblem
-from iossim.search.endings import StageWalk, find_stages, stage_walk
+from iossim.search.endings import StageRules, StageWalk, find_stages, stage_walk
 from iossim.search.lattice import Lattice
 from iossim.search.options import StageSpace
 
@@ -46,24 +46,21 @@ class Transitions:
 
 
 def enumerate_transitions(
-    problem: ScheduleProblem, lattice: Lattice, space: StageSpace, merges: Masks, concurrent: bool, limit: int
-) -> Transitions | None:
-    """All transitions in a space of stages, or None if there are more than ``limit``.
+    problem: ScheduleProblem, lattice: Lattice, space: StageSpace, merges: Masks, concurrent: bool
+) -> Transitions:
+    """All transitions in a space of stages, which are so few that 32 bits number them.
 
     ``merges``: the sets of units that may merge. ``concurrent``: may a stage run several groups?
     """
-    limits = space.walk_limits(len(problem), concurrent)
-    arguments = (lattice.addable, lattice.child, problem.predecessors, *limits, stage_walk(len(problem)), merges)
+    arguments = StageRules.of(problem, lattice, space, concurrent), stage_walk(len(problem)), merges
     begin = np.zeros(2 * len(lattice) + 1, dtype=np.int64)
     nothing = np.empty(0, dtype=np.int32)
-    total: int = _enumerate(*arguments, limit, begin, nothing, nothing, np.empty(0, dtype=np.uint64), nothing)
-    if total > limit:
-        return None
+    total: int = _enumerate(*arguments, begin, nothing, nothing, np.empty(0, dtype=np.uint64), nothing)
     target, stage = np.empty(total, dtype=np.int32), np.empty(total, dtype=np.int32)
     size = 1 << 12
     while True:
         keys, numbers = np.zeros(size, dtype=np.uint64), np.empty(size, dtype=np.int32)
-        found = _enumerate(*arguments, limit, begin, target, stage, keys, numbers)
+        found = _enumerate(*arguments, begin, target, stage, keys, numbers)
         if found >= 0:
             break
         size *= 4
@@ -80,15 +77,9 @@ def enumerate_transitions(
 
 @jit
 def _enumerate(
-    addable: Masks,
-    child: NDArray[np.int32],
-    predecessors: Masks,
-    max_group_size: int,
-    max_groups: int,
-    single_root: bool,
+    rules: StageRules,
     walk: StageWalk,
     merges: Masks,
-    limit: int,
     begin: NDArray[np.int64],
     target: NDArray[np.int32],
     stage_number: NDArray[np.int32],
@@ -97,9 +88,10 @@ def _enumerate(
 ) -> int:
     """Count the transitions into ``begin`` (without ``keys``), or write them down.
 
-    Counting returns how many there are, or a number above ``limit``. Writing returns how many distinct stages there
+    Counting returns how many there are. Writing returns how many distinct stages there
     are but for merged ones; -1 if their table (``keys`` and ``numbers``) is more than half full.
     """
+    addable, child = rules.addable, rules.child
     counting = len(keys) == 0
     place = np.zeros(2, dtype=np.int64)
     distinct = 0
@@ -111,9 +103,7 @@ def _enumerate(
             place[0], place[1] = begin[2 * state], begin[2 * state + 1]
         depth = 0
         while depth >= 0:
-            found, depth = find_stages(
-                state, depth, addable, child, predecessors, max_group_size, max_groups, single_root, walk
-            )
+            found, depth = find_stages(state, depth, rules, walk)
             for index in range(found):
                 bit = 1 if walk.group_counts[index] > 1 else 0
                 if not counting:
@@ -144,6 +134,4 @@ def _enumerate(
             begin[2 * state + 1] = transitions + place[0]
             transitions += int(place[0] + place[1])
             begin[2 * state + 2] = transitions
-            if transitions > limit:
-                return transitions
     return transitions if counting else distinct

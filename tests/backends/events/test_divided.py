@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+from plan_reading import plan_from_json
 
 from iossim import api
 from iossim.backends.simulator.cost_model import SimulatorCostModel
@@ -14,7 +15,7 @@ from iossim.backends.simulator.events.run import stage_us
 from iossim.execution.backend import create_backend
 from iossim.execution.engine import Engine
 from iossim.execution.measured_run import plan_for
-from iossim.execution.plan_json import plan_from_json, plan_to_json
+from iossim.execution.plan_json import plan_to_json
 from iossim.hardware.load import device
 from iossim.ir.types import Precision
 from iossim.models.load import load

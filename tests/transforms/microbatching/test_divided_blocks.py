@@ -14,6 +14,7 @@ from command_line import printed, printed_json, refused
 from divided import divided
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from plan_contents import check_contents
 from random_networks import random_inputs, random_network, unscheduled
 
 import iossim
@@ -21,7 +22,6 @@ from iossim import api
 from iossim.backends.numpy_reference.execute import execute
 from iossim.base.errors import GraphError, OptionError
 from iossim.cost.workspace_limit import workspace_limited
-from iossim.execution.contents import check_contents
 from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule
 from iossim.execution.memory import plan_memory

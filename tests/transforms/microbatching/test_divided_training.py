@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from divided import divided
+from plan_contents import check_contents
 from random_networks import random_inputs
 
 from iossim import api
 from iossim.backends.numpy_reference.execute import evaluate_graph, execute
 from iossim.base.errors import ScheduleError
-from iossim.execution.contents import check_contents
 from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule
 from iossim.execution.memory import plan_memory

@@ -11,18 +11,19 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from plan_contents import check_contents
 from plan_races import Races
+from plan_reading import plan_from_json
 from random_networks import make_stage, one_block, random_inputs
 
 from iossim.backends.numpy_reference.execute import evaluate_graph, execute
 from iossim.base.errors import ScheduleError
 from iossim.execution.backend import Choice, Choices, create_backend
-from iossim.execution.contents import check_contents
 from iossim.execution.happens_before import check_happens_before
 from iossim.execution.lower import lower_schedule, lower_stage
 from iossim.execution.memory import plan_memory
 from iossim.execution.plan import Buffer, Command, Copy, Launch, Plan, accesses
-from iossim.execution.plan_json import plan_from_json, plan_to_json
+from iossim.execution.plan_json import plan_to_json
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import BATCH_VIEW, Network
 from iossim.ir.op import Array
