@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from iossim.api import cost_model
@@ -12,11 +13,16 @@ from iossim.execution.backend import Backend
 from iossim.execution.engine import Engine
 from iossim.hardware.load import device, device_names
 from iossim.hardware.profile import DeviceProfile
+from iossim.ir.op import Array
+from iossim.ir.ops.conv import Conv
+from iossim.ir.ops.reduce import TopK
+from iossim.ir.ops.unary import Relu
 from iossim.ir.types import Precision
 from iossim.search.scheduler import scheduler_names
 from iossim.testing.backends import BackendConformance
 from iossim.testing.cost_models import CostModelConformance, batches
 from iossim.testing.devices import DeviceConformance
+from iossim.testing.ops import OpCase, OpConformance
 from iossim.testing.schedulers import SchedulerConformance
 
 
@@ -53,6 +59,22 @@ class TestSchedulers(SchedulerConformance):
     @pytest.fixture(autouse=True)
     def _scheduler(self, name: str) -> None:
         self.scheduler = name
+
+
+IMAGES = np.random.default_rng(1).normal(size=(2, 3, 6, 6)).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    "case", [OpCase(Conv(), (IMAGES, IMAGES[:, :, :1, :1])), OpCase(TopK(2, axis=3), (IMAGES,))], ids=str
+)
+class TestOps(OpConformance):
+    """All are held to ONNX Runtime in ``ir/ops``."""
+
+
+@pytest.mark.parametrize("case", [OpCase(Relu(), (IMAGES,))], ids=str)
+class TestRelu(OpConformance):
+    def reference(self, case: OpCase) -> list[Array]:
+        return [np.where(case.inputs[0] > 0, case.inputs[0], 0)]
 
 
 class TestNumPy(BackendConformance):

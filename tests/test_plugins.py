@@ -26,12 +26,14 @@ from iossim.cost.create import COST_MODELS, cost_model_names
 from iossim.execution.backend import BACKENDS, backend_names, create_backend, missing_for
 from iossim.execution.lower import lower_schedule
 from iossim.hardware.load import DEVICES, device, device_names, origin
+from iossim.hardware.lowering import cpu, gpu
+from iossim.ir.op import OPS, Op, op_class
 from iossim.models.passes.pipeline import PASSES
 from iossim.report.schedule_formats import OUTPUTS
-from iossim.search.scheduler import schedule
+from iossim.search.scheduler import SCHEDULERS, schedule, scheduler_names
 from iossim.transforms.rewriting.rule_sets import RULE_SETS, rule_set
 
-GROUPS: tuple[Group[Any], ...] = (COST_MODELS, DEVICES, PASSES, RULE_SETS, BACKENDS, OUTPUTS)
+GROUPS: tuple[Group[Any], ...] = (OPS, SCHEDULERS, COST_MODELS, DEVICES, PASSES, RULE_SETS, BACKENDS, OUTPUTS)
 PROJECT = Path(__file__).parent / "plugin_project"
 
 
@@ -52,6 +54,10 @@ def installed(site: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     for name in [name for name in sys.modules if name.startswith("iossim_example")]:
         del sys.modules[name]
+    # An op registers itself and its lowering as it is imported.
+    for table in (Op.registry, gpu.TARGET.families, cpu.FAMILIES):
+        table.pop("determinant", None)
+    Op.onnx_registry.pop("Det", None)
 
 
 def test_a_plugin_that_ends_the_program_is_broken_as_any_other(installed: None) -> None:
@@ -80,6 +86,46 @@ def test_a_cost_model(installed: None, capsys: pytest.CaptureFixture[str]) -> No
     # a, b and c side by side (or as one convolution), then d, then the concat.
     assert found["latency_us"] == 3 * 7
     assert "give microseconds" in refused(capsys, "optimize ios_sample --cost-model per-unit:fast --device t4")
+
+
+def test_an_op_is_found_by_its_kind_and_by_its_onnx_type(
+    installed: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "determinant" in OPS.names()
+    assert op_class("determinant").__module__ == "iossim_example.determinant"
+    assert op_class("relu").__module__ == "iossim.ir.ops.unary", "iossim's own win"
+    with pytest.raises(PluginError, match="is an op of kind 'determinant', whose entry point must have that name"):
+        op_class("broken-op")
+    ends = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in (("x", [4, 8, 8]), ("y", [4]))
+    ]
+    graph = helper.make_graph([helper.make_node("Det", ["x"], ["y"])], "det", ends[:1], ends[1:])
+    path = tmp_path / "det.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
+    # --strict refuses what is carried as a foreign op.
+    found = printed_json(capsys, f"optimize {path} --device t4 --strict --json")
+    assert found["latency_us"] > 0
+
+
+def test_a_scheduler(installed: None, capsys: pytest.CaptureFixture[str]) -> None:
+    assert scheduler_names()[-2:] == ("pairs", "raising-scheduler")
+    found = printed_json(capsys, "optimize ios_sample --device t4 --scheduler pairs --json")
+    assert found["scheduler"] == "pairs"
+    assert max(len(stage["groups"]) for block in found["blocks"] for stage in block["stages"]) == 2
+    words = refused(capsys, "optimize ios_sample --device t4 --scheduler raising-scheduler")
+    assert "RuntimeError: the licence server is down; update" in words
+
+
+@pytest.mark.slow
+def test_its_own_tests_hold_it_to_the_contracts(site: Path, tmp_path: Path) -> None:
+    """As its author runs them: each part in the conformance class that iossim has for it."""
+    shutil.copytree(PROJECT / "tests", tmp_path, dirs_exist_ok=True)
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": str(site)}, capture_output=True, text=True, check=False, cwd=tmp_path,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stdout
 
 
 def test_a_device(installed: None, capsys: pytest.CaptureFixture[str]) -> None:
@@ -181,8 +227,10 @@ def test_doctor_names_each_problem(installed: None, capsys: pytest.CaptureFixtur
     rows = [row for row in printed_json(capsys, "doctor --json")["plugins"] if row["package"] == "iossim-example 1.2"]
     problems = {row["name"]: row["problem"] for row in rows}
     works = {name for name, problem in problems.items() if problem is None}
-    # Those two are broken only once they are called.
-    assert works - {"raising-costs", "broken-output"} == {
+    # Those three are broken only once they are called.
+    assert works - {"raising-costs", "raising-scheduler", "broken-output"} == {
+        "determinant",
+        "pairs",
         "per-unit",
         "example-gpu",
         "no-double-relu",
@@ -191,6 +239,8 @@ def test_doctor_names_each_problem(installed: None, capsys: pytest.CaptureFixtur
         "csv",
     }
     assert "is not used: iossim has 'simulator' itself" in problems["simulator"]
+    assert "is not used: iossim has 'relu' itself" in problems["relu"]
+    assert "is an op of kind 'determinant'" in problems["broken-op"]
     assert "iossim_example.broken:profile is function, not a GraphPass" in problems["broken-pass"]
     assert "not_there" in problems["broken-costs"]
     assert "line 2: rule 'a'" in problems["broken-rules"]

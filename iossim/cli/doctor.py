@@ -89,11 +89,13 @@ def plugins() -> list[dict[str, Any]]:
     from iossim.cost.create import COST_MODELS
     from iossim.execution.backend import BACKENDS
     from iossim.hardware.load import DEVICES
+    from iossim.ir.op import OPS
     from iossim.models.passes.pipeline import PASSES
     from iossim.report.schedule_formats import OUTPUTS
+    from iossim.search.scheduler import SCHEDULERS
     from iossim.transforms.rewriting.rule_sets import RULE_SETS
 
-    groups: tuple[Group[Any], ...] = (COST_MODELS, DEVICES, PASSES, RULE_SETS, BACKENDS, OUTPUTS)
+    groups: tuple[Group[Any], ...] = (OPS, SCHEDULERS, COST_MODELS, DEVICES, PASSES, RULE_SETS, BACKENDS, OUTPUTS)
     return [
         {"group": each.group, "name": each.name, "package": each.package, "problem": problem or None}
         for group in groups

@@ -18,7 +18,8 @@ from typing import Any, ClassVar, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.base.errors import GraphError, ModelError, did_you_mean
+from iossim.base.errors import GraphError, ModelError, did_you_mean, warn_once
+from iossim.base.registry import Extension, Group, Plugin, PluginError
 from iossim.ir.types import DType, TensorType
 
 Array = NDArray[Any]
@@ -243,13 +244,38 @@ class Op(ABC):  # noqa: B024  (bases of several ops have abstract methods)
             raise GraphError(f"op kind {kind!r}: {error}") from None
 
 
+def _of_plugin(added: Plugin, found: type[Op]) -> type[Op]:
+    if found.kind != added.name:
+        raise added.error(f"is an op of kind {found.kind!r}, whose entry point must have that name")
+    return found
+
+
+#: Op kinds by name; a class of another package registers itself as it is imported.
+OPS: Group[type[Op]] = Group(
+    "unknown op kind {!r}",
+    lambda: [kind for kind, op in Op.registry.items() if op.__module__.startswith("iossim.")],
+    Op.registry.get,
+    Extension("iossim.ops", "a class of Op", _of_plugin, lambda each: isinstance(each, type) and issubclass(each, Op)),
+    GraphError,
+)
+
+
 def op_class(kind: str) -> type[Op]:
     """The class of an op kind; raises GraphError for an unknown one."""
     import iossim.ir.ops  # noqa: F401  (importing it registers every op)
 
-    if kind not in Op.registry:
-        raise GraphError(f"unknown op kind {kind!r}; {did_you_mean(kind, Op.registry)}")
-    return Op.registry[kind]
+    return OPS.find(kind)
+
+
+def onnx_class(op_type: str) -> type[Op] | None:
+    """The class that reads one of ONNX's own operators; ops of other packages are imported where iossim has none."""
+    if op_type not in Op.onnx_registry:
+        for kind in sorted(OPS.plugins().keys() - Op.registry.keys()):
+            try:
+                OPS.get(kind)
+            except PluginError as error:
+                warn_once(str(error))
+    return Op.onnx_registry.get(op_type)
 
 
 class KindTable(dict[str, _T]):
@@ -269,7 +295,7 @@ def is_product(onnx_type: str) -> bool:
     """Whether one of ONNX's own operators multiplies matrices: what convolutions and recurrent layers do too."""
     import iossim.ir.ops  # noqa: F401  (importing it registers every op)
 
-    found = Op.onnx_registry.get(onnx_type)
+    found = onnx_class(onnx_type)
     return onnx_type == "Einsum" or (found is not None and found.multiply_adds is not Op.multiply_adds)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from iossim.base.registry import Group, modules
+from iossim.base.registry import Extension, Group, modules
 from iossim.cost.model import CostModel
 from iossim.cost.workspace_limit import workspace_limited
 from iossim.ir.network import Network
@@ -61,13 +61,23 @@ def scheduler(name: str) -> Callable[[Scheduler], Scheduler]:
     return register
 
 
-def scheduler_names() -> tuple[str, ...]:
-    """All schedulers: those of :data:`_ORDER`, then others by name."""
+def _own_names() -> list[str]:
+    """The schedulers of iossim: those of :data:`_ORDER`, then others by name."""
     modules("iossim.search")
-    return tuple(sorted(_SCHEDULERS, key=lambda name: (_ORDER.index(name) if name in _ORDER else len(_ORDER), name)))
+    return sorted(_SCHEDULERS, key=lambda name: (_ORDER.index(name) if name in _ORDER else len(_ORDER), name))
 
 
-SCHEDULERS: Group[Scheduler] = Group("`scheduler` {!r} is not known", scheduler_names, _SCHEDULERS.get)
+SCHEDULERS: Group[Scheduler] = Group(
+    "`scheduler` {!r} is not known",
+    _own_names,
+    _SCHEDULERS.get,
+    Extension("iossim.schedulers", "a function that schedules", lambda added, function: added.guarded(function)),
+)
+
+
+def scheduler_names() -> tuple[str, ...]:
+    """All schedulers that can be asked for by name."""
+    return tuple(SCHEDULERS.names())
 
 
 def schedule(

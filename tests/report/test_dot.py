@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
+import pydot
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,69 +14,33 @@ from random_networks import make_stage, one_block, random_network, random_schedu
 from iossim.ir.builder import GraphBuilder
 from iossim.report.schedule_formats import dot
 
-TOKEN = re.compile(r'\s*("(?:[^"\\]|\\.)*"|[A-Za-z_][A-Za-z0-9_]*|-?\d+(?:\.\d+)?|->|[{}\[\];=,])', re.DOTALL)
 
-
+@dataclass(frozen=True)
 class Parsed:
-    """A recursive-descent parser of the part of the DOT grammar that is used, which fails on anything else."""
+    """Nodes with their attributes, edges, and the nodes of each cluster, as Graphviz's grammar has them."""
 
-    def __init__(self, text: str) -> None:
-        self.tokens: list[str] = []
-        position = 0
-        while text[position:].strip():
-            match = TOKEN.match(text, position)
-            assert match, f"no token at {text[position : position + 30]!r}"
-            self.tokens.append(match[1])
-            position = match.end()
-        self.nodes: dict[str, dict[str, str]] = {}
-        self.edges: list[tuple[str, str]] = []
-        self.clusters: dict[str, list[str]] = {}
-        assert self.take() == "digraph"
-        self.name = self.take()
-        self.statements(None)
-        assert not self.tokens
+    nodes: dict[str, dict[str, str]]
+    edges: list[tuple[str, str]]
+    clusters: dict[str, list[str]]
 
-    def take(self, expected: str | None = None) -> str:
-        token = self.tokens.pop(0)
-        assert expected is None or token == expected
-        return token
+    @staticmethod
+    def of(text: str) -> Parsed:
+        (graph,) = pydot.graph_from_dot_data(text)
+        clusters = {each.get_name(): _nodes(each) for each in graph.get_subgraphs()}
+        several = [_nodes(graph), *clusters.values()]
+        nodes = {name: attributes for one in several for name, attributes in one.items()}
+        assert len(nodes) == sum(map(len, several)), "a node is there once"
+        assert len(clusters) == len(graph.get_subgraphs())
+        edges = [(edge.get_source(), edge.get_destination()) for edge in graph.get_edges()]
+        return Parsed(nodes, edges, {name: list(one) for name, one in clusters.items()})
 
-    def statements(self, cluster: str | None) -> None:
-        self.take("{")
-        while self.tokens[0] != "}":
-            first = self.take()
-            if first == "subgraph":
-                name = self.take()
-                assert name.startswith("cluster")
-                assert name not in self.clusters
-                self.clusters[name] = []
-                self.statements(name)
-                continue
-            if self.tokens[0] == "->":
-                self.take()
-                self.edges.append((first, self.take()))
-            elif self.tokens[0] == "=":
-                self.take()
-                self.take()
-            else:
-                attributes = self.attributes()
-                if first not in ("node", "edge"):
-                    assert first not in self.nodes
-                    self.nodes[first] = attributes
-                    if cluster:
-                        self.clusters[cluster].append(first)
-            self.take(";")
-        self.take("}")
 
-    def attributes(self) -> dict[str, str]:
-        found = {}
-        self.take("[")
-        while True:
-            key = self.take()
-            self.take("=")
-            found[key] = self.take()
-            if self.take() == "]":
-                return found
+def _nodes(graph: pydot.Graph) -> dict[str, dict[str, str]]:
+    return {
+        node.get_name(): node.get_attributes()
+        for node in graph.get_nodes()
+        if node.get_name() not in ("node", "edge", "graph", '"\\n"')
+    }
 
 
 @settings(max_examples=20, deadline=None)
@@ -82,7 +48,7 @@ class Parsed:
 def test_every_unit_edge_and_stage_is_drawn_once(network: int, schedule: int) -> None:
     drawn = random_network(network)
     plan = random_schedule(drawn, schedule)
-    parsed = Parsed(dot(drawn, plan))
+    parsed = Parsed.of(dot(drawn, plan))
     units = {f"u{index}" for index in range(len(drawn.units))}
     assert set(parsed.nodes) == units | {"in0"}
     between = [(f"u{before}", f"u{after}") for after, reads in enumerate(drawn.predecessors) for before in reads]
@@ -100,7 +66,7 @@ def test_names_are_escaped(name: str) -> None:
     with b.block(name):
         y = b.conv(b.input("x", (1, 1, 1, 1)), 1, name=name)
     network = b.network([y])
-    parsed = Parsed(dot(network, one_block(network, make_stage([[name]]))))
+    parsed = Parsed.of(dot(network, one_block(network, make_stage([[name]]))))
     assert set(parsed.nodes) == {"in0", "u0"}
     unescaped = re.sub(r"\\(.)", lambda match: {"n": "\n"}.get(match[1], match[1]), parsed.nodes["u0"]["label"][1:-1])
     assert unescaped == f"{name}\nConv\nfp32[1x1x1x1]"
@@ -108,6 +74,6 @@ def test_names_are_escaped(name: str) -> None:
 
 def test_without_a_schedule_there_are_no_clusters() -> None:
     network = random_network(3)
-    parsed = Parsed(dot(network))
+    parsed = Parsed.of(dot(network))
     assert len(parsed.nodes) == len(network.units) + 1
     assert not parsed.clusters

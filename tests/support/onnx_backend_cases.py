@@ -1,22 +1,17 @@
-"""ONNX's own backend cases through import, plan and executor: how many pass, and why the others do not.
+"""ONNX's own backend cases through import, plan and executor: which pass, and why the others do not.
 
-    python tests/support/onnx_backend_cases.py [KIND...] [--failures]
-
-prints a table for the kinds ``node`` (generated), ``frozen`` (the same with parameters as weights), ``simple``, ``real``,
-``pytorch-converted`` and ``pytorch-operator``.
+Kinds are ``node`` (generated), ``frozen`` (the same with parameters as weights), ``simple``, ``real``, ``pytorch-converted`` and
+``pytorch-operator``.
 A case passes if the plan of its sequential schedule, in place and in one arena, makes the outputs that ONNX expects,
 within ONNX's own tolerances; a model that folds away at import passes by its constants.
 """
 
 from __future__ import annotations
 
-import argparse
 import re
-import sys
 import tempfile
 import warnings
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
@@ -45,7 +40,6 @@ from iossim.search.scheduler import schedule
 
 FROZEN = "frozen"
 NOT_IMPORTED, NOT_RUN = "not imported", "run by ONNX Runtime neither as it is nor exported"
-KINDS = ("node", FROZEN, "simple", "real", "pytorch-converted", "pytorch-operator")
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 
 #: What the message of a refusal becomes in the table: the first pattern that it matches.
@@ -306,36 +300,3 @@ def run_kind(kind: str, run: Callable[[Case, Path], Outcome] = run_case) -> list
     cases = [frozen(case) for case in load_cases("node")] if kind == FROZEN else load_cases(kind)
     with tempfile.TemporaryDirectory() as folder:
         return [run(case, Path(folder)) for case in cases]
-
-
-def table(kind: str, outcomes: list[Outcome]) -> Iterator[str]:
-    """How many pass, how many of them with foreign ops, and the reasons of the others, the commonest first."""
-    passed = [outcome for outcome in outcomes if not outcome.reason]
-    with_foreign = sum(bool(outcome.foreign) for outcome in passed)
-    yield f"{kind}: {len(passed)} of {len(outcomes)} pass, {with_foreign} of them with foreign ops"
-    for reason, count in Counter(outcome.reason for outcome in outcomes if outcome.reason).most_common():
-        yield f"  {count:4} {reason}"
-
-
-def main(arguments: list[str]) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("kinds", nargs="*", default=KINDS)
-    parser.add_argument("--failures", action="store_true", help="each case that does not pass, and the foreign ops")
-    parser.add_argument("--round-trip", action="store_true", help="import and export, run by ONNX Runtime")
-    options = parser.parse_args(arguments)
-    for kind in options.kinds:
-        outcomes = run_kind(kind, round_trip if options.round_trip else run_case)
-        print("\n".join(table(kind, outcomes)))
-        if options.failures:
-            by_reason: defaultdict[str, list[Outcome]] = defaultdict(list)
-            for outcome in outcomes:
-                by_reason[outcome.reason].append(outcome)
-            for reason, found in by_reason.items():
-                for outcome in found if reason else ():
-                    print(f"    [{reason}] {outcome.case}: {outcome.detail}")
-            used = Counter(op for outcome in outcomes for op in outcome.foreign)
-            print("    foreign:", ", ".join(f"{op} {count}" for op, count in used.most_common()))
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

@@ -18,7 +18,7 @@ from onnx import AttributeProto, NodeProto, TensorProto, helper
 from iossim.base.errors import GraphError, ModelError
 from iossim.ir.constants import ArrayConstant, Constant, FilledConstant
 from iossim.ir.onnx_node import NONSENSE, canonical, compute
-from iossim.ir.op import Array, Op
+from iossim.ir.op import Array, onnx_class
 from iossim.ir.types import TensorType
 from iossim.models.onnx.constants import Known, node_view, tensor_constant
 from iossim.models.onnx.file import is_standard
@@ -94,7 +94,7 @@ class Folder:
 
     def _computed_by_op(self, node: NodeProto, known: Known) -> list[Constant] | None:
         """The outputs by the op's own evaluation; None if that fails too: then the node is read like any other."""
-        op_class = Op.onnx_registry.get(node.op_type)
+        op_class = onnx_class(node.op_type)
         if op_class is None:
             return None
         try:

@@ -21,7 +21,7 @@ from iossim.base.errors import GraphError, ModelError, first_line
 from iossim.ir.constants import Constant, FilledConstant
 from iossim.ir.graph import Graph, Node
 from iossim.ir.onnx_node import NONSENSE, operands
-from iossim.ir.op import NotCoveredError, Op
+from iossim.ir.op import NotCoveredError, Op, onnx_class
 from iossim.ir.ops.foreign import Foreign
 from iossim.ir.types import TensorType
 from iossim.models.onnx.constants import Known, node_view, op_name, tensor_constant
@@ -129,7 +129,7 @@ class _Importer:
         """Take in one node: as constants if its outputs are known now, else as an op."""
         where = f"{self._path}: {node.op_type} {name!r}"
         _check_numbers(node, where)
-        op_class = Op.onnx_registry.get(node.op_type) if is_standard(node.domain) else None
+        op_class = onnx_class(node.op_type) if is_standard(node.domain) else None
         inputs = operands(node)
         if self._unknown_values.intersection(inputs):
             # It may be shape arithmetic that would have folded: only what surely would not is unknown too.

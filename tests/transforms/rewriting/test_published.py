@@ -6,8 +6,11 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from google.protobuf import descriptor_pb2, message_factory
 
 from iossim.transforms.rewriting.rule import RuleError
 from iossim.transforms.rewriting.rule_file import read_rules, write_rules
@@ -20,33 +23,51 @@ WITH_RELU = {**PLAIN, 9: 2}
 Operator = tuple[int, Sequence[tuple[int, int]], dict[int, int]]
 
 
-def varint(value: int) -> bytes:
-    value &= (1 << 64) - 1
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*out, value])
+def _messages() -> Any:
+    """TASO's messages; no field is required, so that what lacks one can be written, too."""
+    number, several = descriptor_pb2.FieldDescriptorProto.TYPE_INT64, descriptor_pb2.FieldDescriptorProto.LABEL_REPEATED
+    fields = {
+        "Parameter": ["key", "value"],
+        "Tensor": ["operator", "output"],
+        "Operator": ["type", "inputs Tensor", "parameters Parameter"],
+        "Mapped": ["source", "target", "source_output", "target_output"],
+        "Rule": ["source Operator", "target Operator", "mapped Mapped"],
+        "Rules": ["rules Rule"],
+    }
+    file = descriptor_pb2.FileDescriptorProto(name="taso.proto", package="taso", syntax="proto2")
+    for name, parts in fields.items():
+        message = file.message_type.add(name=name)
+        for place, part in enumerate(parts, start=1):
+            field, _, kind = part.partition(" ")
+            held = {"type_name": f".taso.{kind}", "label": several} if kind else {"type": number}
+            message.field.add(name=field, number=place, **held)
+    found = message_factory.GetMessages([file])
+    return SimpleNamespace(**{name: found[f"taso.{name}"] for name in fields})
 
 
-def numbers(*values: int) -> bytes:
-    return b"".join(varint(place << 3) + varint(value) for place, value in enumerate(values, start=1))
+TASO = _messages()
 
 
-def message(number: int, data: bytes) -> bytes:
-    return varint(number << 3 | 2) + varint(len(data)) + data
-
-
-def operator(kind: int, inputs: Sequence[tuple[int, int]], parameters: dict[int, int]) -> bytes:
-    data = varint(8) + varint(kind)
-    data += b"".join(message(2, numbers(*place)) for place in inputs)
-    return data + b"".join(message(3, numbers(*item)) for item in parameters.items())
+def operator(kind: int, inputs: Sequence[tuple[int, int]], parameters: dict[int, int]) -> Any:
+    return TASO.Operator(
+        type=kind,
+        inputs=[TASO.Tensor(operator=operator, output=output) for operator, output in inputs],
+        parameters=[TASO.Parameter(key=key, value=value) for key, value in parameters.items()],
+    )
 
 
 def encoded(source: list[Operator], target: list[Operator], *mapped: tuple[int, int, int, int]) -> bytes:
-    data = b"".join(message(1, operator(*each)) for each in source)
-    data += b"".join(message(2, operator(*each)) for each in target)
-    return message(1, data + b"".join(message(3, numbers(*each)) for each in mapped))
+    names = ("source", "target", "source_output", "target_output")
+    rule = TASO.Rule(
+        source=[operator(*each) for each in source],
+        target=[operator(*each) for each in target],
+        mapped=[TASO.Mapped(**dict(zip(names, each, strict=True))) for each in mapped],
+    )
+    return rules_of(rule)
+
+
+def rules_of(rule: Any) -> bytes:
+    return bytes(TASO.Rules(rules=[rule]).SerializeToString())
 
 
 def concat(*inputs: tuple[int, int], axis: int, rank: int = 4) -> Operator:
@@ -125,8 +146,8 @@ RELU_OF_RELU: list[Operator] = [(RELU, [(-1, 0)], {}), (RELU, [(0, 0)], {})]
         (encoded([(CONCAT, [(-1, 0), (-2, 0)], {10: 4})], [], (0, -1, 0, 0)), "an operator of type 12 lacks its parameter 11"),
         (encoded([(CONV, [(-1, 0), (-2, 0)], {**PLAIN, 6: 2})], [], (0, -1, 0, 0)), "has kernel (3, 3), strides (2, 1) and"),
         (encoded(RELU_OF_RELU, [(SPLIT, [(-1, 0)], {2: 2, 11: 0})], (0, 0, 0, 0)), "a split of x1 along axis 0 undoes no"),
-        (message(1, message(1, b"")), "an operator has no type"),
-        (message(1, message(1, varint(8) + varint(8) + message(2, varint(8) + varint(1)))), "a message lacks its field 2"),
+        (rules_of(TASO.Rule(source=[TASO.Operator()])), "an operator has no type"),
+        (rules_of(TASO.Rule(source=[TASO.Operator(type=8, inputs=[TASO.Tensor(operator=1)])])), "a message lacks its field 2"),
     ],
 )  # fmt: skip
 def test_what_is_no_rule_set_is_one_line(data: bytes, words: str) -> None:
