@@ -1,8 +1,8 @@
 """A table of predictions that is checked in, so that a change of the simulator says what moved.
 
-Operators as calls and as nodes of a graph, and networks under both engines, one unit after another and by ``ios-both``, on
-devices of every generation. ``python -m evidence predictions`` writes the table anew and prints what moved; a test fails where a
-row is more than :data:`MOVED` off.
+Operators as calls and as nodes of a graph, and networks under both engines, one unit after another and by ``ios-both``,
+on devices of every generation. ``python -m evidence predictions`` writes the table anew and prints what moved; a test
+fails where a row is more than :data:`MOVED` off.
 """
 
 from __future__ import annotations

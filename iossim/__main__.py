@@ -1,4 +1,4 @@
-"""``python -m iossim``, and the command ``iossim``: an interrupt is heard while the command line is still being imported."""
+"""``python -m iossim`` and the command ``iossim``: an interrupt is heard while the command line is being imported."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import pytest
 import scipy.optimize
 from scipy.optimize import LinearConstraint
 
-from iossim.base.integer_program import solve_integer_program
+from iossim.base.solvers import solve_integer_program
 
 
 def test_a_small_knapsack() -> None:

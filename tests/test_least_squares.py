@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from iossim.base.least_squares import least_squares, lsq_linear
+from iossim.base.solvers import least_squares, lsq_linear
 
 
 def test_threads_change_nothing() -> None:

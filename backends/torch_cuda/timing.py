@@ -1,8 +1,9 @@
 """Timed rounds: every run once a round, in an order drawn from a seed, so that drift meets all alike.
 
 A replay of one CUDA graph is timed by two events around it, behind a kernel that sleeps until the host has issued all
-of it (:mod:`iossim.execution.lead`). Any other run is timed by the host's clock, until it has waited. *Warm*: the run ran once just before, untimed. *Cold*: more than the
-caches hold was written just before. Backend ``cupy_cudnn`` times between the same two events.
+of it (:mod:`iossim.execution.lead`). Any other run is timed by the host's clock, until it has waited. *Warm*: the run
+ran once just before, untimed. *Cold*: more than the caches hold was written just before. Backend ``cupy_cudnn`` times
+between the same two events.
 """
 
 from __future__ import annotations

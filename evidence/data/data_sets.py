@@ -28,8 +28,8 @@ def shared_data() -> Path:
 
 
 def default_places() -> list[Path]:
-    """Where measurements are looked for: beside the shipped profiles, and in :func:`shared_data` where that is there, in its
-    folders of isolated kernels and of operators, and tables of kernels in graphs."""
+    """Where measurements are looked for: beside the shipped profiles, and in :func:`shared_data` where that is there,
+    in its folders of isolated kernels and of operators, and tables of kernels in graphs."""
     shared = shared_data()
     own = Path(str(resources.files("iossim.hw_profiles"))) / "measurements"
     others = [place for name in _OPERATORS if (place := shared / name).exists()]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from evidence.data.data_sets import read_measurement_sets, shared_data
-from iossim.base.least_squares import least_squares
+from iossim.base.solvers import least_squares
 from iossim.calibration.samples import OperatorSamples
 from iossim.hardware.load import device
 from iossim.hardware.parameters import FittedParameter, Floats, ParameterSpace

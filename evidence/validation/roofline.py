@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from iossim.base.least_squares import least_squares
+from iossim.base.solvers import least_squares
 from iossim.calibration.samples import OperatorSamples
 from iossim.hardware.profile import DeviceProfile
 from iossim.measurements.measurement import Measurement

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cholesky, solve_triangular
 
-from iossim.base.least_squares import lsq_linear
+from iossim.base.solvers import lsq_linear
 from iossim.calibration.fit import OUTLIER, Fit, profile_at, relative_errors
 from iossim.calibration.samples import Samples, coefficient_count
 from iossim.hardware.parameters import Floats, ParameterSpace

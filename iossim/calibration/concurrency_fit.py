@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from iossim.base.least_squares import least_squares, lsq_linear
+from iossim.base.solvers import least_squares, lsq_linear
 from iossim.calibration.bootstrap import RESAMPLES, Bootstrap, rounded
 from iossim.calibration.host_fit import GAP
 from iossim.calibration.prediction.predict import can_be_priced, recorded_stages_us

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from iossim.base.least_squares import least_squares
+from iossim.base.solvers import least_squares
 from iossim.calibration.nuisances import NOT_TOLD, unslowed
 from iossim.calibration.samples import Samples, fit_nuisances, floor_us, nuisances_us
 from iossim.hardware.parameters import CALL, Floats, ParameterSpace

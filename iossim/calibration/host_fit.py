@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from iossim.base.least_squares import least_squares
+from iossim.base.solvers import least_squares
 from iossim.calibration.bootstrap import KEPT_RESAMPLES, rounded
 from iossim.calibration.recording import STEADY_FACTOR
 from iossim.calibration.samples import SequenceSamples

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.interpolate import BSpline
 
-from iossim.base.least_squares import least_squares
+from iossim.base.solvers import least_squares
 from iossim.calibration.neutral import NEUTRAL, facts_of
 from iossim.hardware.kind import GPU
 from iossim.hardware.parameters import Floats

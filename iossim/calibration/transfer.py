@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from iossim.base.least_squares import least_squares
+from iossim.base.solvers import least_squares
 from iossim.calibration.fit import OUTLIER, relative_errors
 from iossim.calibration.neutral import facts_of
 from iossim.calibration.prediction.bands import band_key

@@ -85,9 +85,10 @@ def predict(
     """Add gpu_time_us, low_us, high_us, algorithm and kernels to a table of operators, or list those of a model.
 
     gpu_time_us is the steady device time of one call among many, or of a node of a CUDA graph, without the host's
-    overhead; low_us to high_us is the 90% interval of measurements. A column of the table that has one of these names goes on as input_NAME. The ops
-    of a model are those of the graph that is scheduled (constants and batch norms folded, identities and dead ops
-    gone), by the names that its file has for them; with --units they are fused into schedule units.
+    overhead; low_us to high_us is the 90% interval of measurements. A column of the table that has one of these names
+    goes on as input_NAME. The ops of a model are those of the graph that is scheduled (constants and batch norms
+    folded, identities and dead ops gone), by the names that its file has for them; with --units they are fused into
+    schedule units.
     """
     from iossim.base.user_files import check_file, write_atomically
     from iossim.calibration.prediction.network_table import predict_network

@@ -53,7 +53,8 @@ class Header(Value):
     #: Times span a call from start to end: gaps between its kernels and the dispatch floor are included. Otherwise
     #: they are the sum of the durations of the call's kernels, as profilers give them.
     includes_gaps: bool = True
-    #: ``calls``: an operator called again and again; ``stream``: a call of a network; ``graph``: a node of a CUDA graph.
+    #: ``calls``: an operator called again and again; ``stream``: a call of a network; ``graph``: a node of a CUDA
+    #: graph.
     issue: Issue = Issue.CALLS
     #: What times were rounded to.
     resolution_us: float = Field(default=0.0, ge=0)

@@ -1,8 +1,8 @@
 """Products ``x[m, k] . w[n, k]`` as nodes of CUDA graphs: time of up to six nodes over their number, gaps included.
 
-Columns are ``device``, ``library``, ``m``, ``n``, ``k`` and ``latency_us``; two libraries timed the same shapes, whose mean
-counts. Each node has weights of its own: where six of them fit into half of L2, they stay there, and the row is of a product of
-two activations (``gemm``), otherwise of a layer (``linear``).
+Columns are ``device``, ``library``, ``m``, ``n``, ``k`` and ``latency_us``; two libraries timed the same shapes, whose
+mean counts. Each node has weights of its own: where six of them fit into half of L2, they stay there, and the row is of
+a product of two activations (``gemm``), otherwise of a layer (``linear``).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Kernels of whole networks in the order of their launch, a row a kernel, by PyTorch's profiler: the convolutions.
 
-Columns are ``network``, ``torch_op``, ``torch_op_index_of_its_kind``, ``kernel_name``, ``duration_us`` and the shape of the
-operator (``shape_in_c`` ...) in one row of it. A convolution takes the sum of its kernels. Their names say that they multiply in
-TF32. An operator of several product kernels holds the trials of cuDNN's benchmark, which runs at the first of each shape; a batch
-is a network of its own; both are left out, as are operators without a shape.
+Columns are ``network``, ``torch_op``, ``torch_op_index_of_its_kind``, ``kernel_name``, ``duration_us`` and the shape of
+the operator (``shape_in_c`` ...) in one row of it. A convolution takes the sum of its kernels. Their names say that
+they multiply in TF32. An operator of several product kernels holds the trials of cuDNN's benchmark, which runs at the
+first of each shape; a batch is a network of its own; both are left out, as are operators without a shape.
 """
 
 from __future__ import annotations

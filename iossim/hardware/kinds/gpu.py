@@ -25,8 +25,9 @@ _KEPLER = _PASCAL.model_copy(update={"gemm_efficiency": 0.5, "implicit_gemm_effi
 # Asynchronous copies fetch whole lines of L2, so that short pieces lose little. An A100 of 300 W sustains 200 to 245
 # TFLOP/s, of 400 W 290.
 _AMPERE = _VOLTA.model_copy(update={"tensor_strided_efficiency": 0.94, "tensor_sustained_gflops_per_watt": 760.0})
-# ``evidence.profiles.graph_products`` fits these and Hopper's to bf16 products in CUDA graphs of an A100, an H100 and an
-# H200: rows held out are within 9% on each, and 3,826 fp16 products of an A100 that took no part within 6% (7% before).
+# ``evidence.profiles.graph_products`` fits these and Hopper's to bf16 products in CUDA graphs of an A100, an H100 and
+# an H200: rows held out are within 9% on each, and 3,826 fp16 products of an A100 that took no part within 6% (7%
+# before).
 _GA100 = _AMPERE.model_copy(
     update={
         "tensor_efficiency": 1.0,

@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.base.errors import OptionError, did_you_mean
-from iossim.base.integer_program import solve_integer_program
+from iossim.base.solvers import solve_integer_program
 
 
 @dataclass(frozen=True)

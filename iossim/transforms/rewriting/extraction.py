@@ -18,7 +18,7 @@ from scipy.optimize import Bounds, LinearConstraint
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
-from iossim.base.integer_program import solve_integer_program
+from iossim.base.solvers import solve_integer_program
 from iossim.ir.constants import Constant
 from iossim.ir.graph import Graph, Node
 from iossim.ir.ops.unary import Identity

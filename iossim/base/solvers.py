@@ -1,4 +1,4 @@
-"""Mixed-integer linear programs by SciPy's HiGHS, which says nothing of its own on standard output."""
+"""SciPy's solvers: least squares on one thread of BLAS, as sums depend on their number, and quiet integer programs."""
 
 from __future__ import annotations
 
@@ -9,9 +9,27 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from threadpoolctl import threadpool_limits
+
+
+def least_squares(*args: Any, **options: Any) -> Any:
+    """:func:`scipy.optimize.least_squares`."""
+    from scipy import optimize
+
+    with threadpool_limits(limits=1, user_api="blas"):
+        return optimize.least_squares(*args, **options)
+
+
+def lsq_linear(*args: Any, **options: Any) -> Any:
+    """:func:`scipy.optimize.lsq_linear`."""
+    from scipy import optimize
+
+    with threadpool_limits(limits=1, user_api="blas"):
+        return optimize.lsq_linear(*args, **options)
+
 
 def solve_integer_program(*args: Any, **kwargs: Any) -> Any:
-    """:func:`scipy.optimize.milp` with its arguments and result."""
+    """:func:`scipy.optimize.milp`; its HiGHS says nothing of its own on standard output."""
     from scipy.optimize import milp
 
     with _silent():
