@@ -5,7 +5,8 @@
 The truth is the V100's simulator with a seeded error, as a stand-in for hardware (``iossim.cost.perturbed``):
 independent for each stage, or structured as that of a simulator whose parameters are off. Regret is how much dearer the
 schedule found is than the optimum under the truth, all of whose stages are then priced; r = 3, s = 8, both strategies.
-*Trusting* is the regret of the schedule that the simulator alone takes for the best."""
+*Trusting* is the regret of the schedule that the simulator alone takes for the best.
+"""
 
 from __future__ import annotations
 

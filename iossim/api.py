@@ -1,7 +1,8 @@
 """What the command line does, as typed functions: compare, optimize, simulate, dataflow, microbatch.
 
 Networks and devices may be given as values or by name. Every function raises a subclass of
-:class:`iossim.base.errors.IossimError` for a mistake in what it was given."""
+:class:`iossim.base.errors.IossimError` for a mistake in what it was given.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """What is asked of networks, schedules and kernels, as typed functions beside :mod:`iossim.api`: explain, predict,
-corun, run_study."""
+corun, run_study.
+"""
 
 from __future__ import annotations
 
@@ -84,6 +85,7 @@ def run_study(
 ) -> StudyRun:
     """Run a study (a value, the name of one that ships, or a YAML file) and write its results to the folder ``out``.
 
-    As :func:`iossim.study.sweep.run_study`, which takes more."""
+    As :func:`iossim.study.sweep.run_study`, which takes more.
+    """
     read = scenario if isinstance(scenario, Scenario) else read_scenario(scenario)
     return sweep(read, out, workers=workers, resume=resume, progress=progress)

@@ -1,5 +1,6 @@
 """The house stands: every module imports only rooms on lower floors, those of ARCHITECTURE.md, and no module imports itself
-by way of others. Imports inside functions count as all others."""
+by way of others. Imports inside functions count as all others.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """How long the device takes for a captured graph, or for calls one by one: by events around them, behind a kernel that
-waits (the *spin*) until the host has issued all (:mod:`iossim.execution.lead`)."""
+waits (the *spin*) until the host has issued all (:mod:`iossim.execution.lead`).
+"""
 
 from __future__ import annotations
 

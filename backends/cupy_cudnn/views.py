@@ -1,5 +1,6 @@
 """Where a tensor lies: a place in a named memory, a shape, and strides. Everything that runs on the device reads
-views, and a launch of one of our own kernels names them before their addresses are known."""
+views, and a launch of one of our own kernels names them before their addresses are known.
+"""
 
 from __future__ import annotations
 

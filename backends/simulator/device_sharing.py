@@ -60,7 +60,8 @@ def has_full_waves(remaining_us: float, kernel: int, columns: Floats) -> bool:
 @jit(inline="always")
 def _give_slots(active: int, columns: Floats, numbers: Floats, integers: Integers) -> bool:
     """The part of the blocks that it would have resident for which each active kernel finds slots, in the order in
-    which they started; whether any has less than all."""
+    which they started; whether any has less than all.
+    """
     held_back = False
     for kind in range(SLOT_KINDS):
         numbers[_TAKEN, kind] = 0.0

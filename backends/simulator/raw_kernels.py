@@ -112,7 +112,8 @@ def raw_kernel_work(raw: RawKernel, model: KernelModel) -> tuple[KernelWork, tup
 
 class _Asked:
     """What a raw kernel asks of the device: microseconds of each resource, and a block's on its SM (issue, pipe, L2
-    port)."""
+    port).
+    """
 
     def __init__(self, raw: RawKernel, profile: DeviceProfile, said: list[str]) -> None:
         self._raw, self._said = raw, said

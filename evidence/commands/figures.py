@@ -1,5 +1,6 @@
 """``python -m evidence figures``: the figures that documents quote, computed, kept, and written where documents quote
-them."""
+them.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ def figures(section: Sections = None) -> None:
     """Compute these sections, keep them in figures.json, and write all tables and sentences between markers in
     documents.
 
-    Without a section the documents are written from what is kept. The data is found as by 'validate'."""
+    Without a section the documents are written from what is kept. The data is found as by 'validate'.
+    """
     from evidence.quoted.blocks import read_results, write_documents, write_results
     from evidence.quoted.sections import SECTIONS, compute
     from iossim.base.errors import OptionError, did_you_mean

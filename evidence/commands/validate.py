@@ -74,7 +74,8 @@ def validate(
     """Compare predictions with measured operators, with published and measured networks, with kernels side by side and
     on parts of a device, and of one engine with the other's.
 
-    Operators are judged by what a fit did not see: shapes by their hash, the largest shapes, and whole devices."""
+    Operators are judged by what a fit did not see: shapes by their hash, the largest shapes, and whole devices.
+    """
     from evidence.validation.report import validate as recompute
     from iossim.base.errors import OptionError
     from iossim.base.user_files import check_writable

@@ -15,7 +15,8 @@ DEVICE = "rtx-5090"
 @dataclass(frozen=True, slots=True)
 class PlacedKernel:
     """A launch: ``sms[i]`` is the SM of its block ``i`` in the order of the file; times us since the recording
-    began."""
+    began.
+    """
 
     name: str
     launch: int

@@ -2,7 +2,8 @@
 
 A case is some raw kernels on streams and the ratios that were measured of them: until a stream ends, or until all do,
 over what the kernels take alone. :mod:`~evidence.concurrency.corun_microbenchmarks` and
-:mod:`~evidence.concurrency.corun_pairs` make cases of the measured tables."""
+:mod:`~evidence.concurrency.corun_pairs` make cases of the measured tables.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ class Figure:
     """A measured time over ``alone_us``, which it takes alone: until ``stream`` ends, or all streams (None).
 
     ``family`` is the kernel's kind, or the mechanism that it is to show. ``none`` is the ratio if kernels did not
-    disturb each other; ``total`` if the device were shared in equal parts, which makes the whole as long as the sum."""
+    disturb each other; ``total`` if the device were shared in equal parts, which makes the whole as long as the sum.
+    """
 
     what: str
     family: str
@@ -42,7 +44,8 @@ class CorunCase:
     """Kernels side by side on a device, and what was measured of them.
 
     ``line`` is that of the table; ``changes`` are facts and parameters of the recorded board that are not its
-    profile's."""
+    profile's.
+    """
 
     data_set: str
     device: str

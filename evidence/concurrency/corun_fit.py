@@ -2,7 +2,8 @@
 
 Each is found on a grid of values, by the least mean of the logarithm's errors of slowdowns, which a few bad rows do not
 govern. Every case is simulated once at each value, so that leaving out a family of kernels costs nothing: that is the
-same search over fewer of the errors."""
+same search over fewer of the errors.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ class CorunFit:
     """A data set simulated at each value of its knob: ``ratios``, ``[values, figures]``, of the figures of all cases in
     order.
 
-    Without a knob there is one row, of the profile as it is."""
+    Without a knob there is one row, of the profile as it is.
+    """
 
     cases: tuple[CorunCase, ...]
     knob: Knob | None

@@ -2,7 +2,8 @@
 
 Grids and times alone are as measured. What a kernel asks for follows from its table: bytes from sizes and iterations,
 arithmetic from threads, iterations and instruction-level parallelism (ILP). What the tables do not say is inferred from
-other rows of the same table, and each function says from which."""
+other rows of the same table, and each function says from which.
+"""
 
 from __future__ import annotations
 
@@ -97,7 +98,8 @@ class _Cases:
         what L2 loses of them.
 
         The V100's lie in L1 in part, and show no loss where two of them touch twice as much as L2 holds: it is not told
-        a footprint."""
+        a footprint.
+        """
         assert row.size_bytes is not None
         touched = 2.0 * _LOST_LATER * row.size_bytes
         moved = 2.0 * row.size_bytes * (row.iterations or self._copy_iterations)

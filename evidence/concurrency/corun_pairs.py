@@ -4,7 +4,8 @@ decode.
 Grids come from the tables where they tell them. Those of operators of which a shape is told are those that the
 framework gives them (as recorded of the same board and framework with other networks), or of the library that lowering
 finds fastest, whose times are scaled to what was measured. An operator of which nothing is told is a launch: one small
-block."""
+block.
+"""
 
 from __future__ import annotations
 
@@ -130,7 +131,8 @@ def prefill_pair_cases(pairs: Sequence[KernelPair], profile: DeviceProfile) -> l
     """A step of decode, issued first, beside a layer's prefill, on the same SMs or on some of their own.
 
     Prefill is a chain of kernels that fill the device. Of a step what grows with the batch fills it too, and draws on
-    DRAM as decode attention does on all SMs at that batch; what does not is latency that leaves it empty."""
+    DRAM as decode attention does on all SMs at that batch; what does not is latency that leaves it empty.
+    """
     cases = []
     for pair in pairs:
         step, prefill = pair.kernels
@@ -163,7 +165,8 @@ def _step(
 
 def _decode_gbps(batch: int) -> float:
     """What decode attention on all SMs of the A100 draws of DRAM, GB/s, rounded: of small batches another kernel is
-    used."""
+    used.
+    """
     return 900.0 if batch < 2 else 1400.0 if batch < 8 else 1100.0 if batch < 16 else 1400.0
 
 

@@ -38,7 +38,8 @@ class Microbenchmark:
     ``together_us`` is until the last of them ended, or where ``of_first`` is set until the first did. ``ratio`` is a
     slowdown of the first that was recorded without times. ``size_bytes`` are what a kernel copies in one iteration; a
     copy reads as much as it writes. ``bandwidth_gbps`` is what a copy reached, read and written, in 10^9 bytes a
-    second."""
+    second.
+    """
 
     device: str
     data_set: str

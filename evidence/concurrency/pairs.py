@@ -1,5 +1,6 @@
 """Pairs of kernels that ran side by side, alone and together: of operators in CUDA graphs, of a framework's kernels on
-two streams, of a language model's prefill and decode on two streams and on SMs of their own."""
+two streams, of a language model's prefill and decode on two streams and on SMs of their own.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ class PairKernel:
     """One of two: its time alone, and until its end when both begin at once. Of a chain of ``repeats`` these are per
     kernel.
 
-    ``shape`` is what the table tells of an operator; a grid of 0 blocks is not known."""
+    ``shape`` is what the table tells of an operator; a grid of 0 blocks is not known.
+    """
 
     name: str
     alone_us: float
@@ -45,7 +47,8 @@ class PairKernel:
 class KernelPair:
     """Two kernels, or chains of ``repeats`` of each, that begin at once; the first was issued first.
 
-    ``sms`` are those that each had to itself, where it had. ``batch`` is that of the second's operands."""
+    ``sms`` are those that each had to itself, where it had. ``batch`` is that of the second's operands.
+    """
 
     device: str
     data_set: str
@@ -91,7 +94,8 @@ def read_stream_pairs(path: Path) -> list[KernelPair]:
     """Kernels on two streams, the median of the runs of each pair; the second was issued right after the first.
 
     The first runs as alone until it ends; the second by itself is known from pairs that it comes first in, else from
-    its own duration, which is all but the part that lies beside the other's last blocks. Raises MeasurementError."""
+    its own duration, which is all but the part that lies beside the other's last blocks. Raises MeasurementError.
+    """
     runs: defaultdict[tuple[PairKernel, PairKernel], list[tuple[int, float, float, float, float]]] = defaultdict(list)
 
     def read(row: NumberedRow) -> None:

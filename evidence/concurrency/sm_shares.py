@@ -1,5 +1,6 @@
 """Kernels and networks on a part of a device's SMs: curves against the number of SMs, and networks side by side on
-shares."""
+shares.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ _MS = 1e3
 @dataclass(frozen=True, slots=True)
 class SmCurve:
     """A kernel (or a few) on parts of a device: what it takes on ``sms[i]``, rising, and the bandwidth that it draws
-    there, GB/s, where it was told."""
+    there, GB/s, where it was told.
+    """
 
     kernel: str
     batch: int | None
@@ -46,7 +48,8 @@ class BandwidthCurve:
 @dataclass(frozen=True, slots=True)
 class NetworkShare:
     """A network by itself on a part of the SMs, copies of input and output included. ``l2`` and ``dram`` are throughput
-    over the peak, None where they were not measured."""
+    over the peak, None where they were not measured.
+    """
 
     network: str
     batch: int
@@ -109,7 +112,8 @@ def block_bandwidth(rows: Iterable[Microbenchmark]) -> list[BandwidthCurve]:
 
 def fastest_draw(curves: Iterable[SmCurve], device: str) -> list[BandwidthCurve]:
     """The same of the kernel that draws most from the fewest SMs, of those that tell what they draw: none if none
-    does."""
+    does.
+    """
     known = [(curve.dram_gbps[0], curve.sms, curve.dram_gbps) for curve in curves if curve.dram_gbps]
     if not known:
         return []

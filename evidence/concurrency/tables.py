@@ -1,5 +1,6 @@
 """Where the tables of kernels side by side lie, and how their rows are read: every row counts, one that cannot be read
-is an error."""
+is an error.
+"""
 
 from __future__ import annotations
 

@@ -29,7 +29,8 @@ def shared_data() -> Path:
 
 def default_places() -> list[Path]:
     """Where measurements are looked for: beside the shipped profiles, and in :func:`shared_data` where that is there,
-    in its folders of isolated kernels and of operators, and tables of kernels in graphs."""
+    in its folders of isolated kernels and of operators, and tables of kernels in graphs.
+    """
     shared = shared_data()
     own = Path(str(resources.files("iossim.hw_profiles"))) / "measurements"
     others = [place for name in _OPERATORS if (place := shared / name).exists()]
@@ -38,7 +39,8 @@ def default_places() -> list[Path]:
 
 def read_measurements(path: Path, device: str | None = None, fewest: int = FEWEST_ROWS) -> MeasurementSet:
     """See :func:`iossim.measurements.measurement_set.read_measurements`; the formats of public data sets are read as
-    well."""
+    well.
+    """
     return measurement_set.read_measurements(path, device, fewest, formats())
 
 
@@ -50,7 +52,8 @@ def read_measurement_sets(path: Path) -> tuple[MeasurementSet, ...]:
 def read_data_sets(places: Sequence[Path] | None = None, profiles: Sequence[DeviceProfile] | None = None) -> DataSets:
     """See :func:`iossim.measurements.measurement_set.read_data_sets`; the formats of public data sets are read as well.
 
-    Without ``places``, those of :func:`default_places` that are there; a note names each one that is not."""
+    Without ``places``, those of :func:`default_places` that are there; a note names each one that is not.
+    """
     if places is not None:
         return measurement_set.read_data_sets(places, profiles, formats())
     there = [place for place in default_places() if place.exists()]

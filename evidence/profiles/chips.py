@@ -1,7 +1,8 @@
 """Chips with data: every recording of the boards with one chip, its operators lowered once for all that judges them.
 
 Long recordings are thinned, evenly over sizes: lowering a row takes longer than pricing it with a thousand parameter
-sets. A fit that only judges (how a chip is predicted from others, or beyond its sizes) sees fewer rows yet."""
+sets. A fit that only judges (how a chip is predicted from others, or beyond its sizes) sees fewer rows yet.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +67,8 @@ class RowsFit:
 class PricedRows:
     """Predicted and measured device times of rows of one kind; ``places`` are theirs in the recording, ``[rows]``.
 
-    Rows that the host hides are not among them; ``is_hidden`` says which rows of the recording those are."""
+    Rows that the host hides are not among them; ``is_hidden`` says which rows of the recording those are.
+    """
 
     recording: Recording
     places: NDArray[np.int64]
@@ -115,7 +117,8 @@ def on_lanes(recording: Recording) -> Mask:
 
 def fit_lanes(chip: Chip, choose: Choose) -> RowsFit | None:
     """The fit, from a starting point of no device, of what rows on the lanes tell: of those that ``choose`` lets it
-    see."""
+    see.
+    """
     return _fit_rows(chip.recordings, lambda one: choose(one) & on_lanes(one), neutral(chip.profiles[0]), GPU_SPACE)
 
 
@@ -123,7 +126,8 @@ def fit_tensor_cores(
     recordings: Sequence[Recording], choose: Choose, start: DeviceProfile, space: ParameterSpace = TENSOR_SPACE
 ) -> RowsFit | None:
     """The fit of what the others tell, beside the parameters that each recording's profile has, one set for all
-    boards."""
+    boards.
+    """
     return _fit_rows(recordings, lambda one: choose(one) & ~on_lanes(one), start, space)
 
 
@@ -152,7 +156,8 @@ def priced(
     recording: Recording, chosen: Mask, profile: DeviceProfile, overhead: Floats | None = None
 ) -> list[PricedRows]:
     """The chosen rows by a profile, kind by kind; without an ``overhead``, beside one that is fitted to the predictions
-    of all rows."""
+    of all rows.
+    """
     predicted_us, _ = recording.samples.predict(profile)
     if overhead is None:
         overhead = fit_nuisances(recording.samples, predicted_us)

@@ -18,7 +18,8 @@ simulated, and some from discussions, so that each estimate comes with a standar
   each.
 
 What starting a graph and waiting for it costs once (*start*: 15 us, some 20 on an A100) decides no schedule and is part
-of no price."""
+of no price.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +69,8 @@ class Estimate:
 
 def read_launch_costs(path: Path) -> tuple[LaunchCost, ...]:
     """The rows of a table with columns device, what, value, unit. Raises MeasurementError, with the line, for one that
-    is none."""
+    is none.
+    """
     rows: list[LaunchCost] = []
     for line, row in _rows(path):
         try:
@@ -93,7 +95,8 @@ def engine_calls_us(path: Path) -> dict[str, float]:
 
 def lightest_nodes_us(path: Path) -> tuple[float, float]:
     """Of pairs of operators in graphs: what a node takes while two graphs replay side by side, and the lightest alone,
-    us."""
+    us.
+    """
     alone, beside = [], []
     for _, row in _rows(path):
         own = [1e3 * float(row[f"alone_{name}_ms"]) for name in "ab"]
@@ -110,7 +113,8 @@ def launch_costs(
     name.
 
     ``calls_us`` is of :func:`engine_calls_us`, ``nodes_us`` of :func:`lightest_nodes_us`. Raises MeasurementError for a
-    table that lacks one of the figures."""
+    table that lacks one of the figures.
+    """
     gap_us = _figure(costs, "RTX 5090", "mean of the same")
     longer_us = _figure(costs, "GeForce 3080", "enqueued beforehand")
     gap = Estimate(gap_us, abs(longer_us - gap_us) / 2, "RTX 5090, GeForce 3080")

@@ -9,7 +9,8 @@ Tensor cores have one set of parameters for all generations, but for what no gen
 that set fitted to all other chips' rows, and what differs is taken from the nearest generation among them.
 
 :mod:`evidence.profiles.shipped_profiles` makes ``iossim/hardware/transfer.yaml`` anew, with the sources, errors and
-bands found here, and what the profile of the one device with published networks says of launches."""
+bands found here, and what the profile of the one device with published networks says of launches.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +76,8 @@ _TENSOR_RATE = "tensor_sustained_gflops_per_watt"
 class LeftOut:
     """Predictions of one kind of operators in a data set of a device that was left out.
 
-    ``refined`` is by a profile that samples of this kind refined, and leaves them out; None without samples."""
+    ``refined`` is by a profile that samples of this kind refined, and leaves them out; None without samples.
+    """
 
     #: The chip left out, by the name of its best measured board, and the board that this is of.
     chip: str
@@ -116,7 +118,8 @@ def leave_one_out(
 ) -> LeaveOneOut:
     """Predict each chip from all others: from datasheet facts, and with ``samples`` of each of its kinds.
 
-    Takes some twenty seconds a chip. Raises ValueError if fewer than two chips have rows enough."""
+    Takes some twenty seconds a chip. Raises ValueError if fewer than two chips have rows enough.
+    """
     return leave_out_each(chips([lowered(*one) for one in sets]), samples, seed, progress)
 
 
@@ -144,7 +147,8 @@ def leave_out_each(
 
 def draw(measurements: Sequence[Measurement], count: int, seed: int) -> NDArray[np.bool_]:
     """Which ``count`` of the measurements are drawn, spread evenly over sizes: one at random from each of as many
-    equally long runs of the measurements sorted by arithmetic. Shape ``[measurements]``."""
+    equally long runs of the measurements sorted by arithmetic. Shape ``[measurements]``.
+    """
     order = sorted(
         range(len(measurements)), key=lambda i: (measurements[i].operator.flops, measurements[i].operator.key)
     )
@@ -179,7 +183,8 @@ def _told_by_data(found: Fit) -> set[str]:
 
 def _tensor_values(chip: Chip, others: Sequence[Chip]) -> dict[str, float]:
     """Tensor cores' parameters for a chip, by the rows of the others; none where it has no rows of tensor cores
-    itself."""
+    itself.
+    """
     having = [other for other in others if _has_tensor_rows(other)]
     if not having or not _has_tensor_rows(chip):
         return {}
@@ -202,7 +207,8 @@ def _has_tensor_rows(chip: Chip) -> bool:
 
 def _of_generation(profile: DeviceProfile, factor: float) -> dict[str, float]:
     """What tensor cores of the profile's generation have of their own; the rate that power sustains times
-    ``factor``."""
+    ``factor``.
+    """
     theirs = profile.device_kind.default_parameters(profile.compute_capability)
     values = {name: float(getattr(theirs, name)) for name in sorted(_BY_GENERATION)}
     return values | {_TENSOR_RATE: factor * values[_TENSOR_RATE]}

@@ -4,7 +4,8 @@
 ``hardware/transfer.yaml`` in between: the chip with published networks comes first, since all others borrow from it.
 Each fit begins at a point that knows no device, so that what ships decides nothing about what is made. Names of devices
 make those alone, and ``launches`` the gap and the cost of a launch of all that ship, their kernels left as they are: a
-second's work."""
+second's work.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +63,8 @@ STEPS = (RECIPES[0].name, TRANSFER, *(recipe.name for recipe in RECIPES[1:]))
 
 def make(recipe: Recipe, folder: Path, date: str, folds: int = 5) -> list[Path]:
     """Fit the boards of a recipe and write their profiles into ``folder``; raises OptionError without the shared
-    data."""
+    data.
+    """
     places = _places()
     boards = [uninformed(device(name)) for name in recipe.boards]
     sets = read_data_sets(places, boards).sets
@@ -82,7 +84,8 @@ def make_transfer_table(date: str) -> Path:
 
 def make_launches(folder: Path) -> list[Path]:
     """Fit what published networks tell of launches, to the kernels that ship, and lend it to all shipped profiles that
-    borrow."""
+    borrow.
+    """
     lender, sister = (device(name) for name in RECIPES[0].boards)
     host = fit_host(lender)
     assert host is not None, f"networks of {lender.name} are published"

@@ -1,5 +1,6 @@
 """Every section of the figures that documents quote, computed from data; ratios and percentages are told apart by
-name."""
+name.
+"""
 
 from __future__ import annotations
 
@@ -174,7 +175,8 @@ def measured_searches(progress: StartProgress) -> dict[str, Any]:
 
 def measured_search_of(model: str) -> dict[str, Any]:
     """By the error of the stand-in for hardware the mean regret of the seeds, and that of trusting the simulator, in
-    %."""
+    %.
+    """
     problems, prices = measured_search.problems_of(model), iossim.cost_model("simulator", DEVICE)
     found: dict[str, Any] = {}
     for error, budget in measured_search.BUDGETS[model].items():

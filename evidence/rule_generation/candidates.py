@@ -3,7 +3,8 @@
 A graph is a node with all that it computes; its outputs are the tensors that nothing in it reads, those of a split
 among them. Two graphs of one output match where their fingerprints are equal. One of several outputs matches another as
 a whole, or the graphs that make its outputs one by one, each the smallest there is. Graphs that only stand beside each
-other are not enumerated: what they say follows from what each says."""
+other are not enumerated: what they say follows from what each says.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ _NOTHING = -1
 @dataclass(frozen=True)
 class Matched:
     """What matching finds. ``pairs`` have one column for each output on either side: ``[pairs, 2, outputs]`` of
-    tensors."""
+    tensors.
+    """
 
     graphs: int  #: all that were enumerated
     hits: int  #: pairs with equal fingerprints
@@ -42,7 +44,8 @@ class Matched:
 
 def match(terms: Terms) -> Matched:
     """All pairs of graphs that compute the same, but for those that differ from another pair only in the names of
-    inputs."""
+    inputs.
+    """
     count = len(terms.vocabulary.inputs)
     outputs = _outputs(terms)
     widths = (outputs != _NOTHING).sum(axis=1)

@@ -83,7 +83,8 @@ def _sides(rule: Rule) -> tuple[Outputs, Outputs] | None:
 
 def _template(op: PatternOp) -> str | None:
     """The template that an op is of. Kernels of a convolution are those of its weight, with the padding that keeps its
-    size."""
+    size.
+    """
     attributes = dict(op.attributes)
     axis = attributes.get("axis")
     for name, template in TEMPLATE.items():

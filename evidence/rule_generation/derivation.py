@@ -1,5 +1,6 @@
 """Which equations follow from others: one is derived from known ones by applying them, in either direction, a step at a
-time."""
+time.
+"""
 
 from __future__ import annotations
 

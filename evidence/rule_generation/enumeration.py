@@ -3,7 +3,8 @@ arrays.
 
 A *node* is a template applied to tensors, a *tensor* an input or an output of a node. Both are numbered level by level,
 and within a level in an order that the vocabulary alone decides. What a node computes, itself included, is its
-*closure*: a set of nodes. Its size is the node's level, so an op that two operands share counts once."""
+*closure*: a set of nodes. Its size is the node's level, so an op that two operands share counts once.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +64,8 @@ def enumerate_terms(
 ) -> Terms:
     """All terms of up to ``size`` ops, with the fingerprint of each for inputs that ``seed`` draws.
 
-    Raises OptionError where there are more than fit in memory."""
+    Raises OptionError where there are more than fit in memory.
+    """
     return _Enumeration(vocabulary, size, seed).run(progress)
 
 

@@ -1,7 +1,8 @@
 """What generation finds, as values: terms over named inputs, and equations between the outputs of two graphs of them.
 
 A term is the name of an input, or an output of a template applied to terms. Ops that are equal are one op, so a tuple
-of terms is a graph. Operands whose order means nothing are in the order of their texts."""
+of terms is a graph. Operands whose order means nothing are in the order of their texts.
+"""
 
 from __future__ import annotations
 
@@ -106,7 +107,8 @@ def substitute(outputs: Outputs, replaced: Mapping[Term, Term]) -> Outputs:
 @dataclass(frozen=True)
 class Equation:
     """Two graphs that compute the same, output by output. ``shapes`` of the inputs at which that was found do not
-    count."""
+    count.
+    """
 
     left: Outputs
     right: Outputs
@@ -148,7 +150,8 @@ class Equation:
 
     def namings(self) -> Iterator[Equation]:
         """The equation with its inputs named ``x0``, ``x1``, ... in all orders but those that the places where they are
-        read rule out, and with its outputs in order."""
+        read rule out, and with its outputs in order.
+        """
         places = {name: _places(self.sides, name) for name in self.inputs}
         groups = [[name for name in self.inputs if places[name] == place] for place in sorted(set(places.values()))]
         for orders in product(*map(permutations, groups)):
@@ -157,7 +160,8 @@ class Equation:
 
     def named_by_appearance(self) -> Equation:
         """The inputs named in the order in which they are read: quick, and most that :meth:`canonical` makes one it
-        does, too."""
+        does, too.
+        """
         return self.renamed({name: f"x{index}" for index, name in enumerate(self.inputs)})
 
     def _ordered(self) -> Equation:
@@ -242,7 +246,8 @@ def holds(equation: Equation, seed: int = 1) -> bool:
 
 def generalised(equation: Equation) -> Equation:
     """The equation without what both sides share: common ops become inputs, and an input that stands for several
-    becomes those, as long as it holds."""
+    becomes those, as long as it holds.
+    """
     return _with_inputs_apart(_without_common_ops(equation))
 
 

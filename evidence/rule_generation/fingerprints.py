@@ -2,7 +2,8 @@
 
 A stack is an array with one value a term along its first axis. Two terms of one shape have the same fingerprint if they
 compute the same; if they do not, they share one with a probability of about 2^-64, or where the polynomials that they
-are agree at every element by chance: each does so with probability of the degree over the prime."""
+are agree at every element by chance: each does so with probability of the degree over the prime.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ _GOLDEN, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133
 
 def evaluate_stacked(op: Op, operands: Sequence[Array]) -> tuple[Array, ...]:
     """Stacks of the op's outputs from stacks of its operands: as :func:`iossim.transforms.rewriting.refute.evaluate_op`
-    of each term."""
+    of each term.
+    """
     match op:
         case Conv(strides=(1, 1), dilations=(1, 1)):
             return (np.mod(_convolve(op, *operands), PRIME),)
@@ -57,7 +59,8 @@ def _idempotent(x: Array) -> Array:
 
     That of :mod:`iossim.transforms.rewriting.refute` makes half of all elements zero, as the real one does, and leaves
     the others alone. Of small tensors, and products of them, nothing but zeros would be left too often, and such terms
-    agree by chance."""
+    agree by chance.
+    """
     step = np.uint64(128)
     scrambled = mixed(x.astype(np.uint64)) % (np.uint64(PRIME) // step) * step
     result: Array = np.where(np.mod(x, float(step)) == 0, x, scrambled.astype(np.float64))
@@ -66,7 +69,8 @@ def _idempotent(x: Array) -> Array:
 
 def _convolve(op: Conv, x: Array, weight: Array) -> Array:
     """``x [T, N, C, H, W]`` with ``weight [T, M, C/groups, KH, KW]`` by steps of one: a matrix product for each term
-    and group."""
+    and group.
+    """
     top, left, bottom, right = op.pads
     padded = np.pad(x, [(0, 0), (0, 0), (0, 0), (top, bottom), (left, right)])
     kernel = weight.shape[3:]

@@ -3,7 +3,8 @@
 What the templates fix and the equation does not need becomes an attribute variable: the axis of concats and splits, the
 strides, padding and dilation of convolutions. Each is tried with other values. What templates ask of operands becomes
 conditions. Whether a rule holds at all shapes that these allow is for verification to say, which finds the conditions
-that lack."""
+that lack.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +86,8 @@ class _Writer:
 
     def _holds(self, variables: Mapping[str, str], values: Sequence[Mapping[str, Any]]) -> bool:
         """Whether the rule holds for all values of its attribute variables that it can take, which are more than
-        one."""
+        one.
+        """
         rule = self._rule(variables)
         shapes = dict(self.equation.shapes)
         first = next(shape for shape in shapes.values() if shape)
@@ -124,7 +126,8 @@ class _Writer:
         variables: Mapping[str, str],
     ) -> Iterator[PatternOp]:
         """The ops of one side in order; ``names`` gets those of their tensors, ``conditions`` what they ask of
-        theirs."""
+        theirs.
+        """
         convolutions = 0
         implied: set[str] = set()
         for index, op in enumerate(ops(outputs)):
@@ -176,7 +179,8 @@ def _bound(rule: Rule) -> list[str]:
 def _sizes(term: Term, axis: int, names: Mapping[Term, str], variables: Mapping[str, str]) -> Expression | None:
     """The sizes along an axis of the pieces that a concat put together, followed through what keeps them apart.
 
-    As :meth:`Template.apply` follows them for the types of terms. None where there are no pieces."""
+    As :meth:`Template.apply` follows them for the types of terms. None where there are no pieces.
+    """
     if not isinstance(term, Apply):
         return None
     template, operands = TEMPLATE[term.template], term.operands

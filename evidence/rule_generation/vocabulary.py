@@ -2,7 +2,8 @@
 
 A template is an op kind with attributes that follow from the shapes of its operands. The first operand is called ``x``
 in its expressions, the second ``y``. The vocabulary that is used unless another is asked for is that of TASO: Jia et
-al., "TASO: Optimizing Deep Learning Computation with Automatic Generation of Graph Substitutions", SOSP 2019."""
+al., "TASO: Optimizing Deep Learning Computation with Automatic Generation of Graph Substitutions", SOSP 2019.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ class Template:
     """An op kind used in one way.
 
     ``conditions`` say which operands it takes, and become conditions of rules; ``only`` which are generated.
-    ``commutes`` says that the order of operands means nothing."""
+    ``commutes`` says that the order of operands means nothing.
+    """
 
     name: str
     kind: str
@@ -177,7 +179,8 @@ TASO_OPS = "matmul,conv,add,mul,concat,split,relu,enlarge,transpose"
 def read_vocabulary(ops: str = TASO_OPS, inputs: str = TASO_INPUTS) -> Vocabulary:
     """The vocabulary that two lists of a command line spell: ``add,conv`` and ``2x4*3,scalar``.
 
-    Raises OptionError for an op or input that is none, and where nothing is given."""
+    Raises OptionError for an op or input that is none, and where nothing is given.
+    """
     names = [name.strip() for name in ops.split(",") if name.strip()]
     for name in names:
         if name not in TEMPLATES:

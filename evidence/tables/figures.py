@@ -69,7 +69,8 @@ def transfer_figure(device: str, rows: Sequence[LeftOut], samples: int) -> Figur
 
 def networks_figure(evaluation: NetworkEvaluation) -> Figure:
     """A panel for each network: a bar of each scheduler's predicted latency with its interval, and the published
-    one."""
+    one.
+    """
     records: list[dict[str, Cell]] = []
     for each in evaluation.latencies:
         told = each.foretold

@@ -180,7 +180,8 @@ def published_table(families: Sequence[FamilyErrors]) -> Table:
 
 def coverage_table(operators: Sequence[OperatorEvaluation], rows: Sequence[SplitRows]) -> Table:
     """Of each kind, over all devices, the measured times in the stated interval by split, %, and its median high over
-    low."""
+    low.
+    """
     parts = {"hash": "hash", "largest": "largest", "zero-shot": "device", "sampled": "sampled"}
     columns = [Column("op", shortens=True)]
     for part, title in parts.items():

@@ -4,7 +4,8 @@ went.
 Errors of slowdowns stand beside those of two models that know nothing of kernels: that they do not disturb each other,
 and that each has an equal part of the device (so that the whole takes as long as the sum). *In-sample* is the profile
 as it ships; *left out* are fits that did not see what they are judged by: the families of the kernels, the data set,
-the device."""
+the device.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +69,8 @@ class PairErrors:
 
     ``is_whole`` marks makespans; the others are slowdowns. ``low`` and ``high`` are intervals of nine in ten of the
     model that did not see the family, made of residuals of other families of all sets; nan where there are too few of
-    those."""
+    those.
+    """
 
     data_set: str
     device: str
@@ -169,7 +171,8 @@ class MicroRatio:
 @dataclass(frozen=True, slots=True)
 class Placement:
     """The part of a kernel's blocks that ran on the SM foretold: by the engine's order, by clusters in plain turn, by
-    SM number, by chance."""
+    SM number, by chance.
+    """
 
     device: str
     kernel: str
@@ -229,7 +232,8 @@ def evaluate_concurrency(
     """Simulate what the tables of a folder hold of these devices, by default of all, None of none; and notes, a line
     each.
 
-    Tables that are not there are left out, and noted. Raises MeasurementError for one that cannot be read."""
+    Tables that are not there are left out, and noted. Raises MeasurementError for one that cannot be read.
+    """
     chosen = None if profiles is None else {profile.name: profile for profile in profiles}
     fits: list[CorunFit] = []
     micro: list[MicroRatio] = []
@@ -343,7 +347,8 @@ def _intervals(fits: Sequence[CorunFit], predicted: Sequence[Floats]) -> Floats:
     """Of each figure of all fits where nine in ten are expected, over its prediction, ``[figures, 2]``.
 
     Made of the residuals of slowdowns of other families, hardly slowed ones (below :data:`_HARDLY`) and others apart:
-    as quantiles that hold for the next one (rank ``p (n + 1)``, as in conformal prediction)."""
+    as quantiles that hold for the next one (rank ``p (n + 1)``, as in conformal prediction).
+    """
     families = [own for fit in fits for own in fit.families]
     is_slowdown = np.array([figure.stream is not None for fit in fits for case in fit.cases for figure in case.figures])
     ratios = np.concatenate(predicted)

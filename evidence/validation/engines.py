@@ -42,7 +42,8 @@ class EngineAgreement:
     """Stages priced by both engines, one entry a stage, in us; ``total`` distinct stages there are.
 
     The last two say how much slower the best schedule by the one is than the best by the other, at the other's prices;
-    None where not all stages were priced."""
+    None where not all stages were priced.
+    """
 
     network: str
     device: str
@@ -143,7 +144,8 @@ def compare_prices(
     """Price the distinct stages of a network's blocks by both simulators, as ``engine`` runs them.
 
     With ``sample``, that many of them, drawn with ``seed``; without, all, and the best schedules of each by the other.
-    ``progress`` is told of stages done and in all."""
+    ``progress`` is told of stages done and in all.
+    """
     analytic = SimulatorCostModel(profile, network.precision, Engine.named(engine))
     problems: dict[str, ScheduleProblem] = {}
     for block in network.blocks:

@@ -1,5 +1,6 @@
 """Families of operators whose kernels are alike: what is left out of a fit together, and what others publish errors
-of."""
+of.
+"""
 
 from __future__ import annotations
 

@@ -46,7 +46,8 @@ class NetworkLatency:
     ``low_us`` to ``high_us`` is the interval of the prediction. Speed-ups are over the sequential schedule, of
     predictions and of published figures; None where that is not published. In-sample are sequential figures that took
     part in the fit, and those that a number of the simulator is pinned on. Where a figure of the network took part,
-    ``left_out`` is what a fit without the network says, whose search is its own."""
+    ``left_out`` is what a fit without the network says, whose search is its own.
+    """
 
     model: str
     batch: int
@@ -158,7 +159,8 @@ class NetworkEvaluation:
     @property
     def unseen(self) -> tuple[NetworkLatency, ...]:
         """The figures that took part in no fit: those of schedules that run anything side by side, or merge, and those
-        of networks that no fit saw. Others of the same network may have."""
+        of networks that no fit saw. Others of the same network may have.
+        """
         return tuple(each for each in self.latencies if not each.is_in_sample)
 
     @property
@@ -279,7 +281,8 @@ def evaluate_networks(
 
     The search itself runs on the simulator (paper engine, fp32), so that a strategy gains what the simulator makes of
     it. ``figures`` are those of ``published_figures.yaml`` by default, and of its form. ``progress`` is told of
-    networks done and in all."""
+    networks done and in all.
+    """
     figures = published_figures() if figures is None else figures
     simulator = SimulatorCostModel(profile, Precision.FP32)
     rows = [row for row in figures["networks"] if row["device"] == profile.name]

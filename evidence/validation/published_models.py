@@ -1,7 +1,8 @@
 """Errors of operator families beside those that are published of another model, in distribution and out of it.
 
 In distribution are shapes that are held out by their hash, on devices that were measured; out of it are devices left
-out, from datasheet facts alone. Errors are the mean over devices of each one's mean over its rows."""
+out, from datasheet facts alone. Errors are the mean over devices of each one's mean over its rows.
+"""
 
 from __future__ import annotations
 

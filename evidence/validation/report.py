@@ -100,7 +100,8 @@ def validate(
     ``profiles`` limits all parts to these devices; ``places`` are files and folders of measurements, by default
     :func:`~evidence.data.data_sets.default_places`; ``parts`` are of :data:`PARTS`, by default all. ``splits`` are of
     :data:`SPLITS`, by default all but that by family. ``quick`` samples the stages that both engines price, and holds
-    operators out by their hash alone unless other splits are asked for."""
+    operators out by their hash alone unless other splits are asked for.
+    """
     parts = PARTS if parts is None else parts
     if splits is None:
         splits = _QUICK_SPLITS if quick else _USUAL_SPLITS

@@ -2,7 +2,8 @@
 
 A call takes a floor, and the longer of its arithmetic at a part of the peak and its bytes at a part of DRAM's bandwidth
 (Williams et al. 2009); floor and parts are fitted. Where the recording has a host overhead, this model has one of its
-own, and the floor is in it: the two cannot be told apart."""
+own, and the floor is in it: the two cannot be told apart.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ FEWEST_ROWS = 6
 @dataclass(frozen=True, eq=False)
 class CalibratedRoofline:
     """Fitted parts of the peaks, and ``offset``: the floor or, in its place, the coefficients of the overhead's
-    basis."""
+    basis.
+    """
 
     arithmetic_efficiency: float
     memory_efficiency: float
@@ -40,7 +42,8 @@ class CalibratedRoofline:
     @staticmethod
     def fit(roofs: Roofs, basis: Floats, latency_us: Floats, scale_us: Floats) -> CalibratedRoofline | None:
         """Robust fit of latencies ``[rows]``, residuals relative to ``scale_us``; None for fewer than
-        ``FEWEST_ROWS``."""
+        ``FEWEST_ROWS``.
+        """
         if len(latency_us) < FEWEST_ROWS:
             return None
         basis = _with_floor(basis)
@@ -108,7 +111,8 @@ def _with_floor(basis: Floats) -> Floats:
 def roofline_us(samples: OperatorSamples, chosen: Sequence[Measurement], fitted: Mask, measured_us: Floats) -> Floats:
     """Latencies by a roofline for each kind and precision, fitted on ``fitted`` rows; nan where they are too few.
 
-    The ``baseline`` of :func:`iossim.calibration.validation.operators.evaluate_recording`."""
+    The ``baseline`` of :func:`iossim.calibration.validation.operators.evaluate_recording`.
+    """
     operators = [m.operator for m in chosen]
     roofs = Roofs.of(operators, samples.profile)
     latency_us = np.full(len(chosen), np.nan)

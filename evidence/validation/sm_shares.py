@@ -10,7 +10,8 @@ time for copies of an image to the device and back, fitted to each network. Tens
 workspaces, which the table does not tell: that of NVIDIA's samples is taken.
 
 *Networks side by side.* How much slower a network on its SMs gets by one on the others: a delay for each of its
-kernels, and a part of the L2 throughput that the other has by itself. These two numbers are fitted to all pairs."""
+kernels, and a part of the L2 throughput that the other has by itself. These two numbers are fitted to all pairs.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +68,8 @@ _REACHES = np.arange(1.0, 6.001, 0.02)
 @dataclass(frozen=True, slots=True)
 class CurveErrors:
     """A kernel's curve: ``sm_part`` of its time on all SMs is bound by them. Errors are means of the absolute relative
-    errors; ``left_out`` those of every other count, with the part fitted to the rest."""
+    errors; ``left_out`` those of every other count, with the part fitted to the rest.
+    """
 
     kernel: str
     rows: int
@@ -93,7 +95,8 @@ class NetworkShareErrors:
     """A network on shares of the SMs: ``copy_us`` an image is fitted; ``left_out`` with it fitted to the other shares.
 
     ``slowdown`` is the error of the time over that on the largest share of the same batch, by price alone: what the
-    model of parts adds. None where no batch has two shares."""
+    model of parts adds. None where no batch has two shares.
+    """
 
     network: str
     rows: int
@@ -150,7 +153,8 @@ def evaluate_shares(
 ) -> ShareEvaluation:
     """Everything that the tables in a folder tell, of ``profiles`` where they are given.
 
-    Networks are judged at ``batches``, by default all. Raises MeasurementError for a table that cannot be read."""
+    Networks are judged at ``batches``, by default all. Raises MeasurementError for a table that cannot be read.
+    """
     chosen = None if profiles is None else {profile.name: profile for profile in profiles}
 
     def profile_of(name: str) -> DeviceProfile | None:

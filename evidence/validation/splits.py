@@ -4,7 +4,8 @@
 that of small shapes that are held out by their hash. *Device*: each chip is predicted from the others, from datasheet
 facts alone and with samples of the kind. *Family*: a family's rows are left out of a chip's fit, and judged. All fits
 start from parameters of no device. Beside each stand a calibrated roofline that saw the same rows, and the interval
-that is stated."""
+that is stated.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ class SplitRows:
     """Predictions of rows of one kind of a data set that a fit did not see, ``[rows]`` each.
 
     ``part`` says which: ``inside`` or ``largest`` of a split by size, ``zero-shot`` or ``sampled`` of one by device, or
-    the family's name. The roofline's are nan where it had too few rows."""
+    the family's name. The roofline's are nan where it had too few rows.
+    """
 
     split: str
     part: str
@@ -253,7 +255,8 @@ class _Efficiencies:
 
     def without(self, chip: str, each: PricedRows) -> Floats:
         """Latencies by the geometric mean of the other chips' parts of the peaks, ``[rows]``, with a floor or nuisance
-        that fits best."""
+        that fits best.
+        """
         models = [model for other, kind, model in self._found if other != chip and kind == each.residuals.key]
         if not models:
             return np.full(len(each.places), np.nan)

@@ -15,4 +15,5 @@
 The contract: a fit takes a :class:`~iossim.hardware.profile.DeviceProfile` and gives another one, whose provenance
 tells what was fitted to what, the errors on held-out shapes, the bands of predictions and some bootstrapped parameter
 vectors. Predictions read nothing but the profile. Equal data and seeds give equal profiles, and held-out rows
-move no parameter."""
+move no parameter.
+"""

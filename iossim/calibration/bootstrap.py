@@ -2,7 +2,8 @@
 
 The bootstrap (Efron 1979) draws rows with replacement and fits again. A resample moves the optimum by little, so one
 step of Gauss-Newton from the fit's own optimum, with its loss, prior and bounds, stands in for a whole fit; a step
-that goes too far is shortened. Values are written with as many digits as that justifies (:func:`rounded`)."""
+that goes too far is shortened. Values are written with as many digits as that justifies (:func:`rounded`).
+"""
 
 from __future__ import annotations
 
@@ -45,7 +46,8 @@ class Bootstrap:
     """Parameter vectors of resampled fits, ``[resamples, parameters]``.
 
     ``prior_part``, ``[parameters]``: how much of what is known of a parameter comes from the prior, 0 to 1: its
-    posterior variance over that which the prior alone would leave."""
+    posterior variance over that which the prior alone would leave.
+    """
 
     space: ParameterSpace
     vectors: Floats

@@ -2,7 +2,8 @@
 
 The sets of one device, and of boards that share its chip, are fitted together: the parameters of the GPU are shared,
 each set has a host overhead of its own. Shapes are split by their hash: a part is held out, and only judges the fit;
-inside the others, each fold is predicted by a fit without it, and those residuals become the profile's bands."""
+inside the others, each fold is predicted by a fit without it, and those residuals become the profile's bands.
+"""
 
 from __future__ import annotations
 
@@ -82,7 +83,8 @@ def calibrate(
     ``held_out`` is the part of the shapes that no fit sees; ``folds`` below 2 leave out the cross-validation, and
     bands come from the held-out shapes. ``further`` samples (sequences of a network, say) are fitted too, but neither
     held out nor resampled into bands; ``leaving_out`` has, by name, what is left of them without one thing, for a fit
-    each. ``date`` goes into the provenance. Raises MeasurementError for sets that cannot be right."""
+    each. ``date`` goes into the provenance. Raises MeasurementError for sets that cannot be right.
+    """
     recordings, notes = _recordings(data, held_out, folds, trusts_labels)
     start = data[0].profile
     seen: list[Samples] = [*(one.where(one.fitted) for one in recordings), *further]

@@ -4,7 +4,8 @@ Stages are a user's own, as they were recorded. Published figures of concurrent 
 are a test (``validation.networks``). What the host takes to launch is told by ``host_fit``.
 
 How far the parameters are determined is bootstrapped over stages: random weights (the Bayesian bootstrap, Rubin
-1981)."""
+1981).
+"""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ def fit_concurrency(profile: DeviceProfile, measured: Sequence[MeasurementSet], 
     """The profile with the parameters of concurrency fitted to the concurrent stages of ``measured``, if any.
 
     Least squares of relative errors. A weak prior draws to the values that the profile has. The provenance tells what
-    was fitted to what, and how far the parameters are determined."""
+    was fitted to what, and how far the parameters are determined.
+    """
     stages = [stage for one in measured for stage in _concurrent(one)]
     if not stages:
         return profile
@@ -68,7 +70,8 @@ def fit_concurrency(profile: DeviceProfile, measured: Sequence[MeasurementSet], 
 
 def lent_by(profile: DeviceProfile) -> Concurrency:
     """What a GPU whose launches networks told says to those without: the cost of a launch belongs to the host and the
-    engine, the gap to the device. Hosts differ, so that it is known no better there than without any network."""
+    engine, the gap to the device. Hosts differ, so that it is known no better there than without any network.
+    """
     space = profile.device_kind.launches
     names = [name for name in (*space.names, *(name for name, _, _ in space.ties)) if name != GAP]
     spread = profile.device_kind.engine_costs(profile.compute_capability).spread
@@ -113,7 +116,8 @@ def _stage_errors(stages: Sequence[StageMeasurement], profile: DeviceProfile) ->
 
 def _resampled(residuals: Floats, jacobian: Floats, entries: Floats, rows: int, seed: int) -> tuple[Floats, Floats]:
     """Entries under random weights of the stages, a step of Gauss and Newton each, ``[resamples, parameters]``; and
-    how much of each parameter the prior holds, ``[parameters]``. The last residuals are the prior's."""
+    how much of each parameter the prior holds, ``[parameters]``. The last residuals are the prior's.
+    """
     generator = np.random.default_rng(seed)
     vectors = np.empty((RESAMPLES, len(entries)))
     for index in range(RESAMPLES):

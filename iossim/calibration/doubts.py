@@ -2,7 +2,8 @@
 
 Two signs say that a set may be of another device than its label says. Kernels are named for the architecture that
 they were compiled for: they run on none before it, and libraries have newer ones for devices two generations later.
-And a set that its own device explains badly, before the fit, may be explained far better by another."""
+And a set that its own device explains badly, before the fit, may be explained far better by another.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ def check_label(measured: MeasurementSet, profile: DeviceProfile, trusts_labels:
     """The set, with a note if its label is in doubt.
 
     Raises MeasurementError if it cannot be of this device, or looks very much like another one that ships; the latter
-    only where the label is itself a device that ships, and labels are not to be trusted."""
+    only where the label is itself a device that ships, and labels are not to be trusted.
+    """
     _check_architecture(measured, profile)
     # A CPU's set is of no GPU; which CPU it is of, rows do not tell.
     if profile.kind != GPU or trusts_labels or len(measured.measurements) < _FEWEST:
@@ -107,7 +109,8 @@ def _named(kernels: tuple[str, ...]) -> list[Architecture]:
 def _typical_error(measured: MeasurementSet, profile: DeviceProfile) -> float:
     """The median of |log(predicted / measured device time)|, beside the overhead that fits best.
 
-    Of rows that the host does not hide; 0 where it hides all."""
+    Of rows that the host does not hide; 0 where it hides all.
+    """
     samples = OperatorSamples.of(measured, measured.measurements, profile, 1.0)
     predicted_us, _ = samples.predict(profile)
     overhead = fit_nuisances(samples, predicted_us)

@@ -8,7 +8,8 @@ starting point settles what the data leaves open.
 
 What a call costs beside its kernels' work stays at the starting point where every recording holds the host's
 overhead, beside which it cannot be told; so does what recordings of slowed boards do not tell
-(:mod:`iossim.calibration.nuisances`)."""
+(:mod:`iossim.calibration.nuisances`).
+"""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ _MOST_OVERHEAD_US = 5_000.0
 @dataclass(frozen=True, eq=False)
 class Fit:
     """Fitted ``values`` by name, of the parameters in ``space``, and what a bootstrap needs: the Jacobian and
-    residuals of each sample at the optimum."""
+    residuals of each sample at the optimum.
+    """
 
     space: ParameterSpace
     values: dict[str, float]
@@ -74,7 +76,8 @@ def fit(
     """Fit the parameters, drawn weakly to those of ``start``. ``progress`` is told evaluations and cost.
 
     The search begins at ``start``, or at another fit that is ``near``, of nearly the same samples: a few steps then
-    do. ``space`` has what is fitted, if it is not all that calls of the device's kind tell."""
+    do. ``space`` has what is fitted, if it is not all that calls of the device's kind tell.
+    """
     are_slowed = any(one.basis.shape[1] > one.host_terms for one in samples)
     if are_slowed:
         start = unslowed(start)

@@ -7,7 +7,8 @@ with the kernels), and the gap between kernels and the cost of a launch, which n
 Rows of operators do not tell the gap: moved into what a call costs besides (:func:`with_gap`), all that they show
 stays the same. Networks show the sum of gaps and launches; a unit of nothing but launches tells them apart: a concat
 by itself, which launches a kernel a term. Both are drawn to what was measured elsewhere (the kind's
-:class:`~iossim.hardware.kind.EngineCosts`), as far as that is known."""
+:class:`~iossim.hardware.kind.EngineCosts`), as far as that is known.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +68,8 @@ def sequences(profile: DeviceProfile, without: str = "") -> list[SequenceSamples
     """Samples of the published networks unit after unit, and of single units; none for a device without.
 
     ``without`` names a network that is left out. A network counts as many rows as :data:`ROWS_A_UNIT` times its
-    units; a unit of a stage counts as any row that has no host in it."""
+    units; a unit of a stage counts as any row that has no host in it.
+    """
     networks = published_networks(profile.name, without)
     whole = _whole([one for one in networks if one.model != SAMPLE])
     found = []
@@ -112,7 +114,8 @@ _BESIDE_GAP = ("dispatch_us", "dispatch_kernel_us")
 class HostFit:
     """``values`` are the fitted parameters with those tied to them, ``draws`` some of the distribution that the
     figures and the prior leave, entry ``k`` of every list together; ``spread`` are its standard deviations.
-    ``figures`` is how many took part, on ``device``."""
+    ``figures`` is how many took part, on ``device``.
+    """
 
     device: str
     values: Mapping[str, float]
@@ -174,7 +177,8 @@ def fit_host(profile: DeviceProfile, without: str = "", seed: int = 0) -> HostFi
     """Fit to the published networks of the profile's device but ``without``; None where there are none.
 
     Least squares of relative errors over :data:`NOISE` and of the distance from the prior over its deviation; the
-    distribution is taken to be normal there, and kept within the bounds."""
+    distribution is taken to be normal there, and kept within the bounds.
+    """
     networks = published_networks(profile.name, without)
     figures = [*_whole(networks), *_single_units(networks, profile.name)]
     if not figures:

@@ -13,7 +13,8 @@ times a step of the load's logarithm, with coefficients that are not negative, f
 
 A slowed recording cannot tell the rate that the board sustains when all is well, nor what else grows with the size of
 a product, as memory does that is read again. Both stay what they are without any measurement (:func:`unslowed`), and
-devices that take parameters from calibrated ones do not get them from such a board."""
+devices that take parameters from calibrated ones do not get them from such a board.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ def overhead_basis(measured: MeasurementSet, chosen: Sequence[Measurement]) -> F
     """The functions that the overhead of ``chosen`` measurements of a set is a sum of, shape ``[chosen, terms]``.
 
     No terms where there is no overhead, a constant where it does not drift, else the B-splines over the whole
-    recording. Coefficients that are not negative make an overhead that is not."""
+    recording. Coefficients that are not negative make an overhead that is not.
+    """
     if not measured.header.includes_host_overhead:
         return np.zeros((len(chosen), 0))
     position = {id(m): index for index, m in enumerate(measured.measurements)}
@@ -72,7 +74,8 @@ def fit_overhead(
 ) -> Floats:
     """The overhead's coefficients that best explain latencies beside device times: ``[terms]`` (and the floor).
 
-    Robust, relative to the device's time; no coefficient is negative."""
+    Robust, relative to the device's time; no coefficient is negative.
+    """
     if not with_floor:
         return _fit_terms(basis, latency_us, device_us, least_us)[0]
     found = [(*_fit_terms(basis, latency_us, np.maximum(device_us, floor), least_us), floor) for floor in _FLOORS_US]
@@ -143,7 +146,8 @@ def slowing(work: Floats, before: Floats, measured_us: Floats, predicted_us: Flo
     """How much log(measured / predicted) rises for ten times as much work before, among rows of equal work.
 
     All arguments are ``[rows]``. Equal are rows of the same half decade of work; what drifts with the position in the
-    recording and what depends on how far a prediction is from the peak is set apart too. 0 where few rows tell."""
+    recording and what depends on how far a prediction is from the peak is set apart too. 0 where few rows tell.
+    """
     long_enough = work > _LEAST_WORK_US
     if np.count_nonzero(long_enough) < _FEWEST_ROWS:
         return 0.0

@@ -25,7 +25,8 @@ from iossim.measurements.operator import HELD_OUT_FRACTION
 class FittedProfiles:
     """``profile`` is the first device's; ``sisters`` are the other boards', which share its parameters.
 
-    ``is_concurrency_fitted`` says whether any stages told the parameters of concurrency."""
+    ``is_concurrency_fitted`` says whether any stages told the parameters of concurrency.
+    """
 
     kernels: Calibration
     profile: DeviceProfile
@@ -47,7 +48,8 @@ def fit_profiles(
     """Fit all that the data of boards with one chip tells; see :func:`~iossim.calibration.calibrate.calibrate`.
 
     ``published`` figures of the devices are fitted too: networks unit after unit with the kernels, and afterwards
-    what they tell of launches. Concurrent stages come last. Raises MeasurementError for sets that cannot be right."""
+    what they tell of launches. Concurrent stages come last. Raises MeasurementError for sets that cannot be right.
+    """
     models = published_models(data[0].profile.name) if published else ()
     if models:
         data = [replace(one, profile=uninformed(one.profile)) for one in data]
@@ -87,7 +89,8 @@ def fit_profiles(
 
 def with_left_out(profile: DeviceProfile, kernels: Mapping[str, Mapping[str, float]], seed: int = 0) -> DeviceProfile:
     """The profile that tells for each published network what fits without it say: ``kernels`` are the parameters of
-    the kernels' fit without it, by network."""
+    the kernels' fit without it, by network.
+    """
     launches = profile.device_kind.launches
     names = [*GPU_SPACE.names, *launches.names, *(name for name, _, _ in launches.ties)]
     left_out: dict[str, dict[str, float]] = {}

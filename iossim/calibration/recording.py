@@ -37,7 +37,8 @@ _FOLD_DIGITS = slice(20, 35)  # of the shape's hash: others than those that deci
 class Recording:
     """``samples`` are all rows of ``measured``; ``is_held_out`` and ``fold`` (``[rows]``) follow from shapes.
 
-    ``keys`` are the rows' kinds (see ``bands.band_key``)."""
+    ``keys`` are the rows' kinds (see ``bands.band_key``).
+    """
 
     measured: MeasurementSet
     profile: DeviceProfile

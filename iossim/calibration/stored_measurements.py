@@ -3,7 +3,8 @@
 A unit of one operator is a measurement of that operator, merged units one of the stacked convolution; what runs
 several operators is a stage. Latencies are of one copy among many in a row, with the host ahead, gaps included; cold
 ones are of a single call, and include what the host adds, unless they are of a graph. A stage of several groups
-includes what stands around it between stages of one group: its fork and join (graph), or two synchronises (paper)."""
+includes what stands around it between stages of one group: its fork and join (graph), or two synchronises (paper).
+"""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ from iossim.measurements.operator_kinds import read_record
 def measurement_set(records: Sequence[MeasurementRecord], is_cold: bool = False) -> MeasurementSet:
     """The newest of each stage (and algorithm) among the records of one context, warm or cold, as a measurement set.
 
-    There must be one such record. Notes tell what could not be expressed, and why, a line for each reason."""
+    There must be one such record. Notes tell what could not be expressed, and why, a line for each reason.
+    """
     taken = [record for record in records if record.is_cold == is_cold]
     context = taken[0].context
     between_us = (boundary_us(taken) or 0.0) if context.engine == Engine.PAPER else 0.0

@@ -3,7 +3,8 @@
 ``iossim.hardware.transfer`` says how parameters are transferred. Refinement is a maximum a posteriori fit: the
 transferred values are the centre of a normal prior, whose widths are how far calibrated devices lie from each other.
 Common factors of arithmetic, of memory and of what a call costs beside come first, with prior widths of their own: a
-device that is slower than expected is so in all of its kernels, before it is in one."""
+device that is slower than expected is so in all of its kernels, before it is in one.
+"""
 
 from __future__ import annotations
 
@@ -83,7 +84,8 @@ def refine(
     """The profile, moved from its transferred parameters as far as a few measurements of the device justify.
 
     ``sources`` are those of the transfer, by default those that ship. Raises MeasurementError if the measurements are
-    too few, or cannot be of the device."""
+    too few, or cannot be of the device.
+    """
     table = transfer_table() if sources is None else TransferTable(sources=list(sources))
     usable = check_plausible(samples, profile)
     rows = [row for row in usable.measurements if not row.is_cold]

@@ -2,7 +2,8 @@
 
 Below the command line a message names what was given as Python does, in backquotes (``give `max_groups` 8``); the
 flag is the name with dashes, or that of :data:`FLAGS`. A command has a group of options by a parameter of its class,
-under :func:`takes_options`."""
+under :func:`takes_options`.
+"""
 
 from __future__ import annotations
 

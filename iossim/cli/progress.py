@@ -2,7 +2,8 @@
 
 There are no bars without a terminal. While a command shows none of its own, one that pulses shows that it is at work,
 until it prints its first words. Ctrl-C ends a command; during a search once ends that with the best schedule so far,
-twice ends the program."""
+twice ends the program.
+"""
 
 from __future__ import annotations
 

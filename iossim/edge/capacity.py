@@ -24,7 +24,8 @@ class Held:
 
 class Use(NamedTuple):
     """Bytes in use during a slice of a step; ``private_bytes`` of the unit that holds most. ``external_bytes`` are
-    feature maps, and parameters of the running operator that no memory on the chip holds whole."""
+    feature maps, and parameters of the running operator that no memory on the chip holds whole.
+    """
 
     private_bytes: int
     shared_bytes: int

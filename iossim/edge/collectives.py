@@ -26,7 +26,8 @@ Sent = tuple[int, int, int, Box]
 @dataclass(frozen=True, slots=True)
 class Message:
     """Boxes of a value that one device sends another in a round, at one latency. A device sends in a round once all
-    that it is sent in earlier rounds is there."""
+    that it is sent in earlier rounds is there.
+    """
 
     round: int
     source: int
@@ -91,7 +92,8 @@ class Collective:
 
     def us(self, item_bytes: int, link: Link) -> float:
         """What the messages take, round after round: a device sends one message at a time and receives one at a time,
-        and a round is as long as the busiest of these ports."""
+        and a round is as long as the busiest of these ports.
+        """
         total_us = 0.0
         for messages in self.rounds:
             ports_us: dict[tuple[int, bool], float] = defaultdict(float)
@@ -105,7 +107,8 @@ class Collective:
 
 def ring_all_gather(parts: Sequence[Box]) -> Collective:
     """From part d on device d to all parts on all devices, in n - 1 rounds in which each device sends a part to the
-    next one. n equal parts of S bytes in all take (n - 1) (latency + S / n / bandwidth)."""
+    next one. n equal parts of S bytes in all take (n - 1) (latency + S / n / bandwidth).
+    """
     devices = len(parts)
     turns = product(range(devices - 1), range(devices))
     sent = ((turn, each, (each + 1) % devices, parts[(each - turn) % devices]) for turn, each in turns)
@@ -114,7 +117,8 @@ def ring_all_gather(parts: Sequence[Box]) -> Collective:
 
 def server_all_gather(parts: Sequence[Box]) -> Collective:
     """The same by way of a parameter server, device 0: it is sent each part, and sends each of the others all that it
-    lacks. n equal parts of S bytes in all take (n - 1) (2 latency + S / bandwidth)."""
+    lacks. n equal parts of S bytes in all take (n - 1) (2 latency + S / bandwidth).
+    """
     workers = range(1, len(parts))
     there: list[Sent] = [(0, device, 0, parts[device]) for device in workers]
     back: list[Sent] = [(1, 0, device, part) for device in workers for own, part in enumerate(parts) if own != device]
@@ -123,7 +127,8 @@ def server_all_gather(parts: Sequence[Box]) -> Collective:
 
 def ring_exchange(wanted: Sequence[tuple[int, int, Box]], parts: Sequence[Box]) -> Collective:
     """Boxes from one device to another, each a source, a target and what is sent. Where all are neighbours they are
-    sent directly, one way round before the other, so that no port is waited for; else all parts go round."""
+    sent directly, one way round before the other, so that no port is waited for; else all parts go round.
+    """
     devices = len(parts)
     if all((source - target) % devices in (1, devices - 1) for source, target, _ in wanted):
         one_way_first = sorted(wanted, key=lambda each: ((each[1] - each[0]) % devices, each[0]))

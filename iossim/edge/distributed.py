@@ -24,7 +24,8 @@ from iossim.ir.network import Network
 @dataclass(frozen=True, slots=True)
 class DistributedRow:
     """An operator: how it is divided among the devices, what was sent for it and for how long, what of that it waited
-    for, and the slowest device's time."""
+    for, and the slowest device's time.
+    """
 
     operator: str
     kind: str
@@ -51,7 +52,8 @@ class _Timed(NamedTuple):
 @dataclass(frozen=True)
 class Distributed:
     """``one_us`` is the same network on one device, ``plans`` what each of them does. ``mix``: ``mix``, or the one
-    mode asked for; ``by_mode_us`` has the latency of each mode that was tried by itself."""
+    mode asked for; ``by_mode_us`` has the latency of each mode that was tried by itself.
+    """
 
     distribution: Distribution
     plans: tuple[EdgePlan, ...]

@@ -52,7 +52,8 @@ Wanted = tuple[Box | None, ...]
 
 class Price(NamedTuple):
     """What an operator takes on the slowest device, and in how many ``passes`` it goes over its output there: with
-    more parameters than a unit holds, in several."""
+    more parameters than a unit holds, in several.
+    """
 
     us: float
     passes: int = 1
@@ -65,7 +66,8 @@ Pricer = Callable[[Operator, Boxes], Price]
 @dataclass(frozen=True, slots=True)
 class Exchange:
     """What is sent of a value before an operator runs, and what each device holds of it then. ``share_sent``: of what
-    a device made of the value, what it sends, where it sends most."""
+    a device made of the value, what it sends, where it sends most.
+    """
 
     value: str
     collective: Collective
@@ -93,7 +95,8 @@ NOTHING: tuple[tuple[str, ...], Price] = ((), Price(0.0))
 
 def waited_us(exchanges: Sequence[Exchange], made: Sequence[str], before: Price) -> float:
     """How long an operator waits for the exchanges before it. The operator before it, which made the values ``made``,
-    covers a part: all its computing where older values are sent, and else what it computes behind the part sent."""
+    covers a part: all its computing where older values are sent, and else what it computes behind the part sent.
+    """
     share = max((each.share_sent for each in exchanges if each.value in made), default=None)
     covered_us = before.us if share is None else before.us * (1 - share) / before.passes
     return max(0.0, sum(each.us for each in exchanges) - covered_us)

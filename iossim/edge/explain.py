@@ -137,7 +137,8 @@ class DataflowExplanation:
 
 def explain_dataflow(found: Dataflow, searched: Sequence[str] = ()) -> DataflowExplanation:
     """Explain the full plan of a network; of the operators ``searched`` every grid is priced (seconds on many units).
-    Raises OptionError for an operator that is none."""
+    Raises OptionError for an operator that is none.
+    """
     names = [row.operator for row in found.operators]
     for name in searched:
         if name not in names:

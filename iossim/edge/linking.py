@@ -46,7 +46,8 @@ class Bands:
 
     def read(self, start: int, size: int, height: int, order: Order) -> list[tuple[int, int, int]]:
         """What of which bands a box of rows is read from: the band, its first row of the image, and how many. Whom
-        the bands are made for reads the halo in each of them; another reads each row once."""
+        the bands are made for reads the halo in each of them; another reads each row once.
+        """
         end, found, covered = start + size, [], start
         is_own = (order.window, order.stride, order.before) == (self.window, self.stride, self.before)
         first = 0 if start == 0 else (start + self.before) // self.stride

@@ -63,7 +63,8 @@ class Demand:
 @dataclass(frozen=True)
 class ParameterPart:
     """Of the parameters of a convolution or matrix product: input channels and, of windows, rows and columns.
-    Products with a part are partial sums of the output."""
+    Products with a part are partial sums of the output.
+    """
 
     channels: tuple[int, int]
     rows: tuple[int, int] = (0, 1)

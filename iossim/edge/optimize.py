@@ -99,7 +99,8 @@ class SplitSearch:
 @dataclass(frozen=True, eq=False)
 class DeviceShare:
     """What one of several devices does: ``spaces``, the box that it computes of each operator by index (all of it
-    where there is none), and ``held``, the part of each feature map's elements that it holds (all)."""
+    where there is none), and ``held``, the part of each feature map's elements that it holds (all).
+    """
 
     spaces: Mapping[int, Box] = field(default_factory=dict)
     held: Mapping[str, float] = field(default_factory=dict)
@@ -120,7 +121,8 @@ def plan(
     stages: Stages | None = None,
 ) -> EdgePlan:
     """The plan of a network on a device, or of a device's share of it; ``stages`` are by default one operator after
-    another. Raises DeviceError where an operator fits no way, and where the device lacks the network's precision."""
+    another. Raises DeviceError where an operator fits no way, and where the device lacks the network's precision.
+    """
     search = SplitSearch(policy) if isinstance(policy, str) else policy
     device.multiply_adds_per_us(network.precision)
     if stages is None:

@@ -59,7 +59,8 @@ class PartsCostModel:
     @cached_property
     def tables(self) -> tuple[_Table, _Table, _Table]:
         """Of each unit of the network at each level: its time, and for how long it fills the shared and the external
-        memory, in us; ``[units, levels]``. More units never take longer: some may idle."""
+        memory, in us; ``[units, levels]``. More units never take longer: some may idle.
+        """
         found = np.empty((3, len(self.whole.steps), self.levels))
         known: dict[object, NDArray[np.float64]] = {}
         for step in self.whole.steps:
@@ -179,7 +180,8 @@ def _prices(masks: Masks, predecessors: Masks, time_us: _Table, shared_us: _Tabl
 @dataclass(frozen=True, slots=True)
 class StageRow:
     """A stage of several lanes: the operators of each, its units, and the stage's time against these operators one
-    after another on all units, both event by event."""
+    after another on all units, both event by event.
+    """
 
     operators: list[list[str]]
     units: list[int]
@@ -190,7 +192,8 @@ class StageRow:
 @dataclass(frozen=True)
 class Parts:
     """``plan`` has lanes in the blocks where they take less. ``proposed`` and ``kept``: stages of several lanes that
-    the search found, and those of them that are in the plan."""
+    the search found, and those of them that are in the plan.
+    """
 
     plan: EdgePlan
     timed: Timed
@@ -215,7 +218,8 @@ def in_parts(
     whole: EdgePlan, timed: Timed, policy: str, options: SearchOptions | None = None, progress: Progress = ignore
 ) -> Parts:
     """The stages that the search of IOS finds at closed-form prices, where they take less event by event. ``whole``
-    and ``timed`` are the plan of all units and its times. Never slower than it. ``progress`` counts blocks."""
+    and ``timed`` are the plan of all units and its times. Never slower than it. ``progress`` counts blocks.
+    """
     network, device = whole.network, whole.device
     model = PartsCostModel(whole, policy)
     progress(0, len(network.blocks))

@@ -58,7 +58,8 @@ class OutputSlice:
 @dataclass(frozen=True, eq=False)
 class OperatorStep:
     """An operator. ``whole``: why it runs whole on one unit, where it does so in every variant. ``is_cut``: whether its
-    parameters are cut until they fit a unit's private memory; as nobody split it, they are read where they lie."""
+    parameters are cut until they fit a unit's private memory; as nobody split it, they are read where they lie.
+    """
 
     operator: Operator
     slices: tuple[OutputSlice, ...]

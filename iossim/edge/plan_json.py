@@ -162,7 +162,8 @@ def is_saved_plan(path: Path) -> bool:
 
 def planned_again(path: Path, device: str | None = None, model: str | None = None) -> Dataflow:
     """What a saved plan was of; ``device`` is another, or where its profile is, ``model`` where the model is now.
-    Raises PlanError where the file tells too little, and where the model is no longer the same."""
+    Raises PlanError where the file tells too little, and where the model is no longer the same.
+    """
     document = from_json(read_text(path, "plan", _REMEDY, PlanError))
     try:
         reference = ModelReference.model_validate(document["source"])

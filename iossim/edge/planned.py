@@ -21,7 +21,8 @@ from iossim.search.scheduler import StartProgress, ignore
 @dataclass(frozen=True, slots=True)
 class OperatorRow:
     """An operator in the three plans; ``partition``, ``layout`` and ``moved_bytes`` (over the shared and the external
-    memory) are of the full one. ``whole``: why it runs whole on one unit."""
+    memory) are of the full one. ``whole``: why it runs whole on one unit.
+    """
 
     operator: str
     kind: str
@@ -50,7 +51,8 @@ class MemoryRow:
 @dataclass(frozen=True)
 class Dataflow:
     """``optimise_s`` is what finding the full plan took, its simulation not counted. ``parts``: the full plan with
-    branches side by side, where it was asked for."""
+    branches side by side, where it was asked for.
+    """
 
     plans: Mapping[Variant, EdgePlan]
     times: Mapping[Variant, Timed]
@@ -112,7 +114,8 @@ def dataflow(
     progress: StartProgress = lambda label: ignore,
 ) -> Dataflow:
     """The three plans of a network, and one in parts if asked for, each checked against every memory's capacity, and
-    timed. An interrupt ends the search for splits: see :class:`~iossim.edge.optimize.SplitSearch`."""
+    timed. An interrupt ends the search for splits: see :class:`~iossim.edge.optimize.SplitSearch`.
+    """
     # The full plan is split twice: before it is linked, and after.
     search = SplitSearch(policy, progress("operators split"), 3 * len(network.units))
     plans = {}

@@ -85,7 +85,8 @@ def run_in_processes(
     found: Distribution, inputs: Mapping[str, Array]
 ) -> tuple[list[dict[str, Array]], tuple[int, ...]]:
     """The outputs of every process, one a device, and the bytes that each sent. Raises BackendError without PyTorch,
-    and where one fails."""
+    and where one fails.
+    """
     try:
         from torch import multiprocessing
     except ImportError:
@@ -154,7 +155,8 @@ TOLERANCE = 1e-4
 @dataclass(frozen=True, slots=True)
 class DataflowRun:
     """``error``: the largest difference of any device's outputs from the reference's, over the largest value;
-    infinite where only one of them is not finite. ``sent_bytes`` by each process, where there are any."""
+    infinite where only one of them is not finite. ``sent_bytes`` by each process, where there are any.
+    """
 
     model: str
     device: str
@@ -191,7 +193,8 @@ def run_plan(plan: EdgePlan, seed: int = 0) -> DataflowRun:
 
 def run_distributed(found: Distributed, in_processes: bool, seed: int = 0) -> DataflowRun:
     """A divided network on made inputs: by NumPy, each device with arrays of its own, or each in a process of its
-    own. Raises BackendError where processes are wanted and PyTorch is missing, and where one fails."""
+    own. Raises BackendError where processes are wanted and PyTorch is missing, and where one fails.
+    """
     distribution = found.distribution
     inputs, devices = _inputs(distribution.network, seed), distribution.devices
     sent: tuple[int, ...] = ()

@@ -180,7 +180,8 @@ def _cut(box: Box, axis: int, quantum: int) -> Iterator[Box]:
 @dataclass(frozen=True, slots=True)
 class Chunk:
     """What a unit computes with the parameters at hand. ``demand`` is of ``part``, if a partial sum. ``first`` and
-    ``last`` of the partial sums of a box begin with zeros, and go on to the ops behind."""
+    ``last`` of the partial sums of a box begin with zeros, and go on to the ops behind.
+    """
 
     demand: Demand
     parameter_bytes: int
@@ -191,7 +192,8 @@ class Chunk:
 
 def chunks(operator: Operator, box: Box, private_bytes: int) -> tuple[Chunk, ...]:
     """The chunks of a box: one if its parameters fit the private memory, else each in half of it, the next coming
-    meanwhile. Raises DeviceError, naming the operator, where no cut makes them fit."""
+    meanwhile. Raises DeviceError, naming the operator, where no cut makes them fit.
+    """
     demand = operator.demand(box)
     assert demand is not None
     size = operator.parameter_bytes(demand)
@@ -238,7 +240,8 @@ def _partial_sums(operator: Operator, box: Box, room: int) -> tuple[Chunk, ...]:
 
 def check_fits(operator: Operator, private_bytes: int) -> None:
     """Raise the DeviceError that :func:`chunks` would raise for every split of an operator, without a search. Also
-    where the parameters would be cut into more than :data:`MOST_PARTS`, which nobody would run."""
+    where the parameters would be cut into more than :data:`MOST_PARTS`, which nobody would run.
+    """
     box = Box.whole(operator.output.shape)
     demand = operator.demand(box)
     if demand is None or (size := operator.parameter_bytes(demand)) <= private_bytes or not _is_product(operator):

@@ -104,7 +104,8 @@ class EdgeDevice(Device):
 
     def changed(self, changes: Mapping[str, float]) -> EdgeDevice:
         """The device with facts of other values, by where they stand in it (``shared.bytes``,
-        ``links.srio.latency_us``, ``multiply_adds_per_cycle.fp32``); its name tells every change. Or DeviceError."""
+        ``links.srio.latency_us``, ``multiply_adds_per_cycle.fp32``); its name tells every change. Or DeviceError.
+        """
         if not changes:
             return self
         data, known = self.model_dump(), self.numbers()

@@ -268,7 +268,8 @@ def transferred_defaults(name: str, facts: BoardFacts) -> dict[str, Any] | None:
 
 def transferred_provenance(table: TransferTable, samples: int = 0, kinds: Collection[str] = ()) -> Provenance:
     """The provenance of transferred parameters; ``samples`` measurements of the device, of these ``kinds``, refined
-    them."""
+    them.
+    """
     sources = ", ".join(source.boards[0] for source in table.sources)
     refined = [error for error in table.refined if error.kind in kinds]
     shown = {error.kind for error in refined}

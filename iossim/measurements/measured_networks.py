@@ -1,7 +1,8 @@
 """Whole networks as they were measured on real devices: a file a device, JSON lines, a header and then a run a line.
 
 ``benchmarks/gpu_report.py`` writes the files. A run of a schedule holds the whole schedule, so that its prediction
-can be computed anew with any model; a run of a baseline has none. Of equal runs the last counts."""
+can be computed anew with any model; a run of a baseline has none. Of equal runs the last counts.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +45,8 @@ class NetworkHeader(Value):
 class NetworkRun(Value):
     """A network measured as a whole. ``name`` is the scheduler, or the baseline, which has no ``schedule``.
 
-    ``median_us``, ``p10_us`` and ``p90_us`` are over ``rounds``; ``conditions`` are those of the backend's samples."""
+    ``median_us``, ``p10_us`` and ``p90_us`` are over ``rounds``; ``conditions`` are those of the backend's samples.
+    """
 
     model: str
     batch: int = Field(ge=1)

@@ -132,7 +132,8 @@ class StageMeasurement:
 class MeasurementSet:
     """Measurements of one recording on one device. ``notes`` tell what reading left out, a line each.
 
-    ``path`` is the file that they were read from, for error messages."""
+    ``path`` is the file that they were read from, for error messages.
+    """
 
     header: Header
     measurements: tuple[Measurement, ...] = ()
@@ -171,7 +172,8 @@ def device_of(path: Path, recorded: str | None, given: str | None) -> str:
     """The device's name; ``recorded`` is the file's own, ``given`` the user's.
 
     Where both are devices that ship and differ, the file is mislabelled or misused; where the file uses a name of its
-    own, the user's counts. Raises MeasurementError."""
+    own, the user's counts. Raises MeasurementError.
+    """
     recorded = ALIASES.get(recorded, recorded) if recorded else None
     if given is None:
         if recorded is None:

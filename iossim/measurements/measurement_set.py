@@ -25,7 +25,8 @@ The same as CSV (``.csv``): the header as comment lines ``# key: value``, the sc
 table with the union of the columns, ``grid_x`` ... ``block_z`` for the extents, ``;`` between kernels. A ``stage`` is
 text: ``conv batch=1 in_channels=3 ...;relu rows=64 cols=784|conv ...``.
 
-Rows that cannot be right are dropped and noted; a file with more than a tenth of them, or too few rows, is refused."""
+Rows that cannot be right are dropped and noted; a file with more than a tenth of them, or too few rows, is refused.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +57,8 @@ def read_measurements(
     """The measurements in a file of any known format; ``others`` are tried first.
 
     ``device`` is what they are of where the file does not say; ``fewest`` usable rows are needed. Raises
-    MeasurementError naming the file, the line and the remedy."""
+    MeasurementError naming the file, the line and the remedy.
+    """
     path = Path(path)
     return _checked(_format_of(path, others).read(path, device), path, fewest)
 
@@ -115,7 +117,8 @@ def read_data_sets(
 
     Only sets of ``profiles`` are kept, if they are given; otherwise each set is of the shipped device that its header
     names. Files of a folder that are no measurements are passed over. Raises MeasurementError for measurements that
-    cannot be read or cannot be of their device, and OptionError for a place that is not there."""
+    cannot be read or cannot be of their device, and OptionError for a place that is not there.
+    """
     notes: list[str] = []
     chosen = None if profiles is None else {profile.name: profile for profile in profiles}
     shipped: dict[str, DeviceProfile] = {}

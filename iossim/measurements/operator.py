@@ -22,7 +22,8 @@ class Operator:
     """One op on inputs of given types; raises GraphError if they do not fit, or if nothing comes out.
 
     ``kind`` is what tables call it (``conv``, ``linear``, ``gemm``, ``add``, ``relu`` ...): ``linear`` and ``gemm``
-    are both :class:`~iossim.ir.ops.matmul.Gemm`. ``weights`` are the indices of the inputs that are weights."""
+    are both :class:`~iossim.ir.ops.matmul.Gemm`. ``weights`` are the indices of the inputs that are weights.
+    """
 
     kind: str
     op: Op
@@ -61,7 +62,8 @@ class Operator:
         """Op and shapes as readable text, the same whatever table named them.
 
         Precision and the table's kind are left out: one shape at two precisions, or a layer that one table calls
-        ``linear`` and another ``gemm``, is the same work and stays on the same side of a split."""
+        ``linear`` and another ``gemm``, is the same work and stays on the same side of a split.
+        """
         shapes = ("x".join(map(str, value.shape)) for value in self.inputs)
         return " ".join((self.op.signature, *shapes))
 
@@ -74,5 +76,6 @@ class Operator:
         """Whether fits leave this shape out, to be judged by it.
 
         The hash alone decides: its first 60 bits, read as a fraction of one, are below ``fraction``. So the split is
-        the same for every device, data set, order of rows and program run, and larger fractions hold out more."""
+        the same for every device, data set, order of rows and program run, and larger fractions hold out more.
+        """
         return bool(int(self.shape_hash[:_HASH_DIGITS], 16) < fraction * 2 ** (4 * _HASH_DIGITS))

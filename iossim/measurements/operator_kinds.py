@@ -29,7 +29,8 @@ the inner size of ``linear`` is n, that of ``gemm`` is k**: in the recorded tabl
 row is ``ceil(k / tile) x ceil(m / tile)``, whatever n is, and splits follow n; n is the layer's in_features, k its
 out_features, and the kernels' names end in "tn". BLAS stores matrices by columns, the IR by rows, so that a gemm is
 the IR's product of the transposed operands in reverse order: a dense layer is the gemm with ``trans_a`` T and
-``trans_b`` N."""
+``trans_b`` N.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +80,8 @@ _CELL_TYPES = {int, float, str, type(None), Precision}
 class RecordReader:
     """Makes operators of a kind from records that all have the same columns.
 
-    Raises RecordError at once if a column is missing; equal shapes give the same Operator object."""
+    Raises RecordError at once if a column is missing; equal shapes give the same Operator object.
+    """
 
     def __init__(self, kind: OperatorKind, present: Collection[str]) -> None:
         missing = missing_columns(kind, present)
@@ -128,7 +130,8 @@ def read_record(record: Mapping[str, Any], precision: Precision = Precision.FP32
 def record_of(operator: Operator) -> dict[str, int | str]:
     """``op`` and the columns of an operator, optional ones at their default left out.
 
-    Raises RecordError if its attributes have no columns."""
+    Raises RecordError if its attributes have no columns.
+    """
     kind = KINDS[operator.kind]
     sizes = kind.sizes(operator)
     columns = {column.name: column for column in kind.columns}

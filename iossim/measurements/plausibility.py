@@ -8,7 +8,8 @@ What a call cannot be faster than, generously:
 - its bytes beyond L2 at the peak of DRAM, and all bytes at several times that;
 - a fraction of a microsecond: no kernel starts and ends in less.
 
-A set in another unit breaks these almost everywhere, a faster device's set in its largest rows."""
+A set in another unit breaks these almost everywhere, a faster device's set in its largest rows.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ SLOWEST_OVERHEAD_US = 5_000.0
 
 def check_plausible(measured: MeasurementSet, profile: DeviceProfile) -> MeasurementSet:
     """The set without its few impossible rows, which are noted; raises MeasurementError if they are many, or if
-    nearly all rows are far slower than the device could be."""
+    nearly all rows are far slower than the device could be.
+    """
     measurements = measured.measurements
     if not measurements:
         return measured

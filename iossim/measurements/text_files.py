@@ -2,7 +2,8 @@
 
 :func:`parse_table` reads recordings, which have a bad row now and then: it drops that into a sieve, and tells a file
 that is cut short. :func:`csv_rows` reads tables written by hand, and refuses the first line that is wrong. Both pass
-over lines before the header that are empty or begin with ``#``, but count them."""
+over lines before the header that are empty or begin with ``#``, but count them.
+"""
 
 from __future__ import annotations
 
@@ -138,7 +139,8 @@ def header_line(text: str) -> str:
 
 def csv_rows(text: str) -> CsvRows:
     """The rows of a table; raises CsvError for what has no header or no rows, for a column that is there twice, and
-    for a line that has not the header's cells."""
+    for a line that has not the header's cells.
+    """
     lines = text.removeprefix("\ufeff").splitlines(keepends=True)
     first = next((index for index, line in enumerate(lines) if line.strip() and not line.startswith("#")), None)
     if first is None:

@@ -3,7 +3,8 @@ trace.
 
 A family of kinds (convolutions, products, pooling, ...) has a hue, and its kinds have shades of it. Convolutions and
 products, which take most of the time, have the colours of Okabe and Ito (2008) that differ most. The colours of
-schedulers have a contrast of 3 or more to white and to the dark page, as WCAG 2.2 asks of graphics (1.4.11)."""
+schedulers have a contrast of 3 or more to white and to the dark page, as WCAG 2.2 asks of graphics (1.4.11).
+"""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ REST = "#999999"
 @dataclass(frozen=True, slots=True)
 class _Family:
     """``kinds`` take ``shades`` one after another, from the first again where there are more of them; ``reserved`` is
-    the nearest of the names that chrome://tracing has for colours."""
+    the nearest of the names that chrome://tracing has for colours.
+    """
 
     shades: tuple[str, ...]
     reserved: str

@@ -29,7 +29,8 @@ def short_name(name: str) -> str:
     """What a kernel is called without the types of its return, template and arguments: ``gemm`` of ``void
     a::gemm<4>(int)``.
 
-    Those of CUTLASS are all called ``Kernel``, and told apart by what they are templates of."""
+    Those of CUTLASS are all called ``Kernel``, and told apart by what they are templates of.
+    """
     of_cutlass = re.search(r"\bcutlass::Kernel2?<(\w+)", name)
     if of_cutlass:
         return of_cutlass[1]
@@ -42,7 +43,8 @@ def short_name(name: str) -> str:
 
 def lanes(run: Corun) -> str:
     """A line for each stream: kernels as bars with their row's number and name where there is room, dots where one
-    waits."""
+    waits.
+    """
     streams = sorted({row.kernel.stream for row in run.kernels})
     label = max(len(f"stream {stream}") for stream in streams)
     scale = _LANE_LETTERS / (run.makespan_us or 1.0)

@@ -1,5 +1,6 @@
 """Dataflow on edge devices as tables and sentences: a plan on one device, on several, and why operators are as they
-are."""
+are.
+"""
 
 from __future__ import annotations
 
@@ -82,7 +83,8 @@ def _change(now_us: float, before_us: float) -> str:
 
 def distribution_table(found: Distributed) -> Table:
     """A row an operator: how it is divided, what is sent for it, what of that is waited for, and the slowest device's
-    time."""
+    time.
+    """
     rows: list[dict[str, Cell]] = [
         {
             "operator": row.operator,
@@ -182,7 +184,8 @@ def _linking(one: ExplainedOperator) -> Iterable[str]:
 
 def _costs(saves_us: Mapping[str, float], total_us: float) -> str:
     """What would be saved without each thing, the largest; of two together where that is more than without one of
-    them."""
+    them.
+    """
     told: list[str] = []
     covered: list[str] = []
     for thing, us in saves_us.items():

@@ -1,5 +1,6 @@
 """An explanation of a schedule as text: a few lines a stage, and the substitutions of a rewritten network (also as
-DOT)."""
+DOT).
+"""
 
 from __future__ import annotations
 
@@ -210,7 +211,8 @@ _FEW_STEPS = 3
 
 def rewriting_lines(steps: Sequence[ExplainedStep], whole: bool) -> Iterator[str]:
     """Each step in a line; below it what it changed, before and after, if that is asked for (``whole``) or steps are
-    few."""
+    few.
+    """
     in_full = whole or len(steps) <= _FEW_STEPS
     yield f"the network was {rewritten_by(len(steps))}{'' if in_full else ' (--all tells what each changed)'}"
     for number, step in enumerate(steps, 1):

@@ -1,5 +1,6 @@
 """Micro-batches as a table, sentences and pictures: the time against the workspace of one kernel, and the workspace
-of each kernel (u-cuDNN's figures 10 and 12)."""
+of each kernel (u-cuDNN's figures 10 and 12).
+"""
 
 from __future__ import annotations
 
@@ -76,7 +77,8 @@ _HEIGHT_PIXELS, _ROW_PIXELS = 300, 20
 
 def front_figure(found: MicroBatching, title: str) -> Figure:
     """The kernel that gains most: the configurations that no other beats, the one that was chosen, and the undivided
-    one."""
+    one.
+    """
     alt = need_altair()
     kernel = max(found.kernels, key=_gained_us)
     records: list[dict[str, Cell]] = [_point("front", one) for one in kernel.front]

@@ -1,5 +1,6 @@
 """A device profile as tables: facts with their sources, parameters with what a calibration found of them, and
-errors."""
+errors.
+"""
 
 from __future__ import annotations
 

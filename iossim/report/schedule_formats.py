@@ -1,6 +1,7 @@
 """The formats of others that a schedule can be written in: each a function from a network and its schedule to text.
 
-Others add formats by entry points ``iossim.outputs`` (:mod:`iossim.base.registry`)."""
+Others add formats by entry points ``iossim.outputs`` (:mod:`iossim.base.registry`).
+"""
 
 from __future__ import annotations
 

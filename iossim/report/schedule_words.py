@@ -49,7 +49,8 @@ def schedule_table(schedule: Schedule) -> Table:
 
 def stage_words(stage: Stage, block: str = "", between: str = " | ") -> str:
     """``a > b | c``: ``>`` in order, ``|`` side by side; ``merge: a + b``. The name of the block is left out of its
-    units'."""
+    units'.
+    """
     merge, link = ("merge: ", " + ") if stage.strategy is Strategy.MERGE else ("", " > ")
     own = f"{block}." if block else ""
     groups = [link.join(unit.removeprefix(own) for unit in group) for group in stage.groups]

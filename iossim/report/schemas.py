@@ -1,7 +1,8 @@
 """JSON schemas of the files that people write and exchange, for editors and for programs that check them.
 
 They are made from the classes that read the files; a test holds the copies in ``docs/schemas`` to them. What depends
-on several fields at once (that facts agree, that a schedule fits its network) is for the reader of the file alone."""
+on several fields at once (that facts agree, that a schedule fits its network) is for the reader of the file alone.
+"""
 
 from __future__ import annotations
 

@@ -4,7 +4,8 @@ chrome://tracing open.
 A trace is one process with a track (a "thread") for each thing that runs beside others. A run is a complete event
 (``ph: "X"``) with start ``ts`` and duration ``dur`` in microseconds, to the nanosecond; counters (``ph: "C"``) show
 resident warps, and the parts in use of issue capacity, L2, DRAM and board power. Kernels name the colour of their
-kind of op (``cname``) for chrome://tracing."""
+kind of op (``cname``) for chrome://tracing.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ PROCESS = 1
 
 def trace_text(title: str, tracks: Mapping[int, str], events: list[dict[str, Any]], other: Mapping[str, Any]) -> str:
     """The trace as JSON text: ``tracks`` by number from top to bottom, their events, and ``other`` data of the
-    whole."""
+    whole.
+    """
     named = [_metadata("process_name", {"name": title})]
     for order, (track, name) in enumerate(tracks.items()):
         named.append(_metadata("thread_name", {"name": name}, track))
@@ -180,7 +182,8 @@ _MOST_UNITS = 64
 
 def dataflow_trace(found: Dataflow, title: str) -> str:
     """The trace of the plan that is written as JSON text, with what is in use of each memory as counters; of more
-    than 64 units every nth is there."""
+    than 64 units every nth is there.
+    """
     plan_name, (plan, timed) = list(found.runs.items())[-1]
     names = [step.operator.name for step in plan.steps]
     tracks: dict[int, str] = {_OPERATORS_TRACK: "operators"}

@@ -138,7 +138,8 @@ class Alternatives:
 
     def next_best_beside(self, context: BlockContext, index: int) -> Plan | None:
         """The cheapest stages of the block in which a unit of stage ``index`` runs beside others or merged, or
-        None."""
+        None.
+        """
         plans: list[Plan] = []
         for unit in bits(context.plan[index].mask):
             name = context.problem.unit_names[unit]

@@ -22,7 +22,8 @@ from iossim.schedule.problem import ScheduleProblem, bits
 @dataclass(frozen=True, eq=False)
 class WithoutViews:
     """``problem`` is the original without some of its views. ``units[i]`` is its unit ``i`` in the original,
-    ``members[i]`` the mask there of that unit and of the views that run with it."""
+    ``members[i]`` the mask there of that unit and of the views that run with it.
+    """
 
     problem: ScheduleProblem
     units: tuple[int, ...]

@@ -1,5 +1,6 @@
 """What a block can be cut into: the lattice of its order ideals, which are the states of the IOS dynamic programming,
-and its merged stages, which are the sets of units that may run as one stacked convolution."""
+and its merged stages, which are the sets of units that may run as one stacked convolution.
+"""
 
 from __future__ import annotations
 

@@ -49,7 +49,8 @@ def _schedule(
     memo: SearchMemo | None,
 ) -> Schedule:
     """The schedule whose blocks have the stages that ``stages_of`` returns; ``concurrent``: may they be several
-    groups?"""
+    groups?
+    """
     started = perf_counter()
     problems = [ScheduleProblem.of_block(network, block) for block in network.blocks]
     return build_schedule(

@@ -1,7 +1,8 @@
 """The axes of a study and their values, declared once: points, answers, figures and the JSON schema derive from these.
 
 A new axis is a line of :data:`AXES`, a list in :class:`~iossim.study.scenario.Scenario`, and the field of its name in
-:class:`~iossim.study.points.Point` and :class:`~iossim.study.study_run.Row`."""
+:class:`~iossim.study.points.Point` and :class:`~iossim.study.study_run.Row`.
+"""
 
 from __future__ import annotations
 

@@ -54,7 +54,8 @@ def other_axes(axis: str) -> tuple[str, ...]:
     """The axes on which two rows must be equal for their values of an axis to be compared.
 
     Each value is taken with its best scheduler, search and rewriting, which a user chooses, unless these are
-    compared."""
+    compared.
+    """
     ours = {"scheduler", "search", "rewrite"}
     free = {axis} if axis in ours else {axis, *ours}
     return tuple(each for each in ROW_AXES if each not in free)
@@ -107,7 +108,8 @@ def is_tie(one: Row, other: Row, quantity: Quantity) -> bool:
 
     Two schedules of one point are a tie by their errors in common (``Row.ties``). Rows that differ in their search or
     engine alone run the same ops on the same device: they are a tie where they differ by less than measurements of
-    one schedule do. Others, whose errors have less in common, are one where their intervals overlap."""
+    one schedule do. Others, whose errors have less in common, are one where their intervals overlap.
+    """
     left, right = quantity.of(one), quantity.of(other)
     if left is None or right is None:
         return False

@@ -1,7 +1,8 @@
 """The folder of a study's run: what stands in it, and who may write there (layout: :mod:`iossim.study.study_run`).
 
 Files of schedules are written before the journal says that their point is done, with a hash of what they hold; so a
-point counts only if all its files are whole. The tables are written at the end, from the journal alone."""
+point counts only if all its files are whole. The tables are written at the end, from the journal alone.
+"""
 
 from __future__ import annotations
 

@@ -47,7 +47,8 @@ def scenario_path(name_or_path: str | Path) -> Path:
 def read_scenario(name_or_path: str | Path) -> Scenario:
     """A scenario from its file, or of those that ship by name; all is checked that can be without loading a model.
 
-    Raises ScenarioError naming file, line and field."""
+    Raises ScenarioError naming file, line and field.
+    """
     path = scenario_path(name_or_path)
     return parse_scenario(read_text(path, "scenario", _REMEDY, ScenarioError), path)
 

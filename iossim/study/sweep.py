@@ -3,7 +3,8 @@
 Workers do points (:mod:`iossim.study.evaluate`), then price schedules across points
 (:mod:`iossim.study.cross_evaluation`); this process alone writes. Each result is in the journal before it counts as
 done, and the tables are made of the journal in the order of the points, so that they are the same whatever the number
-of workers or of attempts."""
+of workers or of attempts.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +77,8 @@ def run_study(
 
     KeyboardInterrupt leaves a folder that can be resumed. Raises a subclass of IossimError for a folder that is
     taken, and for models, devices or clusters that cannot be read or reached; what fails at one point is a row of its
-    own."""
+    own.
+    """
     points = points_of(scenario)
     if any(map(measures, scenario.cost_models)):
         if workers not in (None, 1) or executor != "processes":

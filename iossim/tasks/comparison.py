@@ -114,7 +114,8 @@ class Comparison:
     the results. ``complete`` is False if the comparison was interrupted: some schedulers may be missing, and the last
     one's schedule may be the best that it had found so far. Where the device was fitted to published figures of the
     network, ``left_out_us`` is by scheduler what a fit without them says; the sequential latency is then in-sample
-    (:meth:`is_in_sample`)."""
+    (:meth:`is_in_sample`).
+    """
 
     network: Network
     device: str
@@ -273,7 +274,8 @@ def _fields(found: Schedule, *names: str) -> dict[str, Any]:
 
 def comparison_table(title: str, rows: Sequence[ComparisonRow]) -> Table:
     """Schedulers side by side; ties with the best are marked. Bounds and published figures appear where one is known:
-    the error of a sequential figure may be in-sample; beside all stands then that of a fit without the network."""
+    the error of a sequential figure may be in-sample; beside all stands then that of a fit without the network.
+    """
     best = best_row(rows)
     columns = [
         Column("scheduler", wraps=True),

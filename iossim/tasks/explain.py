@@ -3,7 +3,8 @@
 What limits a stage is told by the simulator (:mod:`iossim.backends.simulator.stage_facts`); what else it could have
 been, by the search's alternatives (:mod:`iossim.search.alternatives`) at the prices that the schedule is explained
 by. ``unknown`` says what cannot be told: prices that predict no device have no noise, and without prices there are no
-alternatives."""
+alternatives.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 Both are paths through the same lattice of states; between the states that both pass lie *passages*, and only these
 can differ. Units go by their names, so that schedules for two devices or batch sizes can be compared; each keeps the
-prices that it was saved with."""
+prices that it was saved with.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ class Passage:
     """The stages of both schedules, by number, between two states that both pass.
 
     ``moved`` are the units of a rearranged passage that are in no stage which has its counterpart in the other
-    schedule."""
+    schedule.
+    """
 
     block: str
     change: Change

@@ -1,6 +1,7 @@
 """One task: a network is changed for its schedule, scheduled and judged; API, command line and studies run this.
 
-What cannot be combined is refused where the task is made, so that all three refuse it alike."""
+What cannot be combined is refused where the task is made, so that all three refuse it alike.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +64,8 @@ def under_other_engine(
     """What the other engine gives; None where prices know one engine only, or after a KeyboardInterrupt.
 
     Searches with the scheduler that found the schedule (ios-both where that does not search), pruned to r = 3 and s =
-    8 at most, so that it takes a second or two of any network; a block that is too wide is split."""
+    8 at most, so that it takes a second or two of any network; a block that is too wide is split.
+    """
     if not isinstance(prices, DeviceCostModel):
         return None
     engine = Engine.GRAPH if prices.engine is Engine.PAPER else Engine.PAPER
@@ -239,7 +241,8 @@ def judged(network: Network, schedules: Sequence[Schedule], prices: CostModel, b
     """The schedules with their intervals, and their ties among them and with that of a scheduler ``beside`` them.
 
     Prices that predict no device have no noise. KeyboardInterrupt leaves intervals and ties out: schedules that were
-    found are kept."""
+    found are kept.
+    """
     try:
         errors = schedule_errors(network, prices)
         if errors is None:

@@ -129,7 +129,8 @@ def assert_no_slower_than(
     schedule: Schedule, baseline: Schedule | Path | str, network: Network, prices: CostModel, tolerance: float = 0.0
 ) -> None:
     """The schedule takes no longer than a saved one, priced by ``prices`` too
-    (:func:`iossim.tasks.checks.no_slower_than`)."""
+    (:func:`iossim.tasks.checks.no_slower_than`).
+    """
     __tracebackhide__ = True  # the test is shown, not this
     from iossim.schedule.schedule import Schedule
     from iossim.tasks.checks import no_slower_than

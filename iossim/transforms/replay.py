@@ -36,7 +36,8 @@ def replayed(network: Network, texts: dict[str, str]) -> Network:
 
 def network_of(saved: Schedule, model: str | None = None) -> Network:
     """The network that a schedule was made for, which it fits; ``model`` is where it is now, if its file has moved.
-    Raises ScheduleError where the schedule does not fit it, ReplayError where it cannot be changed so."""
+    Raises ScheduleError where the schedule does not fit it, ReplayError where it cannot be changed so.
+    """
     source, texts = split_source(saved.source.to_source(model))
     network = replayed(load_source(source), texts)
     fit(saved, network)

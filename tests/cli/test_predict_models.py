@@ -80,7 +80,7 @@ def test_a_transformer(transformer: Path, capsys: pytest.CaptureFixture[str]) ->
     # A product of a table is the same product: rows are compared with what was measured of either.
     transformer.with_name("ops.csv").write_text("op,batch,m,n,k\nbmm,12,128,64,128\nlinear,12,128,256,1024\n")
     bmm, linear = printed_json(
-        capsys, f"predict {transformer.with_name('ops.csv')} -d a100-sxm-40gb --dtype fp16 --json"
+        capsys, f"predict {transformer.with_name('ops.csv')} -d a100-sxm-40gb --dtype fp16 --engine graph --json"
     )
     assert rows["attention/scores"]["gpu_time_us"] == bmm["gpu_time_us"]
     assert rows["mlp/up"]["gpu_time_us"] == pytest.approx(linear["gpu_time_us"], rel=0.1)
@@ -138,7 +138,7 @@ def test_squeezenet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     columns: dict[str, Any] = {"batch": 8, "in_channels": 64, "out_channels": 256, "in_size": 13, "kernel": 3}
     columns |= {"stride": 1, "padding": 1}
     path.write_text(f"{','.join(columns)}\n{','.join(map(str, columns.values()))}\n")
-    (alone,) = printed_json(capsys, f"predict {path} --op conv -d v100-sxm2 --json")
+    (alone,) = printed_json(capsys, f"predict {path} --op conv -d v100-sxm2 --engine graph --json")
     assert row["gpu_time_us"] == pytest.approx(alone["gpu_time_us"], rel=0.02)
     assert row["algorithm"] == alone["algorithm"]
 

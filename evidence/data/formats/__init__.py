@@ -1,5 +1,6 @@
 """The formats of public data sets, a file each, found by looking. ``python -m evidence convert`` writes the documented
-one."""
+one.
+"""
 
 from __future__ import annotations
 

@@ -7,7 +7,8 @@ those of replayed CUDA graphs, per copy: host overhead is not in them, gaps are.
 
 An id of a single operator is a measurement. One of several steps is a stage of one group; a pair or a stage has a group
 for each stream, and its time includes the fork and the join. Fused calls (``impl`` fused) run a convolution with its
-activation at once; ``bias`` ones, which add their bias in a kernel of its own, are left out."""
+activation at once; ``bias`` ones, which add their bias in a kernel of its own, are left out.
+"""
 
 from __future__ import annotations
 

@@ -7,7 +7,8 @@ host that is synchronised after each call, whose overhead all times hold.
 
 The framework is PyTorch with its defaults: products of matrices in fp32, convolutions in TF32 where a board has that,
 depthwise convolutions by PyTorch's own kernel. Programs of several operators, of operators along one or three spatial
-axes, and of kinds that have no columns are left out."""
+axes, and of kinds that have no columns are left out.
+"""
 
 from __future__ import annotations
 

@@ -7,7 +7,8 @@ ran: convolutions are cuDNN 7.6's, depthwise ones PyTorch's own.
 Nsight Compute flushes caches before each kernel unless told otherwise, so that operands come from DRAM: rows are cold,
 and fits leave them out. It locks the clock to its base too, and each duration holds some 3.5 us in which the kernel
 starts and ends; what a kernel wrote is in L2 then, as far as it fits. So read, copies of ReLU are within 7% on average,
-depthwise convolutions within 4. Batch normalisation as an operator of its own has no columns and is left out."""
+depthwise convolutions within 4. Batch normalisation as an operator of its own has no columns and is left out.
+"""
 
 from __future__ import annotations
 

@@ -14,7 +14,8 @@ tokens, width              element-wise layers of language models, durations of 
 M, N, K, tflops            products timed one by one with the host's overhead, fp16
 =========================  ===========================================================================================
 
-A device's rows are a set of their own."""
+A device's rows are a set of their own.
+"""
 
 from __future__ import annotations
 

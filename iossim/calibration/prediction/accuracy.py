@@ -24,7 +24,8 @@ _BUCKETS_US = {"<0.2 ms": (0.0, 200.0), "0.2-1 ms": (200.0, 1000.0), ">1 ms": (1
 class Accuracy:
     """Relative errors of predictions, predicted over measured less 1; all None where there are no rows.
 
-    ``kendall_tau`` is the rank correlation of both times (Kendall 1938, tau-b), None where fewer than two differ."""
+    ``kendall_tau`` is the rank correlation of both times (Kendall 1938, tau-b), None where fewer than two differ.
+    """
 
     rows: int
     #: Mean of the absolute errors: MAPE as a fraction.
@@ -89,7 +90,8 @@ def buckets(measured_us: Floats) -> dict[str, Mask]:
 class Residuals:
     """Predicted and measured device times of operators of one kind in one data set, ``[rows]`` each.
 
-    ``key`` names the kind, and the precision where it is not fp32."""
+    ``key`` names the kind, and the precision where it is not fp32.
+    """
 
     data_set: str
     key: str
@@ -131,7 +133,8 @@ def device_times(samples: OperatorSamples, profile: DeviceProfile, overhead: Flo
     """Predicted and measured device times; the measured ones are latencies without the recording's nuisances, whose
     coefficients are ``overhead``: less the host's, and shortened to what an unslowed board would have taken.
 
-    Beside the host's overhead, times below ``least_us`` cannot be told apart: they count as that."""
+    Beside the host's overhead, times below ``least_us`` cannot be told apart: they count as that.
+    """
     predicted_us, _ = samples.predict(profile)
     return predicted_us, without_nuisances(samples, predicted_us, overhead)
 

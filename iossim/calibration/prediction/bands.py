@@ -2,7 +2,8 @@
 
 A kind that was never measured takes the band of the nearest kind whose kernels are like its own, or else one of
 :data:`PRIOR_BANDS`. Those are judgements: for a calibrated profile of how well unlike kernels are foretold; for
-another, what the defaults missed by on four GPUs (5th to 95th percentile of measured over predicted)."""
+another, what the defaults missed by on four GPUs (5th to 95th percentile of measured over predicted).
+"""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ _LEAST_ROOM = 0.03
 
 def band_key(operator: Operator) -> str:
     """What the bands of an operator are kept under: its kind (depthwise and grouped convolutions have their own),
-    with the precision where that is not fp32."""
+    with the precision where that is not fp32.
+    """
     return key_of(kind_of(operator.op, operator.kind), operator.precision)
 
 
@@ -48,7 +50,8 @@ def key_of(kind: str, precision: Precision) -> str:
 
 def kind_of(op: Op, kind: str = "") -> str:
     """The kind that an op counts as: ``kind`` where a table names it, the name of an element-wise function, depthwise
-    convolutions for themselves, and NHWC as NCHW."""
+    convolutions for themselves, and NHWC as NCHW.
+    """
     op = op.channels_first if isinstance(op, ChannelsLast) else op
     if isinstance(op, Conv) and op.groups > 1:
         return DEPTHWISE
@@ -59,7 +62,8 @@ def residual_bands(predicted_us: Floats, measured_us: Floats) -> list[Band]:
     """Bands from predictions and measurements, both ``[rows]``; none where there are too few.
 
     Buckets with too few rows join the next one, the last ones the one before. Quantiles are those that hold for the
-    next measurement (rank ``p (n + 1)``, as in conformal prediction), a little wider than those of the sample."""
+    next measurement (rank ``p (n + 1)``, as in conformal prediction), a little wider than those of the sample.
+    """
     if len(predicted_us) < FEWEST_RESIDUALS:
         return []
     bucket = np.searchsorted(BUCKET_ENDS_US, predicted_us, side="left")

@@ -1,7 +1,8 @@
 """All that operators may run as, laid out flat: what a fit prices again and again with other parameters.
 
 Lowering knows no parameter, so it is done once. ``kernels`` has a row for each kernel of each candidate of each
-operator; ``candidate_begin`` and ``operator_begin`` say where those of each begin."""
+operator; ``candidate_begin`` and ``operator_begin`` say where those of each begin.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ class CandidateTable:
     """``operators`` operators, each with its candidates; arrays as the module says.
 
     ``kernel_count`` is the kernels of each candidate, ``is_library_call`` whether it is one, and ``is_recorded``
-    whether it is the algorithm that was recorded (False where that is not known)."""
+    whether it is the algorithm that was recorded (False where that is not known).
+    """
 
     kernels: NDArray[np.void]
     candidate_begin: NDArray[np.int64]
@@ -123,7 +125,8 @@ class CandidateTable:
 def recorded_pattern(measurement: Measurement) -> re.Pattern[str] | None:
     """What the names of the candidates match that ran when an operator was measured; None if that is not known.
 
-    It follows from the kernels that were recorded, or from the name of the algorithm, cuDNN's or that of a CPU."""
+    It follows from the kernels that were recorded, or from the name of the algorithm, cuDNN's or that of a CPU.
+    """
     if measurement.kernels:
         return _from_kernels(measurement.kernels, measurement.operator.op.kind)
     pattern = _ALGORITHMS.get(measurement.algorithm)

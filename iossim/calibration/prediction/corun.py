@@ -1,6 +1,7 @@
 """Kernels side by side, as a user gives them: what each takes, and who slows whom through what.
 
-It is the event-driven engine with another way in: a stream's kernels run in order, streams run side by side."""
+It is the event-driven engine with another way in: a stream's kernels run in order, streams run side by side.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +41,8 @@ class CorunKernel:
     """One row: its stream reached it at ``ready_us``, its blocks ran from ``start_us`` to ``end_us``.
 
     ``alone_us`` is what it takes on an idle device, on the SMs that it may use. What ``slowed_by`` tells sums up to
-    what it took longer, counted from ``ready_us``, if it did. ``inferred`` says what was not given."""
+    what it took longer, counted from ``ready_us``, if it did. ``inferred`` says what was not given.
+    """
 
     kernel: RawKernel
     ready_us: float
@@ -94,7 +96,8 @@ def corun(
     Under ``graph`` all is issued before it runs; under ``paper`` the host launches row after row. ``sm_share`` gives
     each stream, ascending, its percentage of the SMs, for it alone, as MPS and green contexts do. Raises OptionError
     for figures that cannot be, naming the kernel, and for shares of other than the streams, or of more SMs than there
-    are; ScheduleError for a kernel of which no block fits an SM."""
+    are; ScheduleError for a kernel of which no block fits an SM.
+    """
     costs = profile.engine
     graph = engine is not Engine.PAPER
     streams = sorted({raw.stream for raw in kernels})

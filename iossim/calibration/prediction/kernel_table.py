@@ -19,7 +19,8 @@ column                    what
 
 Cells may be empty, and columns left out: what a kernel asks for is inferred from the others. It needs a stream, a
 grid, and a time alone, bytes or operations. Recordings of profilers are read as well
-(:mod:`iossim.measurements.profilers`)."""
+(:mod:`iossim.measurements.profilers`).
+"""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ from iossim.base.errors import DeviceError, IossimError, OptionError, did_you_me
 from iossim.base.user_files import read_text
 from iossim.calibration.prediction.operator_table import PRECISION_COLUMNS, RowOperators
 from iossim.execution.engine import Engine
-from iossim.hardware.lowering.kernel import resident_blocks
+from iossim.hardware.lowering.kernel import Libraries, resident_blocks
 from iossim.hardware.lowering.target import step_candidates, target_of
 from iossim.hardware.profile import DeviceProfile
 from iossim.measurements.kinds.kind import LARGEST_SIZE, RecordError
@@ -85,7 +86,8 @@ class KernelTable:
 def read_kernels(path: Path, profile: DeviceProfile, engine: Engine = Engine.GRAPH) -> KernelTable:
     """The kernels of a table or of a profiler's recording; operators run as the libraries of ``engine`` have them.
 
-    Raises KernelTableError for a line that is wrong or does not fit ``profile``, and DeviceError for a CPU."""
+    Raises KernelTableError for a line that is wrong or does not fit ``profile``, and DeviceError for a CPU.
+    """
     if not target_of(profile).has_warps:
         raise DeviceError(f"device {profile.name!r} is no GPU, and kernels run on none other; choose one")
     remedy = "give a CSV file with a row for each kernel"
@@ -136,7 +138,9 @@ class _RowReader:
 
     def __init__(self, profile: DeviceProfile, engine: Engine) -> None:
         self._profile = profile
-        self._model = KernelModel(profile, libraries=engine.libraries_on(profile.architecture))
+        # What runs side by side was launched by frameworks, which call their libraries in graphs, too.
+        libraries = Libraries.CURRENT if engine.is_recorded else engine.libraries_on(profile.architecture)
+        self._model = KernelModel(profile, libraries=libraries)
         self._operators: dict[tuple[str, ...], RowOperators] = {}
 
     def __call__(self, cells: Row, number: int) -> list[RawKernel]:

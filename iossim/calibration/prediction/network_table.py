@@ -34,7 +34,8 @@ class UnitRow:
 
     ``outputs`` are the names and types of the values that leave it: what an op is told by where the file gives it no
     name. ``dtype`` is the network's precision where they are stored in that, their own type elsewhere. ``share`` is
-    the part of the total. ``remark`` says what an op is priced as that iossim does not know."""
+    the part of the total. ``remark`` says what an op is priced as that iossim does not know.
+    """
 
     name: str
     kind: str
@@ -73,7 +74,8 @@ class NetworkTable:
     """The units of a network in its order, and what they sum to. That is no schedule's latency: every unit is one
     call among many of its like, and what a schedule launches and waits for is left out.
 
-    ``interval`` is where nine of ten sums are expected: the errors of units make up for each other in part."""
+    ``interval`` is where nine of ten sums are expected: the errors of units make up for each other in part.
+    """
 
     network: Network
     device: str

@@ -3,7 +3,8 @@
 The columns are those of measured tables (see ``operator_kinds``); the kind of all rows is given, or a column ``op``
 says it row by row. A column ``precision`` (or ``dtype``) says in what a row is computed, where that is not as in all
 others. Columns that are no sizes are kept and otherwise ignored, so that a table of measurements can be predicted as
-it is; one that has the name of a predicted column goes on as ``input_NAME``."""
+it is; one that has the name of a predicted column goes on as ``input_NAME``.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +48,8 @@ class OperatorTable:
 def read_operators(path: Path, kind: str | None = None, precision: Precision = Precision.FP32) -> OperatorTable:
     """The operators of a table; raises OperatorTableError naming the file, the line and the column.
 
-    ``kind`` is that of all rows; None: the column ``op`` says it. ``precision`` is that of rows which say none."""
+    ``kind`` is that of all rows; None: the column ``op`` says it. ``precision`` is that of rows which say none.
+    """
     where = f"operator table {path}"
     text = read_text(path, "operator table", "give a CSV file with a row for each operator", OperatorTableError)
     try:

@@ -65,7 +65,8 @@ def predict_steps(steps: Sequence[Step], model: KernelModel, kind: str = "") -> 
     """Steps that are called one after another, as those of a schedule unit; none take no time and are called a view.
 
     Times are summed, and so are the ends of the intervals: neighbours in one unit err alike. ``kind`` is what a table
-    calls the one step, where its band goes by that."""
+    calls the one step, where its band goes by that.
+    """
     profile = model.profile
     step_us, low_us, high_us = [], [], []
     algorithms: dict[str, None] = {}
@@ -126,7 +127,8 @@ def stage_us(groups: Sequence[Sequence[Operator]], model: SimulatorCostModel) ->
 def recorded_stages_us(stages: Sequence[Sequence[Sequence[Operator]]], profile: DeviceProfile) -> list[float]:
     """Prices of stages, each groups of operators of one precision, as recordings run them.
 
-    GPUs replay graphs; a CPU hands work to threads and waits for them."""
+    GPUs replay graphs; a CPU hands work to threads and waits for them.
+    """
     engine = Engine.GRAPH if target_of(profile).records_graphs else Engine.PAPER
     models: dict[Precision, SimulatorCostModel] = {}
     prices = []

@@ -1,7 +1,8 @@
 """Published latencies beside a schedule's: which compare, which a fit has seen, and what a fit without them says.
 
 A prediction of a figure that took part in a fit is *in-sample*: it says how well the model can be bent to it. The
-profile holds, for each such network, the parameters of a fit without it, whose predictions are out of sample."""
+profile holds, for each such network, the parameters of a fit without it, whose predictions are out of sample.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ def comparable_published_us(schedule: Schedule, model: str, space: StageSpace | 
     """The measured latency (us) published of a schedule's network by its scheduler; None where none compares.
 
     ``model`` is the network as publications call it. Published are fp32 and the paper's engine. Random prices predict
-    none; nor does a search that was pruned more than the published ones (``space``, where it is known)."""
+    none; nor does a search that was pruned more than the published ones (``space``, where it is known).
+    """
     if (
         schedule.cost_model["name"] == "random"
         or schedule.engine != Engine.PAPER
@@ -33,7 +35,8 @@ def comparable_published_us(schedule: Schedule, model: str, space: StageSpace | 
 
 def is_in_sample(profile: DeviceProfile, model: str, scheduler: str) -> bool:
     """Whether the published figure of a network by a scheduler took part in the fit of the profile's parameters, or a
-    number of the simulator is pinned on it."""
+    number of the simulator is pinned on it.
+    """
     return is_pinned(model, scheduler) or (scheduler == SEQUENTIAL and model in profile.provenance.left_out)
 
 
@@ -45,7 +48,8 @@ def _is_narrower(space: StageSpace) -> bool:
 def without_network(profile: DeviceProfile, model: str) -> DeviceProfile | None:
     """The profile fitted without the figures of ``model``; None where they took no part in its fit.
 
-    Its resamples are as far from it as the whole fit's are from that."""
+    Its resamples are as far from it as the whole fit's are from that.
+    """
     values = profile.provenance.left_out.get(model)
     if values is None:
         return None

@@ -12,7 +12,8 @@ measurements do not repeat either (:data:`REPEAT_NOISE`). Intervals hold nine of
 normal.
 
 A slope is found by pricing a schedule's stages a little off; the kernels stay as they were chosen and priced. On
-streams the host's launches are priced anew, in a graph the gap between its nodes; boundaries are counted."""
+streams the host's launches are priced anew, in a graph the gap between its nodes; boundaries are counted.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +53,8 @@ _STEP, _LEAST_STEP = 0.05, 0.01
 class ConcurrencySlopes:
     """Slopes of the schedules of one network on one device; ``names`` are the parameters asked for.
 
-    ``model`` has priced them, or a like one is made for the engine of a schedule."""
+    ``model`` has priced them, or a like one is made for the engine of a schedule.
+    """
 
     def __init__(
         self, network: Network, profile: DeviceProfile, names: Sequence[str], model: DeviceCostModel | None = None
@@ -151,7 +153,8 @@ def schedule_errors(network: Network, cost_model: CostModel) -> ScheduleErrors |
 @dataclass(frozen=True, eq=False)
 class _UnitError:
     """Time alone, and what its relative error is made of. ``moved``, ``[resamples]``: the logarithm of its time under
-    each bootstrapped vector over that under the profile's. ``kinds``: deviation in common with others of a kind."""
+    each bootstrapped vector over that under the profile's. ``kinds``: deviation in common with others of a kind.
+    """
 
     alone_us: float
     own: float
@@ -164,7 +167,8 @@ class _UnitError:
 class ScheduleErrors:
     """Errors of schedules of one network on one device; its units are lowered once.
 
-    ``model`` is what priced the schedules, where it can price them a little off: it has what is asked for at hand."""
+    ``model`` is what priced the schedules, where it can price them a little off: it has what is asked for at hand.
+    """
 
     def __init__(self, network: Network, profile: DeviceProfile, model: DeviceCostModel | None = None) -> None:
         self._network = network
@@ -225,7 +229,8 @@ class ScheduleErrors:
 
     def judged(self, schedules: Sequence[Schedule], beside: Sequence[Schedule] = ()) -> list[Schedule]:
         """The schedules with their intervals, and with those that differ from each by less than the noise: of one
-        another, and of others ``beside`` them."""
+        another, and of others ``beside`` them.
+        """
         found = []
         for one in schedules:
             interval = self.interval(one)
@@ -237,7 +242,8 @@ class ScheduleErrors:
     def time_by_kind_us(self, schedule: Schedule) -> dict[str, float]:
         """Where a schedule's latency goes: to kinds of ops, the longest first, and to what stands between stages.
 
-        A stage's time is shared among its units, and a unit's among its steps, by their times alone."""
+        A stage's time is shared among its units, and a unit's among its steps, by their times alone.
+        """
         times: dict[str, list[float]] = defaultdict(list)
         for part, share in self._shares(schedule).items():
             if part == BOUNDARIES:

@@ -1,6 +1,7 @@
 """Whole networks as they were measured on real devices, against what the simulator says of the same schedules.
 
-A run whose outputs were wrong is named, and nothing is told of its times."""
+A run whose outputs were wrong is named, and nothing is told of its times.
+"""
 
 from __future__ import annotations
 
@@ -94,7 +95,8 @@ class MeasuredEvaluation:
 def evaluate_measured_networks(measured: MeasuredNetworks, profile: DeviceProfile) -> MeasuredEvaluation:
     """Price every measured schedule on the simulator of its device; ``notes`` tell which could not be, and why.
 
-    Runs with wrong outputs are left out, and noted: how long it takes to compute something else is of no use."""
+    Runs with wrong outputs are left out, and noted: how long it takes to compute something else is of no use.
+    """
     networks: dict[ModelSource, Network] = {}
     latencies: list[MeasuredLatency] = []
     notes: list[str] = []
@@ -136,7 +138,8 @@ def evaluate_all(
 ) -> tuple[tuple[MeasuredEvaluation, ...], tuple[str, ...]]:
     """Every file of measured networks of these devices, by default of those that ship; and notes, a line each.
 
-    Raises MeasurementError for a file that cannot be read."""
+    Raises MeasurementError for a file that cannot be read.
+    """
     chosen = None if profiles is None else {profile.name: profile for profile in profiles}
     found: list[MeasuredEvaluation] = []
     notes: list[str] = []

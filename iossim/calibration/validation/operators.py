@@ -30,7 +30,8 @@ class OperatorEvaluation:
     """Measured and predicted times of the operators of a data set; every array has an entry for each row.
 
     The host's overhead is fitted on the rows that are not held out, beside the predictions; device times are without
-    it."""
+    it.
+    """
 
     device: str
     data_set: str
@@ -163,7 +164,8 @@ def evaluate_operators(
 ) -> OperatorEvaluation:
     """Predict the operators of a set that were measured alone; of very many those that ``lowered`` keeps.
 
-    Rows measured with cold caches are left out: so are rows that the host hides."""
+    Rows measured with cold caches are left out: so are rows that the host hides.
+    """
     cold_rows = sum(row.is_cold for row in measured.measurements)
     return evaluate_recording(lowered(measured, profile, held_out_fraction(profile)), cold_rows, baseline)
 

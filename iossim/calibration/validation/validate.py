@@ -2,7 +2,8 @@
 
 Stages are groups of operators that ran at the same time. Recordings on GPUs replay CUDA graphs: their stages are
 priced by the graph engine, fork and join included. Stages on CPUs are priced by the paper engine, with a
-synchronisation before and behind those of several groups."""
+synchronisation before and behind those of several groups.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ class StageEvaluation:
     """Measured and predicted times of the stages of a data set, microseconds; every array has an entry a stage.
 
     ``serial_us`` is the same operators in one stream, nan where that was not measured; its prediction is always
-    there. ``left_out`` stages were of several precisions, or of more operators than a problem holds."""
+    there. ``left_out`` stages were of several precisions, or of more operators than a problem holds.
+    """
 
     device: str
     data_set: str
@@ -130,7 +132,8 @@ def validate(
     """Judge predictions by the measurements in files and folders; raises OptionError or MeasurementError.
 
     Operators are judged on the shapes that no fit saw, told by their hash. ``profiles`` limits everything to these
-    devices; otherwise each file is of the shipped device that it names."""
+    devices; otherwise each file is of the shipped device that it names.
+    """
     data = read_data_sets(places, profiles)
     told = progress("operators")
     operators: list[OperatorEvaluation] = []

@@ -186,7 +186,8 @@ class ProfiledPart:
 @dataclass(frozen=True, eq=False)
 class Profile:
     """What a profile found. ``sequential_us`` is the sum of all units of the network, each priced alone, of which
-    ``noisy_us`` are from noisy measurements. Not ``complete`` if it was interrupted."""
+    ``noisy_us`` are from noisy measurements. Not ``complete`` if it was interrupted.
+    """
 
     parts: tuple[ProfiledPart, ...]
     boundary_us: float

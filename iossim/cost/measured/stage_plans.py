@@ -207,7 +207,8 @@ def stage_subject(
     network: Network, placement: InPlaceBuffers, groups: Sequence[Sequence[int]], strategy: Strategy
 ) -> dict[str, Any]:
     """``words``: the units by name, groups apart; ``groups``: of each unit that launches something its ``signature``,
-    ``kind`` and ``operators`` (None where they have no columns). Merged units are one entry."""
+    ``kind`` and ``operators`` (None where they have no columns). Merged units are one entry.
+    """
     named = [[network.units[unit].name for unit in group] for group in groups]
     around = f"{network.name}, batch {network.source.batch}"
     if strategy is Strategy.MERGE:

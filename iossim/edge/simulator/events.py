@@ -23,7 +23,8 @@ _Process = Generator[simpy.Event, Any, None]
 @dataclass(frozen=True, slots=True)
 class BusySpan:
     """What ``units`` that work alike were at (``wait`` for lines, ``compute``, ``stream`` once that is done), or
-    without any units what DMA or a memory moved."""
+    without any units what DMA or a memory moved.
+    """
 
     step: int
     lane: str

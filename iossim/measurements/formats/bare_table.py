@@ -3,7 +3,8 @@
 The file's name says what the rows are of. Optional columns are those of iossim's own format, as ``algorithm``;
 ``grid_x`` ... ``block_z`` are of the main kernel. A table with the column ``row`` was recorded through a framework,
 call by call in that order: its times include the host's overhead, which drifts where the framework searches for the
-fastest algorithm of each new shape. Any other table is of direct calls, one among many, without the host's overhead."""
+fastest algorithm of each new shape. Any other table is of direct calls, one among many, without the host's overhead.
+"""
 
 from __future__ import annotations
 

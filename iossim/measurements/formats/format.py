@@ -42,7 +42,8 @@ def measurements_of_calls(calls: Iterable[Call]) -> tuple[Measurement, ...]:
     """The median of each operator's calls, in the order of the first ones.
 
     Only calls with the most common sequence of kernels count, of equally common ones the last: the first calls may
-    have searched for an algorithm, or loaded one."""
+    have searched for an algorithm, or loaded one.
+    """
     of_operator: dict[Operator, list[Call]] = defaultdict(list)
     for call in calls:
         of_operator[call.operator].append(call)

@@ -11,7 +11,8 @@ Nsight Compute sees kernels, not operators: name an NVTX range after the operato
 
 The range may have other ranges around it; a word ``precision=fp16`` says the precision. An operator's call takes the
 sum of its kernels' durations. Where kernels of equal ranges follow each other, each repetition of their names is one
-call. Profile with ``--clock-control none``: Nsight Compute else locks the clocks to their base."""
+call. Profile with ``--clock-control none``: Nsight Compute else locks the clocks to their base.
+"""
 
 from __future__ import annotations
 

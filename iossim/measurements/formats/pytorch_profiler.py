@@ -12,7 +12,8 @@ An operator's call takes the sum of its kernels' durations; gaps between them ar
 innermost recorded operator that launched it, by "External id" or by the launch's "correlation", and from there to the
 nearest operator around it that is known here: a convolution, a matrix product, a sum, a ReLU, a pooling. Shapes are
 in "Input Dims", strides and padding in "Concrete Inputs" (PyTorch 2.1 and later). Calls of equal shape are one
-measurement: the median over the calls that launched the most common kernels."""
+measurement: the median over the calls that launched the most common kernels.
+"""
 
 from __future__ import annotations
 

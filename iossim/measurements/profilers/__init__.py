@@ -1,7 +1,8 @@
 """What profilers recorded: one reader a profiler, which yields its kernels with all that the file says of them.
 
 Two uses are made of a profile. ``iossim corun`` runs its kernels side by side (:func:`~.kernels.side_by_side`): which
-stream ran what, with which grid, and for how long. ``iossim calibrate`` asks for the operator of each kernel."""
+stream ran what, with which grid, and for how long. ``iossim calibrate`` asks for the operator of each kernel.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Kernels as a profiler recorded them, and the table of kernels that they make.
 
 Rows of the table come in the order in which kernels started. What a kernel took when it was recorded stands for its
-time alone, which is wrong where others ran beside it. Copies and memsets are left out."""
+time alone, which is wrong where others ran beside it. Copies and memsets are left out.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ class ProfiledKernel:
     """A kernel: where it stands in the file, when it ran, on which device and in which queue (context and stream).
 
     ``cells`` hold its name, its grid and what it holds and moves, as far as recorded, in the columns of tables of
-    kernels. ``faults`` say by column what could not be read. ``ranges`` are the cells of NVTX ranges around it."""
+    kernels. ``faults`` say by column what could not be read. ``ranges`` are the cells of NVTX ranges around it.
+    """
 
     place: int
     start_us: float
@@ -39,7 +41,8 @@ class ProfiledKernel:
 class Profile:
     """All kernels of a file in its order; ``others`` is the number of copies and memsets beside them.
 
-    ``place`` is what the kernels' places count, if not lines. If they ran ``one_by_one``, starts are an order only."""
+    ``place`` is what the kernels' places count, if not lines. If they ran ``one_by_one``, starts are an order only.
+    """
 
     kernels: tuple[ProfiledKernel, ...]
     place: str = ""

@@ -1,6 +1,7 @@
 """CSV of Nsight Systems: ``nsys stats --report cuda_gpu_trace --format csv report.nsys-rep``.
 
-It tells no bytes and no arithmetic, and shared memory in megabytes of three digits unless asked for other units."""
+It tells no bytes and no arithmetic, and shared memory in megabytes of three digits unless asked for other units.
+"""
 
 from __future__ import annotations
 

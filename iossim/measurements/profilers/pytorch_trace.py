@@ -1,6 +1,7 @@
 """Chrome traces of the PyTorch profiler (Kineto), ``profiler.export_chrome_trace``: complete events, and kernels.
 
-They tell no bytes and no arithmetic of a kernel, but which operator launched it (``formats.pytorch_profiler``)."""
+They tell no bytes and no arithmetic of a kernel, but which operator launched it (``formats.pytorch_profiler``).
+"""
 
 from __future__ import annotations
 

@@ -34,7 +34,8 @@ def operators_figures(operators: Sequence[OperatorEvaluation]) -> list[Figure]:
 
 def operators_figure(device: str, evaluations: Sequence[OperatorEvaluation]) -> Figure:
     """A row of panels for each data set: predicted against measured device time, and errors against time and
-    arithmetic."""
+    arithmetic.
+    """
     grid = AccuracyGrid("measured, us", "predicted, us", "error, %")
     for each in evaluations:
         flops = np.array([float(m.operator.flops) for m in each.measurements])

@@ -23,7 +23,8 @@ def bar_record(
     value: float | None, text: str, interval_ms: tuple[float, float] | None = None, published_ms: float | None = None
 ) -> dict[str, Cell]:
     """The cells of a record by which :func:`bar_specification` draws what stands at a bar, and the ``text`` behind
-    it."""
+    it.
+    """
     low_ms, high_ms = interval_ms or (None, None)
     return {
         "low_ms": low_ms,
@@ -48,7 +49,8 @@ def bar_specification(
     Bars stand in ``groups`` by the cell ``group``; without groups each has its scheduler's name before it. Records have
     the cells of :func:`bar_record` and :func:`share_scales`; a lower bound in ``bound_ms`` is a mark, and one that is
     ``best`` has its text in bold. ``limit`` is drawn as a line: what is asked of the values. The longest text takes
-    ``text_pixels``."""
+    ``text_pixels``.
+    """
     alt = need_altair()
     if groups is None:
         place = {"y": alt.Y("scheduler:N", sort=list(schedulers), title=None, axis=alt.Axis(labelLimit=190))}
@@ -112,7 +114,8 @@ def bar_legend(records: Sequence[Record], whiskers: str) -> tuple[LegendEntry, .
 
 def share_scales(records: Sequence[dict[str, Cell]], choices: Sequence[str], panel: str | None) -> None:
     """Tell each record how long the longest bar on its scale is: one scale for panels that are seen together, unless
-    one of them would be hard to see."""
+    one of them would be hard to see.
+    """
     together: dict[tuple[Cell, ...], dict[Cell, float]] = {}
     placed: list[tuple[dict[str, Cell], dict[Cell, float], Cell]] = []
     for record in records:
@@ -135,7 +138,8 @@ def comparison_figure(
     """One panel for each entry (a network, say), its schedulers from top to bottom.
 
     Bars are labelled with the latency and the speed-up, the best one's in bold, with a sign at those that tie with it;
-    whiskers span each row's interval: what that is, the legend says in the words of ``whiskers``."""
+    whiskers span each row's interval: what that is, the legend says in the words of ``whiskers``.
+    """
     records: list[dict[str, Cell]] = []
     for panel, rows in panels.items():
         best = best_row(rows)

@@ -1,5 +1,6 @@
 """Dataflow on edge devices in pictures: what units, DMA and memories do over time, a lane each; what each memory
-holds (Xenos, figure 9); and what every way to divide a network over several devices takes."""
+holds (Xenos, figure 9); and what every way to divide a network over several devices takes.
+"""
 
 from __future__ import annotations
 

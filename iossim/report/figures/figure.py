@@ -1,7 +1,8 @@
 """What a figure is: data, pictures of it as Vega-Lite specifications, and words for who cannot see them.
 
 A study's page draws the specifications in the browser, :mod:`iossim.report.figures.pictures` as SVG and PNG without
-one, and :func:`print_figure` prints the same data as a table."""
+one, and :func:`print_figure` prints the same data as a table.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ def title_of(key: str) -> str:
 class Panel:
     """One picture of a figure: a Vega-Lite specification of one view whose width is its container's.
 
-    It shows the records whose cells equal ``where``."""
+    It shows the records whose cells equal ``where``.
+    """
 
     title: str
     spec: Mapping[str, Any]
@@ -41,7 +43,8 @@ class Panel:
 @dataclass(frozen=True, slots=True)
 class LegendEntry:
     """What a colour or shape stands for; ``mark`` is bar, line, dashes, whisker, bound, outline, published, or a
-    shape of Vega."""
+    shape of Vega.
+    """
 
     label: str
     colour: str
@@ -55,7 +58,8 @@ class Figure:
     ``records`` are all its data. Of each column in ``choices`` one value is drawn at a time. Panels stand beside each
     other where there is room, or one under the other if ``stacked``. On the page of a study ``caption`` says how it
     is to be read, ``alt`` the same to who cannot see it, ``columns`` which cells a reader is shown, ``command`` how
-    it is made."""
+    it is made.
+    """
 
     name: str
     title: str

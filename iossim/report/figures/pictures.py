@@ -41,7 +41,8 @@ def picture_files(
 
     Pictures that stand alone are ``titled``: above them stand the figure's title and what is to be seen.
 
-    Raises OptionError where vl-convert-python is not installed."""
+    Raises OptionError where vl-convert-python is not installed.
+    """
     need_vl_convert()
     files: dict[str, Callable[[Path], None]] = {}
     for figure in figures:
@@ -85,7 +86,8 @@ def whole_specification(figure: Figure, chosen: Mapping[str, Cell], titled: bool
 
 def _heading(figure: Figure, chosen: Mapping[str, Cell], titled: bool) -> dict[str, Any]:
     """What stands above a whole picture: the title, where it stands alone, and what was chosen; nothing without
-    either."""
+    either.
+    """
     told = ", ".join(f"{title_of(key)} {value}" for key, value in chosen.items())
     if titled:
         return {"text": figure.title, "fontSize": 15, "subtitle": [figure.finding, *filter(None, [told])]}

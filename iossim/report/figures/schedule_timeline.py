@@ -1,5 +1,6 @@
 """The timeline of one schedule: time runs to the right and, for a long one, goes on in the next row, like text, so
-that kernels stay visible. All rows have the same scale."""
+that kernels stay visible. All rows have the same scale.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ def timeline_figure(
 ) -> Figure:
     """A schedule by itself; ``sequential_us``, if known, is the latency that its speed-up is against.
 
-    ``execution``, if given, is the run that the spans are of: its active warps and its latency are shown too."""
+    ``execution``, if given, is the run that the spans are of: its active warps and its latency are shown too.
+    """
     extents = timeline.stage_extents(schedule, spans)
     fullest = max(Counter(span.stream for span in spans).values(), default=0)
     wanted = max(math.ceil(len(extents) / _STAGES_PER_ROW), math.ceil(fullest / _KERNELS_PER_ROW))
@@ -140,7 +142,8 @@ def _labels(schedule: Schedule, kernels: Sequence[Mapping[str, Cell]], pixels_pe
 def _label(units: Sequence[str], pixels: float) -> tuple[str, float]:
     """The longest name of the units and the largest font that fit in ``pixels``; nothing where none does.
 
-    The first parts of a name, which mostly repeat the block's, go first."""
+    The first parts of a name, which mostly repeat the block's, go first.
+    """
     parts = [unit.replace("/", ".").split(".") for unit in units]
     candidates = [" + ".join(".".join(names[start:]) for names in parts) for start in (0, -2, -1)]
     if len(units) > 1:

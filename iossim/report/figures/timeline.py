@@ -1,6 +1,7 @@
 """When the kernels of a schedule run: a lane for each stream, a bar for each kernel, a band for each stage, and below
 them how full the device is, where that is known. The data and layers are those of every figure that shows a run over
-time."""
+time.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +61,8 @@ def timeline_records(
     network: Network, schedule: Schedule, spans: Sequence[Span], execution: Execution | None = None
 ) -> list[dict[str, Cell]]:
     """A record for each stage, each kernel, and each step of the occupancy, if ``execution`` is the run of the
-    spans."""
+    spans.
+    """
     extents = stage_extents(schedule, spans)
     records = [{"strip": False, **record} for record in (*_stages(extents), *_kernels(network, schedule, spans))]
     return records + [{"strip": True, **record} for record in (occupancy_steps(execution) if execution else ())]
@@ -134,7 +136,8 @@ def occupancy(domain_ms: tuple[float, float] | None = None) -> dict[str, Any]:
 
 def fitting_label(texts: Iterable[str], pixels: float) -> tuple[str, float]:
     """The first of ``texts`` that fits in ``pixels``, and the largest font in which it does; nothing where none
-    does."""
+    does.
+    """
     for text in texts:
         for size in LABEL_PIXELS:
             if text_pixels(text, size) <= pixels:
@@ -197,7 +200,8 @@ def _kernels(network: Network, schedule: Schedule, spans: Sequence[Span]) -> lis
 
 def occupancy_steps(execution: Execution, **parts: Floats) -> list[dict[str, Cell]]:
     """Occupancy in steps of equal length, each the mean over its time, as percentages; beside it other ``parts`` of a
-    whole, shape ``[states]``, under their names."""
+    whole, shape ``[states]``, under their names.
+    """
     if not execution.latency_us:
         return []
     edges = np.linspace(0.0, execution.latency_us, _STEPS + 1)
@@ -251,7 +255,8 @@ _WIDTH_PIXELS, _WARPS_PIXELS = 720, 140
 def active_warps_figure(title: str, runs: Mapping[str, Execution]) -> Figure:
     """A panel for each run, from top to bottom, with the mean over its own time as a dashed line.
 
-    Means after the first are also given over the first's."""
+    Means after the first are also given over the first's.
+    """
     latest_ms = max((run.latency_us for run in runs.values()), default=0.0) / 1e3 or 1.0
     most = max((int(run.active_warps.max(initial=0)) for run in runs.values()), default=0) or 1
     marks = scheduler_marks(list(runs))

@@ -1,7 +1,8 @@
 """Vega-Lite: specifications by altair as plain data, the look that all figures share, and the libraries that draw them.
 
 Vega, Vega-Lite and Vega-Embed come from vl-convert as one text. Bundling takes seconds and is the same for each
-version, so the text is kept in the user's cache folder."""
+version, so the text is kept in the user's cache folder.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +52,8 @@ def vega_lite_version() -> str:
 @cache
 def libraries() -> str:
     """JavaScript that defines ``vegaEmbed``, ``vega`` and ``vegaLite``; raises OptionError where it is not to be
-    had."""
+    had.
+    """
     try:
         installed = version(_PACKAGE)
     except PackageNotFoundError:
@@ -230,7 +232,8 @@ def heat_map(
 ) -> dict[str, Any]:
     """The specification: columns of records for both axes, the colour (``least`` to ``most``) and the text of a cell.
 
-    ``outlined`` is a column that is true in cells to be framed."""
+    ``outlined`` is a column that is true in cells to be framed.
+    """
     alt = need_altair()
     turn = least + TURN * (most - least)
     above = alt.Axis(orient="top", labelAngle=_angle(x_values), labelLimit=110, labelOverlap=False)

@@ -45,7 +45,8 @@ MEASURED_AT_ONCE = 64
 
 class MeasuredProgress(Protocol):
     """Told after each round: measurements made, how many there may be at most (None: as many as it takes), the best
-    measured schedule so far and the least that, optimistically, any may cost; microseconds."""
+    measured schedule so far and the least that, optimistically, any may cost; microseconds.
+    """
 
     def __call__(self, measurements: int, most: int | None, best_us: float, bound_us: float) -> None: ...
 

@@ -51,7 +51,8 @@ OPTION = "micro_batches"
 @dataclass(frozen=True)
 class Division:
     """How a network is divided: the arguments of
-    :func:`~iossim.transforms.microbatching.divided_blocks.divide_blocks`, or of its ``divide_units``."""
+    :func:`~iossim.transforms.microbatching.divided_blocks.divide_blocks`, or of its ``divide_units``.
+    """
 
     parts: Mapping[str, int] = field(default_factory=dict)
     joined: int = JOINED

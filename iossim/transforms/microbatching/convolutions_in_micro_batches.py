@@ -51,7 +51,8 @@ from iossim.transforms.microbatching.network_kernels import (
 
 def simulated_rows(kernel: ConvKernel, cost: DeviceCostModel) -> list[BenchmarkRow]:
     """Rows of all algorithms that the device and its libraries have, the fastest first. An algorithm whose kernels
-    differ in workspace has a row for each that no other of them beats in both time and workspace."""
+    differ in workspace has a row for each that no other of them beats in both time and workspace.
+    """
     algorithms = step_algorithms(kernel.step(), cost.profile)
     candidates = [one for found in algorithms.values() for one in found]
     names = [name for name, found in algorithms.items() for _ in found]
@@ -152,7 +153,8 @@ def of_network(
     memory_limit_bytes: int | None = None,
 ) -> MicroBatching:
     """The convolutions of a network: :func:`benchmarks`, divided. ``memory_limit_bytes`` is of the arena of the
-    network run unit by unit: activations, and the workspace of what runs."""
+    network run unit by unit: activations, and the workspace of what runs.
+    """
     known = benchmarks(network, cost_model, policy, training, progress)
     if memory_limit_bytes is None:
         return known.divided(workspace_limit_bytes, total_workspace_limit_bytes)
@@ -238,7 +240,8 @@ def benchmarks(
     network: Network, cost_model: CostModel, policy: str = "all", training: bool = False, progress: Progress = ignore
 ) -> Benchmarks:
     """Time the convolutions of a network; raises OptionError where it has none, or where the cost model knows no
-    algorithms. ``progress`` is told of the distinct kernels that are benchmarked, and how many there are."""
+    algorithms. ``progress`` is told of the distinct kernels that are benchmarked, and how many there are.
+    """
     kernels = convolution_kernels(network, training)
     if not kernels:
         raise OptionError(f"{network.name!r} has no convolution whose batch could be divided; give another model")

@@ -22,7 +22,8 @@ def batch_of(network: Network) -> int | None:
 
 def divisible(network: Network, block: Block, parts: int) -> bool:
     """Whether a block computes each image by itself, and so may be divided into ``parts``, and whether they are a
-    problem's size."""
+    problem's size.
+    """
     batch = batch_of(network)
     if batch is None or parts < 1 or batch % parts or parts * len(block.units) >= MAX_UNITS:
         return False

@@ -60,7 +60,8 @@ class Part:
 @dataclass(frozen=True)
 class Configuration:
     """A batch in micro-batches that run one after another: the times add up, and one workspace serves all. Equal
-    micro-batches are counted, not listed; the largest come first."""
+    micro-batches are counted, not listed; the largest come first.
+    """
 
     parts: tuple[Part, ...]
     time_us: float
@@ -111,7 +112,8 @@ _LIMITS_AT_ONCE = 512
 
 def front(rows: Iterable[BenchmarkRow], batch: int, policy: str = "all") -> tuple[Configuration, ...]:
     """The configurations of a batch that no other beats in both time and workspace, the fastest first; none if no
-    rows add up. Of equals the one of the fewest micro-batches counts."""
+    rows add up. Of equals the one of the fewest micro-batches counts.
+    """
     sizes = set(micro_batch_sizes(policy, batch))
     useful = _undominated(row for row in rows if row.batch in sizes)
     limits = sorted({row.workspace_bytes for row in useful})

@@ -37,7 +37,8 @@ class Moment:
 @dataclass(frozen=True)
 class InMemory:
     """The configuration of each kernel, and the arena of the plan with their workspaces. No choice that keeps the
-    limit takes less than ``lower_bound_us``; that is what this one takes, unless packing cost something."""
+    limit takes less than ``lower_bound_us``; that is what this one takes, unless packing cost something.
+    """
 
     chosen: Mapping[str, Configuration]
     lower_bound_us: float
@@ -52,7 +53,8 @@ def divide_in_memory(
     fronts: Mapping[str, Sequence[Configuration]], plan: Plan, kernels: Mapping[str, Sequence[str]], limit_bytes: int
 ) -> InMemory:
     """The best configurations with which a plan keeps the limit. ``kernels``: those of each unit. Raises OptionError,
-    with the least that would do, where the limit is less."""
+    with the least that would do, where the limit is less.
+    """
     runs = _runs(plan)
     moments = _moments(plan, runs, kernels)
     needed = max((moment.alive_bytes + _least(fronts, moment) for moment in moments), default=0)
@@ -171,7 +173,8 @@ Fronts = Mapping[str, Sequence[Configuration]]
 @dataclass(frozen=True)
 class DividedKernel:
     """What a kernel runs as, and as what it runs undivided under the same limits; None where it cannot. ``front`` are
-    all configurations that no other beats, whatever the limits."""
+    all configurations that no other beats, whatever the limits.
+    """
 
     name: KernelName
     batch: int
@@ -198,7 +201,8 @@ class DividedKernel:
 @dataclass(frozen=True)
 class MicroBatching:
     """All kernels. ``division`` tells of the limit that they share, ``memory`` of one that they share with
-    activations; without either each has its own best."""
+    activations; without either each has its own best.
+    """
 
     kernels: tuple[DividedKernel, ...]
     policy: str
@@ -315,7 +319,8 @@ def micro_batch(
 
 def _worth_dividing(own: Sequence[Configuration], whole: Sequence[Configuration]) -> tuple[Configuration, ...]:
     """A front without the divisions that gain too little on an undivided configuration that needs no more workspace.
-    ``whole`` is the front of the undivided configurations."""
+    ``whole`` is the front of the undivided configurations.
+    """
     worth = [
         one
         for one in own

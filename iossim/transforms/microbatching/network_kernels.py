@@ -70,7 +70,8 @@ def kernel_name(node: Node) -> KernelName | None:
 
 def convolution_kernels(network: Network, training: bool = False) -> dict[KernelName, ConvKernel]:
     """The kernels in the order of the graph; with ``training`` each convolution's gradients beside it. What reads an
-    input of the network needs no gradient of its data."""
+    input of the network needs no gradient of its data.
+    """
     graph = network.graph
     found: dict[KernelName, ConvKernel] = {}
     for node in graph.nodes:

@@ -236,7 +236,8 @@ class Step:
 @dataclass(frozen=True)
 class Application:
     """A graph after a step. ``made`` are its nodes that are new or read something else than before, ``gone`` those of
-    the graph before that it has no longer."""
+    the graph before that it has no longer.
+    """
 
     graph: Graph
     step: Step

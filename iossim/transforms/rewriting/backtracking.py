@@ -247,7 +247,8 @@ class Search:
 
     def _made(self, node: _Node, match: Match, ahead: int) -> Iterator[_Node]:
         """The graph that a match makes of another, if it is new, and costs at most alpha times the best. Where it
-        costs more, those made of it that do not, by rules of several ops at what the step made."""
+        costs more, those made of it that do not, by rules of several ops at what the step made.
+        """
         application = apply(node.graph, match)
         if application is None or self._seen.get(application.graph.hash, -1) >= ahead:
             return
@@ -279,7 +280,8 @@ def search(
     progress: RewriteProgress = ignore,
 ) -> Found:
     """The cheapest network that the rules make of this one, as far as alpha and the budget reach: see
-    :class:`Search`. KeyboardInterrupt ends the search with the best so far."""
+    :class:`Search`. KeyboardInterrupt ends the search with the best so far.
+    """
     meter = Meter(budget or RewriteBudget())
     work = Search(network, rules, cost, alpha=alpha, seeds=seeds)
     interrupted = False

@@ -28,7 +28,8 @@ from iossim.transforms.rewriting.egraph import EGraph, OperatorPrices
 @dataclass(frozen=True)
 class Extraction:
     """The e-node chosen for each class. ``cost_us`` is by the prices that it was chosen by; no graph costs less than
-    ``at_least_us``. Where the latter is less the solver was at its limit."""
+    ``at_least_us``. Where the latter is less the solver was at its limit.
+    """
 
     makers: Mapping[str, Node]
     cost_us: float

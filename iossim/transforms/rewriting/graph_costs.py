@@ -159,7 +159,8 @@ class Transferred:
 
     def stages(self, problem: ScheduleProblem, network: Network) -> list[PlannedStage]:
         """Stages of a block of the other network: a unit runs when what it makes was made, or with the first that
-        reads what is new; and not before what it reads."""
+        reads what is new; and not before what it reads.
+        """
         outputs = [network.units[unit].outputs for unit in problem.units]
         wanted: list[int | None] = [
             max((self.stage_of[value] for value in own if value in self.stage_of), default=None) for own in outputs

@@ -61,7 +61,8 @@ class Matchable(Protocol):
 @dataclass(frozen=True)
 class Match:
     """A place where a rule applies: ``nodes`` names the node of each source op, in order; ``tensors`` and
-    ``attributes`` say what the inputs and tensors of the source and its attribute variables stand for there."""
+    ``attributes`` say what the inputs and tensors of the source and its attribute variables stand for there.
+    """
 
     rule: Rule
     nodes: tuple[str, ...]

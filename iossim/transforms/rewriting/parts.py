@@ -255,7 +255,8 @@ class _PartSearch:
 
     def _keep(self, part: Network, focus: frozenset[str] | None = None) -> list[str]:
         """Do in the best network so far what was found for a part, if it costs less then, as parts may that do not
-        together. Returns the names of the nodes that the part is made of then."""
+        together. Returns the names of the nodes that the part is made of then.
+        """
         try:
             whole, steps, names = _followed(self._known[_looks(part, focus)], part.graph, self.best, self.rules)
         except ReplayError:

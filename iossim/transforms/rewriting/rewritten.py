@@ -92,7 +92,8 @@ OPTION = "rewriting"
 
 def with_rewriting(network: Network, steps: Sequence[Step], rules: Iterable[Rule]) -> Network:
     """The rewritten network, whose source says how it is made of the one it was loaded from; without steps as it is.
-    Raises OptionError for a network that was rewritten before."""
+    Raises OptionError for a network that was rewritten before.
+    """
     if not steps:
         return network
     if OPTION in dict(network.source.options):
@@ -121,7 +122,8 @@ def applied_rules(network: Network) -> dict[str, int]:
 
 def rewritten_again(network: Network, rewriting: str) -> Network:
     """The network as the text of its source says it was rewritten. Raises ReplayError for a text that says nothing,
-    and for steps that cannot be taken from this network."""
+    and for steps that cannot be taken from this network.
+    """
     rules, steps = rules_and_steps(rewriting)
     graph = replay(network.graph, steps, {rule.name: rule for rule in rules})
     return with_rewriting(rewritten_network(network, graph), steps, rules)

@@ -54,7 +54,8 @@ class _FieldError(Exception):
 
 def read_rules(text: str, where: str) -> tuple[Rule, ...]:
     """The rules of a file in order. ``where`` names the file in errors. Raises RuleError naming file, line, rule and
-    field; also where two rules have one name, and where there is none."""
+    field; also where two rules have one name, and where there is none.
+    """
     try:
         documents = read_located_documents(text)
     except LocatedYamlError as fault:

@@ -315,7 +315,8 @@ RULE_SETS: Group[tuple[Rule, ...]] = Group(
 
 def rule_set(name_or_path: str) -> tuple[Rule, ...]:
     """The rules of a set that ships or is a plugin's, by name, or of a file: ``.yaml``, or ``.pb`` as TASO publishes
-    them. Raises RuleError for an unknown name, and for a file that cannot be read, naming line, rule and field."""
+    them. Raises RuleError for an unknown name, and for a file that cannot be read, naming line, rule and field.
+    """
     path = Path(name_or_path)
     if path.suffix == ".pb":
         try:

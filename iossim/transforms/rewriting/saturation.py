@@ -44,7 +44,8 @@ from iossim.transforms.rewriting.rule import Rule, tensor_of
 @dataclass(frozen=True, slots=True)
 class SaturationLimits:
     """``nodes``: e-nodes after which no more are made. ``branches``: of the solver. ``graphs``: expanded to find the
-    steps at one place again. ``seconds``: after which no other e-graph is begun, nor the solver goes on."""
+    steps at one place again. ``seconds``: after which no other e-graph is begun, nor the solver goes on.
+    """
 
     nodes: int = 2000
     rounds: int = 8
@@ -260,7 +261,8 @@ def _derived(
     network: Network, rules: Sequence[Rule], distance: _Distance, limits: SaturationLimits, progress: RewriteProgress
 ) -> tuple[Candidate, int, int]:
     """The nearest network that was found, with its steps; graphs seen and expanded. Ops that hang together and are
-    not chosen are replaced one such place after another, since steps at one say nothing of the others."""
+    not chosen are replaced one such place after another, since steps at one say nothing of the others.
+    """
     near = Candidate(network, (), distance.us(network))
     seen, expanded = 1, 0
     for place in _places(network, distance):
@@ -311,7 +313,8 @@ def _levels(egraph: EGraph, chosen: frozenset[str]) -> dict[str, int]:
 @dataclass(frozen=True, eq=False)
 class _Distance(GraphCost):
     """No cost, but what guides the search for steps: how far the ops of a network are from the chosen; infinite with
-    one that is not in the e-graph."""
+    one that is not in the e-graph.
+    """
 
     egraph: EGraph
     levels: dict[str, int]

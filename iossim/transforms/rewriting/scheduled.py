@@ -54,7 +54,8 @@ _GRAPHS = 100
 @dataclass(eq=False)
 class Saturation:
     """Equality saturation of networks and of parts of them, each once, for the least sum of operators. Seconds of the
-    budget are for all of them together; its graphs limit the search for steps."""
+    budget are for all of them together; its graphs limit the search for steps.
+    """
 
     rules: Sequence[Rule]
     cost: SumOfOperators
@@ -156,7 +157,8 @@ def search_jointly(
     progress: RewriteProgress = ignore,
 ) -> JointlyFound:
     """The network of the fastest schedule, by default ``ios-both``'s, that the rules make of this one; each search
-    has the budget. KeyboardInterrupt ends it with the best so far."""
+    has the budget. KeyboardInterrupt ends it with the best so far.
+    """
     scheduled = cost or OptimalSchedule(cost_model)
     operators = SumOfOperators(cost_model)
     saturation = Saturation(rules, operators, budget or RewriteBudget(), progress)

@@ -276,7 +276,8 @@ class Arithmetic:
 
     def times(self, a: Any, b: Any, cancels: bool = True) -> Any:
         """The product: multiplied out, and of two unknowns an uninterpreted function. Facts about each pair of
-        products are many; where it ``cancels`` from no equation they are spared."""
+        products are many; where it ``cancels`` from no equation they are spared.
+        """
         return self._linear(z3.simplify(integer(a) * integer(b), som=True), cancels)
 
     def _linear(self, term: Any, cancels: bool) -> Any:

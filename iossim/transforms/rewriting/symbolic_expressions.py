@@ -24,7 +24,8 @@ from iossim.transforms.rewriting.symbolic import (
 
 class Evaluator:
     """Values of expressions. ``needed`` gathers what makes them have one: places that tuples have, divisors that are
-    not zero. ``assumes`` says that the expressions are known to be true, not to be shown."""
+    not zero. ``assumes`` says that the expressions are known to be true, not to be shown.
+    """
 
     def __init__(
         self,

@@ -99,7 +99,8 @@ class Terms:
         self, kind: str, attributes: Sequence[Any], arguments: Sequence[int], outputs: int, assume: str = ""
     ) -> tuple[int, ...] | None:
         """The outputs of an op. None where it is not known to take these inputs. That it does is assumed of an op
-        that the rule has; ``assume`` says which, and names the shapes of which nothing is known."""
+        that the rule has; ``assume`` says which, and names the shapes of which nothing is known.
+        """
         if kind in _FOLDED and outputs == 1:
             if len(arguments) == 1:
                 return tuple(arguments)

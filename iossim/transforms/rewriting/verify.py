@@ -243,7 +243,8 @@ def verify_all(
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Iterator[Verification]:
     """The verdicts on rules in order: those that were kept where they can be trusted, unless ``anew``, others found
-    and kept. ``workers`` processes find them, the same ones for any number of workers."""
+    and kept. ``workers`` processes find them, the same ones for any number of workers.
+    """
     kept = [None if anew else recall(rule) for rule in rules]
     open_rules = [rule for rule, known in zip(rules, kept, strict=True) if known is None]
     found = _verify_each(open_rules, seconds, workers)
@@ -318,7 +319,8 @@ def _under(rule: Rule, conditions: Iterable[Expression]) -> Rule:
 
 def _conditions_that_hold(rule: Rule, tried: Sequence[Trial], cases: int) -> tuple[Expression, ...] | None:
     """Conditions under which the rule did not fail at places that were not looked at to find them; None where none
-    were found. Under them it may happen that the target does not take its inputs; a rule is not applied there."""
+    were found. Under them it may happen that the target does not take its inputs; a rule is not applied there.
+    """
     known = list(tried)
     before: tuple[Expression, ...] | None = None
     confirmed, memory = 0, Memory()

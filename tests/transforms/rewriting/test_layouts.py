@@ -11,8 +11,10 @@ import pytest
 import iossim
 from iossim import api
 from iossim.backends.numpy_reference.execute import evaluate_graph, execute
+from iossim.execution.engine import Engine
 from iossim.execution.lower import lower_schedule
 from iossim.execution.memory import plan_memory
+from iossim.hardware.lowering.kernel import Libraries
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.conv import Conv
@@ -78,16 +80,22 @@ def check_outputs(before: Network, after: Network, folder: Path) -> None:
             assert np.abs(found[name] - value).max() <= 1e-4 * np.abs(value).max()
 
 
-def test_each_tensor_has_its_layout(tmp_path: Path) -> None:
-    """Everything is transposed once, before the stem or behind it, where channels are many enough, and never back."""
+def test_each_tensor_has_its_layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Images are transposed where channels are many enough, and back before a 1x1 convolution of NCHW at most.
+
+    So it is where a library is called for tensors as they lie; a compiler lays them out by itself.
+    """
     network = branches()
+    compiled = rewritten(network, budget="30")
+    assert kinds(compiled.network)["conv_nhwc"] == 0
+    monkeypatch.setattr(Engine, "libraries_on", lambda self, architecture: Libraries.CURRENT)
     found = rewritten(network, budget="30")
-    assert found.after_us < 0.7 * found.before_us
+    assert found.after_us < 0.95 * found.before_us
     made = kinds(found.network)
     assert made["conv_nhwc"] >= 3
     assert made["conv_nhwc"] + made["conv"] == 4
     assert made["max_pool_nhwc"] == 1 - made["conv"]
-    assert made["transpose"] == made["global_average_pool_nhwc"] == 1
+    assert made["transpose"] <= 2
     assert "ConvNhwc-Relu" in {unit.kind for unit in found.network.units}
     check_outputs(network, found.network, tmp_path)
 
