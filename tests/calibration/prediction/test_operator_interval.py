@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from operators import operators
 
-from iossim.calibration.prediction.bands import interval, measured_over_predicted
+from iossim.calibration.prediction.bands import TENSOR_BANDS, interval, measured_over_predicted
 from iossim.calibration.prediction.predict import predict
 from iossim.hardware.load import device
 from iossim.hardware.profile import DeviceProfile
@@ -45,7 +45,9 @@ def test_kinds_unlike_any_measured_are_wide(kind: str) -> None:
 
 
 def test_reduced_precision_is_another_kind() -> None:
-    assert band("conv", precision=Precision.FP16).high >= 2
+    assert band("conv", precision=Precision.FP16) == TENSOR_BANDS["conv"] != band("conv")
+    assert band("linear", precision=Precision.BF16) == TENSOR_BANDS["linear"]
+    assert band("max_pool", precision=Precision.FP16).high >= 2
     half = FITTED.model_copy(update={"bands": {**BANDS, "conv fp16": BANDS["gemm"]}})
     assert band("conv", precision=Precision.FP16, provenance=half) == BANDS["gemm"][0]
 
