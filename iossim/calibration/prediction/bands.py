@@ -121,8 +121,8 @@ PRIOR_BANDS: Mapping[bool, Mapping[str, Band]] = {
         "": _WIDE,
     },
 }
-#: The same of tensor cores, a little wider than the 5th to 95th percentile of measured over predicted over eight boards'
-#: products (0.83 to 1.27) and six boards' convolutions (0.78 to 1.46), each board counting alike.
+#: The same of tensor cores, a little wider than the 5th to 95th percentile of measured over predicted over eight
+#: boards' products (0.83 to 1.27) and six boards' convolutions (0.78 to 1.46), each board counting alike.
 TENSOR_BANDS: Mapping[str, Band] = {
     "conv": Band(rows=0, low=0.74, high=1.55),
     **dict.fromkeys(_PRODUCTS, Band(rows=0, low=0.8, high=1.35)),
