@@ -235,7 +235,7 @@ class EngineOverheads(Value):
     join_us: NotNegative = 1.5
     #: What a node of a CUDA graph starts later while nodes of another chain run: fitted on an RTX A5000
     #: (``calibration.corun_fit``).
-    graph_beside_us: NotNegative = 0.2
+    graph_beside_us: NotNegative = 0.25
 
 
 #: What a call costs beside its kernels' work.
