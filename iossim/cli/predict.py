@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from iossim.base.errors import OptionError
+from iossim.base.errors import OptionError, did_you_mean
 from iossim.cli import options
 from iossim.cli.options import ModelOptions, argument, switch, takes_options
 from iossim.cli.outputs import Part, notes, present, tell_written
@@ -139,6 +139,8 @@ def _of_table(path: Path, kind: str | None, profile: DeviceProfile, engine: str,
     table = read_operators(path, kind, Precision.named(reading.dtype or "fp32"))
     for precision in dict.fromkeys(operator.precision for operator in table.operators):
         profile.require(precision)
+    if engine not in (known := [_CALLS, *Engine]):
+        raise OptionError(f"unknown engine {engine!r}; {did_you_mean(engine, known)}")
     if engine == _CALLS:
         predictions = predict_operators(table.operators, profile)
     else:

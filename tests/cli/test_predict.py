@@ -221,3 +221,16 @@ def test_reference_tables(shared: Path, capsys: pytest.CaptureFixture[str]) -> N
     path = shared / "data/kernels/conv.v100-pcie-32gb.csv"
     rows = printed(capsys, f"predict {path} --op conv -d v100-pcie-32gb").splitlines()
     assert len(rows) == len(path.read_text().splitlines())
+
+
+def test_who_calls_decides_what_is_added(capsys: pytest.CaptureFixture[str]) -> None:
+    """A framework's calls have a floor and a gap; a node of a graph has what graphs and profilers show."""
+    Path("ops.csv").write_text("op,rows,cols\nrelu,4,64\n")
+    (called,) = printed_json(capsys, "predict ops.csv -d v100-sxm2 --json")
+    (again,) = printed_json(capsys, "predict ops.csv -d v100-sxm2 --engine calls --json")
+    (node,) = printed_json(capsys, "predict ops.csv -d v100-sxm2 --engine graph --json")
+    assert called == again
+    engine = device("v100-sxm2").engine
+    assert node["gpu_time_us"] == pytest.approx(engine.graph_kernel_us, abs=0.2)
+    assert called["gpu_time_us"] > node["gpu_time_us"] + engine.dispatch_us - 1
+    assert "known: calls" in refused(capsys, "predict ops.csv -d v100-sxm2 --engine grap")
