@@ -16,7 +16,7 @@ from iossim.ir.types import Precision
 
 pytestmark = pytest.mark.slow
 
-NETWORKS = ("ios_sample", "squeezenet", "resnet18")
+NETWORKS = ("ios_sample", "resnet18")
 #: What parameters of two boards differ by that were fitted apart, or borrowed from other sources.
 NOISE = 1.03
 #: Boards that recordings show slower than a lesser one, by how much at most: single convolutions in fp32 reach 0.94 of a
