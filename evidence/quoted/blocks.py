@@ -15,7 +15,8 @@ from iossim.base.user_files import write_atomically
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = Path(__file__).parent / "figures.json"
 _BLOCK = re.compile(
-    r"^(?P<begin><!-- figures: (?P<name>[\w-]+) -->\n\n?)(?P<text>.*?)(?P<end>\n\n?<!-- end of figures -->)$",
+    r"^(?P<begin><!-- figures: (?P<name>[\w-]+) -->\n\n?)(?P<text>(?:(?!<!-- ).)*?)"
+    r"(?P<end>\n\n?<!-- end of figures -->)$",
     re.MULTILINE | re.DOTALL,
 )
 

@@ -20,6 +20,7 @@ from unittest.mock import patch
 import iossim
 from evidence import measured_search
 from evidence.data.data_sets import shared_data
+from evidence.validation import graph_kernels as kernels
 from evidence.validation.report import ValidationReport, validate
 from iossim.api import search_options
 from iossim.cli.main import main
@@ -129,6 +130,11 @@ def engines(progress: StartProgress) -> dict[str, Any]:
         }
         for each in _validated(progress, "engines").engines
     }
+
+
+def graph_kernels(_: StartProgress) -> dict[str, Any]:
+    """How far kernels are off that profilers and CUDA graphs see, and networks of them, in %."""
+    return {each.__name__: each() for each in (kernels.products, kernels.layers, kernels.trace, kernels.networks)}
 
 
 def transfer(progress: StartProgress) -> dict[str, Any]:
@@ -241,6 +247,7 @@ SECTIONS: dict[str, Callable[[StartProgress], Any]] = {
     "first-command": first_command,
     "studies": studies,
     "networks": networks,
+    "graph-kernels": graph_kernels,
     "operators": operators,
     "engines": engines,
     "transfer": transfer,

@@ -114,6 +114,23 @@ def engine_agreement(results: Results) -> str:
     )
 
 
+def graph_kernels(results: Results) -> str:
+    found = results["graph-kernels"]
+    layers, by_batch = found["layers"], found["networks"]
+    products = ", ".join(f"{name.split('-')[0].upper()} {error:.1f}" for name, error in found["products"].items())
+    batches = ", ".join(f"{min(each):+.0f} to {max(each):+.0f}% at batch {batch}" for batch, each in by_batch.items())
+    return _sentences(
+        f"bf16 products in CUDA graphs, shapes held out: {products}.",
+        f"Layers of TensorRT, nothing fitted to them: A100 in TF32 {layers['a100-pcie-80gb']:.0f}, RTX 3090 in fp16 "
+        f"{layers['rtx-3090']:.0f}.",
+        "PyTorch's convolutions of ResNet-50 in TF32 on an RTX A5000, one constant fitted to those at batch 1: "
+        + " and ".join(f"{error:.0f} at batch {batch}" for batch, error in found["trace"].items())
+        + ".",
+        f"ResNet-50 by TensorRT on an A30 in TF32, fp16 and int8, nothing fitted, with `--units fused`: {batches}; "
+        "up to some 0.3 ms of a framework's host are in what was measured.",
+    )
+
+
 def transfer_table(results: Results) -> str:
     rows = [
         [chip, *(f"{each['zero_shot']:.1f} / {each['refined']:.1f}" for each in errors.values())]
@@ -182,6 +199,7 @@ TEXTS: dict[str, Callable[[Results], str]] = {
     "network-table": network_table,
     "network-errors": network_errors,
     "engine-agreement": engine_agreement,
+    "graph-kernels": graph_kernels,
     "transfer-table": transfer_table,
     "transfer-means": transfer_means,
     "measured-search-table": measured_search_table,

@@ -130,7 +130,6 @@ def _of_table(path: Path, kind: str | None, profile: DeviceProfile, engine: str,
     from iossim.calibration.prediction.operator_table import predicted_csv, predicted_json, read_operators
     from iossim.calibration.prediction.predict import predict as predict_operators
     from iossim.execution.engine import Engine
-    from iossim.hardware.lowering.kernel import Issue
     from iossim.ir.types import Precision
 
     for option in fields(OpByOp):
@@ -145,8 +144,8 @@ def _of_table(path: Path, kind: str | None, profile: DeviceProfile, engine: str,
         predictions = predict_operators(table.operators, profile)
     else:
         named = Engine.named(engine)
-        issue = Issue.GRAPH if named.is_recorded else Issue.CALLS
-        predictions = predict_operators(table.operators, profile, named.libraries_on(profile.architecture), issue)
+        libraries = named.libraries_on(profile.architecture)
+        predictions = predict_operators(table.operators, profile, libraries, named.issue_alone)
     return predicted_json(table, predictions) + "\n" if as_json else predicted_csv(table, predictions)
 
 

@@ -30,6 +30,11 @@ class Engine(StrEnum):
         """How the kernels of a network come to the device."""
         return Issue.GRAPH if self.is_recorded else Issue.STREAM
 
+    @property
+    def issue_alone(self) -> Issue:
+        """How an operator comes to the device that is priced by itself."""
+        return Issue.GRAPH if self.is_recorded else Issue.CALLS
+
     def libraries_on(self, architecture: str) -> Libraries:
         """The age of the libraries that it calls: the published engine links cuDNN 7.6, or 8 where 7 does not run."""
         if self.is_recorded:

@@ -143,6 +143,8 @@ class Op(ABC):  # noqa: B024  (bases of several ops have abstract methods)
             if not any(name in get_annotations(base) for base in cls.__mro__):
                 raise TypeError(f"{cls.__name__}: ops declare no {name!r}")
             setattr(cls, name, value)
+        if cls.kind and cls.evaluate is Op.evaluate and cls.compute is Op.compute:
+            raise TypeError(f"{cls.__name__}: an op defines compute or evaluate")
         if cls.kind:
             Op.registry[cls.kind] = cls
             for onnx_type in cls.onnx_types:

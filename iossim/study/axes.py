@@ -6,6 +6,7 @@ A new axis is a line of :data:`AXES`, a list in :class:`~iossim.study.scenario.S
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
@@ -38,8 +39,9 @@ class _Labelled(Value):
             object.__setattr__(self, "label", self._own_label())
         return self
 
+    @abstractmethod
     def _own_label(self) -> str:
-        raise NotImplementedError
+        """What reports call it that has no label of its own."""
 
 
 class Model(_Labelled):

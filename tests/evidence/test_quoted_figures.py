@@ -95,7 +95,7 @@ def test_the_first_example() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("section", ["studies", "networks", "operators"])
+@pytest.mark.parametrize("section", ["studies", "networks", "graph-kernels", "operators"])
 def test_sections_are_found_again(section: str, shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("IOSSIM_SHARED", str(shared))
     assert list(differences(read_results()[section], compute(section))) == []
@@ -132,3 +132,9 @@ def test_how_much_need_be_measured(shared: Path, monkeypatch: pytest.MonkeyPatch
     for each in made.values():
         each.pop("planning_cpu_s")
     assert list(differences(kept, made)) == []
+
+
+def test_an_empty_block_ends_where_it_ends() -> None:
+    text = "<!-- figures: one -->\n\n<!-- end of figures -->\n\nkept\n\n<!-- figures: two -->\n\nold\n\n<!-- end of figures -->\n"
+    made = filled(text, {}, {"one": lambda _: "first", "two": lambda _: "second"})
+    assert [word in made for word in ("first", "kept", "second", "old")] == [True, True, True, False]

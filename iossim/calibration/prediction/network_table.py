@@ -13,7 +13,6 @@ from iossim.base.tables import csv_text
 from iossim.calibration.prediction.predict import Prediction, predict_steps, rounded
 from iossim.calibration.prediction.schedule_interval import LatencyInterval, ScheduleErrors
 from iossim.execution.engine import Engine
-from iossim.hardware.lowering.kernel import Issue
 from iossim.hardware.lowering.unit import unit_steps
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network, Unit
@@ -110,8 +109,7 @@ class NetworkTable:
 
 def predict_network(network: Network, profile: DeviceProfile, engine: Engine = Engine.GRAPH) -> NetworkTable:
     """Every unit of a network alone, as a node of a graph or a call of ``engine``; equal ones are lowered once."""
-    issue = Issue.GRAPH if engine.is_recorded else Issue.CALLS
-    model = KernelModel(profile, issue, engine.libraries_on(profile.architecture))
+    model = KernelModel(profile, engine.issue_alone, engine.libraries_on(profile.architecture))
     known: dict[str, Prediction] = {}
     for unit, signature in zip(network.units, network.signatures, strict=True):
         if signature not in known:

@@ -1,0 +1,76 @@
+"""Kernels as profilers and CUDA graphs see them, and networks of them by an inference compiler: mean errors in %.
+
+The tables are shared data: products in graphs, layers of TensorRT, PyTorch's trace of ResNet-50, and ResNet-50 by
+TensorRT.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+
+import numpy as np
+
+from evidence.data.data_sets import read_measurement_sets, read_measurements, shared_data
+from iossim.api import load, optimize
+from iossim.calibration.samples import OperatorSamples
+from iossim.hardware.load import device
+from iossim.hardware.parameters import Floats
+from iossim.measurements.measurement import Measurement, MeasurementSet
+
+BATCHES = (1, 8, 32, 128)
+DTYPES = ("tf32", "fp16", "int8")
+
+
+def errors(measured: MeasurementSet, rows: Sequence[Measurement] | None = None) -> Floats:
+    """Predicted over measured of rows of a set (all by default), less 1, ``[rows]``; nothing is fitted to them here."""
+    samples = OperatorSamples.of(
+        measured, measured.measurements if rows is None else rows, device(measured.device), 1.0
+    )
+    predicted_us, _ = samples.predict(samples.profile)
+    found: Floats = predicted_us / samples.latency_us - 1.0
+    return found
+
+
+def products() -> dict[str, float]:
+    """By board the error of bf16 products in graphs whose shapes no fit saw."""
+    sets = read_measurement_sets(shared_data() / "graph_kernels/graph_products_bf16.csv")
+    held_out = {one.device: [row for row in one.measurements if row.operator.is_held_out()] for one in sets}
+    return {one.device: _mean(errors(one, held_out[one.device])) for one in sets}
+
+
+def layers() -> dict[str, float]:
+    """By board the error of TensorRT's convolutions."""
+    return {
+        one.device: _mean(errors(one))
+        for one in read_measurement_sets(shared_data() / "graph_kernels/tensorrt_layers.csv")
+    }
+
+
+def trace() -> dict[str, float]:
+    """By batch the error of PyTorch's convolutions of ResNet-50 on an RTX A5000."""
+    measured = read_measurements(shared_data() / "operators/a5000_network_kernels.csv")
+    by_batch: dict[int, list[Measurement]] = {}
+    for row in measured.measurements:
+        by_batch.setdefault(row.operator.inputs[0].shape[0], []).append(row)
+    return {str(batch): _mean(errors(measured, rows)) for batch, rows in sorted(by_batch.items())}
+
+
+def networks() -> dict[str, list[float]]:
+    """By batch the signed errors of ResNet-50 on an A30 in each of :data:`DTYPES`, fused as compilers fuse it."""
+    with (shared_data() / "graph_kernels/tensorrt_resnet50_a30.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    return {str(batch): [_network(dtype, batch, rows) for dtype in DTYPES] for batch in BATCHES}
+
+
+def _network(dtype: str, batch: int, rows: Sequence[dict[str, str]]) -> float:
+    (measured_ms,) = (
+        float(row["latency_ms"]) for row in rows if dtype.upper() in row["precision"] and row["batch"] == str(batch)
+    )
+    network = load("resnet50", batch=batch, dtype=dtype, units="fused")
+    found = optimize(network, "a30", engine="graph", scheduler="sequential")
+    return 100 * (found.latency_us / 1e3 / measured_ms - 1.0)
+
+
+def _mean(found: Floats) -> float:
+    return 100 * float(np.abs(found).mean())
