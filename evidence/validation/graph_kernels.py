@@ -12,11 +12,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from evidence.data.data_sets import read_measurement_sets, read_measurements, shared_data
-from iossim.api import load, optimize
+from iossim.api import optimize
 from iossim.calibration.samples import OperatorSamples
 from iossim.hardware.load import device
 from iossim.hardware.parameters import Floats
 from iossim.measurements.measurement import Measurement, MeasurementSet
+from iossim.models.load import load
 
 BATCHES = (1, 8, 32, 128)
 DTYPES = ("tf32", "fp16", "int8")
