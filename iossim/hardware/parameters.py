@@ -144,16 +144,16 @@ class ModelParameters(Value):
     gemm_sustained_gflops_per_watt: Annotated[Positive, Fit(15.0, 1000.0, is_logarithmic=True)] = 1000.0
     #: Between a CPU's core and what lies beyond its own cache: bandwidth over that within. 1 on GPUs.
     beyond_core_cache_factor: Part = 1.0
-    # What tensor cores do is one set for all generations: fitted at once to fp16 products and convolutions of a V100,
-    # a T4, an A100 and an A40 and to tf32 convolutions of an A100 and an RTX 3070, it is within 1 to 2 points of a
-    # fit of each.
+    # What tensor cores do by default was fitted at once to fp16 products and convolutions of a V100, a T4, an A100 and
+    # an A40 and to tf32 convolutions of an A100 and an RTX 3070; the A100 and Hopper have sets of their own
+    # (``hardware/kinds/gpu.py``).
     #: Matrix products on tensor cores with tiles without end, over the peak of their precision.
     tensor_efficiency: Annotated[Part, Fit(0.3, 1.0, of_tensor_cores=True)] = 0.99
     #: Convolutions on tensor cores over products of the same shape.
     tensor_convolution_factor: Annotated[Part, Fit(0.3, 1.0, of_tensor_cores=True)] = 0.95
     #: What a block on tensor cores takes for a step along the inner dimension at least, by a load's latency.
     tensor_step_clocks: Annotated[Positive, Fit(50.0, 2_000.0, is_logarithmic=True, of_tensor_cores=True)] = 180.0
-    #: Filling and draining the pipelines of a wave of blocks on tensor cores.
+    #: Filling and draining the pipelines of a wave of 128x128 tiles on tensor cores; others in proportion to their area.
     tensor_prologue_clocks: Annotated[
         NotNegative, Fit(*_PROLOGUE_CLOCKS, is_logarithmic=True, of_tensor_cores=True)
     ] = 3_000.0

@@ -38,6 +38,8 @@ _OVERHEADS = EngineOverheads(
     event_us=0.0,
     synchronise_us=10.0,
     graph_gap_factor=1.0,
+    graph_kernel_us=0.0,
+    cold_convolution_us=0.0,
     fork_us=10.0,
     join_us=10.0,
 )

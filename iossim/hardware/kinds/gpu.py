@@ -57,7 +57,7 @@ _HOPPER = _AMPERE.model_copy(
     }
 )
 #: Volta, Turing and Pascal are set against measured kernels (Volta against networks too); the others take the nearest
-#: of these. Tensor cores' were measured from Volta to Ampere. Some compute capabilities differ.
+#: of these. Tensor cores' were measured from Volta to Hopper, but for Ada. Some compute capabilities differ.
 PARAMETERS: dict[str, ModelParameters] = {
     Architecture.KEPLER: _KEPLER,
     Architecture.MAXWELL: _PASCAL,
