@@ -153,7 +153,7 @@ class ModelParameters(Value):
     tensor_convolution_factor: Annotated[Part, Fit(0.3, 1.0, of_tensor_cores=True)] = 0.95
     #: What a block on tensor cores takes for a step along the inner dimension at least, by a load's latency.
     tensor_step_clocks: Annotated[Positive, Fit(50.0, 2_000.0, is_logarithmic=True, of_tensor_cores=True)] = 180.0
-    #: Filling and draining the pipelines of a wave of 128x128 tiles on tensor cores; others in proportion to their area.
+    #: Filling and draining the pipelines of a wave of 128x128 tiles on tensor cores; of others by their area.
     tensor_prologue_clocks: Annotated[
         NotNegative, Fit(*_PROLOGUE_CLOCKS, is_logarithmic=True, of_tensor_cores=True)
     ] = 3_000.0
