@@ -269,6 +269,8 @@ def _ramp_us(work_class: WorkClass, parameters: ModelParameters, engine: EngineO
     ramp_us = _own_ramp_us(work_class, parameters)
     if issue is Issue.CALLS:
         return ramp_us + engine.dispatch_layout_us if work_class is WorkClass.LAYOUT else ramp_us
+    if issue is Issue.PROFILER:
+        return ramp_us  # what starts and ends a kernel there is a constant of the recording
     is_cold = work_class is WorkClass.TENSOR_CONVOLUTION
     if not is_cold and (issue is Issue.STREAM or work_class in _FP32_TILED):
         return ramp_us  # what a kernel takes at least is in the gap, or in the prologues of products on FP32 lanes

@@ -132,9 +132,12 @@ def engines(progress: StartProgress) -> dict[str, Any]:
     }
 
 
+_GRAPH_KERNELS = (kernels.products, kernels.layers, kernels.profiled, kernels.trace, kernels.networks)
+
+
 def graph_kernels(_: StartProgress) -> dict[str, Any]:
     """How far kernels are off that profilers and CUDA graphs see, and networks of them, in %."""
-    return {each.__name__: each() for each in (kernels.products, kernels.layers, kernels.trace, kernels.networks)}
+    return {each.__name__: each() for each in _GRAPH_KERNELS}
 
 
 def transfer(progress: StartProgress) -> dict[str, Any]:

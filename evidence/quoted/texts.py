@@ -116,13 +116,16 @@ def engine_agreement(results: Results) -> str:
 
 def graph_kernels(results: Results) -> str:
     found = results["graph-kernels"]
-    layers, by_batch = found["layers"], found["networks"]
+    layers, profiled, by_batch = found["layers"], found["profiled"], found["networks"]
     products = ", ".join(f"{name.split('-')[0].upper()} {error:.1f}" for name, error in found["products"].items())
     batches = ", ".join(f"{min(each):+.0f} to {max(each):+.0f}% at batch {batch}" for batch, each in by_batch.items())
     return _sentences(
         f"bf16 products in CUDA graphs, shapes held out: {products}.",
         f"Layers of TensorRT, nothing fitted to them: A100 in TF32 {layers['a100-pcie-80gb']:.0f}, RTX 3090 in fp16 "
         f"{layers['rtx-3090']:.0f}.",
+        "Kernels of ResNet-50 and MobileNet-v2 by Nsight Compute on a V100, beside one fitted constant, what it takes "
+        f"to start and end a kernel: ReLU {profiled['relu']:.0f}, additions {profiled['add']:.0f}, depthwise "
+        f"convolutions {profiled['depthwise']:.0f}, other convolutions {profiled['conv']:.0f}.",
         "PyTorch's convolutions of ResNet-50 in TF32 on an RTX A5000, one constant fitted to those at batch 1: "
         + " and ".join(f"{error:.0f} at batch {batch}" for batch, error in found["trace"].items())
         + ".",

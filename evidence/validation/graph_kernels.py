@@ -1,7 +1,7 @@
 """Kernels as profilers and CUDA graphs see them, and networks of them by an inference compiler: mean errors in %.
 
-The tables are shared data: products in graphs, layers of TensorRT, PyTorch's trace of ResNet-50, and ResNet-50 by
-TensorRT.
+The tables are shared data: products in graphs, layers of TensorRT, kernels by Nsight Compute, PyTorch's trace of
+ResNet-50, and ResNet-50 by TensorRT.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ import numpy as np
 
 from evidence.data.data_sets import read_measurement_sets, read_measurements, shared_data
 from iossim.api import optimize
+from iossim.calibration.prediction.bands import kind_of
 from iossim.calibration.samples import OperatorSamples
+from iossim.calibration.validation.operators import evaluate_operators
 from iossim.hardware.load import device
 from iossim.hardware.parameters import Floats
 from iossim.measurements.measurement import Measurement, MeasurementSet
@@ -46,6 +48,14 @@ def layers() -> dict[str, float]:
         one.device: _mean(errors(one))
         for one in read_measurement_sets(shared_data() / "graph_kernels/tensorrt_layers.csv")
     }
+
+
+def profiled() -> dict[str, float]:
+    """By kind the error of kernels of networks by Nsight Compute on a V100, beside its one fitted constant."""
+    measured = read_measurements(shared_data() / "operators/v100_network_ops.csv")
+    found = evaluate_operators(measured, device(measured.device))
+    kinds = np.array([kind_of(row.operator.op, row.operator.kind) for row in found.measurements])
+    return {kind: _mean(found.errors[kinds == kind]) for kind in sorted(set(kinds))}
 
 
 def trace() -> dict[str, float]:

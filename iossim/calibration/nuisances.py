@@ -6,6 +6,9 @@ is nowhere negative. A part of the host's work runs beside the kernel: a call ta
 a device time below the floor cannot be seen (on a V100 an addition takes 32.4 us up to 3 MB and 34 us at 13 MB, where
 DRAM alone needs 15 us). A fit without the floor takes such rows for data that stays in L2.
 
+*The profiler.* Nsight Compute runs kernels one at a time, and a duration holds what starts and ends the kernel: some
+3.5 us on a V100, whatever the kernel. That is a constant as well.
+
 *The board.* A board that gets hot or draws more than its power limit lowers its clock. Rows of equal work show it: they
 take longer the more work ran in the rows before (measured over predicted rises by 0.11 to 0.23 a decade of that work on
 a P4 and a T4, by at most 0.07 on a P100, a V100 and an A100). The extra time is a sum of terms, each a row's arithmetic
@@ -27,6 +30,7 @@ from scipy.interpolate import BSpline
 from iossim.base.solvers import least_squares
 from iossim.calibration.neutral import NEUTRAL, facts_of
 from iossim.hardware.kind import GPU
+from iossim.hardware.lowering.kernel import Issue
 from iossim.hardware.parameters import Floats
 from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.hardware.transfer import PROCESS_GAIN
@@ -48,9 +52,11 @@ _FLOOR_NOISE = 1.1
 def overhead_basis(measured: MeasurementSet, chosen: Sequence[Measurement]) -> Floats:
     """The functions that the overhead of ``chosen`` measurements of a set is a sum of, shape ``[chosen, terms]``.
 
-    No terms where there is no overhead, a constant where it does not drift, else the B-splines over the whole
-    recording. Coefficients that are not negative make an overhead that is not.
+    No terms where there is no overhead, a constant where it does not drift or is a profiler's, else the B-splines over
+    the whole recording. Coefficients that are not negative make an overhead that is not.
     """
+    if measured.header.issue is Issue.PROFILER:
+        return np.ones((len(chosen), 1))
     if not measured.header.includes_host_overhead:
         return np.zeros((len(chosen), 0))
     position = {id(m): index for index, m in enumerate(measured.measurements)}
@@ -66,7 +72,8 @@ def overhead_basis(measured: MeasurementSet, chosen: Sequence[Measurement]) -> F
 
 def least_device_us(header: Header) -> float:
     """The least device time of a set to which an error is relative."""
-    return max(header.resolution_us, LEAST_US if header.includes_host_overhead else 0.5)
+    has_overhead = header.includes_host_overhead or header.issue is Issue.PROFILER
+    return max(header.resolution_us, LEAST_US if has_overhead else 0.5)
 
 
 def fit_overhead(

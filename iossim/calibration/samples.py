@@ -15,6 +15,7 @@ from iossim.calibration.neutral import neutral
 from iossim.calibration.prediction.candidate_table import CandidateTable
 from iossim.hardware.lowering.kernel import Candidate, Issue, Libraries
 from iossim.hardware.lowering.unit import lower_unit
+from iossim.hardware.override import overridden
 from iossim.hardware.parameters import Floats
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
@@ -81,6 +82,7 @@ class OperatorSamples(Samples):
 
     includes_gaps: bool
     issue: Issue
+    clock_ghz: float | None
 
     @staticmethod
     def of(
@@ -88,10 +90,11 @@ class OperatorSamples(Samples):
     ) -> OperatorSamples:
         """Samples of ``chosen`` measurements of a set; where its board slowed, they count less."""
         basis = nuisances.overhead_basis(measured, chosen)
+        table = CandidateTable.of_measurements(profile, chosen, measured.header.called)
         samples = OperatorSamples(
             name=measured.name,
             profile=profile,
-            table=CandidateTable.of_measurements(profile, chosen, measured.header.called),
+            table=table.from_flushed_caches(profile) if measured.header.issue is Issue.PROFILER else table,
             latency_us=np.array([measurement.latency_us for measurement in chosen]),
             basis=basis,
             host_terms=basis.shape[1],
@@ -100,6 +103,7 @@ class OperatorSamples(Samples):
             weight=weight,
             includes_gaps=measured.header.includes_gaps,
             issue=measured.header.issue,
+            clock_ghz=measured.header.clock_ghz,
         )
         if not (nuisances.may_be_slowed(measured, profile) and samples._is_slowed(measured, chosen)):
             return samples
@@ -133,6 +137,8 @@ class OperatorSamples(Samples):
         )
 
     def predict(self, profile: DeviceProfile) -> tuple[Floats, Floats]:
+        if self.clock_ghz is not None:
+            profile = overridden(profile, {"clock_ghz": self.clock_ghz})
         engine = profile.engine
         rates = device_rates(profile, self.issue)
         device_us = self.table.candidate_us(rates)

@@ -54,8 +54,10 @@ class Header(Value):
     #: they are the sum of the durations of the call's kernels, as profilers give them.
     includes_gaps: bool = True
     #: ``calls``: an operator called again and again; ``stream``: a call of a network; ``graph``: a node of a CUDA
-    #: graph.
+    #: graph; ``profiler``: one kernel at a time from flushed caches, its start and end in its duration.
     issue: Issue = Issue.CALLS
+    #: The SM clock that the recording was held at, where that is not the boost clock.
+    clock_ghz: float | None = Field(default=None, gt=0)
     #: What times were rounded to.
     resolution_us: float = Field(default=0.0, ge=0)
     #: Day of the recording, ``2026-11-21``; empty if unknown.

@@ -6,7 +6,8 @@ The format is JSON lines (``.jsonl``). The first line is the header, an object o
     {"schema": "iossim-measurements", "version": 1, "device": "v100-sxm2", "data_set": "lab-1",
      "libraries": {"cudnn": "7.6.5"}, "host": "dgx1", "precision": "fp32", "time_unit": "us",
      "includes_host_overhead": false, "host_overhead_drifts": false, "includes_gaps": true,
-     "issue": "calls", "resolution_us": 0.0, "date": "2026-11-21", "source": "...", "measurements": 2, "stages": 1}
+     "issue": "calls", "clock_ghz": null, "resolution_us": 0.0, "date": "2026-11-21", "source": "...",
+     "measurements": 2, "stages": 1}
 
 Then a line for each measurement: the operator (``op`` and the columns of its kind, see ``operator_kinds``),
 ``latency_us``, and what else is known of it::

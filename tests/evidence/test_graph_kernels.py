@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from evidence.data.data_sets import read_measurement_sets, read_measurements
-from evidence.validation.graph_kernels import errors
+from evidence.validation.graph_kernels import errors, profiled
 from iossim.hardware.lowering.kernel import Issue, Libraries
 from iossim.ir.types import Precision
 from iossim.measurements.measurement import MeasurementSet
@@ -75,6 +75,12 @@ def test_layers_of_tensorrt(name: str, mean: float, shared: Path) -> None:
     error, median = _error(sets[name])
     assert error < mean
     assert abs(median) < 0.1
+
+
+@pytest.mark.parametrize(("kind", "mean"), [("relu", 0.05), ("add", 0.1), ("depthwise", 0.05), ("conv", 0.14)])
+def test_kernels_by_nsight_compute(kind: str, mean: float, shared: Path) -> None:
+    """What it takes to start and end a kernel is fitted to three-quarters of them, nothing else is."""
+    assert profiled()[kind] < 100 * mean
 
 
 def test_convolutions_of_a_trace(shared: Path) -> None:

@@ -4,10 +4,8 @@ Columns are ``device``, ``network``, ``index``, ``batch``, ``dtype``, ``op``, th
 ``out_c``, ``kernel``, ``stride``, ``pad``, ``groups``) and ``duration_ns`` of the kernel. The framework's libraries
 ran: convolutions are cuDNN 7.6's, depthwise ones PyTorch's own.
 
-Nsight Compute flushes caches before each kernel unless told otherwise, so that operands come from DRAM: rows are cold,
-and fits leave them out. It locks the clock to its base too, and each duration holds some 3.5 us in which the kernel
-starts and ends; what a kernel wrote is in L2 then, as far as it fits. So read, copies of ReLU are within 7% on average,
-depthwise convolutions within 4. Batch normalisation as an operator of its own has no columns and is left out.
+Nsight Compute flushes caches before each kernel unless told otherwise, and locks the clock to its base. Batch
+normalisation as an operator of its own has no columns and is left out.
 """
 
 from __future__ import annotations
@@ -16,6 +14,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from iossim.hardware.lowering.kernel import Issue
 from iossim.ir.types import Precision
 from iossim.measurements.formats.format import Format
 from iossim.measurements.kinds.kind import RecordError
@@ -27,6 +26,7 @@ from iossim.measurements.text_files import header_cells, parse_table, read_file
 _TELLING = {"device", "network", "op", "in_c", "out_c", "duration_ns"}
 #: Names of boards in such tables; those of this cloud have 16 GB and SXM2 sockets.
 _BOARDS = {"V100-16GB (GCP n1)": "v100-sxm2"}
+_BASE_CLOCK_GHZ = 1.29
 _WINDOW = {"kernel": "kernel", "stride": "stride", "padding": "pad"}
 _IMAGE = {"batch": "batch", "in_h": "in_h", "in_w": "in_w"}
 _CONVOLUTION = {**_IMAGE, **_WINDOW, "in_channels": "in_c", "out_channels": "out_c", "groups": "groups"}
@@ -62,7 +62,6 @@ def _measurement(cells: Row) -> Measurement:
         read_record(record, _PRECISIONS[dtype]),
         1e-3 * number(cells, "duration_ns"),
         kernels=(kernel,) if kernel else (),
-        is_cold=True,
     )
 
 
@@ -81,6 +80,8 @@ def _read(path: Path, device: str | None) -> MeasurementSet:
             data_set=path.name.removesuffix(".csv"),
             libraries={"cudnn": "7.6.5", "pytorch": "unknown"},
             includes_gaps=False,
+            issue=Issue.PROFILER,
+            clock_ghz=_BASE_CLOCK_GHZ,
             resolution_us=0.001,
             source="operators of networks by Nsight Compute",
         ),

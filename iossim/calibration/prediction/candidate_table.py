@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from iossim.backends.simulator.device_rates import DeviceRates
 from iossim.backends.simulator.kernel_rows import TENSOR, kernel_table
-from iossim.backends.simulator.kernel_times import ALONE, time_kernels
+from iossim.backends.simulator.kernel_times import ALONE, lost_part, time_kernels
 from iossim.hardware.lowering.kernel import Candidate, Kernel, Libraries
 from iossim.hardware.lowering.target import step_candidates
 from iossim.hardware.parameters import Floats
@@ -91,6 +91,18 @@ class CandidateTable:
             self.is_library_call[keeps_candidate],
             self.is_recorded[keeps_candidate],
         )
+
+    def from_flushed_caches(self, profile: DeviceProfile) -> CandidateTable:
+        """The same kernels where nothing is in the caches before each: all that is read comes from DRAM.
+
+        What a kernel writes stays in L2 as far as it fits there, and is written back once the kernel has ended.
+        """
+        kernels = self.kernels.copy()
+        l2_bytes = float(profile.datasheet.l2_bytes.value)
+        lost = np.array([lost_part(float(written), l2_bytes) for written in kernels["bytes_written"]])
+        kernels["weight_bytes"] += kernels["activation_bytes"] + lost * kernels["bytes_written"]
+        kernels["activation_bytes"] = kernels["bytes_written"] = 0.0
+        return replace(self, kernels=kernels)
 
     @cached_property
     def is_tensor_product(self) -> NDArray[np.bool_]:

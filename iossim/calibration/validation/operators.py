@@ -14,6 +14,7 @@ from iossim.calibration.prediction.accuracy import Accuracy, buckets, coverage, 
 from iossim.calibration.prediction.bands import interval
 from iossim.calibration.recording import Recording, lowered
 from iossim.calibration.samples import OperatorSamples, fit_nuisances, floor_us, hidden, nuisances_us
+from iossim.hardware.lowering.kernel import Issue
 from iossim.hardware.parameters import Floats
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.types import Precision
@@ -184,6 +185,11 @@ def evaluate_recording(
     measured_us = without_nuisances(samples, predicted_us, overhead)
     overhead_us = latency_us - measured_us if samples.is_slowed else nuisances_us(samples, overhead)[0]
     is_hidden = hidden(samples, predicted_us, overhead)
+    least_us = samples.least_us
+    if samples.issue is Issue.PROFILER:
+        # The device starts and ends each kernel itself, so that this is a part of what it takes.
+        predicted_us, recorded_us = predicted_us + overhead_us, recorded_us + overhead_us
+        overhead_us, least_us = np.zeros_like(overhead_us), recording.measured.header.resolution_us
     bounds = [interval(m.operator, us, profile) for m, us in zip(chosen, predicted_us.tolist(), strict=True)]
     nothing = np.full(len(chosen), np.nan)
     low_us, high_us = np.array(bounds, dtype=np.float64).reshape(-1, 2).T
@@ -199,7 +205,7 @@ def evaluate_recording(
         low_us,
         high_us,
         (nothing if baseline is None else baseline(samples, chosen, fitted & ~is_hidden, measured_us)) - overhead_us,
-        samples.least_us,
+        least_us,
         samples.basis.shape[1] > 0,
         cold_rows,
         int(is_hidden.sum()),

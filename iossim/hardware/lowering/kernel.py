@@ -63,6 +63,7 @@ class Issue(StrEnum):
     CALLS = "calls"  #: one operator called again and again, as it is measured alone: the host is seen
     STREAM = "stream"  #: a network, call after call, the host a part of its own
     GRAPH = "graph"  #: nodes of a CUDA graph
+    PROFILER = "profiler"  #: one at a time under a profiler that flushes the caches before each (Nsight Compute)
 
 
 #: Those that call cuDNN for all that it has; and those whose cuDNN is of today.

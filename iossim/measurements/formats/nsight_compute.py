@@ -11,7 +11,8 @@ Nsight Compute sees kernels, not operators: name an NVTX range after the operato
 
 The range may have other ranges around it; a word ``precision=fp16`` says the precision. An operator's call takes the
 sum of its kernels' durations. Where kernels of equal ranges follow each other, each repetition of their names is one
-call. Profile with ``--clock-control none``: Nsight Compute else locks the clocks to their base.
+call. Profile with ``--clock-control none``: Nsight Compute else locks the clocks to their base. It flushes the caches
+before each kernel, and so the rows are read.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 
+from iossim.hardware.lowering.kernel import Issue
 from iossim.ir.types import Precision
 from iossim.measurements.formats.format import Call, Format, measurements_of_calls
 from iossim.measurements.kinds.kind import RecordError
@@ -68,7 +70,11 @@ def _read(path: Path, device: str | None) -> MeasurementSet:
     if outside:
         notes = (*notes, f"{outside:,} of {len(kernels):,} kernels left out: in no NVTX range of an operator")
     header = Header(
-        device=device_of(path, None, device), data_set=path.name, includes_gaps=False, source="Nsight Compute"
+        device=device_of(path, None, device),
+        data_set=path.name,
+        includes_gaps=False,
+        issue=Issue.PROFILER,
+        source="Nsight Compute",
     )
     return MeasurementSet(header, measurements_of_calls(calls), (), notes)
 
