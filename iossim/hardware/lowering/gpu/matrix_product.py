@@ -92,6 +92,8 @@ class Product:
     #: Whether the inner dimension is the contiguous one of each operand.
     rows_are_strided: bool = False
     columns_are_strided: bool = False
+    #: Elements of the contiguous dimension of an operand, where that is not the inner one.
+    contiguous: int = 0
 
 
 def tiles(product: Product, tile: Tile) -> int:

@@ -38,12 +38,14 @@ def tensor_core_convolution(
     is_called_by_engine: bool = True,
     lies_as_wanted: bool = False,
     is_compiled: bool = False,
+    is_by_image: bool = False,
 ) -> Iterator[Candidate]:
     """Every tile of every generation that multiplies the precision; of one group only.
 
     The published engine always calls bias and activation. Tensors that lie as wanted are not transformed. A
     compiler's tensors lie so, and its products compute bias, activation and residual in their epilogues (TensorRT's
-    layers on an A100 in tf32 are one kernel each).
+    layers on an A100 in tf32 are one kernel each). Images of NCHW that are multiplied one by one fill tiles of their
+    own, and a step loads along their positions.
     """
     having = TENSOR_CORES.get(shape.precision)
     if having is None or shape.groups > 1:
@@ -60,6 +62,10 @@ def tensor_core_convolution(
         # cuDNN 7 splits no inner dimension of a convolution; the kernels of version 8 do.
         splits = UNSPLIT if generation is GENERATIONS[0] else SPLITS
         product = replace(implicit_product(shape), inner=_channels(shape, generation) * math.prod(shape.kernel))
+        if is_by_image:
+            positions = math.prod(shape.output_size)
+            product = replace(product, rows=positions, count=shape.batch, contiguous=positions)
+            splits = splits if shape.batch == 1 else UNSPLIT
         extra_flops = 0 if after else shape.epilogue_flops
         for kernels in tensor_products(
             product, generation, WorkClass.TENSOR_CONVOLUTION, extra_flops=extra_flops, splits=splits

@@ -31,7 +31,7 @@ LEAST_INNER_BYTES = 256
 MOST_TILES_TO_SPLIT = 256
 #: Partial sums are fp32, of int8 int32.
 _PARTIAL_BYTES = 4
-#: What a step costs with an odd inner dimension, whose operands are loaded element by element, over an aligned one:
+#: What a step costs with an odd contiguous dimension, whose operands are loaded element by element, over an aligned one:
 #: an assumption. On a V100, products of 1530 inner elements run as fast as those of 1536.
 _UNALIGNED_SLOWDOWN = 1.6
 
@@ -121,7 +121,7 @@ def _kernel(product: Product, generation: Generation, tile: Tile, work_class: Wo
     moved = product.activation_bytes, product.weight_bytes, written, blocks * loaded
     flops = blocks * outputs * steps * step * product.flops_per_step
     name = f"{generation.name}_{tile}" + (f"_split{split}" if split > 1 else "")
-    slowdown = _UNALIGNED_SLOWDOWN if product.inner % 2 else 1.0
+    slowdown = _UNALIGNED_SLOWDOWN if (product.contiguous or product.inner) % 2 else 1.0
     return Kernel(
         name,
         work_class,

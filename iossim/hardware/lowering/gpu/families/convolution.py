@@ -43,7 +43,10 @@ def by_layout(shape: ConvolutionShape, *, lies_as_wanted: bool) -> Iterator[Cand
     called = {ALL_OF_CUDNN: False, frozenset({Libraries.CURRENT}): lies_as_wanted or is_product}
     for libraries, lies in called.items():
         is_engine = libraries is ALL_OF_CUDNN
-        for one in tensor_core_convolution(shape, is_called_by_engine=is_engine, lies_as_wanted=lies):
+        by_image = lies and not lies_as_wanted
+        for one in tensor_core_convolution(
+            shape, is_called_by_engine=is_engine, lies_as_wanted=lies, is_by_image=by_image
+        ):
             yield replace(one, libraries=libraries)
     for one in tensor_core_convolution(shape, is_compiled=True):
         yield replace(one, libraries=frozenset({Libraries.COMPILED}))
