@@ -83,6 +83,9 @@ class Provenance(Value):
     cross_validated: list[KindError] = Field(default_factory=list)
     #: Residual bands by kind of operator (see ``calibration.bands``), by ascending predicted time.
     bands: dict[str, list[Band]] = Field(default_factory=dict)
+    #: The width of the interval of a network run by the published engine, over what its parts make: nine of ten
+    #: networks lie in it, each predicted by a fit without it. 1 where no networks of the device were measured.
+    network_width: float = Field(default=1.0, gt=0, le=1)
     #: Standard deviation of each fitted parameter over bootstrapped fits.
     spread: dict[str, float] = Field(default_factory=dict)
     #: Fitted parameters that the data leaves open, near the starting point or a bound.

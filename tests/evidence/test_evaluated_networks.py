@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import log
 from typing import Any
 
 import pytest
@@ -112,3 +113,15 @@ def test_all_that_is_published() -> None:
     assert warps.published == 1.58
     # Two streams keep more warps active than one.
     assert warps.predicted > 1.1
+
+
+def test_networks_that_were_left_out_say_how_wide_the_interval_of_a_network_is() -> None:
+    """Conformal: nine of ten of the distances from the prediction, over half the width, are at most 1."""
+    found = evaluate_networks(device(DEVICE))
+    foretold = [each.foretold for each in found.latencies]
+    distances = sorted(
+        2 * abs(log(each.published_us / one.predicted_us)) / log(one.high_us / one.low_us)
+        for each, one in zip(found.latencies, foretold, strict=True)
+    )
+    rank = int(0.9 * (len(distances) + 1)) - 1
+    assert 0.7 < distances[rank] <= 1.0

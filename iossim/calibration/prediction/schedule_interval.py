@@ -9,7 +9,9 @@ deviation, times the slope of the latency (:class:`ConcurrencySlopes`).
 
 In the difference of two schedules the shares are subtracted first, so that errors of what both contain cancel;
 measurements do not repeat either (:data:`REPEAT_NOISE`). Intervals hold nine of ten cases, as if logarithms were
-normal.
+normal; where networks of the device were measured, the interval of a network is as narrow as they show
+(:attr:`~iossim.hardware.provenance.Provenance.network_width`): errors of parts cancel in a sum that was fitted. The
+noise of differences stays as it is, since published ones fill it (a score of 0.9 to 1.1 for nine of ten pairs).
 
 A slope is found by pricing a schedule's stages a little off; the kernels stay as they were chosen and priced. On
 streams the host's launches are priced anew, in a graph the gap between its nodes; boundaries are counted.
@@ -180,6 +182,7 @@ class ScheduleErrors:
         ]
         engine = Engine.PAPER if model is None else model.engine
         self._libraries, self._issue = engine.libraries_on(profile.architecture), engine.issue
+        self._width = profile.provenance.network_width if engine is Engine.PAPER else 1.0
         self._units: dict[Part, _UnitError] = {}
         own, spread = profile.parameter_values, profile.spread
         #: By parameter of concurrency how far each bootstrapped vector is from the profile's value, ``[resamples]``;
@@ -211,7 +214,7 @@ class ScheduleErrors:
         return self._around(total_us, shares)
 
     def _around(self, latency_us: float, shares: Mapping[Part, float]) -> LatencyInterval:
-        half = hypot(NINE_OF_TEN * self._deviation(shares), REPEAT_NOISE / sqrt(2))
+        half = hypot(self._width * NINE_OF_TEN * self._deviation(shares), REPEAT_NOISE / sqrt(2))
         return LatencyInterval(latency_us * exp(-half), latency_us * exp(half))
 
     def noise(self, first: Schedule, second: Schedule) -> float:

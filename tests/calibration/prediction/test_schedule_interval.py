@@ -63,12 +63,13 @@ def test_a_schedule_ties_with_itself_by_repeat_noise_alone() -> None:
 
 
 def test_what_both_contain_cancels() -> None:
-    """The noise of a difference is far below that of the latencies."""
+    """The noise of a difference is far below that of the latencies, as their parts make it."""
     comparison = compared("inception_v3")
     both, sequential = comparison["ios-both"], comparison["sequential"]
     assert both.interval_us is not None
-    alone = log(both.interval_us[1] / both.latency_us)
-    errors = ScheduleErrors(comparison.network, device("v100-sxm2"))
+    profile = device("v100-sxm2")
+    alone = log(both.interval_us[1] / both.latency_us) / profile.provenance.network_width
+    errors = ScheduleErrors(comparison.network, profile)
     noise = errors.noise(both, sequential)
     assert noise == errors.noise(sequential, both)
     assert REPEAT_NOISE < noise < 0.6 * alone

@@ -31,8 +31,8 @@ LEAST_INNER_BYTES = 256
 MOST_TILES_TO_SPLIT = 256
 #: Partial sums are fp32, of int8 int32.
 _PARTIAL_BYTES = 4
-#: What a step costs with an odd contiguous dimension, whose operands are loaded element by element, over an aligned one:
-#: an assumption. On a V100, products of 1530 inner elements run as fast as those of 1536.
+#: What a step costs with an odd contiguous dimension, whose operands are loaded element by element, over an aligned
+#: one: an assumption. On a V100, products of 1530 inner elements run as fast as those of 1536.
 _UNALIGNED_SLOWDOWN = 1.6
 
 
