@@ -1,0 +1,83 @@
+"""A deployment in words: the ways beside each other, which is best, and the page that stands in its folder."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from iossim.deploy.check import STREAMS, DeploymentCheck
+from iossim.deploy.folder import Deployment
+from iossim.deploy.tensorrt import TensorRtAdvice
+from iossim.report.measured_runs import disturbance
+from iossim.schedule.schedule import Schedule
+
+
+def outputs_sentence(check: DeploymentCheck) -> str:
+    """How far the outputs of all ways are from the model's own."""
+    name, error = max(check.errors.items(), key=lambda item: item[1])
+    if error == 0:
+        return "Outputs of all ways are those of the model, bit by bit."
+    verdict = "equal" if check.equal else "DIFFER"
+    return (
+        f"Outputs {verdict}: those of {name!r} are off by {error:.1e} of the largest value (up to "
+        f"{check.tolerance:.0e} is rounding)."
+    )
+
+
+def verdict(check: DeploymentCheck) -> str:
+    """Which way is fastest, and whether streams win."""
+    best = check.best
+    tie = f", a tie with {', '.join(map(repr, check.ties))}" if check.ties else ""
+    fastest = f"Fastest: {best.name!r}, {best.samples.median_us / 1e3:.3f} ms{tie}."
+    streams = next((row for row in check.rows if row.name == STREAMS), None)
+    if streams is None:
+        return f"{fastest} The schedule has a single stream."
+    if streams is best or STREAMS in check.ties:
+        return fastest
+    factor = streams.samples.median_us / best.samples.median_us
+    return f"{fastest} Streams take {factor:.2f} times as long: use them not here."
+
+
+def check_json(check: DeploymentCheck) -> dict[str, Any]:
+    return {
+        "rows": [row.to_json() for row in check.rows],
+        "output_errors": dict(check.errors),
+        "tolerance": check.tolerance,
+        "equal": check.equal,
+        "best": check.best.name,
+        "ties": list(check.ties),
+    }
+
+
+def page(schedule: Schedule, deployed: Deployment, check: DeploymentCheck | None) -> str:
+    """README.md of a deployed folder."""
+    counts = ", ".join(str(len(names)) for names in deployed.streams)
+    lines = [
+        f"# {schedule.network} on ONNX Runtime, {len(deployed.streams)} streams",
+        "",
+        f"`model.onnx` is the model as ONNX Runtime optimised it for {deployed.provider.name}. Run it on a machine",
+        f"like the one that wrote it, with optimisation off. `partition.json` has its nodes by stream ({counts}).",
+        f"Schedule: {schedule.scheduler}, {len(schedule.stages)} stages, for {schedule.device}, batch",
+        f"{schedule.source.batch}. `python run.py` runs it.",
+        "",
+    ]
+    if check is None:
+        lines.append("It was not run: what it takes is not known.")
+    else:
+        busy = disturbance(check.rows)
+        lines += [outputs_sentence(check), verdict(check) + (f" ({busy})" if busy else "")]
+    return "\n".join(lines) + "\n"
+
+
+def tensorrt_sentences(advice: TensorRtAdvice, model: str) -> list[str]:
+    """What TensorRT can be told, and what to look for in its profile."""
+    said = [
+        "TensorRT takes no schedule: its builder decides by itself which layers run side by side, up to a number of "
+        "auxiliary streams. For the width of this schedule:",
+        f"  {advice.command(model)}",
+    ]
+    if not advice.stages:
+        return [*said, "The schedule runs nothing side by side; there is nothing to look for."]
+    said.append("Layers of these nodes should overlap in its profile, a group a line:")
+    for one in advice.stages:
+        said += [f"  stage {one.stage}", *(f"    {' > '.join(names)}" for names in one.groups)]
+    return said
