@@ -27,6 +27,7 @@ from iossim.deploy.runtime import (
     check_version,
     optimised_nodes,
     provider_of,
+    session_options,
     streams_of_nodes,
     with_runtime_units,
     write_optimised,
@@ -132,6 +133,13 @@ def test_the_program_runs_alone(folder: Path) -> None:
     assert [line.split()[0] for line in ran.stdout.splitlines()[-len(model.graph.output) :]] == [
         output.name for output in model.graph.output
     ]
+
+
+def test_each_stream_has_a_thread_besides_the_one_that_waits(folder: Path) -> None:
+    """Of as many threads as streams one waits for all, and two streams run one after the other on the rest."""
+    assert session_options(2).inter_op_num_threads == 3
+    assert session_options(1).execution_mode == onnxruntime.ExecutionMode.ORT_SEQUENTIAL
+    assert 'inter_op_num_threads = len(plan["streams"]) + 1' in (folder / "run.py").read_text()
 
 
 def test_an_optimised_model_that_changed(copied: Path) -> None:
