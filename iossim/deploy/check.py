@@ -37,10 +37,11 @@ _TOLERANCES = {2: 1e-2, 4: 1e-4, 8: 1e-9}
 class DeploymentCheck:
     """The ways beside each other, speed-ups over the first; how far outputs are from the model's own.
 
-    ``errors`` are the largest differences over the largest value, by way.
+    ``errors`` are the largest differences over the largest value, by way. ``cores`` were there.
     """
 
     rows: tuple[MeasuredRow, ...]
+    cores: int
     errors: Mapping[str, float]
     tolerance: float
 
@@ -96,6 +97,7 @@ def check_deployment(
     coarsest = min((each.dtype.bytes for each in given.types.values() if each.dtype.is_floating), default=4)
     return DeploymentCheck(
         _rows(dict(zip(sessions, samples, strict=True)), predicted_us, timing.seed),
+        len(cores),
         {name: largest_error(found, expected) for name, found in outputs.items()},
         _TOLERANCES[coarsest],
     )

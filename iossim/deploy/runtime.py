@@ -142,7 +142,7 @@ def session_options(streams: int = 1, threads: int = 1, partition: Path | None =
     options.add_session_config_entry("session.force_spinning_stop", "1")
     if streams > 1:
         options.execution_mode = onnxruntime.ExecutionMode.ORT_PARALLEL
-        # The thread that calls is one of them, and waits: with no more than the streams two would share a thread.
+        # The thread that calls is one of them, and spins until all are done: with no more two streams share a thread.
         options.inter_op_num_threads = streams + 1
     if partition is not None:
         options.add_session_config_entry("session.node_partition_config_file", str(partition))

@@ -23,8 +23,8 @@ def outputs_sentence(check: DeploymentCheck) -> str:
     )
 
 
-def verdict(check: DeploymentCheck) -> str:
-    """Which way is fastest, and whether streams win."""
+def verdict(check: DeploymentCheck, width: int) -> str:
+    """Which way is fastest, and whether ``width`` streams win."""
     best = check.best
     tie = f", a tie with {', '.join(map(repr, check.ties))}" if check.ties else ""
     fastest = f"Fastest: {best.name!r}, {best.samples.median_us / 1e3:.3f} ms{tie}."
@@ -34,7 +34,10 @@ def verdict(check: DeploymentCheck) -> str:
     if streams is best or STREAMS in check.ties:
         return fastest
     factor = streams.samples.median_us / best.samples.median_us
-    return f"{fastest} Streams take {factor:.2f} times as long: use them not here."
+    # ONNX Runtime's caller spins until all streams are done.
+    lacking = f" (they want {width + 1} cores, one for the caller that spins, and {check.cores} are there)"
+    why = lacking if check.cores <= width else ""
+    return f"{fastest} Streams take {factor:.2f} times as long{why}: use them not here."
 
 
 def check_json(check: DeploymentCheck) -> dict[str, Any]:
@@ -64,7 +67,7 @@ def page(schedule: Schedule, deployed: Deployment, check: DeploymentCheck | None
         lines.append("It was not run: what it takes is not known.")
     else:
         busy = disturbance(check.rows)
-        lines += [outputs_sentence(check), verdict(check) + (f" ({busy})" if busy else "")]
+        lines += [outputs_sentence(check), verdict(check, len(deployed.streams)) + (f" ({busy})" if busy else "")]
     return "\n".join(lines) + "\n"
 
 
