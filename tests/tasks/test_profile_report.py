@@ -205,3 +205,31 @@ def test_mistakes_of_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[s
     path.write_text(onnxruntime_profile([("a", 1)]))
     said = refused(capsys, f"profile-report squeezenet {path} --device t4 --cost-model random:1")
     assert "needs prices of kernels" in said
+
+
+@pytest.mark.parametrize(
+    "path", sorted((Path(__file__).resolve().parents[2] / "examples" / "corun").glob("*.nsys.csv"))
+)
+def test_kernels_of_nsight_systems(path: Path) -> None:
+    times = layer_times(path.read_text())
+    assert times.source == "kernels"
+    assert times.total_us > 0
+    assert times.overlap is not None
+    begins = [layer.span_us[0] for layer in times.layers if layer.span_us is not None]
+    assert begins == sorted(begins)
+    assert len(begins) == len(times.layers) > 1
+
+
+def test_kernels_of_a_trace_with_grids() -> None:
+    """As the profiler writes them of a GPU: two equal runs, the medians of the second."""
+    events = [
+        {
+            "ph": "X", "cat": "kernel", "name": name, "pid": 0, "tid": 7, "ts": 100 * run + 10 * place, "dur": 5 + run,
+            "args": {"device": 0, "context": 1, "stream": 7, "grid": [8, 1, 1], "block": [128, 1, 1]},
+        }
+        for run in range(2)
+        for place, name in enumerate((KERNELS["product"], KERNELS["elementwise"]))
+    ]  # fmt: skip
+    times = layer_times(json.dumps({"deviceProperties": [], "traceEvents": events}), 2)
+    assert (times.source, [one.duration_us for one in times.layers]) == ("PyTorch, kernels", [6, 6])
+    assert times.overlap == pytest.approx(1.0)
