@@ -81,7 +81,8 @@ def test_branches_of_a_detection_head_run_side_by_side(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "device"), zip(sorted(path.stem for path in LIGHT_MODELS.glob("*.onnx")), cycle(DEVICES), strict=False)
+    ("name", "device"),
+    list(zip(sorted(path.stem for path in LIGHT_MODELS.glob("*.onnx")), cycle(DEVICES), strict=False)),
 )
 def test_light_models_scheduled_for_a_device_and_exported(name: str, device: str, tmp_path: Path) -> None:
     """Each of three devices has every third model: what a plan computes hangs on its schedule alone."""
