@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -53,16 +54,23 @@ def test_weights_that_stay_in_l2_are_no_weights(tmp_path: Path) -> None:
     assert [one.latency_us for one in found.measurements[:2]] == [3.25, 4.25]
 
 
-def _error(measured: MeasurementSet) -> tuple[float, float]:
-    """Mean absolute error of predictions, and the median error."""
-    found = errors(measured)
+@cache
+def _sets(path: Path) -> dict[str, MeasurementSet]:
+    """The measurement sets of a file by device."""
+    return {one.device: one for one in read_measurement_sets(path)}
+
+
+def _error(measured: MeasurementSet, step: int = 1) -> tuple[float, float]:
+    """Mean absolute error of predictions, and the median error, of each ``step``-th row."""
+    found = errors(measured, measured.measurements[::step])
     return float(np.abs(found).mean()), float(np.median(found))
 
 
 @pytest.mark.parametrize(("name", "mean"), [("a100-sxm-80gb", 0.1), ("h100-sxm", 0.1), ("h200-sxm", 0.1)])
 def test_products_in_graphs(name: str, mean: float, shared: Path) -> None:
-    sets = {one.device: one for one in read_measurement_sets(shared / "data/graph_kernels/graph_products_bf16.csv")}
-    error, median = _error(sets[name])
+    """Of thousands of shapes a tenth, from all sizes; the errors of all that no fit saw are kept figures of the documents."""
+    sets = _sets(shared / "data/graph_kernels/graph_products_bf16.csv")
+    error, median = _error(sets[name], step=10)
     assert error < mean
     assert abs(median) < 0.04
 
@@ -70,7 +78,7 @@ def test_products_in_graphs(name: str, mean: float, shared: Path) -> None:
 @pytest.mark.parametrize(("name", "mean"), [("a100-pcie-80gb", 0.15), ("rtx-3090", 0.12)])
 def test_layers_of_tensorrt(name: str, mean: float, shared: Path) -> None:
     """No figure of them took part in a fit."""
-    sets = {one.device: one for one in read_measurement_sets(shared / "data/graph_kernels/tensorrt_layers.csv")}
+    sets = _sets(shared / "data/graph_kernels/tensorrt_layers.csv")
     assert sets[name].header.called is Libraries.COMPILED
     error, median = _error(sets[name])
     assert error < mean
