@@ -134,7 +134,11 @@ def engines(progress: StartProgress) -> dict[str, Any]:
 
 def graph_kernels(_: StartProgress) -> dict[str, Any]:
     """How far kernels are off that profilers and CUDA graphs see, and networks of them, in %."""
-    return {each.__name__: each() for each in (kernels.products, kernels.layers, kernels.trace, kernels.networks)}
+    figures = (
+        *(kernels.products, kernels.attention, kernels.layers, kernels.trace),
+        *(kernels.networks, kernels.transformers),
+    )
+    return {each.__name__: each() for each in figures}
 
 
 def transfer(progress: StartProgress) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from iossim.hardware.compute_capability import SINCE_AMPERE, SINCE_HOPPER, Architecture
 from iossim.hardware.lowering.gpu.matrix_product import stream_kernel
-from iossim.hardware.lowering.kernel import Candidate, Kernel, Libraries, WorkClass, ceil_div
+from iossim.hardware.lowering.kernel import OF_FRAMEWORKS, Candidate, Kernel, WorkClass, ceil_div
 from iossim.hardware.lowering.step import Step
 from iossim.ir.ops.attention import Attention, AttentionShape
 from iossim.ir.types import Precision
@@ -112,4 +112,4 @@ def _candidate(
         )
         kernels = (kernel, combine)
     workspace_bytes = 0 if parts == 1 else written
-    return Candidate(kernel.name, kernels, workspace_bytes, True, architectures, frozenset({Libraries.COMPILED}))
+    return Candidate(kernel.name, kernels, workspace_bytes, True, architectures, OF_FRAMEWORKS)
