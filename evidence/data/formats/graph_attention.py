@@ -4,7 +4,7 @@ Columns are ``device``, ``library``, ``batch_size``, ``isl`` (tokens, of queries
 ``head_dim`` and ``latency_us``. Nothing is masked.
 
 Long rows are no measure of the kernel: above 2^34 floating-point operations (some 100 us) most take two to three
-times what the rate of shorter ones says, and one shape on two boards of equal arithmetic differs by as much, either way.
+times what the rate of shorter ones says, and one shape differs by as much between boards of equal arithmetic.
 """
 
 from __future__ import annotations
