@@ -17,7 +17,7 @@ from iossim.ir.op import normal_axis
 from iossim.ir.ops.attention import Attention
 from iossim.ir.ops.matmul import MatMul
 from iossim.ir.ops.nary import Add, Mul, Nary
-from iossim.ir.ops.reshape import Transpose
+from iossim.ir.ops.reshape import Reshape, Transpose
 from iossim.ir.ops.softmax import Softmax
 from iossim.ir.ops.unary import Cast
 from iossim.ir.types import TensorType
@@ -115,7 +115,7 @@ class _Parts:
         return None
 
     def source(self, value: str, is_transposed: bool = False) -> str:
-        """What an operand is made of by scales and transposes, which join the parts.
+        """What an operand is made of by scales, transposes and views of the same matrices, which join the parts.
 
         Of an operand that ``is_transposed`` a head's features are the axis before its last.
         """
@@ -125,6 +125,9 @@ class _Parts:
                 if permutation[-2 if is_transposed else -1] != len(permutation) - 1:
                     break
                 is_transposed = False
+            elif isinstance(node.op, Reshape):
+                if self.graph.types[value].shape[-2:] != self.graph.types[node.inputs[0]].shape[-2:]:
+                    break  # it splits heads, or joins them
             elif not self._scales(node, node.inputs[1:]):
                 break
             self.nodes.append(node)
