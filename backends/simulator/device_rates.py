@@ -196,16 +196,18 @@ def _device_rates(profile: DeviceProfile, issue: Issue) -> DeviceRates:
     accumulation = datasheet.fp16_accumulation_tflops
     for precision, column in PRECISION_NUMBER.items():
         # Reduced precision: the same kernels on units that are faster than the fp32 lanes.
-        tflops = profile.reduced_precision_tflops(precision)
+        tflops = fp32_sums = profile.reduced_precision_tflops(precision)
         if accumulation and issue is Issue.GRAPH and precision is Precision.FP16:
             tflops = accumulation.value  # what inference compilers accumulate in
         if tflops is not None:
             flops[is_matrix, column] = tflops * 1e6 / sms * p.reduced_precision_efficiency
             sustained[is_matrix, column] = np.inf
             for work_class in TENSOR_CLASSES:
-                flops[CLASS[work_class], column] = tflops * 1e6 / sms * efficiency[work_class]
+                # Attention sums in fp32 whatever it reads.
+                reached = fp32_sums or tflops if work_class is WorkClass.ATTENTION else tflops
+                flops[CLASS[work_class], column] = reached * 1e6 / sms * efficiency[work_class]
                 # A multiply-add of fewer bits takes that much less energy as there are more of them in a clock.
-                sustained[CLASS[work_class], column] *= tflops / (half_tflops or tflops)
+                sustained[CLASS[work_class], column] *= reached / (half_tflops or reached)
     factors = {name: getattr(p, f"tile_{name}_factor", 1.0) for name in TILE_NUMBER}
     tile_factor = np.repeat(np.array(list(factors.values()))[:, None], len(PRECISION_NUMBER), axis=1)
     for precision, column in PRECISION_NUMBER.items():
