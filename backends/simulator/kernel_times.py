@@ -26,6 +26,10 @@ layers of four GPUs show all three.
 Products on tensor cores (``tensor_core_product``) have rates of their own: of arithmetic, nearer to the peak the
 larger the tile, since operands come from shared memory; of the latency of a step along the inner dimension, not
 hidden by warps; and of power.
+
+A fused attention's products and the exponentials of its softmax wait for each other in part: their time is a norm of
+both (Dao, 2023, arXiv:2307.08691; Shah et al., 2024, arXiv:2407.08608: the special-function units of an H100 have 3.9
+teraflops beside 989 of its tensor cores).
 """
 
 from __future__ import annotations
@@ -135,6 +139,10 @@ def _arithmetic_us(kernel: np.void, rates: DeviceRates, spread: float, busiest: 
     rate = rates.flops_per_us_per_sm[kernel["work_class"], kernel["precision"]]
     rate *= rates.tile_factor[kernel["tile"], kernel["precision"]]
     block_us = kernel["flops"] / kernel["blocks"] / rate
+    if kernel["exponentials"] > 0.0:
+        softmax_us = kernel["exponentials"] / kernel["blocks"] / rates.exponentials_per_us_per_sm
+        norm = rates.attention_overlap_norm
+        block_us = (block_us**norm + softmax_us**norm) ** (1.0 / norm)
     seen = rates.wave_quantisation * busiest + (1.0 - rates.wave_quantisation) * max(spread, 1.0)
     waves = math.floor(seen / kernel["resident"])
     rest = seen - waves * kernel["resident"]

@@ -162,9 +162,20 @@ def graph_kernels(results: Results) -> str:
     found = results["graph-kernels"]
     layers, profiled, by_batch = found["layers"], found["profiled"], found["networks"]
     products = ", ".join(f"{name.split('-')[0].upper()} {error:.1f}" for name, error in found["products"].items())
+    steady, every = (
+        ", ".join(f"{name.split('-')[0].upper()} {each[kind]:.1f}" for name, each in found["attention"].items())
+        for kind in ("steady", "all")
+    )
+    layer, large = (
+        " and ".join(f"{us / 1e3:.3f} ms in {count} units" for count, us in found["transformers"][name].values())
+        for name in ("bert_layer", "bert_l")
+    )
     batches = ", ".join(f"{min(each):+.0f} to {max(each):+.0f}% at batch {batch}" for batch, each in by_batch.items())
     return _sentences(
         f"bf16 products in CUDA graphs, shapes held out: {products}.",
+        f"Fused attention there, shapes of up to 17 GFLOP held out: {steady}; of all sizes {every}, as long rows take "
+        "two to three times what the rate of short ones says, and one shape differs by as much between boards of equal "
+        "arithmetic.",
         f"Layers of TensorRT, nothing fitted to them: A100 in TF32 {layers['a100-pcie-80gb']:.0f}, RTX 3090 in fp16 "
         f"{layers['rtx-3090']:.0f}.",
         "Kernels of ResNet-50 and MobileNet-v2 by Nsight Compute on a V100, beside one fitted constant, what it takes "
@@ -175,6 +186,8 @@ def graph_kernels(results: Results) -> str:
         + ".",
         f"ResNet-50 by TensorRT on an A30 in TF32, fp16 and int8, nothing fitted, with `--units fused`: {batches}; "
         "up to some 0.3 ms of a framework's host are in what was measured.",
+        f"With attention fused, by prices, one encoder layer of BERT-base in fp16 on an H100 takes {layer}, BERT-large "
+        f"{large}, as units of the model and with `--units fused`.",
     )
 
 
