@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from math import log, sqrt
-from time import perf_counter
 
+from iossim.base.compiled import working_s
 from iossim.cost.capabilities import DeviceCostModel, MeasuringCostModel
 from iossim.cost.model import CostModel
 from iossim.ir.network import Network
@@ -34,7 +34,7 @@ def schedule_measured(
     its own end), ``kappa`` (how much hope was followed), ``estimate`` (the identity of the estimating model) and
     ``estimated_us`` (what that makes of the schedule).
     """
-    started = perf_counter()
+    started = working_s()
     concurrent, merge = STRATEGIES[name]
     problems = [ScheduleProblem.of_block(network, block) for block in network.blocks]
     found = measured_search(
@@ -70,7 +70,7 @@ def schedule_measured(
         notes=[*network.notes, *found.notes],
         complete=not found.interrupted,
         proven=found.exhaustive and not network.notes and not found.notes,
-        search_s=perf_counter() - started,
+        search_s=working_s() - started,
     )
 
 
