@@ -75,7 +75,7 @@ class Compiled:
         def run(*arguments: Any) -> Any:
             try:
                 return call(*arguments)
-            except library.Unfit:
+            except (TypeError, ValueError, BufferError):
                 return self.by_numba(*arguments)
 
         return run

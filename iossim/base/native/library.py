@@ -13,11 +13,10 @@ import os
 import platform
 import re
 import shutil
-import struct
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -29,10 +28,6 @@ from iossim.base.native.types import c_name
 
 #: No products are fused with sums, and whole numbers wrap: results are those of any other compiler.
 _FLAGS = ("-O3", "-fPIC", "-shared", "-std=gnu11", "-ffp-contract=off", "-fwrapv", "-fno-math-errno", "-w")
-
-
-class Unfit(Exception):
-    """Arguments are of other types than a function was translated for."""
 
 
 @cache
@@ -47,66 +42,19 @@ def compiler() -> str | None:
 
 
 class Library:
-    """The functions of a library that was made."""
+    """The functions of a library that was made; raises OSError where there is none."""
 
     def __init__(self, path: Path):
-        self._library = ctypes.CDLL(str(path))
+        self._find: Any = ctypes.PyDLL(str(path)).find
+        self._find.argtypes, self._find.restype = (ctypes.c_char_p,), ctypes.py_object
 
     def function(self, function: Callable[..., Any]) -> Callable[..., Any] | None:
-        """What calls a function; None where the library lacks it, since it could not be translated."""
-        name = c_name(function)
-        try:
-            text = ctypes.string_at(getattr(self._library, f"{name}_kinds")).decode()
-        except AttributeError:
-            return None
-        return _caller(getattr(self._library, f"{name}_entry"), *text.split(";"))
+        """What a function is in the library, None where it could not be translated.
 
-
-def _caller(entry: Any, given: str, returned: str) -> Callable[..., Any]:
-    kinds = [(kind, int(kind[0]) if kind[0].isdigit() else -1, kind[1:]) for kind in given.split()]
-    codes = "".join(
-        kind.replace("?", "q") if dimensions < 0 else "Q" + "q" * max(1, dimensions) for kind, dimensions, _ in kinds
-    )
-    pack = struct.Struct(codes).pack
-    entry.argtypes, entry.restype = (ctypes.c_char_p, ctypes.c_void_p), None
-    items = returned.rstrip(",").replace("?", "q")
-    room, unpack = ctypes.c_int64 * len(items), struct.Struct(items).unpack
-    truths = [place for place, code in enumerate(returned) if code == "?"]
-    is_one = not returned.endswith(",")
-
-    def call(*arguments: Any) -> Any:
-        values: list[Any] = []
-        for (code, dimensions, dtype), value in zip(kinds, _flat(arguments), strict=True):
-            if dimensions < 0:
-                values.append(int(value) if code == "?" else value)
-                continue
-            if dimensions == 0:  # nothing is done with it
-                values += (0, 0)
-                continue
-            array = value.__array_interface__
-            if array["strides"] is not None or array["typestr"] != dtype or len(array["shape"]) != dimensions:
-                raise Unfit
-            values.append(array["data"][0])
-            values += array["shape"]
-        if not items:
-            entry(pack(*values), None)
-            return None
-        result = room()
-        entry(pack(*values), result)
-        found = unpack(result)
-        if truths:
-            found = tuple(bool(one) if place in truths else one for place, one in enumerate(found))
-        return found[0] if is_one else found
-
-    return call
-
-
-def _flat(values: Iterable[Any]) -> Iterator[Any]:
-    for value in values:
-        if isinstance(value, tuple):
-            yield from _flat(value)
-        else:
-            yield value
+        Raises TypeError, ValueError or BufferError for arguments of other types than it was translated for.
+        """
+        found: Callable[..., Any] | None = self._find(c_name(function).encode())
+        return found
 
 
 def library_name(functions: Sequence[Callable[..., Any]], callee: Callable[[Any], Any]) -> str:

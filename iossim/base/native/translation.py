@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from iossim.base.native import calls
 from iossim.base.native.types import (
     FLOAT,
     INTEGER,
@@ -42,8 +43,6 @@ typedef long long int64_t; typedef unsigned long long uint64_t;
 void *malloc(__SIZE_TYPE__); void *calloc(__SIZE_TYPE__, __SIZE_TYPE__); void free(void *);
 double pow(double, double), log1p(double), log(double), exp(double), sqrt(double), ceil(double), floor(double);
 static inline void *kept(void *room) { if (!room) __builtin_trap(); return room; }
-static inline double as_double(int64_t bits) { double value; __builtin_memcpy(&value, &bits, 8); return value; }
-static inline int64_t bits_of(double value) { int64_t bits; __builtin_memcpy(&bits, &value, 8); return bits; }
 static inline int64_t over(int64_t a, int64_t b) { int64_t q = a / b; return q - (a % b != 0 && (a < 0) != (b < 0)); }
 static inline int64_t modulo(int64_t a, int64_t b) { return a - over(a, b) * b; }
 #define LEAST(T, name) static inline T name(T a, T b) { return b < a ? b : a; }
@@ -107,11 +106,12 @@ class Translation:
             try:
                 for function in functions:
                     self.define(function)
-                entries = [self._entry(function) for function in functions if not self._is_inner(function)]
+                called = [function for function in functions if not self._is_inner(function)]
+                entries = [*map(self._entry, called), calls.table([c_name(function) for function in called])]
                 break
             except _Again:
                 continue
-        self.text = "\n".join([_PRELUDE, *self.types.values(), *self.parts.values(), *entries])
+        self.text = "\n".join([_PRELUDE, calls.DECLARATIONS, *self.types.values(), *self.parts.values(), *entries])
 
     def signature(self, function: Callable[..., Any]) -> Signature:
         return Signature.of(function, self.dimensions)
@@ -166,48 +166,8 @@ class Translation:
         return takes_rows or (function.__name__.startswith("_") and c_name(function) in self.called)
 
     def _entry(self, function: Callable[..., Any]) -> str:
-        """A function that takes all parameters as 64-bit numbers in one array, and writes what is returned to another."""
         name = self.define(function)
-        signature = self.signature(function)
-        made: list[str] = []
-        kinds: list[str] = []
-
-        def taken(kind: Type) -> str:
-            place = f"given[{len(kinds)}]"
-            if isinstance(kind, Number):
-                kinds.append(kind.code)
-                return f"as_double({place})" if kind == FLOAT else f"({kind.c_name}){place}"
-            if isinstance(kind, Array):
-                sizes = [f"given[{len(kinds) + 1 + axis}]" for axis in range(kind.dimensions)]
-                kinds.append(f"{kind.dimensions if kind.place in self.used else 0}{kind.dtype.str}")
-                kinds.extend("" for _ in sizes)
-                return f"({self.declare(kind)}){{({kind.c_element} *){place}, {', '.join(sizes)}}}"
-            if isinstance(kind, Record):
-                return f"({self.held(kind)}){{{', '.join(taken(own) for _, own in kind.fields)}}}"
-            raise Untranslatable(f"{name}: a parameter that is no array or number")
-
-        for place, (_, kind) in enumerate(signature.parameters):
-            made.append(f"    {self.held(kind)} p{place} = {taken(kind)};")
-        given = ", ".join(
-            f"&p{place}" if isinstance(kind, Record) else f"p{place}"
-            for place, (_, kind) in enumerate(signature.parameters)
-        )
-        call, returned = f"{name}({given})", signature.returned
-        codes = ""
-        if returned is None:
-            made.append(f"    {call};")
-        else:
-            items = returned.items if isinstance(returned, Tuple) else (returned,)
-            codes = "".join(item.code for item in items)
-            made.append(f"    {returned.c_name} found = {call};")
-            for place, item in enumerate(items):
-                value = f"found.v{place}" if isinstance(returned, Tuple) else "found"
-                made.append(f"    result[{place}] = {f'bits_of({value})' if item == FLOAT else value};")
-        several = "," if isinstance(returned, Tuple) else ""
-        return (
-            f'const char {name}_kinds[] = "{" ".join(kind for kind in kinds if kind)};{codes}{several}";\n'
-            f"void {name}_entry(const int64_t *given, int64_t *result) {{\n" + "\n".join(made) + "\n}\n"
-        )
+        return calls.entry(name, self.signature(function), self.held, lambda array: array.place in self.used)
 
 
 class _Function:
