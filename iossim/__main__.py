@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import sys
 
 
 def main() -> int:
     """Run the command line; returns the exit code."""
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # to look for some reads about all installed packages
+    gc.set_threshold(100_000, 20)  # what is imported stays: looking for garbage in it takes a tenth of a short command
     try:
         from iossim.cli.main import main as run
     except KeyboardInterrupt:

@@ -80,7 +80,9 @@ def main(
     """Run the command line of the package ``commands``, whose help calls it ``name``; returns the exit code."""
     try:
         with hears_interrupts():
-            code = _run(arguments, _command_for(sys.argv[1:] if arguments is None else arguments, commands, purpose), name)
+            code = _run(
+                arguments, _command_for(sys.argv[1:] if arguments is None else arguments, commands, purpose), name
+            )
         if sys.stdout is not None:
             sys.stdout.flush()  # what cannot be written is told here; at the interpreter's end it is a traceback
     except (KeyboardInterrupt, StopNow, typer.Abort):

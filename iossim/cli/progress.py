@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars
 
-    from iossim.search.measured.search import MeasuredProgress
-    from iossim.search.scheduler import Progress
+    from iossim.search.scheduler import MeasuredProgress, Progress
 
 
 class StopNow(BaseException):

@@ -1,7 +1,7 @@
 """C of compiled functions: a translation of the small part of Python that they are written in.
 
 Numbers have 64 bits and arrays know their sizes; every operation is the same one in the same order, so that results are
-those of numba to the last bit. What is not known here raises Untranslatable. Indices are not checked, and none is
+those of numba to the last bit. What is not known here raises UntranslatableError. Indices are not checked, and none is
 negative but for those that are written so.
 """
 
@@ -33,7 +33,7 @@ from iossim.base.native.types import (
     Signature,
     Tuple,
     Type,
-    Untranslatable,
+    UntranslatableError,
     c_name,
 )
 
@@ -66,7 +66,7 @@ Callee = tuple[Callable[..., Any], bool]
 Expression = tuple[str, Type]
 
 
-class _Again(Exception):
+class _MoreKnownError(Exception):
     """More became known of a type: what was translated with less is translated anew."""
 
 
@@ -77,18 +77,18 @@ def translate(functions: Sequence[Callable[..., Any]], callee: Callable[[Any], C
     """
     try:
         return Translation(functions, callee).text
-    except (Untranslatable, OSError):
+    except (UntranslatableError, OSError):
         pass
     able = []
     for function in functions:
-        with suppress(Untranslatable, OSError):
+        with suppress(UntranslatableError, OSError):
             Translation([function], callee)
             able.append(function)
     return Translation(able, callee).text
 
 
 class Translation:
-    """The C of functions and of all that they call, see :func:`translate`; raises Untranslatable."""
+    """The C of functions and of all that they call, see :func:`translate`; raises UntranslatableError."""
 
     def __init__(self, functions: Sequence[Callable[..., Any]], callee: Callable[[Any], Callee | None]):
         self.callee = callee
@@ -109,7 +109,7 @@ class Translation:
                 called = [function for function in functions if not self._is_inner(function)]
                 entries = [*map(self._entry, called), calls.table([c_name(function) for function in called])]
                 break
-            except _Again:
+            except _MoreKnownError:
                 continue
         self.text = "\n".join([_PRELUDE, calls.DECLARATIONS, *self.types.values(), *self.parts.values(), *entries])
 
@@ -138,7 +138,7 @@ class Translation:
         """The array of a place has at least so many dimensions."""
         if self.dimensions.of.get(place, 1) < dimensions:
             self.dimensions.of[place] = dimensions
-            raise _Again
+            raise _MoreKnownError
 
     def define(self, function: Callable[..., Any], inline: bool = False) -> str:
         """The name of a function in C, which is defined."""
@@ -198,8 +198,8 @@ class _Function:
         kind = "void" if returned is None else unit.declare(returned)
         return "\n".join([f"{head}{kind} {self.name}({given}) {{", *declared, *self.lines, *ends, "}"])
 
-    def refuse(self, node: ast.AST, why: str = "it is not translated") -> Untranslatable:
-        return Untranslatable(f"{self.name}: {ast.unparse(node)}: {why}")
+    def refuse(self, node: ast.AST, why: str = "it is not translated") -> UntranslatableError:
+        return UntranslatableError(f"{self.name}: {ast.unparse(node)}: {why}")
 
     def say(self, line: str) -> None:
         self.lines.append(f"    {line}")
@@ -332,9 +332,8 @@ class _Function:
         raise self.refuse(node)
 
     def assign(self, target: ast.expr, value: Expression) -> None:
-        text, kind = value
         if isinstance(target, ast.Name):
-            self.say(f"{_own(target.id)} = {self.converted(target, value, self.widened(target, kind))};")
+            self.say(f"{_own(target.id)} = {self.converted(target, value, self.widened(target, value[1]))};")
             return
         if not isinstance(target, ast.Subscript):
             raise self.refuse(target)
@@ -655,4 +654,4 @@ def _literal(value: object) -> Expression:
                 '__builtin_nan(""))' if math.isnan(value) else "__builtin_inf())"
             ), FLOAT
         return f"({value.hex()})", FLOAT
-    raise Untranslatable(f"the constant {value!r}")
+    raise UntranslatableError(f"the constant {value!r}")

@@ -10,7 +10,7 @@ from typing import Annotated, Any, get_args, get_origin
 import numpy as np
 
 
-class Untranslatable(Exception):
+class UntranslatableError(Exception):
     """What stands in a function is no part of the Python that is translated."""
 
 
@@ -94,18 +94,18 @@ Type = Number | Row | Array | Record | Tuple
 
 
 class Dimensions:
-    """How many dimensions the arrays of parameters and fields have: no annotation says it, what is done with them does."""
+    """How many dimensions arrays have: no annotation says it, but what is done with them does."""
 
     def __init__(self) -> None:
         self.of: dict[tuple[str, str], int] = {}
 
     def annotated(self, annotation: Any, names: Mapping[str, Any], place: tuple[str, str]) -> Type:
-        """The type that an annotation of ``place`` means; raises Untranslatable for others."""
+        """The type that an annotation of ``place`` means; raises UntranslatableError for others."""
         if isinstance(annotation, str):
             try:
                 annotation = eval(annotation, {**vars(builtins), **names})
             except NameError as error:
-                raise Untranslatable(f"{place}: {error}") from None
+                raise UntranslatableError(f"{place}: {error}") from None
         dtype = None
         if get_origin(annotation) is Annotated:
             annotation, dtype = get_args(annotation)
@@ -128,7 +128,7 @@ class Dimensions:
             own_name = c_name(annotation)
             own = [(name, self.annotated(kind, scope, (own_name, name))) for name, kind in fields.items()]
             return Record(own_name, tuple(own))
-        raise Untranslatable(f"{place}: {annotation} has no counterpart in C")
+        raise UntranslatableError(f"{place}: {annotation} has no counterpart in C")
 
 
 @dataclass(frozen=True)
@@ -145,15 +145,15 @@ class Signature:
         parameters = []
         for name in code.co_varnames[: code.co_argcount]:
             if name not in annotations:
-                raise Untranslatable(f"{function.__name__}: {name} has no annotation")
+                raise UntranslatableError(f"{function.__name__}: {name} has no annotation")
             parameters.append((name, dimensions.annotated(annotations[name], names, (c_name(function), name))))
         if "return" not in annotations:
-            raise Untranslatable(f"{function.__name__}: what it returns has no annotation")
+            raise UntranslatableError(f"{function.__name__}: what it returns has no annotation")
         if annotations["return"] in (None, "None"):
             return Signature(tuple(parameters), None)
         returned = dimensions.annotated(annotations["return"], names, (c_name(function), "return"))
         if not isinstance(returned, Number | Tuple):
-            raise Untranslatable(f"{function.__name__}: it returns no number")
+            raise UntranslatableError(f"{function.__name__}: it returns no number")
         return Signature(tuple(parameters), returned)
 
 

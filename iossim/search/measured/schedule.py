@@ -12,8 +12,9 @@ from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import Schedule
 from iossim.search.assemble import build_schedule, price_blocks, total_latency_us
 from iossim.search.ios import STRATEGIES
-from iossim.search.measured.search import DEVIATION, MeasuredProgress, ignore, measured_search
+from iossim.search.measured.search import DEVIATION, measured_search
 from iossim.search.options import Budget, SearchOptions
+from iossim.search.scheduler import MeasuredProgress, ignore_measuring
 
 #: Nine of ten cases of a normal distribution lie within this many standard deviations: what a band is.
 _NINE_OF_TEN = 1.645
@@ -26,7 +27,7 @@ def schedule_measured(
     name: str,
     options: SearchOptions,
     budget: Budget,
-    progress: MeasuredProgress = ignore,
+    progress: MeasuredProgress = ignore_measuring,
 ) -> Schedule:
     """The schedule that the scheduler of IOS called ``name`` finds at measured prices, within a budget.
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
@@ -26,6 +25,7 @@ from iossim.search.measured.correction import Correction, optimistic_us
 from iossim.search.measured.planner import Path
 from iossim.search.measured.space import MeasuredCosts, MeasuredSpace, StageKey, build_space
 from iossim.search.options import Budget, SearchOptions
+from iossim.search.scheduler import MeasuredProgress, ignore_measuring
 
 #: By how many standard deviations estimates are optimistic, step by step.
 KAPPAS = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0)
@@ -41,18 +41,6 @@ UNITS_FRACTION = 0.1
 RELATIVE_TOLERANCE = 1e-9
 #: When everything is measured, this many stages are measured at once.
 MEASURED_AT_ONCE = 64
-
-
-class MeasuredProgress(Protocol):
-    """Told after each round: measurements made, how many there may be at most (None: as many as it takes), the best
-    measured schedule so far and the least that, optimistically, any may cost; microseconds.
-    """
-
-    def __call__(self, measurements: int, most: int | None, best_us: float, bound_us: float) -> None: ...
-
-
-def ignore(measurements: int, most: int | None, best_us: float, bound_us: float) -> None:
-    """A progress that reports to nobody."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +76,7 @@ def measured_search(
     concurrent: bool,
     merge: bool,
     deviation: float = DEVIATION,
-    progress: MeasuredProgress = ignore,
+    progress: MeasuredProgress = ignore_measuring,
 ) -> MeasuredSolution:
     """The best schedule found of blocks that run one after another, priced by measuring no more than ``budget`` says.
 
