@@ -16,14 +16,14 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import cache, cached_property, update_wrapper
 from importlib import import_module
 from pathlib import Path
-from threading import RLock, Timer
-from time import perf_counter
+from threading import RLock
 from typing import Any, ParamSpec, TypeVar, overload
 
+from iossim.base.compile_time import compiling
 from iossim.base.errors import warn_once
 from iossim.base.native import library
 from iossim.base.user_files import user_cache
@@ -83,7 +83,7 @@ class Compiled:
     @cached_property
     def by_numba(self) -> Any:
         """Numba's function."""
-        with _compiling():
+        with compiling():
             import numba
 
             folder = cache_folder()
@@ -102,7 +102,7 @@ class Compiled:
         compile_for = made._compile_for_args
 
         def compile_timed(*arguments: Any, **named: Any) -> Any:
-            with _compiling():
+            with compiling():
                 return compile_for(*arguments, **named)
 
         made._compile_for_args = compile_timed
@@ -144,7 +144,7 @@ def _load_or_make(name: str, functions: list[Callable[..., Any]]) -> library.Lib
     path = folder / name
     with suppress(OSError):
         return library.Library(path)
-    with _compiling():
+    with compiling():
         from iossim.base.native.translation import translate  # needed once
 
         text = translate(functions, callee)
@@ -152,46 +152,6 @@ def _load_or_make(name: str, functions: list[Callable[..., Any]]) -> library.Lib
             if library.make(path, text):
                 return library.Library(path)
     return None
-
-
-#: Called once, when compiling has taken a second.
-on_long_compiling: list[Callable[[], None]] = []
-_LONG_S = 1.0
-_spent_s = 0.0
-_depth = 0
-
-
-@contextmanager
-def _compiling() -> Iterator[None]:
-    """Counts what compiling takes, and what belongs to it."""
-    global _spent_s, _depth  # noqa: PLW0603
-    _depth += 1
-    if _depth > 1:
-        try:
-            yield
-        finally:
-            _depth -= 1
-        return
-    begun, timer = perf_counter(), Timer(max(0.0, _LONG_S - _spent_s), _tell)
-    timer.daemon = True
-    if on_long_compiling:
-        timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-        _depth -= 1
-        _spent_s += perf_counter() - begun
-
-
-def _tell() -> None:
-    while on_long_compiling:
-        on_long_compiling.pop()()
-
-
-def working_s() -> float:
-    """A clock, in seconds, that stands still while functions are compiled: what a search takes is told by it."""
-    return perf_counter() - _spent_s
 
 
 def _stamp_with_hash(cache: Any, folder: Path, module: str) -> None:

@@ -87,7 +87,8 @@ class PartsCostModel:
         batch.refuse_variants()
         own = list(batch.problem.units)
         prices: Prices = np.empty(len(batch))
-        _price(batch.masks, batch.problem.predecessors, *(table[own] for table in self.tables), prices)
+        time_us, shared_us, external_us = (table[own] for table in self.tables)
+        _price(batch.masks, batch.problem.predecessors, time_us, shared_us, external_us, prices)
         prices[batch.merged] = np.inf
         return prices
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from math import isfinite
 
-from iossim.base.compiled import working_s
+from iossim.base.compile_time import working_s
 from iossim.base.errors import ScheduleError
 from iossim.cost.model import START, CostModel, price_path
 from iossim.ir.network import Network

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
-from iossim.base.compiled import working_s
+from iossim.base.compile_time import working_s
 from iossim.cost.model import CostModel
 from iossim.schedule.problem import ScheduleProblem
 from iossim.search.block_search import BlockSolution

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from iossim.base.compiled import working_s
+from iossim.base.compile_time import working_s
 from iossim.cost.model import CostModel
 from iossim.ir.network import Network
 from iossim.schedule.batch import Strategy

@@ -320,8 +320,8 @@ class _Function:
     def items(self, node: ast.expr, count: int) -> list[Expression]:
         """What a value that is taken apart consists of."""
         if isinstance(node, ast.Attribute) and node.attr == "shape":
-            text, kind = self.array(node.value, count)
-            return [(f"{text}.n{axis}", INTEGER) for axis in range(kind.dimensions)]
+            array, own = self.array(node.value, count)
+            return [(f"{array}.n{axis}", INTEGER) for axis in range(own.dimensions)]
         text, kind = self.value(node)
         if isinstance(kind, Record):
             return [self.field(text, kind, name) for name, _ in kind.fields]
@@ -490,8 +490,8 @@ class _Function:
             axis = ast.literal_eval(node.slice)
             return f"{self.array(node.value.value, axis + 1)[0]}.n{axis}", INTEGER
         text, kind = self.value(node.value)
-        if isinstance(kind, Row) and isinstance(node.slice, ast.Constant):
-            element, offset, *_ = (kind.dtype.fields or {})[node.slice.value]
+        if isinstance(kind, Row) and kind.dtype.fields is not None and isinstance(node.slice, ast.Constant):
+            element, offset, *_ = kind.dtype.fields[str(node.slice.value)]
             own = Array(element)
             return f"(*(const {own.c_element} *)({text} + {offset}))", own.element
         indices = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import log, sqrt
 
-from iossim.base.compiled import working_s
+from iossim.base.compile_time import working_s
 from iossim.cost.capabilities import DeviceCostModel, MeasuringCostModel
 from iossim.cost.model import CostModel
 from iossim.ir.network import Network

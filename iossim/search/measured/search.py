@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from iossim.base.compiled import working_s
+from iossim.base.compile_time import working_s
 from iossim.base.errors import OptionError, ScheduleError
 from iossim.cost.capabilities import MeasuringCostModel
 from iossim.cost.model import CostModel
