@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-import iossim
+from iossim import api
 from iossim.base import compile_time, compiled
 from iossim.base.compiled import Compiled, jit
 from iossim.base.native import library
@@ -216,8 +216,8 @@ def test_c_rounds_as_numba(model: str, engine: str, options: dict[str, str], mon
     for function in every_compiled():
         if call := function._by_c():
             monkeypatch.setattr(function, "_call", both_ways(function, call))
-    space = iossim.api.search_options(options.get("stages", "general"), None, None)
-    iossim.compare(model, "v100-sxm2", engine=engine, options=space)
+    space = api.search_options(options.get("stages", "general"), None, None)
+    api.compare(model, "v100-sxm2", engine=engine, options=space)
     assert {"find_endings", "pick", "relax", "_time_kernels", "_hash_stages", "_grow"} <= called
 
 

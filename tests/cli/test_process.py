@@ -49,7 +49,12 @@ def loaded(*command: str, folder: Path) -> tuple[int, set[str]]:
 UNUSED = {
     *("scipy", "simpy", "z3", "jinja2", "altair", "onnx", "onnxruntime", "joblib"),
     *(f"iossim.{name}" for name in ("edge", "study", "transforms.rewriting", "transforms.microbatching")),
-    *("iossim.report.figures", "iossim.search.measured.search", "iossim.models.passes.gradients", "iossim.cli.optimize"),
+    *(
+        "iossim.report.figures",
+        "iossim.search.measured.search",
+        "iossim.models.passes.gradients",
+        "iossim.cli.optimize",
+    ),
 }
 
 
