@@ -34,7 +34,7 @@ _FLAGS = ("-O3", "-fPIC", "-shared", "-std=gnu11", "-ffp-contract=off", "-fwrapv
 def compiler() -> str | None:
     """The C compiler, where there is one. Of macOS the one is not asked: it may open a window that offers itself."""
     chosen = os.environ.get("IOSSIM_COMPILER", "")
-    if chosen == "numba" or (not chosen and sys.platform != "linux"):
+    if chosen == "numba" or sys.maxsize < 2**32 or (not chosen and sys.platform != "linux"):
         return None
     return next(
         (found for name in ([chosen] if chosen else ["cc", "gcc", "clang"]) if (found := shutil.which(name))), None

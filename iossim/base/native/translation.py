@@ -13,7 +13,7 @@ from typing import Any
 
 from iossim.base.native import calls
 from iossim.base.native.statements import FunctionText
-from iossim.base.native.types import Row, UntranslatableError, c_name
+from iossim.base.native.types import Row, c_name
 from iossim.base.native.unit import Callee, MoreKnownError, Unit
 
 _PRELUDE = """\
@@ -36,13 +36,11 @@ def translate(functions: Sequence[Callable[..., Any]], callee: Callable[[Any], C
 
     ``callee`` gives the function behind a compiled one, and whether it is inlined; None for anything else.
     """
-    try:
+    with suppress(Exception):
         return Translation(functions, callee).text
-    except (UntranslatableError, OSError):
-        pass
     able = []
     for function in functions:
-        with suppress(UntranslatableError, OSError):
+        with suppress(Exception):  # numba compiles, or refuses, what a plugin wrote in a way that is not foreseen here
             Translation([function], callee)
             able.append(function)
     return Translation(able, callee).text
