@@ -9,8 +9,10 @@ import sys
 
 def main() -> int:
     """Run the command line; returns the exit code."""
-    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # to look for some reads about all installed packages
-    gc.set_threshold(100_000, 20)  # what is imported stays: looking for garbage in it takes a tenth of a short command
+    # Pydantic would read about all installed packages, to find plugins of its own among them.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    # What is imported stays: to look for garbage in it takes a tenth of a short command.
+    gc.set_threshold(500_000, 20)
     try:
         from iossim.cli.main import main as run
     except KeyboardInterrupt:

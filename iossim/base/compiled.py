@@ -145,7 +145,7 @@ def _load_or_make(name: str, functions: list[Callable[..., Any]]) -> library.Lib
     with suppress(OSError):
         return library.Library(path)
     with compiling():
-        from iossim.base.native.translation import translate  # needed once
+        from iossim.base.native.translation import translate  # most processes find what they need made
 
         text = translate(functions, callee)
         with suppress(OSError):
