@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Annotated, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,9 +44,12 @@ _FIGURES = (
     "steps", "slowdown", "reread_bytes", "exponentials",
 )  # fmt: skip
 KERNEL_ROW = np.dtype([*((name, np.int64) for name in _NUMBERS), *((name, np.float64) for name in _FIGURES)])
+#: A table of such rows and one row, as compiled code takes them.
+KernelRows: TypeAlias = Annotated[NDArray[np.void], KERNEL_ROW]
+KernelRow: TypeAlias = Annotated[np.void, KERNEL_ROW]
 
 
-def kernel_table(limits: MultiprocessorLimits, kernels: Iterable[Kernel]) -> NDArray[np.void]:
+def kernel_table(limits: MultiprocessorLimits, kernels: Iterable[Kernel]) -> KernelRows:
     """The kernels as rows of :data:`KERNEL_ROW`, shape ``[kernels]``."""
     rows = []
     for kernel in kernels:

@@ -37,7 +37,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from iossim.backends.simulator.device_rates import DeviceRates, Floats
 from iossim.backends.simulator.kernel_rows import (
@@ -47,6 +46,8 @@ from iossim.backends.simulator.kernel_rows import (
     GEMM,
     TENSOR_CLASSES,
     TILED_CLASSES,
+    KernelRow,
+    KernelRows,
 )
 from iossim.base.compiled import jit
 
@@ -64,7 +65,7 @@ _IS_TENSOR = tuple(work_class in TENSOR_CLASSES for work_class in CLASSES)
 _FITS, _LOST = 0.85, 1.25
 
 
-def time_kernels(kernels: NDArray[np.void], rates: DeviceRates) -> Floats:
+def time_kernels(kernels: KernelRows, rates: DeviceRates) -> Floats:
     """Times of each kernel in microseconds, and what it needs of L2, shape ``[kernels, RESULTS]``.
 
     ``ALONE`` is the duration on an idle device, with the gap before it; ``ARITHMETIC``, ``L2`` and ``DRAM`` are what
@@ -80,7 +81,7 @@ def time_kernels(kernels: NDArray[np.void], rates: DeviceRates) -> Floats:
 
 
 @jit
-def _time_kernels(kernels: NDArray[np.void], rates: DeviceRates, times: Floats) -> None:
+def _time_kernels(kernels: KernelRows, rates: DeviceRates, times: Floats) -> None:
     for index in range(len(kernels)):
         kernel = kernels[index]
         if kernel["resident"] == 0.0:
@@ -125,7 +126,7 @@ def _time_kernels(kernels: NDArray[np.void], rates: DeviceRates, times: Floats) 
 
 
 @jit
-def grid_blocks(kernel: np.void, rates: DeviceRates) -> float:
+def grid_blocks(kernel: KernelRow, rates: DeviceRates) -> float:
     """The blocks that a kernel is launched with: for averages only those that draw."""
     blocks: float = kernel["blocks"]
     if kernel["work_class"] == AVERAGE_WINDOW:
@@ -134,7 +135,7 @@ def grid_blocks(kernel: np.void, rates: DeviceRates) -> float:
 
 
 @jit
-def _arithmetic_us(kernel: np.void, rates: DeviceRates, spread: float, busiest: float) -> tuple[float, float]:
+def _arithmetic_us(kernel: KernelRow, rates: DeviceRates, spread: float, busiest: float) -> tuple[float, float]:
     """Arithmetic as its blocks are scheduled, and as if they filled the device evenly."""
     rate = rates.flops_per_us_per_sm[kernel["work_class"], kernel["precision"]]
     rate *= rates.tile_factor[kernel["tile"], kernel["precision"]]
@@ -172,7 +173,7 @@ def lost_part(operand_bytes: float, cache_bytes: float) -> float:
 
 
 @jit
-def _dram_us(kernel: np.void, rates: DeviceRates) -> tuple[float, float]:
+def _dram_us(kernel: KernelRow, rates: DeviceRates) -> tuple[float, float]:
     """DRAM time, and that of what L2 keeps: activations, not what a wave reads again."""
     activations = kernel["activation_bytes"] + kernel["bytes_written"]
     lost = activations * lost_part(activations + kernel["weight_bytes"], rates.resident_bytes)
@@ -197,4 +198,7 @@ def _dram_us(kernel: np.void, rates: DeviceRates) -> tuple[float, float]:
         moved += rates.tensor_strided_excess * min(kernel["strided_bytes"], moved)
     dram_us: float = moved / rates.dram_bytes_per_us[kernel["work_class"]] * slower
     # What some classes reach by themselves is less than the device's bandwidth.
-    return dram_us, (activations - lost) / rates.dram_bytes_per_us.max()
+    bandwidth = 0.0
+    for rate in rates.dram_bytes_per_us:
+        bandwidth = max(bandwidth, rate)
+    return dram_us, (activations - lost) / bandwidth

@@ -246,9 +246,9 @@ def throughput(results: Results) -> str:
 def startup(results: Results) -> str:
     found = results["first-command"]
     return _sentences(
-        f"The first command of an installation compiles: the README's takes "
-        f"{found['first_cpu_s']:.0f} s of CPU time, and keeps the machine code on disk; again, it takes "
-        f"{found['again_cpu_s']:.1f} s."
+        "The first command of an installation compiles its loops, by the machine's C compiler or, without one, by numba, "
+        "which takes a quarter of a minute. With a compiler the README's first command takes "
+        f"{found['first_cpu_s']:.1f} s of CPU time, and {found['again_cpu_s']:.1f} s when it is repeated."
     )
 
 

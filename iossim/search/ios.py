@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import isfinite
-from time import perf_counter
 
+from iossim.base.compile_time import working_s
 from iossim.base.errors import ScheduleError
 from iossim.cost.model import START, CostModel, price_path
 from iossim.ir.network import Network
@@ -60,7 +60,7 @@ def _schedule(
     progress: Progress,
     memo: SearchMemo | None,
 ) -> Schedule:
-    started = perf_counter()
+    started = working_s()
     concurrent, merge = STRATEGIES[name]
     problems = [ScheduleProblem.of_block(network, block) for block in network.blocks]
     solution = solve(problems, cost_model, options, concurrent=concurrent, merge=merge, progress=progress, memo=memo)
@@ -75,7 +75,7 @@ def _schedule(
         notes=[*network.notes, *solution.notes],
         complete=solution.complete,
         proven=solution.complete and not network.notes and not solution.notes,
-        search_s=perf_counter() - started + solution.saved_s,
+        search_s=working_s() - started + solution.saved_s,
     )
 
 

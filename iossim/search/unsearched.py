@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from time import perf_counter
 
+from iossim.base.compile_time import working_s
 from iossim.cost.model import CostModel
 from iossim.ir.network import Network
 from iossim.schedule.batch import Strategy
@@ -51,7 +51,7 @@ def _schedule(
     """The schedule whose blocks have the stages that ``stages_of`` returns; ``concurrent``: may they be several
     groups?
     """
-    started = perf_counter()
+    started = working_s()
     problems = [ScheduleProblem.of_block(network, block) for block in network.blocks]
     return build_schedule(
         network,
@@ -61,7 +61,7 @@ def _schedule(
         name,
         lower_bound_us=network_lower_bound_us(problems, [no_merges()] * len(problems), cost_model, concurrent),
         notes=list(network.notes),
-        search_s=perf_counter() - started,
+        search_s=working_s() - started,
     )
 
 

@@ -27,12 +27,18 @@ from iossim.schedule.schedule import Schedule
 from iossim.search.assemble import reprice
 from iossim.search.block_parts import PAPER_GROUP_SIZE, PAPER_GROUPS
 from iossim.search.ios import STRATEGIES
-from iossim.search.measured.schedule import schedule_measured
-from iossim.search.measured.search import MeasuredProgress
-from iossim.search.measured.search import ignore as ignore_measuring
 from iossim.search.memo import SearchMemo
 from iossim.search.options import Budget, SearchLimits, SearchOptions
-from iossim.search.scheduler import SCHEDULERS, Progress, StartProgress, ignore, schedule, silent
+from iossim.search.scheduler import (
+    SCHEDULERS,
+    MeasuredProgress,
+    Progress,
+    StartProgress,
+    ignore,
+    ignore_measuring,
+    schedule,
+    silent,
+)
 from iossim.tasks.comparison import ChangedSchedule, Comparison
 from iossim.transforms.transform import Changed, Outcome, Transform, change
 
@@ -171,6 +177,8 @@ class Task:
             assert self.budget is not None
             assert isinstance(self.prices, MeasuringCostModel)
             estimate = _estimating_model(self.prices, self.device, self.network.precision)
+            from iossim.search.measured.schedule import schedule_measured  # what most searches do not use
+
             return schedule_measured(
                 self.network, estimate, self.prices, self.scheduler, self.options, self.budget, measuring
             )
