@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from iossim.cost.model import CostModel
 from iossim.schedule.problem import ScheduleProblem
-from iossim.search.counting import FEW_STATES, more_transitions_than
+from iossim.search.counting import FEW_STATES, about_more_transitions_than
 from iossim.search.lattice import (
     ALL_SUBSETS,
     Lattice,
@@ -94,7 +94,7 @@ def _solvable_space(
         max_groups=min(PAPER_GROUPS, space.max_groups or len(problem)),
     )
     for tried in dict.fromkeys((space, pruned)):
-        if not more_transitions_than(limit, problem, lattice, tried):
+        if not about_more_transitions_than(limit, problem, lattice, tried):
             return tried
     return None
 
