@@ -262,3 +262,25 @@ def recomputed(problem: ScheduleProblem, cost_model: CostModel, solution: Soluti
     for stage in solution.plans[0]:
         assert stage.strategy in Strategy
     return total_latency_us(price_blocks([problem], solution.plans, cost_model))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(problems(6), min_size=2, max_size=4), st.integers(0, 99), st.floats(0, 20), st.integers(4, 64))
+def test_a_block_solved_as_a_whole_counts_in_the_bound_with_what_it_costs(
+    blocks: list[ScheduleProblem], seed: int, barrier_us: float, max_states: int
+) -> None:
+    """Blocks of more states than allowed are split, and count with their relaxation."""
+    cost_model = RandomCostModel(seed=seed, spread=0.2, barrier_us=barrier_us)
+    limited = SearchOptions(limits=SearchLimits(max_states=max_states))
+    best = solve(blocks, cost_model, SearchOptions(), concurrent=True, merge=True)
+    found = solve(blocks, cost_model, limited, concurrent=True, merge=True)
+    assert best.lower_bound_us == best.cost_us
+    assert found.lower_bound_us is not None
+    assert found.relaxed_bound_us is not None
+    assert found.relaxed_bound_us <= found.lower_bound_us <= best.cost_us * (1 + 1e-12)
+    assert best.cost_us <= found.cost_us * (1 + 1e-12)
+    if not barrier_us:
+        least_us = [
+            solve([block], cost_model, limited, concurrent=True, merge=True).lower_bound_us or 0.0 for block in blocks
+        ]
+        assert found.lower_bound_us >= sum(least_us) * (1 - 1e-12)
