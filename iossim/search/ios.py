@@ -21,7 +21,7 @@ from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import Schedule
 from iossim.search.assemble import block_lower_bounds_us, build_schedule, sum_of_bounds_us
-from iossim.search.block_parts import Part, prepare_block
+from iossim.search.block_parts import BlockNote, Part, notes_of_blocks, prepare_block
 from iossim.search.block_search import BlockSolution, solve_block
 from iossim.search.clusters import cluster_states, solve_clusters
 from iossim.search.free_views import WithoutViews
@@ -169,7 +169,7 @@ def solve(
         sum(solution.priced_stages for solution in solver.solutions),
         sum(solution.endings for solution in solver.solutions),
         solver.complete,
-        tuple(solver.notes),
+        tuple(notes_of_blocks(solver.notes)),
         memo.saved_s - saved_before_s,
     )
 
@@ -204,9 +204,9 @@ class _Solver:
         self.cost_model, self.options = cost_model, options
         self.concurrent, self.merge = concurrent, merge
         self.complete = True
-        self.notes: list[str] = []
+        self.notes: list[tuple[str, BlockNote]] = []
         self._memo = memo
-        self._parts: dict[str, tuple[list[Part], list[str]]] = {}
+        self._parts: dict[str, tuple[list[Part], list[BlockNote]]] = {}
         self._solutions: dict[tuple[str, int], BlockSolution] = {}
         #: ``ios-both`` has a search without concurrency besides, which solves wider blocks as a whole.
         self._merging = _Solver(cost_model, options, False, True, memo) if concurrent and merge else None
@@ -219,9 +219,8 @@ class _Solver:
         if problem.key not in self._parts and not self.complete:
             return self._extend_plainly(begun, problem, range(len(problem)))
         if problem.clusters and (reached := self._extend_clusters(begun, problem)):
-            self.notes.append(
-                f"block {problem.name}: too wide to be solved unit by unit, stages keep clusters of units whole"
-            )
+            kept = "too wide to be solved unit by unit, stages keep clusters of units whole"
+            self.notes.append((problem.name, BlockNote(kept)))
             return reached
         if problem.key not in self._parts:
             self._parts[problem.key] = prepare_block(
@@ -240,7 +239,7 @@ class _Solver:
         if self.concurrent and [part.space for part in parts] != [self.options.space]:
             greedily = self._extend_greedily(begun, problem, range(len(problem)))
             reached = _cheapest(reached, greedily, self._extend_merging(best, problem))
-        self.notes += [f"block {problem.name}: {sentence}" for sentence in notes]
+        self.notes += [(problem.name, note) for note in notes]
         return reached
 
     def _extend_greedily(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from brute_force import ScrambledTable, cheapest
@@ -166,6 +168,15 @@ def test_a_split_block_is_not_scheduled_worse_than_greedily(chains: int, limits:
     assert any(f"split into runs of {chains}, {chains}, {chains}, {chains} units" in note for note in solution.notes)
     greedy = total_latency_us(price_blocks([problem], [greedy_stages(problem)], cost_model))
     assert solution.cost_us <= greedy
+
+
+def test_what_was_done_to_several_blocks_is_one_note() -> None:
+    blocks = [replace(ScheduleProblem.of_edges(size, []), name=f"block{size}") for size in (12, 14)]
+    options = SearchOptions(limits=SearchLimits(max_states=1 << 6))
+    solution = solve(blocks, RandomCostModel(), options, concurrent=True, merge=False)
+    assert solution.notes == (
+        "2 blocks, block12 the first: too wide to be solved as a whole, split into runs of 3 to 6 units",
+    )
 
 
 def test_many_convolutions_of_one_input_are_said_not_to_merge_in_all_sets() -> None:
