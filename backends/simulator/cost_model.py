@@ -62,8 +62,8 @@ def create(
 
 
 class SimulatorCostModel:
-    """A :class:`~iossim.cost.capabilities.VariantCostModel`, ``DeviceCostModel`` and ``LimitedCostModel`` of
-    ``profile``; equal units are priced once.
+    """A :class:`~iossim.cost.capabilities.VariantCostModel` and ``DeviceCostModel`` of ``profile``; equal units are
+    priced once.
 
     Concats launch a kernel a term, as the published engine does; with ``in_place`` they and splits launch what cannot
     be in place alone, as the backends of :mod:`iossim.backends` do. An ``error`` changes the prices of units.
@@ -104,15 +104,12 @@ class SimulatorCostModel:
         """
         return self._price(batch, self.stages.price, lambda merged: merged.single_us)
 
-    def price_stages_up_to(self, batch: StageBatch, limits_us: Prices) -> Prices:
-        return self._price(batch, self.stages.price, lambda merged: merged.single_us, limits_us)
-
     def price_changed(self, batch: StageBatch, interference: float, launches: float) -> Prices:
         if self.stages.is_divided:
             return self.price_stages(batch)
         return self._price(
             batch,
-            lambda problem, masks, variants, _: self.stages.price_changed(
+            lambda problem, masks, variants: self.stages.price_changed(
                 problem, masks, variants, interference, launches
             ),
             lambda merged: max(merged.device_us, launches * sum(merged.host_us)),
@@ -161,17 +158,15 @@ class SimulatorCostModel:
     def _price(
         self,
         batch: StageBatch,
-        price: Callable[[ScheduleProblem, Masks, Sequence[str], Prices | None], Prices],
+        price: Callable[[ScheduleProblem, Masks, Sequence[str]], Prices],
         price_merged: Callable[[UnitPrice], float],
-        limits_us: Prices | None = None,
     ) -> Prices:
         """The prices of a batch from those of concurrent stages of the same variants, and of merged units."""
         problem, merged = batch.problem, batch.merged
         prices = np.empty(len(batch), dtype=np.float64)
         for variants, stages in batch.by_variants():
             concurrent = stages[~merged[stages]]
-            limits = None if limits_us is None else limits_us[concurrent]
-            prices[concurrent] = price(problem, batch.masks[concurrent], variants, limits)
+            prices[concurrent] = price(problem, batch.masks[concurrent], variants)
             for index in stages[merged[stages]].tolist():
                 unit = None if any(variants) else self._merged_unit(problem, int(batch.masks[index]))
                 prices[index] = np.inf if unit is None else price_merged(unit)

@@ -18,13 +18,10 @@ import numpy as np
 from iossim.backends.simulator.device_sharing import (
     ALONE,
     BEGIN,
-    DRAM_DEMAND,
     GROUPS,
     HOST,
-    ISSUE_DEMAND,
     ISSUED,
     LAST_US,
-    LATER,
     ORDER,
     POSITION,
     READY,
@@ -43,10 +40,6 @@ from iossim.schedule.problem import Masks
 
 #: An upper bound on the groups of a stage.
 MAX_GROUPS = 64
-#: For :func:`price_masks`, where each stage is priced whatever it takes.
-NO_LIMITS = np.empty(0)
-#: Rounding never lifts what a stage takes at least by this part above what it takes.
-_ROUNDING = 1e-9
 
 
 class StageKernels(NamedTuple):
@@ -72,17 +65,15 @@ def price_masks(
     prices: Floats,
     max_kernels: int,
     spans: Floats,
-    limits: Floats,
 ) -> None:
     """Write the price of each mask, as a concurrent stage, to ``prices``, us; both have shape ``[stages]``.
 
     ``predecessors`` are the problem's, uint64 of shape ``[units]``; the others those of :class:`StageKernels`.
     At most ``max_kernels`` kernels run at a time. ``spans``, ``[kernels of the problem, 3]``, becomes the stream,
-    start and end of each kernel of the last stage; nothing is recorded where it has no rows. ``limits``, ``[stages]``
-    or empty: of a stage that takes longer, something in between may be written instead of the price.
+    start and end of each kernel of the last stage; nothing is recorded where it has no rows.
     """
     size = max(MAX_GROUPS + 1, len(columns))
-    numbers = np.empty((10, size), dtype=np.float64)
+    numbers = np.empty((9, size), dtype=np.float64)
     integers = np.empty((6, size), dtype=np.int64)
     sets = np.empty((2, MAX_GROUPS + 1), dtype=np.uint64)
     for index in range(len(masks)):
@@ -95,7 +86,6 @@ def price_masks(
         clock_us = 0.0
         for group in range(count):
             integers[BEGIN, group] = place
-            numbers[LATER, group] = 0.0
             members = sets[GROUPS, group]
             while members:
                 unit = lowest_bit(members)
@@ -104,11 +94,9 @@ def price_masks(
                     clock_us += columns[kernel, HOST]
                     integers[ORDER, place] = kernel
                     numbers[ISSUED, place] = clock_us
-                    numbers[LATER, group] += columns[kernel, ALONE]
                     place += 1
         integers[BEGIN, count] = place
-        limit_us = limits[index] * (1.0 + 2.0 * _ROUNDING) if len(limits) else np.inf
-        prices[index] = _share(count, columns, interference, max_kernels, limit_us, numbers, integers, sets, spans)
+        prices[index] = _share(count, columns, interference, max_kernels, numbers, integers, sets, spans)
 
 
 # What happens at each event is inlined, and divisions are not checked (each is by what was seen to be above 0): a
@@ -119,23 +107,12 @@ def _share(
     columns: Floats,
     interference: float,
     max_kernels: int,
-    limit_us: float,
     numbers: Floats,
     integers: Integers,
     sets: Masks,
     spans: Floats,
 ) -> float:
-    """Advance from event to event (a kernel ends, a kernel is issued) until all groups are done.
-
-    Returns before that once the stage is seen to take longer than ``limit_us``: the rest of each group takes at least
-    as long as alone, and that of all as long as the device needs for what it asks for.
-    """
-    issue_us = dram_us = 0.0
-    if limit_us < np.inf:
-        for place in range(integers[BEGIN, count]):
-            kernel = integers[ORDER, place]
-            issue_us += columns[kernel, ALONE] * columns[kernel, ISSUE_DEMAND]
-            dram_us += columns[kernel, ALONE] * columns[kernel, DRAM_DEMAND]
+    """Advance from event to event (a kernel ends, a kernel is issued) until all groups are done."""
     for group in range(count):
         integers[POSITION, group] = integers[BEGIN, group]
         numbers[REMAINING, group] = -1.0  # none runs
@@ -144,15 +121,10 @@ def _share(
     now = 0.0
     while True:
         next_issue = np.inf
-        least_us = now + max(issue_us, dram_us)
         for group in range(count):
             place = integers[POSITION, group]
-            if numbers[REMAINING, group] >= 0.0:
-                least_us = max(least_us, now + numbers[REMAINING, group] + numbers[LATER, group])
+            if numbers[REMAINING, group] >= 0.0 or place == integers[BEGIN, group + 1]:
                 continue
-            if place == integers[BEGIN, group + 1]:
-                continue
-            least_us = max(least_us, max(now, numbers[ISSUED, place]) + numbers[LATER, group])
             if numbers[ISSUED, place] > now:
                 next_issue = min(next_issue, numbers[ISSUED, place])
                 continue
@@ -160,15 +132,12 @@ def _share(
                 continue
             kernel = integers[ORDER, place]
             numbers[REMAINING, group] = columns[kernel, ALONE]
-            numbers[LATER, group] -= columns[kernel, ALONE]
             integers[STARTED, active] = group
             integers[RUNNING, active] = kernel
             active += 1
             if len(spans):
                 spans[kernel, 0] = group
                 spans[kernel, 1] = -1.0  # not yet
-        if least_us > limit_us:
-            return least_us * (1.0 - _ROUNDING)
         if active == 0:
             if next_issue == np.inf:
                 return now
@@ -194,10 +163,7 @@ def _share(
         kept = 0
         for slot in range(active):
             group = integers[STARTED, slot]
-            done_us = step / numbers[STRETCH, slot]
-            left = numbers[REMAINING, group] - done_us
-            issue_us -= done_us * columns[integers[RUNNING, slot], ISSUE_DEMAND]
-            dram_us -= done_us * columns[integers[RUNNING, slot], DRAM_DEMAND]
+            left = numbers[REMAINING, group] - step / numbers[STRETCH, slot]
             if left <= 1e-12 * now:
                 numbers[REMAINING, group] = -1.0
                 if len(spans):

@@ -19,7 +19,7 @@ from iossim.backends.simulator.device_sharing import ALONE, HOST, Floats
 from iossim.backends.simulator.partition import PreparedPartition
 from iossim.backends.simulator.preparation import PreparedProblem
 from iossim.backends.simulator.stage_bounds import stage_bounds, stage_bounds_of_any
-from iossim.backends.simulator.stage_model import MAX_GROUPS, NO_LIMITS, StageKernels, price_masks
+from iossim.backends.simulator.stage_model import MAX_GROUPS, StageKernels, price_masks
 from iossim.backends.simulator.unit_prices import UnitPrices
 from iossim.base.compiled import jit
 from iossim.base.cores import usable_cores
@@ -51,27 +51,18 @@ class StagePricing:
         """Whether the groups of a stage have SMs of their own."""
         return bool(self.units.parts)
 
-    def price(
-        self, problem: ScheduleProblem, masks: Masks, variants: Sequence[str] = (), limits: Floats | None = None
-    ) -> Prices:
-        """The price of each mask as a concurrent stage with these variants, us, shape ``[len(masks)]``.
-
-        Of a stage that costs more than its limit (``[len(masks)]``) it may be anything in between.
-        """
+    def price(self, problem: ScheduleProblem, masks: Masks, variants: Sequence[str] = ()) -> Prices:
+        """The price of each mask as a concurrent stage with these variants, us, shape ``[len(masks)]``."""
         batch, predecessors = StageBatch.concurrent(problem, masks), problem.predecessors
-        if limits is None:
-            limits = np.full(len(masks), np.inf)
         if self.is_divided:
             divided = self.partition(problem, variants)
-            price_divided = lambda some, _: divided.price(some, predecessors)  # noqa: E731
-            return self._memo.prices(batch, divided.unit_keys, limits, price_divided)
+            return self._memo.prices(batch, divided.unit_keys, lambda some: divided.price(some, predecessors))
         prepared = self.prepare(problem, variants)
-
-        def price(some: Masks, below: Floats) -> Floats:
-            given = some, predecessors, prepared.kernels, self.interference, self.max_kernels
-            return price_concurrent(*given, below)
-
-        return self._memo.prices(batch, prepared.unit_keys, limits, price)
+        return self._memo.prices(
+            batch,
+            prepared.unit_keys,
+            lambda some: price_concurrent(some, predecessors, prepared.kernels, self.interference, self.max_kernels),
+        )
 
     def price_changed(
         self, problem: ScheduleProblem, masks: Masks, variants: Sequence[str], interference: float, launches: float
@@ -145,54 +136,43 @@ class PriceMemo:
     def __init__(self) -> None:
         self._known = GrowingTable()
 
-    def prices(
-        self, batch: StageBatch, unit_keys: Masks, limits: Floats, price: Callable[[Masks, Floats], Floats]
-    ) -> Floats:
-        """The price of each stage of a batch of concurrent ones, or of one above its limit something in between.
+    def prices(self, batch: StageBatch, unit_keys: Masks, price: Callable[[Masks], Floats]) -> Floats:
+        """The price of each stage of a batch of concurrent ones, us, shape ``[len(batch)]``.
 
-        ``price`` prices the masks of unknown stages so; ``unit_keys[u]`` identifies the kernels of unit ``u``. All
-        are in us, the arrays of shape ``[len(batch)]``.
+        ``price`` prices the masks of unknown stages; ``unit_keys[u]`` identifies the kernels of unit ``u``.
         """
         hashes = stage_hashes(batch, unit_keys, ordered=True)
         hashes[hashes == 0] = 1
         if self._known.used + len(batch) > MOST_KEPT:
             self._known = GrowingTable()
-        unknown, largest = self._known.unknown_up_to(hashes, limits)
+        unknown = self._known.unknown(hashes)
         if len(unknown):
             try:
-                found = price(batch.masks[unknown], largest)
+                found = price(batch.masks[unknown])
             except BaseException:
                 # A key without a price must not stay.
                 self._known = GrowingTable()
                 raise
-            self._known.enter_up_to(hashes[unknown], found, largest)
+            self._known.enter(hashes[unknown], found)
         result = np.empty(len(batch), dtype=np.float64)
         _look_up(hashes, *self._known.table, result)
         return result
 
 
 def price_concurrent(
-    masks: Masks,
-    predecessors: Masks,
-    kernels: StageKernels,
-    interference: float,
-    max_kernels: int = MAX_GROUPS,
-    limits: Floats = NO_LIMITS,
+    masks: Masks, predecessors: Masks, kernels: StageKernels, interference: float, max_kernels: int = MAX_GROUPS
 ) -> Floats:
-    """The price of each mask as a concurrent stage, us, shape ``[len(masks)]``; the same on any number of cores.
-
-    ``limits``: see :func:`~iossim.backends.simulator.stage_model.price_masks`.
-    """
+    """The price of each mask as a concurrent stage, us, shape ``[len(masks)]``; the same on any number of cores."""
     prices = np.empty(len(masks), dtype=np.float64)
     parts = (_limit or len(usable_cores())) if len(masks) >= FEWEST_IN_PARALLEL else 1
     if parts == 1:
-        price_masks(masks, predecessors, *kernels, interference, prices, max_kernels, _NO_SPANS, limits)
+        price_masks(masks, predecessors, *kernels, interference, prices, max_kernels, _NO_SPANS)
         return prices
     bounds = np.linspace(0, len(masks), parts + 1).astype(np.int64).tolist()
 
     def price(part: int) -> None:
         own = slice(bounds[part], bounds[part + 1])
-        price_masks(masks[own], predecessors, *kernels, interference, prices[own], max_kernels, _NO_SPANS, limits[own])
+        price_masks(masks[own], predecessors, *kernels, interference, prices[own], max_kernels, _NO_SPANS)
 
     list(_threads().map(price, range(parts)))
     return prices
@@ -217,4 +197,4 @@ if hasattr(os, "register_at_fork"):
 @jit
 def _look_up(hashes: Masks, known: Masks, prices: Floats, result: Floats) -> None:
     for index in range(len(hashes)):
-        result[index] = abs(prices[find_slot(hashes[index], known)])
+        result[index] = prices[find_slot(hashes[index], known)]

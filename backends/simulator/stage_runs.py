@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.backends.simulator.partition import divided_spans
 from iossim.backends.simulator.preparation import PreparedProblem
-from iossim.backends.simulator.stage_model import NO_LIMITS, price_masks
+from iossim.backends.simulator.stage_model import price_masks
 from iossim.backends.simulator.stage_pricing import StagePricing
 from iossim.base.errors import ScheduleError
 from iossim.execution.backend import Divided
@@ -62,7 +62,7 @@ def run_stage(pricing: StagePricing, network: Network, stage: Stage, number: int
     durations_us = np.empty(1)
     masks = np.array([mask], dtype=np.uint64)
     limits = pricing.interference, durations_us, pricing.max_kernels
-    price_masks(masks, predecessors, *prepared.kernels, *limits, spans, NO_LIMITS)
+    price_masks(masks, predecessors, *prepared.kernels, *limits, spans)
     models = (pricing.units.whole,) * len(labels)
     return StageRun(
         float(durations_us[0]), labels, prepared, models, tuple(tuple(bits(group)) for group in groups), spans

@@ -1,4 +1,4 @@
-"""What some cost models can do besides pricing stages: four contracts, each asked for by ``isinstance``.
+"""What some cost models can do besides pricing stages: three contracts, each asked for by ``isinstance``.
 
 A wrapper (:class:`iossim.cost.model.WrappedCostModel`) has none of them unless it defines them itself.
 """
@@ -48,18 +48,6 @@ class MeasuringCostModel(CostModel, Protocol):
         """For each stage what its price depends on: stages of equal signature share one measurement.
 
         :data:`FREE` and :data:`IMPOSSIBLE` are known without one.
-        """
-        ...
-
-
-@runtime_checkable
-class LimitedCostModel(CostModel, Protocol):
-    """A cost model that saves time where a stage need only be known to cost more than a limit."""
-
-    def price_stages_up_to(self, batch: StageBatch, limits_us: Prices) -> Prices:
-        """The price of each stage that costs at most its limit, in us; of another any number from the limit to it.
-
-        Such a number is above the limit; all arrays have shape ``[len(batch)]``.
         """
         ...
 

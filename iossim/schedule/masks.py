@@ -113,10 +113,7 @@ class FloatTable(NamedTuple):
 
 
 class GrowingTable:
-    """A float of at least 0 for each key, in a table that grows so that it is at most half full.
-
-    A negative entry says of the value only that it is at least as large, without the sign.
-    """
+    """A float for each key, in a table that grows so that it is at most half full."""
 
     def __init__(self) -> None:
         self.used = 0
@@ -144,21 +141,6 @@ class GrowingTable:
         """Give the keys that were unknown their values."""
         enter(keys, values, *self.table)
         self.used += len(keys)
-
-    def unknown_up_to(self, keys: Masks, limits: Floats) -> tuple[NDArray[np.int64], Floats]:
-        """The places of keys of which neither the value is known, nor that it is above the limit, each key once.
-
-        The largest limit of each of these keys stands beside its place; :meth:`enter_up_to` takes both.
-        """
-        self.reserve(len(keys))
-        places, largest = np.empty(len(keys), dtype=np.int64), np.empty(len(keys))
-        count, new = _enter_unknown_up_to(keys, limits, *self.table, places, largest)
-        self.used += new
-        return places[:count], largest[:count]
-
-    def enter_up_to(self, keys: Masks, values: Floats, limits: Floats) -> None:
-        """Give keys their values; one above the limit is at least as large."""
-        enter(keys, np.where(values > limits, -values, values), *self.table)
 
 
 def _empty_table(size: int) -> FloatTable:
@@ -220,32 +202,3 @@ def _enter_unknown(looked_up: Masks, keys: Masks, values: Floats, places: NDArra
             places[count] = index
             count += 1
     return count
-
-
-#: An entry of :func:`_enter_unknown_up_to` that stands for the place of its key: far below what any value is at least.
-_ASKED_FOR = -1e15
-
-
-@jit
-def _enter_unknown_up_to(
-    looked_up: Masks, limits: Floats, keys: Masks, values: Floats, places: NDArray[np.int64], largest: Floats
-) -> tuple[int, int]:
-    """Returns how many keys are to be given values, and how many of them are new."""
-    count = new = 0
-    for index in range(len(looked_up)):
-        slot = find_slot(looked_up[index], keys)
-        value = values[slot]
-        if keys[slot] == 0:
-            keys[slot] = looked_up[index]
-            new += 1
-        elif value <= _ASKED_FOR and value > -np.inf:
-            place = int(_ASKED_FOR - value)
-            largest[place] = max(largest[place], limits[index])
-            continue
-        elif value >= 0.0 or -value > limits[index]:
-            continue
-        values[slot] = _ASKED_FOR - count
-        places[count] = index
-        largest[count] = limits[index]
-        count += 1
-    return count, new

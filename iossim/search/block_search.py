@@ -18,16 +18,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from iossim.cost.capabilities import LimitedCostModel
 from iossim.cost.model import START, CostModel, Prices, StageBounds
 from iossim.schedule.batch import StageBatch, Strategy
-from iossim.schedule.masks import GrowingTable, enter
+from iossim.schedule.masks import GrowingTable
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import Masks
 from iossim.search.block_parts import Part
 from iossim.search.endings import BoundArrays, StateGraph, find_endings
 from iossim.search.lattice import MergedStages
-from iossim.search.relaxation import Endings, Labels, affordable_us, leave, pick, relax, relax_known
+from iossim.search.relaxation import Endings, Labels, leave, pick, relax, relax_known
 
 #: The endings with the least bounds are priced next: up to this fraction of the way to the best known cost.
 PRICED_FRACTION = 0.5
@@ -146,7 +145,7 @@ class _Search:
         """Price endings of the states of a level as far as they may matter."""
         self.looked_at += filled
         if not self.bounded:
-            self._price(self.endings.stage[:filled], np.full(filled, np.inf))
+            self._price(self.endings.stage[:filled])
             relax(self.endings, filled, self.known.table, self.labels)
             return
         picked = Endings.room(filled)
@@ -154,20 +153,15 @@ class _Search:
             filled, found = pick(
                 self.endings, filled, self.labels, self.tolerance, begin, end, PRICED_FRACTION, PRICED_TOGETHER, picked
             )
-            self._price(picked.stage[:found], affordable_us(picked, found, self.labels, self.tolerance))
+            self._price(picked.stage[:found])
             relax(picked, found, self.known.table, self.labels)
 
-    def _price(self, stages: Masks, limits_us: Prices) -> None:
-        """Price stages as far as is not known whether they cost more than their limits, us; both ``[stages]``."""
-        unpriced, limits_us = self.known.unknown_up_to(stages, limits_us)
+    def _price(self, stages: Masks) -> None:
+        unpriced = stages[self.known.unknown(stages)]
         for begin in range(0, len(unpriced), _PRICED_AT_A_TIME):
-            some = slice(begin, begin + _PRICED_AT_A_TIME)
-            masks, limits = stages[unpriced[some]], limits_us[some]
-            batch = StageBatch.concurrent(self.problem, masks)
-            if isinstance(self.cost_model, LimitedCostModel):
-                self.known.enter_up_to(masks, self.cost_model.price_stages_up_to(batch, limits), limits)
-            else:
-                enter(masks, self.cost_model.price_stages(batch), *self.known.table)
+            masks = unpriced[begin : begin + _PRICED_AT_A_TIME]
+            prices: Prices = self.cost_model.price_stages(StageBatch.concurrent(self.problem, masks))
+            self.known.enter(masks, prices)
 
     def _priced(self, stages: Masks) -> Prices:
         """The prices of distinct stages that are not known yet."""

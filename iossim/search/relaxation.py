@@ -143,28 +143,12 @@ def _move(source: Endings, index: int, target: Endings, place: int) -> None:
 
 
 @jit
-def affordable_us(endings: Endings, filled: int, labels: Labels, tolerance: Floats) -> Floats:
-    """What the stage of each ending may cost at most to matter, shape ``[filled]``; a tie matters, as rounded."""
-    result = np.empty(filled)
-    for index in range(filled):
-        label = endings.label[index]
-        most_us = limit_us(labels, label >> 1, label & 1, tolerance)
-        result[index] = most_us * (1.0 + 1e-12) - labels.leaving[endings.source[index], label & 1]
-    return result
-
-
-@jit
 def relax(endings: Endings, filled: int, table: FloatTable, labels: Labels) -> None:
-    """Lower the costs of the labels to which an ending, now priced, gives a better path.
-
-    One that is known to cost too much for that has a negative entry (:class:`~iossim.schedule.masks.GrowingTable`).
-    """
+    """Lower the costs of the labels to which an ending, now priced, gives a better path."""
     for index in range(filled):
         source, label = endings.source[index], endings.label[index]
         state, bit = label >> 1, label & 1
         price_us = table.values[find_slot(endings.stage[index], table.keys)]
-        if price_us < 0.0:
-            continue
         _relax(source, endings.stage[index], 0, state, bit, labels.leaving[source, bit] + price_us, labels)
 
 

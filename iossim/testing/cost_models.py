@@ -12,7 +12,6 @@ from abc import ABC, abstractmethod
 import numpy as np
 import pytest
 
-from iossim.cost.capabilities import DeviceCostModel, LimitedCostModel
 from iossim.cost.model import CostModel
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
@@ -87,20 +86,6 @@ class CostModelConformance(ABC):
                 found = prices.price_stages(batch)
                 for mask, price_us in zip(batch.masks.tolist(), found.tolist(), strict=True):
                     assert least_price_us(bounds, list(batch.problem.groups(mask))) <= price_us * (1 + ROUNDING)
-
-    def test_a_price_up_to_a_limit_is_the_price_or_above_the_limit(self, prices: CostModel) -> None:
-        for network in self.networks():
-            for batch in batches(network) * isinstance(prices, LimitedCostModel):
-                model = self.cost_model(prices.profile) if isinstance(prices, DeviceCostModel) else prices
-                assert isinstance(model, LimitedCostModel)
-                found = prices.price_stages(batch)
-                # Some stages are asked for twice, with another limit.
-                for part in (0.3, 0.99, 1.0, 1.5):
-                    limits = found * np.random.default_rng(len(batch)).choice([part, 1.0], len(batch))
-                    limited = model.price_stages_up_to(batch, limits)
-                    assert np.array_equal(limited[found <= limits], found[found <= limits])
-                    assert (limited > limits)[found > limits].all()
-                    assert (limited <= found * (1 + ROUNDING)).all()
 
     def test_a_search_finds_no_worse_than_one_by_one(self, prices: CostModel) -> None:
         for network in self.networks():

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from iossim.backends.simulator.device_sharing import EVEN_SPREAD, Floats
 from iossim.backends.simulator.kernel_model import KernelPrice
 from iossim.backends.simulator.preparation import PreparedProblem
-from iossim.backends.simulator.stage_model import MAX_GROUPS, NO_LIMITS, StageKernels, price_masks
+from iossim.backends.simulator.stage_model import MAX_GROUPS, StageKernels, price_masks
 from iossim.backends.simulator.unit_prices import UnitPrice
 from iossim.schedule.problem import Masks
 
@@ -104,7 +104,7 @@ def stage_spans(
 ) -> float:
     """The price of one stage; ``spans`` becomes the stream, start and end of each of its kernels."""
     prices = np.empty(1)
-    price_masks(np.array([mask]), predecessors, *kernels, interference, prices, MAX_GROUPS, spans, NO_LIMITS)
+    price_masks(np.array([mask]), predecessors, *kernels, interference, prices, MAX_GROUPS, spans)
     return float(prices[0])
 
 
