@@ -112,7 +112,8 @@ class _Search:
             begin, end = self.lattice.level_begin[level : level + 2].tolist()
             self._relax_known(begin, end, self.merges, Strategy.MERGE)
             self._relax_known(begin, end, alone, Strategy.CONCURRENT)
-            self._settle(begin, end)
+            if self.walk_limits[:2] != (1, 1):  # else there are no stages but those
+                self._settle(begin, end)
             leave(begin, end, self.boundary, self.labels)
 
     def solution(self) -> BlockSolution:

@@ -213,11 +213,10 @@ def _downwards(child: NDArray[np.int32]) -> Downwards:
                 removable[child[i, unit]] |= np.uint64(1) << np.uint64(unit)
     begin = np.cumsum(begin)
     parents = np.empty(begin[-1], dtype=np.int32)
-    entered = np.zeros(states, dtype=np.int64)
-    for unit in range(count):
-        for i in range(states):
+    for i in range(states):
+        for unit in range(count):
             target = child[i, unit]
             if target >= 0:
-                parents[begin[target] + entered[target]] = i
-                entered[target] += 1
+                below = (np.uint64(1) << np.uint64(unit)) - np.uint64(1)
+                parents[begin[target] + count_bits(removable[target] & below)] = i
     return Downwards(removable, begin, parents)
