@@ -208,7 +208,7 @@ def _downwards(child: NDArray[np.int32]) -> Downwards:
     _count_parents(child, removable, begin)
     begin = np.cumsum(begin)
     parents = np.empty(begin[-1], dtype=np.int32)
-    _enter_parents(child, begin, np.zeros(states, dtype=np.int64), parents)
+    _enter_parents(child, removable, begin, parents)
     return Downwards(removable, begin, parents)
 
 
@@ -224,12 +224,13 @@ def _count_parents(child: NDArray[np.int32], removable: Masks, begin: NDArray[np
 
 @jit
 def _enter_parents(
-    child: NDArray[np.int32], begin: NDArray[np.int64], entered: NDArray[np.int64], parents: NDArray[np.int32]
+    child: NDArray[np.int32], removable: Masks, begin: NDArray[np.int64], parents: NDArray[np.int32]
 ) -> None:
+    """The parents of a state are in the order of the units that they lack."""
     states, count = child.shape
-    for unit in range(count):
-        for i in range(states):
+    for i in range(states):
+        for unit in range(count):
             target = child[i, unit]
             if target >= 0:
-                parents[begin[target] + entered[target]] = i
-                entered[target] += 1
+                below = (np.uint64(1) << np.uint64(unit)) - np.uint64(1)
+                parents[begin[target] + count_bits(removable[target] & below)] = i

@@ -16,7 +16,7 @@ from iossim.schedule.batch import Strategy
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import Schedule
-from iossim.search.assemble import build_schedule, network_lower_bound_us
+from iossim.search.assemble import block_lower_bounds_us, build_schedule, sum_of_bounds_us
 from iossim.search.lattice import no_merges
 from iossim.search.memo import SearchMemo
 from iossim.search.options import SearchOptions
@@ -53,13 +53,17 @@ def _schedule(
     """
     started = working_s()
     problems = [ScheduleProblem.of_block(network, block) for block in network.blocks]
+    relaxed_us = sum_of_bounds_us(
+        block_lower_bounds_us(problems, [no_merges()] * len(problems), cost_model, concurrent)
+    )
     return build_schedule(
         network,
         problems,
         [stages_of(problem) for problem in problems],
         cost_model,
         name,
-        lower_bound_us=network_lower_bound_us(problems, [no_merges()] * len(problems), cost_model, concurrent),
+        lower_bound_us=relaxed_us,
+        relaxed_bound_us=relaxed_us,
         notes=list(network.notes),
         search_s=working_s() - started,
     )

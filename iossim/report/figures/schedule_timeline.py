@@ -161,7 +161,9 @@ def _facts(schedule: Schedule, sequential_us: float | None, execution: Execution
     told = f"{schedule.latency_us / 1000:.3f} ms" + (" (analytic)" if execution is not None else "")
     if sequential_us:
         told += f", speed-up {sequential_us / schedule.latency_us:.2f}x over sequential"
-    if schedule.lower_bound_us and schedule.gap is not None:
+    if schedule.proven:
+        told += ", proven optimal"
+    elif schedule.lower_bound_us and schedule.gap is not None:
         told += f", lower bound {schedule.lower_bound_us / 1000:.3f} ms (gap {100 * schedule.gap:.1f} %)"
     if execution is not None:
         told += f", event-driven simulator {execution.latency_us / 1000:.3f} ms"
