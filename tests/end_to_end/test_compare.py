@@ -59,6 +59,7 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
         "engine": "paper",
     }
     assert comparison["complete"] is True
+    assert 2**24 < comparison["peak_memory_bytes"] < 2**30
 
 
 def test_table(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

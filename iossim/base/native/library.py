@@ -27,7 +27,7 @@ import numpy as np
 from iossim.base.native.types import c_name
 
 #: No products are fused with sums, and whole numbers wrap: results are those of any other compiler.
-_FLAGS = ("-O3", "-fPIC", "-shared", "-std=gnu11", "-ffp-contract=off", "-fwrapv", "-fno-math-errno", "-w")
+_FLAGS = ("-O2", "-fPIC", "-shared", "-std=gnu11", "-ffp-contract=off", "-fwrapv", "-fno-math-errno", "-w")
 
 
 @cache
