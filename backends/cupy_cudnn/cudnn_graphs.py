@@ -9,18 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cache
 from types import ModuleType
 from typing import Any
 
 from iossim.backends.cupy_cudnn.convolution import Convolution, TensorLayout
 from iossim.backends.cupy_cudnn.cudnn_library import make_findable, version_text
 from iossim.backends.cupy_cudnn.driver import EnginePlan, engines_first
+from iossim.backends.cupy_cudnn.views import channels_last, row_major
 from iossim.base.errors import first_line
 from iossim.execution.backend import BackendError
+from iossim.ir.types import DType
 
 #: What each operand is called in the variant pack.
-UIDS = {"x": 1, "w": 2, "b": 3, "y": 4}
+UIDS = {"x": 1, "w": 2, "b": 3, "y": 4, "z": 5}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,11 @@ class CudnnGraphs:
             if properties is None
             else {"device_property": cudnn.create_device_properties(properties)}
         )
+        self._types = {
+            DType.FLOAT32: cudnn.data_type.FLOAT,
+            DType.FLOAT16: cudnn.data_type.HALF,
+            DType.BFLOAT16: cudnn.data_type.BFLOAT16,
+        }
         self._planned = cache(self._ranked)
         self.built = 0
 
@@ -129,12 +136,16 @@ class CudnnGraphs:
         self.built += 1
         return EnginePlan(name, int(graph.get_workspace_size_plan_at_index(index)))
 
-    @cached_property
-    def _unwanted(self) -> list[Any]:
-        """The numerical notes of plans that the options exclude."""
+    def _unwanted(self, dtype: DType) -> list[Any]:
+        """The numerical notes of plans that the options exclude, or that compute in less than is stored.
+
+        Numbers of 16 bits are multiplied by tensor cores without loss; sums are of fp32 always.
+        """
         notes = self._cudnn.numerical_note
         unwanted = []
-        if not self._allowed.tf32:
+        if dtype is not DType.FLOAT32:
+            unwanted += [notes.DOWN_CONVERT_INPUTS, notes.REDUCED_PRECISION_REDUCTION]
+        elif not self._allowed.tf32:
             unwanted += [notes.TENSOR_CORE, notes.DOWN_CONVERT_INPUTS, notes.REDUCED_PRECISION_REDUCTION]
         if not self._allowed.nondeterministic:
             unwanted.append(notes.NONDETERMINISTIC)
@@ -158,8 +169,9 @@ class CudnnGraphs:
             raise BackendError(
                 f"cuDNN cannot plan {convolution}: {first_line(error)}; see CUDNN_LOGLEVEL_DBG"
             ) from None
-        if self._unwanted or not self._allowed.runtime_compiled:
-            graph.deselect_numeric_notes(self._unwanted)
+        unwanted = self._unwanted(convolution.dtype)
+        if unwanted or not self._allowed.runtime_compiled:
+            graph.deselect_numeric_notes(unwanted)
             if not self._allowed.runtime_compiled:
                 graph.deselect_behavior_notes([cudnn.behavior_note.RUNTIME_COMPILATION])
             # cuDNN itself refuses from now on to build what is excluded. The front end's own list of it is for plans
@@ -170,12 +182,12 @@ class CudnnGraphs:
 
     def _graph(self, convolution: Convolution) -> Any:
         cudnn = self._cudnn
-        fp32 = cudnn.data_type.FLOAT
-        graph = cudnn.pygraph(io_data_type=fp32, intermediate_data_type=fp32, compute_data_type=fp32, **self._device)
+        stored, fp32 = self._types[convolution.dtype], cudnn.data_type.FLOAT
+        graph = cudnn.pygraph(io_data_type=stored, intermediate_data_type=fp32, compute_data_type=fp32, **self._device)
 
         def tensor(name: str, layout: TensorLayout) -> Any:
             return graph.tensor(
-                name=name, dim=list(layout.shape), stride=list(layout.strides), data_type=fp32, uid=UIDS[name]
+                name=name, dim=list(layout.shape), stride=list(layout.strides), data_type=stored, uid=UIDS[name]
             )
 
         def shaped(result: Any) -> Any:
@@ -191,12 +203,14 @@ class CudnnGraphs:
             dilation=list(convolution.dilations),
             compute_data_type=fp32,
         )
+        if convolution.z is not None:  # before the bias: cuDNN's engines are compiled for that order alone
+            y = graph.add(a=shaped(y), b=tensor("z", convolution.z))
         if convolution.bias:
             filters, rank = convolution.y.shape[1], len(convolution.y.shape)
-            ones = (1,) * (rank - 2)
-            layout = TensorLayout((1, filters, *ones), (filters, 1, *ones))
+            shape = (1, filters, *(1,) * (rank - 2))
+            layout = TensorLayout(shape, channels_last(shape) if convolution.last else row_major(shape))
             y = graph.add(a=shaped(y), b=tensor("b", layout))
         if convolution.relu:
             y = graph.relu(input=shaped(y))
-        shaped(y).set_output(True).set_data_type(fp32).set_uid(UIDS["y"])
+        shaped(y).set_output(True).set_data_type(stored).set_uid(UIDS["y"])
         return graph

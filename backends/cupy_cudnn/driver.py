@@ -150,4 +150,4 @@ class ConvolutionLibrary(Protocol):
         """The plan of that name, ready to execute; raises KeyError where it is not among :meth:`plans`."""
 
     def execute(self, executable: Executable, addresses: Mapping[str, int], workspace: int, handle: Handle) -> None:
-        """Issue the convolution to the handle's stream; ``addresses`` of ``x``, ``w``, ``y`` (and ``b``)."""
+        """Issue the convolution to the handle's stream; ``addresses`` of each of its operands."""

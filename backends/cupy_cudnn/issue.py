@@ -61,8 +61,7 @@ def issue_convolution(
     """The convolution, then the kernel behind it; raises KeyError where cuDNN has no plan ``how.plan``."""
     convolution = how.part_of(call)
     executable = library.bind(convolution, how.plan)
-    operands = ("x", "w", "b", "y") if convolution.bias else ("x", "w", "y")
-    addresses = {name: address(call.views[name]) for name in operands}
+    addresses = {name: address(call.views[name]) for name in convolution.operands}
     issues: list[Issue] = [partial(library.execute, executable, addresses, workspace, lane.handle)]
     behind = call.after if how.fused else call.epilogue
     if behind is not None:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from iossim.backends.cupy_cudnn.element_types import typed
 from iossim.backends.cupy_cudnn.views import MOST_ELEMENTS, KernelCall, View, coalesced, int32s
 from iossim.execution.backend import BackendError
 
@@ -19,14 +20,14 @@ ROW_AXES = 3
 #: Arguments: elements of a row; sizes of the last two of the three axes of rows; then input and output, each with the
 #: step inside a row and the strides of the three axes. A block has a power of two of threads, at most 256.
 _HEAD = """extern "C" __global__ void {name}(int length, unsigned int rows1, unsigned int rows2,
-    const float* x, int xi, int x0, int x1, int x2, float* y, int yi, int y0, int y1, int y2) {{
+    const in_t* x, int xi, int x0, int x1, int x2, out_t* y, int yi, int y0, int y1, int y2) {{
     __shared__ float shared[256];
     unsigned int rest = blockIdx.x;
     const long long r2 = rest % rows2; rest /= rows2;
     const long long r1 = rest % rows1;
     const long long r0 = rest / rows1;
-    const float* from = x + r0 * x0 + r1 * x1 + r2 * x2;
-    float* to = y + r0 * y0 + r1 * y1 + r2 * y2;
+    const in_t* from = x + r0 * x0 + r1 * x1 + r2 * x2;
+    out_t* to = y + r0 * y0 + r1 * y1 + r2 * y2;
     const int thread = threadIdx.x;
 """
 _COMBINE = """    shared[thread] = part;
@@ -106,4 +107,4 @@ def _over_rows(source: str, name: str, x: View, y: View, axes: list[int]) -> Ker
         y,
         *int32s([0 if reduced else steps[1][0], *padded[1]]),
     )
-    return KernelCall(source, name, rows, threads, arguments)
+    return KernelCall(typed(source, x, y), name, rows, threads, arguments)

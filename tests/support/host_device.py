@@ -25,6 +25,7 @@ from iossim.backends.cupy_cudnn.convolution import Convolution, TensorLayout
 from iossim.backends.cupy_cudnn.driver import DeviceFacts, EnginePlan, engines_first
 from iossim.ir.op import Array
 from iossim.ir.ops.conv import Conv
+from iossim.ir.types import DType
 
 KERNEL_US = 2.0
 
@@ -404,7 +405,7 @@ class HostLibrary:
         convolution, plan, duration_us = executable
         if plan.name == "refused" or (plan.name == "uncaptured" and handle.capture is not None):
             raise RefusalError(f"CUDNN_STATUS_NOT_SUPPORTED: {plan.name}")
-        assert set(addresses) == ({"x", "w", "b", "y"} if convolution.bias else {"x", "w", "y"})
+        assert set(addresses) == set(convolution.operands)
         assert all(address % 16 == 0 for address in addresses.values()), "cuDNN's pointers are aligned"
         self._driver.say("convolution", handle, plan.name)
         if plan.workspace_bytes:
@@ -417,23 +418,26 @@ class HostLibrary:
             return
         if plan.workspace_bytes:
             self._driver.bytes(workspace, plan.workspace_bytes)[:] = 0xFF
+        dtype = convolution.dtype
         x, w, y = (
-            self._tensor(addresses[name], layout)
+            self._tensor(addresses[name], layout, dtype)
             for name, layout in (("x", convolution.x), ("w", convolution.w), ("y", convolution.y))
         )
         groups = x.shape[1] // w.shape[1]
         op = Conv(convolution.strides, (*convolution.pad_before, *convolution.pad_after), convolution.dilations, groups)
-        operands = [x, w]
+        # As the library does it: products of what is stored, sums of fp32, and one rounding at the end.
+        result = op.compute(x.astype(np.float32), w.astype(np.float32))
+        if convolution.z is not None:
+            result = result + self._tensor(addresses["z"], convolution.z, dtype).astype(np.float32)
         if convolution.bias:
-            filters = y.shape[1]
-            operands.append(self._tensor(addresses["b"], TensorLayout((filters,), (1,))))
-        (result,) = op.evaluate(operands)
+            bias = self._tensor(addresses["b"], TensorLayout((y.shape[1],), (1,)), dtype).astype(np.float32)
+            result = result + bias.reshape(-1, *[1] * (y.ndim - 2))
         y[...] = np.maximum(result, 0) if convolution.relu else result
 
-    def _tensor(self, address: int, layout: TensorLayout) -> Array:
+    def _tensor(self, address: int, layout: TensorLayout, dtype: DType) -> Array:
         reach = 1 + sum((size - 1) * stride for size, stride in zip(layout.shape, layout.strides, strict=True))
-        flat = self._driver.bytes(address, 4 * reach).view(np.float32)
-        return as_strided(flat, layout.shape, [4 * stride for stride in layout.strides])
+        flat = self._driver.bytes(address, dtype.bytes * reach).view(dtype.numpy)
+        return as_strided(flat, layout.shape, [dtype.bytes * stride for stride in layout.strides])
 
 
 def default_plans(convolution: Convolution) -> dict[EnginePlan, float]:
