@@ -20,6 +20,7 @@ from iossim.backends.cupy_cudnn.candidate_timing import CandidateTiming, randomi
 from iossim.backends.cupy_cudnn.cudnn_library import begins_here, check_version, make_findable, the_only, version_text
 from iossim.backends.cupy_cudnn.driver import ConvolutionLibrary, Driver
 from iossim.backends.cupy_cudnn.issue import Lane, issue_kernel
+from iossim.backends.cupy_cudnn.offers import PRECISIONS, convolution_calls, in_words
 from iossim.backends.cupy_cudnn.options import CudnnOptions, parsed_options
 from iossim.backends.cupy_cudnn.prepared_plan import Machine, PaperRun, PreparedPlan, Run, launch_program, ready_to_run
 from iossim.backends.cupy_cudnn.timing import Stopwatch
@@ -54,8 +55,6 @@ from iossim.schedule.batch import Strategy
 INSTALL = "pip install 'iossim[gpu]' (CUDA 13) or 'iossim[gpu-cuda12]'"
 #: Of the free memory, what the arenas of plans measured together may take.
 ARENA_SHARE = 0.5
-#: What it computes in: what is stored, and what is multiplied.
-PRECISIONS = (Precision.FP32, Precision.TF32, Precision.FP16, Precision.BF16)
 
 
 def create(precision: Precision, engine: Engine, options: Mapping[str, str]) -> CupyCudnnBackend:
@@ -118,6 +117,13 @@ def missing() -> str:
     except (ImportError, OSError, RuntimeError) as error:
         return f"cuDNN cannot be loaded ({first_line(error)}); {INSTALL}"
     return ""
+
+
+def offers() -> list[str]:
+    """What cuDNN computes on this GPU by one call, a line for each precision; where the backend is usable."""
+    from iossim.backends.cupy_cudnn.cudnn_graphs import Allowed, CudnnGraphs
+
+    return in_words(convolution_calls(lambda precision: CudnnGraphs(Allowed(tf32=precision is Precision.TF32))))
 
 
 class CupyCudnnBackend:

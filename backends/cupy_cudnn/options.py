@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from iossim.base.errors import OptionError, did_you_mean
+from iossim.execution.layouts import prefers_channels_last
 from iossim.ir.types import Precision
 
 DEFAULT_WORKSPACE_LIMIT_BYTES = 256 * 2**20
@@ -36,7 +37,7 @@ class CudnnOptions:
     layout: str = ""
 
     def channels_last(self, precision: Precision) -> bool:
-        return self.layout == "nhwc" or (not self.layout and precision.storage.bytes == 2)
+        return self.layout == "nhwc" or (not self.layout and prefers_channels_last(precision))
 
     @property
     def pairs(self) -> tuple[tuple[str, str], ...]:

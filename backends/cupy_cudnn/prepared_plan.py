@@ -17,13 +17,13 @@ from iossim.backends.cupy_cudnn.convolution import ConvolutionCall
 from iossim.backends.cupy_cudnn.driver import ConvolutionLibrary, Driver, Event, Graph, Stream
 from iossim.backends.cupy_cudnn.element_types import element_name
 from iossim.backends.cupy_cudnn.issue import Address, Issue, Lane, captured, issue_convolution, issue_kernel
-from iossim.backends.cupy_cudnn.layouts import ImageLayout
 from iossim.backends.cupy_cudnn.unit_calls import UnitProgram
 from iossim.backends.cupy_cudnn.unit_program import merged_program, unit_program
 from iossim.backends.cupy_cudnn.views import Memory, View, dense
 from iossim.backends.cupy_cudnn.weights import Weights
 from iossim.execution.backend import BackendError
 from iossim.execution.engine import Engine
+from iossim.execution.layouts import ImageLayout
 from iossim.execution.lower import MAIN
 from iossim.execution.made_inputs import check_one_device
 from iossim.execution.memory import with_memory

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from iossim.backends.cupy_cudnn.driver import Allocation, Driver
-from iossim.backends.cupy_cudnn.layouts import ImageLayout
 from iossim.backends.cupy_cudnn.views import Memory, View, dense
 from iossim.execution.backend import BackendError
+from iossim.execution.layouts import ImageLayout
 from iossim.ir.graph import Graph, Node
 from iossim.ir.merging import MergedConvolution
 from iossim.ir.op import Array

@@ -7,6 +7,17 @@ synchronised with. Kernels are the backend's own, compiled for the host; the con
 Time is virtual, the host's as well: what runs has a duration, and independent work runs at once. Its clock may begin slow
 (:class:`Ramp`), a call may take the host time (``issue_us``), and work may break the device (:meth:`HostDriver.fail`), which
 then fails every call, as CUDA's sticky errors do.
+
+What it cannot catch, and where ``benchmarks/gpu_report.py`` meets it first, in the order of its sections:
+
+- that cuDNN's front end takes the pointers, strides and types of a variant pack: ``first``, one convolution in each precision,
+  fused and apart (without a device a pack is taken as far as the missing handle: ``test_deviceless_planning``);
+- that plans of cuDNN read slices of channels with the steps that they were told: ``graph/NAME``, whose outputs are looked at;
+- calls that are illegal in a capture, beyond allocation, copies and timing events: ``first``, on the graph engine;
+- what CuPy's NVRTC makes of a kernel's text on that driver (that it compiles is tested for three architectures): ``first``;
+- products in less than is stored (TF32 where fp32 was asked for, sums of fp16): ``first``, by the tolerance of each precision;
+- real concurrency: which streams share a queue, what waits by accident: ``costs``, placement and launches of two streams;
+- aborts of the libraries, which end the process: each section is one of its own, and ``doctor`` tries cuDNN in another.
 """
 
 from __future__ import annotations

@@ -49,6 +49,30 @@ def _after_convolution(op: Op, bias: bool) -> Network:
     return b.network([y])
 
 
+def _residual() -> Network:
+    """A sum with what is there already, before the activation; one with what broadcasts is none."""
+    b = GraphBuilder("residual")
+    x, z = b.input("x", IMAGE), b.input("z", IMAGE)
+    with b.unit("u", "Conv-Add-Relu"):
+        y = b.add(Conv((1, 1), (1, 1, 1, 1)), x, b.constant("w", (6, 6, 3, 3)), b.constant("b", (6,)))
+        y = b.add(Relu(), b.add(Add(), z, y))
+    with b.unit("v", "Conv-Bias-Add"):
+        v = b.add(Add(), b.add(Conv(), y, b.constant("v", (6, 6, 1, 1))), b.constant("c", (1, 6, 1, 1)))
+        v = b.add(Add(), v, y)
+    with b.unit("t", "Conv-Add"):
+        t = b.add(Add(), b.add(Conv(), v, b.constant("t", (6, 6, 1, 1))), b.input("s", (2, 6, 1, 1)))
+    return b.network([t])
+
+
+def _product_with_residual() -> Network:
+    b = GraphBuilder("products")
+    x, z = b.input("x", (2, 3, 8)), b.input("z", (2, 3, 8))
+    with b.unit("u", "Matmul-Bias-Add-Relu"):
+        y = b.add(Add(), b.add(MatMul(), x, b.constant("w", (8, 8))), b.constant("b", (8,)))
+        y = b.add(Relu(), b.add(Add(), y, z))
+    return b.network([y])
+
+
 def _fully_connected_relu() -> Network:
     b = GraphBuilder("classifier")
     x = b.input("x", (4, 12))
@@ -173,6 +197,8 @@ UNITS: dict[str, Callable[[], Network]] = {
     "conv and relu without bias": lambda: _after_convolution(Relu(), bias=False),
     "conv and sigmoid": lambda: _after_convolution(Sigmoid(), bias=True),
     "conv and clip without bias": lambda: _after_convolution(Clip(0.0, 0.5), bias=False),
+    "conv, residual and relu": _residual,
+    "gemm, bias, residual and relu": _product_with_residual,
     "gemm and relu": _fully_connected_relu,
     "separable conv of a sum": _separable,
     "concat of sums": _concat_of_sums,

@@ -14,10 +14,16 @@ from iossim.ir.ops.normalization import BatchNorm, LocalResponseNorm
 from iossim.ir.ops.pool import AveragePool, GlobalAveragePool, GlobalMaxPool, MaxPool
 from iossim.ir.ops.slice import Concat, Slice, Split
 from iossim.ir.ops.unary import Identity
+from iossim.ir.types import Precision
 from iossim.schedule.batch import Strategy
 
 _OF_IMAGES = (Conv, MaxPool, AveragePool, GlobalAveragePool, GlobalMaxPool, LocalResponseNorm, BatchNorm)
 _CARRIES_ON = (Concat, Slice, Split, Identity)
+
+
+def prefers_channels_last(precision: Precision) -> bool:
+    """Whether libraries convolve faster so: their kernels for numbers of 16 bits are written for it."""
+    return precision.storage.bytes == 2
 
 
 class ImageLayout:
