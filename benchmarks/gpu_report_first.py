@@ -40,7 +40,7 @@ def section_first(job: Job) -> None:
                 backend = job.backend_of(engine, dtype)
                 for kind, choice in _ways(backend, network).items():
                     with job.told(f"{item}, {kind}, {engine} engine"):
-                        _run(job, network, backend, kind, choice, inputs, expected)
+                        _run(job, item, network, backend, kind, choice, inputs, expected)
     with job.told("facts"):
         _facts(job)
 
@@ -70,7 +70,9 @@ def _ways(backend: Backend, network: Network) -> dict[str, Choice]:
     return kinds
 
 
-def _run(job: Job, network: Network, backend: Backend, kind: str, choice: Choice, inputs: Any, expected: Any) -> None:
+def _run(
+    job: Job, item: str, network: Network, backend: Backend, kind: str, choice: Choice, inputs: Any, expected: Any
+) -> None:
     from iossim.execution.lower import lower_stage
     from iossim.execution.memory import plan_memory
     from iossim.execution.tolerance import largest_difference, tolerance
@@ -89,9 +91,7 @@ def _run(job: Job, network: Network, backend: Backend, kind: str, choice: Choice
         algorithm=choice.algorithm, right=error <= most, **known
     )  # fmt: skip
     if error > most:
-        job.fail(
-            f"{CONVOLUTION}, {kind}, {engine} engine", f"outputs are wrong by {error:.1e} of the largest value: {found}"
-        )
+        job.fail(f"{item}, {kind}, {engine} engine", f"outputs are wrong by {error:.1e} of the largest value: {found}")
 
 
 def _facts(job: Job) -> None:

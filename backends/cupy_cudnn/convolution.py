@@ -60,6 +60,35 @@ class Convolution:
         return "a convolution of {} by {} in {}".format(*shapes, self.dtype)
 
 
+@dataclass(frozen=True, slots=True)
+class Product:
+    """``y = x @ w`` of stacks of matrices, ``x [..., M, K]`` by ``w [..., K, N]``, with sums of fp32.
+
+    A stack of one is multiplied by each of the other.
+    """
+
+    x: TensorLayout
+    w: TensorLayout
+    y: TensorLayout
+    dtype: DType
+
+    @property
+    def plain(self) -> Product:
+        return self
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        return ("x", "w", "y")
+
+    def __str__(self) -> str:
+        shapes = ("x".join(map(str, layout.shape)) for layout in (self.x, self.w))
+        return "a product of {} by {} in {}".format(*shapes, self.dtype)
+
+
+#: What cuDNN is asked for.
+Asked = Convolution | Product
+
+
 @dataclass(frozen=True, eq=False)
 class ConvolutionCall:
     """A convolution on views (``x``, ``w``, ``y``; with bias ``b``, with residual ``z``), to be run *fused* or *apart*.
@@ -68,7 +97,7 @@ class ConvolutionCall:
     plain convolution; then ``epilogue``, a kernel of ours, adds, activates and copies. ``fused``: may cuDNN fuse it?
     """
 
-    convolution: Convolution
+    convolution: Asked
     views: Mapping[str, View]
     epilogue: KernelCall | None = None
     after: KernelCall | None = None
@@ -79,6 +108,12 @@ class ConvolutionCall:
         """Equal for calls that do equal work, wherever their operands lie."""
         kernels = (None if kernel is None else kernel.key for kernel in (self.epilogue, self.after))
         return self.convolution, self.fused, *kernels
+
+
+def product_of(views: Mapping[str, View]) -> Product:
+    """The description of a product of views of one rank, three at least."""
+    x, w, y = (TensorLayout(views[name].shape, views[name].strides) for name in ("x", "w", "y"))
+    return Product(x, w, y, views["y"].dtype)
 
 
 def convolution_of(op: Conv, views: Mapping[str, View], *, relu: bool, last: bool) -> Convolution:

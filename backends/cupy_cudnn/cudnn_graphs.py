@@ -13,7 +13,7 @@ from functools import cache
 from types import ModuleType
 from typing import Any
 
-from iossim.backends.cupy_cudnn.convolution import Convolution, TensorLayout
+from iossim.backends.cupy_cudnn.convolution import Asked, Convolution, Product, TensorLayout
 from iossim.backends.cupy_cudnn.cudnn_library import make_findable, version_text
 from iossim.backends.cupy_cudnn.driver import EnginePlan, engines_first
 from iossim.backends.cupy_cudnn.views import channels_last, row_major
@@ -92,19 +92,19 @@ class CudnnGraphs:
         self._cudnn.set_stream(handle, stream.ptr)
         return handle
 
-    def plans(self, convolution: Convolution) -> Iterator[EnginePlan]:
+    def plans(self, convolution: Asked) -> Iterator[EnginePlan]:
         for name in self._planned(convolution).indices:
             plan = self.named(convolution, name)
             if plan is not None:
                 yield plan
 
-    def named(self, convolution: Convolution, name: str) -> EnginePlan | None:
+    def named(self, convolution: Asked, name: str) -> EnginePlan | None:
         planned = self._planned(convolution)
         if name not in planned.plans:
             planned.plans[name] = self._build(planned, name) if name in planned.indices else None
         return planned.plans[name]
 
-    def bind(self, convolution: Convolution, plan: str) -> _Executable:
+    def bind(self, convolution: Asked, plan: str) -> _Executable:
         if self.named(convolution, plan) is None:
             raise KeyError(plan)
         planned = self._planned(convolution)
@@ -114,7 +114,7 @@ class CudnnGraphs:
         pack = {UIDS[name]: address for name, address in addresses.items()}
         executable.planned.graph.execute_plan_at_index(pack, workspace, executable.index, handle)
 
-    def _ranked(self, convolution: Convolution) -> _Planned:
+    def _ranked(self, convolution: Asked) -> _Planned:
         """The names of a convolution's plans in the order of :meth:`plans`, none built yet."""
         graph = self._enumerated(convolution)
         if graph is None:
@@ -151,13 +151,15 @@ class CudnnGraphs:
             unwanted.append(notes.NONDETERMINISTIC)
         return unwanted
 
-    def _enumerated(self, convolution: Convolution) -> Any:
+    def _enumerated(self, convolution: Asked) -> Any:
         """The graph with its plans enumerated, none built, those excluded that the options do not allow.
 
         None where cuDNN refuses the convolution.
         """
         cudnn = self._cudnn
-        graph = self._graph(convolution)
+        graph = self._product_graph(convolution) if isinstance(convolution, Product) else self._graph(convolution)
+        # cuDNN compiles all of its products when they are built.
+        may_compile = self._allowed.runtime_compiled or isinstance(convolution, Product)
         modes = cudnn.heur_mode
         try:
             graph.validate()
@@ -170,14 +172,27 @@ class CudnnGraphs:
                 f"cuDNN cannot plan {convolution}: {first_line(error)}; see CUDNN_LOGLEVEL_DBG"
             ) from None
         unwanted = self._unwanted(convolution.dtype)
-        if unwanted or not self._allowed.runtime_compiled:
+        if unwanted or not may_compile:
             graph.deselect_numeric_notes(unwanted)
-            if not self._allowed.runtime_compiled:
+            if not may_compile:
                 graph.deselect_behavior_notes([cudnn.behavior_note.RUNTIME_COMPILATION])
             # cuDNN itself refuses from now on to build what is excluded. The front end's own list of it is for plans
             # that are written in Python, and there are none of convolutions; but from 1.28 on it goes through that
             # list at each execution, and takes longer than all else that the host does for it.
             getattr(graph, "_note_filters", []).clear()
+        return graph
+
+    def _product_graph(self, product: Product) -> Any:
+        cudnn = self._cudnn
+        stored, fp32 = self._types[product.dtype], cudnn.data_type.FLOAT
+        graph = cudnn.pygraph(io_data_type=stored, intermediate_data_type=fp32, compute_data_type=fp32, **self._device)
+        a, b = (
+            graph.tensor(name=name, dim=list(own.shape), stride=list(own.strides), data_type=stored, uid=UIDS[name])
+            for name, own in (("x", product.x), ("w", product.w))
+        )
+        y = graph.matmul(A=a, B=b, compute_data_type=fp32)
+        y.set_dim(list(product.y.shape)).set_stride(list(product.y.strides))
+        y.set_output(True).set_data_type(stored).set_uid(UIDS["y"])
         return graph
 
     def _graph(self, convolution: Convolution) -> Any:

@@ -14,13 +14,14 @@ from functools import cache
 
 import numpy as np
 
+from iossim.backends.cupy_cudnn.element_functions import called, functions_of, of_two
 from iossim.backends.cupy_cudnn.element_types import definitions, element_name
 from iossim.backends.cupy_cudnn.views import KernelCall, View, coalesced, int32s, over_elements
 from iossim.execution.backend import BackendError
 from iossim.ir.op import Op
-from iossim.ir.ops.nary import Add, Mul
+from iossim.ir.ops.nary import Add, Mul, Nary
 from iossim.ir.ops.normalization import BatchNorm
-from iossim.ir.ops.unary import Clip, Relu, Sigmoid
+from iossim.ir.ops.unary import Clip, Relu, Sigmoid, Unary
 from iossim.ir.types import DType
 
 NAME = "chain"
@@ -60,7 +61,9 @@ def op_expression(op: Op, operands: Sequence[str]) -> str | None:
         case BatchNorm():
             value, multiplier, shift = operands
             return f"({value} * {multiplier} + {shift})"
-        case Relu() | Clip() | Sigmoid():
+        case Nary():
+            return of_two(op.function, operands)
+        case Relu() | Clip() | Sigmoid() | Unary():
             return activation(op, operands[0])
         case _:
             return None
@@ -77,6 +80,8 @@ def activation(op: Op, value: str) -> str:
             return value if op.maximum is None else f"fminf({value}, {literal(op.maximum)})"
         case Sigmoid():
             return f"(1.0f / (1.0f + expf(-{value})))"
+        case Unary():
+            return called(op.function, value, [literal(parameter) for parameter in op.parameters])
         case _:
             raise BackendError(f"no kernel computes {op.kind}; fold or replace it")
 
@@ -112,7 +117,8 @@ def _source(expression: str, dtypes: tuple[DType, ...], axes: int) -> str:
     steps = " + ".join(f"i{axis} * s0_{axis}" for axis in range(axes))
     body.append(f"p0[{steps}] = {expression};")
     lines = "\n    ".join(body)
-    return f"""{definitions(dtypes)}extern "C" __global__ void {NAME}({", ".join(parameters)}) {{
+    before = definitions(dtypes) + functions_of(expression)
+    return f"""{before}extern "C" __global__ void {NAME}({", ".join(parameters)}) {{
     unsigned int rest = blockIdx.x * blockDim.x + threadIdx.x;
     if (rest >= elements) return;
     {lines}

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from iossim.backends.cupy_cudnn import element_kernels
-from iossim.backends.cupy_cudnn.convolution import ConvolutionCall, convolution_of
+from iossim.backends.cupy_cudnn.convolution import ConvolutionCall, convolution_of, product_of
 from iossim.backends.cupy_cudnn.views import KernelCall, Memory, View, dense
 from iossim.backends.cupy_cudnn.weights import Weights
 from iossim.execution.backend import BackendError
@@ -153,6 +153,20 @@ class UnitCalls:
                 fused,
             )
         )
+
+    def multiply(self, a: View, b: View, y: View) -> None:
+        """A stack of products; operands that cuDNN does not take as they lie are copied."""
+        if not a.dtype == b.dtype == y.dtype:
+            raise BackendError(f"multiplies {a.dtype} by {b.dtype} to {y.dtype}; load the model in one `dtype`")
+        rank = max(3, len(y.shape))
+        a, b = (view if view.suits_product else self.dense_copy(view) for view in (a, b))
+        inner = y if y.suits_product else self.scratch(y.shape, y.dtype)
+        views = {
+            name: view.with_ones((*(1,) * (rank - len(view.shape)), *view.shape))
+            for name, view in (("x", a), ("w", b), ("y", inner))
+        }
+        after = element_kernels.copy(inner, y) if inner is not y else None
+        self.calls.append(ConvolutionCall(product_of(views), views, None, after))
 
     def _filters(self, w: View, last: bool) -> View:
         if w.suits_cudnn(last) and w.image_strides(last)[0] * w.shape[0] == w.elements:

@@ -25,16 +25,16 @@ from iossim.ir.op import Op, normal_axis
 from iossim.ir.ops.channels_last import TO_FIRST, ChannelsLast, ConvNhwc
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.matmul import Gemm, MatMul
-from iossim.ir.ops.nary import Add, Mul
-from iossim.ir.ops.normalization import BatchNorm, LocalResponseNorm
+from iossim.ir.ops.nary import Add, Mul, Nary
+from iossim.ir.ops.normalization import BatchNorm, LayerNorm, LocalResponseNorm
 from iossim.ir.ops.pool import AveragePool, GlobalAveragePool, GlobalMaxPool, MaxPool
 from iossim.ir.ops.reshape import Flatten, Reshape, Transpose
 from iossim.ir.ops.slice import Concat, Slice, Split
 from iossim.ir.ops.softmax import Softmax
-from iossim.ir.ops.unary import Clip, Identity, Relu, Sigmoid
+from iossim.ir.ops.unary import Clip, Identity, Relu, Sigmoid, Unary
 
-_ACTIVATIONS = (Relu, Clip, Sigmoid)
-_ELEMENTWISE = (Add, Mul, BatchNorm, *_ACTIVATIONS)
+_ACTIVATIONS = (Relu, Clip, Sigmoid, Unary)
+_ELEMENTWISE = (Add, Mul, Nary, BatchNorm, *_ACTIVATIONS)
 _POINTWISE = Conv((1, 1), (0, 0, 0, 0), (1, 1), 1)
 
 
@@ -101,6 +101,12 @@ class _Lowering(UnitCalls):
                 self.calls.append(window_kernels.local_response_norm(node.op, self.read(node), self.written(node)))
             case Softmax():
                 self._softmax(node, node.op)
+            case LayerNorm():
+                x, scale = self.read(node), self.read(node, 1)
+                shift = self.read(node, 2) if len(node.inputs) > 2 else self.weights.zeros(scale.elements, x.dtype)
+                first = normal_axis(node.op.axis, len(x.shape))
+                made = reduction_kernels.layer_norm(x, self.written(node), scale, shift, first, node.op.epsilon)
+                self.calls.append(made)
             case Slice() | Split() | Transpose():
                 for value, view in zip(node.outputs, _moved(node.op, self.read(node)), strict=True):
                     self.pass_on(value, view)
@@ -245,9 +251,13 @@ class _Lowering(UnitCalls):
         self._product(a, w, self.target(value), Epilogue(None, addend, op.beta, activation))
 
     def _matrix_product(self, node: Node) -> None:
+        """With a constant matrix as a pointwise convolution; of stacks of matrices as a product of cuDNN's."""
         a, b = self.read(node), node.inputs[1]
-        if len(self.graph.types[b].shape) != 2 or len(a.shape) < 2 or not self.weights.knows(b):
-            raise BackendError("only products with a constant matrix on the right are computed; use another backend")
+        if len(a.shape) < 2 or len(self.graph.types[b].shape) < 2:
+            raise BackendError("no kernel multiplies vectors; give them as matrices of one row or column")
+        if len(self.graph.types[b].shape) != 2 or not self.weights.knows(b):
+            self.multiply(a, self.view(b), self.written(node))
+            return
         epilogue, value = self._epilogue(node)
         y = self.target(value)
         rows = math.prod(a.shape[:-1])

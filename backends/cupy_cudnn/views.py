@@ -67,6 +67,13 @@ class View:
         images_apart = self.shape[0] == 1 or self.strides[0] >= step
         return images_apart and self.offset_bytes % CUDNN_ALIGNMENT_BYTES == 0
 
+    @property
+    def suits_product(self) -> bool:
+        """Whether cuDNN takes it as a stack of matrices: rows or columns without gaps, and aligned."""
+        (rows, columns), (down, across) = self.shape[-2:], self.strides[-2:]
+        dense = (across == 1 and down >= columns) or (down == 1 and across >= rows)
+        return dense and min(self.strides) >= 0 and self.offset_bytes % CUDNN_ALIGNMENT_BYTES == 0
+
     def part(self, axis: int, begin: int, count: int, step: int = 1) -> View:
         """Elements ``begin``, ``begin + step``, ... of an axis."""
         shape, strides = list(self.shape), list(self.strides)

@@ -32,7 +32,7 @@ import numpy as np
 from host_kernels import host_kernel
 from numpy.lib.stride_tricks import as_strided
 
-from iossim.backends.cupy_cudnn.convolution import Convolution, TensorLayout
+from iossim.backends.cupy_cudnn.convolution import Asked, Product, TensorLayout
 from iossim.backends.cupy_cudnn.driver import DeviceFacts, EnginePlan, engines_first
 from iossim.ir.op import Array
 from iossim.ir.ops.conv import Conv
@@ -369,14 +369,14 @@ class HostLibrary:
     def __init__(
         self,
         driver: HostDriver,
-        plans_of: Callable[[Convolution], Mapping[EnginePlan, float]] | None = None,
+        plans_of: Callable[[Asked], Mapping[EnginePlan, float]] | None = None,
         planning_us: float = 0.0,
     ) -> None:
         self._driver = driver
         self._plans_of = plans_of or default_plans
         self._planning_us = planning_us
-        self._built: set[tuple[Convolution, str]] = set()
-        self.asked: list[Convolution] = []
+        self._built: set[tuple[Asked, str]] = set()
+        self.asked: list[Asked] = []
         self.workspaces: list[tuple[int, int, int]] = []  #: stream, address and size of those that were used
 
     @property
@@ -386,7 +386,7 @@ class HostLibrary:
     def handle(self, stream: HostStream) -> HostStream:
         return stream
 
-    def plans(self, convolution: Convolution) -> Iterator[EnginePlan]:
+    def plans(self, convolution: Asked) -> Iterator[EnginePlan]:
         self.asked.append(convolution)
         self._driver.now_us += self._planning_us
         known = {plan.name: plan for plan in self._plans_of(convolution)}
@@ -394,13 +394,13 @@ class HostLibrary:
             self._built.add((convolution, plan.name))
             yield plan
 
-    def named(self, convolution: Convolution, name: str) -> EnginePlan | None:
+    def named(self, convolution: Asked, name: str) -> EnginePlan | None:
         found = next((plan for plan in self._plans_of(convolution) if plan.name == name), None)
         if found is not None:
             self._built.add((convolution, name))
         return found
 
-    def bind(self, convolution: Convolution, plan: str) -> tuple[Convolution, EnginePlan, float]:
+    def bind(self, convolution: Asked, plan: str) -> tuple[Asked, EnginePlan, float]:
         for found, duration_us in self._plans_of(convolution).items():
             if found.name == plan:
                 return convolution, found, duration_us
@@ -408,7 +408,7 @@ class HostLibrary:
 
     def execute(
         self,
-        executable: tuple[Convolution, EnginePlan, float],
+        executable: tuple[Asked, EnginePlan, float],
         addresses: Mapping[str, int],
         workspace: int,
         handle: HostStream,
@@ -423,13 +423,20 @@ class HostLibrary:
             self.workspaces.append((handle.ptr, workspace, plan.workspace_bytes))
         self._driver.enqueue(handle, lambda: self._run(convolution, plan, addresses, workspace), duration_us)
 
-    def _run(self, convolution: Convolution, plan: EnginePlan, addresses: Mapping[str, int], workspace: int) -> None:
+    def _run(self, convolution: Asked, plan: EnginePlan, addresses: Mapping[str, int], workspace: int) -> None:
         if plan.name == "breaks":
             self._driver.fail("cudaErrorIllegalAddress: an illegal memory access was encountered")
             return
         if plan.workspace_bytes:
             self._driver.bytes(workspace, plan.workspace_bytes)[:] = 0xFF
         dtype = convolution.dtype
+        if isinstance(convolution, Product):
+            a, b, y = (
+                self._tensor(addresses[name], layout, dtype)
+                for name, layout in (("x", convolution.x), ("w", convolution.w), ("y", convolution.y))
+            )
+            y[...] = np.matmul(a.astype(np.float32), b.astype(np.float32))
+            return
         x, w, y = (
             self._tensor(addresses[name], layout, dtype)
             for name, layout in (("x", convolution.x), ("w", convolution.w), ("y", convolution.y))
@@ -451,7 +458,7 @@ class HostLibrary:
         return as_strided(flat, layout.shape, [dtype.bytes * stride for stride in layout.strides])
 
 
-def default_plans(convolution: Convolution) -> dict[EnginePlan, float]:
+def default_plans(convolution: Asked) -> dict[EnginePlan, float]:
     """Three plans, of which which is fastest depends on the convolution; fused ones save the kernel behind."""
     mixed = sum(convolution.x.shape) + sum(convolution.w.shape)
     return {
