@@ -8,13 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+#: What is computed in, in the order of what is worth most: what people run, what the paper ran, the two others.
+DTYPES = ("bf16", "fp32", "fp16", "tf32")
+#: What a section computes in that does not say.
+PLAIN_DTYPE = "fp32"
+
 #: The paper's networks, small ones first.
 MODELS = ("squeezenet", "inception_v3", "randwire", "nasnet_a")
 #: Each kind of section with its share of the time; those with models are one section a model.
 SHARES = {
     "first": 15,
     "costs": 20,
-    "graph": 30,
+    "graph": 20,
     "profile": 120,
     "baselines": 40,
     "tests": 60,
@@ -23,21 +28,38 @@ SHARES = {
     "compile": 50,
     "prediction": 10,
 }
-#: Of which models there is a section of a kind: so many of the first.
-OF_MODELS: dict[str, int | None] = {"graph": 2, "networks": None, "compile": None}
+#: Of which models and precisions there is a section of a kind: so many of the first.
+OF_MODELS: dict[str, tuple[int | None, int | None]] = {"graph": (2, None), "networks": (None, 2), "compile": (None, 1)}
 
 
-def section_names(models: Sequence[str]) -> list[str]:
-    """All sections in order."""
+def section_names(models: Sequence[str], dtypes: Sequence[str] = (PLAIN_DTYPE,)) -> list[str]:
+    """All sections in order; one of another precision than fp32 is named after it: ``graph/squeezenet@bf16``."""
     names: list[str] = []
     for kind in SHARES:
-        names += [f"{kind}/{model}" for model in models[: OF_MODELS[kind]]] if kind in OF_MODELS else [kind]
+        if kind not in OF_MODELS:
+            names.append(kind)
+            continue
+        most_models, most_dtypes = OF_MODELS[kind]
+        names += [
+            f"{kind}/{model}" + ("" if dtype == PLAIN_DTYPE else f"@{dtype}")
+            for dtype in dtypes[:most_dtypes]
+            for model in models[:most_models]
+        ]
     return names
 
 
-def chosen_sections(text: str, models: Sequence[str]) -> list[str]:
+def model_and_dtype(name: str) -> tuple[str, str]:
+    """What a section's name says behind its kind: the model, and what it is computed in."""
+    model, marked, dtype = name.rpartition("@")
+    return (model, dtype) if marked and dtype in DTYPES else (name, PLAIN_DTYPE)
+
+
+def chosen_sections(text: str, models: Sequence[str], dtypes: Sequence[str] = (PLAIN_DTYPE,)) -> list[str]:
     """The sections that ``--sections`` names, a kind for all of its models. Raises ValueError for an unknown one."""
-    known = section_names(models)
+    for dtype in dtypes:
+        if dtype not in DTYPES:
+            raise ValueError(f"--dtypes {dtype!r} is not known; known: {', '.join(DTYPES)}")
+    known = section_names(models, dtypes)
     wanted = [name for name in text.split(",") if name]
     for name in wanted:
         if name not in known and name not in SHARES:

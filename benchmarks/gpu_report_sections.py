@@ -19,6 +19,7 @@ from gpu_report_costs import section_costs
 from gpu_report_first import section_first
 from gpu_report_job import ENGINES, Job, estimate_device, one_line
 from gpu_report_networks import section_graph, section_network, section_warm_up
+from gpu_report_plan import model_and_dtype
 from gpu_report_process import FAILED, PARTIAL
 from gpu_report_profile import section_profile
 from gpu_report_tests import section_tests
@@ -30,8 +31,10 @@ RESERVE_S = 3.0
 def run(args: argparse.Namespace) -> int:
     """Run the section that the arguments name; its exit code. The last line that it prints says why it is not 0."""
     end_s = time.monotonic() + args.seconds - RESERVE_S
-    kind, _, model = args.section.partition("/")
-    job = Job(args.section, args.out, end_s, tuple(args.models), args.backend, args.device, args.dry_run)
+    kind, _, named = args.section.partition("/")
+    model, dtype = model_and_dtype(named)
+    dtypes = tuple(args.dtypes)
+    job = Job(args.section, args.out, end_s, tuple(args.models), args.backend, args.device, args.dry_run, dtype, dtypes)
     sections: dict[str, Callable[[], None]] = {
         "first": lambda: section_first(job),
         "costs": lambda: section_costs(job),

@@ -16,13 +16,15 @@ import numpy as np
 
 from iossim.backends.cupy_cudnn.convolution import ConvolutionCall
 from iossim.backends.cupy_cudnn.driver import Allocation, ConvolutionLibrary, Driver, Graph
+from iossim.backends.cupy_cudnn.element_types import typed
 from iossim.backends.cupy_cudnn.graph_timer import GraphTimer
 from iossim.backends.cupy_cudnn.issue import How, Lane, captured, issue_convolution, issue_kernel
 from iossim.backends.cupy_cudnn.service_kernels import RANDOMISE
-from iossim.backends.cupy_cudnn.views import ELEMENT_BYTES, KernelCall, Memory, View, dense, over_elements
+from iossim.backends.cupy_cudnn.views import KernelCall, Memory, View, dense, over_elements
 from iossim.backends.cupy_cudnn.working_clock import WorkingClock
 from iossim.base.errors import first_line
 from iossim.execution.lead import Lead
+from iossim.ir.types import DType
 
 COPIES = 8
 #: Rounds of all ways, and of the best of them.
@@ -117,26 +119,28 @@ class _Room:
             *call.views.values(),
             *(item for kernel in kernels for item in kernel.arguments if isinstance(item, View)),
         ]
-        sizes: dict[Memory, int] = {}
+        sizes: dict[tuple[Memory, DType], int] = {}
         for view in views:
-            sizes[view.memory] = max(sizes.get(view.memory, 0), extent(view))
-        self._memory: dict[Memory, Allocation] = {}
-        for seed, (memory, elements) in enumerate(sizes.items()):
-            self._memory[memory] = driver.allocate(elements * ELEMENT_BYTES)
-            noise = randomise(dense(memory, (elements,)), seed)
+            key = view.memory, view.dtype
+            sizes[key] = max(sizes.get(key, 0), extent(view))
+        # Scratch may hold values of several types: they lie apart here, since where they lie changes no time.
+        self._memory: dict[tuple[Memory, DType], Allocation] = {}
+        for seed, ((memory, dtype), elements) in enumerate(sizes.items()):
+            self._memory[memory, dtype] = driver.allocate(elements * dtype.bytes)
+            noise = randomise(dense(memory, (elements,), dtype=dtype), seed)
             issue_kernel(driver, noise, self.address, lane)()
         self._workspace = driver.allocate(workspace_bytes)
         self.workspace = self._workspace.address
         driver.synchronize()
 
     def address(self, view: View) -> int:
-        return self._memory[view.memory].address + view.offset * ELEMENT_BYTES
+        return self._memory[view.memory, view.dtype].address + view.offset_bytes
 
 
 def randomise(view: View, seed: int) -> KernelCall:
     """Uniform noise in [-1, 1) in a dense view."""
     arguments = (np.uint32(view.elements), np.uint32(seed), view)
-    return over_elements(RANDOMISE, "randomise", view.elements, arguments)
+    return over_elements(typed(RANDOMISE, view, view), "randomise", view.elements, arguments)
 
 
 def extent(view: View) -> int:
