@@ -21,7 +21,7 @@ left for want of time, as it says. The same command again does what is not done,
 passed; ``--again`` does the chosen sections once more.
 
 OUT holds ``report.jsonl`` (facts, costs, each test, sections, errors, counts), ``networks.jsonl`` (runs, with their
-schedules), ``operators-graph.jsonl`` and ``operators-paper.jsonl`` (a measurement set of each engine; ``-cold``: with
+schedules), ``operators-graph.jsonl``, ``operators-paper.jsonl`` and ``operators-graph-bf16.jsonl`` (measurement sets; ``-cold``: with
 a flushed cache), ``measurements.sqlite`` (every sample), ``references`` (what networks' outputs should be),
 ``caches`` (of compilers) and ``log.txt``. The first two and the sets are what the repository keeps in
 ``hw_profiles/measurements/DEVICE/``. After each section all but the caches is put into one file, OUT/results.tar.gz

@@ -30,6 +30,8 @@ SHARES = {
 }
 #: Of which models and precisions there is a section of a kind: so many of the first.
 OF_MODELS: dict[str, tuple[int | None, int | None]] = {"graph": (2, None), "networks": (None, 2), "compile": (None, 1)}
+#: Of which precisions there is a section of a kind that takes all models: so many of the first.
+OF_DTYPES = {"profile": 2}
 
 
 def section_names(models: Sequence[str], dtypes: Sequence[str] = (PLAIN_DTYPE,)) -> list[str]:
@@ -37,21 +39,30 @@ def section_names(models: Sequence[str], dtypes: Sequence[str] = (PLAIN_DTYPE,))
     names: list[str] = []
     for kind in SHARES:
         if kind not in OF_MODELS:
-            names.append(kind)
+            most = OF_DTYPES.get(kind)
+            names += [_of_dtype(kind, dtype) for dtype in dtypes[:most]] if most else [kind]
             continue
         most_models, most_dtypes = OF_MODELS[kind]
         names += [
-            f"{kind}/{model}" + ("" if dtype == PLAIN_DTYPE else f"@{dtype}")
-            for dtype in dtypes[:most_dtypes]
-            for model in models[:most_models]
+            _of_dtype(f"{kind}/{model}", dtype) for dtype in dtypes[:most_dtypes] for model in models[:most_models]
         ]
     return names
 
 
+def _of_dtype(name: str, dtype: str) -> str:
+    return name if dtype == PLAIN_DTYPE else f"{name}@{dtype}"
+
+
+def kind_of(name: str) -> str:
+    """The kind of a section: ``graph`` of ``graph/squeezenet@bf16``, ``profile`` of ``profile@bf16``."""
+    return name.partition("/")[0].partition("@")[0]
+
+
 def model_and_dtype(name: str) -> tuple[str, str]:
-    """What a section's name says behind its kind: the model, and what it is computed in."""
-    model, marked, dtype = name.rpartition("@")
-    return (model, dtype) if marked and dtype in DTYPES else (name, PLAIN_DTYPE)
+    """What a section's name says besides its kind: the model, empty where there is none, and what it computes in."""
+    rest, marked, dtype = name.rpartition("@")
+    named, computed = (rest, dtype) if marked and dtype in DTYPES else (name, PLAIN_DTYPE)
+    return named.partition("/")[2], computed
 
 
 def chosen_sections(text: str, models: Sequence[str], dtypes: Sequence[str] = (PLAIN_DTYPE,)) -> list[str]:
@@ -64,10 +75,10 @@ def chosen_sections(text: str, models: Sequence[str], dtypes: Sequence[str] = (P
     for name in wanted:
         if name not in known and name not in SHARES:
             raise ValueError(f"--sections {name!r} is not known; known: {', '.join([*SHARES, *known])}")
-    return [name for name in known if not wanted or name in wanted or name.partition("/")[0] in wanted]
+    return [name for name in known if not wanted or name in wanted or kind_of(name) in wanted]
 
 
 def time_for(section: str, later: Sequence[str], left_s: float) -> float:
     """The share of a section in the time that is left, with those after it."""
-    share = SHARES[section.partition("/")[0]]
-    return left_s * share / (share + sum(SHARES[name.partition("/")[0]] for name in later))
+    share = SHARES[kind_of(section)]
+    return left_s * share / (share + sum(SHARES[kind_of(name)] for name in later))
