@@ -108,7 +108,7 @@ def _facts(job: Job) -> None:
     }
     # In a process of its own: asking for PyTorch's backend loads a cuDNN that need not be the other's.
     asked = "import json; from iossim.cli import doctor; print(json.dumps(doctor.backends()))"
-    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-P", "-c", asked], capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"backends cannot be asked what they lack: {done.stderr.strip().splitlines()[-1]}")
     import json

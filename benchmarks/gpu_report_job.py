@@ -195,6 +195,8 @@ def backend_name(job: Job) -> str:
     for name in wanted:
         reason = missing_for(name) if name in backend_names() else "there is no backend of that name"
         if not reason:
+            if reasons:
+                job.skip(f"backend {wanted[0]}", reasons[0])
             return name
         reasons.append(f"{name}: {reason}")
     raise RuntimeError(f"no backend can run here: {'; '.join(reasons)}")
