@@ -24,6 +24,8 @@ ENGINE_PART = {"graph": 0.75, "paper": 0.25}
 BACKENDS, DRY_BACKENDS = ("cupy_cudnn", "torch_cuda"), ("onnxruntime_cpu", "numpy_reference")
 #: The backend that chooses algorithms, which takes long: its choices are kept for all sections.
 CHOOSES = "cupy_cudnn"
+#: How many of cuDNN's plans are timed for each convolution: building them is most of what a network takes.
+PLANS = "4"
 #: Height and width of a dry run's images: small, so that a CPU is fast enough.
 DRY_SIZE = 64
 #: The profile that estimates come from where the device has none of its own.
@@ -154,7 +156,7 @@ class Job:
         key = engine if dtype == PLAIN_DTYPE else f"{engine}@{dtype}"
         if key not in self._backends:
             name = backend_name(self)
-            options = {"choices": str(self.out / "choices.json")} if name == CHOOSES else {}
+            options = {"choices": str(self.out / "choices.json"), "plans": PLANS} if name == CHOOSES else {}
             if name == "torch_cuda":
                 self.probes.append(probe_torch)
             self._backends[key] = create_backend(name, Precision(dtype), Engine.named(engine), options)

@@ -142,7 +142,7 @@ class CupyCudnnBackend:
         #: Which cuDNN is used: its version, and its file.
         self.cudnn = cudnn
         self._precision, self._engine, self._driver, self._library = precision, engine, driver, library
-        self._channels_last = options.channels_last(precision)
+        self._channels_last, self._tf32 = options.channels_last(precision), options.tf32
         self._lanes: dict[Queue, Lane] = {}
         self._weights: WeakKeyDictionary[Network, Weights] = WeakKeyDictionary()
         self._clock = WorkingClock(driver, self._lane(MAIN).stream)
@@ -317,7 +317,7 @@ class CupyCudnnBackend:
                     f"network {network.name!r} is stored in {network.precision.storage}, and this backend was made for "
                     f"{self._precision}; give `dtype` {network.precision.storage}"
                 )
-            self._weights[network] = Weights(network.graph, self._driver, self._channels_last)
+            self._weights[network] = Weights(network.graph, self._driver, self._channels_last, self._tf32)
         return self._weights[network]
 
     def _upload(self, prepared: PreparedPlan, view: View, array: Array) -> None:

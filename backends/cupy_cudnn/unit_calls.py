@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from iossim.backends.cupy_cudnn import element_kernels
+from iossim.backends.cupy_cudnn import element_kernels, product_kernels
 from iossim.backends.cupy_cudnn.convolution import ConvolutionCall, convolution_of, product_of
 from iossim.backends.cupy_cudnn.views import KernelCall, Memory, View, dense
 from iossim.backends.cupy_cudnn.weights import Weights
@@ -155,9 +155,12 @@ class UnitCalls:
         )
 
     def multiply(self, a: View, b: View, y: View) -> None:
-        """A stack of products; operands that cuDNN does not take as they lie are copied."""
+        """A stack of products, by cuDNN but in plain fp32; operands that it does not take as they lie are copied."""
         if not a.dtype == b.dtype == y.dtype:
             raise BackendError(f"multiplies {a.dtype} by {b.dtype} to {y.dtype}; load the model in one `dtype`")
+        if y.dtype is DType.FLOAT32 and not self.weights.tf32:
+            self.calls.append(product_kernels.product(a, b, y))
+            return
         rank = max(3, len(y.shape))
         a, b = (view if view.suits_product else self.dense_copy(view) for view in (a, b))
         inner = y if y.suits_product else self.scratch(y.shape, y.dtype)

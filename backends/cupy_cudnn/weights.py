@@ -21,13 +21,13 @@ from iossim.ir.types import DType, TensorType
 
 
 class Weights:
-    """What is constant in one graph, and which of its values lie channels last.
+    """What is constant in one graph, which of its values lie channels last, and whether TF32 will do for fp32.
 
     Views name what they need; :meth:`address` uploads it.
     """
 
-    def __init__(self, graph: Graph, driver: Driver, channels_last: bool = False) -> None:
-        self._graph, self._driver = graph, driver
+    def __init__(self, graph: Graph, driver: Driver, channels_last: bool = False, tf32: bool = False) -> None:
+        self._graph, self._driver, self.tf32 = graph, driver, tf32
         self.layout = ImageLayout(graph, channels_last)
         self._makers: dict[str, tuple[Callable[[], Array], DType]] = {}
         self._uploaded: dict[str, Allocation] = {}
