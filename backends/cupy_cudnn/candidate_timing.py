@@ -7,6 +7,7 @@ best three are then timed again, in more rounds.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -29,6 +30,8 @@ from iossim.ir.types import DType
 COPIES = 8
 #: Rounds of all ways, and of the best of them.
 ROUNDS = 3
+#: A way that takes so many times the fastest one's first run is not timed: cuDNN's last resorts take milliseconds.
+HOPELESS = 30
 FINALISTS = 3
 FINAL_ROUNDS = 7
 
@@ -67,8 +70,10 @@ class CandidateTiming:
         self._timer = self._timer or GraphTimer(self._driver, self._lane.stream)
         room = _Room(self._driver, call, max((size for _, size in candidates), default=0), self._lane)
         graphs: dict[How, Graph] = {}
+        fastest_us = math.inf
         for how, _ in candidates:
-            graph = self._graph(call, how, room)
+            graph, once_us = self._graph(call, how, room, HOPELESS * fastest_us)
+            fastest_us = min(fastest_us, once_us)
             if graph is not None:
                 graphs[how] = graph
         self.timed += len(graphs)
@@ -80,19 +85,29 @@ class CandidateTiming:
             least = {how: float(np.median(taken)) for how, taken in last.items()}
         return least
 
-    def _graph(self, call: ConvolutionCall, how: How, room: _Room) -> Graph | None:
-        """Several copies as a graph; None where the plan refuses."""
+    def _graph(self, call: ConvolutionCall, how: How, room: _Room, most_us: float) -> tuple[Graph | None, float]:
+        """Several copies as a graph, and what one took the host to issue and wait for.
+
+        No graph where the plan refuses, or takes more than ``most_us``.
+        """
+        driver = self._driver
         try:
-            issues = issue_convolution(self._driver, self._library, call, how, room.address, room.workspace, self._lane)
-            for issue in issues:
-                issue()  # once outside a capture: libraries load what they need at a first use
-            self._driver.synchronize()
-            return captured(self._driver, self._lane.stream, issues * COPIES)
+            issues = issue_convolution(driver, self._library, call, how, room.address, room.workspace, self._lane)
+            once_us = math.inf
+            for _ in range(2):  # outside a capture: libraries load what they need at a first use
+                begin_us = driver.host_us()
+                for issue in issues:
+                    issue()
+                driver.synchronize()
+                once_us = driver.host_us() - begin_us
+            if once_us > most_us:
+                return None, once_us
+            return captured(driver, self._lane.stream, issues * COPIES), once_us
         except (*self._library.refusals, *self._driver.failures) as error:
             self.refusals.add(f"{how} of {call.convolution}", error)
         # Out of the handler: what the device says now is no refusal of a plan, and is told as itself.
-        self._driver.synchronize()
-        return None
+        driver.synchronize()
+        return None, math.inf
 
     def _rounds(self, graphs: Mapping[How, Graph], rounds: int) -> dict[How, list[float]]:
         """Times of one copy, of each graph in each round."""

@@ -98,6 +98,10 @@ class CudnnGraphs:
             if plan is not None:
                 yield plan
 
+    def planned_names(self, convolution: Asked) -> tuple[str, ...]:
+        """The plans that cuDNN names, of which the device, or an option, may refuse some yet."""
+        return tuple(self._planned(convolution).indices)
+
     def named(self, convolution: Asked, name: str) -> EnginePlan | None:
         planned = self._planned(convolution)
         if name not in planned.plans:

@@ -6,6 +6,7 @@ what lies otherwise is copied, in scratch. Filters that are constant are laid ou
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -161,15 +162,24 @@ class UnitCalls:
         if y.dtype is DType.FLOAT32 and not self.weights.tf32:
             self.calls.append(product_kernels.product(a, b, y))
             return
-        rank = max(3, len(y.shape))
+        stack = y.shape[:-2]
         a, b = (view if view.suits_product else self.dense_copy(view) for view in (a, b))
-        inner = y if y.suits_product else self.scratch(y.shape, y.dtype)
-        views = {
-            name: view.with_ones((*(1,) * (rank - len(view.shape)), *view.shape))
-            for name, view in (("x", a), ("w", b), ("y", inner))
-        }
+        made = y.as_stack(stack) if y.suits_product else None
+        inner = self.scratch(y.shape, y.dtype) if made is None else y
+        views = {"x": self._stacked(a, stack), "w": self._stacked(b, stack), "y": self._stacked(inner, stack)}
         after = element_kernels.copy(inner, y) if inner is not y else None
         self.calls.append(ConvolutionCall(product_of(views), views, None, after))
+
+    def _stacked(self, view: View, stack: Sequence[int]) -> View:
+        """Matrices in one stack, the only form of them that cuDNN multiplies; copied where steps between them differ.
+
+        A single matrix stays one: it is multiplied by each of the others.
+        """
+        found = view.as_stack(() if view.elements == math.prod(view.shape[-2:]) else stack)
+        if found is None:
+            found = self.dense_copy(view.broadcast((*stack, *view.shape[-2:]))).as_stack(stack)
+        assert found is not None, "a dense stack has one step"
+        return found
 
     def _filters(self, w: View, last: bool) -> View:
         if w.suits_cudnn(last) and w.image_strides(last)[0] * w.shape[0] == w.elements:

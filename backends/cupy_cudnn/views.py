@@ -113,6 +113,16 @@ class View:
             return replace(self, shape=tuple(shape), strides=(self.strides[0], *row_major(shape[1:])))
         return None
 
+    def as_stack(self, stack: Sequence[int]) -> View | None:
+        """Matrices repeated to ``stack`` as ``[count, rows, columns]``; None where the steps between them differ."""
+        wide = self.broadcast((*stack, *self.shape[-2:])) if stack else self
+        sizes, (steps,) = coalesced(wide.shape[:-2], [wide.strides[:-2]])
+        if len(sizes) > 1:
+            return None
+        rows, columns = self.shape[-2:]
+        step = steps[0] if sizes[0] > 1 else rows * columns
+        return replace(self, shape=(sizes[0], rows, columns), strides=(step, *self.strides[-2:]))
+
     def with_ones(self, shape: Sequence[int]) -> View:
         """The view with axes of one element added or taken away, which always is one."""
         shaped = self.reshaped(shape)

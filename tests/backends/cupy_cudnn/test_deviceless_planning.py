@@ -21,7 +21,7 @@ from precisions import stored_in
 from random_networks import sequential_schedule
 from small_networks import OPS, UNITS
 
-from iossim.backends.cupy_cudnn.convolution import Convolution, TensorLayout
+from iossim.backends.cupy_cudnn.convolution import Convolution, Product, TensorLayout
 from iossim.backends.cupy_cudnn.offers import PRECISIONS, convolution_calls, in_words
 from iossim.backends.cupy_cudnn.prepared_plan import launch_program
 from iossim.backends.cupy_cudnn.views import row_major
@@ -116,6 +116,21 @@ def test_every_kind_of_convolution_has_plans(name: str, graphs: CudnnGraphs) -> 
         assert plans, convolution
         assert len({plan.name for plan in plans}) == len(plans)
         assert all(plan.workspace_bytes >= 0 for plan in plans)
+
+
+@pytest.mark.parametrize("device", ["A100", "H100", "H200"])
+@pytest.mark.parametrize("precision", [Precision.FP16, Precision.BF16])
+@pytest.mark.parametrize("shapes", [((12, 128, 64), (12, 64, 128)), ((6, 8, 16), (1, 16, 8))], ids=["stack", "one"])
+def test_products_of_stacks_are_planned_as_they_are_asked_for(
+    shapes: tuple[tuple[int, ...], ...], precision: Precision, device: str, graphs: CudnnGraphs
+) -> None:
+    """Their plans are built by the device's own driver only; of stacks of stacks cuDNN has none."""
+    described = CudnnGraphs(Allowed(), json.dumps(DEVICES[device]))
+    a, b = shapes
+    views = [dense(*a), dense(*b), dense(*a[:2], b[2])]
+    assert described.planned_names(Product(*views, precision.storage))
+    wide = [dense(2, *a), dense(2, *b), dense(2, *a[:2], b[2])]
+    assert not described.planned_names(Product(*wide, precision.storage))
 
 
 @pytest.mark.parametrize("device", DEVICES)
