@@ -10,8 +10,9 @@ all), and pytest for the tests (hypothesis is not needed). What iossim lacks, or
 once, with the command that fetches it. PyTorch is for baselines alone; without it they are skipped.
 
 Sections, each in a process of its own, so that a crash loses nothing of the others, in the order of what they are
-worth: first (one convolution in every way, facts, what is missing), costs (launches, graphs, events, placement,
-bandwidth, peak), graph/NAME (sequential and greedy schedules of two networks on the graph engine), profile (units,
+worth: first (one convolution in every way and precision, facts, what is missing), costs (launches, graphs, events, placement,
+bandwidth, peak), graph/NAME and graph/NAME@DTYPE (sequential and greedy schedules of two networks on the
+graph engine, in bf16, fp32, fp16 and TF32), profile (units,
 pairs and sampled stages of the networks, warm and cold), baselines (PyTorch eager and as a CUDA graph), tests (the
 backends' ``pytest -m gpu``), warm-up (compiling iossim's search), networks/NAME (sequential, greedy and IOS schedules
 on both engines), compile/NAME (torch.compile), prediction (the simulator against all of that). A section that ends
@@ -20,7 +21,7 @@ left for want of time, as it says. The same command again does what is not done,
 passed; ``--again`` does the chosen sections once more.
 
 OUT holds ``report.jsonl`` (facts, costs, each test, sections, errors, counts), ``networks.jsonl`` (runs, with their
-schedules), ``operators-graph.jsonl`` and ``operators-paper.jsonl`` (a measurement set of each engine; ``-cold``: with
+schedules), ``operators-graph.jsonl``, ``operators-paper.jsonl`` and ``operators-graph-bf16.jsonl`` (measurement sets; ``-cold``: with
 a flushed cache), ``measurements.sqlite`` (every sample), ``references`` (what networks' outputs should be),
 ``caches`` (of compilers) and ``log.txt``. The first two and the sets are what the repository keeps in
 ``hw_profiles/measurements/DEVICE/``. After each section all but the caches is put into one file, OUT/results.tar.gz
@@ -42,7 +43,7 @@ from pathlib import Path
 
 from gpu_report_archive import ARCHIVE, restore, save
 from gpu_report_package import gpu_lacks, prepare
-from gpu_report_plan import MODELS, SHARES, chosen_sections, time_for
+from gpu_report_plan import DTYPES, MODELS, PLAIN_DTYPE, SHARES, chosen_sections, time_for
 from gpu_report_process import Outcome, run_section
 from gpu_report_records import REPORT, TESTS_ANEW, append, sections_done
 from gpu_report_summary import summary
@@ -62,7 +63,7 @@ def report(args: argparse.Namespace) -> int:
     archive: Path = (args.archive or out / ARCHIVE).resolve()
     if restore(out, archive):
         print(f"begins where {archive} ended", flush=True)
-    names = chosen_sections(args.sections, args.models)
+    names = chosen_sections(args.sections, args.models, args.dtypes)
     done = set() if args.again else sections_done(out)
     if set(names) - done:
         done.discard("prediction")  # of what was measured now, too
@@ -112,6 +113,7 @@ def _save(out: Path, archive: Path) -> None:
 
 def _child_arguments(args: argparse.Namespace, out: Path, section: str, seconds: float) -> list[str]:
     given = ["--section", section, "--seconds", f"{seconds:.1f}", "--out", str(out), "--models", ",".join(args.models)]
+    given += ["--dtypes", ",".join(args.dtypes)]
     given += ["--backend", args.backend] if args.backend else []
     given += ["--device", args.device] if args.device else []
     return [*given, *(["--dry-run"] if args.dry_run else [])]
@@ -134,6 +136,9 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         "--models", type=lambda text: tuple(text.split(",")), help="networks (default: the paper's four)"
     )
     parser.add_argument(
+        "--dtypes", type=lambda text: tuple(text.split(",")), help=f"precisions (default: {','.join(DTYPES)})"
+    )
+    parser.add_argument(
         "--backend", default="", help="what runs plans (default cupy_cudnn, torch_cuda where it cannot)"
     )
     parser.add_argument("--device", default="", help="profile for estimates (default: that of the GPU's name)")
@@ -144,8 +149,9 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     args = parser.parse_args(arguments)
     args.budget = args.budget or (110.0 if args.dry_run else 540.0)
     args.models = args.models or (("squeezenet",) if args.dry_run else MODELS)
+    args.dtypes = args.dtypes or ((PLAIN_DTYPE,) if args.dry_run else DTYPES)
     try:
-        chosen_sections(args.sections, args.models)
+        chosen_sections(args.sections, args.models, args.dtypes)
     except ValueError as error:
         parser.error(str(error))
     return args

@@ -7,9 +7,11 @@ have compiled is kept in the folder of results, so that a section that ran out o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from gpu_report_job import Job, load_network, probe_torch
+from gpu_report_plan import PLAIN_DTYPE
 from gpu_report_runs import keep_run, kept_reference, timing_of_networks
 
 if TYPE_CHECKING:
@@ -41,13 +43,15 @@ def section_baselines(job: Job) -> None:
     def torch_outputs(network: Network, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
         return outputs(network, inputs, "cpu")
 
-    for model in job.models:
+    for dtype, model in product(job.dtypes, job.models):
+        item = model if dtype == PLAIN_DTYPE else f"{model} in {dtype}"
         if job.left_s <= 0:
-            job.leave(f"baselines of {model}")
+            job.leave(f"baselines of {item}")
             continue
-        network = load_network(job, model)
-        with job.told(f"reference outputs of {model}"):
-            kept_reference(job, torch_outputs)(network, made_arrays(network.graph.inputs, network.graph.types))
+        network = load_network(job, model, dtype)
+        if network.precision.storage.bytes > 2:  # what is of 16 bits is held to NumPy's, which rounds as often
+            with job.told(f"reference outputs of {item}"):
+                kept_reference(job, torch_outputs)(network, made_arrays(network.graph.inputs, network.graph.types))
         measure_together(job, model, network, PLAIN)
 
 

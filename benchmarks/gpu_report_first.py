@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpu_report_job import ENGINES, Job
 from gpu_report_package import ROOT
+from gpu_report_plan import PLAIN_DTYPE
 
 if TYPE_CHECKING:
     from iossim.execution.backend import Backend, Choice
@@ -29,25 +30,28 @@ def section_first(job: Job) -> None:
     from iossim.backends.numpy_reference.execute import numpy_outputs
     from iossim.execution.made_inputs import made_arrays
 
-    network = one_convolution()
-    inputs = made_arrays(network.graph.inputs, network.graph.types)
-    expected = numpy_outputs(network, inputs)
-    for engine in ENGINES:
-        with job.told(f"{CONVOLUTION}, {engine} engine"):
-            backend = job.backend_of(engine)
-            for kind, choice in _ways(backend, network).items():
-                with job.told(f"{CONVOLUTION}, {kind}, {engine} engine"):
-                    _run(job, network, backend, kind, choice, inputs, expected)
+    for dtype in job.dtypes:
+        network = one_convolution(dtype)
+        inputs = made_arrays(network.graph.inputs, network.graph.types)
+        expected = numpy_outputs(network, inputs)
+        for engine in ENGINES:
+            item = CONVOLUTION if dtype == PLAIN_DTYPE else f"{CONVOLUTION} in {dtype}"
+            with job.told(f"{item}, {engine} engine"):
+                backend = job.backend_of(engine, dtype)
+                for kind, choice in _ways(backend, network).items():
+                    with job.told(f"{item}, {kind}, {engine} engine"):
+                        _run(job, item, network, backend, kind, choice, inputs, expected)
     with job.told("facts"):
         _facts(job)
 
 
-def one_convolution() -> Network:
+def one_convolution(dtype: str = PLAIN_DTYPE) -> Network:
     """A Conv-Relu of usual size."""
     from iossim.ir.builder import GraphBuilder
     from iossim.ir.ops.unary import Relu
+    from iossim.ir.types import Precision
 
-    builder = GraphBuilder("one_convolution")
+    builder = GraphBuilder("one_convolution", Precision(dtype))
     x = builder.input("x", (1, CHANNELS, SIZE, SIZE))
     with builder.block("only"), builder.unit(CONVOLUTION, "Conv-Relu"):
         x = builder.add(Relu(), builder.conv(x, CHANNELS, kernel=3, padding=1))
@@ -66,25 +70,28 @@ def _ways(backend: Backend, network: Network) -> dict[str, Choice]:
     return kinds
 
 
-def _run(job: Job, network: Network, backend: Backend, kind: str, choice: Choice, inputs: Any, expected: Any) -> None:
+def _run(
+    job: Job, item: str, network: Network, backend: Backend, kind: str, choice: Choice, inputs: Any, expected: Any
+) -> None:
     from iossim.execution.lower import lower_stage
-    from iossim.execution.measured_run import largest_error
     from iossim.execution.memory import plan_memory
-    from iossim.measurements.measured_networks import MOST_OUTPUT_ERROR
+    from iossim.execution.tolerance import largest_difference, tolerance
     from iossim.schedule.batch import Strategy
 
     engine = backend.context.engine
     plan = lower_stage(
         network, [[0]], Strategy.CONCURRENT, engine, in_place=True, choices=lambda units, strategy, variant="": choice
     )
-    error = largest_error(backend.execute(network, plan_memory(plan), inputs), expected)
+    found, most = largest_difference(backend.execute(network, plan_memory(plan), inputs), expected), tolerance(network)
+    error = found.relative
     # JSON has no infinity: outputs that are not finite have no error.
     known = {"output_error": error} if error < float("inf") else {}
     job.record(
-        "convolution", engine=engine, way=kind, algorithm=choice.algorithm, right=error <= MOST_OUTPUT_ERROR, **known
-    )
-    if error > MOST_OUTPUT_ERROR:
-        job.fail(f"{CONVOLUTION}, {kind}, {engine} engine", f"outputs are wrong by {error:.1e} of the largest value")
+        "convolution", engine=engine, dtype=backend.context.precision, layout=backend.context.layout, way=kind,
+        algorithm=choice.algorithm, right=error <= most, **known
+    )  # fmt: skip
+    if error > most:
+        job.fail(f"{item}, {kind}, {engine} engine", f"outputs are wrong by {error:.1e} of the largest value: {found}")
 
 
 def _facts(job: Job) -> None:
@@ -101,7 +108,7 @@ def _facts(job: Job) -> None:
     }
     # In a process of its own: asking for PyTorch's backend loads a cuDNN that need not be the other's.
     asked = "import json; from iossim.cli import doctor; print(json.dumps(doctor.backends()))"
-    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-P", "-c", asked], capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"backends cannot be asked what they lack: {done.stderr.strip().splitlines()[-1]}")
     import json

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpu_report_plan import PLAIN_DTYPE
 from gpu_report_records import REPORT, append
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ ENGINE_PART = {"graph": 0.75, "paper": 0.25}
 BACKENDS, DRY_BACKENDS = ("cupy_cudnn", "torch_cuda"), ("onnxruntime_cpu", "numpy_reference")
 #: The backend that chooses algorithms, which takes long: its choices are kept for all sections.
 CHOOSES = "cupy_cudnn"
+#: How many of cuDNN's plans are timed for each convolution: building them is most of what a network takes.
+PLANS = "4"
 #: Height and width of a dry run's images: small, so that a CPU is fast enough.
 DRY_SIZE = 64
 #: The profile that estimates come from where the device has none of its own.
@@ -68,6 +71,9 @@ class Job:
     backend: str
     device: str
     dry: bool
+    #: What the section computes in; and all that the report does, for sections that compute in each.
+    dtype: str = PLAIN_DTYPE
+    dtypes: tuple[str, ...] = (PLAIN_DTYPE,)
     failures: list[str] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
     #: Whether the device is of no use any more in this process.
@@ -135,8 +141,10 @@ class Job:
         said += [f"{len(self.left)} left to do, the first: {self.left[0]}"] if self.left else []
         return "; ".join(said)
 
-    def backend_of(self, engine: str) -> Backend:
+    def backend_of(self, engine: str, dtype: str = "") -> Backend:
         """The backend of an engine: one for the whole section, since it takes long to choose algorithms and to plan.
+
+        In ``dtype``, by default that of the section.
 
         Raises RuntimeError where none can run here.
         """
@@ -144,13 +152,15 @@ class Job:
         from iossim.execution.engine import Engine
         from iossim.ir.types import Precision
 
-        if engine not in self._backends:
+        dtype = dtype or self.dtype
+        key = engine if dtype == PLAIN_DTYPE else f"{engine}@{dtype}"
+        if key not in self._backends:
             name = backend_name(self)
-            options = {"choices": str(self.out / "choices.json")} if name == CHOOSES else {}
+            options = {"choices": str(self.out / "choices.json"), "plans": PLANS} if name == CHOOSES else {}
             if name == "torch_cuda":
                 self.probes.append(probe_torch)
-            self._backends[engine] = create_backend(name, Precision.FP32, Engine.named(engine), options)
-        return self._backends[engine]
+            self._backends[key] = create_backend(name, Precision(dtype), Engine.named(engine), options)
+        return self._backends[key]
 
     @property
     def backends(self) -> dict[str, Backend]:
@@ -187,6 +197,8 @@ def backend_name(job: Job) -> str:
     for name in wanted:
         reason = missing_for(name) if name in backend_names() else "there is no backend of that name"
         if not reason:
+            if reasons:
+                job.skip(f"backend {wanted[0]}", reasons[0])
             return name
         reasons.append(f"{name}: {reason}")
     raise RuntimeError(f"no backend can run here: {'; '.join(reasons)}")
@@ -199,13 +211,14 @@ def estimate_device(job: Job, own: str) -> str:
     return job.device or (own if own in device_names() else FALLBACK_DEVICE)
 
 
-def load_network(job: Job, model: str) -> Network:
-    """A network by the name or file that names it; in a dry run with small images."""
+def load_network(job: Job, model: str, dtype: str = "") -> Network:
+    """A network by the name or file that names it, in the section's precision; in a dry run with small images."""
     from iossim.models.load import load
 
-    network = load(model)
+    dtype = dtype or job.dtype
+    network = load(model, dtype=dtype)
     if not job.dry:
         return network
     shapes = {name: network.graph.types[name].shape for name in network.graph.inputs}
     small = {name: (*shape[:2], *(min(size, DRY_SIZE) for size in shape[2:])) for name, shape in shapes.items()}
-    return load(model, shapes=small)
+    return load(model, shapes=small, dtype=dtype)

@@ -8,13 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+#: What is computed in, in the order of what is worth most: what people run, what the paper ran, the two others.
+DTYPES = ("bf16", "fp32", "fp16", "tf32")
+#: What a section computes in that does not say.
+PLAIN_DTYPE = "fp32"
+
 #: The paper's networks, small ones first.
 MODELS = ("squeezenet", "inception_v3", "randwire", "nasnet_a")
 #: Each kind of section with its share of the time; those with models are one section a model.
 SHARES = {
     "first": 15,
     "costs": 20,
-    "graph": 30,
+    "graph": 20,
     "profile": 120,
     "baselines": 40,
     "tests": 60,
@@ -23,29 +28,57 @@ SHARES = {
     "compile": 50,
     "prediction": 10,
 }
-#: Of which models there is a section of a kind: so many of the first.
-OF_MODELS: dict[str, int | None] = {"graph": 2, "networks": None, "compile": None}
+#: Of which models and precisions there is a section of a kind: so many of the first.
+OF_MODELS: dict[str, tuple[int | None, int | None]] = {"graph": (2, None), "networks": (None, 2), "compile": (None, 1)}
+#: Of which precisions there is a section of a kind that takes all models: so many of the first.
+OF_DTYPES = {"profile": 2}
 
 
-def section_names(models: Sequence[str]) -> list[str]:
-    """All sections in order."""
+def section_names(models: Sequence[str], dtypes: Sequence[str] = (PLAIN_DTYPE,)) -> list[str]:
+    """All sections in order; one of another precision than fp32 is named after it: ``graph/squeezenet@bf16``."""
     names: list[str] = []
     for kind in SHARES:
-        names += [f"{kind}/{model}" for model in models[: OF_MODELS[kind]]] if kind in OF_MODELS else [kind]
+        if kind not in OF_MODELS:
+            most = OF_DTYPES.get(kind)
+            names += [_of_dtype(kind, dtype) for dtype in dtypes[:most]] if most else [kind]
+            continue
+        most_models, most_dtypes = OF_MODELS[kind]
+        names += [
+            _of_dtype(f"{kind}/{model}", dtype) for dtype in dtypes[:most_dtypes] for model in models[:most_models]
+        ]
     return names
 
 
-def chosen_sections(text: str, models: Sequence[str]) -> list[str]:
+def _of_dtype(name: str, dtype: str) -> str:
+    return name if dtype == PLAIN_DTYPE else f"{name}@{dtype}"
+
+
+def kind_of(name: str) -> str:
+    """The kind of a section: ``graph`` of ``graph/squeezenet@bf16``, ``profile`` of ``profile@bf16``."""
+    return name.partition("/")[0].partition("@")[0]
+
+
+def model_and_dtype(name: str) -> tuple[str, str]:
+    """What a section's name says besides its kind: the model, empty where there is none, and what it computes in."""
+    rest, marked, dtype = name.rpartition("@")
+    named, computed = (rest, dtype) if marked and dtype in DTYPES else (name, PLAIN_DTYPE)
+    return named.partition("/")[2], computed
+
+
+def chosen_sections(text: str, models: Sequence[str], dtypes: Sequence[str] = (PLAIN_DTYPE,)) -> list[str]:
     """The sections that ``--sections`` names, a kind for all of its models. Raises ValueError for an unknown one."""
-    known = section_names(models)
+    for dtype in dtypes:
+        if dtype not in DTYPES:
+            raise ValueError(f"--dtypes {dtype!r} is not known; known: {', '.join(DTYPES)}")
+    known = section_names(models, dtypes)
     wanted = [name for name in text.split(",") if name]
     for name in wanted:
         if name not in known and name not in SHARES:
             raise ValueError(f"--sections {name!r} is not known; known: {', '.join([*SHARES, *known])}")
-    return [name for name in known if not wanted or name in wanted or name.partition("/")[0] in wanted]
+    return [name for name in known if not wanted or name in wanted or kind_of(name) in wanted]
 
 
 def time_for(section: str, later: Sequence[str], left_s: float) -> float:
     """The share of a section in the time that is left, with those after it."""
-    share = SHARES[section.partition("/")[0]]
-    return left_s * share / (share + sum(SHARES[name.partition("/")[0]] for name in later))
+    share = SHARES[kind_of(section)]
+    return left_s * share / (share + sum(SHARES[kind_of(name)] for name in later))

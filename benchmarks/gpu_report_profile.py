@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpu_report_job import ENGINE_PART, ENGINES, Job, load_network
+from gpu_report_plan import PLAIN_DTYPE
 
 if TYPE_CHECKING:
     from iossim.cost.measured.cost_model import MeasuredCostModel
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 def section_profile(job: Job) -> None:
     """Every network warm by engine, then cold by engine, small networks first; then a measurement set of each.
 
-    The graph engine gets three quarters of the time that is left to both.
+    The graph engine gets three quarters of the time that is left to both; in other precisions than fp32 it gets all.
 
     Warm, a stage is repeated back to back, so that its weights stay in the L2 cache; cold, the cache is flushed
     before each run. A network whose weights exceed that cache runs between the two.
@@ -26,7 +28,8 @@ def section_profile(job: Job) -> None:
     from iossim.cost.measured.store import MeasurementStore
 
     networks = {model: load_network(job, model) for model in job.models}
-    passes = [(cold, engine, model) for cold in (False, True) for engine in ENGINES for model in networks]
+    engines = ENGINES if job.dtype == PLAIN_DTYPE else ENGINES[:1]
+    passes = [(cold, engine, model) for cold in (False, True) for engine in engines for model in networks]
     with MeasurementStore(job.out / "measurements.sqlite") as store:
         for number, (cold, engine, model) in enumerate(passes):
             item = f"profile of {model}, {engine} engine, {'cold' if cold else 'warm'}"
@@ -36,9 +39,9 @@ def section_profile(job: Job) -> None:
                 continue
             with job.told(item):
                 _profile(job, item, store, networks[model], model, engine, cold, share_s)
-        for engine, backend in job.backends.items():
+        for backend in job.backends.values():
             for cold in (False, True):
-                with job.told(f"measurement set of the {engine} engine, {'cold' if cold else 'warm'}"):
+                with job.told(f"measurement set of the {backend.context.engine} engine, {'cold' if cold else 'warm'}"):
                     _export(job, store, backend, cold)
 
 
@@ -78,7 +81,7 @@ def _export(job: Job, store: MeasurementStore, backend: Backend, cold: bool) -> 
     if not records:
         return
     found = measurement_set(records, cold)
-    write_measurements(found, job.out / f"operators-{context.engine}{'-cold' if cold else ''}.jsonl")
+    write_measurements(found, measurement_file(job.out, context.engine, context.precision, cold))
     job.record(
         "export",
         engine=context.engine,
@@ -88,6 +91,12 @@ def _export(job: Job, store: MeasurementStore, backend: Backend, cold: bool) -> 
         stages=len(found.stages),
         left_out=list(found.notes),
     )
+
+
+def measurement_file(out: Path, engine: str, dtype: str, cold: bool = False) -> Path:
+    """The measurement set of an engine in a precision: ``operators-graph.jsonl``, ``operators-graph-bf16-cold.jsonl``."""
+    parts = ["operators", engine, *([] if dtype == PLAIN_DTYPE else [dtype]), *(["cold"] if cold else [])]
+    return out / f"{'-'.join(parts)}.jsonl"
 
 
 def until(end_s: float) -> Callable[[int, int], None]:

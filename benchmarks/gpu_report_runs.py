@@ -29,6 +29,7 @@ def keep_run(
     **facts: Any,
 ) -> NetworkRun:
     """Add a run to ``networks.jsonl``, which begins with a header; returns it."""
+    from iossim.execution.tolerance import tolerance
     from iossim.measurements.measured_networks import NetworkHeader, NetworkRun, header_line, run_line
 
     run = NetworkRun.of(
@@ -42,6 +43,7 @@ def keep_run(
         schedule=schedule,
         libraries=dict(context.libraries),
         options=dict(context.options),
+        most=tolerance(network),
         **facts,
     )
     header = NetworkHeader(

@@ -12,6 +12,7 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import asdict
+from itertools import product
 from typing import Any
 
 from gpu_report_baselines import section_baselines, section_compile
@@ -19,8 +20,9 @@ from gpu_report_costs import section_costs
 from gpu_report_first import section_first
 from gpu_report_job import ENGINES, Job, estimate_device, one_line
 from gpu_report_networks import section_graph, section_network, section_warm_up
+from gpu_report_plan import kind_of, model_and_dtype
 from gpu_report_process import FAILED, PARTIAL
-from gpu_report_profile import section_profile
+from gpu_report_profile import measurement_file, section_profile
 from gpu_report_tests import section_tests
 
 #: Of a section's time: what is kept for its end.
@@ -30,8 +32,9 @@ RESERVE_S = 3.0
 def run(args: argparse.Namespace) -> int:
     """Run the section that the arguments name; its exit code. The last line that it prints says why it is not 0."""
     end_s = time.monotonic() + args.seconds - RESERVE_S
-    kind, _, model = args.section.partition("/")
-    job = Job(args.section, args.out, end_s, tuple(args.models), args.backend, args.device, args.dry_run)
+    model, dtype = model_and_dtype(args.section)
+    dtypes = tuple(args.dtypes)
+    job = Job(args.section, args.out, end_s, tuple(args.models), args.backend, args.device, args.dry_run, dtype, dtypes)
     sections: dict[str, Callable[[], None]] = {
         "first": lambda: section_first(job),
         "costs": lambda: section_costs(job),
@@ -46,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     }
     before = _clocks()
     try:
-        sections[kind]()
+        sections[kind_of(args.section)]()
         code, remark = (PARTIAL, job.remark) if job.remark else (0, "")
     except Exception as error:  # whatever a section dies of, its report says so
         traceback.print_exc()
@@ -83,15 +86,15 @@ def section_prediction(job: Job) -> None:
             job.record(
                 "prediction", of="networks", device=name, **found.accuracy.to_json(), runs=gains, left_out=left_out
             )
-    for engine in ENGINES:
-        path = job.out / f"operators-{engine}.jsonl"
+    for engine, dtype in product(ENGINES, job.dtypes):
+        path = measurement_file(job.out, engine, dtype)
         if path.is_file():
-            with job.told(f"prediction of operators, {engine} engine"):
+            with job.told(f"prediction of operators, {engine} engine, {dtype}"):
                 operators = read_measurements(path)
                 name = estimate_device(job, operators.device)
                 whole = evaluate_operators(operators, device(name))
                 accuracy = whole.gpu_time().to_json()
-                job.record("prediction", of=f"operators, {engine} engine", device=name, **accuracy)
+                job.record("prediction", of=f"operators, {engine} engine, {dtype}", device=name, **accuracy)
 
 
 def _clocks() -> list[dict[str, Any]]:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from gpu_report_plan import PLAIN_DTYPE
 from gpu_report_records import REPORT, read_records
 
 #: Records that are printed as they are.
@@ -19,7 +20,8 @@ def summary(out: Path) -> list[str]:
     runs: dict[tuple[Any, ...], dict[str, Any]] = {}
     for row in read_records(out / "networks.jsonl"):
         if "median_us" in row:  # the newest of equal ones
-            runs[row["model"], row["batch"], row["engine"], row["backend"], row["name"]] = row
+            model = row["model"] if row["dtype"] == PLAIN_DTYPE else f"{row['model']}@{row['dtype']}"
+            runs[model, row["batch"], row["engine"], row["backend"], row["name"]] = row
     lines = (
         [_line("network", "engine", "backend", "run", f"{'ms':>9} {'10-90%':>8} {'warm':>9} {'cold':>9}")]
         if runs

@@ -65,6 +65,8 @@ def section_tests(job: Job) -> None:
 def _pytest(job: Job, tests: str, seconds: float) -> tuple[int | None, str]:
     """Run the GPU tests of a folder; its exit code, None where its time was over, and what it printed."""
     command = [sys.executable, "-m", "pytest", str(ROOT / tests), "-m", "gpu", "-q", "-p", "no:cacheprovider"]
+    # Without the checkout itself, whose folder iossim would hide the whole package.
+    command += ["-o", "pythonpath=tests/support"]
     command += ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT), "--continue-on-collection-errors"]
     command += ["-p", "gpu_report_pytest", "--report-file", str(job.out / REPORT)]
     if job.dry:

@@ -35,6 +35,7 @@ OPERATORS = (
     "conv batch=8 in_channels=192 out_channels=192 in_size=28 kernel=5 stride=1 padding=2 groups=192",
     "linear batch=1 m=64 n=1024 k=4096",
     "bmm batch=12 m=128 n=64 k=128",
+    "attention batch=1 heads=12 queries=384 keys=384 features=64",
     "relu rows=64 cols=3136",
     "softmax rows=1536 cols=128",
     "layer_norm rows=128 cols=768",

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import sys
 
 
 def main() -> int:
     """Run the command line; returns the exit code."""
+    # Pydantic would read about all installed packages, to find plugins of its own among them.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    # What is imported stays: to look for garbage in it takes a tenth of a short command.
+    gc.set_threshold(500_000, 20)
     try:
         from iossim.cli.main import main as run
     except KeyboardInterrupt:

@@ -24,10 +24,16 @@ from iossim.schedule.fit import fit
 from iossim.schedule.schedule import Schedule
 from iossim.search.assemble import reprice
 from iossim.search.ios import STRATEGIES
-from iossim.search.measured.search import MeasuredProgress
-from iossim.search.measured.search import ignore as ignore_measuring
 from iossim.search.options import Budget, SearchOptions, StageSpace
-from iossim.search.scheduler import Progress, StartProgress, ignore, scheduler_names, silent
+from iossim.search.scheduler import (
+    MeasuredProgress,
+    Progress,
+    StartProgress,
+    ignore,
+    ignore_measuring,
+    scheduler_names,
+    silent,
+)
 from iossim.tasks.comparison import Comparison
 from iossim.tasks.task import Task, judged
 from iossim.tasks.task import compare as compare_schedulers

@@ -18,6 +18,7 @@ from iossim.backends.torch_cuda.backend import TorchBackend, usable_device
 from iossim.base.errors import ModelError
 from iossim.execution.engine import Engine
 from iossim.execution.measured_run import largest_error, plan_for
+from iossim.execution.tolerance import tolerance
 from iossim.hardware.load import device_names
 from iossim.ir.network import Network
 from iossim.models.load import load
@@ -28,8 +29,6 @@ from iossim.tasks.measured_schedules import plain_schedule
 if TYPE_CHECKING:
     from iossim.backends.torch_cuda.program import TorchProgram
 
-#: How far outputs may be from the module's own, as a part of the largest value, by the bytes of an element.
-_TOLERANCES = {2: 3e-2, 4: 1e-3, 8: 1e-6}
 _DEFAULT_SCHEDULER = "ios-both"
 
 
@@ -123,7 +122,7 @@ class CompiledModule:
             raise ModelError(f"module {name} returns {len(expected)} values that are not the tensors of its graph")
         for number, (one, other) in enumerate(zip(expected, made, strict=True)):
             error = largest_error({"output": to_array(other)}, {"output": to_array(one)})
-            if error > _TOLERANCES.get(one.element_size(), 0.0):
+            if error > tolerance(self.network):
                 raise ModelError(
                     f"output {number} of module {name} is off by {error:.1e} of its largest value when it runs by "
                     "its schedule; it is not a function of its inputs alone"

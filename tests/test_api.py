@@ -11,7 +11,7 @@ import iossim
 from iossim import api
 from iossim.base.errors import OptionError, ScheduleError
 from iossim.report.schedule_words import optimality, summary
-from iossim.search.options import SearchLimits, SearchOptions
+from iossim.search.options import SearchLimits, SearchOptions, StageSpace
 
 
 def test_every_public_name_is_there_and_documented() -> None:
@@ -133,10 +133,35 @@ def test_summary() -> None:
     found = iossim.optimize("squeezenet", "t4")
     text = summary(found)
     assert text.startswith(f"{found.latency_us / 1e3:.3f} ms in {len(found.stages)} stages")
-    assert found.lower_bound_us is not None
-    assert found.gap is not None
-    assert found.latency_us == pytest.approx(found.lower_bound_us * (1 + found.gap))
-    assert f"this one is {100 * found.gap:.1f}% above" in text
+    assert found.lower_bound_us == found.latency_us
+    assert found.relaxed_bound_us is not None
+    assert found.relaxed_bound_us < found.latency_us
+    assert f"take {found.relaxed_bound_us / 1e3:.3f} ms alone" in text
+    split = iossim.optimize("squeezenet", "t4", options=SearchOptions(limits=SearchLimits(max_states=8)))
+    assert split.lower_bound_us is not None
+    assert split.gap is not None
+    assert split.gap > 0
+    assert split.latency_us == pytest.approx(split.lower_bound_us * (1 + split.gap))
+    assert f"this one is {100 * split.gap:.1f}% above" in summary(split)
+
+
+def test_bounds_of_a_comparison_are_what_its_searches_prove() -> None:
+    """Each proven schedule is its own bound, and the greedy one has that of the same stages searched."""
+    rows = iossim.compare("inception_v3", "v100-sxm2").to_json()["schedules"]
+    bounds_us = {row["scheduler"]: row["lower_bound_us"] for row in rows}
+    assert bounds_us.pop("greedy") == bounds_us["ios-parallel"]
+    for row in rows:
+        assert row["relaxed_bound_us"] <= row["latency_us"] * (1 + 1e-9)
+        if row["scheduler"].startswith("ios"):
+            assert row["proven"]
+            assert bounds_us[row["scheduler"]] == row["latency_us"]
+    paper = iossim.compare(
+        "squeezenet", "t4", schedulers=["greedy", "ios-parallel"], options=SearchOptions(StageSpace("paper", 3, 2))
+    )
+    greedy, parallel = (paper[name].lower_bound_us for name in ("greedy", "ios-parallel"))
+    assert greedy is not None
+    assert parallel is not None
+    assert greedy < parallel, "what is proven of few stages holds for no others"
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,8 @@ def twice(x):
 def thrice(x):
     return twice(x) + x
 
-print(thrice(7), thrice.stats.cache_hits[thrice.signatures[0]] if thrice.stats.cache_hits else 0, cache_folder())
+made = thrice.by_numba
+print(thrice(7), made.stats.cache_hits[made.signatures[0]] if made.stats.cache_hits else 0, cache_folder())
 """
 
 

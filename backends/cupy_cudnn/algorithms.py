@@ -19,7 +19,7 @@ from iossim.backends.cupy_cudnn.candidate_timing import CandidateTiming
 from iossim.backends.cupy_cudnn.convolution import ConvolutionCall
 from iossim.backends.cupy_cudnn.driver import ConvolutionLibrary, Driver
 from iossim.backends.cupy_cudnn.issue import How
-from iossim.backends.cupy_cudnn.unit_program import UnitProgram
+from iossim.backends.cupy_cudnn.unit_calls import UnitProgram
 from iossim.base.errors import OptionError
 from iossim.base.user_files import read_text, write_atomically
 from iossim.execution.backend import BackendError, Choice, TimedAlgorithm
@@ -268,6 +268,6 @@ class Algorithms:
 def _kinds(call: ConvolutionCall) -> list[bool]:
     """Whether the call can be fused, and whether it can be run apart."""
     kinds = [True] if call.fused else []
-    if call.convolution.bias or call.convolution.relu or not call.fused:
+    if call.convolution != call.convolution.plain or not call.fused:
         kinds.append(False)
     return kinds

@@ -1,4 +1,6 @@
-"""The backend itself: plans executed and measured on the first NVIDIA GPU, in fp32 (TF32 where it is allowed).
+"""The backend itself: plans executed and measured on the first NVIDIA GPU, in fp32 (and TF32), fp16 and bf16.
+
+Sums are of fp32 in all of them. Images of 16-bit networks lie channels last (option ``layout``).
 
 Importing this module imports neither CuPy nor cuDNN; :func:`missing` tells what :func:`create` lacks.
 """
@@ -18,11 +20,12 @@ from iossim.backends.cupy_cudnn.candidate_timing import CandidateTiming, randomi
 from iossim.backends.cupy_cudnn.cudnn_library import begins_here, check_version, make_findable, the_only, version_text
 from iossim.backends.cupy_cudnn.driver import ConvolutionLibrary, Driver
 from iossim.backends.cupy_cudnn.issue import Lane, issue_kernel
+from iossim.backends.cupy_cudnn.offers import PRECISIONS, convolution_calls, in_words
 from iossim.backends.cupy_cudnn.options import CudnnOptions, parsed_options
 from iossim.backends.cupy_cudnn.prepared_plan import Machine, PaperRun, PreparedPlan, Run, launch_program, ready_to_run
 from iossim.backends.cupy_cudnn.timing import Stopwatch
-from iossim.backends.cupy_cudnn.unit_program import UnitProgram
-from iossim.backends.cupy_cudnn.views import ELEMENT_BYTES, Memory, View, dense
+from iossim.backends.cupy_cudnn.unit_calls import UnitProgram
+from iossim.backends.cupy_cudnn.views import Memory, View, dense
 from iossim.backends.cupy_cudnn.weights import Weights
 from iossim.backends.cupy_cudnn.working_clock import WorkingClock
 from iossim.base.errors import OptionError, first_line
@@ -40,9 +43,9 @@ from iossim.execution.backend import (
 from iossim.execution.engine import Engine
 from iossim.execution.lower import MAIN, lower_stage
 from iossim.execution.made_inputs import check_graph, check_inputs
-from iossim.execution.measured_run import largest_error
 from iossim.execution.memory import with_memory
 from iossim.execution.plan import Plan, Queue
+from iossim.execution.tolerance import largest_difference, tolerance
 from iossim.ir.network import Network
 from iossim.ir.op import Array
 from iossim.ir.types import Precision
@@ -52,14 +55,15 @@ from iossim.schedule.batch import Strategy
 INSTALL = "pip install 'iossim[gpu]' (CUDA 13) or 'iossim[gpu-cuda12]'"
 #: Of the free memory, what the arenas of plans measured together may take.
 ARENA_SHARE = 0.5
-#: How far two runs of the same kernels may be apart, of the largest value: sums of atomics come in any order.
-SAME_OUTPUTS = 1e-3
 
 
 def create(precision: Precision, engine: Engine, options: Mapping[str, str]) -> CupyCudnnBackend:
     """Raises OptionError for an unknown option or precision, BackendError where it cannot run here."""
-    if precision not in (Precision.FP32, Precision.TF32):
-        raise OptionError(f"backend cupy_cudnn computes in fp32 and tf32, not in {precision}; give `dtype` fp32")
+    if precision not in PRECISIONS:
+        raise OptionError(
+            f"backend cupy_cudnn computes in {', '.join(PRECISIONS)}, not in {precision}, for which networks have no "
+            "scales here; give `dtype` fp16 or bf16"
+        )
     settings = parsed_options(precision, options)
     reason = missing()
     if reason:
@@ -115,6 +119,13 @@ def missing() -> str:
     return ""
 
 
+def offers() -> list[str]:
+    """What cuDNN computes on this GPU by one call, a line for each precision; where the backend is usable."""
+    from iossim.backends.cupy_cudnn.cudnn_graphs import Allowed, CudnnGraphs
+
+    return in_words(convolution_calls(lambda precision: CudnnGraphs(Allowed(tf32=precision is Precision.TF32))))
+
+
 class CupyCudnnBackend:
     """See :class:`iossim.execution.backend.Backend`. The driver and the library are the boundary to the device."""
 
@@ -130,7 +141,8 @@ class CupyCudnnBackend:
     ) -> None:
         #: Which cuDNN is used: its version, and its file.
         self.cudnn = cudnn
-        self._engine, self._driver, self._library = engine, driver, library
+        self._precision, self._engine, self._driver, self._library = precision, engine, driver, library
+        self._channels_last, self._tf32 = options.channels_last(precision), options.tf32
         self._lanes: dict[Queue, Lane] = {}
         self._weights: WeakKeyDictionary[Network, Weights] = WeakKeyDictionary()
         self._clock = WorkingClock(driver, self._lane(MAIN).stream)
@@ -152,6 +164,7 @@ class CupyCudnnBackend:
             device_of_product(facts.name),
             str(precision),
             str(engine),
+            "nhwc" if self._channels_last else "nchw",
             driver=facts.driver,
             libraries=tuple(sorted((*facts.libraries, *versions))),
             options=options.pairs,
@@ -273,7 +286,7 @@ class CupyCudnnBackend:
     def _make_inputs(self, prepared: PreparedPlan, seed: int) -> None:
         for number, name in enumerate(prepared.plan.inputs):
             storage = prepared.plan.buffers[prepared.plan.region(name).storage]
-            view = dense(Memory("storage", storage.name), storage.type.shape)
+            view = dense(Memory("storage", storage.name), storage.type.shape, dtype=storage.type.dtype)
             issue_kernel(self._driver, randomise(view, seed * 31 + number), prepared.address, self._lane(MAIN))()
         self._driver.synchronize()
 
@@ -281,11 +294,11 @@ class CupyCudnnBackend:
         return {name: self._download(prepared, prepared.view(name)) for name in prepared.plan.outputs}
 
     def _check_outputs(self, network: Network, run: Run, expected: Mapping[str, Array]) -> None:
-        error = largest_error(self._outputs(run.prepared), expected)
-        if error > SAME_OUTPUTS:
+        found = largest_difference(self._outputs(run.prepared), expected)
+        if found.relative > tolerance(network, self._precision):
             raise BackendError(
-                f"what was timed of {network.name!r} computes other outputs than the same calls one by one (off by "
-                f"{error:.2g} of the largest value), so that its times are worth nothing; try the other `engine`"
+                f"what was timed of {network.name!r} computes other outputs than the same calls one by one ({found}), "
+                "so that its times are worth nothing; try the other `engine`"
             )
 
     def _ready(self, prepared: PreparedPlan) -> Run:
@@ -299,14 +312,19 @@ class CupyCudnnBackend:
 
     def _weights_of(self, network: Network) -> Weights:
         if network not in self._weights:
-            self._weights[network] = Weights(network.graph, self._driver)
+            if network.precision.storage is not self._precision.storage:
+                raise BackendError(
+                    f"network {network.name!r} is stored in {network.precision.storage}, and this backend was made for "
+                    f"{self._precision}; give `dtype` {network.precision.storage}"
+                )
+            self._weights[network] = Weights(network.graph, self._driver, self._channels_last, self._tf32)
         return self._weights[network]
 
     def _upload(self, prepared: PreparedPlan, view: View, array: Array) -> None:
         self._across(prepared, view, lambda address: self._driver.write(address, array), into=True)
 
     def _download(self, prepared: PreparedPlan, view: View) -> Array:
-        array = np.empty(view.shape, np.float32)
+        array = np.empty(view.shape, view.dtype.numpy)
         self._across(prepared, view, lambda address: self._driver.read(address, array), into=False)
         return array
 
@@ -315,8 +333,8 @@ class CupyCudnnBackend:
         if view.is_dense:
             move(prepared.address(view))
             return
-        landing = dense(Memory("landing"), view.shape)
-        memory = self._driver.allocate(landing.elements * ELEMENT_BYTES)
+        landing = dense(Memory("landing"), view.shape, dtype=view.dtype)
+        memory = self._driver.allocate(landing.elements * view.dtype.bytes)
 
         def address(asked: View) -> int:
             return memory.address if asked.memory == landing.memory else prepared.address(asked)

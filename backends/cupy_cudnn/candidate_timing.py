@@ -7,6 +7,7 @@ best three are then timed again, in more rounds.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,17 +17,21 @@ import numpy as np
 
 from iossim.backends.cupy_cudnn.convolution import ConvolutionCall
 from iossim.backends.cupy_cudnn.driver import Allocation, ConvolutionLibrary, Driver, Graph
+from iossim.backends.cupy_cudnn.element_types import typed
 from iossim.backends.cupy_cudnn.graph_timer import GraphTimer
 from iossim.backends.cupy_cudnn.issue import How, Lane, captured, issue_convolution, issue_kernel
 from iossim.backends.cupy_cudnn.service_kernels import RANDOMISE
-from iossim.backends.cupy_cudnn.views import ELEMENT_BYTES, KernelCall, Memory, View, dense, over_elements
+from iossim.backends.cupy_cudnn.views import KernelCall, Memory, View, dense, over_elements
 from iossim.backends.cupy_cudnn.working_clock import WorkingClock
 from iossim.base.errors import first_line
 from iossim.execution.lead import Lead
+from iossim.ir.types import DType
 
 COPIES = 8
 #: Rounds of all ways, and of the best of them.
 ROUNDS = 3
+#: A way that takes so many times the fastest one's first run is not timed: cuDNN's last resorts take milliseconds.
+HOPELESS = 30
 FINALISTS = 3
 FINAL_ROUNDS = 7
 
@@ -65,8 +70,10 @@ class CandidateTiming:
         self._timer = self._timer or GraphTimer(self._driver, self._lane.stream)
         room = _Room(self._driver, call, max((size for _, size in candidates), default=0), self._lane)
         graphs: dict[How, Graph] = {}
+        fastest_us = math.inf
         for how, _ in candidates:
-            graph = self._graph(call, how, room)
+            graph, once_us = self._graph(call, how, room, HOPELESS * fastest_us)
+            fastest_us = min(fastest_us, once_us)
             if graph is not None:
                 graphs[how] = graph
         self.timed += len(graphs)
@@ -78,19 +85,29 @@ class CandidateTiming:
             least = {how: float(np.median(taken)) for how, taken in last.items()}
         return least
 
-    def _graph(self, call: ConvolutionCall, how: How, room: _Room) -> Graph | None:
-        """Several copies as a graph; None where the plan refuses."""
+    def _graph(self, call: ConvolutionCall, how: How, room: _Room, most_us: float) -> tuple[Graph | None, float]:
+        """Several copies as a graph, and what one took the host to issue and wait for.
+
+        No graph where the plan refuses, or takes more than ``most_us``.
+        """
+        driver = self._driver
         try:
-            issues = issue_convolution(self._driver, self._library, call, how, room.address, room.workspace, self._lane)
-            for issue in issues:
-                issue()  # once outside a capture: libraries load what they need at a first use
-            self._driver.synchronize()
-            return captured(self._driver, self._lane.stream, issues * COPIES)
+            issues = issue_convolution(driver, self._library, call, how, room.address, room.workspace, self._lane)
+            once_us = math.inf
+            for _ in range(2):  # outside a capture: libraries load what they need at a first use
+                begin_us = driver.host_us()
+                for issue in issues:
+                    issue()
+                driver.synchronize()
+                once_us = driver.host_us() - begin_us
+            if once_us > most_us:
+                return None, once_us
+            return captured(driver, self._lane.stream, issues * COPIES), once_us
         except (*self._library.refusals, *self._driver.failures) as error:
             self.refusals.add(f"{how} of {call.convolution}", error)
         # Out of the handler: what the device says now is no refusal of a plan, and is told as itself.
-        self._driver.synchronize()
-        return None
+        driver.synchronize()
+        return None, math.inf
 
     def _rounds(self, graphs: Mapping[How, Graph], rounds: int) -> dict[How, list[float]]:
         """Times of one copy, of each graph in each round."""
@@ -117,26 +134,28 @@ class _Room:
             *call.views.values(),
             *(item for kernel in kernels for item in kernel.arguments if isinstance(item, View)),
         ]
-        sizes: dict[Memory, int] = {}
+        sizes: dict[tuple[Memory, DType], int] = {}
         for view in views:
-            sizes[view.memory] = max(sizes.get(view.memory, 0), extent(view))
-        self._memory: dict[Memory, Allocation] = {}
-        for seed, (memory, elements) in enumerate(sizes.items()):
-            self._memory[memory] = driver.allocate(elements * ELEMENT_BYTES)
-            noise = randomise(dense(memory, (elements,)), seed)
+            key = view.memory, view.dtype
+            sizes[key] = max(sizes.get(key, 0), extent(view))
+        # Scratch may hold values of several types: they lie apart here, since where they lie changes no time.
+        self._memory: dict[tuple[Memory, DType], Allocation] = {}
+        for seed, ((memory, dtype), elements) in enumerate(sizes.items()):
+            self._memory[memory, dtype] = driver.allocate(elements * dtype.bytes)
+            noise = randomise(dense(memory, (elements,), dtype=dtype), seed)
             issue_kernel(driver, noise, self.address, lane)()
         self._workspace = driver.allocate(workspace_bytes)
         self.workspace = self._workspace.address
         driver.synchronize()
 
     def address(self, view: View) -> int:
-        return self._memory[view.memory].address + view.offset * ELEMENT_BYTES
+        return self._memory[view.memory, view.dtype].address + view.offset_bytes
 
 
 def randomise(view: View, seed: int) -> KernelCall:
     """Uniform noise in [-1, 1) in a dense view."""
     arguments = (np.uint32(view.elements), np.uint32(seed), view)
-    return over_elements(RANDOMISE, "randomise", view.elements, arguments)
+    return over_elements(typed(RANDOMISE, view, view), "randomise", view.elements, arguments)
 
 
 def extent(view: View) -> int:

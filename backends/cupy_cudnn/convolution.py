@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from iossim.backends.cupy_cudnn.views import KernelCall, View
 from iossim.execution.backend import BackendError
 from iossim.ir.ops.conv import Conv
+from iossim.ir.types import DType
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +25,11 @@ class TensorLayout:
 
 @dataclass(frozen=True, slots=True)
 class Convolution:
-    """``y = act(conv(x, w) + bias)``: all that cuDNN's choice of an algorithm depends on. Equal ones run alike.
+    """``y = act(conv(x, w) + z + bias)``: all that cuDNN's choice of an algorithm depends on. Equal ones run alike.
 
     Padding is given before and after each spatial dimension; the number of groups follows from the channels of ``x``
-    and ``w``. The bias has one value a filter.
+    and ``w``. The bias has one value a filter; ``z``, if there is one, is a residual of ``y``'s shape. All are of
+    ``dtype``, and sums of fp32. Where ``last``, images and filters lie with their channels innermost.
     """
 
     x: TensorLayout
@@ -39,26 +41,63 @@ class Convolution:
     dilations: tuple[int, ...]
     bias: bool = False
     relu: bool = False
+    z: TensorLayout | None = None
+    dtype: DType = DType.FLOAT32
+    last: bool = False
 
     @property
     def plain(self) -> Convolution:
-        """Without bias and ReLU."""
-        return replace(self, bias=False, relu=False)
+        """Without bias, residual and ReLU."""
+        return replace(self, bias=False, relu=False, z=None)
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        """The names of what is read and written."""
+        return ("x", "w", *(["b"] if self.bias else []), *(["z"] if self.z else []), "y")
 
     def __str__(self) -> str:
         shapes = ("x".join(map(str, layout.shape)) for layout in (self.x, self.w))
-        return "a convolution of {} by {}".format(*shapes)
+        return "a convolution of {} by {} in {}".format(*shapes, self.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """``y = x @ w`` of stacks of matrices, ``x [..., M, K]`` by ``w [..., K, N]``, with sums of fp32.
+
+    A stack of one is multiplied by each of the other.
+    """
+
+    x: TensorLayout
+    w: TensorLayout
+    y: TensorLayout
+    dtype: DType
+
+    @property
+    def plain(self) -> Product:
+        return self
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        return ("x", "w", "y")
+
+    def __str__(self) -> str:
+        shapes = ("x".join(map(str, layout.shape)) for layout in (self.x, self.w))
+        return "a product of {} by {} in {}".format(*shapes, self.dtype)
+
+
+#: What cuDNN is asked for.
+Asked = Convolution | Product
 
 
 @dataclass(frozen=True, eq=False)
 class ConvolutionCall:
-    """A convolution on views (``x``, ``w``, ``y`` and, with bias, ``b``), to be run *fused* or *apart*.
+    """A convolution on views (``x``, ``w``, ``y``; with bias ``b``, with residual ``z``), to be run *fused* or *apart*.
 
     Fused, cuDNN runs ``convolution`` as it is; then ``after``, if what it wrote must be copied. Apart, it runs the
     plain convolution; then ``epilogue``, a kernel of ours, adds, activates and copies. ``fused``: may cuDNN fuse it?
     """
 
-    convolution: Convolution
+    convolution: Asked
     views: Mapping[str, View]
     epilogue: KernelCall | None = None
     after: KernelCall | None = None
@@ -71,7 +110,13 @@ class ConvolutionCall:
         return self.convolution, self.fused, *kernels
 
 
-def convolution_of(op: Conv, x: View, w: View, y: View, *, bias: bool, relu: bool) -> Convolution:
+def product_of(views: Mapping[str, View]) -> Product:
+    """The description of a product of views of one rank, three at least."""
+    x, w, y = (TensorLayout(views[name].shape, views[name].strides) for name in ("x", "w", "y"))
+    return Product(x, w, y, views["y"].dtype)
+
+
+def convolution_of(op: Conv, views: Mapping[str, View], *, relu: bool, last: bool) -> Convolution:
     """The description of an op on views that suit cuDNN; raises BackendError for more than three dimensions."""
     rank = len(op.strides)
     if rank > 3:
@@ -79,21 +124,24 @@ def convolution_of(op: Conv, x: View, w: View, y: View, *, bias: bool, relu: boo
     wide = rank == 1  # cuDNN's images have two spatial dimensions at least
     one: tuple[int, ...] = (1,) if wide else ()
     none: tuple[int, ...] = (0,) if wide else ()
+
+    def layout(view: View) -> TensorLayout:
+        if wide:
+            shape, strides = view.shape, view.strides
+            view = replace(view, shape=(*shape[:2], 1, shape[2]), strides=(*strides[:2], 0, strides[2]))
+        return TensorLayout(view.shape, view.image_strides(last))
+
     return Convolution(
-        _layout(x, wide),
-        _layout(w, wide),
-        _layout(y, wide),
+        layout(views["x"]),
+        layout(views["w"]),
+        layout(views["y"]),
         none + op.pads[:rank],
         none + op.pads[rank:],
         one + op.strides,
         one + op.dilations,
-        bias,
+        "b" in views,
         relu,
+        layout(views["z"]) if "z" in views else None,
+        views["y"].dtype,
+        last,
     )
-
-
-def _layout(view: View, wide: bool) -> TensorLayout:
-    shape, strides = view.shape, view.image_strides
-    if wide:
-        shape, strides = (*shape[:2], 1, shape[2]), (*strides[:2], shape[2], strides[2])
-    return TensorLayout(shape, strides)

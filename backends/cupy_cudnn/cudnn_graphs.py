@@ -9,18 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cache
 from types import ModuleType
 from typing import Any
 
-from iossim.backends.cupy_cudnn.convolution import Convolution, TensorLayout
+from iossim.backends.cupy_cudnn.convolution import Asked, Convolution, Product, TensorLayout
 from iossim.backends.cupy_cudnn.cudnn_library import make_findable, version_text
 from iossim.backends.cupy_cudnn.driver import EnginePlan, engines_first
+from iossim.backends.cupy_cudnn.views import channels_last, row_major
 from iossim.base.errors import first_line
 from iossim.execution.backend import BackendError
+from iossim.ir.types import DType
 
 #: What each operand is called in the variant pack.
-UIDS = {"x": 1, "w": 2, "b": 3, "y": 4}
+UIDS = {"x": 1, "w": 2, "b": 3, "y": 4, "z": 5}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,11 @@ class CudnnGraphs:
             if properties is None
             else {"device_property": cudnn.create_device_properties(properties)}
         )
+        self._types = {
+            DType.FLOAT32: cudnn.data_type.FLOAT,
+            DType.FLOAT16: cudnn.data_type.HALF,
+            DType.BFLOAT16: cudnn.data_type.BFLOAT16,
+        }
         self._planned = cache(self._ranked)
         self.built = 0
 
@@ -85,19 +92,23 @@ class CudnnGraphs:
         self._cudnn.set_stream(handle, stream.ptr)
         return handle
 
-    def plans(self, convolution: Convolution) -> Iterator[EnginePlan]:
+    def plans(self, convolution: Asked) -> Iterator[EnginePlan]:
         for name in self._planned(convolution).indices:
             plan = self.named(convolution, name)
             if plan is not None:
                 yield plan
 
-    def named(self, convolution: Convolution, name: str) -> EnginePlan | None:
+    def planned_names(self, convolution: Asked) -> tuple[str, ...]:
+        """The plans that cuDNN names, of which the device, or an option, may refuse some yet."""
+        return tuple(self._planned(convolution).indices)
+
+    def named(self, convolution: Asked, name: str) -> EnginePlan | None:
         planned = self._planned(convolution)
         if name not in planned.plans:
             planned.plans[name] = self._build(planned, name) if name in planned.indices else None
         return planned.plans[name]
 
-    def bind(self, convolution: Convolution, plan: str) -> _Executable:
+    def bind(self, convolution: Asked, plan: str) -> _Executable:
         if self.named(convolution, plan) is None:
             raise KeyError(plan)
         planned = self._planned(convolution)
@@ -107,7 +118,7 @@ class CudnnGraphs:
         pack = {UIDS[name]: address for name, address in addresses.items()}
         executable.planned.graph.execute_plan_at_index(pack, workspace, executable.index, handle)
 
-    def _ranked(self, convolution: Convolution) -> _Planned:
+    def _ranked(self, convolution: Asked) -> _Planned:
         """The names of a convolution's plans in the order of :meth:`plans`, none built yet."""
         graph = self._enumerated(convolution)
         if graph is None:
@@ -129,24 +140,30 @@ class CudnnGraphs:
         self.built += 1
         return EnginePlan(name, int(graph.get_workspace_size_plan_at_index(index)))
 
-    @cached_property
-    def _unwanted(self) -> list[Any]:
-        """The numerical notes of plans that the options exclude."""
+    def _unwanted(self, dtype: DType) -> list[Any]:
+        """The numerical notes of plans that the options exclude, or that compute in less than is stored.
+
+        Numbers of 16 bits are multiplied by tensor cores without loss; sums are of fp32 always.
+        """
         notes = self._cudnn.numerical_note
         unwanted = []
-        if not self._allowed.tf32:
+        if dtype is not DType.FLOAT32:
+            unwanted += [notes.DOWN_CONVERT_INPUTS, notes.REDUCED_PRECISION_REDUCTION]
+        elif not self._allowed.tf32:
             unwanted += [notes.TENSOR_CORE, notes.DOWN_CONVERT_INPUTS, notes.REDUCED_PRECISION_REDUCTION]
         if not self._allowed.nondeterministic:
             unwanted.append(notes.NONDETERMINISTIC)
         return unwanted
 
-    def _enumerated(self, convolution: Convolution) -> Any:
+    def _enumerated(self, convolution: Asked) -> Any:
         """The graph with its plans enumerated, none built, those excluded that the options do not allow.
 
         None where cuDNN refuses the convolution.
         """
         cudnn = self._cudnn
-        graph = self._graph(convolution)
+        graph = self._product_graph(convolution) if isinstance(convolution, Product) else self._graph(convolution)
+        # cuDNN compiles all of its products when they are built.
+        may_compile = self._allowed.runtime_compiled or isinstance(convolution, Product)
         modes = cudnn.heur_mode
         try:
             graph.validate()
@@ -158,9 +175,10 @@ class CudnnGraphs:
             raise BackendError(
                 f"cuDNN cannot plan {convolution}: {first_line(error)}; see CUDNN_LOGLEVEL_DBG"
             ) from None
-        if self._unwanted or not self._allowed.runtime_compiled:
-            graph.deselect_numeric_notes(self._unwanted)
-            if not self._allowed.runtime_compiled:
+        unwanted = self._unwanted(convolution.dtype)
+        if unwanted or not may_compile:
+            graph.deselect_numeric_notes(unwanted)
+            if not may_compile:
                 graph.deselect_behavior_notes([cudnn.behavior_note.RUNTIME_COMPILATION])
             # cuDNN itself refuses from now on to build what is excluded. The front end's own list of it is for plans
             # that are written in Python, and there are none of convolutions; but from 1.28 on it goes through that
@@ -168,14 +186,27 @@ class CudnnGraphs:
             getattr(graph, "_note_filters", []).clear()
         return graph
 
+    def _product_graph(self, product: Product) -> Any:
+        cudnn = self._cudnn
+        stored, fp32 = self._types[product.dtype], cudnn.data_type.FLOAT
+        graph = cudnn.pygraph(io_data_type=stored, intermediate_data_type=fp32, compute_data_type=fp32, **self._device)
+        a, b = (
+            graph.tensor(name=name, dim=list(own.shape), stride=list(own.strides), data_type=stored, uid=UIDS[name])
+            for name, own in (("x", product.x), ("w", product.w))
+        )
+        y = graph.matmul(A=a, B=b, compute_data_type=fp32)
+        y.set_dim(list(product.y.shape)).set_stride(list(product.y.strides))
+        y.set_output(True).set_data_type(stored).set_uid(UIDS["y"])
+        return graph
+
     def _graph(self, convolution: Convolution) -> Any:
         cudnn = self._cudnn
-        fp32 = cudnn.data_type.FLOAT
-        graph = cudnn.pygraph(io_data_type=fp32, intermediate_data_type=fp32, compute_data_type=fp32, **self._device)
+        stored, fp32 = self._types[convolution.dtype], cudnn.data_type.FLOAT
+        graph = cudnn.pygraph(io_data_type=stored, intermediate_data_type=fp32, compute_data_type=fp32, **self._device)
 
         def tensor(name: str, layout: TensorLayout) -> Any:
             return graph.tensor(
-                name=name, dim=list(layout.shape), stride=list(layout.strides), data_type=fp32, uid=UIDS[name]
+                name=name, dim=list(layout.shape), stride=list(layout.strides), data_type=stored, uid=UIDS[name]
             )
 
         def shaped(result: Any) -> Any:
@@ -191,12 +222,14 @@ class CudnnGraphs:
             dilation=list(convolution.dilations),
             compute_data_type=fp32,
         )
+        if convolution.z is not None:  # before the bias: cuDNN's engines are compiled for that order alone
+            y = graph.add(a=shaped(y), b=tensor("z", convolution.z))
         if convolution.bias:
             filters, rank = convolution.y.shape[1], len(convolution.y.shape)
-            ones = (1,) * (rank - 2)
-            layout = TensorLayout((1, filters, *ones), (filters, 1, *ones))
+            shape = (1, filters, *(1,) * (rank - 2))
+            layout = TensorLayout(shape, channels_last(shape) if convolution.last else row_major(shape))
             y = graph.add(a=shaped(y), b=tensor("b", layout))
         if convolution.relu:
             y = graph.relu(input=shaped(y))
-        shaped(y).set_output(True).set_data_type(fp32).set_uid(UIDS["y"])
+        shaped(y).set_output(True).set_data_type(stored).set_uid(UIDS["y"])
         return graph

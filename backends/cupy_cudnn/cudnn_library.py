@@ -65,7 +65,8 @@ def begins_here() -> str:
         "import cudnn\n"
         "cudnn.create_handle()\n"
     )
-    done = subprocess.run([sys.executable, "-c", trial], capture_output=True, text=True, check=False)
+    # A checkout's own folder iossim, where that is the current one, would hide the whole package: -P keeps it out.
+    done = subprocess.run([sys.executable, "-P", "-c", trial], capture_output=True, text=True, check=False)
     if done.returncode == 0:
         return ""
     said = done.stderr.strip().splitlines()[-1:] or ["it says nothing"]

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from iossim.backends.cupy_cudnn.convolution import Convolution
+from iossim.backends.cupy_cudnn.convolution import Asked
 from iossim.backends.cupy_cudnn.views import Scalar
 from iossim.ir.op import Array
 
@@ -137,17 +137,17 @@ class ConvolutionLibrary(Protocol):
     def handle(self, stream: Stream) -> Handle:
         """A handle whose calls go to the stream."""
 
-    def plans(self, convolution: Convolution) -> Iterator[EnginePlan]:
+    def plans(self, convolution: Asked) -> Iterator[EnginePlan]:
         """The plans that the options allow, each name once, by cuDNN's heuristics, :func:`engines_first`.
 
         Each is built when it is asked for, if it was not before; those that cannot be built are left out.
         """
 
-    def named(self, convolution: Convolution, name: str) -> EnginePlan | None:
+    def named(self, convolution: Asked, name: str) -> EnginePlan | None:
         """The plan of that name alone, built; None where it is not among :meth:`plans`."""
 
-    def bind(self, convolution: Convolution, plan: str) -> Executable:
+    def bind(self, convolution: Asked, plan: str) -> Executable:
         """The plan of that name, ready to execute; raises KeyError where it is not among :meth:`plans`."""
 
     def execute(self, executable: Executable, addresses: Mapping[str, int], workspace: int, handle: Handle) -> None:
-        """Issue the convolution to the handle's stream; ``addresses`` of ``x``, ``w``, ``y`` (and ``b``)."""
+        """Issue the convolution to the handle's stream; ``addresses`` of each of its operands."""

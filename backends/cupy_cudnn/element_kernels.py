@@ -2,8 +2,9 @@
 
 A chain is an expression in its operands, ``fmaxf(a0 + a1, 0.0f)`` say, computed for every element of one output.
 Operands are views of any strides, so that one generator serves sums, activations, batch normalisation, terms of a
-concat written to their place, slices, transpositions and broadcasts. Axes that all operands step through alike are
-merged, so that what is dense is walked by a single index. The text depends on expression and number of axes alone.
+concat written to their place, slices, transpositions and broadcasts. Axes are walked in the order in which the output
+lies, and those that all operands step through alike are merged, so that what is dense is walked by a single index. The
+text depends on expression, element types and number of axes alone.
 """
 
 from __future__ import annotations
@@ -13,12 +14,15 @@ from functools import cache
 
 import numpy as np
 
+from iossim.backends.cupy_cudnn.element_functions import called, functions_of, of_two
+from iossim.backends.cupy_cudnn.element_types import definitions, element_name
 from iossim.backends.cupy_cudnn.views import KernelCall, View, coalesced, int32s, over_elements
 from iossim.execution.backend import BackendError
 from iossim.ir.op import Op
-from iossim.ir.ops.nary import Add, Mul
+from iossim.ir.ops.nary import Add, Mul, Nary
 from iossim.ir.ops.normalization import BatchNorm
-from iossim.ir.ops.unary import Clip, Relu, Sigmoid
+from iossim.ir.ops.unary import Clip, Relu, Sigmoid, Unary
+from iossim.ir.types import DType
 
 NAME = "chain"
 #: The only operand of a copy.
@@ -28,13 +32,15 @@ COPY = "a0"
 def chain(expression: str, operands: Sequence[View], output: View) -> KernelCall:
     """``expression`` in ``a0``, ``a1``, ... (the broadcast operands) for each element of ``output``."""
     views = [output, *(operand.broadcast(output.shape) for operand in operands)]
-    sizes, strides = coalesced(output.shape, [view.strides for view in views])
+    order = sorted(range(len(output.shape)), key=lambda axis: -abs(output.strides[axis]))
+    sizes, strides = coalesced([output.shape[a] for a in order], [[view.strides[a] for a in order] for view in views])
     arguments = (
         np.uint32(output.elements),
         *(np.uint32(size) for size in sizes[1:]),
         *(item for view, steps in zip(views, strides, strict=True) for item in (view, *int32s(steps))),
     )
-    return over_elements(_source(expression, len(operands), len(sizes)), NAME, output.elements, arguments)
+    source = _source(expression, tuple(view.dtype for view in views), len(sizes))
+    return over_elements(source, NAME, output.elements, arguments)
 
 
 def copy(source: View, target: View) -> KernelCall:
@@ -55,7 +61,9 @@ def op_expression(op: Op, operands: Sequence[str]) -> str | None:
         case BatchNorm():
             value, multiplier, shift = operands
             return f"({value} * {multiplier} + {shift})"
-        case Relu() | Clip() | Sigmoid():
+        case Nary():
+            return of_two(op.function, operands)
+        case Relu() | Clip() | Sigmoid() | Unary():
             return activation(op, operands[0])
         case _:
             return None
@@ -72,6 +80,8 @@ def activation(op: Op, value: str) -> str:
             return value if op.maximum is None else f"fminf({value}, {literal(op.maximum)})"
         case Sigmoid():
             return f"(1.0f / (1.0f + expf(-{value})))"
+        case Unary():
+            return called(op.function, value, [literal(parameter) for parameter in op.parameters])
         case _:
             raise BackendError(f"no kernel computes {op.kind}; fold or replace it")
 
@@ -86,10 +96,14 @@ def literal(value: float) -> str:
 
 
 @cache
-def _source(expression: str, operands: int, axes: int) -> str:
-    """The kernel's text. Arguments: elements; sizes of all axes but the first; then address and strides of each."""
+def _source(expression: str, dtypes: tuple[DType, ...], axes: int) -> str:
+    """The kernel's text; ``dtypes`` are those of the output, then of the operands.
+
+    Arguments: elements; sizes of all axes but the first; then address and strides of each.
+    """
     # An epilogue works in place, so the output may be an operand: nothing is declared __restrict__.
-    pointers = ["float* p0", *(f"const float* p{index + 1}" for index in range(operands))]
+    names = [element_name(dtype) for dtype in dtypes]
+    pointers = [f"{'const ' if index else ''}{name}* p{index}" for index, name in enumerate(names)]
     parameters = ["unsigned int elements", *(f"unsigned int n{axis}" for axis in range(1, axes))]
     for index, pointer in enumerate(pointers):
         parameters += [pointer, *(f"int s{index}_{axis}" for axis in range(axes))]
@@ -97,13 +111,14 @@ def _source(expression: str, operands: int, axes: int) -> str:
     for axis in range(axes - 1, 0, -1):
         body += [f"const long long i{axis} = rest % n{axis};", f"rest /= n{axis};"]
     body.append("const long long i0 = rest;")
-    for index in range(1, operands + 1):
+    for index in range(1, len(dtypes)):
         steps = " + ".join(f"i{axis} * s{index}_{axis}" for axis in range(axes))
         body.append(f"const float a{index - 1} = p{index}[{steps}];")
     steps = " + ".join(f"i{axis} * s0_{axis}" for axis in range(axes))
     body.append(f"p0[{steps}] = {expression};")
     lines = "\n    ".join(body)
-    return f"""extern "C" __global__ void {NAME}({", ".join(parameters)}) {{
+    before = definitions(dtypes) + functions_of(expression)
+    return f"""{before}extern "C" __global__ void {NAME}({", ".join(parameters)}) {{
     unsigned int rest = blockIdx.x * blockDim.x + threadIdx.x;
     if (rest >= elements) return;
     {lines}

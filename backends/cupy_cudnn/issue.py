@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
-from iossim.backends.cupy_cudnn.convolution import Convolution, ConvolutionCall
+from iossim.backends.cupy_cudnn.convolution import Asked, ConvolutionCall
 from iossim.backends.cupy_cudnn.driver import ConvolutionLibrary, Driver, Graph, Handle, Stream
 from iossim.backends.cupy_cudnn.views import KernelCall, View
 
@@ -30,7 +30,7 @@ class How(NamedTuple):
         kind, _, plan = text.partition(":")
         return How(kind == "fused", plan)
 
-    def part_of(self, call: ConvolutionCall) -> Convolution:
+    def part_of(self, call: ConvolutionCall) -> Asked:
         """What cuDNN computes of the call."""
         return call.convolution if self.fused else call.convolution.plain
 
@@ -61,8 +61,7 @@ def issue_convolution(
     """The convolution, then the kernel behind it; raises KeyError where cuDNN has no plan ``how.plan``."""
     convolution = how.part_of(call)
     executable = library.bind(convolution, how.plan)
-    operands = ("x", "w", "b", "y") if convolution.bias else ("x", "w", "y")
-    addresses = {name: address(call.views[name]) for name in operands}
+    addresses = {name: address(call.views[name]) for name in convolution.operands}
     issues: list[Issue] = [partial(library.execute, executable, addresses, workspace, lane.handle)]
     behind = call.after if how.fused else call.epilogue
     if behind is not None:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from iossim.base.errors import OptionError, did_you_mean
+from iossim.execution.layouts import prefers_channels_last
 from iossim.ir.types import Precision
 
 DEFAULT_WORKSPACE_LIMIT_BYTES = 256 * 2**20
@@ -22,7 +23,8 @@ class CudnnOptions:
     ``workspace_limit_bytes`` bounds the workspace of a plan of cuDNN; ``plans`` is how many of cuDNN's own ranking
     are timed for a convolution, different engines first, fused with its epilogue and apart from it. ``choices`` names
     a file that keeps the choices; measurements do not depend on it. ``clocks`` says how the user has set the device's
-    clocks, which measurements are kept under.
+    clocks, which measurements are kept under. ``layout`` is how images lie: ``nhwc`` (channels last) or ``nchw``; by
+    default channels last where they are of 16 bits.
     """
 
     tf32: bool = False
@@ -32,11 +34,15 @@ class CudnnOptions:
     plans: int = DEFAULT_PLANS
     choices: Path | None = None
     runtime_compiled: bool = False
+    layout: str = ""
+
+    def channels_last(self, precision: Precision) -> bool:
+        return self.layout == "nhwc" or (not self.layout and prefers_channels_last(precision))
 
     @property
     def pairs(self) -> tuple[tuple[str, str], ...]:
         """Sorted names and values of those that times depend on."""
-        values = {name: value for name, value in asdict(self).items() if name != "choices"}
+        values = {name: value for name, value in asdict(self).items() if name not in ("choices", "layout")}
         return tuple(
             (name, str(value).lower() if isinstance(value, bool) else str(value))
             for name, value in sorted(values.items())
@@ -45,7 +51,7 @@ class CudnnOptions:
 
 def parsed_options(precision: Precision, options: Mapping[str, str]) -> CudnnOptions:
     """Raises OptionError for an unknown name or value; TF32 is allowed by default where the precision is TF32."""
-    known = [*(name for name, _ in CudnnOptions().pairs), "choices"]
+    known = [*(name for name, _ in CudnnOptions().pairs), "choices", "layout"]
     for name in options:
         if name not in known:
             raise OptionError(f"backend option {name!r} is not known; {did_you_mean(name, known)}")
@@ -55,6 +61,9 @@ def parsed_options(precision: Precision, options: Mapping[str, str]) -> CudnnOpt
     plans = options.get("plans", str(DEFAULT_PLANS))
     if not (plans.isascii() and plans.isdecimal() and int(plans) > 0):
         raise OptionError(f"backend option plans is {plans!r}; give how many plans are timed, at least 1")
+    layout = options.get("layout", "")
+    if layout not in ("", "nchw", "nhwc"):
+        raise OptionError(f"backend option layout is {layout!r}; give nchw or nhwc (channels last)")
     return CudnnOptions(
         _truth("tf32", options.get("tf32", str(precision is Precision.TF32))),
         _truth("nondeterministic", options.get("nondeterministic", "false")),
@@ -63,6 +72,7 @@ def parsed_options(precision: Precision, options: Mapping[str, str]) -> CudnnOpt
         int(plans),
         Path(options["choices"]) if "choices" in options else None,
         _truth("runtime_compiled", options.get("runtime_compiled", "false")),
+        layout,
     )
 
 

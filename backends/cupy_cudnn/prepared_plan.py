@@ -8,25 +8,27 @@ part of a merged convolution, say) works in memory of its queue's own.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from iossim.backends.cupy_cudnn import element_kernels
 from iossim.backends.cupy_cudnn.algorithms import Algorithms, Timed
 from iossim.backends.cupy_cudnn.convolution import ConvolutionCall
 from iossim.backends.cupy_cudnn.driver import ConvolutionLibrary, Driver, Event, Graph, Stream
+from iossim.backends.cupy_cudnn.element_types import element_name
 from iossim.backends.cupy_cudnn.issue import Address, Issue, Lane, captured, issue_convolution, issue_kernel
-from iossim.backends.cupy_cudnn.unit_program import UnitProgram, merged_program, unit_program
-from iossim.backends.cupy_cudnn.views import ELEMENT_BYTES, Memory, View, row_major
+from iossim.backends.cupy_cudnn.unit_calls import UnitProgram
+from iossim.backends.cupy_cudnn.unit_program import merged_program, unit_program
+from iossim.backends.cupy_cudnn.views import Memory, View, dense
 from iossim.backends.cupy_cudnn.weights import Weights
 from iossim.execution.backend import BackendError
 from iossim.execution.engine import Engine
+from iossim.execution.layouts import ImageLayout
 from iossim.execution.lower import MAIN
 from iossim.execution.made_inputs import check_one_device
 from iossim.execution.memory import with_memory
 from iossim.execution.plan import Copy, Launch, Plan, Queue, Queued, Record, Wait, segments
 from iossim.ir.network import Network
-from iossim.ir.types import DType
 from iossim.schedule.batch import Strategy
 
 
@@ -95,7 +97,7 @@ class PreparedPlan:
 
     def view(self, name: str) -> View:
         """Where a buffer of the plan lies."""
-        return buffer_view(self.plan, name)
+        return buffer_view(self.plan, name, self._weights.layout)
 
     def address(self, view: View) -> int:
         """Of a view of a buffer of the plan, or of a weight."""
@@ -106,7 +108,7 @@ class PreparedPlan:
             assert kind == "storage", f"{kind} has no address of its own"
             assert self.plan.offsets is not None
             begin = self._arena.address + self.plan.offsets[name]
-        return begin + view.offset * ELEMENT_BYTES
+        return begin + view.offset_bytes
 
     def _prepared(self, launch: Launch) -> _Work:
         program = launch_program(self._network, self.plan, launch, self._weights)
@@ -153,7 +155,7 @@ class PreparedPlan:
 
     def _with_scratch(self, scratch: int) -> Address:
         def address(view: View) -> int:
-            return scratch + view.offset * ELEMENT_BYTES if view.memory.kind == "scratch" else self.address(view)
+            return scratch + view.offset_bytes if view.memory.kind == "scratch" else self.address(view)
 
         return address
 
@@ -166,24 +168,25 @@ def launch_program(network: Network, plan: Plan, launch: Launch, weights: Weight
                 f"the plan launches {name!r}, which is no unit of {network.name!r}; lower its schedule again"
             )
     units = [network.unit_index[name] for name in launch.units]
-    reads = [buffer_view(plan, name) for name in launch.reads]
-    writes = [buffer_view(plan, name) for name in launch.writes]
+    reads = [buffer_view(plan, name, weights.layout) for name in launch.reads]
+    writes = [buffer_view(plan, name, weights.layout) for name in launch.writes]
     if launch.strategy is Strategy.MERGE:
         return merged_program(network, units, reads[0], writes[0], weights)
     return unit_program(network, units[0], reads, writes, weights)
 
 
-def buffer_view(plan: Plan, name: str) -> View:
-    """Where a buffer of a plan lies: a box of its storage. Raises BackendError for other than fp32."""
+def buffer_view(plan: Plan, name: str, layout: ImageLayout) -> View:
+    """Where a buffer of a plan lies: a box of its storage. Raises BackendError for elements that no kernel reads."""
     buffer = plan.buffers[name]
-    if buffer.type.dtype is not DType.FLOAT32:
-        raise BackendError(
-            f"value {name!r} is {buffer.type.dtype}, and only fp32 is computed; load the model with `dtype` fp32"
-        )
+    try:
+        element_name(buffer.type.dtype)
+    except BackendError as error:
+        raise BackendError(f"value {name!r}: {error}") from None
     storage, box = plan.region(name)
-    strides = row_major(plan.buffers[storage].type.shape)
-    offset = sum(start * stride for start, stride in zip(box.starts, strides, strict=True))
-    return View(Memory("storage", storage), box.shape, strides, offset)
+    last = layout.storage(plan, storage)
+    whole = dense(Memory("storage", storage), plan.buffers[storage].type.shape, dtype=buffer.type.dtype, last=last)
+    offset = sum(start * stride for start, stride in zip(box.starts, whole.strides, strict=True))
+    return replace(whole, shape=box.shape, offset=offset)
 
 
 class PaperRun:

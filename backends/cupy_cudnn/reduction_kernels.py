@@ -1,4 +1,4 @@
-"""Kernels in which a block works on one row together: global pooling and softmax.
+"""Kernels in which a block works on one row together: global pooling, softmax and layer normalisation.
 
 A row is a run of equally spaced elements; rows are numbered by up to three axes. Threads of a block take every so
 manieth element of the row and then halve their number as they combine what they found, always in the same order, so
@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from iossim.backends.cupy_cudnn.views import MOST_ELEMENTS, KernelCall, View, coalesced, int32s
+from iossim.backends.cupy_cudnn.element_types import typed
+from iossim.backends.cupy_cudnn.views import MOST_ELEMENTS, Argument, KernelCall, View, coalesced, int32s
 from iossim.execution.backend import BackendError
 
 ROW_AXES = 3
@@ -19,14 +20,14 @@ ROW_AXES = 3
 #: Arguments: elements of a row; sizes of the last two of the three axes of rows; then input and output, each with the
 #: step inside a row and the strides of the three axes. A block has a power of two of threads, at most 256.
 _HEAD = """extern "C" __global__ void {name}(int length, unsigned int rows1, unsigned int rows2,
-    const float* x, int xi, int x0, int x1, int x2, float* y, int yi, int y0, int y1, int y2) {{
+    const in_t* x, int xi, int x0, int x1, int x2, out_t* y, int yi, int y0, int y1, int y2{more}) {{
     __shared__ float shared[256];
     unsigned int rest = blockIdx.x;
     const long long r2 = rest % rows2; rest /= rows2;
     const long long r1 = rest % rows1;
     const long long r0 = rest / rows1;
-    const float* from = x + r0 * x0 + r1 * x1 + r2 * x2;
-    float* to = y + r0 * y0 + r1 * y1 + r2 * y2;
+    const in_t* from = x + r0 * x0 + r1 * x1 + r2 * x2;
+    out_t* to = y + r0 * y0 + r1 * y1 + r2 * y2;
     const int thread = threadIdx.x;
 """
 _COMBINE = """    shared[thread] = part;
@@ -45,19 +46,19 @@ _SUM = _COMBINE.format(combine="part + other")
 _MAX = _COMBINE.format(combine="fmaxf(part, other)")
 
 GLOBAL_AVERAGE = (
-    _HEAD.format(name="global_average_pool")
+    _HEAD.format(name="global_average_pool", more="")
     + f"    float part = 0.0f;\n    {_WALK} part += from[(long long)i * xi];\n"
     + _SUM
     + "    if (thread == 0) *to = shared[0] / (float)length;\n}\n"
 )
 GLOBAL_MAX = (
-    _HEAD.format(name="global_max_pool")
+    _HEAD.format(name="global_max_pool", more="")
     + f"    float part = {_LOWEST};\n    {_WALK} part = fmaxf(part, from[(long long)i * xi]);\n"
     + _MAX
     + "    if (thread == 0) *to = shared[0];\n}\n"
 )
 SOFTMAX = (
-    _HEAD.format(name="softmax")
+    _HEAD.format(name="softmax", more="")
     + f"    float part = {_LOWEST};\n    {_WALK} part = fmaxf(part, from[(long long)i * xi]);\n"
     + _MAX
     + "    const float largest = shared[0];\n    __syncthreads();\n"
@@ -65,6 +66,18 @@ SOFTMAX = (
     + _SUM
     + "    const float total = shared[0];\n"
     + f"    {_WALK} to[(long long)i * yi] = expf(from[(long long)i * xi] - largest) / total;\n"
+    + "}\n"
+)
+#: Further arguments: scale and shift of each element of a row, dense, and what is added to the variance.
+LAYER_NORM = (
+    _HEAD.format(name="layer_norm", more=",\n    const in_t* scale, const in_t* shift, float epsilon")
+    + f"    float part = 0.0f;\n    {_WALK} part += from[(long long)i * xi];\n"
+    + _SUM
+    + "    const float mean = shared[0] / (float)length;\n    __syncthreads();\n    part = 0.0f;\n"
+    + f"    {_WALK} {{ const float off = from[(long long)i * xi] - mean; part += off * off; }}\n"
+    + _SUM
+    + "    const float deviation = sqrtf(shared[0] / (float)length + epsilon);\n"
+    + f"    {_WALK} to[(long long)i * yi] = (from[(long long)i * xi] - mean) / deviation * scale[i] + shift[i];\n"
     + "}\n"
 )
 
@@ -80,7 +93,18 @@ def softmax(x: View, y: View, axes: Sequence[int]) -> KernelCall:
     return _over_rows(SOFTMAX, "softmax", x, y, list(axes))
 
 
-def _over_rows(source: str, name: str, x: View, y: View, axes: list[int]) -> KernelCall:
+def layer_norm(x: View, y: View, scale: View, shift: View, first: int, epsilon: float) -> KernelCall:
+    """Over axis ``first`` and all behind it; raises BackendError unless scale and shift are dense, one an element."""
+    axes = list(range(first, len(x.shape)))
+    size = int(np.prod([x.shape[axis] for axis in axes]))
+    if not all(view.is_dense and view.elements == size and view.dtype == x.dtype for view in (scale, shift)):
+        raise BackendError("layer_norm takes a scale and a shift of the shape of a row; write them out")
+    return _over_rows(LAYER_NORM, "layer_norm", x, y, axes, (scale, shift, np.float32(epsilon)))
+
+
+def _over_rows(
+    source: str, name: str, x: View, y: View, axes: list[int], more: tuple[Argument, ...] = ()
+) -> KernelCall:
     """A block for each place of the axes that are not ``axes``; raises BackendError for other strides."""
     reduced = y.shape != x.shape
     inside = [x.strides] if reduced else [x.strides, y.strides]
@@ -105,5 +129,6 @@ def _over_rows(source: str, name: str, x: View, y: View, axes: list[int]) -> Ker
         *int32s([steps[0][0], *padded[0]]),
         y,
         *int32s([0 if reduced else steps[1][0], *padded[1]]),
+        *more,
     )
-    return KernelCall(source, name, rows, threads, arguments)
+    return KernelCall(typed(source, x, y), name, rows, threads, arguments)

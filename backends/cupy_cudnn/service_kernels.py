@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-#: Uniform numbers in [-1, 1) from a hash of (seed, index). Arguments: elements, seed, address.
-RANDOMISE = """extern "C" __global__ void randomise(unsigned int elements, unsigned int seed, float* p) {
+#: Uniform numbers in [-1, 1) from a hash of (seed, index), as ``out_t``. Arguments: elements, seed, address.
+RANDOMISE = """extern "C" __global__ void randomise(unsigned int elements, unsigned int seed, out_t* p) {
     const unsigned int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= elements) return;
     unsigned int h = (i + 1u) * 2654435761u ^ seed * 2246822519u;

@@ -30,7 +30,7 @@ from iossim.backends.cupy_cudnn.graph_timer import GraphTimer
 from iossim.backends.cupy_cudnn.issue import captured
 from iossim.backends.cupy_cudnn.prepared_plan import GraphRun, Run
 from iossim.backends.cupy_cudnn.service_kernels import FLUSH, SENTINEL, SPIN
-from iossim.backends.cupy_cudnn.views import BLOCK_THREADS, ELEMENT_BYTES
+from iossim.backends.cupy_cudnn.views import BLOCK_THREADS
 from iossim.backends.cupy_cudnn.working_clock import LEAD_IN_US, WorkingClock, cycles
 from iossim.execution.backend import EMPTY_GRAPH, Samples, Timing
 from iossim.execution.lead import Lead
@@ -129,8 +129,8 @@ class Stopwatch:
         self._conditions = Conditions(driver.facts.pci_bus)
         self._timer = GraphTimer(driver, main)
         self._start, self._end = driver.event(timing=True), driver.event(timing=True)
-        self._flush_elements = FLUSHED * driver.facts.l2_bytes // ELEMENT_BYTES
-        self._flushed = driver.allocate(self._flush_elements * ELEMENT_BYTES)
+        self._flush_elements = FLUSHED * driver.facts.l2_bytes // np.float32().nbytes
+        self._flushed = driver.allocate(self._flush_elements * np.float32().nbytes)
         self._flush = driver.kernel(FLUSH, "flush")
         self._sentinel = driver.kernel(SENTINEL, "sentinel")
         self._spin = driver.kernel(SPIN, "spin")

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 from iossim.backends.cupy_cudnn import element_kernels, reduction_kernels, window_kernels
-from iossim.backends.cupy_cudnn.convolution import ConvolutionCall, convolution_of
-from iossim.backends.cupy_cudnn.views import ELEMENT_BYTES, KernelCall, Memory, View, dense
+from iossim.backends.cupy_cudnn.element_types import element_name
+from iossim.backends.cupy_cudnn.unit_calls import SCRATCH, Epilogue, UnitCalls, UnitProgram
+from iossim.backends.cupy_cudnn.views import View, dense
 from iossim.backends.cupy_cudnn.weights import Weights
 from iossim.execution.backend import BackendError
-from iossim.execution.plan import ALIGNMENT_BYTES
 from iossim.ir.graph import Node
 from iossim.ir.merging import merged_convolution
 from iossim.ir.network import Network
@@ -25,33 +25,17 @@ from iossim.ir.op import Op, normal_axis
 from iossim.ir.ops.channels_last import TO_FIRST, ChannelsLast, ConvNhwc
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.matmul import Gemm, MatMul
-from iossim.ir.ops.nary import Add, Mul
-from iossim.ir.ops.normalization import BatchNorm, LocalResponseNorm
+from iossim.ir.ops.nary import Add, Mul, Nary
+from iossim.ir.ops.normalization import BatchNorm, LayerNorm, LocalResponseNorm
 from iossim.ir.ops.pool import AveragePool, GlobalAveragePool, GlobalMaxPool, MaxPool
 from iossim.ir.ops.reshape import Flatten, Reshape, Transpose
 from iossim.ir.ops.slice import Concat, Slice, Split
 from iossim.ir.ops.softmax import Softmax
-from iossim.ir.ops.unary import Clip, Identity, Relu, Sigmoid
-from iossim.ir.types import DType
+from iossim.ir.ops.unary import Clip, Identity, Relu, Sigmoid, Unary
 
-Call = KernelCall | ConvolutionCall
-
-SCRATCH = Memory("scratch")
-_ACTIVATIONS = (Relu, Clip, Sigmoid)
-_ELEMENTWISE = (Add, Mul, BatchNorm, *_ACTIVATIONS)
+_ACTIVATIONS = (Relu, Clip, Sigmoid, Unary)
+_ELEMENTWISE = (Add, Mul, Nary, BatchNorm, *_ACTIVATIONS)
 _POINTWISE = Conv((1, 1), (0, 0, 0, 0), (1, 1), 1)
-
-
-@dataclass(frozen=True, eq=False)
-class UnitProgram:
-    """Calls in the order that they are issued to one stream; ``scratch_bytes`` hold what they pass on."""
-
-    calls: tuple[Call, ...]
-    scratch_bytes: int
-
-    @property
-    def convolutions(self) -> tuple[ConvolutionCall, ...]:
-        return tuple(call for call in self.calls if isinstance(call, ConvolutionCall))
 
 
 def unit_program(
@@ -73,25 +57,18 @@ def merged_program(network: Network, units: Sequence[int], x: View, y: View, wei
     lowering = _Lowering(network, "+".join(network.units[unit].name for unit in units), parts[0], weights)
     w, bias = weights.merged(merged, [nodes[0] for nodes in parts])
     activation = parts[0][1].op if len(parts[0]) > 1 else None
-    lowering.convolve(merged.op, x, w, y, bias=bias, activation=activation)
+    lowering.convolve(merged.op, x, w, y, Epilogue(bias, activation=activation))
     return lowering.program
 
 
-class _Lowering:
+class _Lowering(UnitCalls):
     """Grows the calls of one unit, node by node."""
 
     def __init__(self, network: Network, name: str, nodes: Sequence[Node], weights: Weights) -> None:
-        self.graph, self.name, self.nodes, self.weights = network.graph, name, nodes, weights
+        super().__init__(network.graph, weights)
+        self.name, self.nodes = name, nodes
         self.inside = {node.name: node for node in nodes}
-        self.places: dict[str, View] = {}  # where values must be written
-        self.values: dict[str, View] = {}  # where values are
-        self.calls: list[Call] = []
-        self.fused: set[str] = set()  # activations in the epilogue of what is before them
-        self.scratch_bytes = 0
-
-    @property
-    def program(self) -> UnitProgram:
-        return UnitProgram(tuple(self.calls), self.scratch_bytes)
+        self.fused: set[str] = set()  # ops in the epilogue of what is before them
 
     def run(self) -> None:
         for node in self.nodes:
@@ -104,10 +81,7 @@ class _Lowering:
 
     def _lower(self, node: Node) -> None:
         for value_type in self.graph.output_types(node):
-            if value_type.dtype is not DType.FLOAT32:
-                raise BackendError(
-                    f"makes {value_type.dtype}, and only fp32 is computed; load the model with `dtype` fp32"
-                )
+            element_name(value_type.dtype)
         match node.op:
             case Conv() | ConvNhwc():
                 self._convolution(node)
@@ -119,62 +93,30 @@ class _Lowering:
                 self._concat(node, node.op)
             case ChannelsLast():
                 self._pool(
-                    node.op.channels_first, self._in(node).permuted(TO_FIRST), self._out(node).permuted(TO_FIRST)
+                    node.op.channels_first, self.read(node).permuted(TO_FIRST), self.written(node).permuted(TO_FIRST)
                 )
             case MaxPool() | AveragePool() | GlobalAveragePool() | GlobalMaxPool():
-                self._pool(node.op, self._in(node), self._out(node))
+                self._pool(node.op, self.read(node), self.written(node))
             case LocalResponseNorm():
-                self.calls.append(window_kernels.local_response_norm(node.op, self._in(node), self._out(node)))
+                self.calls.append(window_kernels.local_response_norm(node.op, self.read(node), self.written(node)))
             case Softmax():
                 self._softmax(node, node.op)
+            case LayerNorm():
+                x, scale = self.read(node), self.read(node, 1)
+                shift = self.read(node, 2) if len(node.inputs) > 2 else self.weights.zeros(scale.elements, x.dtype)
+                first = normal_axis(node.op.axis, len(x.shape))
+                made = reduction_kernels.layer_norm(x, self.written(node), scale, shift, first, node.op.epsilon)
+                self.calls.append(made)
             case Slice() | Split() | Transpose():
-                for value, view in zip(node.outputs, _moved(node.op, self._in(node)), strict=True):
-                    self._pass_on(value, view)
+                for value, view in zip(node.outputs, _moved(node.op, self.read(node)), strict=True):
+                    self.pass_on(value, view)
             case Reshape() | Flatten() | Identity():
                 self._reshape(node)
             case _ if isinstance(node.op, _ELEMENTWISE):
                 if self._absorbing_reader(node) is None:
-                    self._chain(node.outputs[0], self._out(node), sink=True)
+                    self._chain(node.outputs[0], self.written(node), sink=True)
             case _:
                 raise BackendError(f"no kernel computes {node.op.kind}; fold or replace it, or use another backend")
-
-    def _in(self, node: Node, index: int = 0) -> View:
-        return self._view(node.inputs[index])
-
-    def _out(self, node: Node) -> View:
-        return self._target(node.outputs[0])
-
-    def _view(self, value: str) -> View:
-        return self.values[value] if value in self.values else self.weights.value(value)
-
-    def _target(self, value: str) -> View:
-        """Where a value is written: its place, or scratch."""
-        if value not in self.values:
-            place = self.places.get(value)
-            self.values[value] = self._scratch(self.graph.types[value].shape) if place is None else place
-        return self.values[value]
-
-    def _scratch(self, shape: Sequence[int]) -> View:
-        view = dense(SCRATCH, shape, self.scratch_bytes // ELEMENT_BYTES)
-        size_bytes = view.elements * ELEMENT_BYTES
-        self.scratch_bytes += -(-size_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
-        return view
-
-    def _pass_on(self, value: str, view: View) -> None:
-        """A value that is there already: copied if it must be elsewhere."""
-        if value in self.places:
-            self.calls.append(element_kernels.copy(view, self._target(value)))
-        else:
-            self.values[value] = view
-
-    def _dense_copy(self, view: View) -> View:
-        target = self._scratch(view.shape)
-        self.calls.append(element_kernels.copy(view, target))
-        return target
-
-    def _flat(self, view: View, shape: Sequence[int]) -> View:
-        """The elements of a view under another shape, copied where its strides do not allow that."""
-        return view.reshaped(shape) or dense(SCRATCH, shape, self._dense_copy(view).offset)
 
     # Element-wise chains
 
@@ -191,7 +133,7 @@ class _Lowering:
             node = self.graph.producer.get(name)
             absorbed = node is not None and node.name in self.inside and node.name not in self.fused
             if node is None or not absorbed or not (sink or self._absorbing_reader(node) is not None):
-                return symbol(self._view(name))
+                return symbol(self.view(name))
             if isinstance(node.op, BatchNorm):
                 per_channel = (1, -1, *[1] * (len(self.graph.types[name].shape) - 2))
                 vectors = self.weights.normalisation(node)
@@ -209,7 +151,7 @@ class _Lowering:
         self.calls.append(element_kernels.chain(expression, operands, output))
 
     def _concat(self, node: Node, op: Concat) -> None:
-        output = self._out(node)
+        output = self.written(node)
         axis = normal_axis(op.axis, len(output.shape))
         begin = 0
         for value in node.inputs:
@@ -233,117 +175,107 @@ class _Lowering:
 
     # Convolutions and fully connected layers
 
-    def _epilogue(self, node: Node) -> tuple[Op | None, str]:
-        """The activation that a node's epilogue applies, and the value that is there afterwards."""
-        reader = self._only_reader(node)
-        if reader is None or not isinstance(reader.op, _ACTIVATIONS):
-            return None, node.outputs[0]
-        self.fused.add(reader.name)
-        return reader.op, reader.outputs[0]
+    def _epilogue(self, node: Node, bias: View | None = None) -> tuple[Epilogue, str]:
+        """What follows on a convolution or product and is computed with it, and the value that is there afterwards.
+
+        A sum with a constant, one value a filter or column, is a bias; one with a value of the same shape that is
+        there already, a residual; then comes an activation.
+        """
+        addend: View | None = None
+        value, reader = node.outputs[0], self._only_reader(node)
+        while reader is not None and isinstance(reader.op, Add) and len(reader.inputs) == 2:
+            other = reader.inputs[1 - reader.inputs.index(value)]
+            if bias is None and addend is None and self._is_bias(other, value, node.op):
+                bias = self.weights.vector(other)
+            elif addend is None and other in self.values and self.values[other].shape == self.graph.types[value].shape:
+                addend = self.values[other]
+            else:
+                break
+            value, reader = self._behind(reader)
+        activation: Op | None = None
+        if reader is not None and isinstance(reader.op, _ACTIVATIONS):
+            activation = reader.op
+            value, _ = self._behind(reader)
+        return Epilogue(bias, addend, activation=activation), value
+
+    def _behind(self, node: Node) -> tuple[str, Node | None]:
+        """The value that an op of an epilogue makes, and the one that alone reads it."""
+        self.fused.add(node.name)
+        return node.outputs[0], self._only_reader(node)
+
+    def _is_bias(self, constant: str, value: str, op: Op) -> bool:
+        """Whether a constant has one value a filter of a convolution, or a column of a product."""
+        shape, own = self.graph.types[value].shape, self.graph.types[constant].shape
+        if not self.weights.knows(constant) or len(own) > len(shape):
+            return False
+        axis, sizes = 1 if isinstance(op, Conv) else -1, (1,) * (len(shape) - len(own)) + own
+        return sizes[axis] == math.prod(sizes) == shape[axis]
 
     def _convolution(self, node: Node) -> None:
-        """Of NHWC as NCHW, dense: other strides are copied."""
-        x, w = self._in(node, 0), self._in(node, 1)
-        bias = self._in(node, 2) if len(node.inputs) > 2 else None
-        activation, value = self._epilogue(node)
-        op, y = node.op, self._target(value)
+        x, w = self.read(node, 0), self.read(node, 1)
+        epilogue, value = self._epilogue(node, self.read(node, 2) if len(node.inputs) > 2 else None)
+        op, y = node.op, self.target(value)
         if isinstance(op, ConvNhwc):
             op, x, y = op.channels_first, x.permuted(TO_FIRST), y.permuted(TO_FIRST)
+            if epilogue.addend is not None:
+                epilogue = replace(epilogue, addend=epilogue.addend.permuted(TO_FIRST))
         assert isinstance(op, Conv)
-        self.convolve(op, x, w, y, bias=bias, activation=activation)
+        self.convolve(op, x, w, y, epilogue)
 
     def _fully_connected(self, node: Node, op: Gemm) -> None:
         """As a pointwise convolution of images of one pixel, of which the rows of ``a`` are the channels."""
-        a = self._in(node, 0)
+        a = self.read(node, 0)
         a = a.permuted((1, 0)) if op.trans_a else a
         if self.weights.knows(node.inputs[1]):
             w = self.weights.filters(node.inputs[1], transposed=not op.trans_b, scale=op.alpha)
         else:
             if op.alpha != 1:
                 raise BackendError("no kernel scales a product of two values computed at run time; fold alpha")
-            b = self._in(node, 1)
+            b = self.read(node, 1)
             b = b if op.trans_b else b.permuted((1, 0))
-            w = self._flat(b, (*b.shape, 1, 1))
-        activation, value = self._epilogue(node)
-        y = self._target(value)
-        rows, columns = y.shape
-        bias, addend = None, None
-        if len(node.inputs) > 2:
-            c = self.graph.types[node.inputs[2]]
-            if self.weights.knows(node.inputs[2]) and c.elements == columns and c.shape[-1:] == (columns,):
-                bias = self.weights.vector(node.inputs[2], op.beta)
-            else:
-                addend = (self._view(node.inputs[2]).broadcast((rows, columns)), op.beta)
-        self._product(a, w, y, bias, addend, activation)
+            w = self.flat(b, (*b.shape, 1, 1))
+        if len(node.inputs) == 2:
+            epilogue, value = self._epilogue(node)
+            self._product(a, w, self.target(value), epilogue)
+            return
+        rows, columns = self.graph.types[node.outputs[0]].shape
+        c = self.graph.types[node.inputs[2]]
+        if self.weights.knows(node.inputs[2]) and c.elements == columns and c.shape[-1:] == (columns,):
+            epilogue, value = self._epilogue(node, self.weights.vector(node.inputs[2], op.beta))
+            self._product(a, w, self.target(value), epilogue)
+            return
+        addend = self.view(node.inputs[2]).broadcast((rows, columns))
+        reader, activation, value = self._only_reader(node), None, node.outputs[0]
+        if reader is not None and isinstance(reader.op, _ACTIVATIONS):
+            activation, (value, _) = reader.op, self._behind(reader)
+        self._product(a, w, self.target(value), Epilogue(None, addend, op.beta, activation))
 
     def _matrix_product(self, node: Node) -> None:
-        a, b = self._in(node), node.inputs[1]
-        if len(self.graph.types[b].shape) != 2 or len(a.shape) < 2 or not self.weights.knows(b):
-            raise BackendError("only products with a constant matrix on the right are computed; use another backend")
-        activation, value = self._epilogue(node)
-        y = self._target(value)
-        w = self.weights.filters(b, transposed=True)
+        """With a constant matrix as a pointwise convolution; of stacks of matrices as a product of cuDNN's."""
+        a, b = self.read(node), node.inputs[1]
+        if len(a.shape) < 2 or len(self.graph.types[b].shape) < 2:
+            raise BackendError("no kernel multiplies vectors; give them as matrices of one row or column")
+        if len(self.graph.types[b].shape) != 2 or not self.weights.knows(b):
+            self.multiply(a, self.view(b), self.written(node))
+            return
+        epilogue, value = self._epilogue(node)
+        y = self.target(value)
         rows = math.prod(a.shape[:-1])
+        if epilogue.addend is not None:
+            epilogue = replace(epilogue, addend=self.flat(epilogue.addend, (rows, y.shape[-1])))
         flat = y.reshaped((rows, y.shape[-1]))
-        result = self._scratch((rows, y.shape[-1])) if flat is None else flat
-        self._product(self._flat(a, (rows, a.shape[-1])), w, result, None, None, activation)
+        result = self.scratch((rows, y.shape[-1]), y.dtype) if flat is None else flat
+        self._product(self.flat(a, (rows, a.shape[-1])), self.weights.filters(b, transposed=True), result, epilogue)
         if flat is None:
-            self.calls.append(element_kernels.copy(dense(SCRATCH, y.shape, result.offset), y))
+            self.copy(dense(SCRATCH, y.shape, result.offset, y.dtype), y)
 
-    def _product(
-        self, a: View, w: View, y: View, bias: View | None, addend: tuple[View, float] | None, activation: Op | None
-    ) -> None:
+    def _product(self, a: View, w: View, y: View, epilogue: Epilogue) -> None:
         images = [view.with_ones((*view.shape, 1, 1)) for view in (a, y)]
-        if addend is not None:
-            view, factor = addend
-            addend = View(view.memory, images[1].shape, (*view.strides, 0, 0), view.offset), factor
-        self.convolve(_POINTWISE, images[0], w, images[1], bias=bias, activation=activation, addend=addend)
-
-    def convolve(
-        self,
-        op: Conv,
-        x: View,
-        w: View,
-        y: View,
-        *,
-        bias: View | None = None,
-        activation: Op | None = None,
-        addend: tuple[View, float] | None = None,
-    ) -> None:
-        """One convolution with its epilogue; operands that cuDNN does not take as they lie are copied.
-
-        ``addend`` is a further summand of the epilogue, a view of ``y``'s shape and its factor.
-        """
-        x = x if x.suits_cudnn else self._dense_copy(x)
-        w = w if w.is_dense and w.suits_cudnn else self._dense_copy(w)
-        inner = y if y.suits_cudnn else self._scratch(y.shape)
-        filters = y.shape[1]
-        operands, terms = [inner], ["a0"]
-        if bias is not None:
-            bias = bias if bias.is_dense and bias.suits_cudnn else self._dense_copy(bias)
-            operands.append(bias.with_ones((1, filters, *[1] * (len(y.shape) - 2))))
-            terms.append("a1")
-        if addend is not None:
-            terms.append(f"{element_kernels.literal(addend[1])} * a{len(operands)}")
-            operands.append(addend[0])
-        text = " + ".join(terms)
-        expression = f"({text})" if activation is None else element_kernels.activation(activation, f"({text})")
-        relu = isinstance(activation, Relu)
-        has_epilogue = len(terms) > 1 or activation is not None
-        fused = addend is None and (activation is None or relu)
-        views = {"x": x, "w": w, "y": inner}
-        if fused and has_epilogue:
-            # cuDNN's fused convolutions have a bias always.
-            views["b"] = self.weights.zeros(filters) if bias is None else bias
-        self.calls.append(
-            ConvolutionCall(
-                convolution_of(op, x, w, inner, bias="b" in views, relu=fused and relu),
-                views,
-                element_kernels.chain(expression, operands, y) if has_epilogue or inner is not y else None,
-                element_kernels.copy(inner, y) if inner is not y else None,
-                fused,
-            )
-        )
+        if epilogue.addend is not None:
+            view = epilogue.addend
+            addend = replace(view, shape=images[1].shape, strides=(*view.strides, 0, 0))
+            epilogue = replace(epilogue, addend=addend)
+        self.convolve(_POINTWISE, images[0], w, images[1], epilogue)
 
     # The rest
 
@@ -354,22 +286,27 @@ class _Lowering:
             self.calls.append(reduction_kernels.global_pool(x, y, is_average=isinstance(op, GlobalAveragePool)))
 
     def _softmax(self, node: Node, op: Softmax) -> None:
-        x, y = self._in(node), self._out(node)
+        x, y = self.read(node), self.written(node)
         first = normal_axis(op.axis, len(x.shape))
         axes = range(first, len(x.shape)) if op.flatten else [first]
-        self.calls.append(reduction_kernels.softmax(x, y, axes))
+        if op.flatten and not (x.is_dense and y.is_dense):
+            made = self.scratch(y.shape, y.dtype)
+            self.calls.append(reduction_kernels.softmax(self.dense_copy(x), made, axes))
+            self.copy(made, y)
+        else:
+            self.calls.append(reduction_kernels.softmax(x, y, axes))
 
     def _reshape(self, node: Node) -> None:
         value = node.outputs[0]
         shape = self.graph.types[value].shape
-        view = self._in(node)
+        view = self.read(node)
         if value in self.places:
-            target = self._target(value)
+            target = self.target(value)
             as_input = target.reshaped(view.shape)
-            copied = (self._flat(view, shape), target) if as_input is None else (view, as_input)
-            self.calls.append(element_kernels.copy(*copied))
+            copied = (self.flat(view, shape), target) if as_input is None else (view, as_input)
+            self.copy(*copied)
         else:
-            self.values[value] = self._flat(view, shape)
+            self.values[value] = self.flat(view, shape)
 
 
 def _moved(op: Slice | Split | Transpose, x: View) -> list[View]:

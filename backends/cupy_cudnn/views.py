@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from iossim.execution.backend import BackendError
+from iossim.ir.types import DType
 
-ELEMENT_BYTES = 4
 #: What cuDNN assumes of every pointer; storages, weights and scratch begin at multiples of 256 bytes.
 CUDNN_ALIGNMENT_BYTES = 16
 
@@ -33,6 +33,7 @@ class View:
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     offset: int = 0
+    dtype: DType = DType.FLOAT32
 
     @property
     def elements(self) -> int:
@@ -44,20 +45,41 @@ class View:
         return _packed_from(self, 0)
 
     @property
-    def suits_cudnn(self) -> bool:
-        """Whether cuDNN takes it as an image: dense but for the step between images, and aligned."""
-        return (
-            _packed_from(self, 1)
-            and (self.shape[0] == 1 or self.strides[0] >= math.prod(self.shape[1:]))
-            and self.offset * ELEMENT_BYTES % CUDNN_ALIGNMENT_BYTES == 0
-        )
+    def offset_bytes(self) -> int:
+        return self.offset * self.dtype.bytes
+
+    def suits_cudnn(self, last: bool = False) -> bool:
+        """Whether cuDNN takes it as an image in a layout: dense but for steps between images, and aligned.
+
+        With channels ``last``, it may be a slice of the channels: then the steps between positions are larger, too.
+        """
+        step, may_skip = 1, last
+        for axis in _from_innermost(len(self.shape), last)[:-1]:
+            size, stride = self.shape[axis], self.strides[axis]
+            if size == 1:
+                continue
+            if axis > 1 and may_skip and stride > step:
+                step = stride
+            elif stride != step:
+                return False
+            may_skip = may_skip and axis == 1
+            step *= size
+        images_apart = self.shape[0] == 1 or self.strides[0] >= step
+        return images_apart and self.offset_bytes % CUDNN_ALIGNMENT_BYTES == 0
+
+    @property
+    def suits_product(self) -> bool:
+        """Whether cuDNN takes it as a stack of matrices: rows or columns without gaps, and aligned."""
+        (rows, columns), (down, across) = self.shape[-2:], self.strides[-2:]
+        dense = (across == 1 and down >= columns) or (down == 1 and across >= rows)
+        return dense and min(self.strides) >= 0 and self.offset_bytes % CUDNN_ALIGNMENT_BYTES == 0
 
     def part(self, axis: int, begin: int, count: int, step: int = 1) -> View:
         """Elements ``begin``, ``begin + step``, ... of an axis."""
         shape, strides = list(self.shape), list(self.strides)
         offset = self.offset + begin * strides[axis]
         shape[axis], strides[axis] = count, strides[axis] * step
-        return View(self.memory, tuple(shape), tuple(strides), offset)
+        return replace(self, shape=tuple(shape), strides=tuple(strides), offset=offset)
 
     def permuted(self, axes: Sequence[int]) -> View:
         """Axis ``i`` is axis ``axes[i]`` of this one."""
@@ -91,23 +113,38 @@ class View:
             return replace(self, shape=tuple(shape), strides=(self.strides[0], *row_major(shape[1:])))
         return None
 
+    def as_stack(self, stack: Sequence[int]) -> View | None:
+        """Matrices repeated to ``stack`` as ``[count, rows, columns]``; None where the steps between them differ."""
+        wide = self.broadcast((*stack, *self.shape[-2:])) if stack else self
+        sizes, (steps,) = coalesced(wide.shape[:-2], [wide.strides[:-2]])
+        if len(sizes) > 1:
+            return None
+        rows, columns = self.shape[-2:]
+        step = steps[0] if sizes[0] > 1 else rows * columns
+        return replace(self, shape=(sizes[0], rows, columns), strides=(step, *self.strides[-2:]))
+
     def with_ones(self, shape: Sequence[int]) -> View:
         """The view with axes of one element added or taken away, which always is one."""
         shaped = self.reshaped(shape)
         assert shaped is not None, f"{self} is not of shape {shape}"
         return shaped
 
-    @property
-    def image_strides(self) -> tuple[int, ...]:
+    def image_strides(self, last: bool = False) -> tuple[int, ...]:
         """Strides as cuDNN is told them: those of axes of one element are what they would be if it were dense.
 
         So that views that differ only in steps that are never taken have one description.
         """
-        dense = row_major(self.shape)
-        return tuple(
-            packed if size == 1 else stride
-            for size, stride, packed in zip(self.shape, self.strides, dense, strict=True)
-        )
+        strides, step = [0] * len(self.shape), 1
+        for axis in _from_innermost(len(self.shape), last):
+            strides[axis] = step if self.shape[axis] == 1 else self.strides[axis]
+            step = strides[axis] * self.shape[axis]
+        return tuple(strides)
+
+
+def _from_innermost(rank: int, last: bool) -> list[int]:
+    """The axes of an image in the order of their strides, smallest first."""
+    axes = list(range(rank - 1, -1, -1))
+    return [1, *(axis for axis in axes if axis != 1)] if last and rank > 2 else axes
 
 
 def row_major(shape: Sequence[int]) -> tuple[int, ...]:
@@ -118,9 +155,18 @@ def row_major(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(strides)
 
 
-def dense(memory: Memory, shape: Sequence[int], offset: int = 0) -> View:
-    """A dense tensor."""
-    return View(memory, tuple(shape), row_major(shape), offset)
+def channels_last(shape: Sequence[int]) -> tuple[int, ...]:
+    """Strides of a dense tensor of images ``[N, C, ...]`` whose channels lie innermost."""
+    order = (0, *range(2, len(shape)), 1)
+    steps = dict(zip(order, row_major([shape[axis] for axis in order]), strict=True))
+    return tuple(steps[axis] for axis in range(len(shape)))
+
+
+def dense(
+    memory: Memory, shape: Sequence[int], offset: int = 0, dtype: DType = DType.FLOAT32, last: bool = False
+) -> View:
+    """A dense tensor, of images with channels ``last`` if that is said."""
+    return View(memory, tuple(shape), channels_last(shape) if last else row_major(shape), offset, dtype)
 
 
 def coalesced(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[list[int], list[list[int]]]:

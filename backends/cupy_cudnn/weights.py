@@ -1,4 +1,4 @@
-"""The weights of a graph on the device, in the forms that kernels read: as is, transposed, stacked, folded.
+"""The weights of a graph on the device, in the forms that kernels read: as is, transposed, stacked, channels last.
 
 Each form is loaded and uploaded when a plan first needs it, and stays as long as the network.
 """
@@ -12,18 +12,24 @@ import numpy as np
 from iossim.backends.cupy_cudnn.driver import Allocation, Driver
 from iossim.backends.cupy_cudnn.views import Memory, View, dense
 from iossim.execution.backend import BackendError
+from iossim.execution.layouts import ImageLayout
 from iossim.ir.graph import Graph, Node
 from iossim.ir.merging import MergedConvolution
 from iossim.ir.op import Array
 from iossim.ir.ops.normalization import BatchNorm, multiplier_and_shift
+from iossim.ir.types import DType, TensorType
 
 
 class Weights:
-    """What is constant in one graph. Views name what they need; :meth:`address` uploads it."""
+    """What is constant in one graph, which of its values lie channels last, and whether TF32 will do for fp32.
 
-    def __init__(self, graph: Graph, driver: Driver) -> None:
-        self._graph, self._driver = graph, driver
-        self._makers: dict[str, Callable[[], Array]] = {}
+    Views name what they need; :meth:`address` uploads it.
+    """
+
+    def __init__(self, graph: Graph, driver: Driver, channels_last: bool = False, tf32: bool = False) -> None:
+        self._graph, self._driver, self.tf32 = graph, driver, tf32
+        self.layout = ImageLayout(graph, channels_last)
+        self._makers: dict[str, tuple[Callable[[], Array], DType]] = {}
         self._uploaded: dict[str, Allocation] = {}
 
     def knows(self, value: str) -> bool:
@@ -31,45 +37,61 @@ class Weights:
 
     def value(self, name: str) -> View:
         """A constant as it is."""
-        return self._form(f"as it is: {name}", self._graph.types[name].shape, lambda: self._load(name))
+        return self._form(f"as it is: {name}", self._graph.types[name], lambda: self._load(name))
+
+    def laid_out(self, filters: View) -> View:
+        """Filters, all of a form of theirs, with their channels innermost."""
+        name, rank = filters.memory.name, len(filters.shape)
+        order = (0, *range(2, rank), 1)
+        shape = tuple(filters.shape[axis] for axis in order)
+        make, _ = self._makers[name]
+        moved = self._form(
+            f"channels last: {name}",
+            TensorType(shape, filters.dtype),
+            lambda: make().reshape(filters.shape).transpose(order),
+        )
+        return moved.permuted((0, rank - 1, *range(1, rank - 1)))
 
     def filters(self, name: str, *, transposed: bool, scale: float = 1.0) -> View:
         """A matrix ``[filters, inputs]`` (or its transpose) times ``scale``, as 1x1 filters."""
-        rows, columns = self._graph.types[name].shape
+        of_type = self._graph.types[name]
+        rows, columns = of_type.shape
         shape = (columns, rows, 1, 1) if transposed else (rows, columns, 1, 1)
 
         def make() -> Array:
             matrix = self._load(name)
             return np.ascontiguousarray(matrix.T if transposed else matrix).reshape(shape) * np.float32(scale)
 
-        return self._form(f"filters {transposed} {scale!r}: {name}", shape, make)
+        return self._form(f"filters {transposed} {scale!r}: {name}", TensorType(shape, of_type.dtype), make)
 
     def vector(self, name: str, scale: float = 1.0) -> View:
         """A constant of one value a column, times ``scale``, flat."""
-        size = self._graph.types[name].elements
+        of_type = self._graph.types[name]
         return self._form(
-            f"vector {scale!r}: {name}", (size,), lambda: self._load(name).reshape(-1) * np.float32(scale)
+            f"vector {scale!r}: {name}",
+            TensorType((of_type.elements,), of_type.dtype),
+            lambda: self._load(name).reshape(-1) * np.float32(scale),
         )
 
-    def zeros(self, size: int) -> View:
-        return self._form(f"zeros {size}", (size,), lambda: np.zeros(size, np.float32))
+    def zeros(self, size: int, dtype: DType) -> View:
+        return self._form(f"zeros {size} {dtype}", TensorType((size,), dtype), lambda: np.zeros(size, np.float32))
 
     def normalisation(self, node: Node) -> tuple[View, View]:
-        """Multiplier and shift of a batch normalisation, each ``[C]``; raises BackendError unless constant."""
+        """Multiplier and shift of a batch normalisation, each ``[C]`` in fp32; raises BackendError unless constant."""
         assert isinstance(node.op, BatchNorm)
         if not all(self.knows(name) for name in node.inputs[1:]):
             raise BackendError(f"op {node.name!r}: no kernel normalises by values computed at run time")
         epsilon = node.op.epsilon
-        size = self._graph.types[node.inputs[1]].elements
+        of_type = TensorType((self._graph.types[node.inputs[1]].elements,))
 
         def part(index: int) -> Array:
-            scale, bias, mean, variance = (self._load(name) for name in node.inputs[1:])
+            scale, bias, mean, variance = (self._load(name).astype(np.float32) for name in node.inputs[1:])
             return multiplier_and_shift(scale, bias, mean, variance, epsilon)[index]
 
         key = f"{epsilon!r}: {' '.join(node.inputs[1:])}"
         return (
-            self._form(f"multiplier {key}", (size,), lambda: part(0)),
-            self._form(f"shift {key}", (size,), lambda: part(1)),
+            self._form(f"multiplier {key}", of_type, lambda: part(0)),
+            self._form(f"shift {key}", of_type, lambda: part(1)),
         )
 
     def merged(self, merged: MergedConvolution, parts: Sequence[Node]) -> tuple[View, View | None]:
@@ -87,24 +109,26 @@ class Weights:
             return stacked
 
         key = " ".join(node.name for node in parts)
-        weight = self._form(f"stacked weight: {key}", merged.weight.shape, lambda: stack()[0])
+        weight = self._form(f"stacked weight: {key}", merged.weight, lambda: stack()[0])
         if not merged.has_bias:
             return weight, None
-        return weight, self._form(f"stacked bias: {key}", merged.weight.shape[:1], bias)
+        of_type = TensorType(merged.weight.shape[:1], merged.weight.dtype)
+        return weight, self._form(f"stacked bias: {key}", of_type, bias)
 
     def address(self, memory: Memory) -> int:
         """Where a form begins; loads and uploads it the first time."""
         name = memory.name
         if name not in self._uploaded:
-            array = self._makers[name]().astype(np.float32, copy=False)
+            make, dtype = self._makers[name]
+            array = make().astype(dtype.numpy, copy=False)
             allocation = self._driver.allocate(array.nbytes)
             self._driver.write(allocation.address, np.ascontiguousarray(array))
             self._uploaded[name] = allocation
         return self._uploaded[name].address
 
-    def _form(self, name: str, shape: tuple[int, ...], make: Callable[[], Array]) -> View:
-        self._makers.setdefault(name, make)
-        return dense(Memory("weight", name), shape)
+    def _form(self, name: str, of_type: TensorType, make: Callable[[], Array]) -> View:
+        self._makers.setdefault(name, (make, of_type.dtype))
+        return dense(Memory("weight", name), of_type.shape, dtype=of_type.dtype)
 
     def _load(self, name: str) -> Array:
         return self._graph.constants[name].load()

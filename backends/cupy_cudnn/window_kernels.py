@@ -5,9 +5,12 @@ Averages count what :mod:`iossim.ir.ops.pool` counts: padding only with ``count_
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
-from iossim.backends.cupy_cudnn.views import KernelCall, View, int32s, over_elements
+from iossim.backends.cupy_cudnn.element_types import typed
+from iossim.backends.cupy_cudnn.views import KernelCall, View, coalesced, int32s, over_elements
 from iossim.execution.backend import BackendError
 from iossim.ir.ops.normalization import LocalResponseNorm
 from iossim.ir.ops.pool import AveragePool, MaxPool
@@ -18,14 +21,11 @@ from iossim.ir.ops.pool import AveragePool, MaxPool
 WINDOW = """extern "C" __global__ void {name}(unsigned int elements, int channels, int out_h, int out_w, int h, int w,
     int kernel_y, int kernel_x, int stride_y, int stride_x, int pad_y, int pad_x, int dilation_y, int dilation_x,
     int low_y, int low_x, int high_y, int high_x,
-    const float* x, int xn, int xc, int xh, int xw, float* y, int yn, int yc, int yh, int yw) {{
+    const in_t* x, int xn, int xc, int xh, int xw, out_t* y, int yn, int yc, int yh, int yw) {{
     unsigned int rest = blockIdx.x * blockDim.x + threadIdx.x;
     if (rest >= elements) return;
-    const int ox = rest % out_w; rest /= out_w;
-    const int oy = rest % out_h; rest /= out_h;
-    const int c = rest % channels;
-    const long long n = rest / channels;
-    const float* image = x + n * xn + (long long)c * xc;
+    {place}
+    const in_t* image = x + n * xn + (long long)c * xc;
     float result = {start};
     int counted = 0;
     for (int ky = 0; ky < kernel_y; ++ky) {{
@@ -41,24 +41,33 @@ WINDOW = """extern "C" __global__ void {name}(unsigned int elements, int channel
     y[n * yn + (long long)c * yc + (long long)oy * yh + (long long)ox * yw] = {finish};
 }}
 """
-MAX_POOL = WINDOW.format(
-    name="max_pool", start="-__int_as_float(0x7f800000)", combine="fmaxf(result, value)", finish="result"
-)
-AVERAGE_POOL = WINDOW.format(
-    name="average_pool", start="0.0f", combine="result + value", finish="result / (float)(counted > 0 ? counted : 1)"
-)
+#: What is different between the two, and which output a thread makes: neighbours in memory are neighbouring threads'.
+_POOLS = {
+    "max_pool": {"start": "-__int_as_float(0x7f800000)", "combine": "fmaxf(result, value)", "finish": "result"},
+    "average_pool": {
+        "start": "0.0f", "combine": "result + value", "finish": "result / (float)(counted > 0 ? counted : 1)"
+    },
+}  # fmt: skip
+_ROWS_INNERMOST = """const int ox = rest % out_w; rest /= out_w;
+    const int oy = rest % out_h; rest /= out_h;
+    const int c = rest % channels;
+    const long long n = rest / channels;"""
+_CHANNELS_INNERMOST = """const int c = rest % channels; rest /= channels;
+    const int ox = rest % out_w; rest /= out_w;
+    const int oy = rest % out_h;
+    const long long n = rest / out_h;"""
 
 #: Arguments: elements; channels, elements of a channel; reach below and above; bias, alpha / size, beta; then input
 #: and output, each with the strides of images, channels and elements of a channel.
 LOCAL_RESPONSE_NORM = """extern "C" __global__ void local_response_norm(unsigned int elements, int channels,
     int inner, int below, int above, float bias, float scale, float beta,
-    const float* x, int xn, int xc, int xi, float* y, int yn, int yc, int yi) {
+    const in_t* x, int xn, int xc, int xi, out_t* y, int yn, int yc, int yi) {
     unsigned int rest = blockIdx.x * blockDim.x + threadIdx.x;
     if (rest >= elements) return;
     const long long i = rest % inner; rest /= inner;
     const int c = rest % channels;
     const long long n = rest / channels;
-    const float* column = x + n * xn + i * xi;
+    const in_t* column = x + n * xn + i * xi;
     float squares = 0.0f;
     for (int other = c - below; other <= c + above; ++other) {
         if (other < 0 || other >= channels) continue;
@@ -81,7 +90,7 @@ def pool(op: MaxPool | AveragePool, x: View, y: View) -> KernelCall:
     high = tuple(size + (pad if include else 0) for size, pad in zip(x.shape[2:], after, strict=True))
     if rank == 1:
         x, y = (
-            View(v.memory, (*v.shape[:2], 1, v.shape[2]), (*v.strides[:2], 0, v.strides[2]), v.offset) for v in (x, y)
+            replace(v, shape=(*v.shape[:2], 1, v.shape[2]), strides=(*v.strides[:2], 0, v.strides[2])) for v in (x, y)
         )
     arguments = (
         np.uint32(y.elements),
@@ -93,31 +102,29 @@ def pool(op: MaxPool | AveragePool, x: View, y: View) -> KernelCall:
         y,
         *int32s(y.strides),
     )
-    source, name = (MAX_POOL, "max_pool") if isinstance(op, MaxPool) else (AVERAGE_POOL, "average_pool")
-    return over_elements(source, name, y.elements, arguments)
+    name = "max_pool" if isinstance(op, MaxPool) else "average_pool"
+    place = _CHANNELS_INNERMOST if y.shape[1] > 1 and y.strides[1] == 1 else _ROWS_INNERMOST
+    source = WINDOW.format(name=name, place=place, **_POOLS[name])
+    return over_elements(typed(source, x, y), name, y.elements, arguments)
 
 
 def local_response_norm(op: LocalResponseNorm, x: View, y: View) -> KernelCall:
-    """Local response normalisation of views that are dense behind their channels; raises BackendError for others."""
-    flat = [
-        view.reshaped((view.shape[0], view.shape[1], view.elements // (view.shape[0] * view.shape[1])))
-        for view in (x, y)
-    ]
-    if flat[0] is None or flat[1] is None:
+    """Local response normalisation of views whose positions are equally spaced; raises BackendError for others."""
+    positions, steps = coalesced(x.shape[2:], [x.strides[2:], y.strides[2:]])
+    if len(positions) > 1:
         raise BackendError("local_response_norm takes images whose rows are dense; copy them first")
-    x, y = flat[0], flat[1]
     arguments = (
         np.uint32(y.elements),
-        *int32s([y.shape[1], y.shape[2], (op.size - 1) // 2, op.size // 2]),
+        *int32s([y.shape[1], positions[0], (op.size - 1) // 2, op.size // 2]),
         np.float32(op.bias),
         np.float32(op.alpha / op.size),
         np.float32(op.beta),
         x,
-        *int32s(x.strides),
+        *int32s([*x.strides[:2], *steps[0]]),
         y,
-        *int32s(y.strides),
+        *int32s([*y.strides[:2], *steps[1]]),
     )
-    return over_elements(LOCAL_RESPONSE_NORM, "local_response_norm", y.elements, arguments)
+    return over_elements(typed(LOCAL_RESPONSE_NORM, x, y), "local_response_norm", y.elements, arguments)
 
 
 def _planar(values: tuple[int, ...], missing: int) -> tuple[int, ...]:

@@ -23,6 +23,7 @@ from iossim.backends.simulator.kernel_rows import (
 )
 from iossim.base.errors import OptionError
 from iossim.hardware.compute_capability import SINCE_AMPERE, WARP_THREADS
+from iossim.hardware.lowering.gpu.attention import ATTENTION_ROWS
 from iossim.hardware.lowering.gpu.matrix_product import BEFORE_VOLTA, ROW_LANES
 from iossim.hardware.lowering.gpu.tensor_core_product import TILE_AREA, TILE_REUSE
 from iossim.hardware.lowering.kernel import Issue, WorkClass
@@ -43,6 +44,8 @@ PASSES_RAMP_US = 3.0
 #: scheduler issues an instruction a clock in all generations, however many lanes it feeds.
 ISSUED_CLASSES = (WorkClass.DEPTHWISE, WorkClass.WINDOW, WorkClass.AVERAGE_WINDOW)
 _ISSUED_FLOPS = 2 * 16
+#: What the special-function units of an SM do in a clock, from Volta to Blackwell (CUDA C++ Programming Guide).
+_EXPONENTIALS_A_CLOCK = 16
 _FP32_TILED = frozenset((*TILED_CLASSES, *CORE_CLASSES)) - frozenset(TENSOR_CLASSES)
 _TRANSFORMS = (WorkClass.TRANSFORM, WorkClass.FILTER_TRANSFORM, WorkClass.TILE_GENERATION)
 #: Multiply-adds a loaded element at which tensor cores wait for their operands half of the time. Volta and Turing
@@ -85,6 +88,8 @@ class DeviceRates(NamedTuple):
     gemm_overlap_norm: float
     tensor_overlap_norm: float
     tensor_step_us: float
+    exponentials_per_us_per_sm: float
+    attention_overlap_norm: float
     #: Of operands in DRAM whose inner dimension is contiguous, what is loaded besides, in tensor-core products.
     tensor_strided_excess: float
     reuse_bytes: float
@@ -157,6 +162,7 @@ def _device_rates(profile: DeviceProfile, issue: Issue) -> DeviceRates:
         WorkClass.GROUPED: p.implicit_gemm_efficiency,
         WorkClass.TENSOR: p.tensor_efficiency,
         WorkClass.TENSOR_CONVOLUTION: p.tensor_efficiency * p.tensor_convolution_factor,
+        WorkClass.ATTENTION: p.attention_efficiency,
         WorkClass.CORE_PRODUCT: p.gemm_efficiency,
         WorkClass.CORE_BLOCKED: p.implicit_gemm_efficiency,
         WorkClass.CORE_BLOCKED_WINDOW: p.depthwise_efficiency,
@@ -190,16 +196,18 @@ def _device_rates(profile: DeviceProfile, issue: Issue) -> DeviceRates:
     accumulation = datasheet.fp16_accumulation_tflops
     for precision, column in PRECISION_NUMBER.items():
         # Reduced precision: the same kernels on units that are faster than the fp32 lanes.
-        tflops = profile.reduced_precision_tflops(precision)
+        tflops = fp32_sums = profile.reduced_precision_tflops(precision)
         if accumulation and issue is Issue.GRAPH and precision is Precision.FP16:
             tflops = accumulation.value  # what inference compilers accumulate in
         if tflops is not None:
             flops[is_matrix, column] = tflops * 1e6 / sms * p.reduced_precision_efficiency
             sustained[is_matrix, column] = np.inf
             for work_class in TENSOR_CLASSES:
-                flops[CLASS[work_class], column] = tflops * 1e6 / sms * efficiency[work_class]
+                # Attention sums in fp32 whatever it reads.
+                reached = fp32_sums or tflops if work_class is WorkClass.ATTENTION else tflops
+                flops[CLASS[work_class], column] = reached * 1e6 / sms * efficiency[work_class]
                 # A multiply-add of fewer bits takes that much less energy as there are more of them in a clock.
-                sustained[CLASS[work_class], column] *= tflops / (half_tflops or tflops)
+                sustained[CLASS[work_class], column] *= reached / (half_tflops or reached)
     factors = {name: getattr(p, f"tile_{name}_factor", 1.0) for name in TILE_NUMBER}
     tile_factor = np.repeat(np.array(list(factors.values()))[:, None], len(PRECISION_NUMBER), axis=1)
     for precision, column in PRECISION_NUMBER.items():
@@ -230,7 +238,7 @@ def _device_rates(profile: DeviceProfile, issue: Issue) -> DeviceRates:
         sustained,
         p.latency_hiding_warps * WARP_THREADS,
         np.array([_prologue_clocks(c, p) / clocks_per_us for c in CLASSES]),
-        np.array([TILE_AREA.get(name, 1.0) for name in TILE_NUMBER]),
+        np.array([{**TILE_AREA, **ATTENTION_ROWS}.get(name, 1.0) for name in TILE_NUMBER]),
         np.array([_ramp_us(c, p, engine, issue) for c in CLASSES]),
         p.kernel_gap_us * (engine.graph_gap_factor if issue is Issue.GRAPH else 1.0),
         p.wave_quantisation,
@@ -238,6 +246,8 @@ def _device_rates(profile: DeviceProfile, issue: Issue) -> DeviceRates:
         p.gemm_overlap_norm,
         p.tensor_overlap_norm,
         p.tensor_step_clocks / clocks_per_us,
+        _EXPONENTIALS_A_CLOCK * clocks_per_us,
+        p.attention_overlap_norm,
         1.0 / p.tensor_strided_efficiency - 1.0,
         p.reuse_l2_fraction * datasheet.l2_bytes.value,
         p.drift_inner,
@@ -283,6 +293,8 @@ def _own_ramp_us(work_class: WorkClass, parameters: ModelParameters) -> float:
         return parameters.transform_ramp_us
     if work_class is WorkClass.LAYOUT:
         return parameters.layout_ramp_us
+    if work_class is WorkClass.ATTENTION:
+        return parameters.attention_ramp_us
     if work_class in (WorkClass.ROW, WorkClass.NARROW_STREAM):
         return parameters.stream_ramp_us + PASSES_RAMP_US
     is_without = work_class in (*TILED_CLASSES, *CORE_CLASSES, WorkClass.INDEX)
@@ -292,6 +304,8 @@ def _own_ramp_us(work_class: WorkClass, parameters: ModelParameters) -> float:
 def _prologue_clocks(work_class: WorkClass, parameters: ModelParameters) -> float:
     if work_class is WorkClass.GEMM:
         return parameters.gemm_prologue_clocks
+    if work_class is WorkClass.ATTENTION:
+        return parameters.attention_prologue_clocks
     if work_class in TENSOR_CLASSES:
         return parameters.tensor_prologue_clocks
     if work_class is WorkClass.GROUPED:

@@ -16,10 +16,9 @@ from math import fsum
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from iossim.backends.simulator.device_rates import DeviceRates, Floats, device_rates
-from iossim.backends.simulator.kernel_rows import kernel_table
+from iossim.backends.simulator.kernel_rows import KernelRows, kernel_table
 from iossim.backends.simulator.kernel_times import ALONE, DRAM, FOOTPRINT, ISSUE, KEPT, POWER, grid_blocks, time_kernels
 from iossim.base.compiled import jit
 from iossim.base.errors import PlanError, did_you_mean
@@ -160,7 +159,7 @@ class KernelModel:
 
 
 @jit
-def _lay_out(kernels: NDArray[np.void], times: Floats, rates: DeviceRates, prices: Floats) -> None:
+def _lay_out(kernels: KernelRows, times: Floats, rates: DeviceRates, prices: Floats) -> None:
     """Write the numbers of each kernel's :class:`KernelPrice`, slots left out, shape ``[kernels, 10]``."""
     for index in range(len(kernels)):
         kernel = kernels[index]
@@ -172,7 +171,8 @@ def _lay_out(kernels: NDArray[np.void], times: Floats, rates: DeviceRates, price
         prices[index, 0] = prices[index, 6] = alone_us
         prices[index, 4], prices[index, 5], prices[index, 7] = resident, warps, resident
         if alone_us == np.inf:
-            prices[index, 1:5] = 1.0
+            for column in range(1, 5):
+                prices[index, column] = 1.0
             continue
         if alone_us == 0.0:
             continue

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Annotated, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from iossim.hardware.compute_capability import MultiprocessorLimits
+from iossim.hardware.lowering.gpu.attention import ATTENTION_ROWS
 from iossim.hardware.lowering.gpu.matrix_product import TILES
 from iossim.hardware.lowering.gpu.tensor_core_product import TILE_REUSE
 from iossim.hardware.lowering.kernel import Kernel, WorkClass, resident_blocks
@@ -17,13 +19,13 @@ Floats = NDArray[np.float64]
 
 CLASSES = list(WorkClass)
 CLASS = {work_class: index for index, work_class in enumerate(CLASSES)}
-TILE_NUMBER = {name: index for index, name in enumerate(("", *map(str, TILES), *TILE_REUSE))}
+TILE_NUMBER = {name: index for index, name in enumerate(("", *map(str, TILES), *TILE_REUSE, *ATTENTION_ROWS))}
 PRECISION_NUMBER = {precision: index for index, precision in enumerate(Precision)}
 
 MATRIX_CLASSES = (
     WorkClass.GEMM, WorkClass.IMPLICIT_PRECOMP_GEMM, WorkClass.IMPLICIT_GEMM, WorkClass.WINOGRAD_GEMM,
 )  # fmt: skip
-TENSOR_CLASSES = (WorkClass.TENSOR, WorkClass.TENSOR_CONVOLUTION)
+TENSOR_CLASSES = (WorkClass.TENSOR, WorkClass.TENSOR_CONVOLUTION, WorkClass.ATTENTION)
 TILED_CLASSES = (*MATRIX_CLASSES, WorkClass.WINOGRAD_FUSED, *TENSOR_CLASSES)
 #: The work that one core of a CPU does as one block. ``CACHED_CLASSES`` keep their order, and may fit its cache.
 CACHED_CLASSES = (WorkClass.CORE_PRODUCT, WorkClass.CORE_WINDOW, WorkClass.CORE_STREAM)
@@ -39,12 +41,15 @@ _NUMBERS = ("work_class", "tile", "precision")
 _FIGURES = (
     "blocks", "threads", "resident", "flops", "l2_bytes", "activation_bytes", "weight_bytes", "bytes_written",
     *("row_tiles", "column_tiles", "row_bytes", "column_bytes", "inner", "strided_bytes"),
-    "steps", "slowdown", "reread_bytes",
+    "steps", "slowdown", "reread_bytes", "exponentials",
 )  # fmt: skip
 KERNEL_ROW = np.dtype([*((name, np.int64) for name in _NUMBERS), *((name, np.float64) for name in _FIGURES)])
+#: A table of such rows and one row, as compiled code takes them.
+KernelRows: TypeAlias = Annotated[NDArray[np.void], KERNEL_ROW]
+KernelRow: TypeAlias = Annotated[np.void, KERNEL_ROW]
 
 
-def kernel_table(limits: MultiprocessorLimits, kernels: Iterable[Kernel]) -> NDArray[np.void]:
+def kernel_table(limits: MultiprocessorLimits, kernels: Iterable[Kernel]) -> KernelRows:
     """The kernels as rows of :data:`KERNEL_ROW`, shape ``[kernels]``."""
     rows = []
     for kernel in kernels:
@@ -52,6 +57,6 @@ def kernel_table(limits: MultiprocessorLimits, kernels: Iterable[Kernel]) -> NDA
         grid = kernel.blocks, kernel.threads_per_block, resident_blocks(limits, *kernel.block_needs)
         reads = kernel.l2_bytes, kernel.activation_bytes, kernel.weight_bytes
         panels = kernel.panels or (0, 0, 0, 0, 0, 0)
-        walk = kernel.steps, kernel.slowdown, kernel.reread_bytes
+        walk = kernel.steps, kernel.slowdown, kernel.reread_bytes, kernel.exponentials
         rows.append((*numbers, *grid, kernel.flops, *reads, kernel.bytes_written, *panels, *walk))
     return np.array(rows, dtype=KERNEL_ROW)

@@ -26,6 +26,10 @@ layers of four GPUs show all three.
 Products on tensor cores (``tensor_core_product``) have rates of their own: of arithmetic, nearer to the peak the
 larger the tile, since operands come from shared memory; of the latency of a step along the inner dimension, not
 hidden by warps; and of power.
+
+A fused attention's products and the exponentials of its softmax wait for each other in part: their time is a norm of
+both (Dao, 2023, arXiv:2307.08691; Shah et al., 2024, arXiv:2407.08608: the special-function units of an H100 have 3.9
+teraflops beside 989 of its tensor cores).
 """
 
 from __future__ import annotations
@@ -33,7 +37,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from iossim.backends.simulator.device_rates import DeviceRates, Floats
 from iossim.backends.simulator.kernel_rows import (
@@ -43,6 +46,8 @@ from iossim.backends.simulator.kernel_rows import (
     GEMM,
     TENSOR_CLASSES,
     TILED_CLASSES,
+    KernelRow,
+    KernelRows,
 )
 from iossim.base.compiled import jit
 
@@ -60,7 +65,7 @@ _IS_TENSOR = tuple(work_class in TENSOR_CLASSES for work_class in CLASSES)
 _FITS, _LOST = 0.85, 1.25
 
 
-def time_kernels(kernels: NDArray[np.void], rates: DeviceRates) -> Floats:
+def time_kernels(kernels: KernelRows, rates: DeviceRates) -> Floats:
     """Times of each kernel in microseconds, and what it needs of L2, shape ``[kernels, RESULTS]``.
 
     ``ALONE`` is the duration on an idle device, with the gap before it; ``ARITHMETIC``, ``L2`` and ``DRAM`` are what
@@ -76,7 +81,7 @@ def time_kernels(kernels: NDArray[np.void], rates: DeviceRates) -> Floats:
 
 
 @jit
-def _time_kernels(kernels: NDArray[np.void], rates: DeviceRates, times: Floats) -> None:
+def _time_kernels(kernels: KernelRows, rates: DeviceRates, times: Floats) -> None:
     for index in range(len(kernels)):
         kernel = kernels[index]
         if kernel["resident"] == 0.0:
@@ -121,7 +126,7 @@ def _time_kernels(kernels: NDArray[np.void], rates: DeviceRates, times: Floats) 
 
 
 @jit
-def grid_blocks(kernel: np.void, rates: DeviceRates) -> float:
+def grid_blocks(kernel: KernelRow, rates: DeviceRates) -> float:
     """The blocks that a kernel is launched with: for averages only those that draw."""
     blocks: float = kernel["blocks"]
     if kernel["work_class"] == AVERAGE_WINDOW:
@@ -130,11 +135,15 @@ def grid_blocks(kernel: np.void, rates: DeviceRates) -> float:
 
 
 @jit
-def _arithmetic_us(kernel: np.void, rates: DeviceRates, spread: float, busiest: float) -> tuple[float, float]:
+def _arithmetic_us(kernel: KernelRow, rates: DeviceRates, spread: float, busiest: float) -> tuple[float, float]:
     """Arithmetic as its blocks are scheduled, and as if they filled the device evenly."""
     rate = rates.flops_per_us_per_sm[kernel["work_class"], kernel["precision"]]
     rate *= rates.tile_factor[kernel["tile"], kernel["precision"]]
     block_us = kernel["flops"] / kernel["blocks"] / rate
+    if kernel["exponentials"] > 0.0:
+        softmax_us = kernel["exponentials"] / kernel["blocks"] / rates.exponentials_per_us_per_sm
+        norm = rates.attention_overlap_norm
+        block_us = (block_us**norm + softmax_us**norm) ** (1.0 / norm)
     seen = rates.wave_quantisation * busiest + (1.0 - rates.wave_quantisation) * max(spread, 1.0)
     waves = math.floor(seen / kernel["resident"])
     rest = seen - waves * kernel["resident"]
@@ -164,7 +173,7 @@ def lost_part(operand_bytes: float, cache_bytes: float) -> float:
 
 
 @jit
-def _dram_us(kernel: np.void, rates: DeviceRates) -> tuple[float, float]:
+def _dram_us(kernel: KernelRow, rates: DeviceRates) -> tuple[float, float]:
     """DRAM time, and that of what L2 keeps: activations, not what a wave reads again."""
     activations = kernel["activation_bytes"] + kernel["bytes_written"]
     lost = activations * lost_part(activations + kernel["weight_bytes"], rates.resident_bytes)
@@ -189,4 +198,7 @@ def _dram_us(kernel: np.void, rates: DeviceRates) -> tuple[float, float]:
         moved += rates.tensor_strided_excess * min(kernel["strided_bytes"], moved)
     dram_us: float = moved / rates.dram_bytes_per_us[kernel["work_class"]] * slower
     # What some classes reach by themselves is less than the device's bandwidth.
-    return dram_us, (activations - lost) / rates.dram_bytes_per_us.max()
+    bandwidth = 0.0
+    for rate in rates.dram_bytes_per_us:
+        bandwidth = max(bandwidth, rate)
+    return dram_us, (activations - lost) / bandwidth

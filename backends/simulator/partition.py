@@ -195,7 +195,8 @@ def _price(
             prices[index] = alone_us
             continue
         contexts = parts_of(count, sizes, sms)
-        chains[:contexts] = 0.0
+        for part in range(contexts):
+            chains[part] = 0.0
         for group in range(count):
             part = group % contexts
             members = groups[group]

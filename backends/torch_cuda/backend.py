@@ -1,7 +1,8 @@
 """Backend ``torch_cuda``: plans in PyTorch on CUDA streams, issued (engine paper) or captured as CUDA graphs (graph).
 
 It computes each launch with torch's own functions, so it shows what streams and graphs bring to PyTorch; cuDNN called
-directly is backend ``cupy_cudnn``. Option ``device=cpu`` runs plans in the order of issue on the CPU: for tests.
+directly is backend ``cupy_cudnn``. Images and filters of 16-bit networks lie channels last. Option ``device=cpu`` runs
+plans in the order of issue on the CPU: for tests.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from weakref import WeakKeyDictionary
 from iossim.base.errors import OptionError, did_you_mean
 from iossim.execution.backend import BackendError, Choice, Choices, Context, Samples, Timing, without_variants
 from iossim.execution.engine import Engine
+from iossim.execution.layouts import ImageLayout, prefers_channels_last
 from iossim.execution.made_inputs import check_graph, check_inputs, check_one_device, made_inputs
 from iossim.execution.plan import Launch, Plan
 from iossim.hardware.nvidia_smi import gpus
@@ -81,6 +83,7 @@ class TorchBackend:
 
     def __init__(self, precision: Precision, engine: Engine, device: str) -> None:
         self._precision, self._engine, self._device = precision, engine, device
+        self._channels_last = prefers_channels_last(precision)
         self._context = _context(precision, engine, device)
         #: The module of each launch of a network, by its units and strategy: plans share weights.
         self._modules: WeakKeyDictionary[Network, dict[tuple[tuple[str, ...], Strategy], Any]] = WeakKeyDictionary()
@@ -143,10 +146,12 @@ class TorchBackend:
         def module_of(launch: Launch) -> Any:
             key = launch.units, launch.strategy
             if key not in modules:
-                modules[key] = launch_module(launch_graph(network, launch), self._device)
+                graph = launch_graph(network, launch)
+                modules[key] = launch_module(graph, self._device, self._channels_last)
             return modules[key]
 
-        program = TorchProgram(plan, self._device, module_of)
+        layout = ImageLayout(network.graph, self._channels_last)
+        program = TorchProgram(plan, self._device, module_of, layout)
         self._synchronise()
         if self._engine is Engine.GRAPH and self._device == "cuda":
             program.capture()
@@ -169,4 +174,5 @@ def _context(precision: Precision, engine: Engine, device: str) -> Context:
         driver = next((gpu.driver_version for gpu in gpus()), "")
         name = device_of_product(torch.cuda.get_device_name())
     pairs = tuple(sorted(libraries.items()))
-    return Context("torch_cuda", name, str(precision), str(engine), driver=driver, libraries=pairs)
+    layout = "nhwc" if prefers_channels_last(precision) else "nchw"
+    return Context("torch_cuda", name, str(precision), str(engine), layout, driver, pairs)

@@ -6,7 +6,7 @@ result of any other (a convolution without activation) is copied there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from torch import fx
 from iossim.backends.torch_cuda.module import torch_module
 from iossim.backends.torch_cuda.tensors import DTYPES
 from iossim.backends.torch_cuda.timing import Run
+from iossim.execution.layouts import ImageLayout
 from iossim.execution.memory import arena_of, with_memory
 from iossim.execution.plan import Copy, Launch, Plan, Queue, Queued, Record, Wait, segments
 from iossim.ir.graph import Graph
@@ -38,9 +39,14 @@ def launch_graph(network: Network, launch: Launch) -> Graph:
     return subgraph(network.graph, network.unit_nodes(unit), unit.inputs, unit.outputs)
 
 
-def launch_module(graph: Graph, device: str) -> fx.GraphModule:
-    """The module of a launch: ``forward`` takes its inputs, then a tensor for each output, which it fills."""
+def launch_module(graph: Graph, device: str, channels_last: bool = False) -> fx.GraphModule:
+    """The module of a launch: ``forward`` takes its inputs, then a tensor for each output, which it fills.
+
+    Its filters lie with their channels innermost if that is said.
+    """
     module = torch_module(graph, device)
+    if channels_last:
+        module = module.to(memory_format=torch.channels_last)
     traced = module.graph
     (end,) = (node for node in traced.nodes if node.op == "output")
     first = next(node for node in traced.nodes if node.op != "placeholder")
@@ -67,15 +73,18 @@ Step = Callable[[], object]
 class TorchProgram:
     """A plan with memory of its own on ``device``, ready to run any number of times.
 
-    ``module_of`` gives the module of a launch, so that plans share weights. ``tensors`` holds each buffer.
+    ``module_of`` gives the module of a launch, so that plans share weights. ``tensors`` holds each buffer, of images
+    as ``layout`` says.
     """
 
-    def __init__(self, plan: Plan, device: str, module_of: Callable[[Launch], fx.GraphModule]) -> None:
+    def __init__(
+        self, plan: Plan, device: str, module_of: Callable[[Launch], fx.GraphModule], layout: ImageLayout
+    ) -> None:
         plan = with_memory(plan)
         self.plan = plan
         self.on_cuda = device == "cuda"
         arena = torch.zeros(max(1, plan.arena_bytes), dtype=torch.uint8, device=device)
-        self.tensors = dict(_views(plan, arena))
+        self.tensors = dict(_views(plan, arena, layout))
         self._streams = {queue: torch.cuda.Stream() for queue in plan.queues} if self.on_cuda else {}
         recorded = [command.event for command in plan.commands if isinstance(command, Record)]
         self._events = {event: torch.cuda.Event() for event in recorded} if self.on_cuda else {}
@@ -153,12 +162,17 @@ def _nothing() -> None:
     """Issue nothing."""
 
 
-def _views(plan: Plan, arena: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
+def _views(plan: Plan, arena: torch.Tensor, layout: ImageLayout) -> Iterator[tuple[str, torch.Tensor]]:
     """A tensor for each buffer: storages in the arena, views in storages."""
-    storages: Mapping[str, torch.Tensor] = {
-        storage.name: arena[arena_of(plan, storage)].view(DTYPES[storage.type.dtype]).view(storage.type.shape)
-        for storage in plan.storages
-    }
+    storages: dict[str, torch.Tensor] = {}
+    for storage in plan.storages:
+        flat, shape = arena[arena_of(plan, storage)].view(DTYPES[storage.type.dtype]), storage.type.shape
+        if layout.storage(plan, storage.name):
+            order = (0, *range(2, len(shape)), 1)
+            lies = flat.view([shape[axis] for axis in order])
+            storages[storage.name] = lies.permute(0, len(shape) - 1, *range(1, len(shape) - 1))
+        else:
+            storages[storage.name] = flat.view(shape)
     for name in plan.buffers:
         region = plan.region(name)
         yield name, storages[region.storage][region.box.selection]

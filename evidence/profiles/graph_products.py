@@ -47,22 +47,22 @@ class GraphFit:
     held_out: dict[str, float]
 
 
-def fit(sets: Sequence[MeasurementSet]) -> GraphFit:
+def fit(sets: Sequence[MeasurementSet], space: ParameterSpace = SPACE) -> GraphFit:
     """Fit boards of one generation together."""
     profiles = [device(one.device) for one in sets]
     seen = [_samples(one, profile, False) for one, profile in zip(sets, profiles, strict=True)]
 
     def residuals(vector: Floats) -> Floats:
-        values = SPACE.values(vector)
+        values = space.values(vector)
         return np.concatenate([_errors(samples, values) for samples in seen])
 
-    start = SPACE.to_vector(profiles[0].parameter_values)
-    low, high = SPACE.bounds()
+    start = space.to_vector(profiles[0].parameter_values)
+    low, high = space.bounds()
     inside = np.clip(start, low + 1e-3 * (high - low), high - 1e-3 * (high - low))
     found = least_squares(
         residuals, inside, bounds=(low, high), loss="soft_l1", f_scale=_OUTLIER, diff_step=1e-3, max_nfev=25
     )
-    values = SPACE.values(found.x)
+    values = space.values(found.x)
     held = {one.device: _samples(one, profile, True) for one, profile in zip(sets, profiles, strict=True)}
     errors = {name: float(np.abs(np.expm1(_errors(samples, values))).mean()) for name, samples in held.items()}
     return GraphFit(values, errors)

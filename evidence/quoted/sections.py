@@ -132,7 +132,10 @@ def engines(progress: StartProgress) -> dict[str, Any]:
     }
 
 
-_GRAPH_KERNELS = (kernels.products, kernels.layers, kernels.profiled, kernels.trace, kernels.networks)
+_GRAPH_KERNELS = (
+    *(kernels.products, kernels.attention, kernels.layers, kernels.profiled),
+    *(kernels.trace, kernels.networks, kernels.transformers),
+)
 
 
 def graph_kernels(_: StartProgress) -> dict[str, Any]:

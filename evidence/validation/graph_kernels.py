@@ -1,7 +1,7 @@
 """Kernels as profilers and CUDA graphs see them, and networks of them by an inference compiler: mean errors in %.
 
-The tables are shared data: products in graphs, layers of TensorRT, kernels by Nsight Compute, PyTorch's trace of
-ResNet-50, and ResNet-50 by TensorRT.
+The tables are shared data: products and attention in graphs, layers of TensorRT, kernels by Nsight Compute, PyTorch's
+trace of ResNet-50, and ResNet-50 by TensorRT.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from evidence.data.data_sets import read_measurement_sets, read_measurements, shared_data
+from evidence.data.formats.graph_attention import steady
 from iossim.api import optimize
 from iossim.calibration.prediction.bands import kind_of
 from iossim.calibration.samples import OperatorSamples
@@ -22,6 +23,7 @@ from iossim.measurements.measurement import Measurement, MeasurementSet
 from iossim.models.load import load
 
 BATCHES = (1, 8, 32, 128)
+TRANSFORMERS = ("bert_layer", "bert_l")
 DTYPES = ("tf32", "fp16", "int8")
 
 
@@ -40,6 +42,16 @@ def products() -> dict[str, float]:
     sets = read_measurement_sets(shared_data() / "graph_kernels/graph_products_bf16.csv")
     held_out = {one.device: [row for row in one.measurements if row.operator.is_held_out()] for one in sets}
     return {one.device: _mean(errors(one, held_out[one.device])) for one in sets}
+
+
+def attention() -> dict[str, dict[str, float]]:
+    """By board the errors of fused attention whose shapes no fit saw: of steady rows, and of all."""
+    found: dict[str, dict[str, float]] = {}
+    for one in read_measurement_sets(shared_data() / "graph_kernels/graph_attention_bf16.csv"):
+        held_out = [[row for row in rows.measurements if row.operator.is_held_out()] for rows in (steady(one), one)]
+        steady_error, every_error = (_mean(errors(one, rows)) for rows in held_out)
+        found[one.device] = {"steady": steady_error, "all": every_error}
+    return found
 
 
 def layers() -> dict[str, float]:
@@ -72,6 +84,16 @@ def networks() -> dict[str, list[float]]:
     with (shared_data() / "graph_kernels/tensorrt_resnet50_a30.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     return {str(batch): [_network(dtype, batch, rows) for dtype in DTYPES] for batch in BATCHES}
+
+
+def transformers() -> dict[str, dict[str, list[float]]]:
+    """Units and microseconds of BERTs in fp16 on an H100, an op at a time and as compilers fuse them."""
+    return {name: {units: _transformer(name, units) for units in ("model", "fused")} for name in TRANSFORMERS}
+
+
+def _transformer(name: str, units: str) -> list[float]:
+    network = load(name, dtype="fp16", units=units)
+    return [len(network.units), optimize(network, "h100-sxm", engine="graph").latency_us]
 
 
 def _network(dtype: str, batch: int, rows: Sequence[dict[str, str]]) -> float:

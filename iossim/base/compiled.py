@@ -1,8 +1,12 @@
-"""Compiled functions: numba, with the machine code kept on disk between processes.
+"""Compiled functions: by the machine's C compiler, or by numba, kept on disk between processes.
 
-Numba checks a function's own file alone, not those that it calls. So the cache folder is named after a hash of the
+What is annotated is translated to C (:mod:`iossim.base.native`) and made into a library a module at the first call,
+within half a second; a call of it needs no numba, which takes as long to import as all the rest together. Where there
+is no C compiler, and for what has no counterpart in C, numba compiles: both round alike, and a test holds them to it.
+
+Numba checks a function's own file alone, not those that it calls. So its cache folder is named after a hash of the
 source of every compiled module (one whose text names ``iossim.base.compiled``), which also takes the place of numba's
-stamp, the path and time of a file. It stands in the user's cache folder (``IOSSIM_CACHE_DIR`` moves it); where that
+stamp, the path and time of a file. Both stand in the user's cache folder (``IOSSIM_CACHE_DIR`` moves it); where that
 cannot be written a temporary folder takes its place, or each command compiles anew, with a warning.
 """
 
@@ -13,16 +17,22 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from functools import cache
+from functools import cache, cached_property, update_wrapper
 from importlib import import_module
 from pathlib import Path
+from threading import RLock
 from typing import Any, ParamSpec, TypeVar, overload
 
+from iossim.base.compile_time import compiling
 from iossim.base.errors import warn_once
+from iossim.base.native import library
 from iossim.base.user_files import user_cache
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+#: Options of numba that change no result: what has others is numba's.
+_HINTS = frozenset({"inline", "error_model"})
 
 
 @overload
@@ -30,25 +40,118 @@ def jit(function: Callable[P, R], /) -> Callable[P, R]: ...
 @overload
 def jit(function: None = None, /, **options: Any) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 def jit(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
-    """``numba.njit``, by default cached on disk and free of the interpreter lock; ``options`` are numba's."""
-    if function is None:
-        return lambda decorated: jit(decorated, **options)
-    import numba
+    """Compile a function at its first call, free of the interpreter lock; ``options`` are those of ``numba.njit``."""
+    return (lambda decorated: Compiled(decorated, options)) if function is None else Compiled(function, options)
 
-    folder = cache_folder()
-    config: Any = numba.config
-    before = config.CACHE_DIR
-    # Numba reads the folder when a function is decorated; put it back, so that others' functions keep theirs.
-    config.CACHE_DIR = "" if folder is None else str(folder)
-    try:
-        compiled = numba.njit(**{"cache": folder is not None, "nogil": True, **options})(function)
-    finally:
-        config.CACHE_DIR = before
-    if folder is not None:
-        if function.__module__.startswith("iossim."):
-            _stamp_with_hash(compiled._cache, folder, function.__module__)
-        _do_without(compiled._cache)
-    return compiled
+
+class Compiled:
+    """A function that is compiled at its first call; for numba, which meets it in others, it is one of its own."""
+
+    def __init__(self, function: Callable[..., Any], options: dict[str, Any]):
+        self.py_func, self.options = function, options
+        update_wrapper(self, function)
+        self._call = self._first_call
+        _of_module.setdefault(function.__module__, []).append(self)
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self._call(*arguments)
+
+    def _first_call(self, *arguments: Any) -> Any:
+        self._call = self._by_c() or self.by_numba
+        return self._call(*arguments)
+
+    @property
+    def may_be_c(self) -> bool:
+        function = self.py_func
+        has_types = "return" in function.__annotations__ and not function.__code__.co_freevars
+        return has_types and self.options.keys() <= _HINTS
+
+    def _by_c(self) -> Callable[..., Any] | None:
+        made = _library(self.py_func.__module__) if self.may_be_c and library.compiler() else None
+        call = None if made is None else made.function(self.py_func)
+        if call is None:
+            return None
+
+        def run(*arguments: Any) -> Any:
+            try:
+                return call(*arguments)
+            except (TypeError, ValueError, BufferError):
+                return self.by_numba(*arguments)
+
+        return run
+
+    @cached_property
+    def by_numba(self) -> Any:
+        """Numba's function."""
+        with compiling():
+            import numba
+
+            folder = cache_folder()
+            config: Any = numba.config
+            before = config.CACHE_DIR
+            # Numba reads the folder when a function is decorated; put it back, so that others' functions keep theirs.
+            config.CACHE_DIR = "" if folder is None else str(folder)
+            try:
+                made = numba.njit(**{"cache": folder is not None, "nogil": True, **self.options})(self.py_func)
+            finally:
+                config.CACHE_DIR = before
+        if folder is not None:
+            if self.py_func.__module__.startswith("iossim."):
+                _stamp_with_hash(made._cache, folder, self.py_func.__module__)
+            _do_without(made._cache)
+        compile_for = made._compile_for_args
+
+        def compile_timed(*arguments: Any, **named: Any) -> Any:
+            with compiling():
+                return compile_for(*arguments, **named)
+
+        made._compile_for_args = compile_timed
+        return made
+
+    @property
+    def _numba_type_(self) -> Any:
+        return self.by_numba._numba_type_
+
+    @property
+    def targetoptions(self) -> Any:
+        """What numba asks of a function that it may inline."""
+        return self.by_numba.targetoptions
+
+
+_of_module: dict[str, list[Compiled]] = {}
+_made: dict[str, library.Library | None] = {}
+_lock = RLock()
+
+
+def callee(value: Any) -> tuple[Callable[..., Any], bool] | None:
+    """The function behind a compiled one, and whether it is inlined; None for anything else."""
+    return (value.py_func, value.options.get("inline") == "always") if isinstance(value, Compiled) else None
+
+
+def _library(module: str) -> library.Library | None:
+    """The library of a module's functions, which is made where it is not there; None where it cannot be."""
+    with _lock:
+        if module not in _made:
+            functions = [each.py_func for each in _of_module[module] if each.may_be_c]
+            _made[module] = _load_or_make(library.library_name(functions, callee), functions)
+        return _made[module]
+
+
+def _load_or_make(name: str, functions: list[Callable[..., Any]]) -> library.Library | None:
+    folder = _folder("native")
+    if folder is None:
+        return None
+    path = folder / name
+    with suppress(OSError):
+        return library.Library(path)
+    with compiling():
+        from iossim.base.native.translation import translate  # most processes find what they need made
+
+        text = translate(functions, callee)
+        with suppress(OSError):
+            if library.make(path, text):
+                return library.Library(path)
+    return None
 
 
 def _stamp_with_hash(cache: Any, folder: Path, module: str) -> None:
@@ -85,10 +188,14 @@ def _warn(why: str) -> None:
     warn_once(f"compiled code is not kept, and every command compiles anew: {why}; free space or set IOSSIM_CACHE_DIR")
 
 
-@cache
 def cache_folder() -> Path | None:
-    """The folder of this source's code; with a warning a temporary one where it cannot be written, else None."""
-    name = f"compiled-{source_hash()}"
+    """The folder of numba's code of this source; a temporary one where it cannot be written, else None."""
+    return _folder(f"compiled-{source_hash()}")
+
+
+@cache
+def _folder(name: str) -> Path | None:
+    """A folder of compiled code; with a warning a temporary one where it cannot be written, else None."""
     problems: list[str] = []
     for root in (user_cache(), Path(tempfile.gettempdir()) / f"iossim-{_user()}"):
         folder = root / name

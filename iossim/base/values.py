@@ -26,7 +26,8 @@ class _Class(ModelMetaclass):
 class Value(BaseModel, metaclass=_Class):
     """An immutable value of a file: no field missing, surplus or of another type, all numbers finite."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+    # Most classes of values are parts of others, and never checked by themselves: none is completed before it is.
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, defer_build=True)
 
     def __dir__(self) -> list[str]:
         """What a notebook completes to: without the names that pydantic keeps from its first version."""

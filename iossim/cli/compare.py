@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from iossim.base.peak_memory import peak_memory_bytes
 from iossim.cli import options
 from iossim.cli.options import ModelOptions, PricingOptions, TransformOptions, takes_options, with_flags
 from iossim.cli.outputs import ExitCode, Part, ScheduleOutputs, Writer, json_file, notes, pictures, present, wrapped
@@ -53,7 +54,11 @@ def compare(
         )
         best, its_network = comparison.best, comparison.best_network
         there = under_other_engine(its_network, best, prices, search) if comparison.complete else None
-    document = {**comparison.to_json(), "other_engine": there and asdict(there)}
+    document = {
+        **comparison.to_json(),
+        "other_engine": there and asdict(there),
+        "peak_memory_bytes": peak_memory_bytes(),
+    }
 
     def files() -> dict[str, Writer]:
         """comparison.json with what JSON tells, the best schedule's files, and the picture of all."""

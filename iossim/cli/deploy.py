@@ -160,7 +160,7 @@ def _onnxruntime(
         if check or (check is None and on_cpu):
             with progress_bars(quiet=as_json, unit="rounds") as start:
                 predicted = _predictions(network, saved, streams, profile)
-                found = check_deployment(read, network.graph, timing, predicted, start(network.name))
+                found = check_deployment(read, network, timing, predicted, start(network.name))
         write_atomically(folder / PAGE_FILE, page(saved, read, found))
         document: dict[str, Any] = {
             "model": saved.network,

@@ -68,11 +68,14 @@ def extras() -> dict[str, dict[str, Any]]:
 
 
 def backends() -> list[dict[str, Any]]:
-    """Each backend: can it run here, and if not why, with the remedy."""
-    from iossim.execution.backend import backend_names, missing_for
+    """Each backend: can it run here, with what (precisions, layouts, fused calls), and if not why, with the remedy."""
+    from iossim.execution.backend import backend_names, missing_for, offers_of
 
     lacking = {name: missing_for(name) or None for name in backend_names()}
-    return [{"name": name, "usable": lacks is None, "missing": lacks} for name, lacks in lacking.items()]
+    return [
+        {"name": name, "usable": lacks is None, "missing": lacks, "offers": offers_of(name) if lacks is None else []}
+        for name, lacks in lacking.items()
+    ]
 
 
 def devices() -> dict[str, Any]:
@@ -155,6 +158,7 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
     yield "\nBackends"
     for row in found["backends"]:
         yield f"  {row['name']:<16} {'usable' if row['usable'] else row['missing']}"
+        yield from (f"  {'':<16} {line}" for line in row["offers"])
     if found["extras"]:
         yield "\nExtras (pip install 'iossim[NAME]')"
     for name, extra in found["extras"].items():

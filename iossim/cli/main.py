@@ -9,13 +9,14 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 
 from iossim._version import __version__
 from iossim.base.errors import IossimError
-from iossim.base.registry import modules
+from iossim.base.registry import module_names, modules
 from iossim.cli.options import DEFAULT_REWRITE, help_without_command, with_flags
 from iossim.cli.outputs import ExitCode
 from iossim.cli.progress import StopNow, hears_interrupts, tells_of_work
@@ -31,8 +32,11 @@ _ENVIRONMENT = _FULL | {errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM}
 _PURPOSE = "Find, price and explain inter-operator schedules of neural networks, with or without a GPU."
 
 
-def build_app(commands: str = "iossim.cli", purpose: str = _PURPOSE) -> typer.Typer:
-    """The typer application with the commands of all modules of the package ``commands`` that have a ``register``."""
+def build_app(commands: str = "iossim.cli", purpose: str = _PURPOSE, only: str = "") -> typer.Typer:
+    """The typer application with the commands of all modules of the package ``commands`` that have a ``register``.
+
+    With ``only`` there are the commands of that module alone.
+    """
     app = typer.Typer(
         name="iossim",
         help=purpose,
@@ -54,7 +58,7 @@ def build_app(commands: str = "iossim.cli", purpose: str = _PURPOSE) -> typer.Ty
             raise typer.Exit
         help_without_command(context)
 
-    for module in modules(commands):
+    for module in [import_module(f"{commands}.{only}")] if only else modules(commands):
         if hasattr(module, "register"):
             module.register(app)
     app.registered_commands.sort(key=lambda command: command.name or "")
@@ -63,9 +67,9 @@ def build_app(commands: str = "iossim.cli", purpose: str = _PURPOSE) -> typer.Ty
 
 
 @cache
-def build_command(commands: str = "iossim.cli", purpose: str = _PURPOSE) -> Any:
+def build_command(commands: str = "iossim.cli", purpose: str = _PURPOSE, only: str = "") -> Any:
     """What runs arguments: the application, strict about what typer lets pass."""
-    command = typer.main.get_command(build_app(commands, purpose))
+    command = typer.main.get_command(build_app(commands, purpose, only))
     _make_strict(command)
     return command
 
@@ -76,7 +80,9 @@ def main(
     """Run the command line of the package ``commands``, whose help calls it ``name``; returns the exit code."""
     try:
         with hears_interrupts():
-            code = _run(arguments, build_command(commands, purpose), name)
+            code = _run(
+                arguments, _command_for(sys.argv[1:] if arguments is None else arguments, commands, purpose), name
+            )
         if sys.stdout is not None:
             sys.stdout.flush()  # what cannot be written is told here; at the interpreter's end it is a traceback
     except (KeyboardInterrupt, StopNow, typer.Abort):
@@ -94,6 +100,16 @@ def main(
     if code == ExitCode.INTERRUPTED:
         _say("interrupted")
     return code
+
+
+def _command_for(arguments: Sequence[str], commands: str, purpose: str) -> Any:
+    """What runs these arguments: the command of the module that they name first, where it has that, else all."""
+    first = arguments[0] if arguments else ""
+    if first in module_names(commands):
+        command = build_command(commands, purpose, first)
+        if first in command.commands:
+            return command
+    return build_command(commands, purpose)
 
 
 def _run(arguments: Sequence[str] | None, command: Any, name: str) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
@@ -251,6 +251,7 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def run(**given: Any) -> None:
+        _check_names(given, groups.values())
         made = {
             name: kind(**{field.name: given.pop(field.name) for field in fields(kind)}) for name, kind in groups.items()
         }
@@ -259,6 +260,18 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
     run.__signature__ = inspect.Signature(list(written.values()))  # type: ignore[attr-defined]
     run.__annotations__ = {name: parameter.annotation for name, parameter in written.items()}
     return run
+
+
+def _check_names(given: Mapping[str, Any], groups: Collection[type[Any]]) -> None:
+    """Refuse names of devices and models that are not known, before anything is loaded that works with them."""
+    if PricingOptions in groups and given.get("device"):
+        from iossim.hardware.load import check_known as check_device
+
+        check_device(given["device"])
+    if ModelOptions in groups and given.get("model"):
+        from iossim.models.load import check_known as check_model
+
+        check_model(given["model"])
 
 
 @dataclass(frozen=True)

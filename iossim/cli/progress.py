@@ -16,11 +16,12 @@ from threading import RLock, Timer
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from iossim.base.compile_time import on_long_compiling
+
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars
 
-    from iossim.search.measured.search import MeasuredProgress
-    from iossim.search.scheduler import Progress
+    from iossim.search.scheduler import MeasuredProgress, Progress
 
 
 class StopNow(BaseException):
@@ -129,6 +130,7 @@ def tells_of_work() -> Iterator[None]:
         return
     work, printed_to = _Work(), sys.stdout
     _at_work.append(work)
+    on_long_compiling[:] = [_tell_of_compiling]
     sys.stdout = _FirstWrite(printed_to, work.end)
     work.wait()
     try:
@@ -137,6 +139,11 @@ def tells_of_work() -> Iterator[None]:
         work.end()
         sys.stdout = printed_to
         _at_work.remove(work)
+        on_long_compiling.clear()
+
+
+def _tell_of_compiling() -> None:
+    print("compiling (once)", file=sys.stderr)  # above the bars, if there are any
 
 
 class _Work:

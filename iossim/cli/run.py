@@ -67,9 +67,10 @@ def run(
     from iossim.base.user_files import check_file, write_atomically
     from iossim.execution.backend import backend_from
     from iossim.execution.engine import Engine
-    from iossim.execution.measured_run import for_backend, output_error, plan_for
+    from iossim.execution.measured_run import for_backend, output_difference, plan_for
     from iossim.execution.memory import memory_lower_bound_bytes
     from iossim.execution.plan_json import plan_to_json
+    from iossim.execution.tolerance import tolerance
     from iossim.ir.types import Precision
     from iossim.models.partition import refuse_foreign
     from iossim.report.measured_runs import disturbance, measured_table, median_stage_error_percent, stage_table
@@ -89,7 +90,7 @@ def run(
     schedules = {name: plain_schedule(network, name) for name in plain}
     schedules[saved.scheduler if saved.scheduler not in schedules else f"{saved.scheduler} (saved)"] = saved
     with progress_bars(quiet=as_json, unit="rounds") as start:
-        error = output_error(network, saved, runner, numpy_outputs, timing.seed) if check else None
+        off = output_difference(network, saved, runner, numpy_outputs, timing.seed) if check else None
         if device is not None:
             predicted = predictions(network, schedules, device, chosen)
         else:
@@ -107,12 +108,16 @@ def run(
         "unshared_bytes": found.storage_bytes,
     }
     median = None if by_stage is None else median_stage_error_percent(by_stage)
+    error = None if off is None else off.relative
+    most = tolerance(network, Precision.named(saved.precision))
     finite = error is None or not isinf(error)
     document = {
         "model": saved.network,
         "batch": saved.source.batch,
         "context": asdict(runner.context),
         "output_error": error if finite else None,
+        "output_tolerance": most,
+        "outputs_differ_most": str(off) if error is not None and error > most else None,
         "outputs_finite": None if error is None else finite,
         "memory": memory,
         "runs": [row.to_json() for row in rows],
@@ -135,6 +140,8 @@ def run(
         if error is not None:
             differ = f"differ from NumPy's by {error:.1e} of the largest value"
             yield wrapped("Outputs " + (differ if finite else "are not finite, and NumPy's are"))
+            if error > most:
+                yield wrapped(f"That is more than the {most:.1e} that rounding explains: {off}")
         arena, least, unshared = map(size_text, memory.values())
         yield wrapped(f"Activations take {arena} (lower bound {least}; without sharing memory {unshared})")
         yield from (f"note: {remark}" for remark in remarks)

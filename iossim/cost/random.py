@@ -49,7 +49,15 @@ class RandomCostModel:
         batch.refuse_variants()
         problem = batch.problem
         serial_us, share = self._units(problem)
-        least_us, is_concurrent = _without_noise(batch.masks, problem.predecessors, serial_us, serial_us * share)
+        least_us, is_concurrent = np.empty(len(batch)), np.empty(len(batch), dtype=np.bool_)
+        _without_noise(
+            batch.masks,
+            problem.predecessors,
+            np.ascontiguousarray(serial_us),
+            serial_us * share,
+            least_us,
+            is_concurrent,
+        )
         keys = unit_keys([f"{signature}\0noise" for signature in problem.signatures], self.seed)
         hashes = stage_hashes(StageBatch.concurrent(problem, batch.masks), keys)
         noise = (hashes >> np.uint64(11)) / 2.0**53
@@ -97,11 +105,14 @@ def _drawn(seed: int, signature: str) -> tuple[float, float]:
 
 @jit
 def _without_noise(
-    masks: Masks, predecessors: Masks, serial_us: NDArray[np.float64], work_us: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    masks: Masks,
+    predecessors: Masks,
+    serial_us: NDArray[np.float64],
+    work_us: NDArray[np.float64],
+    least_us: NDArray[np.float64],
+    is_concurrent: NDArray[np.bool_],
+) -> None:
     """For each stage the longer of its longest group and its work, and whether it has several groups."""
-    least_us = np.empty(len(masks))
-    is_concurrent = np.empty(len(masks), dtype=np.bool_)
     groups = np.zeros(len(predecessors), dtype=np.uint64)
     for index in range(len(masks)):
         count = find_groups(masks[index], predecessors, groups)
@@ -119,4 +130,3 @@ def _without_noise(
         # A group alone has no one to contend with, and takes exactly its time.
         least_us[index] = max(longest_us, total_us) if count > 1 else longest_us
         is_concurrent[index] = count > 1
-    return least_us, is_concurrent

@@ -19,7 +19,8 @@ from iossim.deploy.runtime import open_session, session_options
 from iossim.execution.backend import Samples, Timing
 from iossim.execution.made_inputs import made_arrays
 from iossim.execution.measured_run import MeasuredRow, largest_error, ratio_of
-from iossim.ir.graph import Graph
+from iossim.execution.tolerance import tolerance
+from iossim.ir.network import Network
 from iossim.ir.op import Array
 from iossim.models.onnx.export import write_onnx
 
@@ -29,8 +30,6 @@ PARALLEL = "model, ORT_PARALLEL"
 THREADS = "deployed, intra-op threads"
 SEQUENTIAL = "deployed, one thread"
 STREAMS = "deployed, streams"
-#: How far outputs may be apart, as a part of the largest value, by the bytes of an element: sums of other orders.
-_TOLERANCES = {2: 1e-2, 4: 1e-4, 8: 1e-9}
 
 
 @dataclass(frozen=True)
@@ -63,16 +62,16 @@ class DeploymentCheck:
 
 def check_deployment(
     deployed: Deployment,
-    given: Graph,
+    network: Network,
     timing: Timing,
     predicted_us: Mapping[str, float],
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> DeploymentCheck:
-    """Run and time the folder's model and the graph that it was made of, on inputs made from the timing's seed.
+    """Run and time the folder's model and the network that it was made of, on inputs made from the timing's seed.
 
     Raises BackendError where ONNX Runtime refuses one of them.
     """
-    cores = usable_cores()
+    cores, given = usable_cores(), network.graph
     width = len(deployed.streams)
     inputs = made_arrays(given.inputs, given.types, timing.seed)
     with tempfile.TemporaryDirectory(prefix="iossim-") as folder:
@@ -94,12 +93,11 @@ def check_deployment(
         programs = [session_program(session, inputs) for session in sessions.values()]
         samples = time_programs(programs, [{}] * len(programs), timing, cores, len(cores), progress)
     expected = outputs.pop(DEFAULT)
-    coarsest = min((each.dtype.bytes for each in given.types.values() if each.dtype.is_floating), default=4)
     return DeploymentCheck(
         _rows(dict(zip(sessions, samples, strict=True)), predicted_us, timing.seed),
         len(cores),
         {name: largest_error(found, expected) for name, found in outputs.items()},
-        _TOLERANCES[coarsest],
+        tolerance(network),
     )
 
 

@@ -86,7 +86,9 @@ class PartsCostModel:
         """Microseconds of each stage, shape ``[len(batch)]``; operators do not merge."""
         batch.refuse_variants()
         own = list(batch.problem.units)
-        prices: Prices = _prices(batch.masks, batch.problem.predecessors, *(table[own] for table in self.tables))
+        prices: Prices = np.empty(len(batch))
+        time_us, shared_us, external_us = (table[own] for table in self.tables)
+        _price(batch.masks, batch.problem.predecessors, time_us, shared_us, external_us, prices)
         prices[batch.merged] = np.inf
         return prices
 
@@ -122,27 +124,35 @@ class PartsCostModel:
         return tuple(found)
 
 
-@jit
 def dealt(curves: NDArray[np.float64], count: int) -> NDArray[np.int64]:
     """The levels of each of ``count`` groups, one at least: the longest gets the next until none is left.
 
     ``curves`` are the groups' times by level, ``[groups, levels]``, none growing. The longest can only be made
     shorter by more levels of its own, so the largest time is as small as can be.
     """
-    levels = np.ones(count, dtype=np.int64)
+    levels = np.empty(count, dtype=np.int64)
+    _deal(np.ascontiguousarray(curves), count, levels)
+    return levels
+
+
+@jit
+def _deal(curves: NDArray[np.float64], count: int, levels: NDArray[np.int64]) -> None:
+    for group in range(count):
+        levels[group] = 1
     for _ in range(curves.shape[1] - count):
         longest = 0
         for group in range(1, count):
             if curves[group, levels[group] - 1] > curves[longest, levels[longest] - 1]:
                 longest = group
         levels[longest] += 1
-    return levels
 
 
 @jit
-def _prices(masks: Masks, predecessors: Masks, time_us: _Table, shared_us: _Table, external_us: _Table) -> _Table:
+def _price(
+    masks: Masks, predecessors: Masks, time_us: _Table, shared_us: _Table, external_us: _Table, prices: _Table
+) -> None:
     units, levels = time_us.shape
-    prices = np.empty(len(masks))
+    shares = np.empty(units, dtype=np.int64)
     groups = np.zeros(units, dtype=np.uint64)
     curves = np.empty((units, levels))
     owner = np.empty(units, dtype=np.int64)
@@ -152,14 +162,16 @@ def _prices(masks: Masks, predecessors: Masks, time_us: _Table, shared_us: _Tabl
             prices[index] = np.inf
             continue
         for g in range(count):
-            curves[g] = 0.0
+            for level in range(levels):
+                curves[g, level] = 0.0
             rest = groups[g]
             while rest:
                 unit = lowest_bit(rest)
                 rest &= rest - np.uint64(1)
                 owner[unit] = g
-                curves[g] += time_us[unit]
-        shares = dealt(curves, count)
+                for level in range(levels):
+                    curves[g, level] += time_us[unit, level]
+        _deal(curves, count, shares)
         longest = 0.0
         for g in range(count):
             longest = max(longest, curves[g, shares[g] - 1])
@@ -174,7 +186,6 @@ def _prices(masks: Masks, predecessors: Masks, time_us: _Table, shared_us: _Tabl
                 external += external_us[unit, level]
             longest = max(longest, shared, external)
         prices[index] = longest
-    return prices
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from iossim.base.errors import IossimError, OptionError, PlanError
+from iossim.base.errors import IossimError, OptionError, PlanError, first_line
 from iossim.base.registry import Extension, Group, PluginError, module_names
 from iossim.execution.engine import UNDIVIDED, Engine
 from iossim.execution.plan import Plan
@@ -201,12 +201,14 @@ def divided_by(backend: Backend, network: Network) -> Divided | None:
 class BackendModule:
     """What a backend's module has: it makes one (:func:`create_backend`), and says what is missing here for it.
 
-    ``engines`` are those that it runs plans of (``ENGINES`` in the module, without it paper and graph).
+    ``engines`` are those that it runs plans of (``ENGINES`` in the module, without it paper and graph). ``offers``
+    says what it computes here, where it can run: lines of text, none where the module has no such function.
     """
 
     create: Callable[[Precision, Engine, dict[str, str]], Backend]
     missing: Callable[[], str]
     engines: tuple[Engine, ...]
+    offers: Callable[[], list[str]] = list
 
 
 def _own_names() -> list[str]:
@@ -218,7 +220,7 @@ def _own(name: str) -> BackendModule | None:
     if name not in _own_names():
         return None
     module = import_module(f"iossim.backends.{name}.backend")
-    return BackendModule(module.create, module.missing, _engines(module))
+    return BackendModule(module.create, module.missing, _engines(module), getattr(module, "offers", list))
 
 
 def _engines(module: Any) -> tuple[Engine, ...]:
@@ -277,6 +279,14 @@ def backend_from(
             raise OptionError(f"`backend` {spec!r}: {part!r} is no setting; write {name}:option=value")
         options[key] = value
     return create_backend(name, precision, engine, options)
+
+
+def offers_of(name: str) -> list[str]:
+    """What a backend that can run here computes on this machine, in lines of text."""
+    try:
+        return BACKENDS.find(name).offers()
+    except (ImportError, OSError, RuntimeError, BackendError) as error:  # of a library that was there when asked for
+        return [f"it does not say what it offers: {first_line(error)}"]
 
 
 def missing_for(name: str) -> str:

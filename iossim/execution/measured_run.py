@@ -15,6 +15,7 @@ from iossim.execution.lower import lower_schedule
 from iossim.execution.made_inputs import made_inputs
 from iossim.execution.memory import plan_memory
 from iossim.execution.plan import Plan
+from iossim.execution.tolerance import Difference, largest_difference
 from iossim.ir.network import Network
 from iossim.ir.op import Array
 from iossim.schedule.schedule import AnySchedule, Schedule, Stage
@@ -134,24 +135,22 @@ def output_error(
 
     Infinite where an output is not finite and the reference's is.
     """
+    return output_difference(network, schedule, backend, reference, seed).relative
+
+
+def output_difference(
+    network: Network, schedule: AnySchedule, backend: Backend, reference: Reference, seed: int = 0
+) -> Difference:
+    """Where outputs differ most from what ``reference`` says they are, and by how much."""
     plan = plan_for(schedule, network, backend)
     inputs = made_inputs(plan, network, seed)
     expected = reference(network, inputs)
-    return largest_error(backend.execute(network, plan, inputs), expected)
+    return largest_difference(backend.execute(network, plan, inputs), expected)
 
 
 def largest_error(found: Mapping[str, Array], expected: Mapping[str, Array]) -> float:
     """The largest difference over the largest expected value; infinite where only one is not finite."""
-    worst = 0.0
-    for name, array in expected.items():
-        wanted, got = array.astype(np.float64), found[name].astype(np.float64)
-        finite = np.isfinite(wanted)
-        if not np.array_equal(finite, np.isfinite(got)):
-            return float("inf")
-        if finite.any():
-            scale = float(np.abs(wanted[finite]).max()) or 1.0
-            worst = max(worst, float(np.abs(wanted[finite] - got[finite]).max()) / scale)
-    return worst
+    return largest_difference(found, expected).relative
 
 
 def ratio_of(numerator: Samples, denominator: Samples, seed: int = 0) -> Ratio:

@@ -101,9 +101,23 @@ def device(name_or_path: str, *, checked: bool = True) -> DeviceProfile:
                 f"{name_or_path!r} is taken as {name}; give another board by its own name ('iossim devices list')"
             )
             return device(name)
-    if (beside := Path(f"{name_or_path}.yaml")).is_file():
-        raise DeviceError(f"unknown device {name_or_path!r}; for the file that is here give {beside}")
-    raise DeviceError(f"{DEVICES.refusal(name_or_path, device_names())}; or give a .yaml file")
+    raise _unknown(name_or_path)
+
+
+def check_known(name_or_path: str) -> None:
+    """Raise DeviceError for a name that no device has; nothing of a device is read."""
+    path = Path(name_or_path)
+    if "+" in name_or_path or path.suffix in (".yaml", ".yml") or len(path.parts) > 1:
+        return
+    known = name_or_path in own_names() or name_or_path in device_names() or name_or_path in edge_names()
+    if not known and not any(name_or_path.lower() in others for others in aliases().values()):
+        raise _unknown(name_or_path)
+
+
+def _unknown(name: str) -> DeviceError:
+    if (beside := Path(f"{name}.yaml")).is_file():
+        return DeviceError(f"unknown device {name!r}; for the file that is here give {beside}")
+    return DeviceError(f"{DEVICES.refusal(name, device_names())}; or give a .yaml file")
 
 
 def file_beside(name: str) -> str:

@@ -172,6 +172,16 @@ class ModelParameters(Value):
     tensor_sustained_gflops_per_watt: Annotated[
         Positive, Fit(100.0, 3_000.0, is_logarithmic=True, of_tensor_cores=True)
     ] = 500.0
+    # Fused attention: ``evidence.profiles.graph_attention`` fits these to bf16 kernels of an H100 and an H200, of which
+    # rows held out are within 8 and 10%. Other generations were not measured; theirs are transferred, as they are.
+    #: Both products of an attention in one kernel, over the peak of their precision.
+    attention_efficiency: Part = 0.63
+    #: How well these overlap with the exponentials between them: the exponent of a p-norm, 1 not at all.
+    attention_overlap_norm: Norm = 1.94
+    #: Filling and draining of a wave of blocks of 192 queries; of others by their queries.
+    attention_prologue_clocks: NotNegative = 7_980.0
+    #: What such a kernel takes besides, however little it computes: the kernel that plans its tiles is in it.
+    attention_ramp_us: NotNegative = 7.3
     #: DRAM bandwidth reached by transforms between NCHW and NHWC.
     layout_efficiency: Annotated[Part, Fit(0.1, 1.0, of_tensor_cores=True)] = 0.85
     #: Filling and draining of such a transform, however little it moves: small ones take 2 us on an RTX A5000

@@ -18,6 +18,7 @@ from pydantic import Field, ValidationError
 
 from iossim.base.values import Value, first_problem
 from iossim.execution.backend import Samples
+from iossim.execution.tolerance import LEAST
 from iossim.ir.types import Precision
 from iossim.measurements.measurement import unusable
 from iossim.measurements.text_files import read_file
@@ -25,8 +26,8 @@ from iossim.schedule.schedule import Schedule
 
 SCHEMA = "iossim-measured-networks"
 VERSION = 1
-#: What an output may differ from the reference's, over its largest value: in fp32, and below.
-MOST_OUTPUT_ERROR, MOST_ROUGH_OUTPUT_ERROR = 1e-3, 5e-2
+#: What an output below fp32 may differ from the reference's, over its largest value, where the network is not known.
+MOST_ROUGH_OUTPUT_ERROR = 5e-2
 
 
 class NetworkHeader(Value):
@@ -91,10 +92,16 @@ class NetworkRun(Value):
         return f"outputs are wrong by {self.output_error:.1e} of the largest value"
 
     @staticmethod
-    def of(samples: Samples, *, dtype: str, output_error: float | None = None, **fields: Any) -> NetworkRun:
-        """A run of these samples; ``fields`` are the others. An infinite ``output_error``: outputs are not finite."""
+    def of(
+        samples: Samples, *, dtype: str, output_error: float | None = None, most: float | None = None, **fields: Any
+    ) -> NetworkRun:
+        """A run of these samples; ``fields`` are the others. An infinite ``output_error``: outputs are not finite.
+
+        ``most`` is the network's tolerance (:mod:`iossim.execution.tolerance`).
+        """
         low, high = np.percentile(samples.times_us, (10, 90)).tolist()
-        most = MOST_OUTPUT_ERROR if dtype == Precision.FP32 else MOST_ROUGH_OUTPUT_ERROR
+        if most is None:
+            most = LEAST if dtype == Precision.FP32 else MOST_ROUGH_OUTPUT_ERROR
         return NetworkRun(
             median_us=samples.median_us,
             p10_us=low,

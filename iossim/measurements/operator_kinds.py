@@ -15,6 +15,8 @@ gelu, tanh, concat,
 softmax, log_softmax, rows, cols: along cols
 layer_norm (or ln),
 rms_norm
+attention             batch, heads, queries, keys, features of a head; optional: kv_heads (heads where left out),
+                      causal (0 where left out)
 max_pool,             batch, channels, in_h, in_w, kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w
 average_pool
 global_average_pool,  batch, channels, in_h, in_w

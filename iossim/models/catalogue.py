@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 
 from iossim.base.errors import ModelError
-from iossim.base.registry import Group, modules
+from iossim.base.registry import Group, module_names, modules
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.types import Precision
+
+_PACKAGE = "iossim.models.zoo"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +59,21 @@ class ZooModel:
 
 @cache
 def _by_name() -> dict[str, ZooModel]:
-    models: list[ZooModel] = [model for module in modules("iossim.models.zoo") for model in module.MODELS]
+    models: list[ZooModel] = [model for module in modules(_PACKAGE) for model in module.MODELS]
     return {model.name: model for model in sorted(models, key=lambda model: model.name)}
 
 
-ZOO: Group[ZooModel] = Group("unknown model {!r}", _by_name, lambda name: _by_name().get(name), error=ModelError)
+def _own(name: str) -> ZooModel | None:
+    """The network of that name; most are in a module of their name, and no other is loaded for them."""
+    if name in module_names(_PACKAGE):
+        models: list[ZooModel] = import_module(f"{_PACKAGE}.{name}").MODELS
+        for model in models:
+            if model.name == name:
+                return model
+    return _by_name().get(name)
+
+
+ZOO: Group[ZooModel] = Group("unknown model {!r}", _by_name, _own, error=ModelError)
 
 
 def zoo_models() -> list[ZooModel]:

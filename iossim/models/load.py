@@ -16,7 +16,6 @@ from iossim.ir.network import ModelSource, Network
 from iossim.ir.types import Precision
 from iossim.models.options import LoadOptions
 from iossim.models.passes.blocks import single_block
-from iossim.models.passes.training import training_network
 from iossim.models.passes.unit_fusion import MODEL
 from iossim.models.sources import ios_file, onnx_file, torch_module, zoo
 from iossim.schedule.problem import MAX_UNITS
@@ -107,16 +106,28 @@ def load(
     return _loaded(model, options)
 
 
+def check_known(model: str) -> None:
+    """Raise ModelError for a name that is no file's and none of the zoo; nothing is built or read."""
+    if _source(model) is zoo:
+        zoo.known(model)
+
+
 def load_source(source: ModelSource) -> Network:
     """Load a network again from where it came from; raises ModelError for one that was made in memory."""
     return _loaded(source.model, LoadOptions.of_source(source))
 
 
 def _loaded(model: Any, options: LoadOptions) -> Network:
-    network = next(source for source in _SOURCES if source.takes(model)).load(model, options)
+    network = _source(model).load(model, options)
     source = options.source(network)
     if options.training:
+        from iossim.models.passes.training import training_network
+
         network = training_network(network, options.max_block)
     if options.block is not None:
         network = single_block(network, options.block)
     return replace(network, source=source)
+
+
+def _source(model: Any) -> Source:
+    return next(source for source in _SOURCES if source.takes(model))

@@ -247,10 +247,10 @@ def _kernels(run: Corun, colours: Mapping[str, str], domain_ms: tuple[float, flo
         if row.start_us > row.ready_us:
             records.append({"what": "wait", "stream": stream, "start_ms": row.ready_us / 1e3, "end_ms": start_ms})
         texts = (f"{number} {name}", str(number))
-        text, size = timeline.fitting_label(texts, (end_ms - start_ms) * pixels_per_ms - 4)
+        text = timeline.fitting_label(texts, (end_ms - start_ms) * pixels_per_ms - 4)
         if text:
-            label: dict[str, Cell] = {"what": "label", "stream": stream, "text": text, "size": size}
-            records.append({**label, "colour": text_on(colours[name]), "start_ms": (start_ms + end_ms) / 2})
+            label: dict[str, Cell] = {"what": "label", "stream": stream, "text": text, "colour": text_on(colours[name])}
+            records.append({**label, "start_ms": (start_ms + end_ms) / 2})
     return records
 
 

@@ -72,8 +72,10 @@ def summary(found: Schedule) -> str:
         f"{found.latency_us / 1e3:.3f} ms in {len(found.stages)} stages; {several} run groups concurrently "
         f"(at most {found.streams}), {merged} merge convolutions"
     ]
-    if found.lower_bound_us is not None and found.gap is not None:
-        bound = f"Lower bound for any schedule: {found.lower_bound_us / 1e3:.3f} ms"
+    if found.proven and found.relaxed_bound_us is not None:
+        lines.append(f"Critical paths, or the work of one resource, take {found.relaxed_bound_us / 1e3:.3f} ms alone")
+    elif found.lower_bound_us is not None and found.gap is not None:
+        bound = f"Lower bound: {found.lower_bound_us / 1e3:.3f} ms"
         lines.append(f"{bound}; this one is {100 * found.gap:.1f}% above it")
     if expected := expectation(found):
         lines.append(expected)

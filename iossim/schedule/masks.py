@@ -88,14 +88,18 @@ def find_groups(mask: np.uint64, predecessors: Masks, groups: Masks) -> int:
     return count
 
 
-@jit
 def count_groups(masks: Masks, predecessors: Masks) -> NDArray[np.int64]:
     """How many groups each stage has, shape ``[len(masks)]``."""
     counts = np.empty(len(masks), dtype=np.int64)
+    _count_groups(masks, predecessors, counts)
+    return counts
+
+
+@jit
+def _count_groups(masks: Masks, predecessors: Masks, counts: NDArray[np.int64]) -> None:
     groups = np.zeros(len(predecessors), dtype=np.uint64)
     for index in range(len(masks)):
         counts[index] = find_groups(masks[index], predecessors, groups)
-    return counts
 
 
 Floats = NDArray[np.float64]
@@ -172,14 +176,18 @@ def insert(key: np.uint64, keys: Masks) -> bool:
     return True
 
 
-@jit
 def grown(keys: Masks) -> Masks:
     """The set with four times the room."""
     larger = np.zeros(4 * len(keys), dtype=np.uint64)
+    _insert_all(keys, larger)
+    return larger
+
+
+@jit
+def _insert_all(keys: Masks, larger: Masks) -> None:
     for key in keys:
         if key:
             insert(key, larger)
-    return larger
 
 
 @jit

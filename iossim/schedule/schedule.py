@@ -85,7 +85,11 @@ class SavedSchedule(Value):
     scheduler: str
     options: dict[str, Any] = Field(default_factory=dict)
     latency_us: float = Field(ge=0)
+    #: What no schedule of the stages that were searched costs less than at these prices: what it costs itself, where
+    #: that is proven.
     lower_bound_us: float | None = None
+    #: What no schedule of whatever stages costs less than: critical paths, or work over the capacity of a resource.
+    relaxed_bound_us: float | None = None
     #: Where nine of ten measurements are expected, from and to; None where the prices are no prediction.
     interval_us: list[float] | None = None
     #: Schedulers compared with it whose schedules differ by less than the noise: measured, either may win.

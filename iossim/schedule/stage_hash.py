@@ -39,12 +39,11 @@ def stage_hashes(batch: StageBatch, keys: Masks, *, ordered: bool = False) -> Ma
     masks = np.ascontiguousarray(batch.masks, dtype=np.uint64)
     strategies = np.ascontiguousarray(batch.strategies)
     if batch.variants is None:
-        hashes: Masks = _hash_stages(masks, strategies, batch.problem.predecessors, keys, ordered)
-        return hashes
+        return _hashes(masks, strategies, batch.problem.predecessors, keys, ordered)
     hashes = np.empty(len(batch), dtype=np.uint64)
     for names, stages in batch.by_variants():
         own = np.where((keys == 0) | np.array([not name for name in names]), keys, keys ^ unit_keys(names, "variant"))
-        hashes[stages] = _hash_stages(masks[stages], strategies[stages], batch.problem.predecessors, own, ordered)
+        hashes[stages] = _hashes(masks[stages], strategies[stages], batch.problem.predecessors, own, ordered)
     return hashes
 
 
@@ -64,10 +63,17 @@ def stage_digest(strategy: Strategy, groups: Iterable[Sequence[str]]) -> str | N
     return hashlib.sha256("\n".join([_FORMAT, strategy, *texts]).encode()).hexdigest()[:_DIGITS]
 
 
-@jit
-def _hash_stages(masks: Masks, strategies: NDArray[np.uint8], predecessors: Masks, keys: Masks, ordered: bool) -> Masks:
-    one = np.uint64(1)
+def _hashes(masks: Masks, strategies: NDArray[np.uint8], predecessors: Masks, keys: Masks, ordered: bool) -> Masks:
     hashes = np.empty(len(masks), dtype=np.uint64)
+    _hash_stages(masks, strategies, predecessors, keys, ordered, hashes)
+    return hashes
+
+
+@jit
+def _hash_stages(
+    masks: Masks, strategies: NDArray[np.uint8], predecessors: Masks, keys: Masks, ordered: bool, hashes: Masks
+) -> None:
+    one = np.uint64(1)
     groups = np.zeros(len(predecessors), dtype=np.uint64)
     for index in range(len(masks)):
         if strategies[index] != 0:
@@ -87,4 +93,3 @@ def _hash_stages(masks: Masks, strategies: NDArray[np.uint8], predecessors: Mask
                 # A sum has no order.
                 total = scramble(total ^ sequence) + one if ordered else total + scramble(sequence)
         hashes[index] = scramble(total)
-    return hashes

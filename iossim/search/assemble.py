@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import isfinite
 
 from iossim.base.errors import ScheduleError
@@ -96,24 +96,31 @@ def total_latency_us(blocks: Sequence[BlockSchedule]) -> float:
     return total_us((stage.boundary_us, stage.latency_us) for block in blocks for stage in block.stages)
 
 
-def network_lower_bound_us(
+def block_lower_bounds_us(
     problems: Sequence[ScheduleProblem], merges: Sequence[MergedStages], cost_model: CostModel, concurrent: bool
-) -> float | None:
-    """What any schedule of the blocks costs at least, with the strategies allowed; None where no bounds are known.
+) -> list[float | None]:
+    """What any schedule of each block costs at least, with the strategies allowed; None where no bounds are known.
 
-    For each block the larger of its critical path and its least total work over the capacity of each resource, and
-    the boundaries around one stage of several groups; or, if that is less, the sum of its units run one by one.
+    It is the larger of its critical path and its least total work over the capacity of each resource, and the
+    boundaries around one stage of several groups; or, if that is less, the sum of its units run one by one.
     """
-    total_us = 0.0
     known: dict[tuple[str, bool], float | None] = {}
+    found: list[float | None] = []
     for index, (problem, merged) in enumerate(zip(problems, merges, strict=True)):
         key = problem.key, index == 0
         if key not in known:
             known[key] = block_lower_bound_us(problem, merged, cost_model, concurrent, first=index == 0)
-        floor = known[key]
-        if floor is None:
+        found.append(known[key])
+    return found
+
+
+def sum_of_bounds_us(bounds_us: Iterable[float | None]) -> float | None:
+    """The sum; None where one is not known."""
+    total_us = 0.0
+    for bound_us in bounds_us:
+        if bound_us is None:
             return None
-        total_us += floor
+        total_us += bound_us
     return total_us
 
 

@@ -6,12 +6,12 @@ wide.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from iossim.cost.model import CostModel
 from iossim.schedule.problem import ScheduleProblem
-from iossim.search.counting import FEW_STATES, more_transitions_than
+from iossim.search.counting import FEW_STATES, about_more_transitions_than
 from iossim.search.lattice import (
     ALL_SUBSETS,
     Lattice,
@@ -25,6 +25,29 @@ from iossim.search.options import SearchOptions, StageSpace
 
 #: The pruning of the paper's experiments (section 4.1): r and s.
 PAPER_GROUP_SIZE, PAPER_GROUPS = 3, 8
+
+
+@dataclass(frozen=True, slots=True)
+class BlockNote:
+    """What was done to a block so that it can be solved, in words; into runs of how many units, if any."""
+
+    sentence: str
+    runs: tuple[int, ...] = ()
+
+
+def notes_of_blocks(notes: Sequence[tuple[str, BlockNote]]) -> list[str]:
+    """Notes of blocks by their names; what was done to several stands in one sentence."""
+    told: list[str] = []
+    for sentence in dict.fromkeys(note.sentence for _, note in notes):
+        blocks = list(dict.fromkeys(name for name, note in notes if note.sentence == sentence))
+        runs = [size for _, note in notes if note.sentence == sentence for size in note.runs]
+        if len(blocks) == 1:
+            which, sizes = f"block {blocks[0]}", ", ".join(map(str, runs))
+        else:
+            which = f"{len(blocks)} blocks, {blocks[0]} the first"
+            sizes = f"{min(runs)} to {max(runs)}" if runs else ""
+        told.append(f"{which}: {sentence}" + (f" into runs of {sizes} units" if sizes else ""))
+    return told
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,8 +70,8 @@ def prepare_block(
     merge: bool,
     few_states: int | None = None,
     build: Callable[[ScheduleProblem, int], Lattice | None] = build_lattice,
-) -> tuple[list[Part], list[str]]:
-    """The block as a whole if it can be solved, else pruned, else in runs; and what was done to it, in words.
+) -> tuple[list[Part], list[BlockNote]]:
+    """The block as a whole if it can be solved, else pruned, else in runs; and what was done to it.
 
     A block of up to ``few_states`` states (by default :data:`FEW_STATES`) is not asked how many transitions it has.
     """
@@ -66,18 +89,20 @@ def prepare_block(
             continue
         merges = price_merges(part, cost_model, space.max_groups or len(part)) if merge else no_merges()
         parts.append(Part(part, lattice, units, space, merges))
-    notes: list[str] = []
+    notes: list[BlockNote] = []
     if len(parts) > 1:
-        sizes = ", ".join(str(len(part.units)) for part in parts)
-        notes.append(f"too wide to be solved as a whole, split into runs of {sizes} units")
+        notes.append(BlockNote("too wide to be solved as a whole, split", tuple(len(part.units) for part in parts)))
     pruned = {part.space for part in parts} - {options.space}
     notes += [
-        f"too many transitions to be solved unpruned, pruned to groups of at most {space.max_group_size} units, "
-        f"{space.max_groups} groups"
+        BlockNote(
+            "too many transitions to be solved unpruned, pruned to groups of at most "
+            f"{space.max_group_size} units, {space.max_groups} groups"
+        )
         for space in pruned
     ]
     if merge and (many := largest_class(problem)) > ALL_SUBSETS:
-        notes.append(f"{many} convolutions of one input merge in pairs, in runs and as a whole, in no other sets")
+        merged = f"{many} convolutions of one input merge in pairs, in runs and as a whole, in no other sets"
+        notes.append(BlockNote(merged))
     return parts, notes
 
 
@@ -94,7 +119,7 @@ def _solvable_space(
         max_groups=min(PAPER_GROUPS, space.max_groups or len(problem)),
     )
     for tried in dict.fromkeys((space, pruned)):
-        if not more_transitions_than(limit, problem, lattice, tried):
+        if not about_more_transitions_than(limit, problem, lattice, tried):
             return tried
     return None
 

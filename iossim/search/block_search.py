@@ -50,11 +50,13 @@ class BlockSolution:
     """The best path for each bit of the last stage (a single group, several groups); None where there is none.
 
     A path that cannot be part of an optimal schedule of the network, whatever follows the block, may be missing.
+    ``endings`` is how many pairs of states bounds left to be looked at.
     """
 
     single: BlockPath | None
     concurrent: BlockPath | None
     priced_stages: int
+    endings: int
 
 
 def solve_block(
@@ -96,6 +98,7 @@ class _Search:
         self.labels = Labels.of(len(lattice))
         self.known = GrowingTable()
         self.endings = Endings.room(1 << 15)
+        self.looked_at = 0
 
     def run(self, progress: Callable[[int], None]) -> None:
         bit = 1 if self.entry == 1 else 0
@@ -109,12 +112,13 @@ class _Search:
             begin, end = self.lattice.level_begin[level : level + 2].tolist()
             self._relax_known(begin, end, self.merges, Strategy.MERGE)
             self._relax_known(begin, end, alone, Strategy.CONCURRENT)
-            self._settle(begin, end)
+            if self.walk_limits[:2] != (1, 1):  # else there are no stages but those
+                self._settle(begin, end)
             leave(begin, end, self.boundary, self.labels)
 
     def solution(self) -> BlockSolution:
         paths = [self._path(bit) if np.isfinite(self.labels.cost[-1, bit]) else None for bit in range(2)]
-        return BlockSolution(paths[0], paths[1], self.known.used + len(self.merges.masks))
+        return BlockSolution(paths[0], paths[1], self.known.used + len(self.merges.masks), self.looked_at)
 
     def _settle(self, begin: int, end: int) -> None:
         """Find the best endings of the states of a level."""
@@ -140,6 +144,7 @@ class _Search:
 
     def _relax(self, filled: int, begin: int, end: int) -> None:
         """Price endings of the states of a level as far as they may matter."""
+        self.looked_at += filled
         if not self.bounded:
             self._price(self.endings.stage[:filled])
             relax(self.endings, filled, self.known.table, self.labels)

@@ -94,7 +94,7 @@ def solve_clusters(
             found.append(stage)
         whole = isfinite(costs[-1][last])
         paths.append(BlockPath(costs[-1][last], tuple(reversed(found))) if whole else None)
-    return BlockSolution(paths[0], paths[1], sum(map(len, ways.values())))
+    return BlockSolution(paths[0], paths[1], sum(map(len, ways.values())), len(steps))
 
 
 def _needs(problem: ScheduleProblem) -> list[int]:

@@ -21,6 +21,8 @@ from iossim.search.options import StageSpace
 
 #: No block of so few states has too many transitions to be enumerated: they are not counted first.
 FEW_STATES = 20_000
+#: So many states at least tell about how many transitions a larger block has.
+SAMPLED_STATES = 1_000
 #: Compiled code counts about so many transitions at a time (0.1 s): an interrupt is heard only in between.
 _AT_A_TIME = 1_000_000
 
@@ -101,6 +103,18 @@ def more_transitions_than(limit: int, problem: ScheduleProblem, lattice: Lattice
     return transitions > limit
 
 
+def about_more_transitions_than(limit: int, problem: ScheduleProblem, lattice: Lattice, space: StageSpace) -> bool:
+    """Whether the block has more than about ``limit`` transitions, by every so many-th of its states.
+
+    Counting them all takes longer than searching the block.
+    """
+    if not space.single_root and space.limits(len(problem)) == (len(problem), len(problem)):
+        return unpruned_transitions(lattice) > limit
+    stride = max(1, len(lattice) // SAMPLED_STATES)
+    transitions, _ = _count(problem, lattice, space, limit // stride, np.zeros((0, 4), dtype=np.uint64), stride)
+    return transitions > limit // stride
+
+
 def unpruned_transitions(lattice: Lattice) -> float:
     """All transitions of an unpruned space, in time linear in the lattice's edges.
 
@@ -138,11 +152,16 @@ def _count_level(
 
 
 def _count(
-    problem: ScheduleProblem, lattice: Lattice, space: StageSpace, limit: int, limbs: NDArray[np.uint64]
+    problem: ScheduleProblem,
+    lattice: Lattice,
+    space: StageSpace,
+    limit: int,
+    limbs: NDArray[np.uint64],
+    stride: int = 1,
 ) -> tuple[int, Masks]:
     """Transitions, and distinct stages in any order; ``limbs[i]`` becomes the schedules from state ``i`` to the last.
 
-    Without limbs only transitions are counted, until there are more than ``limit``.
+    Without limbs only transitions are counted, of every ``stride``-th state, until there are more than ``limit``.
     """
     table = empty_set()
     rules, walk = StageRules.of(problem, lattice, space), stage_walk(len(problem))
@@ -151,7 +170,7 @@ def _count(
         if 2 * (distinct + len(walk.stages)) > len(table):
             table = grown(table)
         state, depth, found, new = _count_some(
-            state, depth, rules, walk, min(_AT_A_TIME, limit - transitions), limbs, table, distinct
+            state, depth, rules, walk, min(_AT_A_TIME, limit - transitions), limbs, table, distinct, stride
         )
         transitions, distinct = transitions + found, distinct + new
     return transitions, table[table != 0]
@@ -167,8 +186,11 @@ def _count_some(
     limbs: NDArray[np.uint64],
     table: Masks,
     known: int,
+    stride: int,
 ) -> tuple[int, int, int, int]:
     """Go on from a state and the depth that its walk has reached until more than ``most`` transitions are found.
+
+    From a state it goes to that ``stride`` before.
 
     ``table`` holds the ``known`` distinct stages; ends too where it has no room for those of one more walk. Returns
     state and depth to go on from (state -1 at the end), and the transitions and the new stages that were found.
@@ -187,7 +209,7 @@ def _count_some(
             enough = transitions > most or 2 * (distinct + len(walk.stages)) > len(table)
             if enough and depth > 0:
                 return state, depth, transitions, distinct - known
-        state -= 1
+        state -= stride
         depth = 0
         if enough:
             break

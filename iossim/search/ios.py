@@ -11,17 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from math import isfinite
-from time import perf_counter
+from math import inf, isfinite
 
+from iossim.base.compile_time import working_s
 from iossim.base.errors import ScheduleError
 from iossim.cost.model import START, CostModel, price_path
 from iossim.ir.network import Network
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import Schedule
-from iossim.search.assemble import build_schedule, network_lower_bound_us
-from iossim.search.block_parts import Part, prepare_block
+from iossim.search.assemble import block_lower_bounds_us, build_schedule, sum_of_bounds_us
+from iossim.search.block_parts import BlockNote, Part, notes_of_blocks, prepare_block
 from iossim.search.block_search import BlockSolution, solve_block
 from iossim.search.clusters import cluster_states, solve_clusters
 from iossim.search.free_views import WithoutViews
@@ -60,23 +60,27 @@ def _schedule(
     progress: Progress,
     memo: SearchMemo | None,
 ) -> Schedule:
-    started = perf_counter()
+    started = working_s()
     concurrent, merge = STRATEGIES[name]
     problems = [ScheduleProblem.of_block(network, block) for block in network.blocks]
     solution = solve(problems, cost_model, options, concurrent=concurrent, merge=merge, progress=progress, memo=memo)
-    return build_schedule(
+    # Bounds of the parts of a block that was split before are none of the whole.
+    proven = solution.complete and not network.notes and not solution.notes
+    found = build_schedule(
         network,
         problems,
         solution.plans,
         cost_model,
         name,
         options=options.to_json() | {"concurrent": concurrent, "merge": merge},
-        lower_bound_us=solution.lower_bound_us,
+        lower_bound_us=solution.relaxed_bound_us if network.notes else solution.lower_bound_us,
+        relaxed_bound_us=solution.relaxed_bound_us,
         notes=[*network.notes, *solution.notes],
         complete=solution.complete,
-        proven=solution.complete and not network.notes and not solution.notes,
-        search_s=perf_counter() - started + solution.saved_s,
+        proven=proven,
+        search_s=working_s() - started + solution.saved_s,
     )
+    return found.model_copy(update={"lower_bound_us": found.latency_us}) if proven else found
 
 
 for _name in STRATEGIES:
@@ -87,15 +91,19 @@ for _name in STRATEGIES:
 class Solution:
     """The best stages of each block, what they cost together, and what any schedule costs at least.
 
-    ``lower_bound_us`` is None where the cost model knows no bounds. ``complete`` is False if the search was
-    interrupted: then the stages may cost less than ``cost_us``, since what was improved last was not carried to the
-    end. ``saved_s`` are the seconds that were saved by what an earlier search had found (``memo``).
+    ``lower_bound_us`` is what the search proves of all schedules of its space: the sum over blocks of what the best
+    costs, where a block was solved as a whole, else of its bound. ``relaxed_bound_us`` is that of bounds alone. Either
+    is None where no bound is known. ``endings`` is how many pairs of states were looked at. ``complete`` is False if
+    the search was interrupted: then the stages may cost less than ``cost_us``, since what was improved last was not
+    carried to the end. ``saved_s`` are the seconds that were saved by what an earlier search had found (``memo``).
     """
 
     plans: tuple[tuple[PlannedStage, ...], ...]
     cost_us: float
     lower_bound_us: float | None
+    relaxed_bound_us: float | None
     priced_stages: int
+    endings: int
     complete: bool
     notes: tuple[str, ...]
     saved_s: float = 0.0
@@ -147,17 +155,21 @@ def solve(
     last = min(best, key=lambda bit: best[bit].cost_us + leaving_us[bit])
     chosen = best[last]
     try:
-        lower_bound_us = solver.lower_bound_us(problems)
+        lower_bound_us, relaxed_us = solver.lower_bounds_us(problems)
     except KeyboardInterrupt:
         # The bound may ask for prices of its own; the schedule stands without.
-        lower_bound_us, solver.complete = None, False
+        lower_bound_us, relaxed_us, solver.complete = None, None, False
+    if solver.complete and not solver.notes:
+        lower_bound_us = chosen.cost_us
     return Solution(
         tuple(each.with_views(stages) for each, stages in zip(originals, chosen.plans, strict=True)),
         chosen.cost_us + leaving_us[last],
         lower_bound_us,
-        solver.priced_stages,
+        relaxed_us,
+        sum(solution.priced_stages for solution in solver.solutions),
+        sum(solution.endings for solution in solver.solutions),
         solver.complete,
-        tuple(solver.notes),
+        tuple(notes_of_blocks(solver.notes)),
         memo.saved_s - saved_before_s,
     )
 
@@ -192,9 +204,9 @@ class _Solver:
         self.cost_model, self.options = cost_model, options
         self.concurrent, self.merge = concurrent, merge
         self.complete = True
-        self.notes: list[str] = []
+        self.notes: list[tuple[str, BlockNote]] = []
         self._memo = memo
-        self._parts: dict[str, tuple[list[Part], list[str]]] = {}
+        self._parts: dict[str, tuple[list[Part], list[BlockNote]]] = {}
         self._solutions: dict[tuple[str, int], BlockSolution] = {}
         #: ``ios-both`` has a search without concurrency besides, which solves wider blocks as a whole.
         self._merging = _Solver(cost_model, options, False, True, memo) if concurrent and merge else None
@@ -207,9 +219,8 @@ class _Solver:
         if problem.key not in self._parts and not self.complete:
             return self._extend_plainly(begun, problem, range(len(problem)))
         if problem.clusters and (reached := self._extend_clusters(begun, problem)):
-            self.notes.append(
-                f"block {problem.name}: too wide to be solved unit by unit, stages keep clusters of units whole"
-            )
+            kept = "too wide to be solved unit by unit, stages keep clusters of units whole"
+            self.notes.append((problem.name, BlockNote(kept)))
             return reached
         if problem.key not in self._parts:
             self._parts[problem.key] = prepare_block(
@@ -228,7 +239,7 @@ class _Solver:
         if self.concurrent and [part.space for part in parts] != [self.options.space]:
             greedily = self._extend_greedily(begun, problem, range(len(problem)))
             reached = _cheapest(reached, greedily, self._extend_merging(best, problem))
-        self.notes += [f"block {problem.name}: {sentence}" for sentence in notes]
+        self.notes += [(problem.name, note) for note in notes]
         return reached
 
     def _extend_greedily(
@@ -269,9 +280,9 @@ class _Solver:
         return reached
 
     @property
-    def priced_stages(self) -> int:
-        """How many distinct stages were priced, over all distinct blocks."""
-        return sum(solution.priced_stages for solution in self._solutions.values())
+    def solutions(self) -> Iterable[BlockSolution]:
+        """The solutions of all distinct blocks."""
+        return self._solutions.values()
 
     def _extend_part(self, best: dict[int, _Prefix], part: Part, report: UnitProgress) -> dict[int, _Prefix]:
         ways = []
@@ -313,18 +324,41 @@ class _Solver:
             self._solutions[key] = self._memo.solution(question, solve)
         return self._solutions.get(key)
 
-    def lower_bound_us(self, problems: Sequence[ScheduleProblem]) -> float | None:
-        """What any schedule of the blocks costs at least, split and pruned or not.
+    def lower_bounds_us(self, problems: Sequence[ScheduleProblem]) -> tuple[float | None, float | None]:
+        """What any schedule of the blocks costs at least: proven by the search of its space, and relaxed.
 
-        None after an interrupt where merged stages would have to be priced for it.
+        The latter holds split and pruned or not. None after an interrupt where merged stages would have to be priced
+        for it.
         """
         if not self.complete and self.merge:
             unseen = [problem for problem in problems if problem.key not in self._parts]
             if any(largest_class(problem) > 1 for problem in unseen):
-                return None
-        return network_lower_bound_us(
-            problems, [self._merges_of(problem) for problem in problems], self.cost_model, self.concurrent
-        )
+                return None, None
+        merges = [self._merges_of(problem) for problem in problems]
+        relaxed = block_lower_bounds_us(problems, merges, self.cost_model, self.concurrent)
+        exact = [self._exact_us(problem) for problem in problems]
+        best = [own if least is None else max(own or 0.0, least) for own, least in zip(relaxed, exact, strict=True)]
+        return sum_of_bounds_us(best), sum_of_bounds_us(relaxed)
+
+    def _exact_us(self, problem: ScheduleProblem) -> float | None:
+        """What the block costs at least, after whatever stage; None where it was not solved as a whole.
+
+        A block may have been solved after a stage of one bit alone: after the other it costs less by no more than the
+        boundary between.
+        """
+        parts, notes = self._parts.get(problem.key, ([], []))
+        solved = {entry: found for (key, entry), found in self._solutions.items() if key == problem.key}
+        if not self.complete or len(parts) != 1 or notes or not solved:
+            return None
+        costs_us = {
+            entry: min((path.cost_us for path in (found.single, found.concurrent) if path is not None), default=inf)
+            for entry, found in solved.items()
+        }
+        price = self.cost_model.price_boundary
+        for entry in {0, 1} - costs_us.keys() if START not in costs_us else ():
+            spared_us = max(price(not entry, bit) - price(bool(entry), bit) for bit in (False, True))
+            costs_us[entry] = costs_us[1 - entry] - max(0.0, spared_us)
+        return min(costs_us.values())
 
     def _merges_of(self, problem: ScheduleProblem) -> MergedStages:
         parts, _ = self._parts.get(problem.key, ([], []))

@@ -201,23 +201,36 @@ def _enter_children(masks: Masks, addable: Masks, begin: int, end: int, after: i
                 child[i, unit] = low
 
 
-@jit
 def _downwards(child: NDArray[np.int32]) -> Downwards:
-    states, count = child.shape
+    states = len(child)
     removable = np.zeros(states, dtype=np.uint64)
     begin = np.zeros(states + 1, dtype=np.int64)
+    _count_parents(child, removable, begin)
+    begin = np.cumsum(begin)
+    parents = np.empty(begin[-1], dtype=np.int32)
+    _enter_parents(child, removable, begin, parents)
+    return Downwards(removable, begin, parents)
+
+
+@jit
+def _count_parents(child: NDArray[np.int32], removable: Masks, begin: NDArray[np.int64]) -> None:
+    states, count = child.shape
     for i in range(states):
         for unit in range(count):
             if child[i, unit] >= 0:
                 begin[child[i, unit] + 1] += 1
                 removable[child[i, unit]] |= np.uint64(1) << np.uint64(unit)
-    begin = np.cumsum(begin)
-    parents = np.empty(begin[-1], dtype=np.int32)
-    entered = np.zeros(states, dtype=np.int64)
-    for unit in range(count):
-        for i in range(states):
+
+
+@jit
+def _enter_parents(
+    child: NDArray[np.int32], removable: Masks, begin: NDArray[np.int64], parents: NDArray[np.int32]
+) -> None:
+    """The parents of a state are in the order of the units that they lack."""
+    states, count = child.shape
+    for i in range(states):
+        for unit in range(count):
             target = child[i, unit]
             if target >= 0:
-                parents[begin[target] + entered[target]] = i
-                entered[target] += 1
-    return Downwards(removable, begin, parents)
+                below = (np.uint64(1) << np.uint64(unit)) - np.uint64(1)
+                parents[begin[target] + count_bits(removable[target] & below)] = i

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from time import perf_counter
 from typing import NamedTuple, TypeVar
 
+from iossim.base.compile_time import working_s
 from iossim.cost.model import CostModel
 from iossim.schedule.problem import ScheduleProblem
 from iossim.search.block_search import BlockSolution
@@ -63,7 +63,7 @@ class SearchMemo:
             value, taken_s = known[key]
             self.saved_s += taken_s
             return value
-        started = perf_counter()
+        started = working_s()
         value = make()
-        known[key] = value, perf_counter() - started
+        known[key] = value, working_s() - started
         return value

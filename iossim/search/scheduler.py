@@ -33,6 +33,18 @@ def silent(label: str) -> Progress:
     return ignore
 
 
+class MeasuredProgress(Protocol):
+    """Told after each round: measurements made, how many there may be at most (None: as many as it takes), the best
+    measured schedule so far and the least that, optimistically, any may cost; microseconds.
+    """
+
+    def __call__(self, measurements: int, most: int | None, best_us: float, bound_us: float) -> None: ...
+
+
+def ignore_measuring(measurements: int, most: int | None, best_us: float, bound_us: float) -> None:
+    """A progress of measurements that reports to nobody."""
+
+
 class Scheduler(Protocol):
     """Schedules a network on a cost model; ``memo`` holds what earlier searches at its prices found."""
 

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from time import perf_counter
 
+from iossim.base.compile_time import working_s
 from iossim.cost.model import CostModel
 from iossim.ir.network import Network
 from iossim.schedule.batch import Strategy
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import Schedule
-from iossim.search.assemble import build_schedule, network_lower_bound_us
+from iossim.search.assemble import block_lower_bounds_us, build_schedule, sum_of_bounds_us
 from iossim.search.lattice import no_merges
 from iossim.search.memo import SearchMemo
 from iossim.search.options import SearchOptions
@@ -51,17 +51,21 @@ def _schedule(
     """The schedule whose blocks have the stages that ``stages_of`` returns; ``concurrent``: may they be several
     groups?
     """
-    started = perf_counter()
+    started = working_s()
     problems = [ScheduleProblem.of_block(network, block) for block in network.blocks]
+    relaxed_us = sum_of_bounds_us(
+        block_lower_bounds_us(problems, [no_merges()] * len(problems), cost_model, concurrent)
+    )
     return build_schedule(
         network,
         problems,
         [stages_of(problem) for problem in problems],
         cost_model,
         name,
-        lower_bound_us=network_lower_bound_us(problems, [no_merges()] * len(problems), cost_model, concurrent),
+        lower_bound_us=relaxed_us,
+        relaxed_bound_us=relaxed_us,
         notes=list(network.notes),
-        search_s=perf_counter() - started,
+        search_s=working_s() - started,
     )
 
 

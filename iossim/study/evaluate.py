@@ -31,7 +31,7 @@ from iossim.search.options import SearchOptions
 from iossim.study.evaluation_context import EvaluationContext, LruCache, context_of
 from iossim.study.points import Point, edge_device_of, network_of
 from iossim.study.study_run import BlockTime, Failures, Row
-from iossim.tasks.task import Task
+from iossim.tasks.task import Task, bounded_by_searches
 
 _MIB = 1 << 20
 #: What writes the timeline of a schedule as text.
@@ -92,7 +92,10 @@ def evaluate_point(task: PointTask) -> PointResult:
             if not found[name].complete:
                 raise KeyboardInterrupt
     search_s = {name: one.search_s for name, one in found.items()}
-    found = {name: one.model_copy(update={"search_s": 0.0}) for name, one in found.items()}
+    found = {
+        one.scheduler: one.model_copy(update={"search_s": 0.0})
+        for one in bounded_by_searches(list(found.values()), task.point.search.space)
+    }
     rows: dict[str, Row] = {}
     traces, schedules = dict[str, str](), dict[str, str]()
     judged = context.errors.judged(list(found.values())) if context.errors else list(found.values())

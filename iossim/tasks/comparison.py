@@ -242,7 +242,7 @@ class Comparison:
         }
 
     def _worth_json(self, found: Schedule) -> dict[str, Any]:
-        figures = _fields(found, "streams", "search_s", "lower_bound_us")
+        figures = _fields(found, "streams", "search_s", "lower_bound_us", "relaxed_bound_us")
         return {"speedup": found.speedup(self.baseline_us), "stages": len(found.stages), **figures}
 
     def _outcome_json(self, outcome: Outcome) -> dict[str, Any]:

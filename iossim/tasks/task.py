@@ -27,12 +27,18 @@ from iossim.schedule.schedule import Schedule
 from iossim.search.assemble import reprice
 from iossim.search.block_parts import PAPER_GROUP_SIZE, PAPER_GROUPS
 from iossim.search.ios import STRATEGIES
-from iossim.search.measured.schedule import schedule_measured
-from iossim.search.measured.search import MeasuredProgress
-from iossim.search.measured.search import ignore as ignore_measuring
 from iossim.search.memo import SearchMemo
-from iossim.search.options import Budget, SearchLimits, SearchOptions
-from iossim.search.scheduler import SCHEDULERS, Progress, StartProgress, ignore, schedule, silent
+from iossim.search.options import Budget, SearchLimits, SearchOptions, StageSpace
+from iossim.search.scheduler import (
+    SCHEDULERS,
+    MeasuredProgress,
+    Progress,
+    StartProgress,
+    ignore,
+    ignore_measuring,
+    schedule,
+    silent,
+)
 from iossim.tasks.comparison import ChangedSchedule, Comparison
 from iossim.transforms.transform import Changed, Outcome, Transform, change
 
@@ -171,6 +177,8 @@ class Task:
             assert self.budget is not None
             assert isinstance(self.prices, MeasuringCostModel)
             estimate = _estimating_model(self.prices, self.device, self.network.precision)
+            from iossim.search.measured.schedule import schedule_measured  # what most searches do not use
+
             return schedule_measured(
                 self.network, estimate, self.prices, self.scheduler, self.options, self.budget, measuring
             )
@@ -202,7 +210,7 @@ def compare(task: Task, schedulers: Sequence[str], engine: str, progress: StartP
         if not complete:
             break
     identity = task.prices.identity
-    schedules = tuple(judged(task.network, found, task.prices))
+    schedules = tuple(judged(task.network, bounded_by_searches(found, task.options.space), task.prices))
     comparison = Comparison(task.network, identity.device, engine, identity.to_json(), schedules, complete)
     if not complete:
         return comparison
@@ -211,6 +219,17 @@ def compare(task: Task, schedulers: Sequence[str], engine: str, progress: StartP
         return _with_changed(comparison, task, progress) if task.transforms else comparison
     except KeyboardInterrupt:
         return replace(comparison, complete=False)
+
+
+def bounded_by_searches(schedules: Sequence[Schedule], space: StageSpace) -> list[Schedule]:
+    """The schedules, the greedy one with the bound that ios-parallel proves of all stages that either may form."""
+    whole = space == StageSpace()
+    proven = [one.lower_bound_us for one in schedules if one.scheduler == "ios-parallel" and one.proven and whole]
+    return [
+        one.model_copy(update={"lower_bound_us": bound_us}) if one.scheduler == "greedy" else one
+        for one in schedules
+        for bound_us in [*proven, one.lower_bound_us][:1]
+    ]
 
 
 def _with_changed(comparison: Comparison, task: Task, progress: StartProgress) -> Comparison:

@@ -12,6 +12,7 @@ from iossim import api
 from iossim.hardware.compute_capability import has_precision
 from iossim.hardware.load import device, shipped_names
 from iossim.hardware.profile import DeviceProfile
+from iossim.ir.network import Network
 from iossim.ir.types import Precision
 
 pytestmark = pytest.mark.slow
@@ -47,9 +48,13 @@ def better_pairs() -> Iterator[tuple[str, str]]:
 
 
 @cache
+def loaded(model: str, dtype: str) -> Network:
+    return api.load(model, dtype=dtype)
+
+
+@cache
 def sequential_us(name: str, model: str, engine: str, dtype: str) -> float:
-    network = api.load(model, dtype=dtype)
-    return api.optimize(network, name, engine=engine, scheduler="sequential").latency_us
+    return api.optimize(loaded(model, dtype), name, engine=engine, scheduler="sequential").latency_us
 
 
 @pytest.mark.parametrize("engine", ["paper", "graph"])

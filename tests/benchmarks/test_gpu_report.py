@@ -54,8 +54,21 @@ def test_sections_by_name_and_by_kind(gpu_report: ModuleType) -> None:
         gpu_report.chosen_sections("network", models)
 
 
+def test_each_precision_has_sections_of_its_own_what_people_run_first(gpu_report: ModuleType) -> None:
+    every = gpu_report.chosen_sections("", ("a", "b", "c"), gpu_report.DTYPES)
+    of_kind = {
+        kind: [name for name in every if name.startswith(f"{kind}/")] for kind in ("graph", "networks", "compile")
+    }
+    marks = ("@bf16", "", "@fp16", "@tf32")
+    assert of_kind["graph"] == [f"graph/{model}{mark}" for mark in marks for model in "ab"]
+    assert of_kind["networks"] == [f"networks/{model}{mark}" for mark in marks[:2] for model in "abc"]
+    assert of_kind["compile"] == [f"compile/{model}@bf16" for model in "abc"]
+    with pytest.raises(ValueError, match="--dtypes 'fp8' is not known; known: bf16, fp32, fp16, tf32"):
+        gpu_report.chosen_sections("", ("a",), ("fp8",))
+
+
 def test_shares_use_up_the_time_and_what_is_left_goes_on(gpu_report: ModuleType) -> None:
-    names = gpu_report.chosen_sections("", gpu_report.MODELS)
+    names = gpu_report.chosen_sections("", gpu_report.MODELS, gpu_report.DTYPES)
     left_s = 540.0
     for index, name in enumerate(names):
         share_s = gpu_report.time_for(name, names[index + 1 :], left_s)

@@ -134,7 +134,15 @@ def test_times_of_the_paper_engine_say_that_python_issues_its_calls(costs: Modul
     from gpu_report_summary import summary
 
     recorded(costs, tmp_path, double())
-    run = {"model": "m", "batch": 1, "engine": "graph", "backend": "b", "name": "greedy", "median_us": 2e3}
+    run = {
+        "model": "m",
+        "batch": 1,
+        "engine": "graph",
+        "backend": "b",
+        "name": "greedy",
+        "median_us": 2e3,
+        "dtype": "fp32",
+    }
     rows = [run | {"p10_us": 1e3, "p90_us": 3e3, "engine": engine} for engine in ("graph", "paper")]
     (tmp_path / "networks.jsonl").write_text(json.dumps(rows[0]) + "\n")
     assert not [line for line in summary(tmp_path) if "Python's wrappers" in line]

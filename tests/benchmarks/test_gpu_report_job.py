@@ -33,7 +33,7 @@ def records(out: Path) -> list[dict[str, object]]:
 
 def arguments(out: Path) -> argparse.Namespace:
     given = {"section": "first", "seconds": 60.0, "out": out, "models": ("m",), "backend": "", "device": ""}
-    return argparse.Namespace(**given, dry_run=True)
+    return argparse.Namespace(**given, dtypes=("fp32",), dry_run=True)
 
 
 def test_a_failed_item_is_known_to_its_caller_and_ends_nothing(sections: ModuleType, tmp_path: Path) -> None:

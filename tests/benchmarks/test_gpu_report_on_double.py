@@ -80,11 +80,12 @@ def report(gpu_report: ModuleType, monkeypatch: pytest.MonkeyPatch, out: Path, m
     """Runs sections on the double; outcomes by section, without the model's name."""
 
     def run(
-        fault: str, sections: str = SECTIONS, budget: float = 600.0, dry: bool = True
+        fault: str, sections: str = SECTIONS, budget: float = 600.0, dry: bool = True, dtypes: str = "fp32"
     ) -> dict[str, tuple[str, str]]:
         monkeypatch.setenv("CUDA_DOUBLE", fault)
         monkeypatch.setenv("PYTHONPYCACHEPREFIX", "")  # what Python compiled is there, not to be made by each section
         given = [*(["--dry-run"] if dry else []), "--backend", "cupy_cudnn", "--models", model, "--out", str(out)]
+        given += ["--dtypes", dtypes]
         code = gpu_report.report(gpu_report.parse([*given, "--sections", sections, "--budget", str(budget)]))
         found = {
             row["section"].partition("/")[0]: (row["outcome"], row.get("error", "")) for row in records(out, "section")
@@ -160,6 +161,22 @@ def test_a_convolution_that_is_wrong_where_it_is_captured_is_seen_in_the_first_s
     assert "graph engine: outputs are wrong by inf" in said
     found = {(row["engine"], row["way"]): row["right"] for row in records(out, "convolution")}
     assert found == {(engine, way): engine == "paper" for engine in ("graph", "paper") for way in ("fused", "apart")}
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp16"])
+def test_what_is_of_16_bits_is_measured_channels_last_and_held_to_its_own_tolerance(
+    report: Run, out: Path, dtype: str
+) -> None:
+    assert report("none", "first,graph", dtypes=dtype) == {"first": ("done", ""), "graph": ("done", "")}
+    ways = [(row["dtype"], row["layout"], row["way"], row["right"]) for row in records(out, "convolution")]
+    assert ways == [(dtype, "nhwc", way, True) for _ in UNDIVIDED for way in ("fused", "apart")]
+    assert {(run.dtype, run.outputs_right) for run in runs(out).values()} == {(dtype, True)}
+    shutil.rmtree(out)
+    outcome, said = report("wrong", "first,graph", dtypes=dtype)["first"]
+    assert outcome == "partial"
+    assert f"4 failed, the first: conv in {dtype}, " in said
+    assert "of the largest value: " in said
+    assert " instead of " in said
 
 
 def test_a_graph_whose_outputs_are_not_those_of_its_calls_has_no_times(report: Run, out: Path) -> None:

@@ -89,7 +89,7 @@ def test_tensorrt_takes_no_schedule(capsys: pytest.CaptureFixture[str]) -> None:
         ("deploy ios_sample", "give --out DIR"),
         (f"deploy ios_sample --device {CPU} --streams 0 --out x", "--streams 0 is not possible"),
         ("deploy ios_sample --device v100-sxm2 --out x", "has no CUDAExecutionProvider, which v100-sxm2 needs"),
-        (f"deploy ios_sample --device {CPU} --model y --out x", "--model is for a schedule"),
+        (f"deploy ios_sample --device {CPU} --model alexnet --out x", "--model is for a schedule"),
         (f"deploy ios_sample --device {CPU} --dtype int8 --out x", "int8 is for pricing"),
     ],
 )

@@ -67,7 +67,7 @@ def test_interrupted_search_gives_a_whole_schedule(model: str) -> None:
     assert optimum.complete
     # The first batch is the warm-up, and at the end every block's stages are priced once more.
     searching = counting.asked - len(network.blocks)
-    for at in range(2, searching, max(1, searching // 40)):
+    for at in range(2, searching, max(1, searching // 15)):
         found = iossim.optimize(network, None, cost_model=Interrupting(frozenset([at])))
         assert not found.complete
         fit(found, network)

@@ -101,6 +101,7 @@ SIZES = {
     "average_pool": {"batch": 2, "channels": 24, "kernel": 3, "in_size": 28, "stride": 2, "padding": 1},
     "global_average_pool": {"batch": 2, "channels": 24, "in_size": 28},
     "global_max_pool": {"batch": 2, "channels": 24, "in_size": 28},
+    "attention": {"batch": 2, "heads": 4, "queries": 64, "keys": 96, "features": 32},
 }
 PLANE = {"rows": 128, "cols": 768}
 

@@ -13,6 +13,7 @@ import pytest
 from command_line import printed, printed_json
 
 import iossim
+from iossim.base.native.library import compiler
 from iossim.cli.main import main
 
 HEAVY = ("numba", "numpy", "scipy", "onnx", "altair", "vl_convert", "pydantic", "simpy", "yaml", "onnxruntime")
@@ -34,19 +35,75 @@ def test_nothing_heavy_is_imported_before_it_is_needed(statement: str, tmp_path:
     assert done.stdout.split() == []
 
 
-def test_a_comparison_loads_only_what_it_uses(tmp_path: Path) -> None:
-    unused = [
-        *("scipy.optimize", "scipy.sparse", "scipy.stats", "simpy", "z3", "jinja2", "altair", "onnx", "onnxruntime"),
-        *(f"iossim.{name}" for name in ("edge", "study", "transforms.rewriting", "transforms.microbatching")),
-        "iossim.report.figures",
-    ]
-    command = ["compare", "squeezenet", "-d", "t4"]
+def loaded(*command: str, folder: Path) -> tuple[int, set[str]]:
+    """The exit code of a command of iossim, and the modules that it has loaded."""
     program = (
-        f"import sys; from iossim.cli.main import main; code = main({command!r}); "
-        f"print(*sorted(set({unused!r}) & set(sys.modules)), file=sys.stderr); sys.exit(code)"
+        f"import sys; from iossim.cli.main import main; code = main({list(command)!r}); "
+        "print(*sys.modules, file=sys.stderr); sys.exit(code)"
     )
-    done = run("-c", program, folder=tmp_path)
-    assert (done.returncode, done.stderr.split()) == (0, [])
+    done = run("-c", program, folder=folder)
+    return done.returncode, set(done.stderr.splitlines()[-1].split())
+
+
+#: What takes long to load, and is used by few commands.
+UNUSED = {
+    *("scipy", "simpy", "z3", "jinja2", "altair", "onnx", "onnxruntime", "joblib"),
+    *(f"iossim.{name}" for name in ("edge", "study", "transforms.rewriting", "transforms.microbatching")),
+    *(
+        "iossim.report.figures",
+        "iossim.search.measured.search",
+        "iossim.models.passes.gradients",
+        "iossim.cli.optimize",
+    ),
+}
+
+
+@pytest.mark.skipif(compiler() is None, reason="there is no C compiler")
+def test_a_comparison_loads_only_what_it_uses(tmp_path: Path) -> None:
+    command = "compare", "squeezenet", "-d", "t4"
+    loaded(*command, folder=tmp_path)  # makes what is compiled
+    code, modules = loaded(*command, folder=tmp_path)
+    unused = UNUSED | {"numba", "llvmlite", "iossim.base.native.translation"}
+    assert (code, unused & modules) == (0, set())
+    assert len(modules) < 700
+
+
+def test_help_loads_no_more_than_the_commands(tmp_path: Path) -> None:
+    code, modules = loaded("--help", folder=tmp_path)
+    assert (code, {*HEAVY, "iossim.api", "rich.table", "ctypes"} & modules) == (0, set())
+    assert len(modules) < 300
+
+
+@pytest.mark.parametrize(
+    ("model", "device", "unused"),
+    [
+        ("squeezenet", "t5", {"numpy", "iossim.ir", "iossim.models", "iossim.hardware.profile"}),
+        ("squeezenett", "t4", {"yaml", "iossim.search", "iossim.hardware.profile", "iossim.base.compiled"}),
+    ],
+)
+def test_a_mistyped_name_is_refused_before_anything_works_with_it(
+    model: str, device: str, unused: set[str], tmp_path: Path
+) -> None:
+    code, modules = loaded("compare", model, "-d", device, folder=tmp_path)
+    assert (code, {*UNUSED, *unused, "numba", "iossim.api"} & modules) == (2, set())
+    assert len(modules) < 480
+
+
+@pytest.mark.skipif(compiler() is None, reason="there is no C compiler")
+def test_a_first_comparison_compiles_few_functions_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A library for each module that it calls compiled code of; none by numba, which takes a second each."""
+    monkeypatch.setenv("IOSSIM_CACHE_DIR", str(tmp_path / "cache"))
+    code, modules = loaded("compare", "squeezenet", "-d", "t4", folder=tmp_path)
+    made = sorted(path.name.partition("-")[0] for path in (tmp_path / "cache").rglob("*.*"))
+    assert (code, "numba" in modules) == (0, False)
+    assert made == [
+        *(
+            f"iossim.backends.simulator.{name}"
+            for name in ("kernel_model", "kernel_times", "stage_model", "stage_pricing")
+        ),
+        *("iossim.schedule.masks", "iossim.schedule.stage_hash"),
+        *(f"iossim.search.{name}" for name in ("endings", "lattice", "relaxation")),
+    ]
 
 
 def test_help_names_every_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

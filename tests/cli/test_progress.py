@@ -19,6 +19,7 @@ from fake_backend import FakeBackend
 from small_studies import small_study
 
 import iossim.cli.progress
+from iossim.base import compile_time
 from iossim.cli.main import build_command, main
 from iossim.cost.measured.cost_model import MeasuredCostModel
 from iossim.cost.measured.profiling import ProfileOptions, profile_parts
@@ -203,6 +204,18 @@ def test_a_bar_that_pulses_gives_way_to_one_that_counts(monkeypatch: pytest.Monk
         monkeypatch.undo()
     assert [word for word in ("working", "counting") if word in shown[0]] == ["working", "counting"]
     assert shown[0].index("working") < shown[0].index("counting") < shown[0].rindex("working")
+
+
+def test_compiling_that_takes_over_a_second_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compile_time, "Timer", AtOnce)
+    with terminal() as (slave, shown), open(os.dup(slave), "w", encoding="utf-8") as stderr:
+        monkeypatch.setattr(sys, "stderr", stderr)
+        with iossim.cli.progress.tells_of_work():
+            for _ in range(2):
+                with compile_time.compiling():
+                    pass
+        monkeypatch.undo()
+    assert shown[0].count("compiling (once)") == 1
 
 
 def test_nothing_is_shown_where_nobody_looks(

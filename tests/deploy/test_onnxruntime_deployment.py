@@ -73,7 +73,7 @@ def test_streams_compute_what_the_model_does(tmp_path_factory: pytest.TempPathFa
     """Whatever the schedule, merged stages and all."""
     network = random_network(seed)
     found = deployed(tmp_path_factory.mktemp("random"), network, random_schedule(network, seed), 3)
-    check = check_deployment(found, network.graph, Timing(rounds=1, warm_up=0), {SEQUENTIAL: 5.0})
+    check = check_deployment(found, network, Timing(rounds=1, warm_up=0), {SEQUENTIAL: 5.0})
     assert check.equal, check.errors
     names = [row.name for row in check.rows]
     assert (STREAMS in names) == (len(found.streams) > 1)

@@ -155,5 +155,5 @@ def test_hundreds_of_mutants(readers: dict[str, Reader], command: Runner) -> Non
         assert outcome.is_fine, (index, outcome)
         tally.add(str(index), outcome)
     assert tally.count == 200
-    assert min(tally.verdicts["imported"], tally.verdicts["refused"]) > 8
+    assert min(tally.verdicts["imported"], tally.verdicts["refused"]) > 4
     assert tally.grown_bytes < 1 << 30

@@ -103,3 +103,30 @@ def test_files_of_torch_are_the_same_network(name: str, exporter: str, tmp_path:
 def test_branches_of_a_detection_head_run_side_by_side() -> None:
     assert loaded("detection").graph.outputs == ("boxes", "best")
     assert optimize(loaded("detection"), "v100-sxm2", options=PRUNED).streams > 2
+
+
+class _SelfAttention(nn.Module):
+    def __init__(self, causal: bool, masked: bool) -> None:
+        super().__init__()
+        self.inner, self.outer, self.causal = nn.Linear(64, 192), nn.Linear(64, 64), causal
+        self.register_buffer("mask", torch.ones(8, 8).tril().bool() if masked else None)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = self.inner(x).reshape(2, 8, 3, 4, 16).permute(2, 0, 3, 1, 4).unbind(0)
+        y = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=self.mask, is_causal=self.causal)
+        return self.outer(y.transpose(1, 2).reshape(2, 8, 64))
+
+
+@pytest.mark.parametrize(("causal", "masked"), [(False, False), (True, False), (False, True)])
+def test_attention_of_torch_is_one_unit(causal: bool, masked: bool) -> None:
+    module, x = _SelfAttention(causal, masked).eval(), torch.randn(2, 8, 64)
+    network = load(module, x, units="fused")
+    kinds = [unit.kind for unit in network.units]
+    assert kinds.count("Attention") == 1
+    assert not {"Softmax", "Matmul"}.intersection(kinds)
+    with torch.inference_mode():
+        assert_equal_outputs(
+            evaluate_graph(network.graph, dict(zip(network.graph.inputs, [x.numpy()], strict=True))),
+            [module(x).numpy()],
+            network.graph.outputs,
+        )

@@ -16,7 +16,14 @@ from iossim.ir.network import Network
 from iossim.schedule.batch import Strategy
 from iossim.schedule.problem import ScheduleProblem
 from iossim.search import counting
-from iossim.search.counting import SearchSpace, count_search_space, distinct_stages, more_transitions_than, width
+from iossim.search.counting import (
+    SearchSpace,
+    about_more_transitions_than,
+    count_search_space,
+    distinct_stages,
+    more_transitions_than,
+    width,
+)
 from iossim.search.lattice import build_lattice
 from iossim.search.options import StageSpace
 
@@ -96,6 +103,17 @@ def test_counting_stops_at_a_limit() -> None:
     assert more_transitions_than(exact - 1, problem, lattice, StageSpace())
     assert not more_transitions_than(exact, problem, lattice, StageSpace())
     assert build_lattice(problem, 10) is None
+
+
+@pytest.mark.parametrize("space", [StageSpace(max_group_size=3, max_groups=8), StageSpace("paper")])
+def test_a_sample_of_states_tells_about_how_many_transitions_there_are(space: StageSpace) -> None:
+    problem = ScheduleProblem.of_edges(24, [(u, u + 6) for u in range(18)])
+    lattice = build_lattice(problem, 20_000)
+    assert lattice is not None
+    assert len(lattice) > 5 * counting.SAMPLED_STATES
+    exact = count_search_space(problem, space).transitions
+    assert about_more_transitions_than(int(exact * 0.95), problem, lattice, space)
+    assert not about_more_transitions_than(int(exact * 1.05), problem, lattice, space)
 
 
 @settings(max_examples=30, deadline=None)

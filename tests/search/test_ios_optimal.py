@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from brute_force import ScrambledTable, cheapest
@@ -168,6 +170,15 @@ def test_a_split_block_is_not_scheduled_worse_than_greedily(chains: int, limits:
     assert solution.cost_us <= greedy
 
 
+def test_what_was_done_to_several_blocks_is_one_note() -> None:
+    blocks = [replace(ScheduleProblem.of_edges(size, []), name=f"block{size}") for size in (12, 14)]
+    options = SearchOptions(limits=SearchLimits(max_states=1 << 6))
+    solution = solve(blocks, RandomCostModel(), options, concurrent=True, merge=False)
+    assert solution.notes == (
+        "2 blocks, block12 the first: too wide to be solved as a whole, split into runs of 3 to 6 units",
+    )
+
+
 def test_many_convolutions_of_one_input_are_said_not_to_merge_in_all_sets() -> None:
     few, many = (ScheduleProblem.of_edges(count, [], [0] * count) for count in (10, 11))
     notes = [solve([p], RandomCostModel(), SearchOptions(), concurrent=True, merge=True).notes for p in (few, many)]
@@ -262,3 +273,25 @@ def recomputed(problem: ScheduleProblem, cost_model: CostModel, solution: Soluti
     for stage in solution.plans[0]:
         assert stage.strategy in Strategy
     return total_latency_us(price_blocks([problem], solution.plans, cost_model))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(problems(6), min_size=2, max_size=4), st.integers(0, 99), st.floats(0, 20), st.integers(4, 64))
+def test_a_block_solved_as_a_whole_counts_in_the_bound_with_what_it_costs(
+    blocks: list[ScheduleProblem], seed: int, barrier_us: float, max_states: int
+) -> None:
+    """Blocks of more states than allowed are split, and count with their relaxation."""
+    cost_model = RandomCostModel(seed=seed, spread=0.2, barrier_us=barrier_us)
+    limited = SearchOptions(limits=SearchLimits(max_states=max_states))
+    best = solve(blocks, cost_model, SearchOptions(), concurrent=True, merge=True)
+    found = solve(blocks, cost_model, limited, concurrent=True, merge=True)
+    assert best.lower_bound_us == best.cost_us
+    assert found.lower_bound_us is not None
+    assert found.relaxed_bound_us is not None
+    assert found.relaxed_bound_us <= found.lower_bound_us <= best.cost_us * (1 + 1e-12)
+    assert best.cost_us <= found.cost_us * (1 + 1e-12)
+    if not barrier_us:
+        least_us = [
+            solve([block], cost_model, limited, concurrent=True, merge=True).lower_bound_us or 0.0 for block in blocks
+        ]
+        assert found.lower_bound_us >= sum(least_us) * (1 - 1e-12)

@@ -20,16 +20,14 @@ DEVICE = "v100-sxm2"
 @pytest.mark.parametrize(
     ("model", "error", "budget", "percent", "seeds"),
     [
-        ("squeezenet", "0.1", 60, 1.0, 5),
-        ("squeezenet", "0.2", 80, 2.0, 5),
-        ("squeezenet", "structured", 1000, 1e-7, 5),
-        ("inception_v3", "0.1", 300, 1.0, 5),
-        ("inception_v3", "0.2", 500, 2.0, 5),
-        ("inception_v3", "structured", 1000, 1.0, 5),
-        ("nasnet_a", "structured", 1000, 1.0, 2),
+        ("inception_v3", "0.1", 300, 1.0, 2),
+        ("inception_v3", "0.2", 500, 2.0, 2),
+        ("inception_v3", "structured", 1000, 1.0, 2),
+        ("nasnet_a", "structured", 1000, 1.0, 1),
     ],
 )
 def test_mean_regret(model: str, error: str, budget: int, percent: float, seeds: int) -> None:
+    """SqueezeNet's, and five seeds of all, are kept figures (``tests/evidence/test_quoted_figures.py``)."""
     network = iossim.load(model)
     problems = [ScheduleProblem.of_block(network, block) for block in network.blocks]
     simulator = iossim.cost_model("simulator", DEVICE)

@@ -18,12 +18,15 @@ from iossim.study.scenario import Scenario
 from iossim.study.scenario_file import read_scenario
 from iossim.study.sweep import run_study
 
+#: A few graphs are searched, which are enough to make the sample network faster.
+GRAPHS = 6
+RULES = {"rules": "default", "graphs": GRAPHS}
 STUDY = {
     "name": "rewriting",
     "models": ["ios_sample"],
     "devices": ["v100-sxm2"],
     "schedulers": ["sequential", "ios-both"],
-    "rewrites": ["none", {"rules": "default", "scheduler": "sequential", "label": "rewritten first"}, "default"],
+    "rewrites": ["none", {**RULES, "scheduler": "sequential", "label": "rewritten first"}, RULES],
 }
 
 
@@ -36,7 +39,10 @@ def test_rows_for_each(tmp_path: Path) -> None:
         for rewrite in ("as given", "rewritten first", jointly)
         for scheduler in ("sequential", "ios-both")
     ]
-    compared = api.compare("ios_sample", "v100-sxm2", schedulers=["sequential", "ios-both"], rewrite="default")
+    schedulers = ["sequential", "ios-both"]
+    compared = api.compare(
+        "ios_sample", "v100-sxm2", schedulers=schedulers, rewrite="default", rewrite_budget=str(GRAPHS)
+    )
     told = {row.scheduler: row.latency_us / 1e3 for row in compared.rows}
     latency_ms = {key: row.latency_ms for key, row in found.items()}
     assert latency_ms["as given", "ios-both"] == told["ios-both"]
@@ -52,7 +58,7 @@ def test_rows_for_each(tmp_path: Path) -> None:
 def test_a_report_looks_into_rewritten_networks(tmp_path: Path) -> None:
     """Its timelines run the schedules on the networks that they were made for."""
     pytest.importorskip("altair")
-    rewrites = [{"rules": "default", "scheduler": "sequential", "label": "rewritten"}]
+    rewrites = [{**RULES, "scheduler": "sequential", "label": "rewritten"}]
     run = run_study(Scenario.model_validate({**STUDY, "rewrites": rewrites}), tmp_path / "run", workers=1)
     (point,) = chosen_points(run)
     (row, *_) = run.results.rows
@@ -63,7 +69,7 @@ def test_a_report_looks_into_rewritten_networks(tmp_path: Path) -> None:
 
 def test_each_search_by_itself() -> None:
     """The least sum of operators is that of one search or of the other, and the joint search has the better."""
-    given = {"rules": "default", "scheduler": "sequential"}
+    given = {**RULES, "scheduler": "sequential"}
     searches = [{**given, "search": search, "label": search} for search in ("backtracking", "saturation", "joint")]
     points = points_of(Scenario.model_validate({**STUDY, "rewrites": searches}))
     assert len({point.key for point in points}) == 3
@@ -80,7 +86,7 @@ def test_a_graph_for_one_device_runs_on_another(tmp_path: Path) -> None:
         **STUDY,
         "devices": ["v100-sxm2", "k80"],
         "schedulers": ["sequential"],
-        "rewrites": ["none", {"rules": "default", "scheduler": "sequential", "label": "rewritten"}],
+        "rewrites": ["none", {**RULES, "scheduler": "sequential", "label": "rewritten"}],
         "cross_evaluate": ["device"],
     }
     scenario = Scenario.model_validate(study)
@@ -93,11 +99,11 @@ def test_a_graph_for_one_device_runs_on_another(tmp_path: Path) -> None:
     }
     rewritten = [price for price in results.cross if rows[price.made_for].rewrite == "rewritten"]
     assert {rows[price.run_at].device for price in rewritten} == {"v100-sxm2", "k80"}
+    contexts = [context_of(point) for point in points]
     for price in results.cross:
         assert price.latency_ms is not None, price.reason
         assert rows[price.made_for].rewrite == rows[price.run_at].rewrite
-        at_home = context_of(points[price.made_for])
-        there = context_of(points[price.run_at]).prices
+        at_home, there = contexts[price.made_for], contexts[price.run_at].prices
         assert price.latency_ms * 1e3 == pytest.approx(schedule(at_home.network, there, "sequential").latency_us)
     # Each has another graph, so that both were rewritten anew from what the schedules say.
     assert len({graph for point, graph in graphs.items() if rows[point].rewrite == "rewritten"}) == 2

@@ -85,7 +85,7 @@ def test_what_the_smallest_show(name: str, tmp_path: Path) -> None:
     "name",
     [
         "another_device", "batch_specialisation", "block_by_block", "dataflow_devices", "dataflow_partitions", "device_specialisation", "micro_batches_conv2", "pruning", "resnet",
-        "schedules_compared", "substitutions", "substitutions_searches", "throughput_and_batch", "twice_the_sms",
+        "schedules_compared", "substitutions", "throughput_and_batch", "twice_the_sms",
     ],
 )  # fmt: skip
 def test_what_the_others_show(name: str, tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def smaller(scenario: Scenario) -> Scenario:
     "name",
     [
         "which_gpu", "streams_worth_having", "batching_or_concurrency", "edge_or_server", "substitutions_alpha",
-        "substitutions_elsewhere",
+        "substitutions_elsewhere", "substitutions_searches",
     ],
 )  # fmt: skip
 def test_the_large_ones_run_smaller(name: str, tmp_path: Path) -> None:

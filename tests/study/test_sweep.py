@@ -156,11 +156,11 @@ def test_the_order_in_which_work_ends_is_not_seen(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", ["1", "2"])
-def test_the_seed_of_hashes_is_not_seen(run: StudyRun, tmp_path: Path, seed: str) -> None:
+def test_the_seed_of_hashes_is_not_seen(run: StudyRun, tmp_path: Path) -> None:
+    """In processes of another seed than this one's, the command's and its workers'."""
     write_scenario(SCENARIO, tmp_path / "scenario.yaml")
     command = [sys.executable, "-m", "iossim", "study", "run", "scenario.yaml", "--out", "out", "--json"]
-    subprocess.run(command, cwd=tmp_path, env={**os.environ, "PYTHONHASHSEED": seed}, check=True, capture_output=True)
+    subprocess.run(command, cwd=tmp_path, env={**os.environ, "PYTHONHASHSEED": "1"}, check=True, capture_output=True)
     assert files_of(tmp_path / "out") == files_of(run.folder)
 
 

@@ -57,7 +57,7 @@ def iossim_arguments(document: Path) -> list[list[str]]:
 
 
 #: Seconds after which a command of a document is interrupted: CI runs all of them.
-LIMIT_S = 150
+LIMIT_S = 60
 #: The exit codes of ``timeout`` for a command that it interrupted, and for one that it had to kill.
 STILL_AT_WORK = (124, 137)
 

@@ -7,6 +7,17 @@ synchronised with. Kernels are the backend's own, compiled for the host; the con
 Time is virtual, the host's as well: what runs has a duration, and independent work runs at once. Its clock may begin slow
 (:class:`Ramp`), a call may take the host time (``issue_us``), and work may break the device (:meth:`HostDriver.fail`), which
 then fails every call, as CUDA's sticky errors do.
+
+What it cannot catch, and where ``benchmarks/gpu_report.py`` meets it first, in the order of its sections:
+
+- that cuDNN's front end takes the pointers, strides and types of a variant pack: ``first``, one convolution in each precision,
+  fused and apart (without a device a pack is taken as far as the missing handle: ``test_deviceless_planning``);
+- that plans of cuDNN read slices of channels with the steps that they were told: ``graph/NAME``, whose outputs are looked at;
+- calls that are illegal in a capture, beyond allocation, copies and timing events: ``first``, on the graph engine;
+- what CuPy's NVRTC makes of a kernel's text on that driver (that it compiles is tested for three architectures): ``first``;
+- products in less than is stored (TF32 where fp32 was asked for, sums of fp16): ``first``, by the tolerance of each precision;
+- real concurrency: which streams share a queue, what waits by accident: ``costs``, placement and launches of two streams;
+- aborts of the libraries, which end the process: each section is one of its own, and ``doctor`` tries cuDNN in another.
 """
 
 from __future__ import annotations
@@ -21,10 +32,11 @@ import numpy as np
 from host_kernels import host_kernel
 from numpy.lib.stride_tricks import as_strided
 
-from iossim.backends.cupy_cudnn.convolution import Convolution, TensorLayout
+from iossim.backends.cupy_cudnn.convolution import Asked, Product, TensorLayout
 from iossim.backends.cupy_cudnn.driver import DeviceFacts, EnginePlan, engines_first
 from iossim.ir.op import Array
 from iossim.ir.ops.conv import Conv
+from iossim.ir.types import DType
 
 KERNEL_US = 2.0
 
@@ -357,14 +369,14 @@ class HostLibrary:
     def __init__(
         self,
         driver: HostDriver,
-        plans_of: Callable[[Convolution], Mapping[EnginePlan, float]] | None = None,
+        plans_of: Callable[[Asked], Mapping[EnginePlan, float]] | None = None,
         planning_us: float = 0.0,
     ) -> None:
         self._driver = driver
         self._plans_of = plans_of or default_plans
         self._planning_us = planning_us
-        self._built: set[tuple[Convolution, str]] = set()
-        self.asked: list[Convolution] = []
+        self._built: set[tuple[Asked, str]] = set()
+        self.asked: list[Asked] = []
         self.workspaces: list[tuple[int, int, int]] = []  #: stream, address and size of those that were used
 
     @property
@@ -374,7 +386,7 @@ class HostLibrary:
     def handle(self, stream: HostStream) -> HostStream:
         return stream
 
-    def plans(self, convolution: Convolution) -> Iterator[EnginePlan]:
+    def plans(self, convolution: Asked) -> Iterator[EnginePlan]:
         self.asked.append(convolution)
         self._driver.now_us += self._planning_us
         known = {plan.name: plan for plan in self._plans_of(convolution)}
@@ -382,13 +394,13 @@ class HostLibrary:
             self._built.add((convolution, plan.name))
             yield plan
 
-    def named(self, convolution: Convolution, name: str) -> EnginePlan | None:
+    def named(self, convolution: Asked, name: str) -> EnginePlan | None:
         found = next((plan for plan in self._plans_of(convolution) if plan.name == name), None)
         if found is not None:
             self._built.add((convolution, name))
         return found
 
-    def bind(self, convolution: Convolution, plan: str) -> tuple[Convolution, EnginePlan, float]:
+    def bind(self, convolution: Asked, plan: str) -> tuple[Asked, EnginePlan, float]:
         for found, duration_us in self._plans_of(convolution).items():
             if found.name == plan:
                 return convolution, found, duration_us
@@ -396,7 +408,7 @@ class HostLibrary:
 
     def execute(
         self,
-        executable: tuple[Convolution, EnginePlan, float],
+        executable: tuple[Asked, EnginePlan, float],
         addresses: Mapping[str, int],
         workspace: int,
         handle: HostStream,
@@ -404,39 +416,49 @@ class HostLibrary:
         convolution, plan, duration_us = executable
         if plan.name == "refused" or (plan.name == "uncaptured" and handle.capture is not None):
             raise RefusalError(f"CUDNN_STATUS_NOT_SUPPORTED: {plan.name}")
-        assert set(addresses) == ({"x", "w", "b", "y"} if convolution.bias else {"x", "w", "y"})
+        assert set(addresses) == set(convolution.operands)
         assert all(address % 16 == 0 for address in addresses.values()), "cuDNN's pointers are aligned"
         self._driver.say("convolution", handle, plan.name)
         if plan.workspace_bytes:
             self.workspaces.append((handle.ptr, workspace, plan.workspace_bytes))
         self._driver.enqueue(handle, lambda: self._run(convolution, plan, addresses, workspace), duration_us)
 
-    def _run(self, convolution: Convolution, plan: EnginePlan, addresses: Mapping[str, int], workspace: int) -> None:
+    def _run(self, convolution: Asked, plan: EnginePlan, addresses: Mapping[str, int], workspace: int) -> None:
         if plan.name == "breaks":
             self._driver.fail("cudaErrorIllegalAddress: an illegal memory access was encountered")
             return
         if plan.workspace_bytes:
             self._driver.bytes(workspace, plan.workspace_bytes)[:] = 0xFF
+        dtype = convolution.dtype
+        if isinstance(convolution, Product):
+            a, b, y = (
+                self._tensor(addresses[name], layout, dtype)
+                for name, layout in (("x", convolution.x), ("w", convolution.w), ("y", convolution.y))
+            )
+            y[...] = np.matmul(a.astype(np.float32), b.astype(np.float32))
+            return
         x, w, y = (
-            self._tensor(addresses[name], layout)
+            self._tensor(addresses[name], layout, dtype)
             for name, layout in (("x", convolution.x), ("w", convolution.w), ("y", convolution.y))
         )
         groups = x.shape[1] // w.shape[1]
         op = Conv(convolution.strides, (*convolution.pad_before, *convolution.pad_after), convolution.dilations, groups)
-        operands = [x, w]
+        # As the library does it: products of what is stored, sums of fp32, and one rounding at the end.
+        result = op.compute(x.astype(np.float32), w.astype(np.float32))
+        if convolution.z is not None:
+            result = result + self._tensor(addresses["z"], convolution.z, dtype).astype(np.float32)
         if convolution.bias:
-            filters = y.shape[1]
-            operands.append(self._tensor(addresses["b"], TensorLayout((filters,), (1,))))
-        (result,) = op.evaluate(operands)
+            bias = self._tensor(addresses["b"], TensorLayout((y.shape[1],), (1,)), dtype).astype(np.float32)
+            result = result + bias.reshape(-1, *[1] * (y.ndim - 2))
         y[...] = np.maximum(result, 0) if convolution.relu else result
 
-    def _tensor(self, address: int, layout: TensorLayout) -> Array:
+    def _tensor(self, address: int, layout: TensorLayout, dtype: DType) -> Array:
         reach = 1 + sum((size - 1) * stride for size, stride in zip(layout.shape, layout.strides, strict=True))
-        flat = self._driver.bytes(address, 4 * reach).view(np.float32)
-        return as_strided(flat, layout.shape, [4 * stride for stride in layout.strides])
+        flat = self._driver.bytes(address, dtype.bytes * reach).view(dtype.numpy)
+        return as_strided(flat, layout.shape, [dtype.bytes * stride for stride in layout.strides])
 
 
-def default_plans(convolution: Convolution) -> dict[EnginePlan, float]:
+def default_plans(convolution: Asked) -> dict[EnginePlan, float]:
     """Three plans, of which which is fastest depends on the convolution; fused ones save the kernel behind."""
     mixed = sum(convolution.x.shape) + sum(convolution.w.shape)
     return {

@@ -23,9 +23,12 @@ import pytest
 #: Functions are declared, not included: compilers are quick where headers are not.
 SHIM = """
 #define __global__
+#define __device__
 #define __shared__ static
 extern "C" {
     float fmaxf(float, float); float fminf(float, float); float expf(float); float powf(float, float);
+    float fabsf(float); float erff(float); float tanhf(float); float sqrtf(float); float logf(float);
+    float log1pf(float); float expm1f(float);
     void* memcpy(void*, const void*, unsigned long);
 }
 struct Dim { unsigned int x; };
@@ -33,6 +36,9 @@ static thread_local Dim threadIdx, blockIdx;
 static Dim blockDim;
 #define SMID(sm) sm = blockIdx.x % 4u
 static inline float __int_as_float(int bits) { float value; memcpy(&value, &bits, 4); return value; }
+static inline int __float_as_int(float value) { int bits; memcpy(&bits, &value, 4); return bits; }
+#define HALF_TO_FLOAT(value, from) { _Float16 half; memcpy(&half, &from, 2); value = (float)half; }
+#define FLOAT_TO_HALF(to, value) { const _Float16 half = (_Float16)value; memcpy(&to, &half, 2); }
 static inline long long clock64() { static long long cycles; return cycles += 1000; }
 """
 ONE_BY_ONE = """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
@@ -10,13 +11,13 @@ from iossim.ir.op import Op
 from iossim.ir.ops.channels_last import AveragePoolNhwc, ConvNhwc, GlobalAveragePoolNhwc, GlobalMaxPoolNhwc, MaxPoolNhwc
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.matmul import Gemm, MatMul
-from iossim.ir.ops.nary import Add, Mul
-from iossim.ir.ops.normalization import BatchNorm, LocalResponseNorm
+from iossim.ir.ops.nary import Add, Mul, Nary
+from iossim.ir.ops.normalization import BatchNorm, LayerNorm, LocalResponseNorm
 from iossim.ir.ops.pool import AveragePool, GlobalAveragePool, GlobalMaxPool, MaxPool
 from iossim.ir.ops.reshape import Flatten, Reshape, Transpose
 from iossim.ir.ops.slice import Concat, Slice, Split
 from iossim.ir.ops.softmax import Softmax
-from iossim.ir.ops.unary import Clip, Identity, Relu, Sigmoid
+from iossim.ir.ops.unary import FUNCTIONS, Clip, Identity, Relu, Sigmoid, Unary
 
 Shape = tuple[int, ...]
 IMAGE: Shape = (2, 6, 9, 7)
@@ -47,6 +48,58 @@ def _after_convolution(op: Op, bias: bool) -> Network:
         weights = [b.constant("w", (5, 6, 3, 3)), *([b.constant("b", (5,))] if bias else [])]
         y = b.add(op, b.add(Conv((1, 1), (1, 1, 1, 1)), x, *weights))
     return b.network([y])
+
+
+def _residual() -> Network:
+    """A sum with what is there already, before the activation; one with what broadcasts is none."""
+    b = GraphBuilder("residual")
+    x, z = b.input("x", IMAGE), b.input("z", IMAGE)
+    with b.unit("u", "Conv-Add-Relu"):
+        y = b.add(Conv((1, 1), (1, 1, 1, 1)), x, b.constant("w", (6, 6, 3, 3)), b.constant("b", (6,)))
+        y = b.add(Relu(), b.add(Add(), z, y))
+    with b.unit("v", "Conv-Bias-Add"):
+        v = b.add(Add(), b.add(Conv(), y, b.constant("v", (6, 6, 1, 1))), b.constant("c", (1, 6, 1, 1)))
+        v = b.add(Add(), v, y)
+    with b.unit("t", "Conv-Add"):
+        t = b.add(Add(), b.add(Conv(), v, b.constant("t", (6, 6, 1, 1))), b.input("s", (2, 6, 1, 1)))
+    return b.network([t])
+
+
+def _product_with_residual() -> Network:
+    b = GraphBuilder("products")
+    x, z = b.input("x", (2, 3, 8)), b.input("z", (2, 3, 8))
+    with b.unit("u", "Matmul-Bias-Add-Relu"):
+        y = b.add(Add(), b.add(MatMul(), x, b.constant("w", (8, 8))), b.constant("b", (8,)))
+        y = b.add(Relu(), b.add(Add(), y, z))
+    return b.network([y])
+
+
+def _unary(name: str) -> Network:
+    return of_op(Unary(name, tuple(value for _, value in FUNCTIONS[name].parameters)), IMAGE)
+
+
+def _product_with_gelu() -> Network:
+    b = GraphBuilder("mlp")
+    x = b.input("x", (2, 3, 8))
+    with b.unit("u", "Matmul-Bias-Gelu"):
+        y = b.add(Add(), b.add(MatMul(), x, b.constant("w", (8, 16))), b.constant("b", (16,)))
+        y = b.add(Unary("gelu"), y)
+    return b.network([y])
+
+
+def _attention() -> Network:
+    """Of two heads, as exporters write it, with a layer normalisation behind the residual."""
+    b = GraphBuilder("attention")
+    x = b.input("x", (2, 5, 16))
+    made = [b.add(MatMul(), x, b.constant(f"w{name}", (16, 16)), name=name) for name in "qkv"]
+    split = [b.add(Reshape((2, 5, 2, 8)), value) for value in made]
+    q, v = (b.add(Transpose((0, 2, 1, 3)), split[index]) for index in (0, 2))
+    k = b.add(Transpose((0, 2, 3, 1)), split[1])
+    p = b.add(Softmax(-1), b.add(Mul(), b.add(MatMul(), q, k), b.constant("scale", (1,))))
+    y = b.add(Reshape((2, 5, 16)), b.add(Transpose((0, 2, 1, 3)), b.add(MatMul(), p, v)))
+    with b.unit("out", "Matmul-Bias-Add"):
+        y = b.add(Add(), b.add(Add(), b.add(MatMul(), y, b.constant("o", (16, 16))), b.constant("c", (16,))), x)
+    return b.network([b.add(LayerNorm(), y, b.constant("g", (16,)), b.constant("h", (16,)))])
 
 
 def _fully_connected_relu() -> Network:
@@ -162,6 +215,19 @@ OPS: dict[str, Callable[[], Network]] = {
     "average pool of nhwc": lambda: of_op(AveragePoolNhwc((3, 3), (1, 1), (1, 1, 1, 1)), (2, 9, 7, 6)),
     "global average pool of nhwc": lambda: of_op(GlobalAveragePoolNhwc(), (2, 9, 7, 6)),
     "global max pool of nhwc": lambda: of_op(GlobalMaxPoolNhwc(), (2, 9, 7, 6)),
+    "sub and div": lambda: of_op(Nary("sub"), IMAGE, (2, 6, 1, 1)),
+    "max of three": lambda: of_op(Nary("max"), IMAGE, IMAGE, IMAGE),
+    "div": lambda: of_op(Nary("div"), IMAGE, weights=((1,),)),
+    **{f"unary {name}": partial(_unary, name) for name in ("abs", "elu", "erf", "gelu", "gelu_tanh", "hard_sigmoid")},
+    **{
+        f"unary {name}": partial(_unary, name)
+        for name in ("hard_swish", "leaky_relu", "neg", "softplus", "swish", "tanh")
+    },
+    "layer norm": lambda: of_op(LayerNorm(), (2, 5, 24), weights=((24,), (24,))),
+    "layer norm of matrices without shift": lambda: of_op(LayerNorm(1), (3, 5, 8), weights=((5, 8),)),
+    "products of stacks": lambda: of_op(MatMul(), (2, 3, 5, 8), (2, 3, 8, 8)),
+    "products of one and a stack": lambda: of_op(MatMul(), (2, 3, 4, 8), (3, 8, 16)),
+    "product of two inputs": lambda: of_op(MatMul(), (5, 8), (8, 8)),
     "gemm": lambda: of_op(Gemm(trans_b=True), (3, 10), weights=((8, 10), (8,))),
     "gemm, all options": lambda: of_op(Gemm(0.5, 2.0, True, False), (10, 3), weights=((10, 8), (1, 8))),
     "gemm with a matrix to add": lambda: of_op(Gemm(1.0, 0.5), (3, 10), (10, 8), (3, 8)),
@@ -173,6 +239,10 @@ UNITS: dict[str, Callable[[], Network]] = {
     "conv and relu without bias": lambda: _after_convolution(Relu(), bias=False),
     "conv and sigmoid": lambda: _after_convolution(Sigmoid(), bias=True),
     "conv and clip without bias": lambda: _after_convolution(Clip(0.0, 0.5), bias=False),
+    "conv, residual and relu": _residual,
+    "gemm, bias, residual and relu": _product_with_residual,
+    "gemm, bias and gelu": _product_with_gelu,
+    "attention": _attention,
     "gemm and relu": _fully_connected_relu,
     "separable conv of a sum": _separable,
     "concat of sums": _concat_of_sums,

@@ -31,6 +31,8 @@ OPTIONS: dict[str, tuple[Any, ...]] = {
 }
 COMBINATIONS = [dict(zip(OPTIONS, values, strict=True)) for values in product(*OPTIONS.values())]
 MODEL, DEVICE, BATCH = "ios_sample", "v100-sxm2", 2
+#: Groups of at most so many units, and at most so many of them: a divided network with its gradients is a wide block.
+GROUP_SIZE, GROUPS = 1, 2
 
 
 def of_api(options: dict[str, Any]) -> Schedule | str:
@@ -40,7 +42,7 @@ def of_api(options: dict[str, Any]) -> Schedule | str:
             network,
             DEVICE,
             engine=options["engine"],
-            options=api.search_options(options["stages"], workspace_limit=options["workspace_limit"]),
+            options=api.search_options(options["stages"], GROUP_SIZE, GROUPS, options["workspace_limit"]),
             budget=options["budget"],
             rewrite=options["rewrite"],
             rewrite_budget="4",
@@ -51,7 +53,7 @@ def of_api(options: dict[str, Any]) -> Schedule | str:
 
 
 def of_command_line(options: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> Schedule | str:
-    words = ["optimize", MODEL, "-d", DEVICE, "-b", str(BATCH), "--json", "--rewrite-budget", "4"]
+    words = f"optimize {MODEL} -d {DEVICE} -b {BATCH} -r {GROUP_SIZE} -s {GROUPS} --json --rewrite-budget 4".split()
     for name, value in options.items():
         flag = f"--{name.replace('_', '-')}"
         words += [flag] if value is True else [flag, str(value)] if value not in (None, False) else []
@@ -71,7 +73,7 @@ def of_study(options: dict[str, Any], folder: Path) -> Schedule | str:
         "devices": [DEVICE],
         "batch_sizes": [BATCH],
         "engines": [options["engine"]],
-        "searches": [{"stages": options["stages"]}],
+        "searches": [{"stages": options["stages"], "max_group_size": GROUP_SIZE, "max_groups": GROUPS}],
         "rewrites": ["none" if rewrite is None else {"rules": rewrite, "graphs": 4}],
         "micro_batches": [options["micro_batch"] or 1],
         "workspace": [options["workspace_limit"] or "none"],

@@ -8,6 +8,7 @@ import torch
 
 from iossim.backends.torch_cuda.operators.registry import Made, Operand, Operands, Types, computes, floating_only
 from iossim.ir.op import Op
+from iossim.ir.ops.attention import Attention
 from iossim.ir.ops.matmul import Gemm
 from iossim.ir.ops.recurrent import Gru, Lstm, Recurrent
 from iossim.ir.ops.stacked_product import folded_shapes
@@ -30,6 +31,39 @@ def _gemm(op: Gemm, operands: Operands, types: Types) -> Made:
         return (torch.addmm(operands[2], a, b, beta=op.beta, alpha=op.alpha),)
     product = torch.mm(a, b)
     return (product if op.alpha == 1 else torch.mul(product, op.alpha),)
+
+
+def _attention_refusal(op: Attention, types: Types) -> str:
+    if op.softcap:
+        return "scaled_dot_product_attention of torch has no softcap"
+    if op.is_causal and len(types) > 3:
+        return "scaled_dot_product_attention of torch takes a mask or is causal, not both"
+    return floating_only(op, types)
+
+
+@computes("attention", refuses=_attention_refusal)
+def _attention(op: Attention, operands: Operands, types: Types) -> Made:
+    """A row that sees nothing is not a number on some of torch's ways, and zero on others."""
+    shape, (q, k, v, *masks) = op.shape(types), operands
+    if len(types[0].shape) == 3:
+        q, k, v = (
+            torch.transpose(torch.reshape(operand, (shape.batch, tokens, heads, -1)), 1, 2)
+            for operand, tokens, heads in (
+                (q, shape.queries, shape.heads), (k, shape.keys, shape.kv_heads), (v, shape.keys, shape.kv_heads),
+            )
+        )  # fmt: skip
+    y = torch.nn.functional.scaled_dot_product_attention(
+        q,
+        k,
+        v,
+        attn_mask=masks[0] if masks else None,
+        is_causal=op.is_causal,
+        scale=op.scale or None,
+        enable_gqa=shape.heads != shape.kv_heads,
+    )
+    if len(types[0].shape) == 3:
+        y = torch.reshape(torch.transpose(y, 1, 2), op.infer(types)[0].shape)
+    return (y,)
 
 
 #: For each gate in torch's order its place in ONNX's (LSTM: input, output, forget, cell; GRU: update, reset, hidden).

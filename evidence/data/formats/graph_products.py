@@ -23,7 +23,8 @@ from iossim.measurements.rows import number
 from iossim.measurements.text_files import header_cells, parse_table, read_file
 
 _TELLING = {"device", "library", "m", "n", "k", "latency_us"}
-_BOARDS = {"A100-SXM4-80GB": "a100-sxm-80gb", "H100-SXM5-80GB": "h100-sxm", "H200-SXM5-141GB": "h200-sxm"}
+#: Boards of tables, as profiles are called.
+BOARDS = {"A100-SXM4-80GB": "a100-sxm-80gb", "H100-SXM5-80GB": "h100-sxm", "H200-SXM5-141GB": "h200-sxm"}
 #: Nodes with weights of their own, and the part of L2 that keeps those of all.
 _NODES, _KEPT = 6, 0.5
 
@@ -33,7 +34,7 @@ def _read_sets(path: Path) -> tuple[MeasurementSet, ...]:
     for row in parse_table(read_file(path), path).rows:
         m, n, k = (int(number(row.cells, name)) for name in "mnk")
         board = str(row.cells["device"])
-        found[_BOARDS.get(board, board)][m, n, k].append(number(row.cells, "latency_us"))
+        found[BOARDS.get(board, board)][m, n, k].append(number(row.cells, "latency_us"))
     return tuple(_set(path, board, rows) for board, rows in sorted(found.items()))
 
 

@@ -17,6 +17,7 @@ import math
 from dataclasses import replace
 
 from iossim.hardware.compute_capability import WARP_THREADS
+from iossim.hardware.lowering.attention import unfused
 from iossim.hardware.lowering.convolution_shape import ConvolutionShape
 from iossim.hardware.lowering.kernel import Candidate, Kernel, WorkClass, ceil_div
 from iossim.hardware.lowering.step import Operand, Step, as_channels_first
@@ -84,6 +85,12 @@ def product(step: Step) -> list[Candidate]:
 def reduction(step: Step) -> list[Candidate]:
     """Arithmetic over windows or rows of the input."""
     return [_candidate(step, "nchw", WorkClass.CORE_WINDOW, step.flops, _moved(step))]
+
+
+@FAMILIES.register("attention")
+def attention(step: Step) -> list[Candidate]:
+    """The library fuses none that is spelt out."""
+    return unfused(step, FAMILIES)
 
 
 @FAMILIES.register("gather", "gather_elements", "gather_nd", "gather_backward")

@@ -23,6 +23,7 @@ class WorkClass(StrEnum):
     GEMM = "gemm"  #: matrix product
     TENSOR = "tensor"  #: matrix product on tensor cores
     TENSOR_CONVOLUTION = "tensor_convolution"  #: convolution as one, which gathers an operand
+    ATTENTION = "attention"  #: both products of an attention on tensor cores, the softmax of their tiles between them
     #: cuDNN's: convolution as a matrix product that gathers its operand by precomputed offsets
     IMPLICIT_PRECOMP_GEMM = "implicit_precomp_gemm"
     IMPLICIT_GEMM = "implicit_gemm"  #: cuDNN's: the same, with each offset computed where it is needed
@@ -120,6 +121,8 @@ class Kernel:
     slowdown: float = 1.0
     #: Activations that a block reads again: from L2 if all that the resident blocks go over fits there.
     reread_bytes: int = 0
+    #: Exponentials between products on tensor cores, which the special-function units compute.
+    exponentials: int = 0
 
     @property
     def block_needs(self) -> tuple[int, int, int]:

@@ -26,7 +26,8 @@ class Step:
 
     ``operands`` are those of the anchor op, in its order, or all that an element-wise chain reads from outside.
     ``outputs`` are the types that are written; ``flops`` counts fused ops too. ``fused_reads`` is what fused
-    element-wise ops read besides the anchor's operands, such as a residual.
+    element-wise ops read besides the anchor's operands, such as a residual. ``parts`` are the steps that compute the
+    same one after the other, of an op that is spelt out in several.
     """
 
     op: Op
@@ -35,6 +36,7 @@ class Step:
     flops: int
     precision: Precision
     fused_reads: tuple[Operand, ...] = ()
+    parts: tuple[Step, ...] = ()
 
     @property
     def activation_bytes(self) -> int:

@@ -7,6 +7,8 @@ number; a concat is a kernel per term, and a term that an element-wise chain of 
 by that chain; views cost nothing. So Relu-SepConv is an element-wise kernel, a depthwise call and a pointwise call. A
 unit that is only an identity is a copy.
 
+An attention that is spelt out is one step, which a fused kernel computes, or one kernel for each of its ops.
+
 Consumers of a merged convolution read their slices of its channels in place, through strided tensor descriptors:
 neither the merged convolution nor they pay for the separation.
 """
@@ -14,15 +16,18 @@ neither the merged convolution nor they pay for the separation.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from iossim.hardware.lowering.kernel import Candidate
 from iossim.hardware.lowering.step import Operand, Step
 from iossim.hardware.lowering.target import step_candidates
 from iossim.hardware.profile import DeviceProfile
+from iossim.ir.attention import attentions_in
 from iossim.ir.graph import Graph, Node
 from iossim.ir.merging import merged_convolution
 from iossim.ir.network import BATCH_VIEW, Network, Unit
 from iossim.ir.op import Op, Role
+from iossim.ir.ops.attention import Attention
 from iossim.ir.types import Precision, TensorType
 
 StepCandidates = tuple[tuple[Candidate, ...], ...]
@@ -87,9 +92,11 @@ class _Fusion:
     chain in its epilogue.
     """
 
-    def __init__(self, graph: Graph, nodes: Sequence[Node], precision: Precision) -> None:
+    def __init__(self, graph: Graph, nodes: Sequence[Node], precision: Precision, spells_out: bool = False) -> None:
         self.graph, self.nodes, self.precision = graph, nodes, precision
         self.position = {node.name: index for index, node in enumerate(nodes)}
+        self.attentions = {} if spells_out else attentions_in(graph, nodes)
+        self.in_attention = {node.name for one in self.attentions.values() for node in one.nodes[1:]}
         self.behind_product: set[str] = set()
         for node in nodes:
             if any(self._flows_from_product(node, value) for value in node.inputs):
@@ -107,7 +114,11 @@ class _Fusion:
         graph = self.graph
         in_epilogues = set(self.epilogue_of.values())
         for node in self.nodes:
-            if node.op.role is Role.ANCHOR:
+            if node.name in self.in_attention:
+                continue
+            if node.name in self.attentions:
+                yield self._attention(node)
+            elif node.op.role is Role.ANCHOR:
                 yield self._anchor(node)
             elif node.op.is_elementwise:
                 chain = (node.name, "")
@@ -140,6 +151,16 @@ class _Fusion:
             fused_reads += [value for value in read if value != operands[0]]
         written = [graph.types[value] for value in outputs]
         return self._step(node.op, operands, written, flops, fused_reads)
+
+    def _attention(self, node: Node) -> Step:
+        """An attention that is spelt out, as the op that it is, with the chain behind it."""
+        spelt, step = self.attentions[node.name], self._anchor(node)
+        flops = spelt.flops + step.flops - self.graph.work(node).flops
+        chain = self.epilogue_of.get(node.name)
+        inside = {one.name for one in spelt.nodes} | {name for name, one in self.chain_of.items() if one == chain}
+        nodes = [one for one in self.nodes if one.name in inside]
+        parts = tuple(_Fusion(self.graph, nodes, self.precision, spells_out=True).steps())
+        return replace(step, op=Attention(), operands=tuple(map(Operand, spelt.types)), flops=flops, parts=parts)
 
     def _computed(self, chain: _Chain, values: Sequence[str]) -> tuple[int, list[str]]:
         """The arithmetic of a chain that makes ``values``, and the values that it reads, each once."""
@@ -177,9 +198,11 @@ class _Fusion:
 
     def _chain_through(self, node: Node, reader: Node) -> _Chain | None:
         """The chain that an element-wise op is part of if ``reader`` alone reads it: the reader's, or None."""
-        if reader.op.is_elementwise:
+        if reader.op.is_elementwise and reader.name not in self.in_attention:
             return self.chain_of[reader.name]
         (value,) = node.outputs
+        if reader.name in self.in_attention:
+            return None
         takes = reader.op.role is Role.CONCAT or (reader.op.has_prologue and reader.inputs[0] == value)
         takes = takes and reader.inputs.count(value) == 1 and node.name not in self.behind_product
         return (reader.name, value) if takes else None

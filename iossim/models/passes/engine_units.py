@@ -6,6 +6,7 @@ A unit is grown backwards from its last op, from the end of the graph to its beg
 - the one product or convolution before that, as whose epilogue all this is computed: bias, activation, residual. Of
   two branches that are added the one with more ops before it, since the other is there earlier;
 - before a pointwise convolution the depthwise one that it alone reads, with the activation and the sum before that;
+- before the last product of an attention all of it: scores, scale, mask, softmax (:mod:`iossim.ir.attention`);
 - before a normalisation or softmax what is element-wise there and in no epilogue;
 - views, which cost nothing, at the end and at the beginning.
 
@@ -21,6 +22,7 @@ from iossim.ir.network import Unit, make_unit
 from iossim.ir.op import Role
 from iossim.ir.ops.slice import Concat, Slice, Split
 from iossim.models.passes.unit_patterns import (
+    attention_before,
     op_kind,
     private_sums,
     relu_separable_convolution,
@@ -94,7 +96,7 @@ class _Growth:
 
     def _before_anchor(self, members: dict[str, Node], anchor: Node) -> None:
         """Take what is computed with an anchor before it."""
-        for pattern in (relu_separable_convolution, separable_convolution):
+        for pattern in (relu_separable_convolution, separable_convolution, attention_before):
             match = pattern(self.graph, anchor)
             if match is not None and self.taken.isdisjoint(node.name for node in match[1]):
                 self._add(members, match[1])

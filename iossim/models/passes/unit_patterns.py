@@ -11,6 +11,7 @@ from functools import cache
 
 import numpy as np
 
+from iossim.ir.attention import attentions_in, private_producer, spelt_attention
 from iossim.ir.graph import Graph, Node
 from iossim.ir.network import Unit, make_unit
 from iossim.ir.op import Array, Op, Role
@@ -50,11 +51,14 @@ def op_kind(op: Op) -> str:
 def unit_kind(graph: Graph, nodes: Sequence[Node]) -> str:
     """The kind of a unit of several ops, in order, as ``Matmul-Bias-Gelu``; views are left out.
 
-    ``SepConv`` is depthwise and pointwise, ``Bias`` a sum with a constant; a known function has its own name.
+    ``SepConv`` is depthwise and pointwise, ``Bias`` a sum with a constant; a known function, and an attention, has its
+    own name.
     """
-    working = [node for node in nodes if node.op.role is not Role.VIEW]
+    attentions = attentions_in(graph, nodes)
+    inside = {node.name for attention in attentions.values() for node in attention.nodes[1:]}
+    working = [node for node in nodes if node.op.role is not Role.VIEW and node.name not in inside]
     if len(working) < 2:
-        return op_kind((working or nodes)[-1].op)
+        return "Attention" if attentions else op_kind((working or nodes)[-1].op)
     parts: list[str] = []
     anchors: list[bool] = []
     begin = 0
@@ -66,6 +70,7 @@ def unit_kind(graph: Graph, nodes: Sequence[Node]) -> str:
             parts[-1], name = "SepConv", ""
         elif not name:
             name = "Bias" if _is_bias(graph, node) else op_kind(node.op)
+            name = "Attention" if node.name in attentions else name
         if name:
             parts.append(name)
             anchors.append(is_anchor)
@@ -202,6 +207,12 @@ def separable_convolution(graph: Graph, node: Node) -> Match:
     return ("SepConv", [depthwise]) if is_depthwise else None
 
 
+def attention_before(graph: Graph, node: Node) -> Match:
+    """What a fused kernel computes that ends with a product, or with the transpose that joins its heads."""
+    attention = spelt_attention(graph, node)
+    return ("Attention", list(attention.nodes[1:])) if attention else None
+
+
 def _conv_activation(graph: Graph, node: Node) -> Match:
     is_activation = node.op.role is Role.ACTIVATION
     producer = private_producer(graph, node.inputs[0]) if is_activation else None
@@ -229,11 +240,3 @@ def _is_plain_sum(graph: Graph, node: Node) -> bool:
     """A sum without broadcasting, of values computed at run time."""
     shapes = {graph.types[value].shape for value in (*node.inputs, *node.outputs)}
     return isinstance(node.op, Add) and len(shapes) == 1 and graph.constants.keys().isdisjoint(node.inputs)
-
-
-def private_producer(graph: Graph, value: str) -> Node | None:
-    """The node that makes ``value``, if that is its one output and one node alone reads it."""
-    producer = graph.producer.get(value)
-    if producer is None or len(producer.outputs) != 1 or value in graph.returned:
-        return None
-    return producer if len(graph.consumers[value]) == 1 else None

@@ -11,8 +11,6 @@ from iossim.base.errors import ModelError, OptionError
 from iossim.ir.network import ModelSource, Network
 from iossim.models.options import LoadOptions
 from iossim.models.partition import partition_graph
-from iossim.models.passes.pipeline import apply_plugins, canonicalise
-from iossim.models.passes.softmax_recognition import softmax_remarks
 
 if TYPE_CHECKING:
     from iossim.models.onnx.file import OnnxModel
@@ -48,6 +46,8 @@ def network_of_model(model: OnnxModel, options: LoadOptions) -> Network:
     from iossim.models.onnx.file import trained_weights
     from iossim.models.onnx.inputs import bind
     from iossim.models.onnx.translate import translate
+    from iossim.models.passes.pipeline import apply_plugins, canonicalise
+    from iossim.models.passes.softmax_recognition import softmax_remarks
 
     bound = bind(model, options)
     weights = trained_weights(model) if options.training else None

@@ -8,7 +8,7 @@ from typing import Any
 
 from iossim.base.errors import OptionError
 from iossim.ir.network import Network
-from iossim.models.catalogue import BuildOptions, ZooModel, zoo_model, zoo_models
+from iossim.models.catalogue import ZOO, BuildOptions, ZooModel, zoo_model, zoo_models
 from iossim.models.options import LoadOptions
 from iossim.models.partition import partition_network
 from iossim.models.sources.onnx_file import no_such_file
@@ -19,11 +19,16 @@ def takes(model: Any) -> bool:
     return isinstance(model, str)
 
 
-def load(name: str, options: LoadOptions) -> Network:
-    is_named = name in (each.name for each in zoo_models())
+def known(name: str) -> ZooModel:
+    """The network of that name, not built; raises ModelError."""
+    is_named = ZOO.get(name) is not None
     if not is_named and ("/" in name or "\\" in name or "." in name or os.path.isdir(name)):
         raise no_such_file(name)
-    zoo = zoo_model(name)
+    return zoo_model(name)
+
+
+def load(name: str, options: LoadOptions) -> Network:
+    zoo = known(name)
     if options.dimensions:
         raise OptionError(f"model {name!r} has no symbolic dimensions to bind; leave them out")
     return partition_network(zoo.build(_bound(zoo, options)), name, options)

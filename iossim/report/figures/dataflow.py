@@ -124,10 +124,9 @@ def _lane_records(plan_name: str, plan: EdgePlan, timed: Timed) -> Iterator[dict
         if plan.places[index][1].first_unit:  # beside what is marked already
             continue
         yield {"what": "operator", "odd": index % 2, **common, **from_to_ms(start_us, end_us)}
-        text, size = fitting_label([name, name.rpartition(".")[2]], (end_us - start_us) * pixels_per_us - 2)
+        text = fitting_label([name, name.rpartition(".")[2]], (end_us - start_us) * pixels_per_us - 2)
         if text:
-            middle: dict[str, Cell] = {"start_ms": (start_us + end_us) / 2e3, "size": size, "text": text}
-            yield {"what": "name", **common, **middle}
+            yield {"what": "name", **common, "start_ms": (start_us + end_us) / 2e3, "text": text}
     for lane in dataflow_lanes(timed, plan.device):
         for span in _drawn(lane.spans, _LEAST_PIXELS / pixels_per_us):
             yield {

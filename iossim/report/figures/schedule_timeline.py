@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby, pairwise
 
 from iossim.base.tables import Cell, number_of
+from iossim.execution.engine import Engine
 from iossim.execution.execution import Execution, Span
 from iossim.ir.network import Network
 from iossim.report.colours import kind_colour, kind_colours, text_on
@@ -120,7 +121,7 @@ def _blocks(row: _Row, row_ms: float) -> list[dict[str, Cell]]:
 
 
 def _labels(schedule: Schedule, kernels: Sequence[Mapping[str, Cell]], pixels_per_ms: float) -> list[dict[str, Cell]]:
-    """The name of each unit once over all its kernels, where it fits there."""
+    """The name of each unit, once, in its longest kernel where it fits there."""
 
     def group_of(record: Mapping[str, Cell]) -> tuple[int, int, str]:
         return int(record["stream"] or 0), int(record["stage"] or 0), str(record["unit"])
@@ -128,27 +129,22 @@ def _labels(schedule: Schedule, kernels: Sequence[Mapping[str, Cell]], pixels_pe
     found: list[dict[str, Cell]] = []
     ordered = sorted(kernels, key=lambda record: (int(record["stream"] or 0), number_of(record["start_ms"])))
     for (stream, stage, unit), group in groupby(ordered, key=group_of):
-        own = list(group)
-        start_ms, end_ms = number_of(own[0]["start_ms"]), number_of(own[-1]["end_ms"])
-        units = schedule.stages[stage].units if own[0]["merged"] else [unit]
-        text, size = _label(units, (end_ms - start_ms) * pixels_per_ms - 4)
+        longest = max(group, key=lambda record: number_of(record["time_ms"]))
+        start_ms, end_ms = number_of(longest["start_ms"]), number_of(longest["end_ms"])
+        units = schedule.stages[stage].units if longest["merged"] else [unit]
+        text = timeline.fitting_label(_labels_of(units), (end_ms - start_ms) * pixels_per_ms - 2)
         if text:
-            label: dict[str, Cell] = {"what": "label", "stream": stream, "text": text, "size": size}
-            colour = text_on(kind_colour(str(own[0]["kind"])))
-            found.append({**label, "colour": colour, "start_ms": (start_ms + end_ms) / 2})
+            colour = text_on(kind_colour(str(longest["kind"])))
+            label: dict[str, Cell] = {"what": "label", "stream": stream, "text": text, "colour": colour}
+            found.append({**label, "start_ms": (start_ms + end_ms) / 2})
     return found
 
 
-def _label(units: Sequence[str], pixels: float) -> tuple[str, float]:
-    """The longest name of the units and the largest font that fit in ``pixels``; nothing where none does.
-
-    The first parts of a name, which mostly repeat the block's, go first.
-    """
-    parts = [unit.replace("/", ".").split(".") for unit in units]
-    candidates = [" + ".join(".".join(names[start:]) for names in parts) for start in (0, -2, -1)]
+def _labels_of(units: Sequence[str]) -> list[str]:
+    """What units may be called: the last part of a name, as the others repeat the block; several by their count."""
     if len(units) > 1:
-        candidates.append(f"{len(units)} merged")
-    return timeline.fitting_label(candidates, pixels)
+        return [f"{len(units)} merged", str(len(units))]
+    return [units[0].replace("/", ".").rsplit(".", 1)[-1]]
 
 
 def _by_time(records: Sequence[Mapping[str, Cell]]) -> dict[str, str]:
@@ -165,7 +161,9 @@ def _facts(schedule: Schedule, sequential_us: float | None, execution: Execution
     told = f"{schedule.latency_us / 1000:.3f} ms" + (" (analytic)" if execution is not None else "")
     if sequential_us:
         told += f", speed-up {sequential_us / schedule.latency_us:.2f}x over sequential"
-    if schedule.lower_bound_us and schedule.gap is not None:
+    if schedule.proven:
+        told += ", proven optimal"
+    elif schedule.lower_bound_us and schedule.gap is not None:
         told += f", lower bound {schedule.lower_bound_us / 1000:.3f} ms (gap {100 * schedule.gap:.1f} %)"
     if execution is not None:
         told += f", event-driven simulator {execution.latency_us / 1000:.3f} ms"
@@ -185,5 +183,6 @@ def _legend(colours: Mapping[str, str], schedule: Schedule, has_occupancy: bool)
         entries.append(LegendEntry(f"and {len(named) - len(shown)} more", "#ffffff"))
     if any(stage.strategy is Strategy.MERGE for stage in schedule.stages):
         entries.append(LegendEntry("merged stage", timeline.MERGED, "outline"))
-    entries += [LegendEntry("stage", "#dfe3e7"), LegendEntry("between stages", timeline.GAP)]
+    between = "synchronisation" if schedule.engine == Engine.PAPER else "fork and join"
+    entries += [LegendEntry("stage", timeline.BAND), LegendEntry(between, timeline.GAP)]
     return (*entries, *(timeline.occupancy_legend() if has_occupancy else ()))

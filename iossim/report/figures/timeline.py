@@ -27,13 +27,12 @@ LANE_PIXELS, _STRIP_PIXELS, LOW_STRIP_PIXELS = 24, 92, 40
 #: Steps of the occupancy that are drawn; between them it is the mean over time.
 _STEPS = 240
 #: A stage that is narrower has no room for its number.
-_NUMBER_PIXELS = 15
+_NUMBER_PIXELS = 6
 LABELS_PIXELS = 62
-GAP, MERGED = "#c4c4c4", "#10151a"
-#: Sizes of the labels of kernels, the largest first.
-LABEL_PIXELS = (9.5, 8.0, 6.8)
-#: Of a letter to its size, by the mean advance of the font of pictures.
-_LETTER_WIDTH = 0.56
+BAND, GAP, MERGED = "#eef0f2", "#c4c4c4", "#10151a"
+#: The size of the labels of kernels, and the mean width of a letter over it, by the font of pictures.
+LABEL_PIXELS = 7.8
+_LETTER_WIDTH = 0.54
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,16 +73,14 @@ def lanes(colours: Mapping[str, str], domain_ms: tuple[float, float] | None = No
     x, middle = (time_axis(alt, key, None, domain_ms, domain_ms is not None) for key in ("start_ms", "middle"))
     y = stream_axis(alt)
     stages, kernels = only("stage"), only("kernel")
+    band = {} if domain_ms is None else {"stroke": "#ffffff", "strokeWidth": 1}
     names = {"stage:Q": "stage", "unit:N": "unit or block", "kernel:N": "kernel", "kind:N": "kind"}
     tooltip = [alt.Tooltip(key, title=title) for key, title in names.items()]
     tooltip += [alt.Tooltip(f"{of}_ms:Q", title=f"{of}, ms", format=".4f") for of in ("start", "time")]
     numbered = "datum.end_of_both_ms" if domain_ms is None else f"{domain_ms[1] - domain_ms[0]!r}"
     whole = {"y": alt.value(0), "y2": alt.value("height")}
     layers = [
-        stages.mark_rect(opacity=0.22).encode(
-            x=x, x2="end_ms:Q", **whole, tooltip=tooltip,
-            color=alt.condition("datum.stage % 2", alt.value("#8b939c"), alt.value("#c3c8ce")),
-        ),
+        stages.mark_rect(color=BAND, **band).encode(x=x, x2="end_ms:Q", **whole, tooltip=tooltip),
         kernels.mark_bar(**({} if domain_ms is None else {"stroke": "#ffffff", "strokeWidth": 0.5})).encode(
             x=x, x2="end_ms:Q", y=y, tooltip=tooltip,
             color=coloured("kind", colours, sort=list(colours)),
@@ -134,15 +131,9 @@ def occupancy(domain_ms: tuple[float, float] | None = None) -> dict[str, Any]:
     return specification(*layers, height=LOW_STRIP_PIXELS)
 
 
-def fitting_label(texts: Iterable[str], pixels: float) -> tuple[str, float]:
-    """The first of ``texts`` that fits in ``pixels``, and the largest font in which it does; nothing where none
-    does.
-    """
-    for text in texts:
-        for size in LABEL_PIXELS:
-            if text_pixels(text, size) <= pixels:
-                return text, size
-    return "", LABEL_PIXELS[-1]
+def fitting_label(texts: Iterable[str], pixels: float) -> str:
+    """The first of ``texts`` that fits in ``pixels``; nothing where none does."""
+    return next((text for text in texts if text_pixels(text, LABEL_PIXELS) <= pixels), "")
 
 
 def text_pixels(text: str, size: float) -> float:
@@ -150,12 +141,11 @@ def text_pixels(text: str, size: float) -> float:
 
 
 def label_layers(x: Any, y: Any) -> list[Any]:
-    """The records that are labels, each in its font and colour."""
+    """The records that are labels, each in its colour."""
     return [
-        only("label").transform_filter(f"datum.size == {size} && datum.colour == '{colour}'")
-        .mark_text(fontSize=size, color=colour)
+        only("label").transform_filter(f"datum.colour == '{colour}'")
+        .mark_text(fontSize=LABEL_PIXELS, color=colour)
         .encode(x=x, y=y, text="text:N")
-        for size in LABEL_PIXELS
         for colour in ("black", "white")
     ]  # fmt: skip
 
@@ -240,7 +230,7 @@ def from_to_ms(start_us: float, end_us: float) -> dict[str, Cell]:
 
 def time_axis(alt: Any, key: str, title: str | None, domain_ms: tuple[float, float] | None, labels: bool = True) -> Any:
     scale = alt.Scale(nice=False, zero=True) if domain_ms is None else alt.Scale(domain=list(domain_ms), nice=False)
-    ticks = {} if domain_ms is None else {"labelExpr": "datum.label + ' ms'"}
+    ticks = {} if domain_ms is None else {"labelExpr": "datum.index == 0 ? datum.label + ' ms' : datum.label"}
     return alt.X(f"{key}:Q", title=title, scale=scale, axis=alt.Axis(grid=False, labels=labels, ticks=labels, **ticks))
 
 

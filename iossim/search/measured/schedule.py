@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from math import log, sqrt
-from time import perf_counter
 
+from iossim.base.compile_time import working_s
 from iossim.cost.capabilities import DeviceCostModel, MeasuringCostModel
 from iossim.cost.model import CostModel
 from iossim.ir.network import Network
@@ -12,8 +12,9 @@ from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import Schedule
 from iossim.search.assemble import build_schedule, price_blocks, total_latency_us
 from iossim.search.ios import STRATEGIES
-from iossim.search.measured.search import DEVIATION, MeasuredProgress, ignore, measured_search
+from iossim.search.measured.search import DEVIATION, measured_search
 from iossim.search.options import Budget, SearchOptions
+from iossim.search.scheduler import MeasuredProgress, ignore_measuring
 
 #: Nine of ten cases of a normal distribution lie within this many standard deviations: what a band is.
 _NINE_OF_TEN = 1.645
@@ -26,7 +27,7 @@ def schedule_measured(
     name: str,
     options: SearchOptions,
     budget: Budget,
-    progress: MeasuredProgress = ignore,
+    progress: MeasuredProgress = ignore_measuring,
 ) -> Schedule:
     """The schedule that the scheduler of IOS called ``name`` finds at measured prices, within a budget.
 
@@ -34,7 +35,7 @@ def schedule_measured(
     its own end), ``kappa`` (how much hope was followed), ``estimate`` (the identity of the estimating model) and
     ``estimated_us`` (what that makes of the schedule).
     """
-    started = perf_counter()
+    started = working_s()
     concurrent, merge = STRATEGIES[name]
     problems = [ScheduleProblem.of_block(network, block) for block in network.blocks]
     found = measured_search(
@@ -70,7 +71,7 @@ def schedule_measured(
         notes=[*network.notes, *found.notes],
         complete=not found.interrupted,
         proven=found.exhaustive and not network.notes and not found.notes,
-        search_s=perf_counter() - started,
+        search_s=working_s() - started,
     )
 
 

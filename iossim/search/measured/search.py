@@ -11,11 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from time import perf_counter
-from typing import Protocol
 
 import numpy as np
 
+from iossim.base.compile_time import working_s
 from iossim.base.errors import OptionError, ScheduleError
 from iossim.cost.capabilities import MeasuringCostModel
 from iossim.cost.model import CostModel
@@ -26,6 +25,7 @@ from iossim.search.measured.correction import Correction, optimistic_us
 from iossim.search.measured.planner import Path
 from iossim.search.measured.space import MeasuredCosts, MeasuredSpace, StageKey, build_space
 from iossim.search.options import Budget, SearchOptions
+from iossim.search.scheduler import MeasuredProgress, ignore_measuring
 
 #: By how many standard deviations estimates are optimistic, step by step.
 KAPPAS = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0)
@@ -41,18 +41,6 @@ UNITS_FRACTION = 0.1
 RELATIVE_TOLERANCE = 1e-9
 #: When everything is measured, this many stages are measured at once.
 MEASURED_AT_ONCE = 64
-
-
-class MeasuredProgress(Protocol):
-    """Told after each round: measurements made, how many there may be at most (None: as many as it takes), the best
-    measured schedule so far and the least that, optimistically, any may cost; microseconds.
-    """
-
-    def __call__(self, measurements: int, most: int | None, best_us: float, bound_us: float) -> None: ...
-
-
-def ignore(measurements: int, most: int | None, best_us: float, bound_us: float) -> None:
-    """A progress that reports to nobody."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +76,7 @@ def measured_search(
     concurrent: bool,
     merge: bool,
     deviation: float = DEVIATION,
-    progress: MeasuredProgress = ignore,
+    progress: MeasuredProgress = ignore_measuring,
 ) -> MeasuredSolution:
     """The best schedule found of blocks that run one after another, priced by measuring no more than ``budget`` says.
 
@@ -97,7 +85,7 @@ def measured_search(
     end. If the budget allows it in the end, all that is left is measured too, and the result is the optimum at these
     prices. Raises OptionError if the budget is too small for one path, ScheduleError if nothing can be measured.
     """
-    started = perf_counter()
+    started = working_s()
     space = build_space(problems, estimate, truth, options, concurrent=concurrent, merge=merge)
     search = _Search(space, truth, budget, deviation, progress, started)
     search.run()
@@ -129,7 +117,7 @@ class _Search:
         self.curve: list[tuple[int, float]] = []
         self.kappa = 0.0
         self.measuring_s = 0.0
-        self.begun = perf_counter()
+        self.begun = working_s()
         self.complete = self.interrupted = False
 
     def run(self) -> None:
@@ -249,14 +237,14 @@ class _Search:
             return self.budget.measurements - len(self.costs)
         if self.budget.seconds is None or not len(self.costs):
             return None
-        left_s = self.budget.seconds - (perf_counter() - self.begun)
+        left_s = self.budget.seconds - (working_s() - self.begun)
         each_s = max(self.measuring_s / len(self.costs), 1e-6)
         return max(0, int(left_s / each_s))
 
     def _measure(self, todo: Sequence[StageKey]) -> None:
-        begun = perf_counter()
+        begun = working_s()
         classes = np.array(self.costs.measure(todo), dtype=np.int64)
-        self.measuring_s += perf_counter() - begun
+        self.measuring_s += working_s() - begun
         prices = self.costs.class_us[classes]
         known = self.usable[classes] & np.isfinite(prices) & (prices > 0)
         classes, prices = classes[known], prices[known]
@@ -296,7 +284,7 @@ class _Search:
 
     def solution(self) -> MeasuredSolution:
         """The best measured schedule, and how the search ended."""
-        spent_s = perf_counter() - self.started
+        spent_s = working_s() - self.started
         return MeasuredSolution(
             self.space.plans(self.best.steps),
             self.best.cost_us,

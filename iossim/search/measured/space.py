@@ -17,7 +17,7 @@ from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.masks import Floats
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem
-from iossim.search.block_parts import prepare_block
+from iossim.search.block_parts import BlockNote, notes_of_blocks, prepare_block
 from iossim.search.measured.planner import PathStep, Planner
 from iossim.search.measured.stage_classes import StageClasses, classify, number_units
 from iossim.search.measured.transitions import Transitions, enumerate_transitions
@@ -74,8 +74,8 @@ def build_space(
     signatures: list[Sequence[Hashable]] = []
     order: list[int] = []
     place: list[tuple[int, tuple[int, ...]]] = []
-    notes: list[str] = []
-    known: dict[Hashable, tuple[list[tuple[int, tuple[int, ...]]], list[str]]] = {}
+    notes: list[tuple[str, BlockNote]] = []
+    known: dict[Hashable, tuple[list[tuple[int, tuple[int, ...]]], list[BlockNote]]] = {}
     for block, problem in enumerate(problems):
         alone = StageBatch.concurrent(problem, np.uint64(1) << np.arange(len(problem), dtype=np.uint64))
         own = tuple(truth.signatures(alone))
@@ -93,12 +93,12 @@ def build_space(
         numbers, remarks = known[key]
         order += [number for number, _ in numbers]
         place += [(block, units) for _, units in numbers]
-        notes += [f"block {problem.name}: {sentence}" for sentence in remarks]
+        notes += [(problem.name, note) for note in remarks]
     of_unit, units = number_units(signatures)
     classes = classify(transitions, of_unit, units, estimate)
     boundary = np.array([[truth.price_boundary(bool(i), bool(j)) for j in range(2)] for i in range(2)])
     planner = Planner(transitions, order, boundary, concurrent)
-    return MeasuredSpace(transitions, order, place, classes, planner, tuple(notes))
+    return MeasuredSpace(transitions, order, place, classes, planner, tuple(notes_of_blocks(notes)))
 
 
 class MeasuredCosts:

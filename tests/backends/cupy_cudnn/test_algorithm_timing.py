@@ -79,10 +79,17 @@ def test_without_warming_up_and_rounds_the_choice_would_be_wrong(monkeypatch: py
     monkeypatch.setattr(candidate_timing, "ROUNDS", 1)
     monkeypatch.setattr(candidate_timing, "FINALISTS", 1)
     chosen = set()
-    for ramp_us in (500.0, 2_000.0, 8_000.0):
+    for ramp_us in (1_000.0, 4_000.0, 16_000.0):
         driver = HostDriver(ramp=Ramp(**{**IDLING, "ramp_us": ramp_us}))
         chosen |= set(choose(backend_on(driver, ranked(40.0, 50.0, 50.0, 50.0)), one_convolution()))
     assert chosen != {"fused:eng0"}
+
+
+def test_last_resorts_that_take_milliseconds_are_run_but_not_timed() -> None:
+    backend = backend_on(HostDriver(), ranked(40.0, 60.0, 4_000.0))
+    assert choose(backend, one_convolution()) == ["fused:eng0"]
+    assert backend.planning.candidates_timed == 2
+    assert choose(backend_on(HostDriver(), ranked(4_000.0)), one_convolution()) == ["fused:eng0"]
 
 
 @pytest.mark.usefixtures("_as_shipped")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from host_device import HostDriver
+from precisions import stored_in
 from random_networks import sequential_schedule
 from small_networks import IMAGE, OPS, UNITS, of_op
 
@@ -17,6 +18,7 @@ from iossim.ir.network import Network
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.matmul import Gemm
 from iossim.ir.ops.slice import Concat
+from iossim.ir.types import DType, Precision
 from iossim.schedule.batch import Strategy
 
 
@@ -71,6 +73,32 @@ def test_a_relu_without_a_bias_is_fused_with_zeros() -> None:
 def test_an_unknown_activation_leaves_the_convolution_plain() -> None:
     found = only(UNITS["conv and sigmoid"]())
     assert (found.bias, found.relu) == (False, False)
+
+
+def test_a_residual_is_fused_where_it_is_there_already() -> None:
+    found = convolutions(UNITS["conv, residual and relu"]())
+    assert {name: [(each.bias, each.z is not None, each.relu) for each in asked] for name, asked in found.items()} == {
+        "u": [(True, True, True)], "v": [(True, True, False)], "t": [(False, False, False)]
+    }  # fmt: skip
+
+
+def test_a_product_takes_bias_residual_and_activation_into_its_call() -> None:
+    found = only(UNITS["gemm, bias, residual and relu"]())
+    assert (found.bias, found.z, found.relu) == (True, dense(6, 8, 1, 1), True)
+
+
+def test_16_bits_lie_channels_last_and_terms_of_a_concat_in_place() -> None:
+    b = GraphBuilder("slices")
+    x = b.input("x", (2, 16, 5, 5))
+    parts = [b.conv(x, channels, 3, padding=1, name=f"part{channels}") for channels in (8, 16)]
+    network = stored_in(b.network([b.add(Concat(), *parts, name="joined")]), Precision.BF16)
+    plan = lower_schedule(sequential_schedule(network), network, in_place=True)
+    weights = Weights(network.graph, HostDriver(), channels_last=True)
+    calls = [launch_program(network, plan, launch, weights).calls for launch in plan.launches]
+    found = [made.convolution for (made,) in calls]  # no copy beside a convolution
+    assert [each.y.strides for each in found] == [(24 * 25, 1, 5 * 24, 24)] * 2
+    assert [each.w.strides for each in found] == [(16 * 9, 1, 3 * 16, 16)] * 2
+    assert {each.dtype for each in found} == {DType.BFLOAT16}
 
 
 def test_a_fully_connected_layer_is_a_convolution_of_pixels() -> None:

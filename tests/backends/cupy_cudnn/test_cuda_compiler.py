@@ -2,21 +2,81 @@
 
 from __future__ import annotations
 
+import ctypes
+import importlib.util
 import shutil
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from host_device import HostDriver, HostLibrary
-from random_networks import random_inputs, sequential_schedule
+from host_device import HostDriver
+from precisions import stored_in
+from random_networks import sequential_schedule
 from small_networks import OPS, UNITS
 
-from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend
-from iossim.backends.cupy_cudnn.options import CudnnOptions
-from iossim.backends.cupy_cudnn.service_kernels import RANDOMISE, SENTINEL, SPIN
+from iossim.backends.cupy_cudnn.candidate_timing import randomise
+from iossim.backends.cupy_cudnn.convolution import ConvolutionCall
+from iossim.backends.cupy_cudnn.prepared_plan import launch_program
+from iossim.backends.cupy_cudnn.service_kernels import FLUSH, SENTINEL, SPIN
+from iossim.backends.cupy_cudnn.views import Memory, dense
+from iossim.backends.cupy_cudnn.weights import Weights
 from iossim.execution.engine import Engine
 from iossim.execution.lower import lower_schedule
 from iossim.ir.types import Precision
+
+
+def kernels(precision: Precision) -> list[str]:
+    """The text of each kernel that small networks of all ops need, and of those of our own."""
+    driver = HostDriver()
+    for build in (*OPS.values(), *UNITS.values()):
+        network = stored_in(build(), precision)
+        plan = lower_schedule(sequential_schedule(network), network, Engine.PAPER, in_place=True)
+        weights = Weights(network.graph, driver, channels_last=precision is not Precision.FP32)
+        for launch in plan.launches:
+            for call in launch_program(network, plan, launch, weights).calls:
+                own = [call.epilogue, call.after] if isinstance(call, ConvolutionCall) else [call]
+                for kernel in own:
+                    if kernel is not None:
+                        driver.kernel(kernel.source, kernel.name)
+    view = dense(Memory("storage"), (4,), dtype=precision.storage)
+    noise = randomise(view, 0)
+    sources = sorted({source for source, _ in driver.kernels} | {noise.source, SENTINEL, SPIN, FLUSH})
+    assert len(sources) > 20
+    return sources
+
+
+@pytest.fixture(scope="module")
+def nvrtc() -> ctypes.CDLL:
+    """CUDA's run-time compiler, of its wheel or of the system; it needs neither a GPU nor a driver."""
+    found = importlib.util.find_spec("nvidia")
+    folders = [] if found is None else [Path(place) for place in found.submodule_search_locations or ()]
+    files = [str(file) for folder in folders for file in sorted(folder.glob("*/lib/libnvrtc.so.1?"))]
+    for name in (*files, "libnvrtc.so.13", "libnvrtc.so.12"):
+        with suppress(OSError):
+            return ctypes.CDLL(name)
+    pytest.skip("NVRTC is not installed; pip install nvidia-cuda-nvrtc")
+
+
+@pytest.mark.parametrize("precision", [Precision.FP32, Precision.FP16, Precision.BF16])
+def test_every_kernel_compiles_at_run_time(precision: Precision, nvrtc: ctypes.CDLL) -> None:
+    """By NVRTC, as CuPy does it: for Ampere, Hopper and Blackwell, without any header."""
+    whole = together(kernels(precision)).encode()
+    for architecture in ("compute_80", "compute_90", "compute_100"):
+        program, size = ctypes.c_void_p(), ctypes.c_size_t()
+        assert nvrtc.nvrtcCreateProgram(ctypes.byref(program), whole, b"kernels.cu", 0, None, None) == 0
+        options = (ctypes.c_char_p * 2)(f"--gpu-architecture={architecture}".encode(), b"-std=c++17")
+        failed = nvrtc.nvrtcCompileProgram(program, 2, options)
+        nvrtc.nvrtcGetProgramLogSize(program, ctypes.byref(size))
+        log = ctypes.create_string_buffer(size.value)
+        nvrtc.nvrtcGetProgramLog(program, log)
+        assert not failed, log.value.decode()[:2000]
+
+
+def together(sources: list[str]) -> str:
+    """One file: names that several kernels have are told apart by namespaces, as C++ names."""
+    parts = [source.replace('extern "C" ', "") for source in sources]
+    return "\n".join(f"namespace kernel{index} {{\n{part}}}" for index, part in enumerate(parts))
 
 
 @pytest.mark.slow
@@ -24,18 +84,9 @@ def test_every_kernel_compiles(tmp_path: Path) -> None:
     compiler = shutil.which("nvcc")
     if compiler is None:
         pytest.skip("nvcc is not installed")
-    driver = HostDriver()
-    backend = CupyCudnnBackend(Precision.FP32, Engine.PAPER, CudnnOptions(), driver, HostLibrary(driver))
-    for build in (*OPS.values(), *UNITS.values()):
-        network = build()
-        plan = lower_schedule(sequential_schedule(network), network, Engine.PAPER, in_place=True)
-        backend.execute(network, plan, random_inputs(network))
-    sources = sorted({source for source, _ in driver.kernels} | {RANDOMISE, SENTINEL, SPIN})
-    assert len(sources) > 20
+    sources = kernels(Precision.FP32)
     file = tmp_path / "kernels.cu"
-    # One file: names that several kernels have are told apart by namespaces, as C++ names.
-    parts = [source.replace('extern "C" ', "") for source in sources]
-    file.write_text("\n".join(f"namespace kernel{index} {{\n{part}}}" for index, part in enumerate(parts)))
+    file.write_text(together(sources))
     built = subprocess.run(
         [compiler, "-ptx", "-std=c++17", "-arch=compute_80", "-o", str(tmp_path / "kernels.ptx"), str(file)],
         capture_output=True,

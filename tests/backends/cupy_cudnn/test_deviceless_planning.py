@@ -17,16 +17,19 @@ from pathlib import Path
 
 import pytest
 from host_device import HostDriver
+from precisions import stored_in
 from random_networks import sequential_schedule
 from small_networks import OPS, UNITS
 
-from iossim.backends.cupy_cudnn.convolution import Convolution, TensorLayout
+from iossim.backends.cupy_cudnn.convolution import Convolution, Product, TensorLayout
+from iossim.backends.cupy_cudnn.offers import PRECISIONS, convolution_calls, in_words
 from iossim.backends.cupy_cudnn.prepared_plan import launch_program
 from iossim.backends.cupy_cudnn.views import row_major
 from iossim.backends.cupy_cudnn.weights import Weights
 from iossim.execution.backend import BackendError
 from iossim.execution.lower import lower_schedule
 from iossim.ir.network import Network
+from iossim.ir.types import Precision
 from iossim.models.load import load
 
 if importlib.util.find_spec("cudnn") is None:
@@ -54,6 +57,13 @@ DRIVER_FUNCTIONS = (
     "cuLibraryUnload cuKernelSetAttribute cuKernelGetAttribute cuKernelGetFunction cuOccupancyMaxPotentialClusterSize"
 )
 NO_DEVICE = 100
+#: What is different of others, as their data sheets have it.
+DEVICES = {
+    "A100": H100 | {"deviceVer": 800, "multiProcessorCount": 108, "maxSharedMemoryPerBlockOptin": 166912},
+    "H100": H100,
+    "H200": H100 | {"deviceName": "NVIDIA H200", "totalGlobalMem": 150_000_000_000, "memClockRateKHz": 3201000},
+    "B200": H100 | {"deviceVer": 1000, "multiProcessorCount": 148, "l2CacheSize": 132644864},
+}
 
 
 @pytest.fixture(scope="module")
@@ -82,10 +92,10 @@ def make_sure_of_a_driver_library(folder: Path) -> None:
     ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
 
 
-def convolutions(network: Network) -> set[Convolution]:
+def convolutions(network: Network, channels_last: bool = False) -> set[Convolution]:
     """All that a network's sequential plan asks cuDNN for, plain and fused."""
     plan = lower_schedule(sequential_schedule(network), network, in_place=True)
-    weights = Weights(network.graph, HostDriver())
+    weights = Weights(network.graph, HostDriver(), channels_last)
     calls = [call for launch in plan.launches for call in launch_program(network, plan, launch, weights).convolutions]
     return {call.convolution for call in calls} | {call.convolution.plain for call in calls}
 
@@ -106,6 +116,53 @@ def test_every_kind_of_convolution_has_plans(name: str, graphs: CudnnGraphs) -> 
         assert plans, convolution
         assert len({plan.name for plan in plans}) == len(plans)
         assert all(plan.workspace_bytes >= 0 for plan in plans)
+
+
+@pytest.mark.parametrize("device", ["A100", "H100", "H200"])
+@pytest.mark.parametrize("precision", [Precision.FP16, Precision.BF16])
+@pytest.mark.parametrize("shapes", [((12, 128, 64), (12, 64, 128)), ((6, 8, 16), (1, 16, 8))], ids=["stack", "one"])
+def test_products_of_stacks_are_planned_as_they_are_asked_for(
+    shapes: tuple[tuple[int, ...], ...], precision: Precision, device: str, graphs: CudnnGraphs
+) -> None:
+    """Their plans are built by the device's own driver only; of stacks of stacks cuDNN has none."""
+    described = CudnnGraphs(Allowed(), json.dumps(DEVICES[device]))
+    a, b = shapes
+    views = [dense(*a), dense(*b), dense(*a[:2], b[2])]
+    assert described.planned_names(Product(*views, precision.storage))
+    wide = [dense(2, *a), dense(2, *b), dense(2, *a[:2], b[2])]
+    assert not described.planned_names(Product(*wide, precision.storage))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("precision", [Precision.FP16, Precision.BF16])
+def test_every_kind_of_convolution_has_plans_in_16_bits(precision: Precision, device: str, graphs: CudnnGraphs) -> None:
+    """Fused with bias and ReLU, and apart; images and slices of their channels with channels last."""
+    described = CudnnGraphs(Allowed(), json.dumps(DEVICES[device]))
+    for name in [name for name in (*OPS, *UNITS) if "conv" in name or "gemm" in name]:
+        for convolution in convolutions(stored_in({**OPS, **UNITS}[name](), precision), channels_last=True):
+            assert (convolution.dtype, convolution.last) == (precision.storage, True)
+            assert next(described.plans(convolution), None), (name, convolution)
+
+
+@pytest.mark.parametrize("precision", [Precision.FP32, Precision.FP16, Precision.BF16])
+@pytest.mark.parametrize("last", [False, True])
+def test_a_residual_is_added_in_the_same_call(precision: Precision, last: bool, graphs: CudnnGraphs) -> None:
+    asked = convolutions(stored_in(UNITS["conv, residual and relu"](), precision), last)
+    (found,) = [each for each in asked if each.z and each.relu]
+    assert (found.bias, found.relu, found.last) == (True, True, last)
+    assert next(graphs.plans(found), None), found
+
+
+@pytest.mark.usefixtures("graphs")
+@pytest.mark.parametrize("device", ["A100", "H100"])
+def test_each_precision_has_both_layouts_and_all_fused_calls(device: str) -> None:
+    description = json.dumps(DEVICES[device])
+    found = convolution_calls(lambda precision: CudnnGraphs(Allowed(tf32=precision is Precision.TF32), description))
+    every = ["conv", "conv+bias+relu", "conv+residual+bias+relu"]
+    assert found == {str(precision): {"nchw": every, "nhwc": every} for precision in PRECISIONS}
+    assert in_words(found)[3] == f"bf16: nchw {', '.join(every)}; nhwc {', '.join(every)}"
+    none = {"fp16": {"nchw": [], "nhwc": ["conv"]}}
+    assert in_words(none) == ["fp16: nchw none; nhwc conv"]
 
 
 def test_plans_without_tf32_are_fewer(graphs: CudnnGraphs) -> None:
@@ -192,9 +249,21 @@ def test_what_cudnn_does_not_fuse_has_no_plans(graphs: CudnnGraphs) -> None:
 
 def test_what_is_no_convolution_is_refused_in_one_line(graphs: CudnnGraphs) -> None:
     wrong = Convolution(dense(1, 7, 9, 9), dense(4, 3, 3, 3), dense(1, 4, 7, 7), (0, 0), (0, 0), (1, 1), (1, 1))
-    with pytest.raises(BackendError, match="cuDNN cannot plan a convolution of 1x7x9x9 by 4x3x3x3: ") as error:
+    with pytest.raises(BackendError, match="cuDNN cannot plan a convolution of 1x7x9x9 by 4x3x3x3 in fp32: ") as error:
         next(graphs.plans(wrong))
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", [Precision.FP16, Precision.BF16])
+@pytest.mark.parametrize("model", ["squeezenet", "inception_v3", "resnet50", "nasnet_a", "randwire"])
+def test_every_convolution_of_the_zoo_has_plans_in_16_bits(
+    model: str, precision: Precision, graphs: CudnnGraphs
+) -> None:
+    asked = convolutions(stored_in(load(model), precision), channels_last=True)
+    assert asked
+    for convolution in asked:
+        assert next(graphs.plans(convolution), None), convolution
 
 
 @pytest.mark.slow

@@ -23,7 +23,10 @@ from iossim.execution.lower import lower_schedule
 from iossim.execution.plan import Launch, Plan, Queue
 from iossim.ir.network import Network
 from iossim.ir.ops.matmul import MatMul
+from iossim.ir.ops.nary import Nary
+from iossim.ir.ops.normalization import LayerNorm
 from iossim.ir.ops.pool import MaxPool
+from iossim.ir.ops.unary import Unary
 from iossim.ir.types import Precision
 
 
@@ -90,10 +93,24 @@ def test_cupy_that_does_not_load_is_said_so(monkeypatch: pytest.MonkeyPatch) -> 
     assert said.startswith("CuPy cannot be imported (libcuda.so.1: cannot open shared object file);")
 
 
-def test_other_precisions_are_refused() -> None:
-    for precision in (Precision.FP16, Precision.BF16, Precision.INT8):
-        with pytest.raises(OptionError, match=f"computes in fp32 and tf32, not in {precision}"):
-            create_backend("cupy_cudnn", precision)
+def test_a_precision_that_needs_scales_is_refused() -> None:
+    with pytest.raises(
+        OptionError, match="computes in fp32, tf32, fp16, bf16, not in int8, for which networks have no scales"
+    ):
+        create_backend("cupy_cudnn", Precision.INT8)
+
+
+def test_images_lie_as_the_precision_has_them_or_as_it_is_said() -> None:
+    for precision, given, last in (
+        (Precision.FP32, {}, False),
+        (Precision.TF32, {}, False),
+        (Precision.BF16, {}, True),
+        (Precision.FP16, {"layout": "nchw"}, False),
+        (Precision.FP32, {"layout": "nhwc"}, True),
+    ):
+        assert parsed_options(precision, given).channels_last(precision) == last
+    with pytest.raises(OptionError, match="backend option layout is 'last'; give nchw or nhwc"):
+        parsed_options(Precision.BF16, {"layout": "last"})
 
 
 @pytest.mark.parametrize(
@@ -137,7 +154,10 @@ def test_the_context_names_device_driver_and_libraries() -> None:
     ("build", "says"),
     [
         (lambda: of_op(MaxPool((1,) * 3, (1,) * 3, (0,) * 6, (1,) * 3), (1, 2, 3, 3, 3)), "no kernel pools over 3"),
-        (lambda: of_op(MatMul(), (2, 3, 4), (2, 4, 5)), "only products with a constant matrix on the right"),
+        (lambda: of_op(MatMul(), (4,), (4, 5)), "no kernel multiplies vectors"),
+        (lambda: of_op(Unary("acos"), (2, 3)), "no kernel computes acos"),
+        (lambda: of_op(Nary("mod"), (2, 3), (2, 3)), "no kernel computes mod"),
+        (lambda: of_op(LayerNorm(), (2, 3), weights=((1,),)), "layer_norm takes a scale and a shift of the shape"),
     ],
 )
 def test_an_op_that_no_kernel_covers_is_named_with_its_unit(build: Callable[[], Network], says: str) -> None:
@@ -153,7 +173,7 @@ def test_other_element_types_are_refused() -> None:
 
     b = GraphBuilder("half", Precision.FP16)
     network = b.network([b.add(Relu(), b.input("x", (2, 3)), name="op")])
-    with pytest.raises(BackendError, match="is fp16, and only fp32 is computed; load the model with `dtype` fp32"):
+    with pytest.raises(BackendError, match="is stored in fp16, and this backend was made for fp32; give `dtype` fp16"):
         host_backend().execute(network, plan_of(network), {"x": np.zeros((2, 3), np.float16)})
 
 

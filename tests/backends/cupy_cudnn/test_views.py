@@ -102,3 +102,24 @@ def test_numbers_are_spelled_as_fp32_constants() -> None:
             SOURCE: np.ones(1, np.float32), TARGET: target,
         })  # fmt: skip
         assert target[0] == infinity
+
+
+def test_cudnn_takes_images_and_slices_of_their_channels_in_either_layout() -> None:
+    first, last = dense(SOURCE, (2, 8, 3, 3)), dense(SOURCE, (2, 8, 3, 3), last=True)
+    assert (first.suits_cudnn(), first.suits_cudnn(last=True)) == (True, False)
+    assert (last.suits_cudnn(), last.suits_cudnn(last=True)) == (False, True)
+    for view, is_last in ((first.part(1, 4, 4), False), (last.part(1, 4, 4), True)):
+        assert view.suits_cudnn(is_last)
+        assert view.image_strides(is_last) == view.strides
+    for wrong in (last.part(1, 2, 4), last.part(3, 0, 2), last.part(1, 0, 4, 2)):  # unaligned, columns, every other
+        assert not wrong.suits_cudnn(last=True)
+    pixels = dense(SOURCE, (5, 8, 1, 1))
+    assert pixels.suits_cudnn()
+    assert pixels.suits_cudnn(last=True)
+    assert pixels.image_strides(last=True) == (8, 1, 8, 8)
+
+
+def test_what_lies_channels_last_is_walked_so() -> None:
+    images = dense(SOURCE, (2, 8, 3, 3), last=True)
+    sizes = [item.item() for item in copy(images, images).arguments if not isinstance(item, View)]
+    assert sizes == [144, 1, 1]  # elements, and one step of each operand

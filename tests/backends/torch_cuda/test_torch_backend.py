@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from boxed_plans import boxed
+from precisions import stored_in
 from random_networks import random_inputs, random_network, random_schedule, sequential_schedule
 
 from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.base.errors import GraphError, ScheduleError
 from iossim.execution.backend import Samples, Timing, create_backend
 from iossim.execution.engine import Engine
+from iossim.execution.layouts import ImageLayout
 from iossim.execution.lower import lower_schedule, lower_stage
+from iossim.execution.made_inputs import made_arrays
 from iossim.execution.memory import plan_memory
-from iossim.execution.plan import Copy, repeat
+from iossim.execution.plan import Copy, Launch, repeat
+from iossim.execution.tolerance import largest_difference, tolerance
 from iossim.ir.network import Network
 from iossim.ir.op import Array
 from iossim.ir.types import Precision
@@ -25,6 +31,7 @@ pytest.importorskip("torch", reason="needs PyTorch; pip install 'iossim[torch]'"
 import torch
 
 from iossim.backends.torch_cuda.baselines import outputs
+from iossim.backends.torch_cuda.program import TorchProgram, launch_graph, launch_module
 
 pytestmark = pytest.mark.torch
 
@@ -58,6 +65,35 @@ def check(network: Network, device: str, engine: Engine, seed: int = 0) -> int:
 def test_random_networks_in_random_stages(engine: Engine, device: str) -> None:
     copies = sum(check(random_network(seed), device, engine, seed) for seed in range(12))
     assert copies > 0  # else no copy was tested
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("precision", [Precision.FP16, Precision.BF16])
+def test_16_bits_lie_channels_last_and_compute_the_same(precision: Precision, device: str) -> None:
+    for seed in range(6):
+        network = stored_in(random_network(seed, movers=True), precision)
+        backend = create_backend("torch_cuda", precision, Engine.PAPER, {"device": device})
+        assert backend.context.layout == "nhwc"
+        inputs = made_arrays(network.graph.inputs, network.graph.types)
+        plan = lower_schedule(random_schedule(network, seed), network, Engine.PAPER, in_place=True)
+        found = largest_difference(backend.execute(network, plan, inputs), evaluate_graph(network.graph, inputs))
+        assert found.relative <= tolerance(network), found
+
+
+def test_images_and_filters_of_16_bits_are_channels_last() -> None:
+    network = stored_in(load("ios_sample"), Precision.BF16)
+    plan = lower_schedule(sequential_schedule(network), network, in_place=True)
+    seen: list[Any] = []
+
+    def module_of(launch: Launch) -> Any:
+        seen.append(launch_module(launch_graph(network, launch), "cpu", channels_last=True))
+        return seen[-1]
+
+    program = TorchProgram(plan, "cpu", module_of, ImageLayout(network.graph))
+    whole = [program.tensors[storage.name] for storage in program.plan.storages if len(storage.type.shape) == 4]
+    filters = [each for module in seen for each in module.buffers() if each.dim() == 4]
+    assert len(whole) > 2 < len(filters)
+    assert all(each.is_contiguous(memory_format=torch.channels_last) for each in (*whole, *filters))
 
 
 @pytest.mark.parametrize("device", DEVICES)

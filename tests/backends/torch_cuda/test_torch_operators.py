@@ -18,6 +18,7 @@ from iossim.ir.constants import ArrayConstant, dtype_of
 from iossim.ir.graph import Graph, Node
 from iossim.ir.op import Array, Op, op_class
 from iossim.ir.ops import nary, reduce, unary
+from iossim.ir.ops.attention import Attention
 from iossim.ir.ops.channels_last import AveragePoolNhwc, ConvNhwc, GlobalAveragePoolNhwc, GlobalMaxPoolNhwc, MaxPoolNhwc
 from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.conv_transpose import ConvTranspose
@@ -68,6 +69,9 @@ CASES: list[tuple[Op, list[tuple[int, ...]]]] = [
     (Gemm(), [(3, 4), (4, 5)]),
     (Gemm(0.5, 2.0, True, True), [(4, 3), (5, 4), (3, 1)]),
     (Gemm(-2.0), [(3, 4), (4, 5)]),
+    (Attention(), [(2, 4, 3, 8), (2, 4, 5, 8), (2, 4, 5, 6)]),
+    (Attention(scale=0.5), [(2, 4, 3, 8), (2, 2, 5, 8), (2, 2, 5, 6), (3, 5)]),
+    (Attention(4, 2, is_causal=True), [(2, 3, 16), (2, 5, 8), (2, 5, 8)]),
     (MatMul(), [(2, 3, 4), (4, 5)]),
     (MatMul(), [(4,), (2, 4, 5)]),
     (MatMul(), [(4,), (4,)]),

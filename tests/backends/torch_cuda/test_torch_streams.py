@@ -13,6 +13,7 @@ from random_networks import random_inputs, random_network, random_schedule
 from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.execution.backend import Timing
 from iossim.execution.engine import UNDIVIDED, Engine
+from iossim.execution.layouts import ImageLayout
 from iossim.execution.lower import lower_schedule
 from iossim.execution.plan import Copy, Launch, Plan, Synchronize
 
@@ -142,7 +143,7 @@ def bound(cuda: Double, seed: int, engine: Engine) -> tuple[TorchProgram, Plan, 
         module.forward = forward
         return module
 
-    made = TorchProgram(plan, "cuda", module_of)
+    made = TorchProgram(plan, "cuda", module_of, ImageLayout(network.graph))
     inputs = random_inputs(network, seed)
     for name, array in inputs.items():
         made.tensors[name].copy_(to_tensor(array))

@@ -44,9 +44,9 @@ class FaultyLibrary(HostLibrary):
         super().execute(executable, addresses, workspace, handle)
         self._calls += 1
         if self._kind == "wrong" or (self._kind == "nan" and handle.capture is not None):
-            y = self._tensor(addresses["y"], executable[0].y)
+            y = self._tensor(addresses["y"], executable[0].y, executable[0].dtype)
             factor = np.float32(np.nan if self._kind == "nan" else 1.05)
-            self._driver.enqueue(handle, lambda: np.multiply(y, factor, out=y), 0.0)
+            self._driver.enqueue(handle, lambda: np.copyto(y, (y * factor).astype(y.dtype)), 0.0)
         if self._calls == CALLS_UNTIL_FAULT and self._kind == "sticky":
             self._driver.fail("cudaErrorIllegalAddress: an illegal memory access was encountered")
         if self._calls == CALLS_UNTIL_FAULT and self._kind == "hang":

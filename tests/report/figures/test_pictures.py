@@ -21,7 +21,7 @@ from iossim.report.figures.bars import comparison_figure
 from iossim.report.figures.figure import Figure, Panel
 from iossim.report.figures.pictures import picture_files, whole_specification
 from iossim.report.figures.schedule_timeline import timeline_figure
-from iossim.report.figures.timeline import active_warps_figure
+from iossim.report.figures.timeline import LABEL_PIXELS, active_warps_figure
 from iossim.schedule.schedule import Schedule
 from iossim.tasks.comparison import ComparisonRow
 
@@ -109,7 +109,7 @@ def test_labels_stay_inside_their_bars(network: Network, schedule: Schedule) -> 
         pixels_per_ms = figure.panel_pixels / (right - left)
         kernels = drawn(figure, panel, "kernel")
         for label in drawn(figure, panel, "label"):
-            half_ms = 0.5 * len(label["text"]) * label["size"] * 0.56 / pixels_per_ms
+            half_ms = 0.5 * len(label["text"]) * LABEL_PIXELS * 0.54 / pixels_per_ms
             ends = (label["start_ms"] - half_ms, label["start_ms"] + half_ms)
             own = [kernel for kernel in kernels if kernel["stream"] == label["stream"]]
             assert any(kernel["start_ms"] <= ends[0] and ends[1] <= kernel["end_ms"] for kernel in own)

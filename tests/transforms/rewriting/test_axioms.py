@@ -71,7 +71,9 @@ def test_an_axiom_holds(axiom: Rule) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("axiom", AXIOMS)
 def test_an_axiom_holds_wherever_it_is_tried(axiom: Rule) -> None:
-    assert sum(tried(axiom, 100, seed) for seed in (1, 2)) >= 5
+    found = tried(axiom, 100, 1)
+    # Where few places fit an axiom, a hundred more are drawn.
+    assert found >= 5 or found + tried(axiom, 100, 2) >= 5
 
 
 def typed_axioms() -> Iterator[Any]:

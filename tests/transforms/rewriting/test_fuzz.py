@@ -79,6 +79,7 @@ def test_random_graphs_compute_the_same_after_rules() -> None:
 
 
 @pytest.mark.slow
-def test_ten_thousand_random_graphs() -> None:
-    taken = [walk(seed, SHIPPED if seed % 2 else RULES, 2) for seed in range(10_000)]
-    assert sum(map(bool, taken)) > 9_000
+def test_two_thousand_random_graphs() -> None:
+    """Each shipped rule is the first to be tried in about ten of them."""
+    taken = [walk(seed, SHIPPED if seed % 2 else RULES, 2) for seed in range(120, 2_120)]
+    assert sum(map(bool, taken)) > 1_800

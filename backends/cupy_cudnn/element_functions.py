@@ -1,0 +1,59 @@
+"""Functions of one number that kernels compute, as C++: those of :mod:`iossim.ir.ops.unary` that networks have.
+
+A function is defined before the kernel that calls it, so that its argument, which may be a long expression, is computed
+once. ``p0`` and ``p1`` are its parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from iossim.execution.backend import BackendError
+
+BODIES = {
+    "abs": "fabsf(x)",
+    "elu": "x > 0.0f ? x : p0 * expm1f(x)",
+    "erf": "erff(x)",
+    "exp": "expf(x)",
+    "gelu": "0.5f * x * (1.0f + erff(x * 0.70710678f))",
+    "gelu_tanh": "0.5f * x * (1.0f + tanhf(0.79788456f * (x + 0.044715f * x * x * x)))",
+    "hard_sigmoid": "fminf(fmaxf(p0 * x + p1, 0.0f), 1.0f)",
+    "hard_swish": "x * fminf(fmaxf(x / 6.0f + 0.5f, 0.0f), 1.0f)",
+    "leaky_relu": "x < 0.0f ? p0 * x : x",
+    "log": "logf(x)",
+    "neg": "-x",
+    "reciprocal": "1.0f / x",
+    "softplus": "fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x)))",
+    "sqrt": "sqrtf(x)",
+    "swish": "x / (1.0f + expf(-p0 * x))",
+    "tanh": "tanhf(x)",
+}
+#: Of two numbers, from left to right where there are more.
+OF_TWO = {"sub": "({} - {})", "div": "({} / {})", "min": "fminf({}, {})", "max": "fmaxf({}, {})", "pow": "powf({}, {})"}
+
+
+def called(name: str, value: str, parameters: Sequence[str]) -> str:
+    """A call of a function; raises BackendError for one that no kernel computes."""
+    if name not in BODIES:
+        raise BackendError(f"no kernel computes {name}; fold or replace it, or use another backend")
+    return f"of_{name}({', '.join([value, *parameters])})"
+
+
+def of_two(name: str, values: Sequence[str]) -> str:
+    """A function of two numbers; raises BackendError for one that no kernel computes."""
+    if name not in OF_TWO:
+        raise BackendError(f"no kernel computes {name}; fold or replace it, or use another backend")
+    found = values[0]
+    for value in values[1:]:
+        found = OF_TWO[name].format(found, value)
+    return found
+
+
+def functions_of(expression: str) -> str:
+    """The definitions of all functions that an expression calls."""
+    text = ""
+    for name, body in BODIES.items():
+        if f"of_{name}(" in expression:
+            parameters = "".join(f", float {parameter}" for parameter in ("p0", "p1") if parameter in body)
+            text += f"static __device__ float of_{name}(float x{parameters}) {{ return {body}; }}\n"
+    return text

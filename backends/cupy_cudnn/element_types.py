@@ -1,0 +1,59 @@
+"""How kernels of ours hold elements: a C++ type for each element type, which computes as ``float``.
+
+Numbers of 16 bits are structures that turn into ``float`` where they are read and are rounded to the nearest (ties to
+even) where they are written, so that a kernel's text is the same whatever its operands hold, and sums are of fp32.
+CUDA's own headers for such types are not used, since the run-time compiler's package does not bring them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from iossim.backends.cupy_cudnn.views import View
+from iossim.execution.backend import BackendError
+from iossim.ir.types import DType
+
+#: What kernels call each element type.
+NAMES = {DType.FLOAT32: "float", DType.FLOAT16: "half_t", DType.BFLOAT16: "bfloat_t"}
+
+_HALF = """#ifndef HALF_TO_FLOAT
+#define HALF_TO_FLOAT(value, bits) asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits))
+#define FLOAT_TO_HALF(bits, value) asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value))
+#endif
+struct half_t {
+    unsigned short bits;
+    __device__ operator float() const { float value; HALF_TO_FLOAT(value, bits); return value; }
+    __device__ half_t& operator=(float value) { FLOAT_TO_HALF(bits, value); return *this; }
+};
+"""
+#: The upper half of a float: 0x7fff more than half a step is carried upwards, and the lowest bit of it makes ties even.
+_BFLOAT = """struct bfloat_t {
+    unsigned short bits;
+    __device__ operator float() const { return __int_as_float((int)((unsigned int)bits << 16)); }
+    __device__ bfloat_t& operator=(float value) {
+        const unsigned int all = (unsigned int)__float_as_int(value);
+        bits = (unsigned short)(value != value ? 0x7fffu : (all + 0x7fffu + ((all >> 16) & 1u)) >> 16);
+        return *this;
+    }
+};
+"""
+_DEFINED = {DType.FLOAT16: _HALF, DType.BFLOAT16: _BFLOAT}
+
+
+def element_name(dtype: DType) -> str:
+    """What kernels call an element type; raises BackendError for one that none of them reads."""
+    if dtype not in NAMES:
+        raise BackendError(f"no kernel reads {dtype}, only {', '.join(NAMES)}; load the model with `dtype` fp32")
+    return NAMES[dtype]
+
+
+def definitions(dtypes: Iterable[DType]) -> str:
+    """What stands before a kernel of operands of these element types."""
+    used = set(dtypes)
+    return "".join(text for dtype, text in _DEFINED.items() if dtype in used)
+
+
+def typed(source: str, x: View, y: View) -> str:
+    """A kernel that reads elements of ``in_t`` and writes such of ``out_t``, for these two views."""
+    types = f"typedef {element_name(x.dtype)} in_t;\ntypedef {element_name(y.dtype)} out_t;\n"
+    return definitions((x.dtype, y.dtype)) + types + source

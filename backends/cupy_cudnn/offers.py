@@ -1,0 +1,48 @@
+"""What cuDNN offers on a device: in which precisions and layouts, and what it takes into one call with a convolution.
+
+Asked for with a convolution of usual size, as networks ask for theirs: by its plans, of which the first is built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from iossim.backends.cupy_cudnn.convolution import Convolution, TensorLayout
+from iossim.backends.cupy_cudnn.driver import ConvolutionLibrary
+from iossim.backends.cupy_cudnn.views import channels_last, row_major
+from iossim.ir.types import Precision
+
+#: What it computes in: what is stored, and what is multiplied.
+PRECISIONS = (Precision.FP32, Precision.TF32, Precision.FP16, Precision.BF16)
+LAYOUTS = {"nchw": False, "nhwc": True}
+
+
+def convolution_calls(library_of: Callable[[Precision], ConvolutionLibrary]) -> dict[str, dict[str, list[str]]]:
+    """For each precision and layout, what is computed by one call: those of which cuDNN has a plan."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for precision in PRECISIONS:
+        library = library_of(precision)
+        found[precision] = {
+            layout: [name for name, asked in _calls(precision, last).items() if next(library.plans(asked), None)]
+            for layout, last in LAYOUTS.items()
+        }
+    return found
+
+
+def in_words(found: Mapping[str, Mapping[str, list[str]]]) -> list[str]:
+    """A line for each precision."""
+    return [
+        f"{precision}: " + "; ".join(f"{layout} {', '.join(calls) or 'none'}" for layout, calls in layouts.items())
+        for precision, layouts in found.items()
+    ]
+
+
+def _calls(precision: Precision, last: bool) -> dict[str, Convolution]:
+    def layout(*shape: int) -> TensorLayout:
+        return TensorLayout(shape, channels_last(shape) if last else row_major(shape))
+
+    x, w, one = layout(8, 64, 28, 28), layout(64, 64, 3, 3), (1, 1)
+    plain = Convolution(x, w, x, one, one, one, one, dtype=precision.storage, last=last)
+    fused = replace(plain, bias=True, relu=True)
+    return {"conv": plain, "conv+bias+relu": fused, "conv+residual+bias+relu": replace(fused, z=x)}

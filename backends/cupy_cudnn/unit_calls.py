@@ -1,0 +1,187 @@
+"""What a unit's program grows of: where its values lie, copies where they must lie otherwise, and calls of cuDNN.
+
+A convolution is asked for in the layout that most of its operands have, that of the network where it does not matter;
+what lies otherwise is copied, in scratch. Filters that are constant are laid out once, when they are uploaded.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from iossim.backends.cupy_cudnn import element_kernels, product_kernels
+from iossim.backends.cupy_cudnn.convolution import ConvolutionCall, convolution_of, product_of
+from iossim.backends.cupy_cudnn.views import KernelCall, Memory, View, dense
+from iossim.backends.cupy_cudnn.weights import Weights
+from iossim.execution.backend import BackendError
+from iossim.execution.plan import ALIGNMENT_BYTES
+from iossim.ir.graph import Graph, Node
+from iossim.ir.op import Op
+from iossim.ir.ops.conv import Conv
+from iossim.ir.ops.unary import Relu
+from iossim.ir.types import DType
+
+Call = KernelCall | ConvolutionCall
+
+SCRATCH = Memory("scratch")
+
+
+@dataclass(frozen=True, eq=False)
+class UnitProgram:
+    """Calls in the order that they are issued to one stream; ``scratch_bytes`` hold what they pass on."""
+
+    calls: tuple[Call, ...]
+    scratch_bytes: int
+
+    @property
+    def convolutions(self) -> tuple[ConvolutionCall, ...]:
+        return tuple(call for call in self.calls if isinstance(call, ConvolutionCall))
+
+
+@dataclass(frozen=True)
+class Epilogue:
+    """What is done to ``y`` behind a convolution or a product: ``act(y + bias + factor * addend)``.
+
+    ``bias`` has one value a filter (or column), ``addend`` is of ``y``'s shape.
+    """
+
+    bias: View | None = None
+    addend: View | None = None
+    factor: float = 1.0
+    activation: Op | None = None
+
+
+class UnitCalls:
+    """The calls of a unit so far. ``places`` say where values must be written, ``values`` where values are."""
+
+    def __init__(self, graph: Graph, weights: Weights) -> None:
+        self.graph, self.weights = graph, weights
+        self.places: dict[str, View] = {}
+        self.values: dict[str, View] = {}
+        self.calls: list[Call] = []
+        self.scratch_bytes = 0
+
+    @property
+    def program(self) -> UnitProgram:
+        return UnitProgram(tuple(self.calls), self.scratch_bytes)
+
+    def read(self, node: Node, index: int = 0) -> View:
+        return self.view(node.inputs[index])
+
+    def written(self, node: Node) -> View:
+        return self.target(node.outputs[0])
+
+    def view(self, value: str) -> View:
+        return self.values[value] if value in self.values else self.weights.value(value)
+
+    def target(self, value: str) -> View:
+        """Where a value is written: its place, or scratch."""
+        if value not in self.values:
+            of_type, place = self.graph.types[value], self.places.get(value)
+            last = value in self.weights.layout.values
+            self.values[value] = self.scratch(of_type.shape, of_type.dtype, last) if place is None else place
+        return self.values[value]
+
+    def scratch(self, shape: Sequence[int], dtype: DType, last: bool = False) -> View:
+        view = dense(SCRATCH, shape, self.scratch_bytes // dtype.bytes, dtype, last)
+        size_bytes = view.elements * dtype.bytes
+        self.scratch_bytes += -(-size_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+        return view
+
+    def pass_on(self, value: str, view: View) -> None:
+        """A value that is there already: copied if it must be elsewhere."""
+        if value in self.places:
+            self.copy(view, self.target(value))
+        else:
+            self.values[value] = view
+
+    def copy(self, source: View, target: View) -> None:
+        self.calls.append(element_kernels.copy(source, target))
+
+    def dense_copy(self, view: View, last: bool = False) -> View:
+        target = self.scratch(view.shape, view.dtype, last)
+        self.copy(view, target)
+        return target
+
+    def flat(self, view: View, shape: Sequence[int]) -> View:
+        """The elements of a view under another shape, copied where its strides do not allow that."""
+        return view.reshaped(shape) or dense(SCRATCH, shape, self.dense_copy(view).offset, view.dtype)
+
+    def convolve(self, op: Conv, x: View, w: View, y: View, epilogue: Epilogue) -> None:
+        """One convolution with its epilogue; operands that cuDNN does not take as they lie are copied.
+
+        Raises BackendError where they are of different types.
+        """
+        if not x.dtype == w.dtype == y.dtype:
+            raise BackendError(f"multiplies {x.dtype} by {w.dtype} to {y.dtype}; load the model in one `dtype`")
+        usual = self.weights.layout.wanted
+        last = max((usual, not usual), key=lambda tried: x.suits_cudnn(tried) + y.suits_cudnn(tried))
+        x = x if x.suits_cudnn(last) else self.dense_copy(x, last)
+        w = self._filters(w, last)
+        inner = y if y.suits_cudnn(last) else self.scratch(y.shape, y.dtype, last)
+        filters, bias, addend, activation = y.shape[1], epilogue.bias, epilogue.addend, epilogue.activation
+        operands, terms = [inner], ["a0"]
+        if bias is not None:
+            bias = bias if bias.is_dense and bias.suits_cudnn() else self.dense_copy(bias)
+            operands.append(bias.with_ones((1, filters, *[1] * (len(y.shape) - 2))))
+            terms.append("a1")
+        if addend is not None:
+            factor = "" if epilogue.factor == 1 else f"{element_kernels.literal(epilogue.factor)} * "
+            terms.append(f"{factor}a{len(operands)}")
+            operands.append(addend)
+        text = " + ".join(terms)
+        expression = f"({text})" if activation is None else element_kernels.activation(activation, f"({text})")
+        relu = isinstance(activation, Relu)
+        has_epilogue = len(terms) > 1 or activation is not None
+        fused = (
+            (activation is None or relu)
+            and (bias is None or bias.dtype == y.dtype)
+            and (addend is None or (epilogue.factor == 1 and addend.dtype == y.dtype and addend.suits_cudnn(last)))
+        )
+        views = {"x": x, "w": w, "y": inner}
+        if fused and has_epilogue:
+            # cuDNN's fused convolutions have a bias always.
+            views["b"] = self.weights.zeros(filters, y.dtype) if bias is None else bias
+            if addend is not None:
+                views["z"] = addend
+        self.calls.append(
+            ConvolutionCall(
+                convolution_of(op, views, relu=fused and relu, last=last),
+                views,
+                element_kernels.chain(expression, operands, y) if has_epilogue or inner is not y else None,
+                element_kernels.copy(inner, y) if inner is not y else None,
+                fused,
+            )
+        )
+
+    def multiply(self, a: View, b: View, y: View) -> None:
+        """A stack of products, by cuDNN but in plain fp32; operands that it does not take as they lie are copied."""
+        if not a.dtype == b.dtype == y.dtype:
+            raise BackendError(f"multiplies {a.dtype} by {b.dtype} to {y.dtype}; load the model in one `dtype`")
+        if y.dtype is DType.FLOAT32 and not self.weights.tf32:
+            self.calls.append(product_kernels.product(a, b, y))
+            return
+        stack = y.shape[:-2]
+        a, b = (view if view.suits_product else self.dense_copy(view) for view in (a, b))
+        made = y.as_stack(stack) if y.suits_product else None
+        inner = self.scratch(y.shape, y.dtype) if made is None else y
+        views = {"x": self._stacked(a, stack), "w": self._stacked(b, stack), "y": self._stacked(inner, stack)}
+        after = element_kernels.copy(inner, y) if inner is not y else None
+        self.calls.append(ConvolutionCall(product_of(views), views, None, after))
+
+    def _stacked(self, view: View, stack: Sequence[int]) -> View:
+        """Matrices in one stack, the only form of them that cuDNN multiplies; copied where steps between them differ.
+
+        A single matrix stays one: it is multiplied by each of the others.
+        """
+        found = view.as_stack(() if view.elements == math.prod(view.shape[-2:]) else stack)
+        if found is None:
+            found = self.dense_copy(view.broadcast((*stack, *view.shape[-2:]))).as_stack(stack)
+        assert found is not None, "a dense stack has one step"
+        return found
+
+    def _filters(self, w: View, last: bool) -> View:
+        if w.suits_cudnn(last) and w.image_strides(last)[0] * w.shape[0] == w.elements:
+            return w
+        return self.weights.laid_out(w) if last and w.memory.kind == "weight" else self.dense_copy(w, last)

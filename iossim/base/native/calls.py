@@ -1,0 +1,166 @@
+"""C through which the interpreter calls a function: parameters are taken out of Python's objects and results made.
+
+What is needed of Python's stable interface is declared here, so that a compiler without Python's headers does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from iossim.base.native.types import (
+    FLOAT,
+    MASK,
+    TRUTH,
+    Array,
+    Number,
+    Record,
+    Signature,
+    Tuple,
+    Type,
+    UntranslatableError,
+)
+
+DECLARATIONS = """\
+typedef struct _object PyObject;
+typedef struct {
+    void *buf; PyObject *obj; int64_t len, itemsize; int readonly, ndim; char *format;
+    int64_t *shape, *strides, *suboffsets; void *internal;
+} Py_buffer;
+typedef struct { const char *name; void *called; int flags; const char *doc; } PyMethodDef;
+extern PyObject *PyExc_TypeError;
+void PyErr_SetString(PyObject *, const char *);
+PyObject *PyErr_Occurred(void), *PyTuple_GetItem(PyObject *, int64_t), *PyNumber_Index(PyObject *);
+int PyObject_GetBuffer(PyObject *, Py_buffer *, int), PyObject_IsTrue(PyObject *);
+int PyTuple_SetItem(PyObject *, int64_t, PyObject *);
+void PyBuffer_Release(Py_buffer *), Py_DecRef(PyObject *), *PyEval_SaveThread(void), PyEval_RestoreThread(void *);
+int64_t PyLong_AsLongLong(PyObject *);
+uint64_t PyLong_AsUnsignedLongLong(PyObject *);
+double PyFloat_AsDouble(PyObject *);
+PyObject *PyLong_FromLongLong(int64_t), *PyLong_FromUnsignedLongLong(uint64_t), *PyFloat_FromDouble(double);
+PyObject *PyBool_FromLong(long), *PyTuple_New(int64_t), *Py_BuildValue(const char *, ...);
+PyObject *PyCMethod_New(PyMethodDef *, PyObject *, PyObject *, PyObject *);
+
+typedef struct { Py_buffer views[64]; int count; } Taken;
+static int64_t take_q(PyObject *given, Taken *taken) { return PyLong_AsLongLong(given); }
+static uint64_t take_Q(PyObject *given, Taken *taken) {
+    PyObject *whole = PyNumber_Index(given);
+    if (!whole) return 0;
+    uint64_t value = PyLong_AsUnsignedLongLong(whole);
+    Py_DecRef(whole);
+    return value;
+}
+static double take_d(PyObject *given, Taken *taken) { return PyFloat_AsDouble(given); }
+static int take_t(PyObject *given, Taken *taken) { return PyObject_IsTrue(given); }
+/* An array in C's order of these dimensions, whose elements have one of the formats. */
+static Py_buffer *take_array(PyObject *given, Taken *taken, int dimensions, const char *formats, int64_t itemsize) {
+    static Py_buffer none;
+    Py_buffer *view = &taken->views[taken->count];
+    if (PyErr_Occurred() || !given || PyObject_GetBuffer(given, view, 0x3c)) return &none;
+    taken->count++;
+    while (*formats && *formats != *view->format) formats++;
+    if (*formats && view->ndim == dimensions && view->itemsize == itemsize) return view;
+    PyErr_SetString(PyExc_TypeError, "an array of another type");
+    return &none;
+}
+static void give_back(Taken *taken) { while (taken->count) PyBuffer_Release(&taken->views[--taken->count]); }
+"""
+
+_FORMATS = {"f8": "d", "u8": "LQ", "i8": "lq", "i4": "i", "i1": "b", "u1": "B", "b1": "?"}
+_MOST_ARRAYS = 64
+
+
+def entry(name: str, signature: Signature, held: Callable[[Type], str], is_used: Callable[[Array], bool]) -> str:
+    """What the interpreter calls for a function of C. ``held`` names types; an array that is not used is not taken."""
+    lines: list[str] = []
+    arrays = 0
+
+    def take(kind: Type, given: str, place: str) -> None:
+        nonlocal arrays
+        if isinstance(kind, Number):
+            lines.append(f"{place} = take_{_letter(kind)}({given}, &taken);")
+        elif isinstance(kind, Record):
+            for index, (field, own) in enumerate(kind.fields):
+                if not isinstance(own, Array) or is_used(own):
+                    take(own, f"PyTuple_GetItem({given}, {index})", f"{place}.{field}")
+        elif isinstance(kind, Array):
+            if not is_used(kind):
+                return
+            arrays += 1
+            code = kind.dtype.str[1:]
+            formats, size = _FORMATS.get(code, "T"), kind.dtype.itemsize
+            lines.append(f'view = take_array({given}, &taken, {kind.dimensions}, "{formats}", {size});')
+            lines.append(f"{place}.at = view->buf;")
+            sizes = "; ".join(f"{place}.n{axis} = view->shape[{axis}]" for axis in range(kind.dimensions))
+            lines.append(f"if (view->shape) {{ {sizes}; }}")
+        else:
+            raise UntranslatableError(f"{name}: a parameter that is no array or number")
+
+    for index, (_, kind) in enumerate(signature.parameters):
+        lines.append(f"{held(kind)} p{index};")
+        take(kind, f"given[{index}]", f"p{index}")
+    if arrays > _MOST_ARRAYS:
+        raise UntranslatableError(f"{name}: more than {_MOST_ARRAYS} arrays")
+    kinds = [kind for _, kind in signature.parameters]
+    call = ", ".join(f"&p{index}" if isinstance(kind, Record) else f"p{index}" for index, kind in enumerate(kinds))
+    returned = signature.returned
+    found = "" if returned is None else f"{held(returned)} found = "
+    result = 'result = Py_BuildValue("");'
+    if isinstance(returned, Number):
+        result = f"result = {_made(returned, 'found')};"
+    elif isinstance(returned, Tuple):
+        items = [
+            f"PyTuple_SetItem(result, {at}, {_made(item, f'found.v{at}')});" for at, item in enumerate(returned.items)
+        ]
+        result = " ".join([f"result = PyTuple_New({len(items)});", *items])
+    body = "\n    ".join(lines)
+    return f"""
+static PyObject *{name}_entry(PyObject *self, PyObject *const *given, int64_t count) {{
+    PyObject *result = 0;
+    Taken taken;
+    Py_buffer *view;
+    taken.count = 0;
+    if (count != {len(kinds)}) {{
+        PyErr_SetString(PyExc_TypeError, "another number of arguments");
+        return 0;
+    }}
+    {body}
+    if (!PyErr_Occurred()) {{
+        void *state = PyEval_SaveThread();
+        {found}{name}({call});
+        PyEval_RestoreThread(state);
+        {result}
+    }}
+    give_back(&taken);
+    return result;
+}}"""
+
+
+def table(names: list[str]) -> str:
+    """What gives the interpreter a function by its name, None where there is none."""
+    rows = "".join(f'    {{"{name}", {name}_entry, 0x80, 0}},\n' for name in names)
+    return f"""
+static PyMethodDef methods[] = {{
+{rows}    {{0, 0, 0, 0}}
+}};
+static int is_same(const char *one, const char *other) {{
+    while (*one && *one == *other) one++, other++;
+    return *one == *other;
+}}
+PyObject *find(const char *name) {{
+    for (PyMethodDef *each = methods; each->name; each++)
+        if (is_same(each->name, name)) return PyCMethod_New(each, 0, 0, 0);
+    return Py_BuildValue("");
+}}
+"""
+
+
+def _letter(kind: Number) -> str:
+    return "t" if kind == TRUTH else kind.code
+
+
+def _made(kind: Number, value: str) -> str:
+    if kind == FLOAT:
+        return f"PyFloat_FromDouble({value})"
+    if kind == TRUTH:
+        return f"PyBool_FromLong({value})"
+    return f"PyLong_From{'Unsigned' if kind == MASK else ''}LongLong({value})"

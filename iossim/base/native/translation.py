@@ -1,0 +1,86 @@
+"""C of compiled functions: a translation of the small part of Python that they are written in.
+
+Numbers have 64 bits and arrays know their sizes; every operation is the same one in the same order, so that results are
+those of numba to the last bit. What is not known here raises UntranslatableError. Indices are not checked, and none is
+negative but for those that are written so; no whole number is divided by 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from iossim.base.native import calls
+from iossim.base.native.statements import FunctionText
+from iossim.base.native.types import Row, c_name
+from iossim.base.native.unit import Callee, MoreKnownError, Unit
+
+_PRELUDE = """\
+typedef signed char int8_t; typedef unsigned char uint8_t; typedef int int32_t;
+typedef long long int64_t; typedef unsigned long long uint64_t;
+void *malloc(__SIZE_TYPE__); void *calloc(__SIZE_TYPE__, __SIZE_TYPE__); void free(void *);
+double pow(double, double), log1p(double), log(double), exp(double), sqrt(double), ceil(double), floor(double);
+static inline void *kept(void *room) { if (!room) __builtin_trap(); return room; }
+static inline int64_t over(int64_t a, int64_t b) { int64_t q = a / b; return q - (a % b != 0 && (a < 0) != (b < 0)); }
+static inline int64_t modulo(int64_t a, int64_t b) { return a - over(a, b) * b; }
+#define LEAST(T, name) static inline T name(T a, T b) { return b < a ? b : a; }
+#define MOST(T, name) static inline T name(T a, T b) { return b > a ? b : a; }
+LEAST(int64_t, min_q) LEAST(uint64_t, min_Q) LEAST(double, min_d) MOST(int64_t, max_q) MOST(uint64_t, max_Q)
+MOST(double, max_d)
+"""
+
+
+def translate(functions: Sequence[Callable[..., Any]], callee: Callable[[Any], Callee | None]) -> str:
+    """The C of those functions that can be translated, and of all that they call.
+
+    ``callee`` gives the function behind a compiled one, and whether it is inlined; None for anything else.
+    """
+    with suppress(Exception):
+        return Translation(functions, callee).text
+    able = []
+    for function in functions:
+        with suppress(Exception):  # numba compiles, or refuses, what a plugin wrote in a way that is not foreseen here
+            Translation([function], callee)
+            able.append(function)
+    return Translation(able, callee).text
+
+
+class Translation(Unit):
+    """The C of functions and of all that they call, see :func:`translate`; raises UntranslatableError."""
+
+    def __init__(self, functions: Sequence[Callable[..., Any]], callee: Callable[[Any], Callee | None]):
+        super().__init__(callee)
+        while True:
+            self.types.clear()
+            self.parts.clear()
+            try:
+                for function in functions:
+                    self.define(function)
+                called = [function for function in functions if not self._is_inner(function)]
+                entries = [*map(self._entry, called), calls.table([c_name(function) for function in called])]
+                break
+            except MoreKnownError:
+                continue
+        self.text = "\n".join([_PRELUDE, calls.DECLARATIONS, *self.types.values(), *self.parts.values(), *entries])
+
+    def define(self, function: Callable[..., Any], inline: bool = False) -> str:
+        """The name of a function in C, which is defined."""
+        name = c_name(function)
+        if name not in self.parts:
+            before = -1
+            while before != len(self.locals) + self.widened:
+                before = len(self.locals) + self.widened
+                self.parts[name] = FunctionText(self, function, inline).text
+            # Behind those that it calls, which were defined meanwhile.
+            self.parts[name] = self.parts.pop(name)
+        return name
+
+    def _is_inner(self, function: Callable[..., Any]) -> bool:
+        """Whether a function is there for compiled ones alone: calls from elsewhere go to numba."""
+        takes_rows = any(isinstance(kind, Row) for _, kind in self.signature(function).parameters)
+        return takes_rows or (function.__name__.startswith("_") and c_name(function) in self.called)
+
+    def _entry(self, function: Callable[..., Any]) -> str:
+        name = self.define(function)
+        return calls.entry(name, self.signature(function), self.held, lambda array: array.place in self.used)

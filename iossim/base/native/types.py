@@ -1,0 +1,162 @@
+"""The types of compiled functions, as their annotations say them: numbers, arrays, rows of tables, and named tuples."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, get_args, get_origin
+
+import numpy as np
+
+
+class UntranslatableError(Exception):
+    """What stands in a function is no part of the Python that is translated."""
+
+
+@dataclass(frozen=True)
+class Number:
+    """``code`` is that of ``struct``: a 64-bit integer (q), an unsigned one (Q), a double (d), a truth value (?)."""
+
+    code: str
+
+    @property
+    def c_name(self) -> str:
+        return {"q": "int64_t", "Q": "uint64_t", "d": "double", "?": "int"}[self.code]
+
+
+INTEGER, MASK, FLOAT, TRUTH = map(Number, "qQd?")
+
+#: The elements of arrays, and what they are computed with.
+_ELEMENTS = {
+    "f8": ("double", FLOAT), "u8": ("uint64_t", MASK), "i8": ("int64_t", INTEGER), "i4": ("int32_t", INTEGER),
+    "i1": ("int8_t", INTEGER), "u1": ("uint8_t", INTEGER), "b1": ("uint8_t", TRUTH),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a table."""
+
+    dtype: np.dtype[Any]
+
+    @property
+    def c_name(self) -> str:
+        return "const char *"
+
+
+@dataclass(frozen=True)
+class Array:
+    """``place`` is whose number of dimensions this is, in :attr:`Dimensions.of`; empty for an array of known ones."""
+
+    dtype: np.dtype[Any]
+    dimensions: int = 1
+    place: tuple[str, str] = ("", "")
+
+    @property
+    def c_name(self) -> str:
+        return f"array_{self.dtype.str[1:]}_{self.dimensions}"
+
+    @property
+    def element(self) -> Number | Row:
+        """What an element is once it is loaded."""
+        return Row(self.dtype) if self.dtype.kind == "V" else _ELEMENTS[self.dtype.str[1:]][1]
+
+    @property
+    def c_element(self) -> str:
+        return "char" if self.dtype.kind == "V" else _ELEMENTS[self.dtype.str[1:]][0]
+
+
+@dataclass(frozen=True)
+class Record:
+    """A named tuple, handed over by its address; its fields by name."""
+
+    name: str
+    fields: tuple[tuple[str, Type], ...]
+
+    @property
+    def c_name(self) -> str:
+        return f"const {self.name} *"
+
+
+@dataclass(frozen=True)
+class Tuple:
+    """What a function returns several of."""
+
+    items: tuple[Number, ...]
+
+    @property
+    def c_name(self) -> str:
+        return f"tuple_{''.join(item.code for item in self.items).replace('?', 't')}"
+
+
+Type = Number | Row | Array | Record | Tuple
+
+
+class Dimensions:
+    """How many dimensions arrays have: no annotation says it, but what is done with them does."""
+
+    def __init__(self) -> None:
+        self.of: dict[tuple[str, str], int] = {}
+
+    def annotated(self, annotation: Any, names: Mapping[str, Any], place: tuple[str, str]) -> Type:
+        """The type that an annotation of ``place`` means; raises UntranslatableError for others."""
+        if isinstance(annotation, str):
+            try:
+                annotation = eval(annotation, {**vars(builtins), **names})
+            except NameError as error:
+                raise UntranslatableError(f"{place}: {error}") from None
+        dtype = None
+        if get_origin(annotation) is Annotated:
+            annotation, dtype = get_args(annotation)
+        number = {int: INTEGER, float: FLOAT, bool: TRUTH, np.uint64: MASK, np.int64: INTEGER}.get(annotation)
+        if number is not None:
+            return number
+        if annotation is np.void and dtype is not None:
+            return Row(dtype)
+        if get_origin(annotation) is np.ndarray:
+            (element,) = get_args(get_args(annotation)[1])
+            if element is not np.void or dtype is not None:
+                return Array(np.dtype(element if dtype is None else dtype), self.of.get(place, 1), place)
+        if get_origin(annotation) is tuple:
+            items = [self.annotated(item, names, place) for item in get_args(annotation)]
+            if all(isinstance(item, Number) for item in items):
+                return Tuple(tuple(item for item in items if isinstance(item, Number)))
+        if hasattr(annotation, "_fields"):
+            scope = vars(__import__(annotation.__module__, fromlist=[""]))
+            fields = {name: getattr(kind, "__forward_arg__", kind) for name, kind in annotation.__annotations__.items()}
+            own_name = c_name(annotation)
+            own = [(name, self.annotated(kind, scope, (own_name, name))) for name, kind in fields.items()]
+            return Record(own_name, tuple(own))
+        raise UntranslatableError(f"{place}: {annotation} has no counterpart in C")
+
+
+@dataclass(frozen=True)
+class Signature:
+    """The parameters of a function by name, and what it returns, None for nothing."""
+
+    parameters: tuple[tuple[str, Type], ...]
+    returned: Number | Tuple | None
+
+    @staticmethod
+    def of(function: Callable[..., Any], dimensions: Dimensions) -> Signature:
+        code = function.__code__
+        annotations, names = function.__annotations__, function.__globals__
+        parameters = []
+        for name in code.co_varnames[: code.co_argcount]:
+            if name not in annotations:
+                raise UntranslatableError(f"{function.__name__}: {name} has no annotation")
+            parameters.append((name, dimensions.annotated(annotations[name], names, (c_name(function), name))))
+        if "return" not in annotations:
+            raise UntranslatableError(f"{function.__name__}: what it returns has no annotation")
+        if annotations["return"] in (None, "None"):
+            return Signature(tuple(parameters), None)
+        returned = dimensions.annotated(annotations["return"], names, (c_name(function), "return"))
+        if not isinstance(returned, Number | Tuple):
+            raise UntranslatableError(f"{function.__name__}: it returns no number")
+        return Signature(tuple(parameters), returned)
+
+
+def c_name(defined: Callable[..., Any]) -> str:
+    """The name of a function or class in C, unique among all modules."""
+    return f"{defined.__module__}_{defined.__name__}".replace(".", "_")

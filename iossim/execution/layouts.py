@@ -1,0 +1,69 @@
+"""Which values of a network lie with their channels innermost, as cuDNN's kernels of 16-bit convolutions read them.
+
+The layout is chosen once for a network, so that no value is laid out anew between two units: images, that is, whatever
+a convolution or a pool reads or writes, and what element-wise ops, concats and parts make of such values. Other tensors
+(the heads of an attention, say) stay as they are. Only where they lie is different: shapes are those of the graph.
+"""
+
+from __future__ import annotations
+
+from iossim.execution.plan import Plan
+from iossim.ir.graph import Graph, Node
+from iossim.ir.ops.conv import Conv
+from iossim.ir.ops.normalization import BatchNorm, LocalResponseNorm
+from iossim.ir.ops.pool import AveragePool, GlobalAveragePool, GlobalMaxPool, MaxPool
+from iossim.ir.ops.slice import Concat, Slice, Split
+from iossim.ir.ops.unary import Identity
+from iossim.ir.types import Precision
+from iossim.schedule.batch import Strategy
+
+_OF_IMAGES = (Conv, MaxPool, AveragePool, GlobalAveragePool, GlobalMaxPool, LocalResponseNorm, BatchNorm)
+_CARRIES_ON = (Concat, Slice, Split, Identity)
+
+
+def prefers_channels_last(precision: Precision) -> bool:
+    """Whether libraries convolve faster so: their kernels for numbers of 16 bits are written for it."""
+    return precision.storage.bytes == 2
+
+
+class ImageLayout:
+    """The values of a graph that lie channels last; none where ``wanted`` is false."""
+
+    def __init__(self, graph: Graph, wanted: bool = True) -> None:
+        self.wanted = wanted
+        self.values = _images(graph) if wanted else frozenset()
+        self._plan: Plan | None = None
+        self._storages: frozenset[str] = frozenset()
+
+    def storage(self, plan: Plan, name: str) -> bool:
+        """Whether a storage of a plan lies so: it holds one of the values, or the parts of a merged convolution."""
+        if self._plan is not plan:
+            self._plan = plan
+            merged = [launch.writes[0] for launch in plan.launches if launch.strategy is Strategy.MERGE]
+            held = [*(each for each in plan.buffers if each in self.values), *(merged if self.wanted else [])]
+            self._storages = frozenset(plan.region(each).storage for each in held)
+        return name in self._storages
+
+
+def _images(graph: Graph) -> frozenset[str]:
+    found: set[str] = set()
+    for node in graph.nodes:
+        if isinstance(node.op, _OF_IMAGES):
+            found.update(value for value in (node.inputs[0], node.outputs[0]) if len(graph.types[value].shape) > 2)
+    before = -1
+    while before != len(found):
+        before = len(found)
+        for node in (*graph.nodes, *reversed(graph.nodes)):
+            alike = _alike(graph, node)
+            if not found.isdisjoint(alike):
+                found.update(alike)
+    return frozenset(found - graph.constants.keys())
+
+
+def _alike(graph: Graph, node: Node) -> list[str]:
+    """The values of a node that had best lie alike."""
+    if not (isinstance(node.op, _CARRIES_ON) or node.op.is_elementwise):
+        return []
+    rank = len(graph.types[node.outputs[0]].shape)
+    values = [value for value in (*node.inputs, *node.outputs) if value and value not in graph.constants]
+    return [value for value in values if len(graph.types[value].shape) == rank > 2]

@@ -1,0 +1,104 @@
+"""How far outputs may be from NumPy's in the same storage, and where they are further.
+
+A value is rounded where it is stored, on both sides alike but not to the same neighbour, since sums are taken in
+another order; what is computed from it carries that on. Errors of ``n`` roundings in a row add up as the root of ``n``,
+and so do those of the ``k`` terms of a sum in fp32. So an output may be off, of its largest value, by
+
+    ``SAFETY * sqrt(n) * (u + sqrt(k) * 2**-24)``
+
+with ``n`` ops on the longest path, ``k`` terms of the deepest sum, and ``u`` half a step of the type that is stored
+(of TF32: that is multiplied). No tolerance is below ``LEAST``: transforms of convolutions (Winograd's) lose that.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from iossim.ir.graph import Graph
+from iossim.ir.network import Network
+from iossim.ir.op import Array, Role
+from iossim.ir.types import Precision
+
+SAFETY = 4.0
+LEAST = 1e-3
+#: Half a step beside one: the largest relative error of a rounding.
+ROUNDOFF = {
+    Precision.FP32: 2.0**-24,
+    Precision.TF32: 2.0**-11,
+    Precision.FP16: 2.0**-11,
+    Precision.BF16: 2.0**-8,
+    Precision.INT8: 2.0**-8,
+}
+
+
+def tolerance(network: Network, precision: Precision | None = None) -> float:
+    """What outputs may differ by, of the largest value; of the network's own precision by default."""
+    graph = network.graph
+    terms = max((_terms(graph, index) for index in range(len(graph.nodes))), default=1)
+    unit = ROUNDOFF[precision or network.precision] + math.sqrt(terms) * ROUNDOFF[Precision.FP32]
+    return max(LEAST, SAFETY * math.sqrt(_roundings(graph)) * unit)
+
+
+def _terms(graph: Graph, index: int) -> int:
+    node = graph.nodes[index]
+    types = graph.output_types(node)
+    products = node.op.multiply_adds(graph.input_types(node), types)
+    return max(1, products // max(1, types[0].elements))
+
+
+def _roundings(graph: Graph) -> int:
+    """The ops that compute on the longest path."""
+    longest: dict[str, int] = {}
+    for node in graph.nodes:
+        own = node.op.role not in (Role.VIEW, Role.CONCAT)
+        found = max((longest.get(name, 0) for name in node.inputs), default=0) + own
+        longest.update(dict.fromkeys(node.outputs, found))
+    return max(1, *longest.values()) if longest else 1
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Where outputs differ most: ``found`` instead of ``wanted``, ``relative`` to the largest value of that output.
+
+    Infinite where only one of the two is finite.
+    """
+
+    output: str = ""
+    index: tuple[int, ...] = ()
+    found: float = 0.0
+    wanted: float = 0.0
+    relative: float = 0.0
+
+    def __str__(self) -> str:
+        if not self.output:
+            return "equal"
+        place = f"{self.output}[{', '.join(map(str, self.index))}]"
+        off = "" if math.isinf(self.relative) else f", off by {self.relative:.2g} of the largest value"
+        return f"{place} is {self.found:.6g} instead of {self.wanted:.6g}{off}"
+
+
+def largest_difference(found: Mapping[str, Array], expected: Mapping[str, Array]) -> Difference:
+    """The largest difference of any output over the largest expected value of that output."""
+    worst = Difference()
+    for name, array in expected.items():
+        wanted, got = array.astype(np.float64), found[name].astype(np.float64)
+        finite = np.isfinite(wanted)
+        unlike = finite != np.isfinite(got)
+        if unlike.any():
+            return _difference(name, int(unlike.argmax()), got, wanted, math.inf)
+        if finite.any():
+            scale = float(np.abs(wanted[finite]).max()) or 1.0
+            errors = np.where(finite, np.abs(np.where(finite, wanted, 0) - np.where(finite, got, 0)), 0.0) / scale
+            place = int(errors.argmax())
+            if errors.flat[place] > worst.relative:
+                worst = _difference(name, place, got, wanted, float(errors.flat[place]))
+    return worst
+
+
+def _difference(name: str, place: int, got: Array, wanted: Array, relative: float) -> Difference:
+    index = tuple(int(part) for part in np.unravel_index(place, wanted.shape))
+    return Difference(name, index, float(got.flat[place]), float(wanted.flat[place]), relative)

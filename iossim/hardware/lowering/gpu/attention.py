@@ -1,0 +1,115 @@
+"""Fused attention: FlashAttention-2 since Ampere (arXiv:2307.08691), FlashAttention-3 on Hopper (arXiv:2407.08608).
+
+A block has a tile of queries of one head, and goes over the keys and values in steps: a product, the exponentials of
+the tile's scores, a second product. Scores never leave the SM, so that DRAM sees queries, keys, values and outputs
+alone. Features of a head count up to the next size that a kernel is compiled for. Few queries, as those that a language
+model adds, divide their keys among blocks, whose results a second kernel combines.
+
+Tiles and threads are those of the two implementations; a block takes most of an SM's registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from iossim.hardware.compute_capability import SINCE_AMPERE, SINCE_HOPPER, Architecture
+from iossim.hardware.lowering.gpu.matrix_product import stream_kernel
+from iossim.hardware.lowering.kernel import OF_FRAMEWORKS, Candidate, Kernel, WorkClass, ceil_div
+from iossim.hardware.lowering.step import Step
+from iossim.ir.ops.attention import Attention, AttentionShape
+from iossim.ir.types import Precision
+
+#: Precisions that the kernels have.
+FUSED_PRECISIONS = frozenset({Precision.FP16, Precision.BF16})
+#: Queries of a call whose keys are divided, and the most parts.
+_FEW, _PARTS = 64, (1, 2, 4, 8, 16, 32)
+_PARTIAL_BYTES = 4
+
+
+class _Tile(NamedTuple):
+    """For heads of up to so many features: queries and keys of a step, threads, registers and steps in flight."""
+
+    features: int
+    queries: int
+    keys: int
+    threads: int
+    registers: int
+    stages: int
+
+
+_AMPERE = (
+    _Tile(64, 128, 128, 128, 255, 1),
+    _Tile(96, 128, 64, 128, 255, 1),
+    _Tile(128, 128, 64, 128, 255, 1),
+    _Tile(192, 128, 64, 256, 255, 1),
+    _Tile(256, 128, 64, 256, 255, 1),
+)
+_HOPPER = (
+    _Tile(64, 192, 128, 512, 128, 2),
+    _Tile(96, 192, 128, 512, 128, 2),
+    _Tile(128, 128, 128, 384, 168, 2),
+    _Tile(192, 128, 96, 384, 168, 2),
+    _Tile(256, 128, 80, 384, 168, 2),
+)
+#: What few queries of small heads take on Hopper.
+_SHORT = _Tile(64, 64, 128, 256, 168, 2)
+_GENERATIONS = (("flash_2", SINCE_AMPERE - SINCE_HOPPER, _AMPERE), ("flash_3", SINCE_HOPPER, _HOPPER))
+#: The tiles by name, to their queries over 192.
+ATTENTION_ROWS = {f"attention_{queries}": queries / 192 for queries in (64, 128, 192)}
+
+
+def fused_attention(step: Step) -> Iterator[Candidate]:
+    """One kernel for each generation that has it, for halves and heads of up to 256 features."""
+    assert isinstance(step.op, Attention)
+    shape = step.op.shape([operand.type for operand in step.operands])
+    if step.precision not in FUSED_PRECISIONS:
+        return
+    for name, architectures, tiles in _GENERATIONS:
+        fitting = [tile for tile in tiles if tile.features >= max(shape.features, shape.value_features)]
+        if not fitting:
+            continue
+        is_short = architectures == SINCE_HOPPER and shape.queries <= _FEW and fitting[0].features == _SHORT.features
+        tile = _SHORT if is_short else fitting[0]
+        for parts in _PARTS if shape.queries <= _FEW else _PARTS[:1]:
+            if parts == 1 or shape.keys >= 2 * parts * tile.keys:
+                yield _candidate(step, shape, name, architectures, tile, parts)
+
+
+def _candidate(
+    step: Step, shape: AttentionShape, name: str, architectures: frozenset[Architecture], tile: _Tile, parts: int
+) -> Candidate:
+    assert isinstance(step.op, Attention)
+    size = step.precision.storage.bytes
+    tiles = ceil_div(shape.queries, tile.queries)
+    blocks, outputs = shape.batch * shape.heads * tiles * parts, step.outputs[0].elements
+    ends = [min(shape.keys, (index + 1) * tile.queries) if step.op.is_causal else shape.keys for index in range(tiles)]
+    steps = shape.batch * shape.heads * sum(parts * ceil_div(ceil_div(end, parts), tile.keys) for end in ends)
+    written = step.bytes_written if parts == 1 else parts * outputs * _PARTIAL_BYTES
+    loaded = blocks * tile.queries * shape.features + steps * tile.keys * (shape.features + shape.value_features)
+    mask_bytes = sum(operand.type.bytes for operand in step.operands[3:])
+    pairs = steps * tile.queries * tile.keys
+    kernel = Kernel(
+        f"{name}_{tile.queries}x{tile.features}" + (f"_split{parts}" if parts > 1 else ""),
+        WorkClass.ATTENTION,
+        blocks,
+        tile.threads,
+        tile.registers,
+        (tile.queries + 2 * tile.stages * tile.keys) * tile.features * size,
+        4 * pairs * tile.features,
+        step.activation_bytes,
+        step.weight_bytes,
+        written,
+        loaded * size + mask_bytes + written,
+        step.precision,
+        f"attention_{tile.queries}",
+        exponentials=pairs,
+    )
+    kernels: tuple[Kernel, ...] = (kernel,)
+    if parts > 1:
+        combine = stream_kernel(
+            "attention_combine", outputs, parts * outputs, activation_bytes=written, bytes_written=step.bytes_written
+        )
+        kernels = (kernel, combine)
+    workspace_bytes = 0 if parts == 1 else written
+    return Candidate(kernel.name, kernels, workspace_bytes, True, architectures, OF_FRAMEWORKS)

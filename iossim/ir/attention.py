@@ -1,0 +1,155 @@
+"""Attention that is spelt out: two products with a softmax between them, as exporters write it.
+
+``q -> [scale] -> @ <- [scale] <- k`` makes the scores; a scale, a mask and conversions may follow; their softmax is
+multiplied by the values. Transposes that keep a head's features together, as those which split and join heads do, are
+a part: fused kernels read and write strided rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from iossim.base.errors import GraphError
+from iossim.ir.graph import Graph, Node
+from iossim.ir.op import normal_axis
+from iossim.ir.ops.attention import Attention
+from iossim.ir.ops.matmul import MatMul
+from iossim.ir.ops.nary import Add, Mul, Nary
+from iossim.ir.ops.reshape import Reshape, Transpose
+from iossim.ir.ops.softmax import Softmax
+from iossim.ir.ops.unary import Cast
+from iossim.ir.types import TensorType
+
+
+@dataclass(frozen=True)
+class SpeltAttention:
+    """The ops of an attention, the last one first, each of the others read inside alone.
+
+    ``types`` are queries, keys and values as :class:`Attention` takes them, and the mask if there is one.
+    """
+
+    nodes: tuple[Node, ...]
+    types: tuple[TensorType, ...]
+
+    @property
+    def flops(self) -> int:
+        return Attention().flops(self.types, ())
+
+
+def private_producer(graph: Graph, value: str) -> Node | None:
+    """The node that makes ``value``, if that is its one output and one node alone reads it."""
+    producer = graph.producer.get(value)
+    if producer is None or len(producer.outputs) != 1 or value in graph.returned:
+        return None
+    return producer if len(graph.consumers[value]) == 1 else None
+
+
+def attentions_in(graph: Graph, nodes: Iterable[Node]) -> dict[str, SpeltAttention]:
+    """Those that have all their ops among ``nodes``, by the name of the op that each ends with."""
+    names = {node.name: node for node in nodes}
+    found = {name: spelt_attention(graph, node) for name, node in names.items()}
+    whole = {name: one for name, one in found.items() if one and names.keys() >= {node.name for node in one.nodes}}
+    inside = {node.name for one in whole.values() for node in one.nodes[1:]}
+    return {name: one for name, one in whole.items() if name not in inside}
+
+
+def spelt_attention(graph: Graph, last: Node) -> SpeltAttention | None:
+    """The attention that ends with a node, a product or the transpose behind it; None if it ends none."""
+    product = last
+    if isinstance(last.op, Transpose) and _keeps_last(last.op):
+        product = private_producer(graph, last.inputs[0]) or last
+    softmax = private_producer(graph, product.inputs[0]) if isinstance(product.op, MatMul) else None
+    found = _Parts(graph, list(dict.fromkeys((last, product))))
+    softmax = softmax and found.without_casts(softmax)
+    if softmax is None or not isinstance(softmax.op, Softmax) or softmax.op.flatten:
+        return None
+    scores = graph.types[softmax.outputs[0]].shape
+    if len(scores) < 3 or normal_axis(softmax.op.axis, len(scores)) != len(scores) - 1:
+        return None
+    found.nodes.append(softmax)
+    first = found.scores(softmax.inputs[0], scores)
+    if first is None or len(found.masks) > 1:
+        return None
+    q, k, v = (graph.types[value] for value in (*first.inputs, product.inputs[1]))
+    sources = found.source(first.inputs[0]), found.source(first.inputs[1], True), found.source(product.inputs[1])
+    types = *(_four(each) for each in (q, _transposed(k), v)), *(graph.types[value] for value in found.masks)
+    try:
+        fits = Attention().shape(types).scores == _four(graph.types[softmax.outputs[0]]).shape
+    except GraphError:
+        return None
+    return SpeltAttention(tuple(found.nodes), types) if fits and graph.constants.keys().isdisjoint(sources) else None
+
+
+@dataclass
+class _Parts:
+    """What was found of an attention, walking back from its end."""
+
+    graph: Graph
+    nodes: list[Node]
+    masks: list[str] = field(default_factory=list)
+
+    def without_casts(self, node: Node) -> Node | None:
+        """The node, or what it converts."""
+        while isinstance(node.op, Cast) and (before := private_producer(self.graph, node.inputs[0])):
+            self.nodes.append(node)
+            node = before
+        return node
+
+    def scores(self, value: str, shape: tuple[int, ...]) -> Node | None:
+        """The product that makes what becomes ``value`` of that shape; what is between joins the parts."""
+        node = private_producer(self.graph, value)
+        if node is None or self.graph.types[value].shape != shape:
+            return None
+        if isinstance(node.op, MatMul):
+            self.nodes.append(node)
+            return node
+        for through in node.inputs[:1] if node.op == Nary("div") else node.inputs:
+            others = [each for each in node.inputs if each != through]
+            is_scaled = self._scales(node, others)
+            if (is_scaled or isinstance(node.op, Add | Cast)) and (product := self.scores(through, shape)):
+                self.nodes.append(node)
+                self.masks += [] if is_scaled else others
+                return product
+        return None
+
+    def source(self, value: str, is_transposed: bool = False) -> str:
+        """What an operand is made of by scales, transposes and views of the same matrices, which join the parts.
+
+        Of an operand that ``is_transposed`` a head's features are the axis before its last.
+        """
+        while node := private_producer(self.graph, value):
+            if isinstance(node.op, Transpose):
+                permutation = node.op.permutation
+                if permutation[-2 if is_transposed else -1] != len(permutation) - 1:
+                    break
+                is_transposed = False
+            elif isinstance(node.op, Reshape):
+                if self.graph.types[value].shape[-2:] != self.graph.types[node.inputs[0]].shape[-2:]:
+                    break  # it splits heads, or joins them
+            elif not self._scales(node, node.inputs[1:]):
+                break
+            self.nodes.append(node)
+            value = node.inputs[0]
+        return value
+
+    def _scales(self, node: Node, by: Sequence[str]) -> bool:
+        """Whether an op multiplies, or divides, by one known number."""
+        known = [each for each in by if each in self.graph.constants and self.graph.types[each].elements == 1]
+        return (isinstance(node.op, Mul) or node.op == Nary("div")) and len(by) == len(known) == 1
+
+
+def _keeps_last(op: Transpose) -> bool:
+    return op.permutation[-1] == len(op.permutation) - 1
+
+
+def _transposed(value: TensorType) -> TensorType:
+    return TensorType((*value.shape[:-2], value.shape[-1], value.shape[-2]), value.dtype)
+
+
+def _four(value: TensorType) -> TensorType:
+    """The type as ``[batch, heads, tokens, features]``."""
+    *leading, tokens, features = value.shape
+    batch, heads = math.prod(leading[:-1]), leading[-1] if leading else 1
+    return TensorType((batch, heads, tokens, features), value.dtype)

@@ -1,0 +1,192 @@
+"""fp16 and bf16 on the host's device: outputs are NumPy's of the same storage, within the tolerance that is stated."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from host_device import HostDriver, HostGraph, HostLibrary, HostStream, Node
+from host_kernels import host_kernel
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from precisions import stored_in
+from random_networks import random_network, random_schedule, random_streams, sequential_schedule
+from small_networks import OPS, UNITS
+
+from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend
+from iossim.backends.cupy_cudnn.driver import EnginePlan
+from iossim.backends.cupy_cudnn.element_kernels import copy
+from iossim.backends.cupy_cudnn.options import CudnnOptions
+from iossim.backends.cupy_cudnn.views import Memory, dense
+from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.base.errors import ScheduleError
+from iossim.execution.backend import BackendError, Timing
+from iossim.execution.engine import UNDIVIDED, Engine
+from iossim.execution.happens_before import check_happens_before
+from iossim.execution.lower import lower_schedule
+from iossim.execution.made_inputs import made_arrays
+from iossim.execution.measured_run import plan_for
+from iossim.execution.plan import Wait
+from iossim.execution.tolerance import largest_difference, tolerance
+from iossim.ir.network import Network
+from iossim.ir.types import DType, Precision
+from iossim.models.load import load
+from iossim.schedule.schedule import AnySchedule
+
+SIXTEEN = (Precision.FP16, Precision.BF16)
+
+
+def on_host(
+    precision: Precision, engine: Engine = Engine.GRAPH, layout: str = "", seed: int = 0
+) -> tuple[CupyCudnnBackend, HostLibrary]:
+    driver = HostDriver(seed)
+    library = HostLibrary(driver)
+    return CupyCudnnBackend(precision, engine, CudnnOptions(layout=layout), driver, library), library
+
+
+def agree(
+    network: Network, schedule: AnySchedule, engine: Engine = Engine.GRAPH, layout: str = "", seed: int = 0
+) -> HostLibrary:
+    """Outputs are within the tolerance; the library, with all that it was asked for."""
+    backend, library = on_host(network.precision, engine, layout, seed)
+    inputs = made_arrays(network.graph.inputs, network.graph.types)
+    plan = lower_schedule(schedule, network, engine, in_place=True, choices=backend.choices(network))
+    outputs = backend.execute(network, plan, inputs)
+    expected = evaluate_graph(network.graph, inputs)
+    assert {name: array.dtype for name, array in outputs.items()} == {n: a.dtype for n, a in expected.items()}
+    found = largest_difference(outputs, expected)
+    assert found.relative <= tolerance(network), found
+    return library
+
+
+@pytest.mark.parametrize("precision", SIXTEEN)
+@pytest.mark.parametrize("name", [*OPS, *UNITS])
+def test_every_op_in_16_bits(name: str, precision: Precision) -> None:
+    network = stored_in({**OPS, **UNITS}[name](), precision)
+    library = agree(network, sequential_schedule(network))
+    assert all(asked.dtype is precision.storage for asked in library.asked)
+
+
+@settings(max_examples=12)
+@given(
+    seed=st.integers(0, 10**6),
+    engine=st.sampled_from(UNDIVIDED),
+    precision=st.sampled_from(SIXTEEN),
+    layout=st.sampled_from(["", "nchw"]),
+)
+def test_random_schedules_in_16_bits(seed: int, engine: Engine, precision: Precision, layout: str) -> None:
+    network = stored_in(random_network(seed, movers=seed % 2 == 0), precision)
+    library = agree(network, random_schedule(network, seed), engine, layout, seed)
+    assert all(asked.last == (layout == "") for asked in library.asked)
+
+
+@settings(max_examples=6)
+@given(seed=st.integers(0, 10**6), precision=st.sampled_from(SIXTEEN))
+def test_random_streams_in_16_bits(seed: int, precision: Precision) -> None:
+    network = stored_in(random_network(seed, movers=True), precision)
+    agree(network, random_streams(network, seed), seed=seed)
+
+
+@settings(max_examples=8)
+@given(seed=st.integers(0, 10**6))
+def test_fp32_computes_the_same_with_channels_last(seed: int) -> None:
+    network = random_network(seed, movers=True)
+    agree(network, random_schedule(network, seed), layout="nhwc", seed=seed)
+
+
+@pytest.mark.parametrize("precision", SIXTEEN)
+def test_schedules_are_timed_and_checked_in_16_bits(precision: Precision) -> None:
+    network = stored_in(random_network(3, units=4), precision)
+    backend, _ = on_host(precision)
+    plan = lower_schedule(random_schedule(network, 3), network, Engine.GRAPH, in_place=True)
+    (samples,) = backend.measure(network, [plan], Timing(rounds=2, warm_up=0))
+    assert len(samples.times_us) == 2
+    assert (backend.context.precision, backend.context.layout) == (str(precision), "nhwc")
+
+
+def test_a_network_of_another_storage_is_refused() -> None:
+    network = stored_in(UNITS["head"](), Precision.BF16)
+    backend, _ = on_host(Precision.FP32)
+    plan = lower_schedule(sequential_schedule(network), network, in_place=True)
+    with pytest.raises(BackendError, match="stored in bf16, and this backend was made for fp32; give `dtype` bf16"):
+        backend.execute(network, plan, made_arrays(network.graph.inputs, network.graph.types))
+
+
+@pytest.mark.parametrize("precision", SIXTEEN)
+def test_numbers_are_rounded_as_numpy_rounds_them(precision: Precision) -> None:
+    """Of every kind: ties, what overflows to infinity, what is too small to be normal, NaN."""
+    ties = [1.0, 1 + 2**-9, 1 + 3 * 2**-9, 1 + 2**-12, 1 + 3 * 2**-12]
+    values = np.array([*ties, 65519.0, 65520.0, 3.4e38, 1e-7, 6e-8, -0.0, np.nan], np.float32)
+    dtype = precision.storage
+    made = np.zeros(values.size, dtype.numpy)
+    source, target = Memory("storage", "source"), Memory("storage", "target")
+    arrays = {source: values, target: made}
+    call = copy(dense(source, values.shape), dense(target, values.shape, dtype=dtype))
+    kernel = host_kernel(call.source, call.name)
+    kernel(call.blocks, call.threads, call.bound(lambda view: arrays[view.memory].ctypes.data))
+    with np.errstate(over="ignore"):
+        np.testing.assert_array_equal(made.astype(np.float32), values.astype(dtype.numpy).astype(np.float32))
+
+
+class DropsEdges(HostDriver):
+    """Graphs are captured without what orders their nodes: the last that were captured run first."""
+
+    def end_capture(self, stream: HostStream) -> HostGraph:
+        graph = super().end_capture(stream)
+        return HostGraph([Node(node.run, node.duration_us, set()) for node in reversed(graph.nodes)])
+
+    def _execute(self, nodes: list[Node]) -> None:
+        for node in nodes:
+            node.run()
+            node.done = True
+
+
+@pytest.mark.parametrize("precision", SIXTEEN)
+@pytest.mark.parametrize("seed", range(4))
+def test_what_runs_in_no_order_is_further_off_than_rounding_explains(seed: int, precision: Precision) -> None:
+    network = stored_in(random_network(seed, units=6), precision)
+    plan = lower_schedule(random_schedule(network, seed), network, Engine.GRAPH, in_place=True)
+    inputs = made_arrays(network.graph.inputs, network.graph.types)
+    expected = evaluate_graph(network.graph, inputs)
+    off = []
+    for driver in (HostDriver(seed), DropsEdges(seed)):
+        backend = CupyCudnnBackend(precision, Engine.GRAPH, CudnnOptions(), driver, HostLibrary(driver))
+        off.append(largest_difference(backend.execute(network, plan, inputs), expected).relative)
+    assert off[0] <= tolerance(network) < off[1] / 2
+
+
+def test_plans_in_16_bits_have_no_race_and_events_taken_away_make_one() -> None:
+    """Of the plans that the backend runs, whose memory is planned by the bytes of 16-bit storage."""
+    waits = needed = 0
+    for seed in range(6):
+        network = stored_in(random_network(seed, units=6), Precision.BF16)
+        backend, _ = on_host(Precision.BF16)
+        plan = plan_for(random_streams(network, seed), network, backend)
+        assert {plan.buffers[name].type.dtype for name in (*plan.inputs, *plan.outputs)} == {DType.BFLOAT16}
+        for index, command in enumerate(plan.commands):
+            if isinstance(command, Wait):
+                waits += 1
+                try:
+                    check_happens_before(replace(plan, commands=plan.commands[:index] + plan.commands[index + 1 :]))
+                except ScheduleError:
+                    needed += 1
+    assert waits >= needed > 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["resnet50", "inception_v3", "bert_layer"])
+def test_networks_of_the_zoo_in_bf16_under_random_interleavings(model: str) -> None:
+    small = {"resnet50": (1, 3, 64, 64), "inception_v3": (1, 3, 107, 107)}
+    shapes = dict.fromkeys(load(model).graph.inputs, small[model]) if model in small else None
+    network = load(model, dtype="bf16", units="fused", shapes=shapes)
+    driver = HostDriver(seed=5)
+    library = HostLibrary(driver, lambda _: {EnginePlan("eng0", 0): 1.0})
+    backend = CupyCudnnBackend(Precision.BF16, Engine.GRAPH, CudnnOptions(), driver, library)
+    inputs = made_arrays(network.graph.inputs, network.graph.types)
+    plan = plan_for(random_schedule(network, seed=1), network, backend)
+    expected = evaluate_graph(network.graph, inputs)
+    found = largest_difference(backend.execute(network, plan, inputs), expected)
+    print(f"{model}: off by {found.relative:.1e}, tolerance {tolerance(network):.1e}")
+    assert found.relative <= tolerance(network), found
+    assert all(np.isfinite(each).all() and each.any() for each in expected.values())

@@ -1,0 +1,153 @@
+"""Attention means what ONNX Runtime, ONNX's reference and a loop over queries compute."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper
+from onnx.reference import ReferenceEvaluator
+from onnx_import import import_onnx
+from onnx_of_op import check_op, onnx_of_op
+
+from iossim.base.errors import GraphError
+from iossim.ir.op import Array
+from iossim.ir.ops.attention import Attention
+from iossim.ir.ops.foreign import Foreign
+from iossim.ir.types import DType, TensorType
+
+SIZES = st.integers(1, 5)
+
+
+@st.composite
+def attentions(draw: st.DrawFn) -> tuple[Attention, list[Array]]:
+    """An op, and operands of it; every query sees a key, as ONNX Runtime makes something else of those that do not."""
+    random = np.random.default_rng(draw(st.integers(0, 2**16)))
+    batch, kv_heads, groups, queries, keys, features, value_features = draw(st.tuples(*[SIZES] * 7))
+    heads = kv_heads * groups
+    shapes = [
+        (batch, heads, queries, features),
+        (batch, kv_heads, keys, features),
+        (batch, kv_heads, keys, value_features),
+    ]
+    flat = draw(st.booleans())
+    if flat:
+        shapes = [(shape[0], shape[2], shape[1] * shape[3]) for shape in shapes]
+    inputs = [random.standard_normal(shape).astype(np.float32) for shape in shapes]
+    if draw(st.booleans()):
+        mask = random.standard_normal((queries, keys)).astype(np.float32)
+        truth = mask > 0
+        truth[:, 0] = True
+        inputs.append(draw(st.sampled_from([mask, truth, mask[None, None]])))
+    counts = (heads, kv_heads) if flat else (0, 0)
+    scale, softcap = draw(st.sampled_from([0.0, 0.25])), draw(st.sampled_from([0.0, 2.0]))
+    return Attention(*counts, scale, draw(st.booleans()), softcap), inputs
+
+
+@settings(max_examples=60, deadline=None)
+@given(attentions())
+def test_it_means_what_onnx_says(given_: tuple[Attention, list[Array]]) -> None:
+    op, inputs = given_
+    check_op(op, inputs, 23)
+    names = [f"x{place}" for place in range(len(inputs))]
+    (expected,) = ReferenceEvaluator(onnx_of_op(op, inputs, 23)).run(None, dict(zip(names, inputs, strict=True)))
+    (made,) = op.evaluate(inputs)
+    np.testing.assert_allclose(made, expected, rtol=1e-4, atol=1e-5)
+
+
+@settings(max_examples=40, deadline=None)
+@given(attentions())
+def test_a_query_weighs_what_it_sees(given_: tuple[Attention, list[Array]]) -> None:
+    op, inputs = given_
+    shape = op.shape([TensorType(each.shape) for each in inputs[:3]])
+    heads = shape.heads, shape.kv_heads, shape.kv_heads
+    q, k, v = (
+        each.reshape(shape.batch, each.shape[1], count, -1).transpose(0, 2, 1, 3) if each.ndim == 3 else each
+        for each, count in zip(inputs, heads, strict=False)
+    )
+    mask = np.broadcast_to(inputs[3] if len(inputs) > 3 else np.float32(0), shape.scores)
+    (made,) = op.evaluate(inputs)
+    y = made.reshape(shape.batch, shape.queries, shape.heads, -1).transpose(0, 2, 1, 3) if made.ndim == 3 else made
+    pairs = 0
+    for b, h, i in np.ndindex(*shape.scores[:3]):
+        weights, mixed = 0.0, np.zeros(shape.value_features)
+        for j in range(min(i + 1, shape.keys) if op.is_causal else shape.keys):
+            pairs += 1
+            score = float(q[b, h, i] @ k[b, h * shape.kv_heads // shape.heads, j]) * (op.scale or shape.features**-0.5)
+            score = op.softcap * math.tanh(score / op.softcap) if op.softcap else score
+            weight = math.exp(score + mask[b, h, i, j]) if mask.dtype != bool else mask[b, h, i, j] * math.exp(score)
+            weights, mixed = weights + weight, mixed + weight * v[b, h * shape.kv_heads // shape.heads, j]
+        np.testing.assert_allclose(y[b, h, i], mixed / weights, rtol=1e-3, atol=1e-4)
+    types = [TensorType(each.shape, DType.FLOAT32) for each in inputs]
+    assert op.multiply_adds(types[:3], ()) == pairs * (shape.features + shape.value_features)
+
+
+def test_a_row_that_sees_nothing_is_zero_and_halves_are_weighed_in_fp32() -> None:
+    q = np.full((1, 1, 2, 4), 100.0, dtype=np.float16)
+    v = np.arange(8, dtype=np.float16).reshape(1, 1, 2, 4)
+    seen = np.array([[False, False], [True, True]])
+    (y,) = Attention(scale=1.0).evaluate([q, q, v, seen])
+    assert y.dtype == np.float16
+    assert y.tolist() == [[[[0.0] * 4, [2.0, 3.0, 4.0, 5.0]]]]
+
+
+@pytest.mark.parametrize(
+    ("op", "shapes", "reason"),
+    [
+        (Attention(), [(1, 2, 3, 4)] * 2, "not 2 inputs"),
+        (Attention(), [(1, 3, 8)] * 3, "do not divide into 0 heads"),
+        (Attention(3, 3), [(1, 3, 8)] * 3, "do not divide into 3 heads"),
+        (Attention(), [(1, 3, 3, 4), (1, 2, 3, 4), (1, 2, 3, 4)], "do not divide among 2 of keys"),
+        (Attention(), [(1, 2, 3, 4), (1, 2, 3, 5), (1, 2, 3, 4)], "queries have 4 features, keys 5"),
+        (Attention(), [(1, 2, 3, 4), (1, 2, 3, 4), (1, 2, 5, 4)], "values 2 of 5"),
+        (Attention(), [(1, 2, 3, 4), (2, 2, 3, 4), (1, 2, 3, 4)], "batches of 1, 2 and 1"),
+        (Attention(), [*[(1, 2, 3, 4)] * 3, (3, 2)], "do not broadcast"),
+        (Attention(), [(3, 4)] * 3, "neither three nor four"),
+    ],
+)
+def test_inputs_that_do_not_fit(op: Attention, shapes: list[tuple[int, ...]], reason: str) -> None:
+    with pytest.raises(GraphError, match=reason):
+        op.infer([TensorType(shape, DType.FLOAT32) for shape in shapes])
+
+
+def model(
+    inputs: dict[str, tuple[int, ...]], names: list[str], opset: int = 23, **attributes: object
+) -> onnx.ModelProto:
+    declared = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in inputs.items()]
+    made = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    node = helper.make_node("Attention", names, ["y", *(["pk", "pv"] if "past" in names else [])], **attributes)
+    return helper.make_model(
+        helper.make_graph([node], "g", declared, [made]), opset_imports=[helper.make_opsetid("", opset)], ir_version=10
+    )
+
+
+HEADS = dict.fromkeys("qkv", (1, 2, 3, 4))
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        model({**HEADS, "past": (1, 2, 5, 4)}, ["q", "k", "v", "", "past", "past"]),
+        model({**HEADS, "m": (3, 2)}, ["q", "k", "v", "m"], 24),
+        model(HEADS, ["q", "k", "v"], 25, left_window_size=1),
+        model(HEADS, ["q", "k", "v"], softmax_precision=11),
+    ],
+    ids=["past", "short mask", "window", "precision"],
+)
+def test_what_the_op_does_not_say_stays_foreign(made: onnx.ModelProto, tmp_path) -> None:
+    path = tmp_path / "model.onnx"
+    onnx.save(made, path)
+    (node,) = import_onnx(path).nodes
+    assert isinstance(node.op, Foreign)
+
+
+def test_three_dimensions_are_read_as_they_are(tmp_path) -> None:
+    path = tmp_path / "model.onnx"
+    names = {"q": (1, 3, 8), "k": (1, 5, 4), "v": (1, 5, 4)}
+    onnx.save(model(names, ["q", "k", "v"], q_num_heads=2, kv_num_heads=1, is_causal=1), path)
+    (node,) = import_onnx(path).nodes
+    assert node.op == Attention(2, 1, is_causal=True)

@@ -1,0 +1,53 @@
+"""How much work the search of the paper's networks is: a search that becomes slower does more of it.
+
+Prices on the V100 at batch 1, ios-both, unpruned. States and transitions follow from the networks alone; endings that
+bounds leave, and stages that are priced, from prices besides, whose last digits may decide: these may be fewer.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+
+import iossim
+from iossim.schedule.problem import ScheduleProblem
+from iossim.search.counting import unpruned_transitions
+from iossim.search.ios import solve
+from iossim.search.lattice import build_lattice
+from iossim.search.options import SearchOptions
+
+
+class Work(NamedTuple):
+    """Over the distinct blocks of a network."""
+
+    states: int
+    transitions: int
+    endings: int
+    priced_stages: int
+
+
+#: RandWire's third stage has three quarters of its transitions, and takes as long as all that is here together.
+WORK = {
+    ("squeezenet", ""): Work(90, 328, 123, 109),
+    ("inception_v3", ""): Work(1_074, 25_049, 6_928, 2_761),
+    ("nasnet_a", ""): Work(30_559, 4_062_410, 1_884_810, 244_667),
+    ("randwire", "stage3"): Work(12_588, 10_666_745, 2_004_521, 271_874),
+}
+
+
+@pytest.mark.parametrize(("network", "without"), WORK)
+def test_the_search_does_no_more_than_it_did(network: str, without: str) -> None:
+    loaded = iossim.load(network)
+    blocks = [ScheduleProblem.of_block(loaded, block) for block in loaded.blocks if block.name != without]
+    states = transitions = 0
+    for block in {block.key: block for block in blocks}.values():
+        lattice = build_lattice(block, 100_000)
+        assert lattice is not None
+        states += len(lattice)
+        transitions += int(unpruned_transitions(lattice))
+    solution = solve(blocks, iossim.cost_model("simulator", "v100-sxm2"), SearchOptions(), concurrent=True, merge=True)
+    work, most = Work(states, transitions, solution.endings, solution.priced_stages), WORK[network, without]
+    assert work[:2] == most[:2]
+    for found, known in zip(work[2:], most[2:], strict=True):
+        assert known * 0.9 <= found <= known * 1.001, f"{network}: {work} instead of {most}"

@@ -1,0 +1,252 @@
+"""Compiled functions by the C compiler: they do what Python does, and round as numba does."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from iossim import api
+from iossim.base import compile_time, compiled
+from iossim.base.compiled import Compiled, jit
+from iossim.base.native import library
+from iossim.base.native.translation import Translation, translate
+from iossim.base.native.types import UntranslatableError
+
+#: What has no counterpart in C: functions of the measured search, which return arrays or use more of NumPy.
+BY_NUMBA = {"_accumulate", "_describe", "_enumerate", "_predict", "_rows", "_solve"}
+
+needs_compiler = pytest.mark.skipif(library.compiler() is None, reason="there is no C compiler")
+
+Floats = NDArray[np.float64]
+Row = np.dtype([("kind", np.int64), ("size", np.float64)])
+_TABLE = (0.5, 1.5, 2.5)
+
+
+class Shelf(NamedTuple):
+    """Arrays of one and two dimensions, and one that nothing is done with."""
+
+    first: Floats
+    second: Floats
+    idle: NDArray[np.int32]
+    factor: float
+
+
+class Room(NamedTuple):
+    shelf: Shelf
+    count: int
+
+
+@jit
+def whole(a: int, b: int) -> tuple[int, int, bool, int]:
+    return a // b, a % b, (a < b) != (a >= 0), max(a, b) - min(a, b, 3)
+
+
+@jit
+def part(x: float, y: float, n: int) -> tuple[float, float, int]:
+    total = 0
+    for step in range(n, -1, -2):
+        if step == 3:
+            continue
+        total += step
+        if total > 20:
+            break
+    scale = 1.0 if n else x
+    return max(x, y) * scale + total / 7, math.log1p(abs_of(y)) ** 1.5, math.floor(x) + math.ceil(y)
+
+
+@jit
+def abs_of(x: float) -> float:
+    return -x if x < 0.0 else x
+
+
+@jit
+def arrange(room: Room, rows: Annotated[NDArray[np.void], Row], out: Floats) -> int:
+    shelf, count = room
+    first, second, _, factor = shelf
+    width = second.shape[1]
+    sums = np.zeros((count, width))
+    most = -np.inf
+    for row in range(count):
+        for column in range(width):
+            sums[row, column] += first[row] * second[row, column] * factor
+        most = max(most, total_of(sums[row]))
+        out[row] = most + _TABLE[rows[row]["kind"]] * rows[row]["size"]
+    out[-1] = 0.0
+    second[0] = factor
+    second[0, 1] = out[0] = most
+    return len(out)
+
+
+@jit
+def total_of(values: Floats) -> float:
+    total = 0.0
+    for value in values:
+        total += value
+    return total
+
+
+def python_only(text: str) -> str:
+    return text.upper()
+
+
+def by_c(function: Any) -> Callable[..., Any]:
+    call = function._by_c()
+    assert call is not None
+    found: Callable[..., Any] = call
+    return found
+
+
+@needs_compiler
+@given(st.integers(-50, 50), st.integers(-9, 9).filter(bool))
+def test_whole_numbers(a: int, b: int) -> None:
+    assert by_c(whole)(a, b) == whole.py_func(a, b)  # type: ignore[attr-defined]
+
+
+@needs_compiler
+@given(st.floats(-50, 50), st.floats(-50, 50), st.integers(0, 9))
+def test_other_numbers(x: float, y: float, n: int) -> None:
+    assert by_c(part)(x, y, n) == part.py_func(x, y, n)  # type: ignore[attr-defined]
+
+
+@needs_compiler
+@given(st.integers(1, 4), st.integers(2, 3), st.floats(0.1, 9))
+def test_arrays_rows_and_named_tuples(count: int, width: int, factor: float) -> None:
+    random = np.random.default_rng(count)
+    shelf = Shelf(random.random(count), random.random((count, width)), np.zeros((2, 3), dtype=np.int32), factor)
+    rows = np.array([(index % 3, index / 3) for index in range(count)], dtype=Row)
+    given = Room(shelf, count), rows, np.zeros(count + 1)
+    other = copy.deepcopy(given)
+    assert by_c(arrange)(*given) == arrange.py_func(*other)  # type: ignore[attr-defined]
+    for one, two in zip((*given[0].shelf[:2], given[2]), (*other[0].shelf[:2], other[2]), strict=True):
+        assert one.tolist() == two.tolist()
+
+
+@needs_compiler
+@pytest.mark.parametrize("wrong", [np.zeros((2, 2)), np.zeros(4, dtype=np.int32), np.zeros(8)[::2], 3.0])
+def test_arguments_of_other_types_are_refused(wrong: object) -> None:
+    """They are left to numba, which compiles for them."""
+    library_of = compiled._library(__name__)
+    assert library_of is not None
+    call = library_of.function(total_of.py_func)  # type: ignore[attr-defined]
+    assert call is not None
+    with pytest.raises((TypeError, ValueError, BufferError)):
+        call(wrong)
+
+
+def test_what_is_not_translated_is_left_out() -> None:
+    def text_of(value: float) -> float:
+        return float(str(value))
+
+    text_of.__module__ = __name__
+    with pytest.raises(UntranslatableError, match=r"text_of: str\(value\)"):
+        Translation([text_of], compiled.callee)
+    both = translate([text_of, total_of.py_func], compiled.callee)  # type: ignore[attr-defined]
+    assert "total_of_entry" in both
+    assert "text_of" not in both
+
+
+def every_compiled() -> Iterator[Compiled]:
+    """All functions of iossim that are compiled."""
+    for package in (import_module("iossim"), import_module("iossim.backends")):
+        for path in Path(package.__path__[0]).rglob("*.py"):
+            if "iossim.base.compiled import jit" in path.read_text():
+                parts = path.relative_to(package.__path__[0]).with_suffix("").parts
+                import_module(".".join((package.__name__, *parts)))
+    for module, functions in compiled._of_module.items():
+        if module.startswith("iossim."):
+            yield from functions
+
+
+def test_all_but_a_few_functions_are_translated() -> None:
+    missing = set()
+    for each in every_compiled():
+        try:
+            if not each.may_be_c:
+                raise UntranslatableError
+            Translation([each.py_func], compiled.callee)
+        except UntranslatableError:
+            missing.add(each.py_func.__name__)
+    assert missing == BY_NUMBA
+
+
+def test_a_name_changes_with_what_a_function_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    def name() -> str:
+        return library.library_name([arrange.py_func], compiled.callee)  # type: ignore[attr-defined]
+
+    before = name()
+    monkeypatch.setattr(f"{__name__}._TABLE", (0.5, 1.5, 3.5))
+    assert name() != before
+    monkeypatch.undo()
+    assert name() == before
+    monkeypatch.setattr(total_of, "py_func", abs_of.py_func)  # type: ignore[attr-defined]
+    assert name() != before
+
+
+@needs_compiler
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("model", "engine", "options"),
+    [("inception_v3", "graph", {}), ("squeezenet", "paper", {"stages": "paper"}), ("ios_sample", "partition", {})],
+)
+def test_c_rounds_as_numba(model: str, engine: str, options: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every call of a whole search is made both ways, and what it returns and writes is the same to the last bit."""
+    called: set[str] = set()
+
+    def both_ways(function: Compiled, call: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*arguments: Any) -> Any:
+            called.add(function.py_func.__name__)
+            other = copy.deepcopy(arguments)
+            found = call(*arguments)
+            assert found == function.by_numba(*other)
+            assert copy_of(arguments) == copy_of(other)
+            return found
+
+        return run
+
+    for function in every_compiled():
+        if call := function._by_c():
+            monkeypatch.setattr(function, "_call", both_ways(function, call))
+    space = api.search_options(options.get("stages", "general"), None, None)
+    api.compare(model, "v100-sxm2", engine=engine, options=space)
+    assert {"find_endings", "pick", "relax", "_time_kernels", "_hash_stages", "_grow"} <= called
+
+
+def copy_of(values: Any) -> Any:
+    """What is in arguments, as bytes where it is an array."""
+    if isinstance(values, np.ndarray):
+        return values.tobytes()
+    return tuple(map(copy_of, values)) if isinstance(values, tuple) else values
+
+
+def test_no_search_is_told_the_time_of_compiling(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(compile_time, "perf_counter", lambda: now[0])
+    begun = compile_time.working_s()
+    now[0] += 1
+    with compile_time.compiling():
+        now[0] += 20
+        with compile_time.compiling():
+            now[0] += 3
+    now[0] += 2
+    assert compile_time.working_s() - begun == 3
+
+
+def test_long_compiling_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    from threading import Event
+
+    told = Event()
+    monkeypatch.setattr(compile_time, "_LONG_S", 0.0)
+    monkeypatch.setattr(compile_time, "on_long_compiling", [told.set])
+    with compile_time.compiling():
+        assert told.wait(30)
+    assert compile_time.on_long_compiling == []
