@@ -26,6 +26,7 @@ from iossim.cli.progress import interruptible, progress_bars
 
 if TYPE_CHECKING:
     from iossim.deploy.check import DeploymentCheck
+    from iossim.execution.execution import Execution
     from iossim.hardware.profile import DeviceProfile
     from iossim.ir.network import Network
     from iossim.schedule.schedule import Schedule, StreamSchedule
@@ -118,8 +119,8 @@ def _onnxruntime(
 ) -> None:
     from iossim.base.cores import usable_cores
     from iossim.base.user_files import check_writable, write_atomically
-    from iossim.deploy.check import check_deployment
-    from iossim.deploy.folder import PAGE_FILE, deployed_files, read_deployment, write_partition
+    from iossim.deploy.check import STREAMS, check_deployment
+    from iossim.deploy.folder import PAGE_FILE, TRACE_FILE, deployed_files, read_deployment, write_partition
     from iossim.deploy.graphs import deployed_graph
     from iossim.deploy.runtime import (
         MODEL_FILE,
@@ -133,7 +134,7 @@ def _onnxruntime(
     from iossim.hardware.load import device as load_device
     from iossim.models.onnx.export import check_exportable
     from iossim.models.passes.unit_fusion import MODEL
-    from iossim.report.deployment import check_json, outputs_sentence, page, verdict
+    from iossim.report.deployment import check_json, deployment_trace, outputs_sentence, overlap_sentence, page, verdict
     from iossim.report.measured_runs import disturbance, measured_table
     from iossim.schedule.streams import as_streams
 
@@ -159,8 +160,13 @@ def _onnxruntime(
         found: DeploymentCheck | None = None
         if check or (check is None and on_cpu):
             with progress_bars(quiet=as_json, unit="rounds") as start:
-                predicted = _predictions(network, saved, streams, profile)
-                found = check_deployment(read, network, timing, predicted, start(network.name))
+                runs = _predictions(network, saved, streams, profile)
+                latencies = {name: run.latency_us for name, run in runs.items()}
+                found = check_deployment(read, network, timing, latencies, start(network.name))
+            if found.profile is not None:
+                predicted = runs[STREAMS].spans
+                title = f"{saved.network} on {profile.name} and {provider.name}"
+                write_atomically(folder / TRACE_FILE, deployment_trace(read, found.profile, predicted, title))
         write_atomically(folder / PAGE_FILE, page(saved, read, found))
         document: dict[str, Any] = {
             "model": saved.network,
@@ -184,6 +190,8 @@ def _onnxruntime(
                     yield wrapped(said)
                 yield wrapped(outputs_sentence(found))
                 yield wrapped(verdict(found, len(read.streams)))
+                if found.profile is not None:
+                    yield wrapped(overlap_sentence(found.profile, predicted))
             yield from notes(network.remarks)
 
         differs = found is not None and not found.equal
@@ -194,8 +202,8 @@ def _onnxruntime(
 
 def _predictions(
     network: Network, schedule: Schedule, streams: StreamSchedule, profile: DeviceProfile
-) -> dict[str, float]:
-    """What the event-driven simulator says of one stream and of all, without barriers; microseconds.
+) -> dict[str, Execution]:
+    """What the event-driven simulator says of one stream and of all, without barriers.
 
     On a CPU the thread that calls spins on a core of its own, so that no more streams than the others run at a time.
     """
@@ -208,7 +216,7 @@ def _predictions(
     if profile.kind == "cpu" and len(streams.streams) > (free := max(1, len(usable_cores()) - 1)):
         streams = as_streams(schedule, network, free)
     of = {SEQUENTIAL: as_streams(schedule, network, 1), STREAMS: streams}
-    return {name: run_schedule(network, each, profile, Engine.GRAPH).latency_us for name, each in of.items()}
+    return {name: run_schedule(network, each, profile, Engine.GRAPH) for name, each in of.items()}
 
 
 def _tensorrt(network: Network, schedule: Schedule, model: str, as_json: bool) -> None:

@@ -22,6 +22,7 @@ from iossim.execution.measured_run import MeasuredRow, largest_error, ratio_of
 from iossim.execution.tolerance import tolerance
 from iossim.ir.network import Network
 from iossim.ir.op import Array
+from iossim.measurements.profilers.layer_times import LayerTimes, layer_times
 from iossim.models.onnx.export import write_onnx
 
 #: The ways that are timed.
@@ -30,19 +31,23 @@ PARALLEL = "model, ORT_PARALLEL"
 THREADS = "deployed, intra-op threads"
 SEQUENTIAL = "deployed, one thread"
 STREAMS = "deployed, streams"
+#: Under the runtime's profiler; the last is shown.
+_PROFILED_RUNS = 3
 
 
 @dataclass(frozen=True)
 class DeploymentCheck:
     """The ways beside each other, speed-ups over the first; how far outputs are from the model's own.
 
-    ``errors`` are the largest differences over the largest value, by way. ``cores`` were there.
+    ``errors`` are the largest differences over the largest value, by way. ``cores`` were there. ``profile`` is the
+    runtime's own of a run in streams, None where the schedule has a single one.
     """
 
     rows: tuple[MeasuredRow, ...]
     cores: int
     errors: Mapping[str, float]
     tolerance: float
+    profile: LayerTimes | None = None
 
     @property
     def equal(self) -> bool:
@@ -92,18 +97,30 @@ def check_deployment(
         outputs = {name: _outputs(session, inputs) for name, session in sessions.items()}
         programs = [session_program(session, inputs) for session in sessions.values()]
         samples = time_programs(programs, [{}] * len(programs), timing, cores, len(cores), progress)
+        profile = _profile(deployed, inputs, Path(folder)) if width > 1 else None
     expected = outputs.pop(DEFAULT)
     return DeploymentCheck(
         _rows(dict(zip(sessions, samples, strict=True)), predicted_us, timing.seed),
         len(cores),
         {name: largest_error(found, expected) for name, found in outputs.items()},
         tolerance(network),
+        profile,
     )
 
 
 def _outputs(session: Any, inputs: Mapping[str, Array]) -> dict[str, Array]:
     names = [output.name for output in session.get_outputs()]
     return dict(zip(names, session.run(names, dict(inputs)), strict=True))
+
+
+def _profile(deployed: Deployment, inputs: Mapping[str, Array], folder: Path) -> LayerTimes:
+    """What ONNX Runtime says of a few runs in streams: the nodes of the last, and when each ran."""
+    options = session_options(len(deployed.streams), partition=deployed.partition)
+    options.enable_profiling, options.profile_file_prefix = True, str(folder / "profile")
+    session = open_session(deployed.model, options, deployed.provider, optimised=True)
+    for _ in range(_PROFILED_RUNS):
+        _outputs(session, inputs)
+    return layer_times(Path(session.end_profiling()).read_text(encoding="utf-8"))
 
 
 def _rows(samples: Mapping[str, Samples], predicted_us: Mapping[str, float], seed: int) -> tuple[MeasuredRow, ...]:

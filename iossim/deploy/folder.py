@@ -19,7 +19,7 @@ from iossim.base.errors import ScheduleError, did_you_mean
 from iossim.base.user_files import read_text
 from iossim.deploy.runtime import MODEL_FILE, OLDEST, WEIGHTS_FILE, Provider, optimised_nodes
 
-PARTITION_FILE, PROGRAM_FILE, PAGE_FILE = "partition.json", "run.py", "README.md"
+PARTITION_FILE, PROGRAM_FILE, PAGE_FILE, TRACE_FILE = "partition.json", "run.py", "README.md", "trace.json"
 _PARTITIONER = "DeviceBasedPartitioner"
 _REMEDY = "deploy the model again"
 
@@ -93,7 +93,7 @@ def _check_streams(path: Path, streams: Sequence[Sequence[str]], known: Sequence
 
 def deployed_files(folder: Path) -> Mapping[str, Callable[[Path], None]]:
     """What writes each file of a folder again elsewhere, the model last."""
-    names = [WEIGHTS_FILE, PARTITION_FILE, PROGRAM_FILE, PAGE_FILE, MODEL_FILE]
+    names = [WEIGHTS_FILE, PARTITION_FILE, PROGRAM_FILE, PAGE_FILE, TRACE_FILE, MODEL_FILE]
     return {name: _copier(folder / name) for name in names if (folder / name).exists()}
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from iossim.deploy.check import STREAMS, DeploymentCheck
 from iossim.deploy.folder import Deployment
 from iossim.deploy.tensorrt import TensorRtAdvice
+from iossim.execution.execution import Span
+from iossim.measurements.profilers.layer_times import LayerTimes, overlap
 from iossim.report.measured_runs import disturbance
+from iossim.report.traces import complete, trace_text
 from iossim.schedule.schedule import Schedule
 
 
@@ -48,6 +52,7 @@ def check_json(check: DeploymentCheck) -> dict[str, Any]:
         "equal": check.equal,
         "best": check.best.name,
         "ties": list(check.ties),
+        "overlap": None if check.profile is None else check.profile.overlap,
     }
 
 
@@ -69,6 +74,33 @@ def page(schedule: Schedule, deployed: Deployment, check: DeploymentCheck | None
         busy = disturbance(check.rows)
         lines += [outputs_sentence(check), verdict(check, len(deployed.streams)) + (f" ({busy})" if busy else "")]
     return "\n".join(lines) + "\n"
+
+
+def overlap_sentence(profile: LayerTimes, predicted: Sequence[Span]) -> str:
+    """How many nodes ran at a time in the runtime's profile, beside how many kernels were predicted to."""
+    measured = f"{profile.overlap or 0:.2f} nodes at a time"
+    expected = overlap([(span.start_us, span.end_us) for span in predicted])
+    return f"With streams ONNX Runtime's own profile shows {measured}; predicted {expected or 0:.2f} (trace.json)."
+
+
+def deployment_trace(deployed: Deployment, profile: LayerTimes, predicted: Sequence[Span], title: str) -> str:
+    """The trace as JSON text: the streams as predicted, and below them as the runtime's profile has them."""
+    streams = sorted({span.stream for span in predicted})
+    tracks = {1 + place: f"predicted, stream {stream}" for place, stream in enumerate(streams)}
+    events = [
+        complete(span.unit, "predicted", 1 + streams.index(span.stream), span.start_us, span.end_us, {})
+        for span in predicted
+    ]
+    first = 1 + len(tracks)
+    tracks |= {first + stream: f"ONNX Runtime, stream {stream}" for stream in range(len(deployed.streams))}
+    stream_of = {name: stream for stream, names in enumerate(deployed.streams) for name in names}
+    spans = {layer.name: layer.span_us for layer in profile.layers if layer.span_us and layer.name in stream_of}
+    begin = min((start for start, _ in spans.values()), default=0.0)
+    events += [
+        complete(name, "measured", first + stream_of[name], start - begin, end - begin, {})
+        for name, (start, end) in spans.items()
+    ]
+    return trace_text(title, tracks, events, {"provider": deployed.provider.name})
 
 
 def tensorrt_sentences(advice: TensorRtAdvice, model: str) -> list[str]:

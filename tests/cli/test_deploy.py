@@ -35,13 +35,34 @@ def test_a_model_is_scheduled_written_and_checked(tmp_path: Path, capsys: pytest
     assert [row["predicted_us"] is not None for row in check["rows"]] == [False, False, False, True, True]
     assert check["best"] in [row["name"] for row in check["rows"]]
     files = {path.name for path in (tmp_path / "out").iterdir()}
-    assert files >= {"model.onnx", "partition.json", "run.py", "README.md"}
+    assert files >= {"model.onnx", "partition.json", "run.py", "README.md", "trace.json"}
     partition = json.loads((tmp_path / "out" / "partition.json").read_text())
     assert partition["streams"] == document["streams"]
     assert partition["devices"] == ["0", "0"]
     page = (tmp_path / "out" / "README.md").read_text()
     assert page.startswith("# ios_sample on ONNX Runtime, 2 streams\n")
     assert "Fastest: " in page
+
+
+def test_the_trace_has_every_node_on_its_stream_below_what_was_predicted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = printed_json(
+        capsys, f"deploy ios_sample --device {CPU} --scheduler greedy {QUICK} --out {tmp_path}/out --json"
+    )
+    events = json.loads((tmp_path / "out" / "trace.json").read_text())["traceEvents"]
+    names = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
+    measured: dict[str, set[str]] = {}
+    for event in events:
+        if event.get("cat") == "measured":
+            measured.setdefault(names[event["tid"]], set()).add(event["name"])
+    assert measured == {
+        f"ONNX Runtime, stream {number}": set(stream) for number, stream in enumerate(document["streams"])
+    }
+    predicted = {names[event["tid"]] for event in events if event.get("cat") == "predicted"}
+    assert predicted
+    assert all(name.startswith("predicted, stream ") for name in predicted)
+    assert document["check"]["overlap"] >= 1
 
 
 def test_a_saved_schedule(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,8 +6,10 @@ import pytest
 
 from iossim.deploy.check import DEFAULT, SEQUENTIAL, STREAMS, DeploymentCheck
 from iossim.execution.backend import Samples
+from iossim.execution.execution import Span
 from iossim.execution.measured_run import MeasuredRow, ratio_of
-from iossim.report.deployment import outputs_sentence, verdict
+from iossim.measurements.profilers.layer_times import LayerTimes, TimedLayer
+from iossim.report.deployment import outputs_sentence, overlap_sentence, verdict
 
 
 def check_of(cores: int, error: float = 0.0, **times_us: float) -> DeploymentCheck:
@@ -50,3 +52,11 @@ def test_outputs(error: float, told: str) -> None:
     check = check_of(2, error, default=3.0, sequential=2.0, streams=4.0)
     assert told in outputs_sentence(check)
     assert check.equal == (error <= 1e-4)
+
+
+def test_overlap_measured_and_predicted() -> None:
+    """Two nodes of 4 us of which 1 us is shared, and two kernels that run at the same time."""
+    layers = tuple(TimedLayer(name, "Conv", 4.0, (begin, begin + 4)) for name, begin in (("a", 0.0), ("b", 3.0)))
+    spans = [Span("k", unit, 0, stream, 0.0, 2.0) for stream, unit in enumerate("ab")]
+    said = overlap_sentence(LayerTimes("ONNX Runtime", layers, 1), spans)
+    assert "1.14 nodes at a time; predicted 2.00" in said

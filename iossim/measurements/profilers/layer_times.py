@@ -8,7 +8,7 @@ the CPU; Nsight's tables kernels, with the ranges of NVTX around them.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from statistics import median
@@ -53,14 +53,17 @@ class LayerTimes:
     @property
     def overlap(self) -> float | None:
         """How many layers ran at a time, on the average of the time in which any did; None where starts are unknown."""
-        spans = sorted(layer.span_us for layer in self.layers if layer.span_us is not None)
-        if not spans:
-            return None
-        busy, end = 0.0, float("-inf")
-        for begin, until in spans:
-            busy += max(0.0, until - max(begin, end))
-            end = max(end, until)
-        return sum(until - begin for begin, until in spans) / busy if busy else None
+        return overlap([layer.span_us for layer in self.layers if layer.span_us is not None])
+
+
+def overlap(spans_us: Iterable[tuple[float, float]]) -> float | None:
+    """How many spans there are at a time, on the average of the time in which there is any; None without any time."""
+    total, busy, end = 0.0, 0.0, float("-inf")
+    for begin, until in sorted(spans_us):
+        total += until - begin
+        busy += max(0.0, until - max(begin, end))
+        end = max(end, until)
+    return total / busy if busy else None
 
 
 def layer_times(text: str, runs: int = 1) -> LayerTimes:
