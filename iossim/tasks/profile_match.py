@@ -27,11 +27,13 @@ _ADDED = re.compile(r"(_nchwc|_token_\d+|/MatMul\w+Fusion/?)+$")
 _LAYOUTS = re.compile(r"reorder|reformat|memcpy|copynode|nchwtonhwc|nhwctonchw", re.IGNORECASE)
 #: What a kernel or operator does, by its name; the first that is found.
 _CLASSES = {
+    "elementwise": re.compile(r"elementwise|triton_poi", re.IGNORECASE),
     "batch norm": re.compile(r"batch_?norm|bn_fw|bn_inf", re.IGNORECASE),
     "window": re.compile(r"pool", re.IGNORECASE),
-    "norm": re.compile(r"softmax|_norm|layernorm|reduce|lrn|aten::mean|aten::sum", re.IGNORECASE),
+    "norm": re.compile(r"softmax|_norm|layernorm|(?<!splitk)reduce|lrn|aten::mean|aten::sum", re.IGNORECASE),
     "product": re.compile(
-        r"conv|gemm|gemv|cutlass|xmma|winograd|matmul|linear|addmm|bmm|aten::mm|fprop|attention", re.IGNORECASE
+        r"conv|gemm|gemv|cutlass|xmma|nvjet|splitk|winograd|matmul|linear|addmm|bmm|aten::mm|fprop|attention|flash|fmha",
+        re.IGNORECASE,
     ),
     "move": re.compile(r"cat|transpose|permute|gather|slice|split|pad|embedding", re.IGNORECASE),
 }
@@ -39,6 +41,8 @@ _CLASSES = {
 _MOVES = ("slice", "split", "transpose", "gather", "pad")
 #: Scores of a layer of an op: the first of its own class, one more, and what joins any op.
 _FIRST, _MORE, _JOINS = 4.0, 0.5, 1.0
+#: The first of an element-wise op, which is hardly more: its kernel may as well be fused, and another's be here.
+_FIRST_ELEMENTWISE = 1.25
 #: What it costs to leave out an op that multiplies.
 LEFT_OUT = 1.0
 #: Names suffice if they tell this part of the time.
@@ -144,8 +148,10 @@ def gains(layer: str, ops: Sequence[str]) -> tuple[Scores, Scores]:
     """What a layer of a class scores as the first of ops of these classes, and behind others; minus infinity: never."""
     first, more = np.full(len(ops), -np.inf), np.full(len(ops), -np.inf)
     for place, op in enumerate(ops):
-        if layer == op:
-            first[place], more[place] = _FIRST, _JOINS if op == "elementwise" else _MORE
+        if layer == op == "elementwise":
+            first[place], more[place] = _FIRST_ELEMENTWISE, _JOINS
+        elif layer == op:
+            first[place], more[place] = _FIRST, _MORE
         elif {layer, op} == {"window", "norm"}:  # a mean of whole images
             first[place] = _FIRST / 2
         elif layer == "elementwise" or (layer, op) == ("batch norm", "product"):  # whose weights have it here

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from iossim.ir.network import Block, Network, make_unit
 from iossim.ir.ops.nary import Add
 from iossim.measurements.profilers.layer_times import TimedLayer, layer_times
 from iossim.measurements.text_files import CsvError
-from iossim.tasks.profile_match import LEFT_OUT, aligned, by_order, gains, matched, op_class
+from iossim.tasks.profile_match import LEFT_OUT, aligned, by_order, gains, layer_class, matched, op_class
 
 NETWORK = iossim.load("squeezenet")
 #: What a library calls kernels of each class.
@@ -272,16 +273,51 @@ def test_kernels_of_nsight_systems(path: Path) -> None:
     assert len(begins) == len(times.layers) > 1
 
 
-def test_kernels_of_a_trace_with_grids() -> None:
-    """As the profiler writes them of a GPU: two equal runs, the medians of the second."""
+def trace_with_grids(kernels: Sequence[str]) -> str:
+    """As PyTorch's profiler writes two equal runs on a GPU."""
     events = [
         {
-            "ph": "X", "cat": "kernel", "name": name, "pid": 0, "tid": 7, "ts": 100 * run + 10 * place, "dur": 5 + run,
+            "ph": "X", "cat": "kernel", "name": name, "pid": 0, "tid": 7, "ts": 9000 * run + 10 * place, "dur": 5 + run,
             "args": {"device": 0, "context": 1, "stream": 7, "grid": [8, 1, 1], "block": [128, 1, 1]},
         }
         for run in range(2)
-        for place, name in enumerate((KERNELS["product"], KERNELS["elementwise"]))
+        for place, name in enumerate(kernels)
     ]  # fmt: skip
-    times = layer_times(json.dumps({"deviceProperties": [], "traceEvents": events}), 2)
+    return json.dumps({"deviceProperties": [], "traceEvents": events})
+
+
+def test_a_network_on_a_gpu_is_matched_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each op a kernel, as eager PyTorch has it, but for the ops that launch nothing."""
+    graph = NETWORK.graph
+    classes = [op_class(graph, node) for node in graph.nodes]
+    path = tmp_path / "trace.json"
+    path.write_text(trace_with_grids([KERNELS[one] for one in classes if one != "view"]))
+    found = printed_json(capsys, f"profile-report squeezenet {path} --device h100-sxm --runs 2 --json")
+    assert found["matched_share"] == pytest.approx(1.0)
+    units = {row["unit"]: row["layers"] for row in found["units"]}
+    for unit in NETWORK.units:
+        own = [op_class(graph, node) for node in NETWORK.unit_nodes(unit)]
+        assert units[unit.name] == [KERNELS[one] for one in own if one != "view"]
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("void cublasLt::splitKreduce_kernel<32, 16, int, float>", "product"),
+        ("nvjet_tst_128x256_64x4_1x2_h_bz_coopA_NNT", "product"),
+        ("void flash::flash_fwd_kernel<Flash_fwd_kernel_traits<64>>", "product"),
+        ("triton_poi_fused_convolution_relu_2", "elementwise"),
+        ("triton_per_fused_native_layer_norm_0", "norm"),
+        ("void at::native::reduce_kernel<512, 1>", "norm"),
+    ],
+)
+def test_what_a_kernel_does_by_its_name(name: str, told: str) -> None:
+    assert layer_class(TimedLayer(name, "", 1.0)) == told
+
+
+def test_kernels_of_a_trace_with_grids() -> None:
+    """Of two equal runs the medians of the second."""
+    text = trace_with_grids([KERNELS["product"], KERNELS["elementwise"]])
+    times = layer_times(text, 2)
     assert (times.source, [one.duration_us for one in times.layers]) == ("PyTorch, kernels", [6, 6])
     assert times.overlap == pytest.approx(1.0)
