@@ -68,6 +68,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
+    if name == "torch":
+        return import_module("iossim.torch")
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'iossim' has no attribute {name!r}")

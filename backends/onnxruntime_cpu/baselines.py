@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from iossim.backends.onnxruntime_cpu.backend import missing
 from iossim.backends.onnxruntime_cpu.measuring import time_programs
@@ -12,6 +13,7 @@ from iossim.base.cores import usable_cores
 from iossim.base.errors import OptionError, did_you_mean, first_line
 from iossim.execution.backend import BackendError, Samples, Timing
 from iossim.ir.network import Network
+from iossim.ir.op import Array
 
 #: Names, and whether the ops of a session run on all cores.
 BASELINES = {"onnxruntime-1-thread": False, "onnxruntime": True}
@@ -69,8 +71,13 @@ def _program(network: Network, threads: int) -> SessionProgram:
         raise BackendError(
             f"ONNX Runtime cannot run {network.name!r} as a whole: {first_line(error)}; leave it out"
         ) from error
+    return session_program(session, made_arrays(graph.inputs, graph.types))
+
+
+def session_program(session: Any, inputs: Mapping[str, Array]) -> SessionProgram:
+    """A session as one step of one stream, on arrays in the memory of the host."""
     binding = session.io_binding()
-    for name, array in made_arrays(graph.inputs, graph.types).items():
+    for name, array in inputs.items():
         binding.bind_cpu_input(name, array)
     for output in session.get_outputs():
         binding.bind_output(output.name)

@@ -106,7 +106,7 @@ class TorchBackend:
 
         check_inputs(inputs, {name: plan.buffers[name].type for name in plan.inputs})
         with arithmetic(self._precision):
-            program = self._program(network, plan)
+            program = self.program(network, plan)
             for name in plan.inputs:
                 program.tensors[name].copy_(to_tensor(inputs[name], self._device))
             self._synchronise()
@@ -128,14 +128,15 @@ class TorchBackend:
         from iossim.backends.torch_cuda.timing import time_rounds
 
         with arithmetic(self._precision):
-            programs = [self._program(network, plan) for plan in plans]
+            programs = [self.program(network, plan) for plan in plans]
             for program in programs:
                 for name, array in made_inputs(program.plan, network, timing.seed).items():
                     program.tensors[name].copy_(to_tensor(array, self._device))
             self._synchronise()
             return time_rounds([program.timed for program in programs], timing, self._device, progress)
 
-    def _program(self, network: Network, plan: Plan) -> TorchProgram:
+    def program(self, network: Network, plan: Plan) -> TorchProgram:
+        """A plan in memory of its own, captured under the graph engine on CUDA; raises as :meth:`execute`."""
         from iossim.backends.torch_cuda.program import TorchProgram, launch_graph, launch_module
 
         check_graph(plan, network)

@@ -197,6 +197,15 @@ def read_schedule(path: Path) -> AnySchedule:
     return schedule
 
 
+def is_schedule(path: Path) -> bool:
+    """Whether a file is a saved schedule, be it valid or not, and no model."""
+    try:
+        document = from_json(path.read_bytes())
+    except (OSError, ValueError):
+        return False
+    return isinstance(document, dict) and "graph_hash" in document
+
+
 def _has_streams(text: str) -> bool:
     try:
         document = from_json(text)

@@ -1,0 +1,237 @@
+"""``iossim deploy``: a schedule as what a user's runtime runs, checked and timed beside the runtime's own ways."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from iossim.base.errors import OptionError, did_you_mean
+from iossim.cli import options
+from iossim.cli.options import (
+    ModelOptions,
+    PricingOptions,
+    TimingOptions,
+    argument,
+    number,
+    option,
+    switch,
+    takes_options,
+)
+from iossim.cli.outputs import ExitCode, Part, notes, present, wrapped, write_files
+from iossim.cli.progress import interruptible, progress_bars
+
+if TYPE_CHECKING:
+    from iossim.deploy.check import DeploymentCheck
+    from iossim.execution.execution import Execution
+    from iossim.hardware.profile import DeviceProfile
+    from iossim.ir.network import Network
+    from iossim.schedule.schedule import Schedule, StreamSchedule
+
+RUNTIMES = ("onnxruntime", "tensorrt")
+
+Target = Annotated[str, argument("SCHEDULE|MODEL", "A schedule.json that optimize wrote, or a model to be scheduled.")]
+Runtime = Annotated[str, option("--runtime", "NAME", "onnxruntime, or tensorrt (says what can be told to it).")]
+Check = Annotated[
+    bool | None, switch("--check/--no-check", "Run and time it beside the runtime's own ways (default: on a CPU).")
+]
+Streams = Annotated[int | None, number("--streams", "Streams at most; by default the schedule's, on a CPU its cores.")]
+
+
+def register(app: typer.Typer) -> None:
+    app.command("deploy", help="Write a schedule as what ONNX Runtime runs, and check it.")(deploy)
+
+
+@takes_options
+def deploy(
+    target: Target,
+    *,
+    runtime: Runtime = "onnxruntime",
+    device: options.Device = None,
+    model: options.OtherModel = None,
+    reading: ModelOptions,
+    scheduler: options.SchedulerName = "ios-both",
+    pricing: PricingOptions,
+    streams: Streams = None,
+    check: Check = None,
+    timed: TimingOptions,
+    out: options.Out = None,
+    as_json: options.Json = False,
+) -> None:
+    """Write SCHEDULE, or the one found for MODEL, as a model and the streams of its nodes for ONNX Runtime.
+
+    The model is written as ONNX Runtime optimises it, merged convolutions stacked. Units of a MODEL are what the
+    runtime fuses, unless --units says otherwise. On a CPU it is run at once: outputs compared, and five ways timed in
+    interleaved rounds. Where outputs differ nothing is written.
+    """
+    if runtime not in RUNTIMES:
+        raise OptionError(f"--runtime {runtime!r} is not known; {did_you_mean(runtime, RUNTIMES)}")
+    if runtime == "onnxruntime" and out is None:
+        raise OptionError("deploy writes a folder; give --out DIR")
+    if streams is not None and streams < 1:
+        raise OptionError(f"--streams {streams} is not possible; give 1 or more")
+    saved, network = _given(target, model, reading)
+    if runtime == "tensorrt":
+        found = saved or _searched(network, device, scheduler, pricing, as_json)
+        _tensorrt(network, found, model or (saved.source.model if saved else target), as_json)
+        return
+    assert out is not None
+    _onnxruntime(network, saved, device, reading.units, scheduler, pricing, streams, check, timed, out, as_json)
+
+
+def _given(target: str, model: str | None, reading: ModelOptions) -> tuple[Schedule | None, Network]:
+    """The schedule that was given, with its network; or none, and the network of a model."""
+    from iossim import api
+    from iossim.schedule.schedule import is_schedule
+
+    if is_schedule(Path(target)):
+        return api.read_schedule(target, model)
+    if model is not None:
+        raise OptionError(f"--model is for a schedule, and {target!r} is none; leave it out")
+    return None, reading.network(target)
+
+
+def _searched(network: Network, device: str | None, scheduler: str, pricing: PricingOptions, as_json: bool) -> Schedule:
+    from iossim import api
+
+    prices = pricing.prices(network, device)
+    with progress_bars(quiet=as_json) as progress, interruptible():
+        return api.optimize(
+            network, None, scheduler=scheduler, cost_model=prices, options=pricing.search, progress=progress
+        )
+
+
+def _onnxruntime(
+    network: Network,
+    saved: Schedule | None,
+    device: str | None,
+    units: str,
+    scheduler: str,
+    pricing: PricingOptions,
+    most: int | None,
+    check: bool | None,
+    timed: TimingOptions,
+    out: Path,
+    as_json: bool,
+) -> None:
+    from iossim.base.cores import usable_cores
+    from iossim.base.user_files import check_writable, write_atomically
+    from iossim.deploy.check import STREAMS, check_deployment
+    from iossim.deploy.folder import PAGE_FILE, TRACE_FILE, deployed_files, read_deployment, write_partition
+    from iossim.deploy.graphs import deployed_graph
+    from iossim.deploy.runtime import (
+        MODEL_FILE,
+        optimised_nodes,
+        provider_of,
+        streams_of_nodes,
+        with_runtime_units,
+        write_optimised,
+    )
+    from iossim.hardware.host_cpu import HOST_CPU
+    from iossim.hardware.load import device as load_device
+    from iossim.models.onnx.export import check_exportable
+    from iossim.models.passes.unit_fusion import MODEL
+    from iossim.report.deployment import check_json, deployment_trace, outputs_sentence, overlap_sentence, page, verdict
+    from iossim.report.measured_runs import disturbance, measured_table
+    from iossim.schedule.streams import as_streams
+
+    check_writable(out)
+    timing = timed.timing()
+    profile = load_device(device or (saved.device if saved else HOST_CPU))
+    provider = provider_of(profile)
+    on_cpu = profile.kind == "cpu"
+    with tempfile.TemporaryDirectory(prefix="iossim-deploy-") as staging:
+        folder = Path(staging)
+        check_exportable(network, folder / MODEL_FILE)
+        if saved is None:
+            if units == MODEL:
+                write_optimised(network.graph, folder, provider, network.name)
+                network = with_runtime_units(network, optimised_nodes(folder / MODEL_FILE))
+            saved = _searched(network, device or HOST_CPU, scheduler, pricing, as_json)
+        streams = as_streams(saved, network, most or (len(usable_cores()) if on_cpu else None))
+        deployed = deployed_graph(network, streams)
+        write_optimised(deployed.graph, folder, provider, network.name)
+        nodes = optimised_nodes(folder / MODEL_FILE)
+        write_partition(folder, provider, streams_of_nodes(nodes, deployed))
+        read = read_deployment(folder)
+        found: DeploymentCheck | None = None
+        if check or (check is None and on_cpu):
+            with progress_bars(quiet=as_json, unit="rounds") as start:
+                runs = _predictions(network, saved, streams, profile)
+                latencies = {name: run.latency_us for name, run in runs.items()}
+                found = check_deployment(read, network, timing, latencies, start(network.name))
+            if found.profile is not None:
+                predicted = runs[STREAMS].spans
+                title = f"{saved.network} on {profile.name} and {provider.name}"
+                write_atomically(folder / TRACE_FILE, deployment_trace(read, found.profile, predicted, title))
+        write_atomically(folder / PAGE_FILE, page(saved, read, found))
+        document: dict[str, Any] = {
+            "model": saved.network,
+            "device": profile.name,
+            "runtime": "onnxruntime",
+            "provider": provider.name,
+            "scheduler": saved.scheduler,
+            "stages": len(saved.stages),
+            "units": len(network.units),
+            "streams": [list(names) for names in read.streams],
+            "check": None if found is None else check_json(found),
+            "remarks": list(network.remarks),
+        }
+
+        def parts() -> Iterator[Part]:
+            counts = " and ".join(str(len(names)) for names in read.streams)
+            yield wrapped(f"{saved.network} for {provider.name}: {len(nodes)} nodes, by stream {counts}", "bold")
+            if found is not None:
+                yield measured_table("", found.rows)
+                if said := disturbance(found.rows):
+                    yield wrapped(said)
+                yield wrapped(outputs_sentence(found))
+                yield wrapped(verdict(found, len(read.streams)))
+                if found.profile is not None:
+                    yield wrapped(overlap_sentence(found.profile, predicted))
+            yield from notes(network.remarks)
+
+        differs = found is not None and not found.equal
+        if not differs:
+            write_files(out, deployed_files(folder))
+        present(document, parts(), as_json, code=ExitCode.DOES_NOT_HOLD if differs else ExitCode.DONE)
+
+
+def _predictions(
+    network: Network, schedule: Schedule, streams: StreamSchedule, profile: DeviceProfile
+) -> dict[str, Execution]:
+    """What the event-driven simulator says of one stream and of all, without barriers.
+
+    On a CPU the thread that calls spins on a core of its own, so that no more streams than the others run at a time.
+    """
+    from iossim.backends.simulator.events import run_schedule
+    from iossim.base.cores import usable_cores
+    from iossim.deploy.check import SEQUENTIAL, STREAMS
+    from iossim.execution.engine import Engine
+    from iossim.schedule.streams import as_streams
+
+    if profile.kind == "cpu" and len(streams.streams) > (free := max(1, len(usable_cores()) - 1)):
+        streams = as_streams(schedule, network, free)
+    of = {SEQUENTIAL: as_streams(schedule, network, 1), STREAMS: streams}
+    return {name: run_schedule(network, each, profile, Engine.GRAPH) for name, each in of.items()}
+
+
+def _tensorrt(network: Network, schedule: Schedule, model: str, as_json: bool) -> None:
+    from iossim.deploy.tensorrt import tensorrt_advice
+    from iossim.report.deployment import tensorrt_sentences
+
+    advice = tensorrt_advice(network, schedule)
+    file = model if model.endswith(".onnx") else "model.onnx"
+    document = {
+        "model": schedule.network,
+        "runtime": "tensorrt",
+        "max_aux_streams": advice.aux_streams,
+        "command": advice.command(file),
+        "side_by_side": [
+            {"stage": one.stage, "groups": [list(names) for names in one.groups]} for one in advice.stages
+        ],
+    }
+    present(document, tensorrt_sentences(advice, file), as_json)

@@ -1,0 +1,133 @@
+"""``iossim profile-report``: what was predicted, unit by unit, beside what a profiler saw."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from iossim.base.errors import OptionError
+from iossim.cli import options
+from iossim.cli.options import ModelOptions, PricingOptions, argument, number, switch, takes_options
+from iossim.cli.outputs import Part, notes, present, table, wrapped
+from iossim.cli.progress import interruptible, progress_bars
+
+#: Rows without --all.
+_ROWS_SHOWN = 20
+
+Profiled = Annotated[
+    Path,
+    argument(
+        "PROFILE",
+        "ONNX Runtime's profile or trtexec's --exportProfile (JSON), a trace of PyTorch's profiler, or CSV of Nsight "
+        "Systems (cuda_gpu_trace) or Nsight Compute (raw).",
+    ),
+]
+Runs = Annotated[int, number("--runs", "How often the network ran in it, where the file does not tell.")]
+Whole = Annotated[bool, switch("--all", "Show every unit, not those of the largest errors alone.")]
+
+
+def register(app: typer.Typer) -> None:
+    app.command("profile-report", help="Show what was predicted beside what a profiler saw.")(profile_report)
+
+
+@takes_options
+def profile_report(
+    model: options.Model,
+    profile: Profiled,
+    *,
+    device: options.Device = None,
+    reading: ModelOptions,
+    pricing: PricingOptions,
+    runs: Runs = 1,
+    whole: Whole = False,
+    as_json: options.Json = False,
+) -> None:
+    """Match the layers, nodes or kernels of PROFILE to the units of MODEL, by name or by order, and show the errors.
+
+    Predicted is what the kernels of a unit take alone on --device. The largest errors come first.
+    """
+    from iossim import api
+    from iossim.base.user_files import read_text
+    from iossim.cost.capabilities import DeviceCostModel
+    from iossim.measurements.profilers.layer_times import layer_times
+    from iossim.measurements.text_files import CsvError
+    from iossim.tasks import profile_report as reports
+
+    text = read_text(profile, "profile", "give a file that a profiler wrote", OptionError)
+    try:
+        times = layer_times(text, runs)
+    except CsvError as error:
+        raise OptionError(f"profile {profile}: {error.reason}; {error.remedy}") from None
+    network = reading.network(model)
+    prices = pricing.prices(network, device)
+    if not isinstance(prices, DeviceCostModel):
+        raise OptionError("profile-report needs prices of kernels; leave out --cost-model")
+    with progress_bars(quiet=as_json) as progress, interruptible():
+        found = {
+            name: api.optimize(
+                network, None, scheduler=name, cost_model=prices, options=pricing.search, progress=progress
+            )
+            for name in ("sequential", "ios-both")
+        }
+    possible = found["ios-both"].speedup(found["sequential"].latency_us)
+    report = reports.profile_report(network, times, prices, possible)
+    document = {
+        "model": network.name,
+        "device": found["sequential"].device,
+        "source": times.source,
+        "runs": times.runs,
+        "measured_us": times.total_us,
+        "matched_share": report.matched_share,
+        "predicted_us": report.predicted_us,
+        "overlap": times.overlap,
+        "possible_speedup": possible,
+        "units": [
+            {
+                "unit": row.unit,
+                "kind": row.kind,
+                "predicted_us": row.predicted_us,
+                "measured_us": row.measured_us,
+                "error_percent": row.error_percent,
+                "limit": row.limit,
+                "layers": list(row.layers),
+            }
+            for row in report.by_error
+        ],
+        "unmatched": list(report.unmatched),
+        "remarks": list(network.remarks),
+    }
+
+    def parts() -> Iterator[Part]:
+        ran = f"{times.runs} runs" if times.runs > 1 else "1 run"
+        yield wrapped(f"{network.name} as {times.source} ran it ({ran}), beside {found['sequential'].device}", "bold")
+        shown = report.by_error if whole else report.by_error[:_ROWS_SHOWN]
+        yield from table(
+            "",
+            [
+                {
+                    "unit": row.unit,
+                    "kind": row.kind,
+                    "predicted_us": row.predicted_us,
+                    "measured_us": row.measured_us,
+                    "error_percent": row.error_percent,
+                    "limited by": row.limit,
+                }
+                for row in shown
+            ],
+            digits=1,
+            shortens=("unit",),
+        )
+        if len(shown) < len(report.rows):
+            yield wrapped(f"{len(report.rows) - len(shown)} more units with smaller errors: --all")
+        yield wrapped(
+            f"Measured {times.total_us / 1e3:.3f} ms, {100 * report.matched_share:.1f}% of it matched to units; "
+            f"predicted {report.predicted_us / 1e3:.3f} ms."
+        )
+        told = "is not told" if times.overlap is None else f"was {times.overlap:.2f} layers at a time"
+        yield wrapped(f"Overlap {told}; the best schedule is predicted to be {possible:.2f} times as fast.")
+        yield from notes(network.remarks)
+
+    present(document, parts(), as_json)

@@ -1,0 +1,131 @@
+"""What is deployed, run beside what ONNX Runtime does by itself: are the outputs equal, and which way is fastest?
+
+All sessions are there at once, and rounds are interleaved, so that what slows the machine down slows all of them.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from iossim.backends.onnxruntime_cpu.baselines import session_program
+from iossim.backends.onnxruntime_cpu.measuring import time_programs
+from iossim.base.cores import usable_cores
+from iossim.deploy.folder import Deployment
+from iossim.deploy.runtime import open_session, session_options
+from iossim.execution.backend import Samples, Timing
+from iossim.execution.made_inputs import made_arrays
+from iossim.execution.measured_run import MeasuredRow, largest_error, ratio_of
+from iossim.execution.tolerance import tolerance
+from iossim.ir.network import Network
+from iossim.ir.op import Array
+from iossim.measurements.profilers.layer_times import LayerTimes, layer_times
+from iossim.models.onnx.export import write_onnx
+
+#: The ways that are timed.
+DEFAULT = "model, runtime's default"
+PARALLEL = "model, ORT_PARALLEL"
+THREADS = "deployed, intra-op threads"
+SEQUENTIAL = "deployed, one thread"
+STREAMS = "deployed, streams"
+#: Under the runtime's profiler; the last is shown.
+_PROFILED_RUNS = 3
+
+
+@dataclass(frozen=True)
+class DeploymentCheck:
+    """The ways beside each other, speed-ups over the first; how far outputs are from the model's own.
+
+    ``errors`` are the largest differences over the largest value, by way. ``cores`` were there. ``profile`` is the
+    runtime's own of a run in streams, None where the schedule has a single one.
+    """
+
+    rows: tuple[MeasuredRow, ...]
+    cores: int
+    errors: Mapping[str, float]
+    tolerance: float
+    profile: LayerTimes | None = None
+
+    @property
+    def equal(self) -> bool:
+        return all(error <= self.tolerance for error in self.errors.values())
+
+    @property
+    def best(self) -> MeasuredRow:
+        return min(self.rows, key=lambda row: row.samples.median_us)
+
+    @property
+    def ties(self) -> tuple[str, ...]:
+        """Those that may be as fast as the best: the interval of their ratio holds 1."""
+        best = self.best
+        others = (row for row in self.rows if row is not best)
+        return tuple(row.name for row in others if ratio_of(row.samples, best.samples).low <= 1)
+
+
+def check_deployment(
+    deployed: Deployment,
+    network: Network,
+    timing: Timing,
+    predicted_us: Mapping[str, float],
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> DeploymentCheck:
+    """Run and time the folder's model and the network that it was made of, on inputs made from the timing's seed.
+
+    Raises BackendError where ONNX Runtime refuses one of them.
+    """
+    cores, given = usable_cores(), network.graph
+    width = len(deployed.streams)
+    inputs = made_arrays(given.inputs, given.types, timing.seed)
+    with tempfile.TemporaryDirectory(prefix="iossim-") as folder:
+        original = Path(folder) / "given.onnx"
+        write_onnx(given, original)
+        ways: dict[str, tuple[Path, Any]] = {
+            DEFAULT: (original, session_options(threads=len(cores))),
+            PARALLEL: (original, session_options(max(2, width))),
+            THREADS: (deployed.model, session_options(threads=len(cores))),
+            SEQUENTIAL: (deployed.model, session_options()),
+        }
+        if width > 1:
+            ways[STREAMS] = (deployed.model, session_options(width, partition=deployed.partition))
+        sessions = {
+            name: open_session(model, options, deployed.provider, optimised=model == deployed.model)
+            for name, (model, options) in ways.items()
+        }
+        outputs = {name: _outputs(session, inputs) for name, session in sessions.items()}
+        programs = [session_program(session, inputs) for session in sessions.values()]
+        samples = time_programs(programs, [{}] * len(programs), timing, cores, len(cores), progress)
+        profile = _profile(deployed, inputs, Path(folder)) if width > 1 else None
+    expected = outputs.pop(DEFAULT)
+    return DeploymentCheck(
+        _rows(dict(zip(sessions, samples, strict=True)), predicted_us, timing.seed),
+        len(cores),
+        {name: largest_error(found, expected) for name, found in outputs.items()},
+        tolerance(network),
+        profile,
+    )
+
+
+def _outputs(session: Any, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    names = [output.name for output in session.get_outputs()]
+    return dict(zip(names, session.run(names, dict(inputs)), strict=True))
+
+
+def _profile(deployed: Deployment, inputs: Mapping[str, Array], folder: Path) -> LayerTimes:
+    """What ONNX Runtime says of a few runs in streams: the nodes of the last, and when each ran."""
+    options = session_options(len(deployed.streams), partition=deployed.partition)
+    options.enable_profiling, options.profile_file_prefix = True, str(folder / "profile")
+    session = open_session(deployed.model, options, deployed.provider, optimised=True)
+    for _ in range(_PROFILED_RUNS):
+        _outputs(session, inputs)
+    return layer_times(Path(session.end_profiling()).read_text(encoding="utf-8"))
+
+
+def _rows(samples: Mapping[str, Samples], predicted_us: Mapping[str, float], seed: int) -> tuple[MeasuredRow, ...]:
+    first = next(iter(samples.values()))
+    return tuple(
+        MeasuredRow(name, found, ratio_of(first, found, seed), predicted_us.get(name))
+        for name, found in samples.items()
+    )

@@ -1,0 +1,108 @@
+"""What is deployed, as a folder: the optimised model, the streams of its nodes, a program that runs it, and a page.
+
+Streams are in a file of ONNX Runtime's own (``DeviceBasedPartitioner``), which ignores what it does not know: beside
+its fields stands which model they are of. It ignores names of no node, and one that is there twice, as well, and runs
+something else than was meant, so that all of this is checked here, and in the program that is deployed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from iossim.base.errors import ScheduleError, did_you_mean
+from iossim.base.user_files import read_text
+from iossim.deploy.runtime import MODEL_FILE, OLDEST, WEIGHTS_FILE, Provider, optimised_nodes
+
+PARTITION_FILE, PROGRAM_FILE, PAGE_FILE, TRACE_FILE = "partition.json", "run.py", "README.md", "trace.json"
+_PARTITIONER = "DeviceBasedPartitioner"
+_REMEDY = "deploy the model again"
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """A deployed folder: the provider of its model, and the names of nodes by stream."""
+
+    folder: Path
+    provider: Provider
+    streams: tuple[tuple[str, ...], ...]
+
+    @property
+    def model(self) -> Path:
+        return self.folder / MODEL_FILE
+
+    @property
+    def partition(self) -> Path:
+        return self.folder / PARTITION_FILE
+
+
+def write_partition(folder: Path, provider: Provider, streams: Sequence[Sequence[str]]) -> None:
+    """Write the streams of the model in ``folder``, and the program that runs both."""
+    document = {
+        "type": _PARTITIONER,
+        "devices": [provider.device_type] * len(streams),
+        "streams": [list(names) for names in streams],
+        "provider": provider.name,
+        "model_sha256": _digest(folder / MODEL_FILE),
+    }
+    (folder / PARTITION_FILE).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    program = resources.files("iossim.deploy").joinpath("program.py.txt").read_text(encoding="utf-8")
+    oldest = ".".join(map(str, OLDEST))
+    (folder / PROGRAM_FILE).write_text(program.replace("OLDEST", oldest), encoding="utf-8")
+
+
+def read_deployment(folder: Path) -> Deployment:
+    """A deployed folder; raises ScheduleError for a model that its streams are not of, or that they do not fit."""
+    path = folder / PARTITION_FILE
+    text = read_text(path, "streams", "give a folder that deploy wrote", ScheduleError)
+    try:
+        document: dict[str, Any] = json.loads(text)
+        provider = Provider(document["provider"], document["devices"][0])
+        streams = tuple(tuple(map(str, names)) for names in document["streams"])
+        told = document["model_sha256"]
+    except (ValueError, KeyError, IndexError, TypeError) as error:
+        raise ScheduleError(f"{path} holds no streams ({type(error).__name__}: {error}); {_REMEDY}") from None
+    model = folder / MODEL_FILE
+    if not model.is_file() or _digest(model) != told:
+        reason = "is another than" if model.is_file() else "is not there, which"
+        raise ScheduleError(f"{model} {reason} {PARTITION_FILE} was made for; {_REMEDY}")
+    _check_streams(path, streams, [node.name for node in optimised_nodes(model)])
+    return Deployment(folder, provider, streams)
+
+
+def _check_streams(path: Path, streams: Sequence[Sequence[str]], known: Sequence[str]) -> None:
+    """Each node of the model is in one stream, once."""
+    names = set(known)
+    seen: set[str] = set()
+    for stream, own in enumerate(streams):
+        for name in own:
+            if name not in names:
+                raise ScheduleError(f"{path}: stream {stream} names {name!r}; {did_you_mean(name, known)}")
+            if name in seen:
+                raise ScheduleError(f"{path}: node {name!r} is in the streams twice; keep one of the two")
+            seen.add(name)
+    missing = [name for name in known if name not in seen]
+    if missing:
+        raise ScheduleError(f"{path}: node {missing[0]!r} is in no stream; add it, or {_REMEDY}")
+
+
+def deployed_files(folder: Path) -> Mapping[str, Callable[[Path], None]]:
+    """What writes each file of a folder again elsewhere, the model last."""
+    names = [WEIGHTS_FILE, PARTITION_FILE, PROGRAM_FILE, PAGE_FILE, TRACE_FILE, MODEL_FILE]
+    return {name: _copier(folder / name) for name in names if (folder / name).exists()}
+
+
+def _copier(source: Path) -> Callable[[Path], None]:
+    def write(target: Path) -> None:
+        target.write_bytes(source.read_bytes())
+
+    return write
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

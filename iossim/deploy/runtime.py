@@ -1,0 +1,242 @@
+"""ONNX Runtime here: which one, its providers, and what its optimisation makes of a graph.
+
+Streams are lists of the names that nodes have behind the optimisation, so that what is deployed is the optimised
+model, written once by the runtime itself. Its nodes tell what they compute: most make values that the graph has. Those
+whose channels are blocked make others, and are named after the value that they would make, or after the op.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from iossim.base.errors import first_line
+from iossim.deploy.graphs import DeployedGraph
+from iossim.execution.backend import BackendError
+from iossim.hardware.profile import DeviceProfile
+from iossim.ir.graph import Graph
+from iossim.ir.network import Block, Network, Unit, make_unit
+from iossim.models.onnx.export import write_onnx
+from iossim.models.onnx.spelling import Names
+from iossim.models.passes.blocks import cut_blocks
+from iossim.models.passes.unit_patterns import unit_kind
+
+#: The first whose sessions take a file of streams.
+OLDEST = (1, 14)
+MODEL_FILE, WEIGHTS_FILE = "model.onnx", "model.onnx.weights"
+#: What its optimiser puts behind the name of a value whose channels it blocks.
+_BLOCKED = "_nchwc"
+#: Weights smaller than this stay in the model's file.
+_LEAST_OUTSIDE_BYTES = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """What runs a device's nodes: the name that ONNX Runtime gives it, and the type of its device in its files."""
+
+    name: str
+    device_type: str
+
+
+_PROVIDERS = {"cpu": Provider("CPUExecutionProvider", "0"), "gpu": Provider("CUDAExecutionProvider", "1")}
+
+
+@dataclass(frozen=True, slots=True)
+class OptimisedNode:
+    """A node that the runtime made, by name, with what it reads and makes."""
+
+    name: str
+    op_type: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+    def made(self, graph: Graph) -> tuple[str, ...]:
+        """The values of ``graph`` that it makes: under their names, or as its own name tells."""
+        named = [self.name.removesuffix(_BLOCKED)] if self.name.endswith(_BLOCKED) else []
+        found = tuple(value for value in (*self.outputs, *named) if value in graph.producer)
+        if found or self.name not in graph.position:
+            return found
+        return graph.nodes[graph.position[self.name]].outputs
+
+
+def provider_of(profile: DeviceProfile) -> Provider:
+    """The provider of a device; raises BackendError for an ONNX Runtime without it, too old a one, or none."""
+    if find_spec("onnxruntime") is None:
+        raise BackendError(
+            "`runtime` onnxruntime needs ONNX Runtime, which is not installed; run: pip install 'iossim[cpu]'"
+        )
+    import onnxruntime
+
+    check_version(onnxruntime.__version__)
+    provider = _PROVIDERS[profile.kind]
+    available = onnxruntime.get_available_providers()
+    if provider.name not in available:
+        raise BackendError(
+            f"ONNX Runtime {onnxruntime.__version__} here has no {provider.name}, which {profile.name} needs, but "
+            f"{', '.join(available)}; deploy where it is installed, or give `device` cpu"
+        )
+    return provider
+
+
+def check_version(version: str) -> None:
+    """Raise BackendError for an ONNX Runtime whose sessions take no file of streams."""
+    found = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+    if found < OLDEST:
+        oldest = ".".join(map(str, OLDEST))
+        raise BackendError(
+            f"ONNX Runtime {version} takes no streams, which came with {oldest}; run: pip install -U onnxruntime"
+        )
+
+
+def write_optimised(graph: Graph, folder: Path, provider: Provider, name: str) -> None:
+    """Have ONNX Runtime optimise a graph, and write it to ``folder`` as :data:`MODEL_FILE`, its weights beside it.
+
+    Blocked channels are of this machine's processor. Raises BackendError for a graph that it refuses.
+    """
+    given = folder / "given.onnx"
+    written = write_onnx(graph, given, name=name)
+    options = session_options()
+    options.optimized_model_filepath = str(folder / MODEL_FILE)
+    prefix = "session.optimized_model_external_initializers_"
+    options.add_session_config_entry(f"{prefix}file_name", WEIGHTS_FILE)
+    options.add_session_config_entry(f"{prefix}min_size_in_bytes", str(_LEAST_OUTSIDE_BYTES))
+    try:
+        open_session(given, options, provider)
+        _give_names(folder / MODEL_FILE)
+    finally:
+        for path in written:
+            path.unlink()
+
+
+def _give_names(model: Path) -> None:
+    """Give every node of a model file a name of its own, where the runtime has not: streams are told by names."""
+    import onnx
+
+    proto = onnx.load(str(model), load_external_data=False)
+    names = Names(())
+    fresh = [names.fresh(node.name or node.op_type) for node in proto.graph.node]
+    if fresh != [node.name for node in proto.graph.node]:
+        for node, name in zip(proto.graph.node, fresh, strict=True):
+            node.name = name
+        model.write_bytes(proto.SerializeToString())
+
+
+def session_options(streams: int = 1, threads: int = 1, partition: Path | None = None) -> Any:
+    """Options of a session that runs its nodes on ``streams`` threads, each of them on ``threads``.
+
+    0 threads are one a core, as ONNX Runtime has it by itself. ``partition`` says which node is in which stream.
+    """
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = threads
+    # Threads that wait for the next run of one session would keep the cores from another.
+    options.add_session_config_entry("session.force_spinning_stop", "1")
+    if streams > 1:
+        options.execution_mode = onnxruntime.ExecutionMode.ORT_PARALLEL
+        # The thread that calls is one of them, and spins until all are done: with no more two streams share a thread.
+        options.inter_op_num_threads = streams + 1
+    if partition is not None:
+        options.add_session_config_entry("session.node_partition_config_file", str(partition))
+    return options
+
+
+def open_session(model: Path, options: Any, provider: Provider, *, optimised: bool = False) -> Any:
+    """A session; of an ``optimised`` model nothing is optimised again. Raises BackendError in one line."""
+    import onnxruntime
+
+    if optimised:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    try:
+        with _stdout_to_stderr():
+            return onnxruntime.InferenceSession(str(model), options, providers=[provider.name])
+    except Exception as error:  # its exceptions have no base class of their own
+        raise BackendError(f"ONNX Runtime cannot run {model.name}: {first_line(error)}; leave the model out") from error
+
+
+@contextmanager
+def _stdout_to_stderr() -> Iterator[None]:
+    """What the runtime prints while it plans streams is no part of a command's output."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    try:
+        os.dup2(2, 1)
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
+def optimised_nodes(model: Path) -> list[OptimisedNode]:
+    """The nodes of a model file, in its order; raises BackendError for a name that is there twice, or none."""
+    import onnx
+
+    nodes = onnx.load(str(model), load_external_data=False).graph.node
+    found: dict[str, OptimisedNode] = {}
+    for node in nodes:
+        if not node.name or node.name in found:
+            what = f"two nodes named {node.name!r}" if node.name else f"a {node.op_type} without a name"
+            raise BackendError(f"{model} has {what}, and streams are told by names; deploy the model again")
+        found[node.name] = OptimisedNode(node.name, node.op_type, tuple(node.input), tuple(node.output))
+    return list(found.values())
+
+
+def with_runtime_units(network: Network, nodes: Sequence[OptimisedNode]) -> Network:
+    """The network with units that hold what one optimised node of its graph computes.
+
+    An op whose value is made by no node any more is part of the one op, or unit, that reads it.
+    """
+    graph = network.graph
+    kept = {value for node in nodes for value in node.made(graph)}
+    unit_of: dict[str, str] = {}
+    for node in reversed(graph.nodes):
+        readers = {unit_of[reader.name] for value in node.outputs for reader in graph.consumers[value]}
+        is_last = not kept.isdisjoint(node.outputs) or not graph.returned.isdisjoint(node.outputs) or len(readers) != 1
+        unit_of[node.name] = node.name if is_last else readers.pop()
+    members: dict[str, list[int]] = {}
+    for place, node in enumerate(graph.nodes):
+        members.setdefault(unit_of[node.name], []).append(place)
+    units = sorted((_unit(graph, name, inside) for name, inside in members.items()), key=lambda unit: unit.nodes[-1])
+    whole = Block("all", tuple(range(len(units))))
+    return cut_blocks(replace(network, units=tuple(units), blocks=(whole,), interchangeable=(), clusters=()))
+
+
+def _unit(graph: Graph, name: str, nodes: Sequence[int]) -> Unit:
+    return make_unit(graph, name, unit_kind(graph, [graph.nodes[node] for node in nodes]), nodes)
+
+
+def streams_of_nodes(nodes: Sequence[OptimisedNode], deployed: DeployedGraph) -> list[list[str]]:
+    """The names of nodes by stream: each where the last of the ops that it computes is.
+
+    A node that makes no value of the graph, as one that blocks channels, is where what it makes is read first, or
+    where what it reads is made.
+    """
+    stream: dict[str, int] = {}
+    readers: dict[str, list[OptimisedNode]] = {}
+    for node in nodes:
+        told = [deployed.stream_of[value] for value in node.made(deployed.graph)]
+        if told:
+            stream[node.name] = told[-1]
+        for value in node.inputs:
+            readers.setdefault(value, []).append(node)
+    for node in reversed(nodes):
+        if node.name not in stream:
+            following = [
+                stream[one.name] for value in node.outputs for one in readers.get(value, ()) if one.name in stream
+            ]
+            if following:
+                stream[node.name] = following[0]
+    makers = {value: node.name for node in nodes for value in node.outputs}
+    for node in nodes:
+        before = [stream[makers[value]] for value in node.inputs if makers.get(value) in stream]
+        stream.setdefault(node.name, before[0] if before else 0)
+    used = sorted(set(stream.values()))
+    return [[node.name for node in nodes if stream[node.name] == one] for one in used]

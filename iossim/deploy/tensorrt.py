@@ -1,0 +1,50 @@
+"""What TensorRT can be told of a schedule: how many auxiliary streams it may use, and nothing else.
+
+Its builder decides by itself which layers run beside each other. So a schedule becomes a limit for ``trtexec``, and
+a list of what its profile should show side by side if it decides alike.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from iossim.ir.network import Network
+from iossim.schedule.schedule import Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class SideBySide:
+    """The nodes that a stage runs side by side, by its number: the names of each group, in order."""
+
+    stage: int
+    groups: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorRtAdvice:
+    """Streams beside the main one that a schedule has work for, and what should overlap."""
+
+    aux_streams: int
+    stages: tuple[SideBySide, ...]
+
+    def command(self, model: str) -> str:
+        """Builds an engine of ``model``, and writes the profile of its layers."""
+        return (
+            f"trtexec --onnx={model} --maxAuxStreams={self.aux_streams} --profilingVerbosity=detailed "
+            "--exportLayerInfo=layers.json --exportProfile=profile.json"
+        )
+
+
+def tensorrt_advice(network: Network, schedule: Schedule) -> TensorRtAdvice:
+    """The advice for a schedule that fits ``network``; layers of an engine are named after nodes of the model."""
+    stages = [
+        SideBySide(number, tuple(tuple(_names(network, group)) for group in stage.groups))
+        for number, stage in enumerate(schedule.stages)
+        if stage.concurrent
+    ]
+    return TensorRtAdvice(max(0, schedule.streams - 1), tuple(stages))
+
+
+def _names(network: Network, group: list[str]) -> list[str]:
+    units = (network.units[network.unit_index[name]] for name in group)
+    return [node.name for unit in units for node in network.unit_nodes(unit)]

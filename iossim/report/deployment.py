@@ -1,0 +1,118 @@
+"""A deployment in words: the ways beside each other, which is best, and the page that stands in its folder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from iossim.deploy.check import STREAMS, DeploymentCheck
+from iossim.deploy.folder import Deployment
+from iossim.deploy.tensorrt import TensorRtAdvice
+from iossim.execution.execution import Span
+from iossim.measurements.profilers.layer_times import LayerTimes, overlap
+from iossim.report.measured_runs import disturbance
+from iossim.report.traces import complete, trace_text
+from iossim.schedule.schedule import Schedule
+
+
+def outputs_sentence(check: DeploymentCheck) -> str:
+    """How far the outputs of all ways are from the model's own."""
+    name, error = max(check.errors.items(), key=lambda item: item[1])
+    if error == 0:
+        return "Outputs of all ways are those of the model, bit by bit."
+    verdict = "equal" if check.equal else "DIFFER"
+    return (
+        f"Outputs {verdict}: those of {name!r} are off by {error:.1e} of the largest value (up to "
+        f"{check.tolerance:.0e} is rounding)."
+    )
+
+
+def verdict(check: DeploymentCheck, width: int) -> str:
+    """Which way is fastest, and whether ``width`` streams win."""
+    best = check.best
+    tie = f", a tie with {', '.join(map(repr, check.ties))}" if check.ties else ""
+    fastest = f"Fastest: {best.name!r}, {best.samples.median_us / 1e3:.3f} ms{tie}."
+    streams = next((row for row in check.rows if row.name == STREAMS), None)
+    if streams is None:
+        return f"{fastest} The schedule has a single stream."
+    if streams is best or STREAMS in check.ties:
+        return fastest
+    factor = streams.samples.median_us / best.samples.median_us
+    # ONNX Runtime's caller spins until all streams are done.
+    lacking = f" (they want {width + 1} cores, one for the caller that spins, and {check.cores} are there)"
+    why = lacking if check.cores <= width else ""
+    return f"{fastest} Streams take {factor:.2f} times as long{why}: use them not here."
+
+
+def check_json(check: DeploymentCheck) -> dict[str, Any]:
+    return {
+        "rows": [row.to_json() for row in check.rows],
+        "output_errors": dict(check.errors),
+        "tolerance": check.tolerance,
+        "equal": check.equal,
+        "best": check.best.name,
+        "ties": list(check.ties),
+        "overlap": None if check.profile is None else check.profile.overlap,
+    }
+
+
+def page(schedule: Schedule, deployed: Deployment, check: DeploymentCheck | None) -> str:
+    """README.md of a deployed folder."""
+    counts = ", ".join(str(len(names)) for names in deployed.streams)
+    lines = [
+        f"# {schedule.network} on ONNX Runtime, {len(deployed.streams)} streams",
+        "",
+        f"`model.onnx` is the model as ONNX Runtime optimised it for {deployed.provider.name}. Run it on a machine",
+        f"like the one that wrote it, with optimisation off. `partition.json` has its nodes by stream ({counts}).",
+        f"Schedule: {schedule.scheduler}, {len(schedule.stages)} stages, for {schedule.device}, batch",
+        f"{schedule.source.batch}. `python run.py` runs it.",
+        "",
+    ]
+    if check is None:
+        lines.append("It was not run: what it takes is not known.")
+    else:
+        busy = disturbance(check.rows)
+        lines += [outputs_sentence(check), verdict(check, len(deployed.streams)) + (f" ({busy})" if busy else "")]
+    return "\n".join(lines) + "\n"
+
+
+def overlap_sentence(profile: LayerTimes, predicted: Sequence[Span]) -> str:
+    """How many nodes ran at a time in the runtime's profile, beside how many kernels were predicted to."""
+    measured = f"{profile.overlap or 0:.2f} nodes at a time"
+    expected = overlap([(span.start_us, span.end_us) for span in predicted])
+    return f"With streams ONNX Runtime's own profile shows {measured}; predicted {expected or 0:.2f} (trace.json)."
+
+
+def deployment_trace(deployed: Deployment, profile: LayerTimes, predicted: Sequence[Span], title: str) -> str:
+    """The trace as JSON text: the streams as predicted, and below them as the runtime's profile has them."""
+    streams = sorted({span.stream for span in predicted})
+    tracks = {1 + place: f"predicted, stream {stream}" for place, stream in enumerate(streams)}
+    events = [
+        complete(span.unit, "predicted", 1 + streams.index(span.stream), span.start_us, span.end_us, {})
+        for span in predicted
+    ]
+    first = 1 + len(tracks)
+    tracks |= {first + stream: f"ONNX Runtime, stream {stream}" for stream in range(len(deployed.streams))}
+    stream_of = {name: stream for stream, names in enumerate(deployed.streams) for name in names}
+    spans = {layer.name: layer.span_us for layer in profile.layers if layer.span_us and layer.name in stream_of}
+    begin = min((start for start, _ in spans.values()), default=0.0)
+    events += [
+        complete(name, "measured", first + stream_of[name], start - begin, end - begin, {})
+        for name, (start, end) in spans.items()
+    ]
+    return trace_text(title, tracks, events, {"provider": deployed.provider.name})
+
+
+def tensorrt_sentences(advice: TensorRtAdvice, model: str) -> list[str]:
+    """What TensorRT can be told, and what to look for in its profile."""
+    said = [
+        "TensorRT takes no schedule: its builder decides by itself which layers run side by side, up to a number of "
+        "auxiliary streams. For the width of this schedule:",
+        f"  {advice.command(model)}",
+    ]
+    if not advice.stages:
+        return [*said, "The schedule runs nothing side by side; there is nothing to look for."]
+    said.append("Layers of these nodes should overlap in its profile, a group a line:")
+    for one in advice.stages:
+        said += [f"  stage {one.stage}", *(f"    {' > '.join(names)}" for names in one.groups)]
+    return said

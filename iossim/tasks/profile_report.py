@@ -1,0 +1,86 @@
+"""Predicted beside profiled: what each unit of a network took in a profile, and what was predicted for it by itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from iossim.cost.capabilities import DeviceCostModel
+from iossim.ir.network import Network
+from iossim.measurements.profilers.layer_times import LayerTimes
+from iossim.schedule.batch import Strategy
+from iossim.schedule.schedule import Stage
+from iossim.tasks.profile_match import matched
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileRow:
+    """A unit: what its layers took (None without any), what its kernels are predicted to take, and what limits it."""
+
+    unit: str
+    kind: str
+    predicted_us: float
+    measured_us: float | None
+    limit: str | None
+    layers: tuple[str, ...]
+
+    @property
+    def error_us(self) -> float | None:
+        return None if self.measured_us is None else self.predicted_us - self.measured_us
+
+    @property
+    def error_percent(self) -> float | None:
+        """None for a unit that was not measured, or takes no time."""
+        return 100 * (self.predicted_us / self.measured_us - 1) if self.measured_us else None
+
+
+@dataclass(frozen=True)
+class ProfileReport:
+    """The units in order; ``unmatched`` are layers of none. ``possible`` is how many times as fast the best schedule
+    is predicted to be as one unit after another.
+    """
+
+    times: LayerTimes
+    rows: tuple[ProfileRow, ...]
+    unmatched: tuple[str, ...]
+    matched_us: float
+    possible: float
+
+    @property
+    def matched_share(self) -> float:
+        """The part of the measured time that is of a unit."""
+        return self.matched_us / self.times.total_us if self.times.total_us else 0.0
+
+    @property
+    def predicted_us(self) -> float:
+        return sum(row.predicted_us for row in self.rows)
+
+    @property
+    def by_error(self) -> list[ProfileRow]:
+        """The largest errors first; units without a measurement last."""
+        return sorted(self.rows, key=lambda row: -abs(row.error_us) if row.error_us is not None else 1.0)
+
+
+def profile_report(network: Network, times: LayerTimes, prices: DeviceCostModel, possible: float) -> ProfileReport:
+    """Each unit by itself, kernels alone, beside the layers of a profile that are of it."""
+    found = matched(network, times.layers)
+    layers: list[list[int]] = [[] for _ in network.units]
+    for place, number in enumerate(found):
+        if number is not None:
+            layers[number].append(place)
+    rows = []
+    for unit, places in zip(network.units, layers, strict=True):
+        facts = prices.stage_facts(network, Stage(strategy=Strategy.CONCURRENT, groups=[[unit.name]], latency_us=0.0))
+        own = [times.layers[place] for place in places]
+        rows.append(
+            ProfileRow(
+                unit.name,
+                unit.kind,
+                sum(kernel.alone_us for kernel in facts.kernels),
+                sum(layer.duration_us for layer in own) if own else None,
+                None if facts.bound is None else str(facts.bound),
+                tuple(layer.name for layer in own),
+            )
+        )
+    lost = [layer for layer, number in zip(times.layers, found, strict=True) if number is None]
+    matched_us = times.total_us - sum(layer.duration_us for layer in lost)
+    return ProfileReport(times, tuple(rows), tuple(layer.name for layer in lost), matched_us, possible)

@@ -1,0 +1,62 @@
+"""What is said of a check: who is fastest, whether streams win, and why not."""
+
+from __future__ import annotations
+
+import pytest
+
+from iossim.deploy.check import DEFAULT, SEQUENTIAL, STREAMS, DeploymentCheck
+from iossim.execution.backend import Samples
+from iossim.execution.execution import Span
+from iossim.execution.measured_run import MeasuredRow, ratio_of
+from iossim.measurements.profilers.layer_times import LayerTimes, TimedLayer
+from iossim.report.deployment import outputs_sentence, overlap_sentence, verdict
+
+
+def check_of(cores: int, error: float = 0.0, **times_us: float) -> DeploymentCheck:
+    names = {"default": DEFAULT, "sequential": SEQUENTIAL, "streams": STREAMS}
+    samples = {
+        names[name]: Samples(tuple(time + noise for noise in (-1.0, 0.0, 1.0))) for name, time in times_us.items()
+    }
+    first = next(iter(samples.values()))
+    rows = tuple(MeasuredRow(name, found, ratio_of(first, found)) for name, found in samples.items())
+    return DeploymentCheck(rows, cores, {SEQUENTIAL: 0.0, STREAMS: error}, 1e-4)
+
+
+def test_streams_that_lose_where_cores_lack() -> None:
+    said = verdict(check_of(2, default=3000, sequential=2000, streams=4000), 2)
+    assert said.startswith(
+        "Fastest: 'deployed, one thread', 2.000 ms. Streams take 2.00 times as long (they want 3 cores"
+    )
+    assert "cores" not in verdict(check_of(3, default=3000, sequential=2000, streams=4000), 2)
+
+
+def test_streams_that_win_or_tie() -> None:
+    assert (
+        verdict(check_of(4, default=3000, sequential=2000, streams=1000), 2)
+        == "Fastest: 'deployed, streams', 1.000 ms."
+    )
+    tie = verdict(check_of(4, default=3000, sequential=1000, streams=1001), 2)
+    assert tie == "Fastest: 'deployed, one thread', 1.000 ms, a tie with 'deployed, streams'."
+    assert verdict(check_of(4, default=3000, sequential=1000), 1).endswith("The schedule has a single stream.")
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (0.0, "bit by bit"),
+        (1e-6, "Outputs equal: those of 'deployed, streams' are off by 1.0e-06"),
+        (0.5, "Outputs DIFFER"),
+    ],
+)
+def test_outputs(error: float, told: str) -> None:
+    check = check_of(2, error, default=3.0, sequential=2.0, streams=4.0)
+    assert told in outputs_sentence(check)
+    assert check.equal == (error <= 1e-4)
+
+
+def test_overlap_measured_and_predicted() -> None:
+    """Two nodes of 4 us of which 1 us is shared, and two kernels that run at the same time."""
+    layers = tuple(TimedLayer(name, "Conv", 4.0, (begin, begin + 4)) for name, begin in (("a", 0.0), ("b", 3.0)))
+    spans = [Span("k", unit, 0, stream, 0.0, 2.0) for stream, unit in enumerate("ab")]
+    said = overlap_sentence(LayerTimes("ONNX Runtime", layers, 1), spans)
+    assert "1.14 nodes at a time; predicted 2.00" in said

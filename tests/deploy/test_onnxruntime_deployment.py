@@ -1,0 +1,204 @@
+"""What ONNX Runtime makes of a graph is told apart by units and streams, and what is deployed runs as it says."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import onnx
+import pytest
+from cpus import cpu
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_networks import random_network, random_schedule
+
+pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
+import onnxruntime
+
+import iossim
+from iossim.base.errors import ScheduleError
+from iossim.deploy.check import DEFAULT, SEQUENTIAL, STREAMS, check_deployment
+from iossim.deploy.folder import Deployment, read_deployment, write_partition
+from iossim.deploy.graphs import DeployedGraph, deployed_graph
+from iossim.deploy.runtime import (
+    OptimisedNode,
+    check_version,
+    optimised_nodes,
+    provider_of,
+    session_options,
+    streams_of_nodes,
+    with_runtime_units,
+    write_optimised,
+)
+from iossim.execution.backend import BackendError, Timing
+from iossim.ir.builder import GraphBuilder
+from iossim.ir.network import Network
+from iossim.ir.ops.slice import Concat
+from iossim.schedule.fit import fit
+from iossim.schedule.schedule import Schedule
+from iossim.schedule.streams import as_streams
+
+
+def deployed(folder: Path, network: Network, saved: Schedule, most: int = 2) -> Deployment:
+    streams = as_streams(saved, network, most)
+    made = deployed_graph(network, streams)
+    provider = provider_of(cpu())
+    write_optimised(made.graph, folder, provider, network.name)
+    write_partition(folder, provider, streams_of_nodes(optimised_nodes(folder / "model.onnx"), made))
+    return read_deployment(folder)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A deployed network of two streams."""
+    network = iossim.load("ios_sample")
+    path = tmp_path_factory.mktemp("deployed")
+    found = deployed(path, network, iossim.optimize(network, cpu(), scheduler="greedy"))
+    assert len(found.streams) == 2
+    return path
+
+
+@pytest.fixture
+def copied(folder: Path, tmp_path: Path) -> Path:
+    for path in folder.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    return tmp_path
+
+
+@settings(max_examples=8)
+@given(st.integers(0, 10_000))
+def test_streams_compute_what_the_model_does(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
+    """Whatever the schedule, merged stages and all."""
+    network = random_network(seed)
+    found = deployed(tmp_path_factory.mktemp("random"), network, random_schedule(network, seed), 3)
+    check = check_deployment(found, network, Timing(rounds=1, warm_up=0), {SEQUENTIAL: 5.0})
+    assert check.equal, check.errors
+    names = [row.name for row in check.rows]
+    assert (STREAMS in names) == (len(found.streams) > 1)
+    assert [row.predicted_us for row in check.rows if row.predicted_us is not None] == [5.0]
+    assert DEFAULT not in check.errors
+
+
+def test_units_are_what_the_runtime_fuses(tmp_path: Path) -> None:
+    """Each node of the runtime that works, and copies no layout, is a unit, in order with all others."""
+    network = iossim.load("squeezenet", units="none")
+    write_optimised(network.graph, tmp_path, provider_of(cpu()), "squeezenet")
+    nodes = optimised_nodes(tmp_path / "model.onnx")
+    fused = with_runtime_units(network, nodes)
+    working = [node for node in nodes if not node.op_type.startswith("Reorder")]
+    assert len(fused.units) == len(working) < len(network.units)
+    found = iossim.optimize(fused, cpu(), scheduler="sequential")
+    fit(found, fused)
+
+
+def test_a_value_that_no_node_makes_is_in_the_unit_of_its_reader() -> None:
+    network = iossim.load("ios_sample", units="none")
+    last = network.graph.outputs
+    whole = with_runtime_units(network, [OptimisedNode("all", "Fused", (), last)])
+    graph = network.graph
+    for unit in whole.units:
+        ends = {name for place in unit.nodes for name in graph.nodes[place].outputs} & set(unit.outputs)
+        assert len(ends) == 1
+        (end,) = ends
+        readers = {whole.unit_of_value[node.outputs[0]] for node in graph.consumers[end]}
+        assert end in graph.returned or len(readers) > 1
+
+
+def test_nodes_without_a_value_follow_their_readers() -> None:
+    b = GraphBuilder("chain")
+    x = b.input("x", (1, 8, 4, 4))
+    a = b.conv(x, 8, name="a")
+    c = b.add(Concat(1), a, b.conv(a, 8, name="b"), name="c")
+    graph = b.network([c]).graph
+    values = {name: graph.nodes[graph.position[name]].outputs[0] for name in ("a", "b", "c")}
+    nodes = [
+        OptimisedNode("reorder", "ReorderInput", ("x",), ("blocked",)),
+        OptimisedNode(f"{values['a']}_nchwc", "Conv", ("blocked",), ("inner",)),
+        OptimisedNode("back", "ReorderOutput", ("inner",), (values["a"],)),
+        OptimisedNode("b.conv", "Conv", (values["a"],), (values["b"],)),
+        OptimisedNode("tail", "Cast", (values["b"],), ("cast",)),
+        OptimisedNode("c", "Concat", ("inner", "cast"), ("blocked_too",)),
+        OptimisedNode("alone", "Shape", ("y",), ("shape",)),
+    ]
+    of = {value: 1 for node in graph.nodes for value in node.outputs} | {values["a"]: 4, values["b"]: 2}
+    found = streams_of_nodes(nodes, DeployedGraph(graph, of))
+    assert found == [["alone"], ["tail", "c"], ["b.conv"], ["reorder", nodes[1].name, "back"]]
+
+
+def test_the_program_runs_alone(folder: Path) -> None:
+    ran = subprocess.run([sys.executable, "-I", str(folder / "run.py")], capture_output=True, text=True, check=True)
+    model = onnx.load(str(folder / "model.onnx"), load_external_data=False)
+    assert [line.split()[0] for line in ran.stdout.splitlines()[-len(model.graph.output) :]] == [
+        output.name for output in model.graph.output
+    ]
+
+
+def test_each_stream_has_a_thread_besides_the_one_that_waits(folder: Path) -> None:
+    """Of as many threads as streams one waits for all, and two streams run one after the other on the rest."""
+    assert session_options(2).inter_op_num_threads == 3
+    assert session_options(1).execution_mode == onnxruntime.ExecutionMode.ORT_SEQUENTIAL
+    assert 'inter_op_num_threads = len(plan["streams"]) + 1' in (folder / "run.py").read_text()
+
+
+def test_an_optimised_model_that_changed(copied: Path) -> None:
+    model = onnx.load(str(copied / "model.onnx"), load_external_data=False)
+    model.graph.node[0].name = "another"
+    (copied / "model.onnx").write_bytes(model.SerializeToString())
+    with pytest.raises(ScheduleError, match=r"model.onnx is another than partition.json was made for; deploy"):
+        read_deployment(copied)
+    refused_by_program(copied, "model.onnx is another than partition.json was made for")
+    (copied / "model.onnx").unlink()
+    with pytest.raises(ScheduleError, match="is not there"):
+        read_deployment(copied)
+
+
+def test_a_node_twice_nowhere_and_unknown(copied: Path) -> None:
+    path = copied / "partition.json"
+    document = json.loads(path.read_text())
+    first, second = document["streams"]
+    for streams, reason in (
+        ([first, [*second, first[0]]], f"node '{first[0]}' is in the streams twice"),
+        ([first[1:], second], f"node '{first[0]}' is in no stream"),
+        ([first, [*second, "nobody"]], "stream 1 names 'nobody'"),
+    ):
+        path.write_text(json.dumps({**document, "streams": streams}))
+        with pytest.raises(ScheduleError, match=reason):
+            read_deployment(copied)
+    path.write_text(json.dumps({**document, "streams": [first, [*second, first[0]]]}))
+    refused_by_program(copied, "partition.json names a node twice")
+    path.write_text(json.dumps({**document, "provider": "NoExecutionProvider"}))
+    refused_by_program(copied, "no NoExecutionProvider in this ONNX Runtime")
+    for text in ("{", "[]", "{}", '{"provider": "x", "devices": []}'):
+        path.write_text(text)
+        with pytest.raises(ScheduleError, match="holds no streams"):
+            read_deployment(copied)
+
+
+def refused_by_program(folder: Path, reason: str) -> None:
+    ran = subprocess.run([sys.executable, "-I", str(folder / "run.py")], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr) == (2, f"error: {reason}\n")
+
+
+def test_two_nodes_of_one_name(copied: Path) -> None:
+    model = onnx.load(str(copied / "model.onnx"), load_external_data=False)
+    model.graph.node[1].name = model.graph.node[0].name
+    (copied / "model.onnx").write_bytes(model.SerializeToString())
+    with pytest.raises(BackendError, match="has two nodes named"):
+        optimised_nodes(copied / "model.onnx")
+
+
+def test_a_provider_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["CPUExecutionProvider"])
+    with pytest.raises(BackendError, match=r"has no CUDAExecutionProvider, which v100-sxm2 needs, but CPU"):
+        provider_of(iossim.device("v100-sxm2"))
+    assert provider_of(cpu()).device_type == "0"
+
+
+def test_an_old_onnx_runtime() -> None:
+    check_version("1.14.0")
+    check_version("2.0.1")
+    for old in ("1.13.1", "0.5.0"):
+        with pytest.raises(BackendError, match=rf"ONNX Runtime {old} takes no streams, which came with 1.14"):
+            check_version(old)
