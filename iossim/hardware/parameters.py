@@ -239,8 +239,8 @@ class EngineOverheads(Value):
     #: and 2.6 on an H100 and an H200 (``evidence.profiles.graph_products``).
     graph_tensor_kernel_us: NotNegative = 2.7
     #: What a tensor-core convolution takes longer inside a network than called again and again: its code and
-    #: descriptors come from DRAM. ResNet-50 at batch 1 on an RTX A5000 (PyTorch's profiler). An H200 keeps them in its
-    #: L2 of 60 MB: SqueezeNet in bf16 takes 0.25 us a convolution more than its units one by one.
+    #: descriptors come from DRAM. ResNet-50 at batch 1 on an RTX A5000 (PyTorch's profiler); half of it on an H200,
+    #: whose ResNet-50 in bf16 decides it.
     cold_convolution_us: NotNegative = 2.5
     #: One node followed by several in a CUDA graph.
     fork_us: NotNegative = 1.5

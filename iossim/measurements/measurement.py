@@ -69,7 +69,7 @@ class Header(Value):
 
     @property
     def called(self) -> Libraries:
-        """The age of the libraries whose kernels ran: a compiler's or those it has, cuDNN 7 called directly, or others."""
+        """The age of the libraries whose kernels ran: a compiler's, cuDNN 7 called directly, or others."""
         if "tensorrt" in self.libraries or self.channels_last:
             return Libraries.COMPILED
         cudnn = self.libraries.get("cudnn")
