@@ -18,7 +18,7 @@ import iossim
 from iossim.calibration.calibrate import DeviceData, calibrate
 from iossim.measurements.measurement_set import read_measurements
 
-examples = Path.cwd() if Path("measured.jsonl").is_file() else Path.cwd().parent
+examples = next(each for each in (Path(".."), Path("examples")) if (each / "measured.jsonl").is_file())
 device = iossim.device(str(examples / "cpu.yaml"))
 measured = read_measurements(examples / "measured.jsonl", device.name)
 measured.header.source
