@@ -135,7 +135,9 @@ def _edge_lines(network: Network, places: dict[int, _Place]) -> Iterator[str]:
                 x0, y0 = places[other].x, places[other].y + _BOX_HEIGHT_PIXELS / 2
                 x1, y1 = places[unit].x, places[unit].y - _BOX_HEIGHT_PIXELS / 2
                 bend = max(8.0, min(40.0, (y1 - y0) / 2))
-                path = f"M{x0:g} {y0:g}C{x0:g} {y0 + bend:g} {x1:g} {y1 - bend:g} {x1:g} {y1:g}"
+                # What skips boxes of its own column goes round them.
+                aside = _BOX_PIXELS * 0.8 if x0 == x1 and y1 - y0 > 2 * _ROW_PIXELS else 0
+                path = f"M{x0:g} {y0:g}C{x0 + aside:g} {y0 + bend:g} {x1 + aside:g} {y1 - bend:g} {x1:g} {y1:g}"
                 yield f"<path class='edge' data-from='{other}' data-to='{unit}' d='{path}'/>"
     yield "</g>"
 
