@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import asdict
 from functools import singledispatch
+from hashlib import sha256
 from html import escape
 from io import StringIO
 from typing import Any
@@ -99,7 +101,8 @@ def _(network: Network) -> list[dict[str, Any]]:
 def _(schedule: Schedule) -> str:
     title = f"{schedule.network} on {schedule.device}, batch {schedule.source.batch}, {schedule.scheduler}"
     try:
-        drawn = f"<div style='overflow-x:auto'>{picture(schedule).svg}</div>"
+        timeline = _svg(_timeline(schedule, network_of(schedule)), titled=False)
+        drawn = f"<div style='overflow-x:auto'>{timeline.svg}</div>"
     except IossimError as error:  # a notebook shows the rest all the same
         drawn = _lines(f"No timeline: {error}")
     stages = _folded(f"{len(schedule.stages)} stages", html_table(schedule_table(schedule)))
@@ -112,11 +115,15 @@ def _(schedule: Schedule, network: Network | None = None) -> Picture:
         network = network_of(schedule)
     else:
         fit(schedule, network)
+    return _svg(_timeline(schedule, network))
+
+
+def _timeline(schedule: Schedule, network: Network) -> Figure:
     if schedule.cost_model.get("name") != "simulator":
         raise OptionError(f"the schedule was priced by {schedule.cost_model.get('name')!r}, which knows no timeline")
     prices = cost_model("simulator", schedule.device, schedule.precision, schedule.engine)
     assert isinstance(prices, DeviceCostModel)
-    return _svg(timeline_figure(network, schedule, prices.timeline(network, schedule)))
+    return timeline_figure(network, schedule, prices.timeline(network, schedule))
 
 
 @records.register
@@ -178,9 +185,14 @@ def _(run: StudyRun) -> list[dict[str, Any]]:
     return [row.model_dump() for row in run.results.rows]
 
 
-def _svg(figure: Figure) -> Picture:
-    """A figure as a picture, the first of its slices."""
-    return Picture(svg_picture(figure, next(figure.slices(), {}), titled=True))
+def _svg(figure: Figure, titled: bool = True) -> Picture:
+    """A figure as a picture, the first of its slices.
+
+    Pictures of a notebook stand in one document, so that the ids of one must be no other's.
+    """
+    svg = svg_picture(figure, next(figure.slices(), {}), titled)
+    own = sha256(svg.encode()).hexdigest()[:8]
+    return Picture(re.sub(r"\b(clip|gradient_)(\d+)\b", rf"\g<1>{own}_\g<2>", svg))
 
 
 def html_table(table: Table) -> str:

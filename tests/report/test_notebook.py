@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
@@ -92,6 +93,17 @@ def test_a_comparison_shows_its_table(comparison: iossim.Comparison) -> None:
     frame = comparison.to_dataframe()
     assert list(frame.scheduler) == ["sequential", "greedy", "ios-both"]
     assert list(frame.latency_us) == [found.latency_us for found in comparison.schedules]
+
+
+def test_pictures_of_one_notebook_share_no_ids(comparison: iossim.Comparison, network: iossim.Network) -> None:
+    """Else the second is clipped by the frame of the first."""
+    pytest.importorskip("vl_convert")
+    other = iossim.compare(network, "t4", schedulers=["sequential", "greedy"])
+    pictures = [found.plot().svg for found in (comparison, other)]
+    ids = [set(re.findall(r'id="([^"]+)"', svg)) for svg in pictures]
+    assert all(ids)
+    assert not ids[0] & ids[1]
+    assert [set(re.findall(r"url\(#([^)]+)\)", svg)) for svg in pictures] == ids
 
 
 def test_pictures_can_be_saved(comparison: iossim.Comparison, tmp_path: Path) -> None:
