@@ -7,6 +7,9 @@ The same as the command line, in Python::
     schedule = iossim.optimize(network, "v100-sxm2", scheduler="ios-both")
     elsewhere = iossim.simulate(schedule, "t4")
 
+In a notebook networks, schedules, comparisons and studies show themselves as tables and pictures; ``.plot()`` gives the
+picture, ``.to_dataframe()`` the rows.
+
 Names are loaded when first used, so that importing iossim costs nothing.
 """
 
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from iossim.ir.network import Network
     from iossim.models.load import load
     from iossim.schedule.schedule import Schedule
+    from iossim.study.study_run import StudyRun
     from iossim.tasks.comparison import Comparison
 
 _HOMES = {
@@ -44,6 +48,7 @@ _HOMES = {
     "Network": "iossim.ir.network",
     "load": "iossim.models.load",
     "Schedule": "iossim.schedule.schedule",
+    "StudyRun": "iossim.study.study_run",
 }
 
 __all__ = [
@@ -51,6 +56,7 @@ __all__ = [
     "IossimError",
     "Network",
     "Schedule",
+    "StudyRun",
     "__version__",
     "compare",
     "corun",

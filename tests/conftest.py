@@ -24,7 +24,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 pytest_plugins = ["iossim.testing"]
 
 # Projects of others, which tests install and run.
-collect_ignore = ["plugin_project", "user_project"]
+collect_ignore = ["broken_plugins", "user_project"]
 
 # No test asserts seconds: the first example of a test may compile for a while. In CI every run draws the same examples.
 # Thirty a test, so that all tests are run often; --hypothesis-profile=default tries more.

@@ -34,6 +34,7 @@ NOT_RUN = {
     "pytest": "tests; .ci/run runs them",
     "graph_subst.pb": "a file of TASO's, which is not part of the repository",
     "--processes": "needs PyTorch, iossim[distributed]; tests/edge runs it",
+    "example-gpu": "needs the plugin of examples/plugin, which tests/test_plugins.py installs",
     "substitutions.py exhaustive": "searches until 100 s have passed",
 }
 #: Of a search of graphs that a command leaves at its usual budget, which takes a minute, and of one that it gives seconds.
@@ -147,13 +148,37 @@ def test_commands_and_options_are_known(arguments: list[str]) -> None:
     assert {word for word in words if re.match(r"--?[a-z]", word)} <= {*known, "--help", "-h"}
 
 
-def test_python_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "document",
+    [
+        pytest.param(
+            each, id=name_of(each), marks=pytest.mark.torch if "import torch" in python_blocks(each)[0] else ()
+        )
+        for each in documents()
+        if python_blocks(each)
+    ],
+)
+def test_python_of_a_document_runs(document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All in order, in one namespace, as a reader would type them."""
+    blocks = python_blocks(document)
+    if "import torch" in blocks[0]:
+        pytest.importorskip("torch")
     monkeypatch.chdir(tmp_path)
-    namespace: dict[str, object] = {"__name__": "readme"}
-    assert python_blocks(ROOT / "README.md")
-    for number, block in enumerate(python_blocks(ROOT / "README.md"), 1):
-        exec(compile(block, f"README.md, Python block {number}", "exec"), namespace)
+    namespace: dict[str, object] = {"__name__": "document"}
+    for number, block in enumerate(blocks, 1):
+        exec(compile(block, f"{name_of(document)}, Python block {number}", "exec"), namespace)
+
+
+def test_documents_have_python() -> None:
+    assert {"README.md", "docs/tutorial/pytorch.md"} <= {name_of(each) for each in documents() if python_blocks(each)}
+
+
+def test_every_page_has_its_place_in_the_navigation() -> None:
+    """The site is built strictly by .ci/run; this says so where mkdocs is not installed."""
+    places = re.findall(r"^ +- .*: (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
+    pages = {name_of(each).removeprefix("docs/") for each in documents()} - {"README.md"}
+    assert pages <= set(places)
+    assert len(places) == len(set(places))
 
 
 def test_the_example_of_measurements_says_what_it_is() -> None:

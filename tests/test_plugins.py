@@ -17,6 +17,7 @@ import onnx
 import pytest
 from command_line import printed, printed_json, refused
 from onnx import TensorProto, helper
+from plugin_wheel import plugin_wheel
 from random_networks import random_inputs, random_network, unscheduled
 
 from iossim.base.errors import warn_once
@@ -34,16 +35,17 @@ from iossim.search.scheduler import SCHEDULERS, schedule, scheduler_names
 from iossim.transforms.rewriting.rule_sets import RULE_SETS, rule_set
 
 GROUPS: tuple[Group[Any], ...] = (OPS, SCHEDULERS, COST_MODELS, DEVICES, PASSES, RULE_SETS, BACKENDS, OUTPUTS)
-PROJECT = Path(__file__).parent / "plugin_project"
+PROJECT = Path(__file__).parents[1] / "examples" / "plugin"
+BROKEN = Path(__file__).parent / "broken_plugins"
 
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder that the project is installed into."""
+    """A folder that the template is installed into, with what is broken."""
     work = tmp_path_factory.mktemp("plugin")
-    shutil.copytree(PROJECT, work / "project")
-    install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--no-build-isolation"]
-    subprocess.run([*install, "--target", str(work / "site"), str(work / "project")], check=True, cwd=work)
+    wheel = plugin_wheel(PROJECT, BROKEN, work)
+    install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps"]
+    subprocess.run([*install, "--target", str(work / "site"), str(wheel)], check=True, cwd=work)
     return work / "site"
 
 

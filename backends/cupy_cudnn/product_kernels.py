@@ -16,8 +16,8 @@ from iossim.execution.backend import BackendError
 THREADS = 256
 STACK_AXES = 2
 
-#: Arguments: elements of ``y``; the second size of the stack, rows, columns and depth; then ``a``, ``b`` and ``y``, each
-#: with the strides of the two stack axes and of its own rows and columns.
+#: Arguments: elements of ``y``; the second size of the stack, rows, columns and depth; then ``a``, ``b`` and ``y``,
+#: each with the strides of the two stack axes and of its own rows and columns.
 _SOURCE = """extern "C" __global__ void product(unsigned int total, unsigned int stack1, unsigned int rows,
     unsigned int columns, int depth,
     const in_t* a, int a0, int a1, int ar, int ac, const in_t* b, int b0, int b1, int br, int bc,

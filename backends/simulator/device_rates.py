@@ -111,8 +111,8 @@ def device_rates(profile: DeviceProfile, issue: Issue = Issue.CALLS, sms: int | 
 
     A transform of layout inside a call shows what the host takes to launch it
     (:attr:`~EngineOverheads.dispatch_layout_us`). A node of a graph has a shorter gap before it and takes
-    :attr:`~EngineOverheads.graph_kernel_us` at least. In a network the code of each tensor-core convolution comes from
-    DRAM (:attr:`~EngineOverheads.cold_convolution_us`).
+    :attr:`~EngineOverheads.graph_kernel_us` at least, on tensor cores ``graph_tensor_kernel_us``. In a network the
+    code of each tensor-core convolution comes from DRAM (:attr:`~EngineOverheads.cold_convolution_us`).
 
     A part of the SMs has fewer of them to lay blocks on, and of DRAM what those SMs can draw
     (:func:`bandwidth_part`). Each SM has what it had: its lanes, and its port to L2. The board's power is not
@@ -284,7 +284,8 @@ def _ramp_us(work_class: WorkClass, parameters: ModelParameters, engine: EngineO
     is_cold = work_class is WorkClass.TENSOR_CONVOLUTION
     if not is_cold and (issue is Issue.STREAM or work_class in _FP32_TILED):
         return ramp_us  # what a kernel takes at least is in the gap, or in the prologues of products on FP32 lanes
-    ramp_us = max(ramp_us, engine.graph_kernel_us - parameters.kernel_gap_us * engine.graph_gap_factor)
+    least_us = engine.graph_tensor_kernel_us if work_class in TENSOR_CLASSES else engine.graph_kernel_us
+    ramp_us = max(ramp_us, least_us - parameters.kernel_gap_us * engine.graph_gap_factor)
     return ramp_us + engine.cold_convolution_us if is_cold else ramp_us
 
 

@@ -115,7 +115,9 @@ def measure_baselines(
                 body, given = channels_last(torch_module(graph, place), inputs)
                 body = torch.compile(body, fullgraph=True, dynamic=False, mode="max-autotune-no-cudagraphs")
             elif baseline.compiled:
-                body = compiled = compiled or torch.compile(module, fullgraph=True, dynamic=False)
+                if compiled is None:  # what torch.compile makes of a GraphModule has no truth value
+                    compiled = torch.compile(module, fullgraph=True, dynamic=False)
+                body = compiled
             runs[name] = prepared(name, body, given, baseline.captured)
             prepare_s[name] = time.perf_counter() - start_s
         samples = time_rounds(list(runs.values()), timing, place, progress)

@@ -27,12 +27,16 @@ def shared_data() -> Path:
     return Path(os.environ.get("IOSSIM_SHARED", Path("..") / "shared")) / "data"
 
 
+def own_measurements() -> Path:
+    """The folder of the repository's own measurements, beside the profiles that ship."""
+    return Path(str(resources.files("iossim.hw_profiles"))) / "measurements"
+
+
 def default_places() -> list[Path]:
     """Where measurements are looked for: beside the shipped profiles, and in :func:`shared_data` where that is there,
     in its folders of isolated kernels and of operators, and tables of kernels in graphs.
     """
-    shared = shared_data()
-    own = Path(str(resources.files("iossim.hw_profiles"))) / "measurements"
+    shared, own = shared_data(), own_measurements()
     others = [place for name in _OPERATORS if (place := shared / name).exists()]
     return [own, *(sorted(shared.glob("kernels*")) or [shared / "kernels"]), *others]
 

@@ -30,7 +30,7 @@ SPACE = ParameterSpace(
         FittedParameter("tensor_dram_efficiency", 0.4, 1.0),
         FittedParameter("tensor_strided_efficiency", 0.3, 1.0),
         FittedParameter("tensor_l2_bytes_per_clock_per_sm", 16.0, 128.0, is_logarithmic=True),
-        FittedParameter("graph_kernel_us", 0.5, 6.0),
+        FittedParameter("graph_tensor_kernel_us", 0.5, 6.0),
     )
 )
 _OUTLIER = 0.1

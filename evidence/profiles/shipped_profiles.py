@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
-from evidence.data.data_sets import read_data_sets, shared_data
+from evidence.data.data_sets import own_measurements, read_data_sets, shared_data
 from evidence.profiles.leave_one_out import (
     CONCURRENCY_FROM,
     SHIPPED_SAMPLES,
@@ -40,10 +40,15 @@ LAUNCHES = "launches"
 
 @dataclass(frozen=True)
 class Recipe:
-    """Boards with one chip, which share their parameters; ``published`` figures of theirs are fitted too."""
+    """Boards with one chip, which share their parameters; ``published`` figures of theirs are fitted too.
+
+    ``tables`` are in the shared data, ``own`` are measurements that the repository has beside its profiles.
+    """
 
     boards: tuple[str, ...]
     published: bool = False
+    tables: tuple[str, ...] = FOLDERS
+    own: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -56,6 +61,12 @@ RECIPES = (
     Recipe(("p100-pcie-16gb",)),
     Recipe(("t4",)),
     Recipe(("p4",)),
+    # Not the units of ``h200/report``: many write slices of a concat's buffer, which no row of theirs says.
+    Recipe(
+        ("h200-sxm", "h100-sxm"),
+        tables=("graph_kernels/graph_products_bf16.csv",),
+        own=tuple(f"h200/{name}.jsonl" for name in ("kernels", "pairs", "stages", "products")),
+    ),
 )
 #: What is made, in this order.
 STEPS = (RECIPES[0].name, TRANSFER, *(recipe.name for recipe in RECIPES[1:]))
@@ -65,7 +76,7 @@ def make(recipe: Recipe, folder: Path, date: str, folds: int = 5) -> list[Path]:
     """Fit the boards of a recipe and write their profiles into ``folder``; raises OptionError without the shared
     data.
     """
-    places = _places()
+    places = [*_places(recipe.tables), *(own_measurements() / name for name in recipe.own)]
     boards = [uninformed(device(name)) for name in recipe.boards]
     sets = read_data_sets(places, boards).sets
     data = [DeviceData(board, tuple(one for one, of in sets if of is board)) for board in boards]
@@ -100,9 +111,9 @@ def make_launches(folder: Path) -> list[Path]:
     return paths
 
 
-def _places() -> list[Path]:
-    places = [shared_data() / folder for folder in FOLDERS]
-    missing = [str(place) for place in places if not place.is_dir()]
+def _places(tables: Sequence[str] = FOLDERS) -> list[Path]:
+    places = [shared_data() / table for table in tables]
+    missing = [str(place) for place in places if not place.exists()]
     if missing:
         raise OptionError(f"no shared tables at {', '.join(missing)}; name their folder with IOSSIM_SHARED")
     return places

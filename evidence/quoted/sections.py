@@ -19,12 +19,14 @@ from unittest.mock import patch
 
 import iossim
 from evidence import measured_search
-from evidence.data.data_sets import shared_data
+from evidence.data.data_sets import own_measurements, shared_data
 from evidence.validation import graph_kernels as kernels
 from evidence.validation.report import ValidationReport, validate
 from iossim.api import search_options
+from iossim.calibration.validation.measured_networks import BASE, evaluate_measured_networks
 from iossim.cli.main import main
 from iossim.hardware.load import device
+from iossim.measurements.measured_networks import read_measured_networks
 from iossim.models.load import load
 from iossim.search.scheduler import StartProgress, ignore
 from iossim.study.scenario_file import read_scenario, scenario_names
@@ -218,6 +220,20 @@ def studies(progress: StartProgress) -> dict[str, Any]:
     return {"shipped": len(scenario_names()), "gain_by_batch": gains}
 
 
+def gpu_networks(_: StartProgress) -> list[dict[str, Any]]:
+    """What networks take on the GPU that was measured, in us: by schedules in one CUDA graph, predicted and measured,
+    and as PyTorch runs them.
+    """
+    runs = read_measured_networks(own_measurements() / "h200" / "report" / "networks.jsonl")
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for each in evaluate_measured_networks(runs, device(runs.header.device)).latencies:
+        run = each.run
+        if run.engine in ("graph", ""):
+            row = found.setdefault((run.model, run.dtype), {"model": run.model, "dtype": run.dtype})
+            row[run.name] = [run.median_us] if each.predicted_us is None else [run.median_us, each.predicted_us]
+    return [row for row in found.values() if BASE in row]
+
+
 def first_command(_: StartProgress) -> dict[str, float]:
     """CPU seconds of the README's first command in a cache of its own, and of the same command again."""
     command = [sys.executable, "-m", "iossim", "compare", "inception_v3", "--device", DEVICE]
@@ -251,6 +267,7 @@ def _data_sets(chip: str, kind: str) -> list[str]:
 SECTIONS: dict[str, Callable[[StartProgress], Any]] = {
     "first-example": first_example,
     "first-command": first_command,
+    "gpu-networks": gpu_networks,
     "studies": studies,
     "networks": networks,
     "graph-kernels": graph_kernels,

@@ -243,6 +243,28 @@ def throughput(results: Results) -> str:
     )
 
 
+def gpu_networks(results: Results) -> str:
+    """Milliseconds: measured, and predicted in brackets."""
+    rows = []
+    for row in results["gpu-networks"]:
+        cells = [f"{row['model']}, {row['dtype']}"]
+        for name in _GPU_RUNS:
+            measured_us, *predicted_us = row.get(name, [0.0])
+            told = f"{measured_us / 1e3:.3f}" + "".join(f" ({us / 1e3:.3f})" for us in predicted_us)
+            cells.append(told if measured_us else "")
+        rows.append(cells)
+    return _table(["", *_GPU_RUNS.values()], rows)
+
+
+_GPU_RUNS = {
+    "sequential": "sequential",
+    "greedy": "greedy",
+    "ios-both": "IOS, measured search",
+    "torch-cuda-graph": "PyTorch, CUDA graph",
+    "torch-eager": "PyTorch, eager",
+}
+
+
 def startup(results: Results) -> str:
     found = results["first-command"]
     return _sentences(
@@ -268,6 +290,7 @@ TEXTS: dict[str, Callable[[Results], str]] = {
     "measured-search-errors": measured_search_errors,
     "throughput": throughput,
     "startup": startup,
+    "gpu-networks": gpu_networks,
 }
 
 

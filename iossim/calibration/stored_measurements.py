@@ -67,6 +67,8 @@ def _header(records: Sequence[MeasurementRecord], is_cold: bool) -> Header:
         libraries=dict(context.libraries) | driver,
         host=", ".join(hosts),
         precision=Precision(context.precision),
+        issue=Engine(context.engine).issue_alone,
+        channels_last=context.layout == "nhwc",
         includes_host_overhead=is_cold and not all(EMPTY_GRAPH in record.samples.conditions for record in records),
         date=max(record.date for record in records)[:10],
         source=f"iossim {__version__}, backend {context.backend}, {context.engine} engine{settings}",

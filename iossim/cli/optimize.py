@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +14,7 @@ import typer
 from iossim.base.errors import OptionError
 from iossim.cli import options
 from iossim.cli.options import ModelOptions, PricingOptions, TransformOptions, option, takes_options, with_flags
-from iossim.cli.outputs import ExitCode, ScheduleOutputs, Writer, present, schedule_parts, tell_written
+from iossim.cli.outputs import PAGE, ExitCode, ScheduleOutputs, Writer, present, schedule_parts, tell_written
 from iossim.cli.progress import interruptible, measuring_bar, progress_bars
 
 if TYPE_CHECKING:
@@ -41,7 +44,8 @@ def optimize(
     outputs: ScheduleOutputs,
     as_json: options.Json = False,
 ) -> None:
-    """Schedule a model, print the stages, and write schedule.json, graph.dot, trace.json and timeline.svg to --out.
+    """Schedule a model, print the stages, and write to --out: schedule.json, index.html (the page to open), pictures
+    and a trace.
 
     With --micro-batch blocks run in micro-batches, each beside the others as far as that is faster; after --rewrite.
 
@@ -79,13 +83,31 @@ def optimize(
 
     def files() -> Mapping[str, Writer]:
         baseline = api.task(network, None, scheduler="sequential", cost_model=prices).search()
-        return outputs.files(network, found, prices, baseline.latency_us)
+        return outputs.files(network, found, prices, baseline.latency_us, is_explained=True)
 
     present(lambda: found.model_dump_json(indent=1), schedule_parts(found), as_json, out=outputs.out, files=files)
     if onnx is not None:
         tell_written(write_onnx(network.graph, onnx, name=network.name))
+    if not as_json and sys.stdout.isatty():
+        has_page = outputs.out is not None and (outputs.out / PAGE).is_file()
+        typer.echo("\n".join(next_steps(outputs.out, found.engine, has_page)))
     if not done.complete:
         raise typer.Exit(ExitCode.INCOMPLETE)
+
+
+def next_steps(out: Path | None, engine: str, has_page: bool) -> list[str]:
+    """What to do next with a schedule, in three lines: its files, the other engine, and how it runs."""
+    from iossim.execution.engine import Engine
+
+    other = "paper: streams, issued by the host" if engine == Engine.GRAPH else "graph: one CUDA graph"
+    if out is None:
+        files = "--out DIR writes schedule.json, a page to open in a browser, and pictures"
+        runs = "iossim explain, simulate and run take that schedule.json"
+    else:
+        saved, page = (shlex.quote(str(out / name)) for name in ("schedule.json", PAGE))
+        files = f"open {page} in a browser" if has_page else f"iossim explain {saved}"
+        runs = f"iossim deploy {saved}" if find_spec("iossim.cli.deploy") else f"iossim run {saved} --backend NAME"
+    return [f"Next: {files}", f"      the same with --engine {other}", f"      {runs}"]
 
 
 def default_budget(prices: CostModel) -> Budget | None:

@@ -37,6 +37,8 @@ class ExitCode(IntEnum):
     NO_READER = 141  #: who read the output went away: a pager, head (128 + SIGPIPE)
 
 
+#: The page of a schedule.
+PAGE = "index.html"
 Writer = Callable[[Path], None]
 #: A line that does not wrap, or a table or sentence that the console lays out.
 Part: TypeAlias = "str | RenderableType"
@@ -88,15 +90,21 @@ class ScheduleOutputs(TimelineOutputs):
         cost_model: CostModel,
         sequential_us: float | None = None,
         execution: Execution | None = None,
+        is_explained: bool = False,
     ) -> dict[str, Writer]:
-        """schedule.json, graph.dot, and, where the cost model knows a timeline, trace.json and its picture.
+        """schedule.json, graph.dot, graph.svg, and, where the cost model knows a timeline, trace.json and its picture.
 
-        Trace and picture show ``execution``, where it is given, in place of the cost model's own timeline.
+        Trace and picture show ``execution``, where it is given, in place of the cost model's own timeline. A schedule
+        that is to be explained has a page, too: index.html.
         """
         from iossim.cost.capabilities import DeviceCostModel
         from iossim.report.schedule_formats import dot
 
         files: dict[str, Writer] = {"schedule.json": schedule.save, "graph.dot": text_file(dot(network, schedule))}
+        if self.plot is not False:
+            from iossim.report.figures.graph import graph_svg
+
+            files["graph.svg"] = text_file(graph_svg(network, schedule))
         if not isinstance(cost_model, DeviceCostModel):
             return files
         spans: Sequence[Span] = cost_model.timeline(network, schedule) if execution is None else execution.spans
@@ -104,6 +112,13 @@ class ScheduleOutputs(TimelineOutputs):
             from iossim.report.traces import perfetto_trace
 
             files["trace.json"] = text_file(perfetto_trace(network, schedule, spans, execution))
+        if is_explained and self.plot is not False:
+            from iossim.report.schedule_page import schedule_page
+            from iossim.tasks.explain import explain
+
+            explanation = explain(schedule, network, cost_model)
+            page = schedule_page(network, schedule, spans, explanation, sequential_us)
+            files[PAGE] = text_file(page)
         if self.draws:
             from iossim.report.figures.schedule_timeline import timeline_figure
 

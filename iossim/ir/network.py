@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from iossim.base.display import Displayed
 from iossim.base.errors import GraphError
 from iossim.ir.graph import Graph, Node
 from iossim.ir.ops.foreign import Foreign
@@ -56,7 +57,7 @@ class ModelSource:
 
 
 @dataclass(frozen=True, eq=False)
-class Network:
+class Network(Displayed):
     """A graph partitioned into units, and the units into blocks. Units and blocks are in topological order."""
 
     name: str

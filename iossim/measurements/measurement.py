@@ -56,6 +56,8 @@ class Header(Value):
     #: ``calls``: an operator called again and again; ``stream``: a call of a network; ``graph``: a node of a CUDA
     #: graph; ``profiler``: one kernel at a time from flushed caches, its start and end in its duration.
     issue: Issue = Issue.CALLS
+    #: Images lay channels last, as inference compilers have them.
+    channels_last: bool = False
     #: The SM clock that the recording was held at, where that is not the boost clock.
     clock_ghz: float | None = Field(default=None, gt=0)
     #: What times were rounded to.
@@ -68,7 +70,7 @@ class Header(Value):
     @property
     def called(self) -> Libraries:
         """The age of the libraries whose kernels ran: a compiler's, cuDNN 7 called directly, or others."""
-        if "tensorrt" in self.libraries:
+        if "tensorrt" in self.libraries or self.channels_last:
             return Libraries.COMPILED
         cudnn = self.libraries.get("cudnn")
         if not cudnn or "pytorch" in self.libraries:

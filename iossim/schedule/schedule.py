@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import Field, SerializerFunctionWrapHandler, ValidationError, model_serializer
 from pydantic_core import from_json
 
+from iossim.base.display import Displayed
 from iossim.base.errors import ScheduleError
 from iossim.base.user_files import read_text, write_atomically
 from iossim.base.values import Value, first_problem
@@ -119,7 +120,7 @@ class SavedSchedule(Value):
         write_atomically(path, self.model_dump_json(indent=1) + "\n")
 
 
-class Schedule(SavedSchedule):
+class Schedule(SavedSchedule, Displayed):
     """A schedule of stages. ``latency_us`` is the sum of its stages and boundaries."""
 
     blocks: list[BlockSchedule]

@@ -26,6 +26,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from iossim.base.display import Displayed
 from iossim.base.errors import IossimError
 from iossim.base.values import Value
 from iossim.study.scenario import Scenario
@@ -162,7 +163,7 @@ class Results(Value):
 
 
 @dataclass(frozen=True, eq=False)
-class StudyRun:
+class StudyRun(Displayed):
     """A run directory, read."""
 
     folder: Path

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from rich.table import Table
 
+from iossim.base.display import Displayed
 from iossim.base.errors import OptionError, did_you_mean
 from iossim.base.tables import Cell, Column, plain_text, records_table
 from iossim.calibration.prediction.published import comparable_published_us
@@ -107,7 +108,7 @@ class ChangedSchedule:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Displayed):
     """Schedules of one network on one device, each by another scheduler, in the order asked for.
 
     Where transforms changed the network, too, ``outcomes`` says what each did, and ``changed`` are the schedules of

@@ -42,7 +42,7 @@ def test_a_transform_of_layout_costs_the_host_and_not_the_device(name: str) -> N
         price_us(conv, profile, issue, Libraries.CUDNN_8, Precision.TF32) for issue in (Issue.CALLS, Issue.STREAM)
     )
     transforms = 4  # of the input, the filters and the output, and the table of offsets
-    cold_us = profile.engine.cold_convolution_us + profile.engine.graph_kernel_us
+    cold_us = profile.engine.cold_convolution_us + profile.engine.graph_tensor_kernel_us
     assert calls - stream == pytest.approx(transforms * profile.engine.dispatch_layout_us - cold_us, abs=1.0)
 
 

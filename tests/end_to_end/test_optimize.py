@@ -42,7 +42,9 @@ def test_files_of_a_schedule(options: str, tmp_path: Path, capsys: pytest.Captur
     text = printed(capsys, [*f"optimize {options}".split(), "--out", str(out)])
     assert {path.name for path in out.iterdir()} == {
         "schedule.json",
+        "index.html",
         "graph.dot",
+        "graph.svg",
         "trace.json",
         "timeline.svg",
         "timeline.png",
@@ -57,6 +59,8 @@ def test_files_of_a_schedule(options: str, tmp_path: Path, capsys: pytest.Captur
     end_us = max(event["ts"] + event["dur"] for events in tracks.values() for event in events)
     assert end_us == pytest.approx(saved.latency_us, abs=0.01)
     assert (out / "graph.dot").read_text().startswith("digraph")
+    assert (out / "index.html").stat().st_size < 3_000_000
+    assert (out / "graph.svg").read_text().count("class='band'") == len(saved.stages)
     assert (out / "timeline.png").read_bytes().startswith(PNG)
     assert xml.etree.ElementTree.parse(out / "timeline.svg").getroot().tag.endswith("svg")
 
@@ -77,7 +81,7 @@ def test_files_replace_those_of_the_run_before(tmp_path: Path, capsys: pytest.Ca
 def test_without_a_timeline(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A cost model that knows prices alone gives a schedule and its graph."""
     printed(capsys, f"optimize squeezenet --cost-model random:7 --out {tmp_path}")
-    assert {path.name for path in tmp_path.iterdir()} == {"schedule.json", "graph.dot"}
+    assert {path.name for path in tmp_path.iterdir()} == {"schedule.json", "graph.dot", "graph.svg"}
     assert read_and_fit(tmp_path / "schedule.json").device == "random"
 
 
@@ -173,6 +177,7 @@ def test_simulated_block_by_block(options: str, tmp_path: Path, capsys: pytest.C
     assert {path.name for path in (tmp_path / "run").iterdir()} == {
         "schedule.json",
         "graph.dot",
+        "graph.svg",
         "trace.json",
         "timeline.svg",
         "timeline.png",

@@ -19,6 +19,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from iossim.hardware.lowering.kernel import Issue
 from iossim.ir.types import Precision
 from iossim.measurements.formats.format import Format
 from iossim.measurements.kinds.kind import RecordError
@@ -124,6 +125,7 @@ def _header(path: Path, device: str | None) -> Header:
             for name, key in (("pytorch", "torch"), ("cuda", "cuda"), ("cudnn", "cudnn"))
             if versions.get(key)
         },
+        issue=Issue.GRAPH,
         source="GPU collection, replayed CUDA graphs",
     )
 

@@ -39,6 +39,7 @@ _OVERHEADS = EngineOverheads(
     synchronise_us=10.0,
     graph_gap_factor=1.0,
     graph_kernel_us=0.0,
+    graph_tensor_kernel_us=0.0,
     cold_convolution_us=0.0,
     fork_us=10.0,
     join_us=10.0,

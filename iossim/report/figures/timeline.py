@@ -78,6 +78,8 @@ def lanes(colours: Mapping[str, str], domain_ms: tuple[float, float] | None = No
     tooltip = [alt.Tooltip(key, title=title) for key, title in names.items()]
     tooltip += [alt.Tooltip(f"{of}_ms:Q", title=f"{of}, ms", format=".4f") for of in ("start", "time")]
     numbered = "datum.end_of_both_ms" if domain_ms is None else f"{domain_ms[1] - domain_ms[0]!r}"
+    # On a phone neighbours of two digits would overlap.
+    room = f"{_NUMBER_PIXELS} * (datum.stage > 9 ? 2 : 1)" if domain_ms is None else f"{_NUMBER_PIXELS}"
     whole = {"y": alt.value(0), "y2": alt.value("height")}
     layers = [
         stages.mark_rect(color=BAND, **band).encode(x=x, x2="end_ms:Q", **whole, tooltip=tooltip),
@@ -85,7 +87,7 @@ def lanes(colours: Mapping[str, str], domain_ms: tuple[float, float] | None = No
             x=x, x2="end_ms:Q", y=y, tooltip=tooltip,
             color=coloured("kind", colours, sort=list(colours)),
         ),
-        stages.transform_filter(f"datum.time_ms / {numbered} * width > {_NUMBER_PIXELS}")
+        stages.transform_filter(f"datum.time_ms / {numbered} * width > {room}")
         .transform_calculate(middle="(datum.start_ms + datum.end_ms) / 2")
         .mark_text(baseline="bottom", fontSize=9, dy=-2)
         .encode(x=middle, y=alt.value(0), text="stage:Q"),

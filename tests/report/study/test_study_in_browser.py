@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -17,31 +16,15 @@ from iossim.study.axes import Device, Model
 from iossim.study.question import Question, Range
 from iossim.study.sweep import run_study
 
-playwright = pytest.importorskip("playwright.sync_api")
+pytest.importorskip("playwright.sync_api")
 pytest.importorskip("altair")
 pytest.importorskip("vl_convert")
 
 pytestmark = pytest.mark.slow
 
 PHONE, DESK = (390, 844), (1440, 900)
-#: What a browser is called, by who packages it.
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "microsoft-edge")
 #: What Vega-Lite says of every picture whose height goes by its bars, and of marks that a slice has none of; both are meant.
 EXPECTED_WARNINGS = ('Dropping "fit-y" because spec has discrete height', "Infinite extent for field")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    found = next(filter(None, map(shutil.which, NAMES)), None)
-    if found is None:
-        pytest.skip(f"no browser on PATH ({', '.join(NAMES)}); install chromium")
-    with playwright.sync_playwright() as driver:
-        # As root there is no sandbox to be had, and /dev/shm of a container is small.
-        launched = driver.chromium.launch(
-            executable_path=found, args=["--no-sandbox", "--disable-dev-shm-usage", "--hide-scrollbars"]
-        )
-        yield launched
-        launched.close()
 
 
 @pytest.fixture(scope="module")

@@ -2,8 +2,8 @@
 
 PROFILE = """
 name: example-gpu
-title: A board of theirs
-sources: {example: made up for a test}
+title: A board of an example
+sources: {example: made up for an example}
 datasheet:
   compute_capability: {value: "7.5", source: example}
   sm_count: {value: 20, source: example}

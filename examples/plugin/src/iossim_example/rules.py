@@ -2,7 +2,7 @@
 
 RULES = """
 rule: double-relu
-origin: made up for a test
+origin: made up for an example
 source:
   - y = relu(x)
   - z = relu(y)

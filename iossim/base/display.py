@@ -1,0 +1,69 @@
+"""How values show themselves in a notebook: as HTML, as a picture and as a data frame.
+
+Values stand on low floors and what draws them on a high one. So a value knows the module that draws by name only, and
+imports it when it is first asked for something.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas
+
+#: The module that has ``html``, ``picture`` and ``records``, each a function of a value.
+_DRAWS = "iossim.report.notebook"
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A picture as SVG, which a notebook shows."""
+
+    svg: str
+
+    def __repr__(self) -> str:
+        return f"<Picture: SVG, {len(self.svg):,} characters>"
+
+    def _repr_svg_(self) -> str:
+        return self.svg
+
+    def save(self, path: str | Path) -> None:
+        """Write the SVG to a file."""
+        from iossim.base.user_files import write_atomically
+
+        write_atomically(Path(path), self.svg)
+
+
+class Displayed:
+    """A value that a notebook displays: :mod:`iossim.report.notebook` says how each kind looks."""
+
+    __slots__ = ()
+
+    def _repr_html_(self) -> str:
+        text: str = import_module(_DRAWS).html(self)
+        return text
+
+    def plot(self, **options: Any) -> Picture:
+        """The value as a picture: a network's graph, a schedule's timeline, a comparison's bars, a figure of a study.
+
+        A schedule takes ``network=`` where it cannot be loaded again, a study ``name=`` of a figure. Raises
+        OptionError where a library that draws is not installed.
+        """
+        made: Picture = import_module(_DRAWS).picture(self, **options)
+        return made
+
+    def to_dataframe(self) -> pandas.DataFrame:
+        """A row for each unit, stage, scheduler, or point and scheduler; units of columns stand in their names.
+
+        Raises OptionError where pandas is not installed.
+        """
+        try:
+            import pandas
+        except ImportError:
+            from iossim.base.errors import OptionError
+
+            raise OptionError("`to_dataframe` needs pandas, which is not installed; pip install pandas") from None
+        return pandas.DataFrame(import_module(_DRAWS).records(self))

@@ -1,0 +1,172 @@
+"use strict";
+// Timeline and stages are drawn from the data; a unit that is chosen is lit in them and in the graph.
+
+const data = JSON.parse(document.getElementById("data").textContent);
+const hosts = { timeline: document.getElementById("timeline"), graph: document.getElementById("graph"), table: document.getElementById("table") };
+const LANE = 26, TOP = 18, BOTTOM = 20, LEFT = 22;
+const order = data.stages.flatMap((stage) => stage.groups.flat());
+const stageOf = new Map(data.stages.flatMap((stage, number) => stage.groups.flat().map((unit) => [unit, number])));
+const end = Math.max(1, ...data.kernels.map((kernel) => kernel[3]));
+const lanes = 1 + Math.max(0, ...data.kernels.map((kernel) => kernel[1]));
+let zoom = 1;
+let chosen = [];
+
+function made(name, attributes = {}, ...children) {
+  const isSvg = ["svg", "g", "rect", "text", "line", "title"].includes(name);
+  const element = isSvg ? document.createElementNS("http://www.w3.org/2000/svg", name) : document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+  element.append(...children);
+  return element;
+}
+
+/** A step of 1, 2 or 5 times a power of ten that leaves about a hundred pixels between ticks. */
+function tickStep(scale) {
+  const least = 90 / scale, power = 10 ** Math.floor(Math.log10(least));
+  return power * [1, 2, 5, 10].find((factor) => factor * power >= least);
+}
+
+function drawTimeline() {
+  const width = Math.max(300, (hosts.timeline.clientWidth - 2) * zoom), height = TOP + lanes * LANE + BOTTOM;
+  const scale = (width - LEFT - 8) / end, at = (time) => LEFT + time * scale;
+  const svg = made("svg", { width, height, role: "img", "aria-label": `${data.kernels.length} kernels in ${lanes} streams` });
+  const add = (name, attributes, ...children) => svg.append(made(name, attributes, ...children));
+  add("rect", { x: LEFT, y: TOP, width: width - LEFT - 8, height: lanes * LANE, fill: "var(--gap)" });
+  data.stages.forEach((stage, number) => {
+    if (stage.start === null) return;
+    const wide = (stage.end - stage.start) * scale;
+    const box = { x: at(stage.start), y: TOP, width: wide, height: lanes * LANE };
+    add("rect", { ...box, fill: "var(--card)" });
+    add("rect", { ...box, class: "stage", "data-stage": number, fill: "var(--band)", stroke: "var(--page)", "stroke-width": 0.8 });
+    if (wide > 6.5 * String(number).length + 3) add("text", { x: box.x + wide / 2, y: TOP - 5, "text-anchor": "middle" }, String(number));
+  });
+  for (let lane = 0; lane < lanes; lane += 1) add("text", { x: 6, y: TOP + (lane + 0.65) * LANE }, String(lane));
+  data.kernels.forEach(([stage, stream, from, to, name, units], place) => {
+    const wide = Math.max(0.8, (to - from) * scale), unit = data.units[units[0]];
+    const many = units.length > 1;
+    const title = made("title", {}, `${units.map((each) => data.units[each].name).join(" + ")}\n${name}, ${(to - from).toFixed(1)} us`);
+    const kind = `kernel${data.stages[stage].merged ? " merged" : ""}`;
+    add("rect", { class: kind, "data-kernel": place, x: at(from), y: TOP + stream * LANE + 3, width: wide, height: LANE - 6, fill: unit.colour }, title);
+    const label = many ? `${units.length} merged` : unit.short;
+    if (label.length * 5.8 + 6 < wide) {
+      add("text", { class: "within", x: at(from) + wide / 2, y: TOP + (stream + 0.64) * LANE, "text-anchor": "middle", style: `fill:${unit.ink}` }, label);
+    }
+  });
+  const step = tickStep(scale), digits = Math.max(0, 3 - Math.floor(Math.log10(step)));
+  for (let tick = 0; tick * step <= end; tick += 1) {
+    const x = at(tick * step);
+    add("line", { x1: x, x2: x, y1: height - BOTTOM, y2: height - BOTTOM + 4, stroke: "var(--soft)" });
+    const said = `${(tick * step / 1000).toFixed(Math.min(4, digits))}${tick === 0 ? " ms" : ""}`;
+    add("text", { x: tick === 0 ? x : Math.min(x, width - 16), y: height - 5, "text-anchor": tick === 0 ? "start" : "middle" }, said);
+  }
+  hosts.timeline.replaceChildren(svg);
+  light();
+}
+
+function drawStages() {
+  const body = made("tbody");
+  data.stages.forEach((stage, number) => {
+    const what = made("td");
+    for (const group of stage.groups) {
+      const chips = group.map((unit) => {
+        const of = data.units[unit];
+        return made("button", { type: "button", class: "unit", "data-unit": unit, tabindex: -1, title: `${of.name}: ${of.facts}`, style: `--kind:${of.colour}` }, of.short);
+      });
+      what.append(made("div", { class: "group" }, ...chips, ...(stage.merged ? [made("span", {}, "merged")] : [])));
+    }
+    for (const line of stage.why) what.append(made("p", { class: "why" }, line));
+    const before = stage.before ? ` + ${stage.before.toFixed(1)}` : "";
+    body.append(made("tr", { "data-stage": number },
+      made("th", { scope: "row", class: "figures" }, String(number)),
+      made("td", { class: "figures" }, stage.takes.toFixed(1) + before), what));
+  });
+  const head = made("tr", {}, ...[["stage", "figures"], ["us", "figures"], ["units, a line for each stream", ""]].map(([title, kind]) => made("th", { scope: "col", class: kind }, title)));
+  hosts.table.append(made("table", { class: "stages" }, made("thead", {}, head), body));
+}
+
+/** Scroll a host, and not the page, so that an element of it is seen. */
+function reveal(host, element) {
+  if (!element) return;
+  const [frame, box] = [host.getBoundingClientRect(), element.getBoundingClientRect()];
+  const smooth = matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth";
+  if (box.top < frame.top + 30 || box.bottom > frame.bottom - 10 || box.left < frame.left || box.right > frame.right) {
+    host.scrollBy({ top: box.top - frame.top - frame.height / 3, left: box.left - frame.left - frame.width / 3, behavior: smooth });
+  }
+}
+
+function light() {
+  const units = new Set(chosen), stages = new Set(chosen.map((unit) => stageOf.get(unit)));
+  document.documentElement.classList.toggle("chosen", units.size > 0);
+  const set = (selector, isLit) => document.querySelectorAll(selector).forEach((each) => each.classList.toggle("lit", isLit(each.dataset)));
+  set("[data-unit]", (of) => units.has(Number(of.unit)));
+  set("[data-kernel]", (of) => data.kernels[of.kernel][5].some((unit) => units.has(unit)));
+  set(".edge", (of) => units.has(Number(of.from)) || units.has(Number(of.to)));
+  set("[data-stage]", (of) => stages.has(Number(of.stage)));
+}
+
+function choose(units) {
+  chosen = units;
+  light();
+  const said = document.getElementById("chosen");
+  if (!units.length) {
+    said.textContent = "Nothing is chosen.";
+    history.replaceState(null, "", "#");
+    return;
+  }
+  const stage = stageOf.get(units[0]);
+  const kernels = data.kernels.filter((kernel) => kernel[5].some((unit) => units.includes(unit)));
+  const told = kernels.map((kernel) => `${kernel[4]} ${(kernel[3] - kernel[2]).toFixed(1)} us`).join(", ") || "no kernel of its own";
+  const names = units.map((unit) => data.units[unit].name).join(" + ");
+  said.replaceChildren(made("b", {}, names), ` · ${data.units[units[0]].facts} · stage ${stage} (${data.stages[stage].block}) · ${told}`);
+  history.replaceState(null, "", `#unit=${encodeURIComponent(data.units[units[0]].name)}`);
+  reveal(hosts.timeline, hosts.timeline.querySelector(".kernel.lit"));
+  reveal(hosts.graph, hosts.graph.querySelector(".unit.lit"));
+  reveal(hosts.table, hosts.table.querySelector("button.lit"));
+}
+
+function setZoom(factor) {
+  const host = hosts.timeline, middle = (host.scrollLeft + host.clientWidth / 2) / host.scrollWidth;
+  zoom = factor ? Math.min(64, Math.max(1, zoom * factor)) : 1;
+  drawTimeline();
+  host.scrollLeft = middle * host.scrollWidth - host.clientWidth / 2;
+}
+
+(function start() {
+  drawStages();
+  drawTimeline();
+  hosts.graph.scrollLeft = (hosts.graph.scrollWidth - hosts.graph.clientWidth) / 2;
+  document.querySelector("main").addEventListener("click", (event) => {
+    const unit = event.target.closest("[data-unit]"), kernel = event.target.closest("[data-kernel]");
+    if (unit) choose([Number(unit.dataset.unit)]);
+    else if (kernel) choose(data.kernels[kernel.dataset.kernel][5]);
+    else if (event.target.closest("#timeline, #graph")) choose([]);
+  });
+  for (const button of document.querySelectorAll("[data-zoom]")) button.addEventListener("click", () => setZoom(Number(button.dataset.zoom)));
+  hosts.timeline.addEventListener("wheel", (event) => {
+    if (!event.ctrlKey && !event.metaKey) return;
+    event.preventDefault();
+    setZoom(event.deltaY < 0 ? 1.3 : 1 / 1.3);
+  }, { passive: false });
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (step) {
+      const place = chosen.length ? order.indexOf(step > 0 ? chosen[chosen.length - 1] : chosen[0]) + step : step > 0 ? 0 : order.length - 1;
+      if (order[place] !== undefined) choose([order[place]]);
+    } else if (event.key === "+" || event.key === "=") setZoom(2);
+    else if (event.key === "-") setZoom(0.5);
+    else if (event.key === "Escape") choose([]);
+    else return;
+    event.preventDefault();
+  });
+  addEventListener("resize", drawTimeline);
+  const toggle = document.getElementById("theme");
+  const isDark = () => (document.documentElement.dataset.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
+  toggle.setAttribute("aria-pressed", String(isDark()));
+  toggle.addEventListener("click", () => {
+    document.documentElement.dataset.theme = isDark() ? "light" : "dark";
+    toggle.setAttribute("aria-pressed", String(isDark()));
+  });
+  const name = decodeURIComponent(location.hash.replace(/^#unit=/, ""));
+  const named = data.units.findIndex((unit) => unit.name === name);
+  if (named >= 0) choose([named]);
+})();

@@ -1,0 +1,153 @@
+"""What a notebook shows of networks, schedules, comparisons and studies: every row, every unit, and one line where it cannot."""
+
+from __future__ import annotations
+
+import re
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from made_studies import made_run, made_scenario
+
+import iossim
+from iossim.base.errors import OptionError
+from iossim.report.figures.graph import graph_svg
+
+VOID = {"meta", "br"}
+
+
+class Balanced(HTMLParser):
+    """The names of elements in order; raises where one is closed that is not open."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.names: list[str] = []
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self.names.append(tag)
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: object) -> None:
+        self.names.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+@pytest.fixture(scope="module")
+def network() -> iossim.Network:
+    return iossim.load("squeezenet")
+
+
+@pytest.fixture(scope="module")
+def comparison(network: iossim.Network) -> iossim.Comparison:
+    return iossim.compare(network, "t4", schedulers=["sequential", "greedy", "ios-both"])
+
+
+def test_a_network_shows_its_graph(network: iossim.Network) -> None:
+    names = Balanced(network._repr_html_()).names
+    assert names.count("svg") == 1
+    assert names.count("title") == len(network.units)
+    edges = sum(map(len, network.predecessors))
+    assert names.count("path") == edges + 1  # and that of the hatching
+    assert len(network.to_dataframe()) == len(network.units)
+    assert network.to_dataframe().macs.sum() == network.statistics()["macs"]
+
+
+def test_a_large_network_shows_its_graph_when_asked() -> None:
+    network = iossim.load("nasnet_a")
+    assert "<svg" not in network._repr_html_()
+    assert f"{len(network.units)} units; .plot() draws it" in network._repr_html_()
+    assert network.plot().svg.count("class='unit'") == len(network.units)
+
+
+def test_a_schedule_shows_timeline_and_stages(comparison: iossim.Comparison, network: iossim.Network) -> None:
+    pytest.importorskip("altair")
+    pytest.importorskip("vl_convert")
+    best = comparison["ios-both"]
+    names = Balanced(best._repr_html_()).names
+    assert names.count("svg") >= 1
+    assert names.count("tr") == len(best.stages) + 1
+    assert best.plot().svg == best.plot(network=network).svg
+    frame = best.to_dataframe()
+    assert frame.latency_us.sum() + frame.boundary_us.sum() == pytest.approx(best.latency_us)
+
+
+def test_a_schedule_without_a_device_shows_its_stages() -> None:
+    found = iossim.optimize("ios_sample", None, cost_model="random:1")
+    assert "<svg" not in found._repr_html_()
+    assert "No timeline: the schedule was priced by &#x27;random&#x27;" in found._repr_html_()
+    with pytest.raises(OptionError, match="knows no timeline"):
+        found.plot()
+
+
+def test_a_comparison_shows_its_table(comparison: iossim.Comparison) -> None:
+    names = Balanced(comparison._repr_html_()).names
+    assert names.count("tr") == 4
+    frame = comparison.to_dataframe()
+    assert list(frame.scheduler) == ["sequential", "greedy", "ios-both"]
+    assert list(frame.latency_us) == [found.latency_us for found in comparison.schedules]
+
+
+def test_pictures_of_one_notebook_share_no_ids(comparison: iossim.Comparison, network: iossim.Network) -> None:
+    """Else the second is clipped by the frame of the first."""
+    pytest.importorskip("vl_convert")
+    other = iossim.compare(network, "t4", schedulers=["sequential", "greedy"])
+    pictures = [found.plot().svg for found in (comparison, other)]
+    ids = [set(re.findall(r'id="([^"]+)"', svg)) for svg in pictures]
+    assert all(ids)
+    assert not ids[0] & ids[1]
+    assert [set(re.findall(r"url\(#([^)]+)\)", svg)) for svg in pictures] == ids
+
+
+def test_pictures_can_be_saved(comparison: iossim.Comparison, tmp_path: Path) -> None:
+    pytest.importorskip("vl_convert")
+    drawn = comparison.plot()
+    drawn.save(tmp_path / "bars.svg")
+    assert (tmp_path / "bars.svg").read_text(encoding="utf-8") == drawn._repr_svg_() == drawn.svg
+    assert len(repr(drawn)) < 60
+
+
+def test_a_study_shows_answers_and_rows(tmp_path: Path) -> None:
+    run = made_run(tmp_path / "run", made_scenario())
+    names = Balanced(run._repr_html_()).names
+    assert names.count("tr") == len(run.results.rows) + 1
+    assert list(run.to_dataframe().latency_ms) == [row.latency_ms for row in run.results.rows]
+
+
+def test_without_pandas_one_line_says_what_to_install(network: iossim.Network, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(OptionError, match=r"^`to_dataframe` needs pandas, which is not installed; pip install pandas$"):
+        network.to_dataframe()
+
+
+def test_the_graph_of_a_schedule_has_a_band_a_stage(comparison: iossim.Comparison, network: iossim.Network) -> None:
+    """Boxes stand in their stage's band, and every edge goes down."""
+    best = comparison["ios-both"]
+    root = ElementTree.fromstring(graph_svg(network, best))
+    found = {each.get("class"): 0 for each in root.iter() if each.get("class")}
+    for each in root.iter():
+        if each.get("class"):
+            found[each.get("class")] += 1
+    assert found["band"] == len(best.stages)
+    assert found["unit"] == len(network.units)
+    assert found["edge"] == sum(map(len, network.predecessors))
+    tops = {
+        each.get("data-unit"): float(each.find("{*}rect").get("y")) for each in root.iter() if each.get("data-unit")
+    }
+    for each in root.iter():
+        if each.get("class") == "edge":
+            assert tops[each.get("data-from")] < tops[each.get("data-to")]
+    stage_of = {unit: number for number, stage in enumerate(best.stages) for unit in stage.units}
+    bands = [each.find("{*}rect") for each in root.iter() if each.get("class") == "band"]
+    for number, unit in enumerate(network.units):
+        band = bands[stage_of[unit.name]]
+        top, height = float(band.get("y")), float(band.get("height"))
+        assert top <= tops[str(number)] <= top + height - 22
+    assert graph_svg(network, best) == graph_svg(network, best)

@@ -1,0 +1,122 @@
+"""The page of a schedule: all that it says is of the schedule, and a unit that is chosen is lit everywhere."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import iossim
+from iossim.report.schedule_page import schedule_page
+from iossim.schedule.batch import Strategy
+
+PHONE, DESK = (390, 844), (1280, 900)
+
+
+@pytest.fixture(scope="module")
+def network() -> iossim.Network:
+    return iossim.load("inception_v3")
+
+
+@pytest.fixture(scope="module")
+def schedule(network: iossim.Network) -> iossim.Schedule:
+    return iossim.optimize(network, "v100-sxm2")
+
+
+@pytest.fixture(scope="module")
+def page(network: iossim.Network, schedule: iossim.Schedule) -> str:
+    spans = iossim.cost_model("simulator", "v100-sxm2").timeline(network, schedule)
+    return schedule_page(network, schedule, spans, iossim.explain(schedule, network), 6280.0)
+
+
+@pytest.fixture(scope="module")
+def data(page: str) -> dict[str, Any]:
+    (found,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    return json.loads(found)
+
+
+def test_every_unit_has_its_stage_and_every_kernel_its_unit(
+    data: dict[str, Any], network: iossim.Network, schedule: iossim.Schedule
+) -> None:
+    assert [unit["name"] for unit in data["units"]] == [unit.name for unit in network.units]
+    named = [[[data["units"][unit]["name"] for unit in group] for group in stage["groups"]] for stage in data["stages"]]
+    assert named == [stage.groups for stage in schedule.stages]
+    assert [stage["merged"] for stage in data["stages"]] == [
+        stage.strategy is Strategy.MERGE for stage in schedule.stages
+    ]
+    for stage, _, start, end, _, units in data["kernels"]:
+        assert set(units) <= {unit for group in data["stages"][stage]["groups"] for unit in group}
+        assert data["stages"][stage]["start"] <= start <= end <= data["stages"][stage]["end"]
+    assert max(end for _, _, _, end, _, _ in data["kernels"]) == pytest.approx(schedule.latency_us, rel=0.02)
+    assert all(stage["why"] for stage in data["stages"])
+
+
+def test_it_is_one_small_file_that_loads_nothing(page: str) -> None:
+    assert len(page.encode()) < 3_000_000
+    assert not re.search(r"(src|href)=[\"'](?!data:|#)", page)
+    assert "$" not in re.sub(r"<script.*?</script>|<style.*?</style>", "", page, flags=re.DOTALL)
+
+
+def test_equal_arguments_give_equal_text(network: iossim.Network, schedule: iossim.Schedule) -> None:
+    spans = iossim.cost_model("simulator", "v100-sxm2").timeline(network, schedule)
+    assert schedule_page(network, schedule, spans) == schedule_page(network, schedule, spans)
+
+
+def test_names_are_text_and_no_markup() -> None:
+    network = iossim.load("ios_sample")
+    schedule = iossim.optimize(network, "t4").model_copy(update={"network": "<b>&</b></script>"})
+    spans = iossim.cost_model("simulator", "t4").timeline(network, schedule)
+    page = schedule_page(network, schedule, spans)
+    assert "<b>&" not in page
+    assert "&lt;b&gt;&amp;&lt;/b&gt;" in page
+    assert page.count("</script>") == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", [PHONE, DESK], ids=str)
+def test_a_unit_that_is_chosen_is_lit_everywhere(
+    browser: Any, page: str, data: dict[str, Any], size: tuple[int, int], scheme: str, tmp_path: Path
+) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    (tmp_path / "index.html").write_text(page, encoding="utf-8")
+    context = browser.new_context(viewport={"width": size[0], "height": size[1]}, color_scheme=scheme)
+    shown, said = context.new_page(), []
+    shown.on("console", lambda message: said.append(message.text))
+    shown.on("pageerror", lambda error: said.append(str(error)))
+    shown.on(
+        "request", lambda request: said.append(request.url) if not request.url.startswith(("file:", "data:")) else None
+    )
+    shown.goto((tmp_path / "index.html").as_uri())
+    assert shown.locator("#timeline .kernel").count() == len(data["kernels"])
+    assert shown.locator("#timeline svg").bounding_box()["y"] < size[1] / 2, "the picture is on the first screen"
+    assert shown.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+
+    def lit() -> dict[str, set[int]]:
+        kernels = shown.evaluate("[...document.querySelectorAll('.kernel.lit')].map(each => +each.dataset.kernel)")
+        found = {"timeline": {unit for kernel in kernels for unit in data["kernels"][kernel][5]}}
+        for host in ("graph", "table"):
+            units = f"[...document.querySelectorAll('#{host} [data-unit].lit')].map(each => +each.dataset.unit)"
+            found[host] = set(shown.evaluate(units))
+        return found
+
+    merged = next(place for place, kernel in enumerate(data["kernels"]) if len(kernel[5]) > 1)
+    shown.locator(f"[data-kernel='{merged}']").dispatch_event("click")
+    assert lit() == {key: set(data["kernels"][merged][5]) for key in ("timeline", "graph", "table")}
+    assert not axe.Axe().run(shown).response["violations"]
+    shown.locator("#graph [data-unit='3']").dispatch_event("click")
+    assert lit() == {key: {3} for key in ("timeline", "graph", "table")}
+    assert data["units"][3]["name"] in shown.locator("#chosen").inner_text()
+    shown.keyboard.press("ArrowRight")
+    assert lit()["graph"] == {4}
+    before = shown.locator("#timeline svg").bounding_box()["width"]
+    shown.keyboard.press("+")
+    assert shown.locator("#timeline svg").bounding_box()["width"] == pytest.approx(2 * before, rel=0.01)
+    assert lit()["timeline"] == {4}, "what is lit stays so"
+    shown.keyboard.press("Escape")
+    assert lit() == {key: set() for key in ("timeline", "graph", "table")}
+    assert said == []
+    context.close()
