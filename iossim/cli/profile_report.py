@@ -10,7 +10,7 @@ import typer
 
 from iossim.base.errors import OptionError
 from iossim.cli import options
-from iossim.cli.options import ModelOptions, PricingOptions, argument, number, switch, takes_options
+from iossim.cli.options import ModelOptions, PricingOptions, argument, number, option, switch, takes_options
 from iossim.cli.outputs import Part, notes, present, table, wrapped
 from iossim.cli.progress import interruptible, progress_bars
 
@@ -26,6 +26,10 @@ Profiled = Annotated[
     ),
 ]
 Runs = Annotated[int, number("--runs", "How often the network ran in it, where the file does not tell.")]
+Measurements = Annotated[
+    Path | None,
+    option("--measurements", "FILE", "Write the units that ran as one layer here, .jsonl or .csv, for calibrate."),
+]
 Whole = Annotated[bool, switch("--all", "Show every unit, not those of the largest errors alone.")]
 
 
@@ -43,6 +47,7 @@ def profile_report(
     pricing: PricingOptions,
     runs: Runs = 1,
     whole: Whole = False,
+    measurements: Measurements = None,
     as_json: options.Json = False,
 ) -> None:
     """Match the layers, nodes or kernels of PROFILE to the units of MODEL, by name or by order, and show the errors.
@@ -52,6 +57,7 @@ def profile_report(
     from iossim import api
     from iossim.base.user_files import read_text
     from iossim.cost.capabilities import DeviceCostModel
+    from iossim.measurements.measurement_set import write_measurements
     from iossim.measurements.profilers.layer_times import layer_times
     from iossim.measurements.text_files import CsvError
     from iossim.tasks import profile_report as reports
@@ -74,6 +80,11 @@ def profile_report(
         }
     possible = found["ios-both"].speedup(found["sequential"].latency_us)
     report = reports.profile_report(network, times, prices, possible)
+    left_out: tuple[str, ...] = ()
+    if measurements is not None:
+        taken = reports.measured_units(report, network, prices.profile)
+        write_measurements(taken, measurements)
+        left_out = taken.notes
     document = {
         "model": network.name,
         "device": found["sequential"].device,
@@ -97,7 +108,7 @@ def profile_report(
             for row in report.by_error
         ],
         "unmatched": list(report.unmatched),
-        "remarks": list(network.remarks),
+        "remarks": [*network.remarks, *left_out],
     }
 
     def parts() -> Iterator[Part]:
@@ -128,6 +139,6 @@ def profile_report(
         )
         told = "is not told" if times.overlap is None else f"was {times.overlap:.2f} layers at a time"
         yield wrapped(f"Overlap {told}; the best schedule is predicted to be {possible:.2f} times as fast.")
-        yield from notes(network.remarks)
+        yield from notes([*network.remarks, *left_out])
 
     present(document, parts(), as_json)

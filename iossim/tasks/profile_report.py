@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from iossim._version import __version__
 from iossim.cost.capabilities import DeviceCostModel
+from iossim.cost.measured.stage_plans import step_operators
+from iossim.hardware.lowering.kernel import Issue
+from iossim.hardware.lowering.unit import unit_steps
+from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
+from iossim.measurements.measurement import Header, Measurement, MeasurementSet, StageMeasurement
+from iossim.measurements.operator_kinds import read_record
 from iossim.measurements.profilers.layer_times import LayerTimes
 from iossim.models.sources import onnx_file
 from iossim.schedule.batch import Strategy
@@ -59,6 +66,34 @@ class ProfileReport:
     def by_error(self) -> list[ProfileRow]:
         """The largest errors first; units without a measurement last."""
         return sorted(self.rows, key=lambda row: -abs(row.error_us) if row.error_us is not None else 1.0)
+
+
+def measured_units(report: ProfileReport, network: Network, device: DeviceProfile) -> MeasurementSet:
+    """The units that ran as a single layer, as a measurement set; what has no columns there is left out, and noted.
+
+    Layers are the kernels of a call of the network on a GPU, and operators on a CPU, without gaps.
+    """
+    taken: list[Measurement] = []
+    stages: list[StageMeasurement] = []
+    for row, (unit, found) in enumerate(zip(network.units, report.rows, strict=True)):
+        if found.measured_us and len(found.layers) == 1:
+            records = step_operators(unit_steps(network, unit)) or []
+            operators = tuple(read_record(record, network.precision) for record in records)
+            if len(operators) == 1:
+                taken.append(Measurement(operators[0], found.measured_us, row=row, samples=report.times.runs))
+            elif operators:
+                stages.append(StageMeasurement((operators,), found.measured_us, row=row, samples=report.times.runs))
+    header = Header(
+        device=device.name,
+        data_set=f"{network.name} as {report.times.source} ran it",
+        precision=network.precision,
+        includes_gaps=False,
+        issue=Issue.CALLS if device.kind == "cpu" else Issue.STREAM,
+        source=f"iossim {__version__}, profile-report",
+    )
+    left_out = len(report.rows) - len(taken) - len(stages)
+    notes = (f"{left_out} units left out: not measured, of several layers, or without columns in the format",)
+    return MeasurementSet(header, tuple(taken), tuple(stages), notes if left_out else ())
 
 
 def profile_report(network: Network, times: LayerTimes, prices: DeviceCostModel, possible: float) -> ProfileReport:

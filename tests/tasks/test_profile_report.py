@@ -14,9 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import iossim
+from iossim.cost.measured.stage_plans import step_operators
+from iossim.hardware.lowering.unit import unit_steps
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Block, Network, make_unit
+from iossim.ir.ops.matmul import MatMul
 from iossim.ir.ops.nary import Add
+from iossim.measurements.measurement_set import read_measurements
+from iossim.measurements.operator_kinds import read_record
 from iossim.measurements.profilers.layer_times import TimedLayer, layer_times
 from iossim.measurements.text_files import CsvError
 from iossim.tasks.profile_match import LEFT_OUT, aligned, by_order, gains, layer_class, matched, op_class
@@ -248,6 +253,36 @@ def test_the_command(profile: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = printed(capsys, line)
     assert "more units with smaller errors: --all" in text
     assert len(printed(capsys, f"{line} --all").splitlines()) > len(text.splitlines())
+
+
+def test_units_of_one_layer_are_what_calibrate_reads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A convolution and its activation in one node are the convolution; what is in two nodes is left out."""
+    first, *others = NETWORK.units
+    run = [(NETWORK.graph.nodes[unit.nodes[-1]].name, 10.0 + place) for place, unit in enumerate(others, 1)]
+    both = [(NETWORK.graph.nodes[node].name, 7.0) for node in first.nodes]
+    assert len(both) == 2
+    profile, out = tmp_path / "profile.json", tmp_path / "measured.jsonl"
+    profile.write_text(onnxruntime_profile([*both, *run]))
+    text = printed(capsys, f"profile-report squeezenet {profile} --device t4 --measurements {out}")
+    assert "units left out" in text
+    found = read_measurements(out)
+    assert found.device == "t4"
+    assert not found.header.includes_gaps
+    expected = {10.0 + place for place, unit in enumerate(others, 1) if unit.kind == "Conv-Relu"}
+    assert {row.latency_us for row in found.measurements if row.operator.kind == "conv"} == expected
+    assert found.measurements[0].operator.inputs[0] == NETWORK.graph.types[NETWORK.units[1].inputs[0]]
+
+
+def test_a_product_with_a_weight_and_its_bias_is_one_of_two_matrices() -> None:
+    build = GraphBuilder("g")
+    x, weight, bias = build.input("x", (2, 4, 8)), build.constant("w", (8, 16)), build.constant("b", (16,))
+    with build.unit("linear", "Matmul-Bias"):
+        y = build.add(Add(), build.add(MatMul(), x, weight), bias)
+    network = build.network([y])
+    (record,) = step_operators(unit_steps(network, network.units[0])) or []
+    operator = read_record(record, network.precision)
+    assert operator.kind == "gemm"
+    assert sorted(value.shape for value in operator.inputs[:2]) == [(8, 8), (8, 16)]
 
 
 def test_mistakes_of_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

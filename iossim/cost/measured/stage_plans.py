@@ -32,7 +32,7 @@ from iossim.hardware.lowering.step import Step
 from iossim.hardware.lowering.unit import merged_step, unit_steps
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
-from iossim.ir.ops.matmul import Gemm
+from iossim.ir.ops.matmul import Gemm, MatMul
 from iossim.ir.ops.nary import Add
 from iossim.ir.ops.slice import Concat
 from iossim.ir.ops.unary import Relu
@@ -216,7 +216,7 @@ def stage_subject(
         merged = {
             "signature": "+".join(network.signatures[unit] for unit in units),
             "kind": "merged",
-            "operators": _operators([merged_step(network, units)]),
+            "operators": step_operators([merged_step(network, units)]),
         }
         return {"words": f"{around}: merged {' + '.join(named[0])}", "groups": [[merged]]}
     entries = [
@@ -238,12 +238,13 @@ def stage_subject(
 def _unit_operators(network: Network, placement: InPlaceBuffers, unit: int) -> list[OperatorRecord] | None:
     """The operators of a unit; a unit that only moves data has those of the terms that it copies."""
     if unit not in placement.moves:
-        return _operators(unit_steps(network, network.units[unit]))
+        return step_operators(unit_steps(network, network.units[unit]))
     types = [network.graph.types[term] for term, _ in placement.moves[unit]]
     return [_plane("concat", value) for value in types]
 
 
-def _operators(steps: Sequence[Step]) -> list[OperatorRecord] | None:
+def step_operators(steps: Sequence[Step]) -> list[OperatorRecord] | None:
+    """The records of steps as measurement sets have them; None where those have none for one of them."""
     try:
         return [_operator(step) for step in steps] or None
     except (RecordError, GraphError):
@@ -255,7 +256,7 @@ def _operator(step: Step) -> OperatorRecord:
     read = tuple(operand.type for operand in step.operands)
     weights = tuple(index for index, operand in enumerate(step.operands) if operand.is_weight)
     (written,) = step.outputs
-    if step.fused_reads:
+    if not all(operand.is_weight for operand in step.fused_reads):  # a bias is one
         raise RecordError("fused ops that read more than the operands")
     if step.op.kind == "conv":
         if weights[:1] != (1,) or len(read[1].shape) != 4:
@@ -266,6 +267,10 @@ def _operator(step: Step) -> OperatorRecord:
         if step.op.alpha != 1 or 1 not in weights:
             raise RecordError("a scaled product, or one of two values")
         return record_of(Operator("gemm", plain, read[:2], (1,), step.precision))
+    if isinstance(step.op, MatMul) and 1 in weights and len(read[1].shape) == 2:
+        depth = read[1].shape[0]
+        rows = TensorType((read[0].elements // depth, depth), read[0].dtype)
+        return record_of(Operator("gemm", Gemm(), (rows, read[1]), (1,), step.precision))
     if step.op.kind in KINDS and step.op.kind.endswith("_pool"):
         return record_of(Operator(step.op.kind, step.op, read, (), step.precision))
     if weights or any(value != written for value in read):
