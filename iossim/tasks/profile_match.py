@@ -2,54 +2,82 @@
 
 Names are those of nodes or of the values that they make, also fused (``conv1 + relu1``), blocked (``value_nchwc``), or
 in a range around a kernel. What changes a layout is of the unit that runs next. Without names, the layers are aligned
-with the units in order: products with products, windows with windows, and what is element-wise with what is before it.
+with the ops in order: products with products, windows with windows, and what is element-wise with what is before it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
+import numpy as np
+from numpy.typing import NDArray
+
+from iossim.ir.graph import Graph, Node
 from iossim.ir.network import Network
 from iossim.ir.op import Role
 from iossim.measurements.profilers.layer_times import TimedLayer
 
-#: Behind names: what ONNX Runtime adds for blocked channels, and to tell nodes apart.
-_ADDED = re.compile(r"(_nchwc|_token_\d+)+$")
+Scores = NDArray[np.float64]
+Places = NDArray[np.intp]
+
+#: Behind names: what ONNX Runtime adds for blocked channels and fused products, and to tell nodes apart.
+_ADDED = re.compile(r"(_nchwc|_token_\d+|/MatMul\w+Fusion/?)+$")
 _LAYOUTS = re.compile(r"reorder|reformat|memcpy|copynode|nchwtonhwc|nhwctonchw", re.IGNORECASE)
 #: What a kernel or operator does, by its name; the first that is found.
 _CLASSES = {
+    "elementwise": re.compile(r"elementwise|triton_poi", re.IGNORECASE),
     "batch norm": re.compile(r"batch_?norm|bn_fw|bn_inf", re.IGNORECASE),
     "window": re.compile(r"pool", re.IGNORECASE),
-    "norm": re.compile(r"softmax|_norm|layernorm|reduce|lrn|aten::mean|aten::sum", re.IGNORECASE),
+    "norm": re.compile(r"softmax|_norm|layernorm|(?<!splitk)reduce|lrn|aten::mean|aten::sum", re.IGNORECASE),
     "product": re.compile(
-        r"conv|gemm|gemv|cutlass|xmma|winograd|matmul|linear|addmm|bmm|aten::mm|fprop|attention", re.IGNORECASE
+        r"conv|gemm|gemv|cutlass|xmma|nvjet|splitk|winograd|matmul|linear|addmm|bmm|aten::mm|fprop|attention|flash|fmha",
+        re.IGNORECASE,
     ),
     "move": re.compile(r"cat|transpose|permute|gather|slice|split|pad|embedding", re.IGNORECASE),
 }
 #: Kinds of ops that compute nothing, besides concats.
 _MOVES = ("slice", "split", "transpose", "gather", "pad")
-#: Scores of a layer in a unit: its first of the unit's own class, one more, and what joins any unit.
+#: Scores of a layer of an op: the first of its own class, one more, and what joins any op.
 _FIRST, _MORE, _JOINS = 4.0, 0.5, 1.0
-#: What it costs to leave out a unit that multiplies.
-_LEFT_OUT = 1.0
+#: The first of an element-wise op, which is hardly more: its kernel may as well be fused, and another's be here.
+_FIRST_ELEMENTWISE = 1.25
+#: What it costs to leave out an op that multiplies.
+LEFT_OUT = 1.0
 #: Names suffice if they tell this part of the time.
 _NAMED = 0.5
 
 
-def matched(network: Network, layers: Sequence[TimedLayer]) -> list[int | None]:
-    """For each layer the unit that it is of, None where there is none."""
-    found = by_name(network, layers)
+def matched(
+    network: Network, layers: Sequence[TimedLayer], values_of: Mapping[str, Sequence[str]] = MappingProxyType({})
+) -> list[int | None]:
+    """For each layer the unit that it is of, None where there is none.
+
+    ``values_of`` has the values that nodes make whose names in the model's file are not those of the network.
+    """
+    found = by_name(network, layers, values_of)
     total = sum(layer.duration_us for layer in layers)
     named = sum(layer.duration_us for layer, unit in zip(layers, found, strict=True) if unit is not None)
-    return _with_layouts(layers, found if named >= _NAMED * total else by_order(network, layers))
+    if named < _NAMED * total:
+        return _with_layouts(layers, by_order(network, layers, range(len(network.units))))
+    # What a runtime fused has a name of its own: it is of the units that no name told, in order.
+    places = [place for place, unit in enumerate(found) if unit is None and layer_class(layers[place]) != "elementwise"]
+    untold = sorted(set(range(len(network.units))).difference(unit for unit in found if unit is not None))
+    for place, unit in zip(places, by_order(network, [layers[place] for place in places], untold), strict=True):
+        found[place] = unit
+    return _with_layouts(layers, found)
 
 
-def by_name(network: Network, layers: Sequence[TimedLayer]) -> list[int | None]:
+def by_name(
+    network: Network, layers: Sequence[TimedLayer], values_of: Mapping[str, Sequence[str]] = MappingProxyType({})
+) -> list[int | None]:
     """By the names of layers, or of the ranges around them."""
     graph = network.graph
     of_node = {graph.nodes[node].name: number for number, unit in enumerate(network.units) for node in unit.nodes}
-    known = {**of_node, **network.unit_of_value}
+    of_value = network.unit_of_value
+    in_file = {name: of_value[value] for name, made in values_of.items() for value in made if value in of_value}
+    known = {**in_file, **of_node, **of_value}
     known |= {unit.name: number for number, unit in enumerate(network.units)}
     found: list[int | None] = []
     for layer in layers:
@@ -72,76 +100,84 @@ def _with_layouts(layers: Sequence[TimedLayer], found: list[int | None]) -> list
     return filled
 
 
-def by_order(network: Network, layers: Sequence[TimedLayer]) -> list[int | None]:
-    """The alignment of layers with units, both in order, of the best score; a unit may have several layers or none."""
-    units = [unit_class(network, unit) for unit in range(len(network.units))]
-    products = [0]
-    for one in units:
-        products.append(products[-1] + (one == "product"))
-    # The best score with unit j as the last that has a layer (0: none has), and where it came from.
-    score = [-_LEFT_OUT * products[j] if j == 0 else float("-inf") for j in range(len(units) + 1)]
-    steps: list[list[tuple[int, bool]]] = []
+def by_order(network: Network, layers: Sequence[TimedLayer], units: Iterable[int]) -> list[int | None]:
+    """For each layer the one of ``units`` whose op it is aligned with, both in order."""
+    graph = network.graph
+    unit_of = {node: number for number in units for node in network.units[number].nodes}
+    classes = {node: op_class(graph, graph.nodes[node]) for node in sorted(unit_of)}
+    ops = [node for node, found in classes.items() if found != "view"]
+    found = aligned([layer_class(layer) for layer in layers], [classes[node] for node in ops])
+    return [None if place is None else unit_of[ops[place]] for place in found]
+
+
+def aligned(layers: Sequence[str], ops: Sequence[str]) -> list[int | None]:
+    """For each layer the place of its op, from their classes, both in order; an op may have several layers or none.
+
+    The sum of :func:`gains` is the largest possible, less what it costs to leave out ops that multiply.
+    """
+    of_class = {kind: gains(kind, ops) for kind in set(layers)}
+    left_out = LEFT_OUT * np.cumsum([0, *(op == "product" for op in ops)])
+    # The best score with op j - 1 as the last that has a layer (0: none has), and where it came from.
+    score = np.full(len(ops) + 1, -np.inf)
+    score[0] = 0.0
+    numbers = np.arange(len(score))
+    steps: list[tuple[Places, Places]] = []
     for layer in layers:
-        kind = layer_class(layer)
-        made = list(score)  # the layer is of no unit
-        came = [(j, False) for j in range(len(score))]
-        best, best_from = float("-inf"), 0
-        for j in range(1, len(score)):
-            # From any unit before j: those that multiply in between are left out.
-            if score[j - 1] + _LEFT_OUT * products[j - 1] > best:
-                best, best_from = score[j - 1] + _LEFT_OUT * products[j - 1], j - 1
-            first, more = _gains(kind, units[j - 1])
-            for value, source in ((best - _LEFT_OUT * products[j - 1] + first, best_from), (score[j] + more, j)):
-                if value > made[j]:
-                    made[j], came[j] = value, (source, True)
-        score = made
-        steps.append(came)
-    end = max(range(len(score)), key=lambda j: score[j] - _LEFT_OUT * (products[-1] - products[j]))
+        first, more = of_class[layer]
+        # From any op before: those that multiply in between are left out.
+        before = score + left_out
+        best = np.maximum.accumulate(before)
+        is_new = np.append(True, before[1:] > best[:-1])
+        source = np.maximum.accumulate(np.where(is_new, numbers, 0))[:-1]
+        # The layer is of no op, the first of one, or one more.
+        of_next, of_same = best[:-1] - left_out[:-1] + first, score[1:] + more
+        choices = np.stack([score, np.append(-np.inf, of_next), np.append(-np.inf, of_same)])
+        taken = choices.argmax(axis=0)
+        came = np.where(taken == 1, np.append(0, source), numbers)
+        score = choices.max(axis=0)
+        steps.append((came, taken))
+    end = int((score + left_out).argmax())
     found: list[int | None] = []
-    for came in reversed(steps):
-        source, taken = came[end]
-        found.append(end - 1 if taken else None)
-        end = source
+    for came, taken in reversed(steps):
+        found.append(end - 1 if taken[end] else None)
+        end = int(came[end])
     return found[::-1]
 
 
-def _gains(layer: str, unit: str) -> tuple[float, float]:
-    """What a layer of a class scores as the first of a unit of a class, and behind others; less than 0 if never."""
-    never = float("-inf")
-    if layer == unit:
-        return _FIRST, _JOINS if unit == "elementwise" else _MORE
-    if (layer, unit) == ("window", "norm"):  # a mean of whole images
-        return _FIRST / 2, never
-    if layer == "elementwise" or (layer, unit) == ("batch norm", "product"):  # whose weights have it here
-        return never, _JOINS
-    return (never, _MORE) if layer == "move" else (never, never)
+def gains(layer: str, ops: Sequence[str]) -> tuple[Scores, Scores]:
+    """What a layer of a class scores as the first of ops of these classes, and behind others; minus infinity: never."""
+    first, more = np.full(len(ops), -np.inf), np.full(len(ops), -np.inf)
+    for place, op in enumerate(ops):
+        if layer == op == "elementwise":
+            first[place], more[place] = _FIRST_ELEMENTWISE, _JOINS
+        elif layer == op:
+            first[place], more[place] = _FIRST, _MORE
+        elif {layer, op} == {"window", "norm"}:  # a mean of whole images
+            first[place] = _FIRST / 2
+        elif layer == "elementwise" or (layer, op) == ("batch norm", "product"):  # whose weights have it here
+            more[place] = _JOINS
+        elif layer == "move":
+            more[place] = _MORE
+    return first, more
 
 
 def layer_class(layer: TimedLayer) -> str:
-    """What a layer does, by its name: a class of units."""
-    text = f"{layer.name} {layer.kind}"
+    """What a layer does, by its kind where the profile tells it, else by its name: a class of ops."""
+    text = layer.kind or layer.name
     return next((name for name, pattern in _CLASSES.items() if pattern.search(text)), "elementwise")
 
 
-def unit_class(network: Network, unit: int) -> str:
-    """What a unit does: a class of layers, ``view`` (nothing), or ``elementwise``."""
-    graph = network.graph
-    nodes = [node for node in network.unit_nodes(network.units[unit]) if node.op.role is not Role.VIEW]
-    if not nodes:
+def op_class(graph: Graph, node: Node) -> str:
+    """What an op does: a class of layers, ``view`` (nothing), or ``elementwise``."""
+    op = node.op
+    if op.role is Role.VIEW:
         return "view"
-    kinds = {node.op.kind for node in nodes}
-    if any("pool" in kind for kind in kinds):
+    if "pool" in op.kind:
         return "window"
-    if any(node.op.has_epilogue for node in nodes):
-        return "product"
-    if "batch_norm" in kinds:
+    if op.kind == "batch_norm":
         return "batch norm"
-    if any(re.search(r"softmax|norm|reduce|lrn", kind) for kind in kinds):
+    if re.search(r"softmax|norm|reduce|lrn", op.kind):
         return "norm"
-    if any(node.op.multiply_adds(graph.input_types(node), graph.output_types(node)) for node in nodes):
+    if op.has_epilogue or op.multiply_adds(graph.input_types(node), graph.output_types(node)):
         return "product"
-    moves = any(
-        node.op.role is Role.CONCAT or node.op.kind in ("slice", "split", "transpose", "gather", "pad")
-        for node in nodes
-    )
-    return "move" if moves else "elementwise"
+    return "move" if op.role is Role.CONCAT or op.kind in _MOVES else "elementwise"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from iossim.cost.capabilities import DeviceCostModel
 from iossim.ir.network import Network
 from iossim.measurements.profilers.layer_times import LayerTimes
+from iossim.models.sources import onnx_file
 from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import Stage
 from iossim.tasks.profile_match import matched
@@ -62,7 +63,8 @@ class ProfileReport:
 
 def profile_report(network: Network, times: LayerTimes, prices: DeviceCostModel, possible: float) -> ProfileReport:
     """Each unit by itself, kernels alone, beside the layers of a profile that are of it."""
-    found = matched(network, times.layers)
+    file = network.source.model if network.source else ""
+    found = matched(network, times.layers, onnx_file.values_of_nodes(file) if onnx_file.takes(file) else {})
     layers: list[list[int]] = [[] for _ in network.units]
     for place, number in enumerate(found):
         if number is not None:

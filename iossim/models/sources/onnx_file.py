@@ -36,6 +36,13 @@ def load(model: str | Path, options: LoadOptions) -> Network:
     return replace(network_of_model(read_model(path), options), source=ModelSource(str(model)))
 
 
+def values_of_nodes(path: str) -> dict[str, tuple[str, ...]]:
+    """The values that each node of a file makes, by the name that the file gives the node; a network renames some."""
+    from iossim.models.onnx.file import read_model
+
+    return {node.name: tuple(node.output) for node in read_model(Path(path)).proto.graph.node if node.name}
+
+
 def no_such_file(path: str | Path) -> ModelError:
     reason = "is a folder" if os.path.isdir(path) else "does not exist"
     return ModelError(f"model file {str(path)!r} {reason}; give an ONNX file, or a model of the zoo by name")
