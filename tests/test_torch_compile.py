@@ -13,8 +13,10 @@ pytest.importorskip("onnxscript", reason="needs onnxscript; pip install 'iossim[
 
 import torch
 from torch import Tensor, nn
+from torch_cuda_double import Double, TorchWithDouble
 
 import iossim.torch
+from iossim.backends.torch_cuda import program
 from iossim.base.errors import ModelError, ScheduleError
 from iossim.execution.happens_before import check_happens_before
 from iossim.execution.plan import Launch, Wait
@@ -82,6 +84,41 @@ def test_each_event_that_data_crosses_by_is_needed(compiled: Any) -> None:
             except ScheduleError:
                 caught += 1
     assert caught >= awaited > 0
+
+
+def test_on_a_double_of_cuda_it_is_one_graph_of_streams(compiled: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Captured once, replayed for each call, with the events of the plan; the double runs in the order of issue."""
+    double = Double()
+    captured = program.TorchProgram.capture
+
+    def capture(self: program.TorchProgram) -> None:
+        captured(self)
+        double.again = lambda: [step() for segment in self._segments for step in segment]  # type: ignore[assignment]
+
+    def launch_module(graph: Any, device: str, channels_last: bool) -> Any:
+        return made(graph, "cpu", channels_last)
+
+    made = program.launch_module
+    monkeypatch.setattr(program, "torch", TorchWithDouble(double))
+    monkeypatch.setattr(program, "launch_module", launch_module)
+    monkeypatch.setattr(program.TorchProgram, "capture", capture)
+    monkeypatch.setattr(torch.cuda, "synchronize", double.synchronize)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "double")
+    module, image = branches()
+    ran = iossim.torch.CompiledModule(module, compiled.network, compiled.schedule, {"image": image}, "cuda")
+    begin, end = double.calls.index(("begin capture",)), double.calls.index(("end capture",))
+    inside = [call[0] for call in double.calls[begin:end]]
+    assert inside.count("wait") == sum(isinstance(command, Wait) for command in ran.plan.commands) > 0
+    assert ("join", "s0", "capture") in double.calls
+    assert ("join", "s1", "capture") in double.calls
+    for scale in (1, 3):
+        double.calls.clear()
+        with torch.no_grad():
+            found = ran(image * scale)
+            for name, tensor in module(image * scale).items():
+                torch.testing.assert_close(found[name], tensor, rtol=1e-4, atol=1e-5)
+        assert double.calls[0] == ("replay",)
+        assert ("begin capture",) not in double.calls
 
 
 def test_what_it_was_not_compiled_for_runs_eagerly_with_one_warning() -> None:
