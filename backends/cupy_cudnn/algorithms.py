@@ -219,18 +219,18 @@ class Algorithms:
 
     def candidates(self, call: ConvolutionCall) -> Iterator[tuple[How, int]]:
         """The first ways of each kind to run a call within the limit, with their workspaces."""
-        for fused in _kinds(call):
-            plans = self._library.plans(How(fused, "").part_of(call))
+        for kind in _kinds(call):
+            plans = self._library.plans(kind.part_of(call))
             fitting = (plan for plan in plans if plan.workspace_bytes <= self._limit)
             for plan in islice(fitting, self._most):
-                yield How(fused, plan.name), plan.workspace_bytes
+                yield kind._replace(plan=plan.name), plan.workspace_bytes
 
     def _named(self, call: ConvolutionCall, how: How) -> Timed | None:
         """The way that is named so, if the call can be run by it; its plan alone is built."""
         known = self._fastest.get(call.key)
         if known is not None and known.how == how:
             return known
-        if how.fused not in _kinds(call):
+        if how._replace(plan="") not in _kinds(call):
             return None
         plan = self._library.named(how.part_of(call), how.plan)
         if plan is None or plan.workspace_bytes > self._limit:
@@ -265,9 +265,9 @@ class Algorithms:
         )
 
 
-def _kinds(call: ConvolutionCall) -> list[bool]:
-    """Whether the call can be fused, and whether it can be run apart."""
-    kinds = [True] if call.fused else []
+def _kinds(call: ConvolutionCall) -> list[How]:
+    """The ways to run a call, without plans: fused and apart as far as it can be either, and with a packed result."""
+    kinds = [How(True, "")] if call.fused else []
     if call.convolution != call.convolution.plain or not call.fused:
-        kinds.append(False)
-    return kinds
+        kinds.append(How(False, ""))
+    return [*kinds, *(kind._replace(packed=True) for kind in kinds if call.packed is not None)]

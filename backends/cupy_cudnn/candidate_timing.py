@@ -129,9 +129,10 @@ class _Room:
     """Memory for the operands of one call, filled with noise, and the largest workspace."""
 
     def __init__(self, driver: Driver, call: ConvolutionCall, workspace_bytes: int, lane: Lane) -> None:
-        kernels = [kernel for kernel in (call.epilogue, call.after) if kernel is not None]
+        forms = [call, *([call.packed] if call.packed is not None else [])]
+        kernels = [kernel for form in forms for kernel in (form.epilogue, form.after) if kernel is not None]
         views = [
-            *call.views.values(),
+            *(view for form in forms for view in form.views.values()),
             *(item for kernel in kernels for item in kernel.arguments if isinstance(item, View)),
         ]
         sizes: dict[tuple[Memory, DType], int] = {}

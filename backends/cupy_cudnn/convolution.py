@@ -95,6 +95,10 @@ class ConvolutionCall:
 
     Fused, cuDNN runs ``convolution`` as it is; then ``after``, if what it wrote must be copied. Apart, it runs the
     plain convolution; then ``epilogue``, a kernel of ours, adds, activates and copies. ``fused``: may cuDNN fuse it?
+
+    ``packed`` is the same with a result without gaps, copied behind it, where ``y`` is a slice of channels that lie
+    last: cuDNN's fastest kernels write no gaps. On an H200 a pointwise convolution takes 3 us so, and 6 to 10 into a
+    slice.
     """
 
     convolution: Asked
@@ -102,12 +106,13 @@ class ConvolutionCall:
     epilogue: KernelCall | None = None
     after: KernelCall | None = None
     fused: bool = True
+    packed: ConvolutionCall | None = None
 
     @property
     def key(self) -> tuple[Hashable, ...]:
         """Equal for calls that do equal work, wherever their operands lie."""
         kernels = (None if kernel is None else kernel.key for kernel in (self.epilogue, self.after))
-        return self.convolution, self.fused, *kernels
+        return self.convolution, self.fused, *kernels, None if self.packed is None else self.packed.key
 
 
 def product_of(views: Mapping[str, View]) -> Product:

@@ -17,22 +17,31 @@ Address = Callable[[View], int]
 
 
 class How(NamedTuple):
-    """How a convolution runs: with its epilogue in one call of cuDNN or apart, and by which plan."""
+    """How a convolution runs: with its epilogue in one call of cuDNN or apart, by which plan, and whether its result
+    is packed first.
+    """
 
     fused: bool
     plan: str
+    packed: bool = False
 
     def __str__(self) -> str:
-        return f"{'fused' if self.fused else 'apart'}:{self.plan}"
+        return f"{'fused' if self.fused else 'apart'}{'-packed' if self.packed else ''}:{self.plan}"
 
     @staticmethod
     def parsed(text: str) -> How:
         kind, _, plan = text.partition(":")
-        return How(kind == "fused", plan)
+        begin, _, form = kind.partition("-")
+        return How(begin == "fused", plan, form == "packed")
+
+    def form_of(self, call: ConvolutionCall) -> ConvolutionCall:
+        """The call as it is, or with a packed result."""
+        return call.packed if self.packed and call.packed is not None else call
 
     def part_of(self, call: ConvolutionCall) -> Asked:
         """What cuDNN computes of the call."""
-        return call.convolution if self.fused else call.convolution.plain
+        asked = self.form_of(call).convolution
+        return asked if self.fused else asked.plain
 
 
 @dataclass(frozen=True)
@@ -59,7 +68,7 @@ def issue_convolution(
     lane: Lane,
 ) -> list[Issue]:
     """The convolution, then the kernel behind it; raises KeyError where cuDNN has no plan ``how.plan``."""
-    convolution = how.part_of(call)
+    convolution, call = how.part_of(call), how.form_of(call)
     executable = library.bind(convolution, how.plan)
     addresses = {name: address(call.views[name]) for name in convolution.operands}
     issues: list[Issue] = [partial(library.execute, executable, addresses, workspace, lane.handle)]

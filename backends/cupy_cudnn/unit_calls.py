@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from iossim.backends.cupy_cudnn import element_kernels, product_kernels
 from iossim.backends.cupy_cudnn.convolution import ConvolutionCall, convolution_of, product_of
@@ -119,11 +119,22 @@ class UnitCalls:
         last = max((usual, not usual), key=lambda tried: x.suits_cudnn(tried) + y.suits_cudnn(tried))
         x = x if x.suits_cudnn(last) else self.dense_copy(x, last)
         w = self._filters(w, last)
-        inner = y if y.suits_cudnn(last) else self.scratch(y.shape, y.dtype, last)
+        if epilogue.bias is not None and not (epilogue.bias.is_dense and epilogue.bias.suits_cudnn()):
+            epilogue = replace(epilogue, bias=self.dense_copy(epilogue.bias))
+        in_place = y if y.suits_cudnn(last) else self.scratch(y.shape, y.dtype, last)
+        call = self._convolution_call(op, x, w, in_place, y, epilogue, last)
+        if last and in_place is y and not y.is_packed(last):
+            packed = self.scratch(y.shape, y.dtype, last)
+            call = replace(call, packed=self._convolution_call(op, x, w, packed, y, epilogue, last))
+        self.calls.append(call)
+
+    def _convolution_call(
+        self, op: Conv, x: View, w: View, inner: View, y: View, epilogue: Epilogue, last: bool
+    ) -> ConvolutionCall:
+        """A convolution to ``inner``, and what brings it to ``y`` where that is another place."""
         filters, bias, addend, activation = y.shape[1], epilogue.bias, epilogue.addend, epilogue.activation
         operands, terms = [inner], ["a0"]
         if bias is not None:
-            bias = bias if bias.is_dense and bias.suits_cudnn() else self.dense_copy(bias)
             operands.append(bias.with_ones((1, filters, *[1] * (len(y.shape) - 2))))
             terms.append("a1")
         if addend is not None:
@@ -145,14 +156,12 @@ class UnitCalls:
             views["b"] = self.weights.zeros(filters, y.dtype) if bias is None else bias
             if addend is not None:
                 views["z"] = addend
-        self.calls.append(
-            ConvolutionCall(
-                convolution_of(op, views, relu=fused and relu, last=last),
-                views,
-                element_kernels.chain(expression, operands, y) if has_epilogue or inner is not y else None,
-                element_kernels.copy(inner, y) if inner is not y else None,
-                fused,
-            )
+        return ConvolutionCall(
+            convolution_of(op, views, relu=fused and relu, last=last),
+            views,
+            element_kernels.chain(expression, operands, y) if has_epilogue or inner is not y else None,
+            element_kernels.copy(inner, y) if inner is not y else None,
+            fused,
         )
 
     def multiply(self, a: View, b: View, y: View) -> None:
@@ -182,6 +191,6 @@ class UnitCalls:
         return found
 
     def _filters(self, w: View, last: bool) -> View:
-        if w.suits_cudnn(last) and w.image_strides(last)[0] * w.shape[0] == w.elements:
+        if w.suits_cudnn(last) and w.is_packed(last):
             return w
         return self.weights.laid_out(w) if last and w.memory.kind == "weight" else self.dense_copy(w, last)

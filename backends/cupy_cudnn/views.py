@@ -67,6 +67,10 @@ class View:
         images_apart = self.shape[0] == 1 or self.strides[0] >= step
         return images_apart and self.offset_bytes % CUDNN_ALIGNMENT_BYTES == 0
 
+    def is_packed(self, last: bool = False) -> bool:
+        """Whether an image that suits cuDNN in a layout has no gaps."""
+        return self.image_strides(last)[0] * self.shape[0] == self.elements
+
     @property
     def suits_product(self) -> bool:
         """Whether cuDNN takes it as a stack of matrices: rows or columns without gaps, and aligned."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -15,6 +16,7 @@ from random_networks import random_network, random_schedule, random_streams, seq
 from small_networks import OPS, UNITS
 
 from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend
+from iossim.backends.cupy_cudnn.convolution import Asked, Convolution
 from iossim.backends.cupy_cudnn.driver import EnginePlan
 from iossim.backends.cupy_cudnn.element_kernels import copy
 from iossim.backends.cupy_cudnn.options import CudnnOptions
@@ -29,9 +31,13 @@ from iossim.execution.made_inputs import made_arrays
 from iossim.execution.measured_run import plan_for
 from iossim.execution.plan import Wait
 from iossim.execution.tolerance import largest_difference, tolerance
+from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
+from iossim.ir.ops.slice import Concat
+from iossim.ir.ops.unary import Relu
 from iossim.ir.types import DType, Precision
 from iossim.models.load import load
+from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import AnySchedule
 
 SIXTEEN = (Precision.FP16, Precision.BF16)
@@ -190,3 +196,37 @@ def test_networks_of_the_zoo_in_bf16_under_random_interleavings(model: str) -> N
     print(f"{model}: off by {found.relative:.1e}, tolerance {tolerance(network):.1e}")
     assert found.relative <= tolerance(network), found
     assert all(np.isfinite(each).all() and each.any() for each in expected.values())
+
+
+def two_branches(precision: Precision) -> Network:
+    """Two pointwise convolutions whose results are concatenated: each writes a slice of its buffer's channels."""
+    b = GraphBuilder("two_branches", precision)
+    x = b.input("x", (1, 16, 6, 6))
+    branches = []
+    for name in ("left", "right"):
+        with b.block(name), b.unit(name, "Conv-Relu"):
+            branches.append(b.add(Relu(), b.conv(x, 16)))
+    with b.block("end"), b.unit("end", "Concat"):
+        joined = b.add(Concat(1), *branches)
+    return b.network([joined])
+
+
+@pytest.mark.parametrize(("gaps_us", "packed_us", "kind"), [(20.0, 20.0, "fused:"), (90.0, 20.0, "fused-packed:")])
+@pytest.mark.parametrize("precision", SIXTEEN)
+def test_a_slice_is_written_packed_and_copied_where_that_is_faster(
+    precision: Precision, gaps_us: float, packed_us: float, kind: str
+) -> None:
+    def plans_of(asked: Asked) -> Mapping[EnginePlan, float]:
+        has_gaps = asked.y.strides[-1] > asked.y.shape[1]
+        fused = isinstance(asked, Convolution) and asked.bias
+        return {EnginePlan("eng0", 0): (gaps_us if has_gaps else packed_us) + (0.0 if fused else 50.0)}
+
+    network = two_branches(precision)
+    driver = HostDriver(seed=1)
+    backend = CupyCudnnBackend(precision, Engine.GRAPH, CudnnOptions(), driver, HostLibrary(driver, plans_of))
+    choices = backend.choices(network)
+    assert [choices((name,), Strategy.CONCURRENT).algorithm for name in ("left", "right")] == [f"{kind}eng0"] * 2
+    inputs = made_arrays(network.graph.inputs, network.graph.types)
+    plan = lower_schedule(sequential_schedule(network), network, Engine.GRAPH, in_place=True, choices=choices)
+    found = largest_difference(backend.execute(network, plan, inputs), evaluate_graph(network.graph, inputs))
+    assert found.relative <= tolerance(network)
