@@ -46,6 +46,7 @@ CASES = {
     "dataflow explain": "mobilenet_v1 -d c6678",
     "dataflow optimize": "mobilenet_v1 -d c6678",
     "dataflow run": "mobilenet_v1 -d c6678",
+    "deploy": "ios_sample -d v100-sxm2 --runtime tensorrt",
     "devices derive": "half --like t4 --sm 20",
     "diff": "out/schedule.json out/schedule.json",
     "doctor": "",
@@ -58,6 +59,7 @@ CASES = {
     "optimize": "ios_sample -d t4",
     "predict": "squeezenet -d t4",
     "profile": "ios_sample --backend fake --store s.sqlite --pairs 2 --stages 2 --rounds 2",
+    "profile-report": "squeezenet squeezenet.profile.json -d t4",
     "rules verify": "one.yaml --anew",
     "run": "out/schedule.json --backend numpy_reference --rounds 2",
     "schedules export": "out/schedule.json --out theirs.json",
@@ -127,7 +129,7 @@ def terminal() -> Iterator[tuple[int, list[str]]]:
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with what commands read."""
     folder = tmp_path_factory.mktemp("progress")
-    for name in ("measured.jsonl", "cpu.yaml"):
+    for name in ("measured.jsonl", "cpu.yaml", "squeezenet.profile.json"):
         shutil.copy(ROOT / "examples" / name, folder)
     shutil.copy(ROOT / "examples" / "corun" / "v100_fp64.csv", folder / "kernels.csv")
     rule = {"rule": "twice", "source": ["y = relu(a)", "z = relu(y)"], "target": ["z = relu(a)"], "outputs": {"z": "z"}}
