@@ -34,7 +34,7 @@ ROOT = Path(__file__).resolve().parents[2]
 #: Commands that look something up, or write a file to begin with: they answer within a second.
 QUICK = {
     "devices list", "devices new", "devices show", "devices validate", "measurements list", "measurements prune",
-    "models list", "rules list", "rules show", "schema", "study list", "study new",
+    "models list", "profile-report", "rules list", "rules show", "schema", "study list", "study new",
 }  # fmt: skip
 #: Of all others a case each; the files are those of the fixture.
 CASES = {
@@ -46,6 +46,7 @@ CASES = {
     "dataflow explain": "mobilenet_v1 -d c6678",
     "dataflow optimize": "mobilenet_v1 -d c6678",
     "dataflow run": "mobilenet_v1 -d c6678",
+    "deploy": "ios_sample --device cpu.yaml --out deployed",
     "devices derive": "half --like t4 --sm 20",
     "diff": "out/schedule.json out/schedule.json",
     "doctor": "",
@@ -71,7 +72,7 @@ CASES = {
     "validate": "--data measured.jsonl --device cpu.yaml",
 }
 #: Cases of several seconds of work.
-SLOW = {"calibrate", "dataflow run", "doctor", "rules verify", "run", "study report", "study run"}
+SLOW = {"calibrate", "dataflow run", "deploy", "doctor", "rules verify", "run", "study report", "study run"}
 
 
 def commands() -> set[str]:
