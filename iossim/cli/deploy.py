@@ -120,16 +120,8 @@ def _onnxruntime(
     from iossim.base.cores import usable_cores
     from iossim.base.user_files import check_writable, write_atomically
     from iossim.deploy.check import STREAMS, check_deployment
-    from iossim.deploy.folder import PAGE_FILE, TRACE_FILE, deployed_files, read_deployment, write_partition
-    from iossim.deploy.graphs import deployed_graph
-    from iossim.deploy.runtime import (
-        MODEL_FILE,
-        optimised_nodes,
-        provider_of,
-        streams_of_nodes,
-        with_runtime_units,
-        write_optimised,
-    )
+    from iossim.deploy.folder import PAGE_FILE, TRACE_FILE, deployed_files, write_deployment
+    from iossim.deploy.runtime import MODEL_FILE, as_optimised, provider_of
     from iossim.hardware.host_cpu import HOST_CPU
     from iossim.hardware.load import device as load_device
     from iossim.models.onnx.export import check_exportable
@@ -148,15 +140,10 @@ def _onnxruntime(
         check_exportable(network, folder / MODEL_FILE)
         if saved is None:
             if units == MODEL:
-                write_optimised(network.graph, folder, provider, network.name)
-                network = with_runtime_units(network, optimised_nodes(folder / MODEL_FILE))
+                network = as_optimised(network, provider)
             saved = _searched(network, device or HOST_CPU, scheduler, pricing, as_json)
         streams = as_streams(saved, network, most or (len(usable_cores()) if on_cpu else None))
-        deployed = deployed_graph(network, streams)
-        write_optimised(deployed.graph, folder, provider, network.name)
-        nodes = optimised_nodes(folder / MODEL_FILE)
-        write_partition(folder, provider, streams_of_nodes(nodes, deployed))
-        read = read_deployment(folder)
+        read = write_deployment(folder, provider, network, streams)
         found: DeploymentCheck | None = None
         if check or (check is None and on_cpu):
             with progress_bars(quiet=as_json, unit="rounds") as start:
@@ -183,7 +170,9 @@ def _onnxruntime(
 
         def parts() -> Iterator[Part]:
             counts = " and ".join(str(len(names)) for names in read.streams)
-            yield wrapped(f"{saved.network} for {provider.name}: {len(nodes)} nodes, by stream {counts}", "bold")
+            yield wrapped(
+                f"{saved.network} for {provider.name}: {sum(map(len, read.streams))} nodes, by stream {counts}", "bold"
+            )
             if found is not None:
                 yield measured_table("", found.rows)
                 if said := disturbance(found.rows):

@@ -17,7 +17,18 @@ from typing import Any
 
 from iossim.base.errors import ScheduleError, did_you_mean
 from iossim.base.user_files import read_text
-from iossim.deploy.runtime import MODEL_FILE, OLDEST, WEIGHTS_FILE, Provider, optimised_nodes
+from iossim.deploy.graphs import deployed_graph
+from iossim.deploy.runtime import (
+    MODEL_FILE,
+    OLDEST,
+    WEIGHTS_FILE,
+    Provider,
+    optimised_nodes,
+    streams_of_nodes,
+    write_optimised,
+)
+from iossim.ir.network import Network
+from iossim.schedule.schedule import StreamSchedule
 
 PARTITION_FILE, PROGRAM_FILE, PAGE_FILE, TRACE_FILE = "partition.json", "run.py", "README.md", "trace.json"
 _PARTITIONER = "DeviceBasedPartitioner"
@@ -41,8 +52,18 @@ class Deployment:
         return self.folder / PARTITION_FILE
 
 
-def write_partition(folder: Path, provider: Provider, streams: Sequence[Sequence[str]]) -> None:
-    """Write the streams of the model in ``folder``, and the program that runs both."""
+def write_deployment(folder: Path, provider: Provider, network: Network, schedule: StreamSchedule) -> Deployment:
+    """Write the model that a schedule computes, optimised, the streams of its nodes, and the program that runs both.
+
+    Raises BackendError where ONNX Runtime refuses the model.
+    """
+    graph = deployed_graph(network, schedule)
+    write_optimised(graph.graph, folder, provider, network.name)
+    _write_partition(folder, provider, streams_of_nodes(optimised_nodes(folder / MODEL_FILE), graph))
+    return read_deployment(folder)
+
+
+def _write_partition(folder: Path, provider: Provider, streams: Sequence[Sequence[str]]) -> None:
     document = {
         "type": _PARTITIONER,
         "devices": [provider.device_type] * len(streams),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -187,6 +188,13 @@ def optimised_nodes(model: Path) -> list[OptimisedNode]:
             raise BackendError(f"{model} has {what}, and streams are told by names; deploy the model again")
         found[node.name] = OptimisedNode(node.name, node.op_type, tuple(node.input), tuple(node.output))
     return list(found.values())
+
+
+def as_optimised(network: Network, provider: Provider) -> Network:
+    """The network with the units that ONNX Runtime fuses: what one node of its optimised graph computes."""
+    with tempfile.TemporaryDirectory(prefix="iossim-") as folder:
+        write_optimised(network.graph, Path(folder), provider, network.name)
+        return with_runtime_units(network, optimised_nodes(Path(folder) / MODEL_FILE))
 
 
 def with_runtime_units(network: Network, nodes: Sequence[OptimisedNode]) -> Network:

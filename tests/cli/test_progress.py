@@ -34,7 +34,7 @@ ROOT = Path(__file__).resolve().parents[2]
 #: Commands that look something up, or write a file to begin with: they answer within a second.
 QUICK = {
     "devices list", "devices new", "devices show", "devices validate", "measurements list", "measurements prune",
-    "models list", "profile-report", "rules list", "rules show", "schema", "study list", "study new",
+    "models list", "rules list", "rules show", "schema", "study list", "study new",
 }  # fmt: skip
 #: Of all others a case each; the files are those of the fixture.
 CASES = {
@@ -46,7 +46,7 @@ CASES = {
     "dataflow explain": "mobilenet_v1 -d c6678",
     "dataflow optimize": "mobilenet_v1 -d c6678",
     "dataflow run": "mobilenet_v1 -d c6678",
-    "deploy": "ios_sample --device cpu.yaml --out deployed",
+    "deploy": "ios_sample -d v100-sxm2 --runtime tensorrt",
     "devices derive": "half --like t4 --sm 20",
     "diff": "out/schedule.json out/schedule.json",
     "doctor": "",
@@ -59,6 +59,7 @@ CASES = {
     "optimize": "ios_sample -d t4",
     "predict": "squeezenet -d t4",
     "profile": "ios_sample --backend fake --store s.sqlite --pairs 2 --stages 2 --rounds 2",
+    "profile-report": "squeezenet squeezenet.profile.json -d t4",
     "rules verify": "one.yaml --anew",
     "run": "out/schedule.json --backend numpy_reference --rounds 2",
     "schedules export": "out/schedule.json --out theirs.json",
@@ -72,7 +73,7 @@ CASES = {
     "validate": "--data measured.jsonl --device cpu.yaml",
 }
 #: Cases of several seconds of work.
-SLOW = {"calibrate", "dataflow run", "deploy", "doctor", "rules verify", "run", "study report", "study run"}
+SLOW = {"calibrate", "dataflow run", "doctor", "rules verify", "run", "study report", "study run"}
 
 
 def commands() -> set[str]:
@@ -128,7 +129,7 @@ def terminal() -> Iterator[tuple[int, list[str]]]:
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with what commands read."""
     folder = tmp_path_factory.mktemp("progress")
-    for name in ("measured.jsonl", "cpu.yaml"):
+    for name in ("measured.jsonl", "cpu.yaml", "squeezenet.profile.json"):
         shutil.copy(ROOT / "examples" / name, folder)
     shutil.copy(ROOT / "examples" / "corun" / "v100_fp64.csv", folder / "kernels.csv")
     rule = {"rule": "twice", "source": ["y = relu(a)", "z = relu(y)"], "target": ["z = relu(a)"], "outputs": {"z": "z"}}

@@ -20,8 +20,8 @@ import onnxruntime
 import iossim
 from iossim.base.errors import ScheduleError
 from iossim.deploy.check import DEFAULT, SEQUENTIAL, STREAMS, check_deployment
-from iossim.deploy.folder import Deployment, read_deployment, write_partition
-from iossim.deploy.graphs import DeployedGraph, deployed_graph
+from iossim.deploy.folder import Deployment, read_deployment, write_deployment
+from iossim.deploy.graphs import DeployedGraph
 from iossim.deploy.runtime import (
     OptimisedNode,
     check_version,
@@ -42,12 +42,7 @@ from iossim.schedule.streams import as_streams
 
 
 def deployed(folder: Path, network: Network, saved: Schedule, most: int = 2) -> Deployment:
-    streams = as_streams(saved, network, most)
-    made = deployed_graph(network, streams)
-    provider = provider_of(cpu())
-    write_optimised(made.graph, folder, provider, network.name)
-    write_partition(folder, provider, streams_of_nodes(optimised_nodes(folder / "model.onnx"), made))
-    return read_deployment(folder)
+    return write_deployment(folder, provider_of(cpu()), network, as_streams(saved, network, most))
 
 
 @pytest.fixture(scope="module")
