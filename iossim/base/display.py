@@ -65,5 +65,5 @@ class Displayed:
         except ImportError:
             from iossim.base.errors import OptionError
 
-            raise OptionError("`to_dataframe` needs pandas, which is not installed; pip install pandas") from None
+            raise OptionError("a data frame needs pandas, which is not installed; pip install pandas") from None
         return pandas.DataFrame(import_module(_DRAWS).records(self))

@@ -17,7 +17,7 @@ from iossim.base.solvers import least_squares, lsq_linear
 from iossim.calibration.bootstrap import RESAMPLES, Bootstrap, rounded
 from iossim.calibration.host_fit import GAP
 from iossim.calibration.prediction.predict import can_be_priced, recorded_stages_us
-from iossim.hardware.parameters import Floats
+from iossim.hardware.parameters import Floats, ParameterSpace
 from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.hardware.provenance import DataSet, Provenance
 from iossim.hardware.transfer import Concurrency
@@ -32,16 +32,19 @@ _STEP = 0.01
 _TOLERANCE = 1e-3
 
 
-def fit_concurrency(profile: DeviceProfile, measured: Sequence[MeasurementSet], seed: int = 0) -> DeviceProfile:
+def fit_concurrency(
+    profile: DeviceProfile, measured: Sequence[MeasurementSet], seed: int = 0, space: ParameterSpace | None = None
+) -> DeviceProfile:
     """The profile with the parameters of concurrency fitted to the concurrent stages of ``measured``, if any.
 
+    ``space`` holds those that are fitted, by default all of its kind of device.
     Least squares of relative errors. A weak prior draws to the values that the profile has. The provenance tells what
     was fitted to what, and how far the parameters are determined.
     """
     stages = [stage for one in measured for stage in _concurrent(one)]
     if not stages:
         return profile
-    space = profile.device_kind.concurrency
+    space = profile.device_kind.concurrency if space is None else space
     low, high = space.bounds()
     width = high - low
     # Entries from 1 to 2: the solver's steps are a part of an entry.
@@ -139,13 +142,14 @@ def _provenance(
     names = bootstrap.space.names
     tied = ", ".join(f"{name} with {leader}" for name, leader, _ in bootstrap.space.ties)
     told = f"{', '.join(names)}{f' (and {tied})' if tied else ''} fitted to {rows} stages on {devices}"
-    kept = bootstrap.kept()
+    kept, spread = bootstrap.kept(), bootstrap.shown_spread()
+    spread |= {name: factor * spread[leader] for name, leader, factor in bootstrap.space.ties if leader in spread}
     unidentified = [name for name in names if name in at_bounds or name in bootstrap.unidentified]
     return own.model_copy(
         update={
             "note": f"{own.note}; {told}",
             "data_sets": [*own.data_sets, *data_sets],
-            "spread": own.spread | bootstrap.shown_spread(),
+            "spread": own.spread | spread,
             "unidentified": [*(name for name in own.unidentified if name not in names), *unidentified],
             "at_bounds": [*(name for name in own.at_bounds if name not in names), *at_bounds],
             "resamples": {name: values for name, values in own.resamples.items() if name not in names} | kept,

@@ -15,7 +15,8 @@ from iossim.calibration.host_fit import fit_host, published_models, sequences
 from iossim.calibration.neutral import facts_of, neutral
 from iossim.calibration.samples import SequenceSamples
 from iossim.hardware.kinds.gpu import GPU_SPACE
-from iossim.hardware.parameters import CALL
+from iossim.hardware.lowering.kernel import Issue
+from iossim.hardware.parameters import CALL, ParameterSpace
 from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.hardware.transfer import CAPS, transfer_table, transferred_values
 from iossim.measurements.operator import HELD_OUT_FRACTION
@@ -76,7 +77,7 @@ def fit_profiles(
     if host is not None:
         profile, sisters = host.on(profile), tuple(host.with_gap(one) for one in sisters)
         profile = with_left_out(profile, {model: kernels.left_out[model] for model in models}, seed)
-    found = fit_concurrency(profile, stages, seed)
+    found = fit_concurrency(profile, stages, seed, _told_by_stages(profile, data))
     is_fitted = found is not profile
     lent = lent_by(profile) if host is not None else transfer_table().concurrency
     if not set(kernels.fit.space.names) & set(found.device_kind.kernels.names):
@@ -85,6 +86,14 @@ def fit_profiles(
         sisters = tuple(borrowing(one, lent) for one in sisters)
         found = found if host is not None else borrowing(found, lent)
     return FittedProfiles(kernels, found, sisters, is_fitted)
+
+
+def _told_by_stages(profile: DeviceProfile, data: Sequence[DeviceData]) -> ParameterSpace:
+    """The parameters of concurrency; without the gap in a graph, where kernels that were recorded in graphs tell it."""
+    space = profile.device_kind.concurrency
+    if not any(one.header.issue is Issue.GRAPH and one.measurements for each in data for one in each.sets):
+        return space
+    return ParameterSpace(tuple(p for p in space.parameters if p.name != "graph_gap_factor"), space.ties)
 
 
 def with_left_out(profile: DeviceProfile, kernels: Mapping[str, Mapping[str, float]], seed: int = 0) -> DeviceProfile:

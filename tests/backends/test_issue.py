@@ -30,7 +30,7 @@ def price_us(text: str, profile: DeviceProfile, issue: Issue, libraries: Librari
 def test_the_smallest_node_of_a_graph_takes_what_graphs_show(name: str) -> None:
     profile = device(name)
     node_us = price_us(SMALL, profile, Issue.GRAPH, Libraries.COMPILED, Precision.FP32)
-    assert node_us == pytest.approx(profile.engine.graph_kernel_us, abs=0.2)
+    assert node_us == pytest.approx(profile.engine.graph_kernel_us, abs=0.4)
 
 
 @pytest.mark.parametrize("name", ["a100-sxm-40gb", "rtx-3070"])

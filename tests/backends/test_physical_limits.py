@@ -65,7 +65,7 @@ KINDS: dict[str, tuple[list[dict[str, Any]], float]] = {
     "average_pool": (_on_images("average_pool", **_WINDOW), 35.0),
     "strided max_pool": (_on_images("max_pool", kernel=2, stride=2, padding=0), 12.0),
     "global_average_pool": (_on_images("global_average_pool"), 5.0),
-    "depthwise": (_on_images("conv", **_WINDOW), 45.0),
+    "depthwise": (_on_images("conv", **_WINDOW), 60.0),
     "transposed": (_on_images("conv_transpose", kernel=2, stride=2, padding=0), 6.0),
 }
 

@@ -59,7 +59,7 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
         "engine": "paper",
     }
     assert comparison["complete"] is True
-    assert 2**24 < comparison["peak_memory_bytes"] < 2**30
+    assert comparison["peak_memory_bytes"] > 2**24  # of the whole process, which other tests may have grown
 
 
 def test_table(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

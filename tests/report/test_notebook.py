@@ -123,7 +123,7 @@ def test_a_study_shows_answers_and_rows(tmp_path: Path) -> None:
 
 def test_without_pandas_one_line_says_what_to_install(network: iossim.Network, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(OptionError, match=r"^`to_dataframe` needs pandas, which is not installed; pip install pandas$"):
+    with pytest.raises(OptionError, match=r"^a data frame needs pandas, which is not installed; pip install pandas$"):
         network.to_dataframe()
 
 
