@@ -142,7 +142,7 @@ def test_devices_show_is_a_page(device: str, capsys: pytest.CaptureFixture[str])
     """Every fact with its source, every parameter, the held-out errors; no resamples, which fill a thousand lines."""
     text = printed(capsys, f"devices show {device}")
     lines = text.splitlines()
-    assert len(lines) <= 170
+    assert len(lines) <= 180
     assert all(len(line) <= 80 for line in lines)
     profile = load_device(device)
     words = {line.split()[0]: line.split() for line in lines if line.strip()}
@@ -157,7 +157,8 @@ def test_devices_show_is_a_page(device: str, capsys: pytest.CaptureFixture[str])
     for name in provenance.unidentified:
         assert "identified" in " ".join(words[name])
     for error in provenance.held_out if provenance.kind != "transferred" else ():
-        assert f"{error.mape_percent:.1f}" in words[error.data_set]
+        rows = [line.split() for line in lines if line.startswith(f"{error.data_set} ")]
+        assert any(f"{error.mape_percent:.1f}" in row for row in rows)
 
 
 @pytest.mark.parametrize("device", DEVICES)
