@@ -20,6 +20,8 @@ FOLDERS = {
     "hw_profiles": "iossim/hw_profiles",
     "scenarios": "iossim/scenarios",
 }
+#: What lies beside the product and is no part of it: what profiles were fitted to.
+MEASUREMENTS = "hw_profiles/measurements/"
 #: What builds a wheel from an sdist, and what a reader of one looks for.
 BESIDE = ("README.md", "LICENSE", "pyproject.toml", "setup.py")
 
@@ -27,7 +29,8 @@ BESIDE = ("README.md", "LICENSE", "pyproject.toml", "setup.py")
 def product(source: Path) -> dict[str, str]:
     """The place of each tracked file of the product in the wheel, by its place in the repository."""
     tracked = subprocess.run(["git", "ls-files", *FOLDERS], cwd=source, check=True, capture_output=True, text=True)
-    return {name: f"{FOLDERS[name.partition('/')[0]]}/{name.partition('/')[2]}" for name in tracked.stdout.splitlines()}
+    names = [name for name in tracked.stdout.splitlines() if not name.startswith(MEASUREMENTS)]
+    return {name: f"{FOLDERS[name.partition('/')[0]]}/{name.partition('/')[2]}" for name in names}
 
 
 def problems(wanted: dict[str, str], wheel: set[str], sdist: set[str]) -> list[str]:
