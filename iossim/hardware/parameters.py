@@ -232,8 +232,9 @@ class EngineOverheads(Value):
     synchronise_us: NotNegative = 11.0
     #: The gap between kernels of a CUDA graph, over that between kernels of a stream.
     graph_gap_factor: Fraction = 0.8
-    #: What a kernel of a CUDA graph takes at least, with the gap before it. Element-wise nodes of an H200 take 1.2 us
-    #: and more (``hw_profiles/measurements/h200``), an empty one 0.5.
+    #: What a kernel of a CUDA graph takes at least, with the gap before it: of the smallest kernels of ResNet-50 a
+    #: profiler sees 2 us on an RTX A5000. Element-wise nodes of an H200 take 1.2 us and more
+    #: (``hw_profiles/measurements/h200``), an empty one 0.5; other generations were not measured.
     graph_kernel_us: NotNegative = 2.7
     #: The same of a kernel on tensor cores, beside the prologue of its tiles: nodes of products take 2.7 us on an A100
     #: and 2.6 on an H100 and an H200 (``evidence.profiles.graph_products``).

@@ -92,27 +92,22 @@ TENSOR_SPACE = ParameterSpace((*fitted(ModelParameters, True), *fitted(EngineOve
 #: What launches, graphs and synchronisations cost, rounded from single measured figures
 #: (``evidence.profiles.launch_costs`` makes them anew from their table), with standard deviations. A graph's node was
 #: measured on a Volta, on an RTX A5000 and on an RTX 5070 Ti; the last two are known less well, since the gap of a
-#: stream that it is a part of is. Of the smallest kernels of ResNet-50 a profiler sees 2 us on an RTX A5000, and on an
-#: H200 0.4 us more than such nodes take. What the host takes is no affair of the generation: an operator of the
-#: published engine takes 9.2 us at least, on a Maxwell as on an A100.
+#: stream that it is a part of is. What the host takes is no affair of the generation: an operator of the published
+#: engine takes 9.2 us at least, on a Maxwell as on an A100.
 _HOST_SPREAD = {"kernel_gap_us": 0.75, "bare_launch_us": 3.3, "synchronise_us": 4.0, "fork_us": 0.75, "join_us": 0.75}
 _UNTIL_VOLTA = EngineCosts(EngineOverheads(graph_gap_factor=0.8), {**_HOST_SPREAD, "graph_gap_factor": 0.1})
-_TURING_AND_AMPERE = EngineCosts(
-    EngineOverheads(graph_gap_factor=0.5, graph_kernel_us=1.6), {**_HOST_SPREAD, "graph_gap_factor": 0.26}
-)
-_SINCE_ADA = EngineCosts(
-    EngineOverheads(graph_gap_factor=0.4, graph_kernel_us=1.4, graph_tensor_kernel_us=2.6),
-    {**_HOST_SPREAD, "graph_gap_factor": 0.2},
-)
-_HOPPER_COSTS = EngineCosts(
-    _SINCE_ADA.values.model_copy(update={"cold_convolution_us": 1.25}), {**_HOST_SPREAD, "graph_gap_factor": 0.2}
+_TURING_AND_AMPERE = EngineCosts(EngineOverheads(graph_gap_factor=0.5), {**_HOST_SPREAD, "graph_gap_factor": 0.26})
+_ADA_SPREAD = {**_HOST_SPREAD, "graph_gap_factor": 0.2}
+_ADA = EngineCosts(EngineOverheads(graph_gap_factor=0.4, graph_kernel_us=2.6, graph_tensor_kernel_us=2.6), _ADA_SPREAD)
+_SINCE_HOPPER = EngineCosts(
+    _ADA.values.model_copy(update={"graph_kernel_us": 1.4, "cold_convolution_us": 1.25}), _ADA_SPREAD
 )
 #: By architecture.
 ENGINES: dict[str, EngineCosts] = {
     **dict.fromkeys((Architecture.KEPLER, Architecture.MAXWELL, Architecture.PASCAL, Architecture.VOLTA), _UNTIL_VOLTA),
     **dict.fromkeys((Architecture.TURING, Architecture.AMPERE), _TURING_AND_AMPERE),
-    **dict.fromkeys((Architecture.ADA, Architecture.BLACKWELL), _SINCE_ADA),
-    Architecture.HOPPER: _HOPPER_COSTS,
+    Architecture.ADA: _ADA,
+    **dict.fromkeys((Architecture.HOPPER, Architecture.BLACKWELL), _SINCE_HOPPER),
 }
 
 #: What stages that replay a graph tell, beside their kernels: what an edge between two streams costs (a stage has a
