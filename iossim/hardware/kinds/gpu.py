@@ -98,15 +98,17 @@ _HOST_SPREAD = {"kernel_gap_us": 0.75, "bare_launch_us": 3.3, "synchronise_us": 
 _UNTIL_VOLTA = EngineCosts(EngineOverheads(graph_gap_factor=0.8), {**_HOST_SPREAD, "graph_gap_factor": 0.1})
 _TURING_AND_AMPERE = EngineCosts(EngineOverheads(graph_gap_factor=0.5), {**_HOST_SPREAD, "graph_gap_factor": 0.26})
 _ADA_SPREAD = {**_HOST_SPREAD, "graph_gap_factor": 0.2}
-_ADA = EngineCosts(EngineOverheads(graph_gap_factor=0.4, graph_kernel_us=2.6, graph_tensor_kernel_us=2.6), _ADA_SPREAD)
+_ADA_COSTS = EngineCosts(
+    EngineOverheads(graph_gap_factor=0.4, graph_kernel_us=2.6, graph_tensor_kernel_us=2.6), _ADA_SPREAD
+)
 _SINCE_HOPPER = EngineCosts(
-    _ADA.values.model_copy(update={"graph_kernel_us": 1.4, "cold_convolution_us": 1.25}), _ADA_SPREAD
+    _ADA_COSTS.values.model_copy(update={"graph_kernel_us": 1.4, "cold_convolution_us": 1.25}), _ADA_SPREAD
 )
 #: By architecture.
 ENGINES: dict[str, EngineCosts] = {
     **dict.fromkeys((Architecture.KEPLER, Architecture.MAXWELL, Architecture.PASCAL, Architecture.VOLTA), _UNTIL_VOLTA),
     **dict.fromkeys((Architecture.TURING, Architecture.AMPERE), _TURING_AND_AMPERE),
-    Architecture.ADA: _ADA,
+    Architecture.ADA: _ADA_COSTS,
     **dict.fromkeys((Architecture.HOPPER, Architecture.BLACKWELL), _SINCE_HOPPER),
 }
 
