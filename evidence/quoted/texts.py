@@ -268,6 +268,36 @@ def gpu_networks(results: Results) -> str:
     return _table(["", *_GPU_RUNS.values()], rows)
 
 
+def gpu_example(results: Results) -> str:
+    """The measured network that the README names."""
+    row = _measured_ms(results, "inception_v3", "bf16")
+    return _sentences(
+        f"One GPU has run it, an H200: Inception V3 in bf16 takes {row['ios-both']:.2f} ms by its measured schedule, "
+        f"{row['sequential']:.2f} ms unit after unit, and {row['torch-cuda-graph']:.2f} ms in PyTorch's CUDA graph "
+        "([measured on an H200](docs/hardware.md#measured-on-an-h200))."
+    )
+
+
+def gpu_gains(results: Results) -> str:
+    """What measured schedules gain, over the networks for which one was searched."""
+    names = [(row["model"], row["dtype"]) for row in results["gpu-networks"] if "ios-both" in row]
+    rows = [_measured_ms(results, *name) for name in names]
+    over = {
+        base: [row[base] / row["ios-both"] for row in rows if base in row]
+        for base in ("sequential", "torch-cuda-graph")
+    }
+    units, torch = (f"{min(found):.1f} to {max(found):.1f}" for found in over.values())
+    return _sentences(
+        "IOS with a measured search, within seconds a network, is "
+        f"{units} times as fast as one unit after another, and {torch} times as fast as PyTorch's CUDA graph."
+    )
+
+
+def _measured_ms(results: Results, model: str, dtype: str) -> dict[str, float]:
+    (row,) = (row for row in results["gpu-networks"] if (row["model"], row["dtype"]) == (model, dtype))
+    return {name: row[name][0] / 1e3 for name in _GPU_RUNS if name in row}
+
+
 _GPU_RUNS = {
     "sequential": "sequential",
     "greedy": "greedy",
@@ -303,6 +333,8 @@ TEXTS: dict[str, Callable[[Results], str]] = {
     "throughput": throughput,
     "startup": startup,
     "gpu-networks": gpu_networks,
+    "gpu-example": gpu_example,
+    "gpu-gains": gpu_gains,
 }
 
 

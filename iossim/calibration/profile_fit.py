@@ -14,7 +14,7 @@ from iossim.calibration.concurrency_fit import borrowing, fit_concurrency, lent_
 from iossim.calibration.host_fit import fit_host, published_models, sequences
 from iossim.calibration.neutral import facts_of, neutral
 from iossim.calibration.samples import SequenceSamples
-from iossim.hardware.kinds.gpu import GPU_SPACE
+from iossim.hardware.kinds.gpu import GPU_SPACE, TENSOR_SPACE
 from iossim.hardware.lowering.kernel import Issue
 from iossim.hardware.parameters import CALL, ParameterSpace
 from iossim.hardware.profile import DeviceProfile, with_values
@@ -122,10 +122,14 @@ def _with_calls_of_others(profile: DeviceProfile, data: Sequence[DeviceData]) ->
 
 
 def uninformed(profile: DeviceProfile) -> DeviceProfile:
-    """The profile with parameters that no published figure has moved: of no device, without a limit of power."""
+    """The profile with parameters that no published figure has moved: of no device, without a limit of power.
+
+    Those of tensor cores begin as their generation has them.
+    """
     kind = profile.device_kind
     limits = {parameter.name: parameter.upper for parameter in GPU_SPACE.parameters if parameter.name in CAPS}
     defaults = kind.default_parameters(profile.compute_capability).model_dump()
     costs = defaults | kind.engine_costs(profile.compute_capability).values.model_dump()
-    told = {name for space in (kind.concurrency, kind.launches) for name in space.values(space.to_vector(costs))}
+    spaces = (kind.concurrency, kind.launches, TENSOR_SPACE)
+    told = {name for space in spaces for name in space.values(space.to_vector(costs))}
     return with_values(neutral(profile), {**limits, **{name: costs[name] for name in told}})

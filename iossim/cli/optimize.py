@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -106,7 +105,7 @@ def next_steps(out: Path | None, engine: str, has_page: bool) -> list[str]:
     else:
         saved, page = (shlex.quote(str(out / name)) for name in ("schedule.json", PAGE))
         files = f"open {page} in a browser" if has_page else f"iossim explain {saved}"
-        runs = f"iossim deploy {saved}" if find_spec("iossim.cli.deploy") else f"iossim run {saved} --backend NAME"
+        runs = f"iossim deploy {saved}"
     return [f"Next: {files}", f"      the same with --engine {other}", f"      {runs}"]
 
 

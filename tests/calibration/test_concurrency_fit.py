@@ -14,7 +14,7 @@ from iossim.calibration.host_fit import published_models
 from iossim.calibration.prediction.predict import stage_us
 from iossim.calibration.profile_fit import uninformed
 from iossim.execution.engine import Engine
-from iossim.hardware.kinds.gpu import ENGINES, GPU_LAUNCHES, GPU_SPACE
+from iossim.hardware.kinds.gpu import ENGINES, GPU_LAUNCHES, GPU_SPACE, TENSOR_SPACE
 from iossim.hardware.load import device, shipped_names
 from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.hardware.transfer import transfer_table
@@ -81,6 +81,15 @@ def test_a_fit_to_published_figures_starts_from_none() -> None:
     other = with_values(own, {"gemm_efficiency": 0.3, "fork_us": 7.0, **dict.fromkeys(("bare_launch_us", *TIED), 9.0)})
     assert uninformed(own).parameters == uninformed(other).parameters
     assert uninformed(own).engine == uninformed(other).engine
+
+
+def test_what_ships_of_tensor_cores_decides_no_fit_either() -> None:
+    """A profile that was fitted to rows of tensor cores begins anew as its generation has them."""
+    fitted = device("h200-sxm")
+    begin = fitted.device_kind.default_parameters(fitted.compute_capability).model_dump()
+    names = [name for name in TENSOR_SPACE.names if name in begin]
+    assert any(fitted.parameter_values[name] != begin[name] for name in names)
+    assert all(uninformed(fitted).parameter_values[name] == begin[name] for name in names)
 
 
 def test_published_figures_weigh_less_than_a_fifth() -> None:

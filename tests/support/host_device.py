@@ -357,6 +357,19 @@ class RefusalError(Exception):
     """How the host's library refuses a plan that it offers."""
 
 
+class DropsEdges(HostDriver):
+    """Graphs are captured without what orders their nodes: the last that were captured run first."""
+
+    def end_capture(self, stream: HostStream) -> HostGraph:
+        graph = super().end_capture(stream)
+        return HostGraph([Node(node.run, node.duration_us, set()) for node in reversed(graph.nodes)])
+
+    def _execute(self, nodes: list[Node]) -> None:
+        for node in nodes:
+            node.run()
+            node.done = True
+
+
 class HostLibrary:
     """Convolutions by NumPy; ``plans_of`` says which plans there are, and how long each takes in virtual microseconds.
 

@@ -54,8 +54,6 @@ _HOPPER = _AMPERE.model_copy(
         "tensor_strided_efficiency": 1.0,
         "tensor_l2_bytes_per_clock_per_sm": 128.0,
         "tensor_sustained_gflops_per_watt": 1060.0,
-        # Element-wise nodes of an H200 take little more than an empty one.
-        "stream_ramp_us": 0.3,
     }
 )
 #: Volta, Turing and Pascal are set against measured kernels (Volta against networks too); the others take the nearest

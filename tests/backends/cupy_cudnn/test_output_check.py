@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from host_device import HostDriver, HostGraph, HostLibrary, HostMemory, HostStream, Node
+from host_device import DropsEdges, HostDriver, HostGraph, HostLibrary, HostMemory, HostStream
 from random_networks import random_inputs, random_network, random_schedule
 
 from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend
@@ -29,19 +29,6 @@ class LaunchesNothing(HostDriver):
 
     def launch_graph(self, graph: HostGraph, stream: HostStream) -> None:
         super().launch_graph(HostGraph([]), stream)
-
-
-class DropsEdges(HostDriver):
-    """Graphs are captured without what orders their nodes: the last that were captured are as likely first."""
-
-    def end_capture(self, stream: HostStream) -> HostGraph:
-        graph = super().end_capture(stream)
-        return HostGraph([Node(node.run, node.duration_us, set()) for node in reversed(graph.nodes)])
-
-    def _execute(self, nodes: list[Node]) -> None:
-        for node in nodes:
-            node.run()
-            node.done = True
 
 
 def lowered(seed: int, engine: Engine) -> tuple[Network, Plan]:

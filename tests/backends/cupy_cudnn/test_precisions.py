@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from host_device import HostDriver, HostGraph, HostLibrary, HostStream, Node
+from host_device import DropsEdges, HostDriver, HostLibrary
 from host_kernels import host_kernel
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -133,19 +133,6 @@ def test_numbers_are_rounded_as_numpy_rounds_them(precision: Precision) -> None:
     kernel(call.blocks, call.threads, call.bound(lambda view: arrays[view.memory].ctypes.data))
     with np.errstate(over="ignore"):
         np.testing.assert_array_equal(made.astype(np.float32), values.astype(dtype.numpy).astype(np.float32))
-
-
-class DropsEdges(HostDriver):
-    """Graphs are captured without what orders their nodes: the last that were captured run first."""
-
-    def end_capture(self, stream: HostStream) -> HostGraph:
-        graph = super().end_capture(stream)
-        return HostGraph([Node(node.run, node.duration_us, set()) for node in reversed(graph.nodes)])
-
-    def _execute(self, nodes: list[Node]) -> None:
-        for node in nodes:
-            node.run()
-            node.done = True
 
 
 @pytest.mark.parametrize("precision", SIXTEEN)
