@@ -160,7 +160,9 @@ def open_session(model: Path, options: Any, provider: Provider, *, optimised: bo
         with _stdout_to_stderr():
             return onnxruntime.InferenceSession(str(model), options, providers=[provider.name])
     except Exception as error:  # its exceptions have no base class of their own
-        raise BackendError(f"ONNX Runtime cannot run {model.name}: {first_line(error)}; leave the model out") from error
+        raise BackendError(
+            f"ONNX Runtime cannot run {model.name}: {first_line(error)}; install a newer one, or export the model anew"
+        ) from error
 
 
 @contextmanager
