@@ -1,7 +1,7 @@
 """The parts of a block that are solved as a whole.
 
-A part is the whole block, pruned where it has too many transitions, or one of several runs of a block that is too
-wide.
+A part is the whole block, pruned where it has too many transitions, one of several runs of a block that is too wide,
+or a window of its stages.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from iossim.search.lattice import (
     no_merges,
     price_merges,
 )
-from iossim.search.options import SearchOptions, StageSpace
+from iossim.search.options import SearchLimits, SearchOptions, StageSpace
 
 #: The pruning of the paper's experiments (section 4.1): r and s.
 PAPER_GROUP_SIZE, PAPER_GROUPS = 3, 8
@@ -70,27 +70,34 @@ def prepare_block(
     merge: bool,
     few_states: int | None = None,
     build: Callable[[ScheduleProblem, int], Lattice | None] = build_lattice,
+    runs: SearchLimits | None = None,
 ) -> tuple[list[Part], list[BlockNote]]:
     """The block as a whole if it can be solved, else pruned, else in runs; and what was done to it.
 
     A block of up to ``few_states`` states (by default :data:`FEW_STATES`) is not asked how many transitions it has.
+    With ``runs``, which solve little, a block that is not solved as a whole is not pruned: it is to be improved in
+    windows.
     """
-    limits = options.limits
     few = FEW_STATES if few_states is None else few_states
-    runs = [tuple(range(len(problem)))]
+    given = options
+    todo = [tuple(range(len(problem)))]
     parts: list[Part] = []
-    while runs:
-        units = runs.pop(0)
+    while todo:
+        units = todo.pop(0)
         part = options.space.ordered(problem) if len(units) == len(problem) else problem.restrict(units)
-        lattice = build(part, limits.max_states)
-        space = None if lattice is None else _solvable_space(part, lattice, options, concurrent, few)
+        lattice = build(part, options.limits.max_states)
+        space = None if lattice is None else _solvable_space(part, lattice, options, concurrent, few, runs is None)
         if lattice is None or space is None:
-            runs = [*_halves(problem, units), *runs]
+            todo = [*_halves(problem, units), *todo]
+            if runs is not None:
+                options = replace(options, limits=runs.least(given.limits))
             continue
         merges = price_merges(part, cost_model, space.max_groups or len(part)) if merge else no_merges()
         parts.append(Part(part, lattice, units, space, merges))
     notes: list[BlockNote] = []
-    if len(parts) > 1:
+    if len(parts) > 1 and runs is not None:
+        notes.append(BlockNote("too wide to be solved as a whole, solved in windows that overlap"))
+    elif len(parts) > 1:
         notes.append(BlockNote("too wide to be solved as a whole, split", tuple(len(part.units) for part in parts)))
     pruned = {part.space for part in parts} - {options.space}
     notes += [
@@ -106,8 +113,28 @@ def prepare_block(
     return parts, notes
 
 
+def prepare_window(
+    problem: ScheduleProblem,
+    cost_model: CostModel,
+    options: SearchOptions,
+    *,
+    concurrent: bool,
+    merge: bool,
+    build: Callable[[ScheduleProblem, int], Lattice | None],
+) -> Part | None:
+    """A problem as one part, unpruned; None where it has too many states or transitions."""
+    lattice = build(problem, options.limits.max_states)
+    if lattice is None:
+        return None
+    space = _solvable_space(problem, lattice, options, concurrent, FEW_STATES, False)
+    if space is None:
+        return None
+    merges = price_merges(problem, cost_model, space.max_groups or len(problem)) if merge else no_merges()
+    return Part(problem, lattice, tuple(range(len(problem))), space, merges)
+
+
 def _solvable_space(
-    problem: ScheduleProblem, lattice: Lattice, options: SearchOptions, concurrent: bool, few_states: int
+    problem: ScheduleProblem, lattice: Lattice, options: SearchOptions, concurrent: bool, few_states: int, prune: bool
 ) -> StageSpace | None:
     """The space itself, or pruned as in the paper, or None if that still has too many transitions."""
     space, limit = options.space, options.limits.max_transitions
@@ -118,7 +145,7 @@ def _solvable_space(
         max_group_size=min(PAPER_GROUP_SIZE, space.max_group_size or len(problem)),
         max_groups=min(PAPER_GROUPS, space.max_groups or len(problem)),
     )
-    for tried in dict.fromkeys((space, pruned)):
+    for tried in dict.fromkeys((space, pruned) if prune else (space,)):
         if not about_more_transitions_than(limit, problem, lattice, tried):
             return tried
     return None

@@ -2,15 +2,16 @@
 
 Blocks are solved one by one and joined by the one bit that boundaries depend on: whether the last stage of a block,
 and the first of the next, run several groups. Blocks with the same units in the same places are solved once. A block
-with too many transitions is pruned as in the paper's experiments; one that is too wide for that is split; the
-schedule's notes say which. Such a block still is scheduled no worse than greedily, nor ios-both worse than ios-merge.
+with too many states or transitions is improved in windows, which the schedule's notes say. It begins as the better of
+greedy stages and of its runs solved one by one, for ios-both as what ios-parallel and ios-merge found; so ios-both is
+never worse than these.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from math import inf, isfinite
 
 from iossim.base.compile_time import working_s
@@ -21,15 +22,16 @@ from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import Schedule
 from iossim.search.assemble import block_lower_bounds_us, build_schedule, sum_of_bounds_us
-from iossim.search.block_parts import BlockNote, Part, notes_of_blocks, prepare_block
+from iossim.search.block_parts import BlockNote, Part, notes_of_blocks, prepare_block, prepare_window
 from iossim.search.block_search import BlockSolution, solve_block
 from iossim.search.clusters import cluster_states, solve_clusters
 from iossim.search.free_views import WithoutViews
 from iossim.search.lattice import MergedStages, largest_class, no_merges, price_merges
 from iossim.search.memo import BlockQuestion, SearchMemo
-from iossim.search.options import SearchOptions
+from iossim.search.options import SearchLimits, SearchOptions
 from iossim.search.scheduler import Progress, ignore, scheduler
 from iossim.search.unsearched import greedy_stages, sequential_stages
+from iossim.search.windows import LIMITS, improve
 
 #: By scheduler whether a stage may run several groups, and whether it may merge convolutions.
 STRATEGIES = {"ios-merge": (False, True), "ios-parallel": (True, False), "ios-both": (True, True)}
@@ -107,6 +109,12 @@ class Solution:
     complete: bool
     notes: tuple[str, ...]
     saved_s: float = 0.0
+    #: The keys of the problems, in order.
+    keys: tuple[str, ...] = ()
+
+    def plan_of(self, problem: ScheduleProblem) -> tuple[PlannedStage, ...]:
+        """The stages of the first block with these units in these places."""
+        return self.plans[self.keys.index(problem.key)]
 
 
 def solve(
@@ -131,9 +139,17 @@ def solve(
     if memo is None or memo.cost_model is not cost_model:
         memo = SearchMemo(cost_model)
     saved_before_s = memo.saved_s
-    solver = _Solver(cost_model, options, concurrent, merge, memo)
     originals = [WithoutViews.of(problem) for problem in problems]
     problems = [each.problem for each in originals]
+
+    def solve_without(concurrent: bool, merge: bool) -> Solution:
+        return solve(
+            problems, cost_model, options,
+            concurrent=concurrent, merge=merge, entry=entry, leaving_us=leaving_us, memo=memo,
+        )  # fmt: skip
+
+    plainer = (lambda: [solve_without(True, False), solve_without(False, True)]) if concurrent and merge else list
+    solver = _Solver(cost_model, options, concurrent, merge, memo, plainer)
     best: dict[int, _Prefix] = {entry: _Prefix(0.0)}
     done, total = 0, sum(len(problem) for problem in problems)
     for problem in problems:
@@ -153,17 +169,20 @@ def solve(
         done += len(problem)
         progress(done, total)
     last = min(best, key=lambda bit: best[bit].cost_us + leaving_us[bit])
-    chosen = best[last]
+    plans, cost_us = best[last].plans, best[last].cost_us + leaving_us[last]
+    for other in solver.found_without:
+        if other.cost_us < cost_us:
+            plans, cost_us = other.plans, other.cost_us
     try:
         lower_bound_us, relaxed_us = solver.lower_bounds_us(problems)
     except KeyboardInterrupt:
         # The bound may ask for prices of its own; the schedule stands without.
         lower_bound_us, relaxed_us, solver.complete = None, None, False
     if solver.complete and not solver.notes:
-        lower_bound_us = chosen.cost_us
+        lower_bound_us = best[last].cost_us
     return Solution(
-        tuple(each.with_views(stages) for each, stages in zip(originals, chosen.plans, strict=True)),
-        chosen.cost_us + leaving_us[last],
+        tuple(each.with_views(stages) for each, stages in zip(originals, plans, strict=True)),
+        cost_us,
         lower_bound_us,
         relaxed_us,
         sum(solution.priced_stages for solution in solver.solutions),
@@ -171,7 +190,12 @@ def solve(
         solver.complete,
         tuple(notes_of_blocks(solver.notes)),
         memo.saved_s - saved_before_s,
+        tuple(problem.key for problem in problems),
     )
+
+
+def _unheard(units: int) -> None:
+    """The progress of what is short."""
 
 
 def _block_progress(progress: Progress, done: int, total: int) -> UnitProgress:
@@ -199,7 +223,13 @@ class _Solver:
     """
 
     def __init__(
-        self, cost_model: CostModel, options: SearchOptions, concurrent: bool, merge: bool, memo: SearchMemo
+        self,
+        cost_model: CostModel,
+        options: SearchOptions,
+        concurrent: bool,
+        merge: bool,
+        memo: SearchMemo,
+        plainer: Callable[[], list[Solution]],
     ) -> None:
         self.cost_model, self.options = cost_model, options
         self.concurrent, self.merge = concurrent, merge
@@ -208,11 +238,17 @@ class _Solver:
         self._memo = memo
         self._parts: dict[str, tuple[list[Part], list[BlockNote]]] = {}
         self._solutions: dict[tuple[str, int], BlockSolution] = {}
-        #: ``ios-both`` has a search without concurrency besides, which solves wider blocks as a whole.
-        self._merging = _Solver(cost_model, options, False, True, memo) if concurrent and merge else None
+        self._plainer = plainer
+
+    @cached_property
+    def found_without(self) -> list[Solution]:
+        """What searches without merging, and without concurrency, find: for ``ios-both`` if a block is too wide."""
+        found = self._plainer() if any(len(parts) > 1 for parts, _ in self._parts.values()) else []
+        self.complete &= all(each.complete for each in found)
+        return found
 
     def extend(
-        self, best: dict[int, _Prefix], problem: ScheduleProblem, report: UnitProgress = lambda units: None
+        self, best: dict[int, _Prefix], problem: ScheduleProblem, report: UnitProgress = _unheard
     ) -> dict[int, _Prefix]:
         """Append a block to the best schedules of all that comes before it."""
         begun = {bit: _Prefix(prefix.cost_us, (*prefix.plans, ())) for bit, prefix in best.items()}
@@ -230,17 +266,51 @@ class _Solver:
                 concurrent=self.concurrent,
                 merge=self.merge,
                 build=self._memo.lattice,
+                runs=LIMITS[0],
             )
         parts, notes = self._parts[problem.key]
-        reached, done = begun, 0
-        for part in parts:
-            reached = self._extend_part(reached, part, _part_progress(report, done))
-            done += len(part.problem)
-        if self.concurrent and [part.space for part in parts] != [self.options.space]:
-            greedily = self._extend_greedily(begun, problem, range(len(problem)))
-            reached = _cheapest(reached, greedily, self._extend_merging(best, problem))
         self.notes += [(problem.name, note) for note in notes]
-        return reached
+        if [part.space for part in parts] == [self.options.space]:
+            return self._extend_part(begun, parts[0], report)
+        return _cheapest(*(self._extend_wide({entry: best[entry]}, problem, parts, report) for entry in best))
+
+    def _extend_wide(
+        self, best: dict[int, _Prefix], problem: ScheduleProblem, parts: Sequence[Part], report: UnitProgress
+    ) -> dict[int, _Prefix]:
+        """Append a block that is too wide to be solved as a whole, after one prefix."""
+        ((entry, prefix),) = best.items()
+        units = range(len(problem))
+        begun = {entry: _Prefix(prefix.cost_us, (*prefix.plans, ()))}
+        reached, done = begun, 0
+        if found := self.found_without:
+            reached = _cheapest(*(self._append(begun, problem, units, each.plan_of(problem)) for each in found))
+        else:
+            for part in parts:
+                reached = self._extend_part(reached, part, _part_progress(report, done, 1 + len(LIMITS)))
+                done += len(part.problem)
+            if self.concurrent:
+                reached = _cheapest(reached, self._extend_greedily(begun, problem, units))
+        if not reached:
+            return {}
+        stages = list(min(reached.values(), key=lambda each: each.cost_us).plans[-1])
+        try:
+            for number, limits in enumerate(LIMITS if self.complete else (), 1):
+                told = _part_progress(report, number * len(problem), 1 + len(LIMITS))
+                prepare = partial(self._window, problem, limits)
+                improve(problem, stages, self.cost_model, entry, prepare, partial(self._solve, report=_unheard), told)
+        except KeyboardInterrupt:
+            self.complete = False  # what was improved so far stands
+        return _cheapest(reached, self._append(begun, problem, units, stages))
+
+    def _window(self, problem: ScheduleProblem, limits: SearchLimits, units: Sequence[int]) -> Part | None:
+        return prepare_window(
+            problem.restrict(units),
+            self.cost_model,
+            replace(self.options, limits=limits.least(self.options.limits)),
+            concurrent=self.concurrent,
+            merge=self.merge,
+            build=self._memo.lattice,
+        )
 
     def _extend_greedily(
         self, best: dict[int, _Prefix], problem: ScheduleProblem, units: Sequence[int]
@@ -269,15 +339,6 @@ class _Solver:
             if isfinite(cost_us):
                 ways.append({path.leaving: prefix.followed_by(cost_us, stages, units)})
         return _cheapest(*ways)
-
-    def _extend_merging(self, best: dict[int, _Prefix], problem: ScheduleProblem) -> dict[int, _Prefix]:
-        """Append a block as ios-merge does."""
-        if self._merging is None:
-            return {}
-        self._merging.complete = self.complete
-        reached = self._merging.extend(best, problem)
-        self.complete = self._merging.complete
-        return reached
 
     @property
     def solutions(self) -> Iterable[BlockSolution]:

@@ -71,10 +71,14 @@ class StageSpace:
 
 @dataclass(frozen=True, slots=True)
 class SearchLimits:
-    """How wide a block may be before it is split (states) or pruned (transitions) to be solved at all."""
+    """How many states and transitions a block may have to be solved as a whole."""
 
     max_states: int = 400_000
     max_transitions: int = 60_000_000
+
+    def least(self, other: SearchLimits) -> SearchLimits:
+        """What both allow."""
+        return SearchLimits(min(self.max_states, other.max_states), min(self.max_transitions, other.max_transitions))
 
 
 @dataclass(frozen=True, slots=True)
