@@ -37,7 +37,7 @@ def bench(
     compare: Compare = "",
     budget: options.Budget = "300",
     device: options.Device = None,
-    engine: options.Engine = "paper",
+    engine: options.Engine = "auto",
     max_group_size: options.MaxGroupSize = None,
     max_groups: options.MaxGroups = None,
     *,
@@ -56,7 +56,6 @@ def bench(
     from iossim import api
     from iossim.base.user_files import check_writable
     from iossim.execution.backend import backend_from
-    from iossim.execution.engine import Engine
     from iossim.search.options import Budget
     from iossim.tasks.measured_schedules import measure_network, split_names
 
@@ -68,7 +67,7 @@ def bench(
     if out is not None:
         check_writable(out)
     networks = [reading.network(model) for model in models]
-    runner = backend_from(backend, networks[0].precision, Engine.named(engine))
+    runner = backend_from(backend, networks[0].precision, engine)
     measure = partial(
         measure_network,
         schedulers=chosen,

@@ -74,7 +74,7 @@ def explain(
     if out is not None:
         check_writable(out)
     saved, network = api.read_schedule(schedule, model)
-    under = engine or saved.engine or "paper"
+    under = engine or saved.engine or "auto"
     prices: CostModel | None = None  # neither at hand nor asked for
     if cost_model is not None:
         own = saved.device if cost_model.partition(":")[0] == "simulator" else None

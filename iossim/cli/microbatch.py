@@ -43,7 +43,7 @@ def microbatch(
     *,
     batch: options.Batch = None,
     dtype: options.ModelDataType = None,
-    engine: options.Engine = "paper",
+    engine: options.Engine = "auto",
     cost_model: options.CostModelName = "simulator",
     store: options.Store = None,
     table: Table = None,
@@ -80,7 +80,7 @@ def microbatch(
             "--dtype": dtype is not None,
             "--store": store is not None,
             "--memory-limit": memory_limit is not None,
-            "--engine": engine != "paper",
+            "--engine": engine != "auto",
             "--cost-model": cost_model != "simulator",
             "--pass": direction != "forward",
         }

@@ -153,7 +153,7 @@ def check(
     before = Schedule.read(baseline) if baseline is not None else None
     with progress_bars(quiet=as_json) as progress, interruptible():
         found = api.optimize(network, None, scheduler=scheduler, cost_model=prices, options=search, progress=progress)
-    made = [checks.valid(found, network), checks.runs_without_races(found, network, pricing.engine)]
+    made = [checks.valid(found, network), checks.runs_without_races(found, network)]
     if max_latency_ms is not None:
         made.append(checks.latency_at_most(found, max_latency_ms))
     if before is not None:

@@ -74,7 +74,7 @@ OtherModel = Annotated[
     str | None, option("--model", "MODEL", "The model, where it is no longer where the schedule says.")
 ]
 OtherEngine = Annotated[
-    str | None, option("--engine", "NAME", "paper, graph or partition; by default the schedule's own.")
+    str | None, option("--engine", "NAME", "auto, paper, graph or partition; by default the schedule's own.")
 ]
 ScenarioName = Annotated[
     str, argument("NAME|FILE", "A scenario that ships (see 'iossim study list'), or a .yaml file.")
@@ -113,8 +113,8 @@ Engine = Annotated[
     option(
         "--engine",
         "NAME",
-        "paper: streams with syncs between stages; graph: one CUDA graph; partition: that, each group of a stage on "
-        "SMs of its own (simulated only).",
+        "auto: graph since Ampere, paper before; paper: streams with syncs between stages; graph: one CUDA graph; "
+        "partition: that, each group of a stage on SMs of its own (simulated only).",
     ),
 ]
 CostModelName = Annotated[
@@ -311,7 +311,7 @@ class ModelOptions(OptionGroup):
 class PricingOptions(OptionGroup):
     """What stages may be formed, under which engine, and what prices them."""
 
-    engine: Engine = "paper"
+    engine: Engine = "auto"
     max_group_size: MaxGroupSize = None
     max_groups: MaxGroups = None
     workspace_limit: WorkspaceLimit = None

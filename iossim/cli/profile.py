@@ -38,7 +38,7 @@ def profile(
     store: options.Store = None,
     pairs: Pairs = 40,
     stages: SampledStages = 40,
-    engine: options.Engine = "paper",
+    engine: options.Engine = "auto",
     max_group_size: options.MaxGroupSize = 3,
     max_groups: options.MaxGroups = 8,
     *,
@@ -52,13 +52,12 @@ def profile(
     from iossim.cost.measured.profiling import profile as measure
     from iossim.cost.measured.store import MeasurementStore
     from iossim.execution.backend import backend_from
-    from iossim.execution.engine import Engine
     from iossim.hardware.host_cpu import HOST_CPU, host_cpu_path, measure_host_cpu, save_host_cpu
 
     sampled = ProfileOptions(pairs, stages, timed.seed, max_group_size, max_groups)
     timing = timed.timing()
     network = reading.network(model)
-    runner = backend_from(backend, network.precision, Engine.named(engine))
+    runner = backend_from(backend, network.precision, engine)
     if runner.context.device == HOST_CPU and not host_cpu_path().exists():  # calibrate needs its profile
         typer.echo(f"described this machine's CPU in {save_host_cpu(measure_host_cpu())}", err=True)
     with MeasurementStore(store) as kept:

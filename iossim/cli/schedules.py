@@ -42,7 +42,7 @@ def import_schedule(
     file: IosFilePath,
     device: OnDevice = _PUBLISHED_DEVICE,
     batch: options.Batch = None,
-    engine: options.Engine = "paper",
+    engine: options.Engine = "auto",
     cost_model: options.CostModelName = "simulator",
     store: options.Store = None,
     *,

@@ -59,9 +59,13 @@ def race_free(plan: Plan) -> Check:
     return Check("free of races", True, f"all conflicting accesses of {len(plan.commands)} commands are ordered")
 
 
-def runs_without_races(schedule: Schedule, network: Network, engine: str = Engine.PAPER) -> Check:
-    """:func:`race_free` of the plan that real backends run; raises ScheduleError for a schedule that does not fit."""
-    return race_free(lower_schedule(schedule, network, Engine.named(engine), in_place=True))
+def runs_without_races(schedule: Schedule, network: Network, engine: str = "") -> Check:
+    """:func:`race_free` of the plan that real backends run, by default under the schedule's own engine.
+
+    Raises ScheduleError for a schedule that does not fit.
+    """
+    chosen = Engine.named(engine or schedule.engine or Engine.PAPER)
+    return race_free(lower_schedule(schedule, network, chosen, in_place=True))
 
 
 def latency_at_most(schedule: Schedule, limit_ms: float) -> Check:
