@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from iossim.tasks.measured_schedules import MeasuredNetwork
 
 Models = Annotated[list[str], argument("MODEL...", "Networks of the zoo (see 'iossim models list') or ONNX files.")]
-Schedulers = Annotated[str, option("--schedulers", "NAMES", "Whose schedules are run; speed-ups are over the first.")]
-Compare = Annotated[str, option("--compare", "NAMES", "Baselines beside them: torch, onnxruntime, or one of theirs.")]
+Schedulers = Annotated[str, option("--schedulers", "NAMES", "Schedulers to run; speed-ups are relative to the first.")]
+Compare = Annotated[
+    str, option("--compare", "NAMES", "Baselines to time as well: torch, onnxruntime, or one of their modes.")
+]
 
 
 def register(app: typer.Typer) -> None:

@@ -26,7 +26,7 @@ DEFAULT_MEASUREMENTS = 1000
 
 def register(app: typer.Typer) -> None:
     app.command("optimize", help="Find the best schedule of a model on a device.")(optimize)
-    app.command("check", help="Fail (exit code 1) where a model's schedule is too slow.")(check)
+    app.command("check", help="Fail (exit code 1) if a model's best schedule is too slow.")(check)
 
 
 @takes_options
@@ -119,11 +119,12 @@ def default_budget(prices: CostModel) -> Budget | None:
     return Budget(measurements=DEFAULT_MEASUREMENTS)
 
 
-MaxLatency = Annotated[float | None, option("--max-latency-ms", "X", "What the best schedule may take at most.")]
+MaxLatency = Annotated[float | None, option("--max-latency-ms", "X", "Latency limit of the best schedule, in ms.")]
 Baseline = Annotated[
-    Path | None, option("--baseline", "SCHEDULE", "A saved schedule.json that it may not be slower than.")
+    Path | None,
+    option("--baseline", "SCHEDULE", "A saved schedule.json that the best schedule must not be slower than."),
 ]
-Tolerance = Annotated[float, option("--tolerance", "PART", "How much slower than the baseline it may be: 0.02 for 2%.")]
+Tolerance = Annotated[float, option("--tolerance", "PART", "Allowed slowdown against the baseline: 0.02 for 2%.")]
 
 
 @takes_options

@@ -41,7 +41,8 @@ Source = Annotated[
     ),
 ]
 Kind = Annotated[
-    str | None, options.option("--op", "KIND", "The kind of all rows; without it, a column 'op' says each row's.")
+    str | None,
+    options.option("--op", "KIND", "Operator kind of all rows; without it, the column 'op' gives that of each row."),
 ]
 Libraries = Annotated[
     str | None,
@@ -54,9 +55,11 @@ Libraries = Annotated[
     ),
 ]
 OutFile = Annotated[Path | None, options.option("--out -o", "FILE", "Write to this file, not to standard output.")]
-CsvTable = Annotated[bool, switch("--csv", "CSV: of a table always; of a model instead of what is read.")]
+CsvTable = Annotated[
+    bool, switch("--csv", "Print CSV instead of the table for a model (the output for a table is always CSV).")
+]
 JsonTable = Annotated[bool, switch("--json", "JSON instead of CSV.")]
-Whole = Annotated[bool, switch("--all", "Of a model, show every op, not those alone that take longest.")]
+Whole = Annotated[bool, switch("--all", "For a model, show every op, not only the slowest.")]
 
 
 @dataclass(frozen=True)

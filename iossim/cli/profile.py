@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from iossim.cost.measured.profiling import Profile
     from iossim.execution.backend import Context
 
-Pairs = Annotated[int, number("--pairs", "Pairs of units that may run at the same time.")]
-SampledStages = Annotated[int, number("--stages", "Stages of random schedules.")]
-Again = Annotated[bool, switch("--again", "Measure anew what the store holds already.")]
+Pairs = Annotated[int, number("--pairs", "Number of concurrent pairs of units to measure.")]
+SampledStages = Annotated[int, number("--stages", "Number of stages of random schedules to measure.")]
+Again = Annotated[bool, switch("--again", "Measure again what is already in the store.")]
 
 #: Noisy measurements that are named.
 _NAMED = 3

@@ -26,11 +26,11 @@ Compare = Annotated[
     option(
         "--compare",
         "NAMES",
-        "Run beside it: schedulers that need no search (sequential, greedy), torch, or a baseline of torch.",
+        "Time these as well: schedulers that need no search (sequential, greedy), torch, or one of its modes.",
     ),
 ]
-Check = Annotated[bool, switch("--check/--no-check", "Compare the outputs with NumPy's (default: do).")]
-Stages = Annotated[bool, switch("--stages", "Measure each stage by itself too, beside what was predicted for it.")]
+Check = Annotated[bool, switch("--check/--no-check", "Compare the outputs with NumPy's (on by default).")]
+Stages = Annotated[bool, switch("--stages", "Also measure each stage alone, and show its predicted time.")]
 PlanFile = Annotated[Path | None, option("--plan", "FILE", "Write the plan that was run, as JSON.")]
 
 
