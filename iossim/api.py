@@ -207,7 +207,7 @@ def _changed_for(schedulers: Sequence[str]) -> str:
         if name in schedulers:
             return name
     known = ", ".join(("sequential", *STRATEGIES))
-    raise OptionError(f"`rewrite` knows no cost of graphs for any of {', '.join(schedulers)}; add one of {known}")
+    raise OptionError(f"`rewrite` cannot price graphs for any of {', '.join(schedulers)}; add one of {known}")
 
 
 def dataflow(

@@ -39,7 +39,9 @@ def torch_module(
     }
     for name, constant in graph.constants.items():
         if constant.type.dtype not in DTYPES:
-            raise BackendError(f"weight {name!r} is {constant.type}, which torch has not; use backend numpy_reference")
+            raise BackendError(
+                f"weight {name!r} is {constant.type}, which torch does not support; use backend numpy_reference"
+            )
         values[name] = weights[constant] if constant in weights else to_tensor(constant.load(), device)
     for node in graph.nodes:
         try:

@@ -146,7 +146,7 @@ def check(
     from iossim.tasks import checks
 
     if max_latency_ms is None and baseline is None:
-        raise OptionError("check needs something to check by: give --max-latency-ms X, --baseline SCHEDULE, or both")
+        raise OptionError("check needs a limit: give --max-latency-ms X, --baseline SCHEDULE, or both")
     checks.check_limits(max_latency_ms, tolerance)
     search = pricing.search
     network = reading.network(model)

@@ -82,7 +82,7 @@ class ScheduleOutputs(TimelineOutputs):
         self.check_files()
         if (self.trace or self.plot) and not isinstance(cost_model, DeviceCostModel):
             remedy = "use the simulator, or leave out --trace and --plot"
-            raise OptionError(f"cost model {cost_model.identity.name!r} knows no timeline to draw; {remedy}")
+            raise OptionError(f"cost model {cost_model.identity.name!r} has no timeline to draw; {remedy}")
 
     def files(
         self,

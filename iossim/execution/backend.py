@@ -279,7 +279,7 @@ def backend_from(
     for part in filter(None, given.split(",")):
         key, equals, value = part.partition("=")
         if not equals or not key or not value:
-            raise OptionError(f"`backend` {spec!r}: {part!r} is no setting; write {name}:option=value")
+            raise OptionError(f"`backend` {spec!r}: {part!r} is not a setting; write {name}:option=value")
         options[key] = value
     found = create_backend(name, precision, Engine.named(engine), options)
     chosen = Engine.named(engine, _profile(found.context.device) if engine == AUTO else None)

@@ -36,9 +36,9 @@ class Check:
 def check_limits(limit_ms: float | None = None, tolerance: float = 0.0) -> None:
     """Raise OptionError for what is no time, or no part: before long work, not after."""
     if limit_ms is not None and not (limit_ms > 0 and math.isfinite(limit_ms)):
-        raise OptionError(f"`max_latency_ms` {limit_ms:g} is no time; give milliseconds, more than 0")
+        raise OptionError(f"`max_latency_ms` {limit_ms:g} is not a time; give milliseconds above 0")
     if not 0 <= tolerance < math.inf:
-        raise OptionError(f"`tolerance` {tolerance:g} is no part; give 0.02 for two per cent")
+        raise OptionError(f"`tolerance` {tolerance:g} is not a fraction; give 0.02 for 2%")
 
 
 def valid(schedule: Schedule, network: Network) -> Check:

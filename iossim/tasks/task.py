@@ -140,7 +140,7 @@ class Task:
                 reason = f"`budget` is for a cost model that measures, and {self.prices.identity.name!r} does not"
                 raise OptionError(f"{reason}; leave it out, or give a backend as `cost_model`")
             if self.options.workspace_limit_bytes is not None:
-                reason = "measurements do not tell the workspaces of kernels; leave one out"
+                reason = "measurements do not include the workspaces of kernels; leave one out"
                 raise OptionError(f"`workspace_limit` does not go with a `budget`: {reason}")
         for transform in self.transforms:
             transform.check(self.prices, self.scheduler)

@@ -134,5 +134,5 @@ def test_diff_of_two_networks(saved: Path, tmp_path: Path, capsys: pytest.Captur
     other = (saved / "best.json").read_text().replace('"a"', '"z"')
     (tmp_path / "other.json").write_text(other)
     line = refused(capsys, f"diff {saved}/best.json {tmp_path}/other.json")
-    assert "the schedules are not of one network: unit 'a' is in the first one alone" in line
+    assert "the schedules belong to different networks: unit 'a' is in the first one alone" in line
     assert "No such file" in refused(capsys, f"diff {saved}/best.json {tmp_path}/none.json")
