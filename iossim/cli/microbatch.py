@@ -114,7 +114,8 @@ def microbatch(
                 direction=direction,
                 progress=bars("benchmarks"),
             )
-        where = f"{network.name} on {prices.identity.device}, batch {network.source.batch}"
+        named = f", {prices.identity.engine} engine" if prices.identity.engine else ""
+        where = f"{network.name} on {prices.identity.device}, batch {network.source.batch}{named}"
         title = f"{where}, {direction}, policy {policy}"
 
     def files() -> dict[str, Writer]:

@@ -163,6 +163,7 @@ def check(
     document = {
         "model": network.name,
         "device": found.device,
+        "engine": found.engine,
         "latency_us": found.latency_us,
         "holds": holds,
         "checks": [{"check": each.name, "holds": each.holds, "found": each.found} for each in made],
