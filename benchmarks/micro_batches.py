@@ -36,7 +36,7 @@ def network(
 ) -> None:
     """All three kernels of each convolution, all sizes of micro-batches."""
     loaded = iossim.load(model, batch=batch)
-    prices = api.cost_model("simulator", device)
+    prices = api.cost_model("simulator", device, engine="paper")
     started = process_time()
     known = benchmarks(loaded, prices, training=True)
     benchmarked = process_time()

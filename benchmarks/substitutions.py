@@ -119,7 +119,7 @@ def differences(network: Network, other: Network, device: str) -> dict[str, floa
     graph = network.graph
     given = {name: random.standard_normal(graph.types[name].shape, np.float32) for name in graph.inputs}
     expected = by_onnx_runtime(graph, given)
-    plan = plan_memory(lower_schedule(iossim.optimize(other, device), other, in_place=True))
+    plan = plan_memory(lower_schedule(iossim.optimize(other, device, engine="paper"), other, in_place=True))
     ran = {"onnx": by_onnx_runtime(other.graph, given), "plan": execute(plan, other, given, seed=1)}
     return {
         name: max(float(np.abs(found[each] - value).max() / np.abs(value).max()) for each, value in expected.items())
@@ -194,7 +194,7 @@ def searches(
     out: Annotated[Path | None, typer.Option()] = None,
 ) -> None:
     """The three searches on each network."""
-    prices = api.cost_model("simulator", device)
+    prices = api.cost_model("simulator", device, engine="paper")
     rules = [rule for rule in rules_named("default") if rule.name not in without]
     wrong = []
     for model in models:
@@ -219,7 +219,7 @@ def exhaustive(
     out: Annotated[Path | None, typer.Option()] = None,
 ) -> None:
     """Backtracking beside the least of all graphs."""
-    prices = api.cost_model("simulator", device)
+    prices = api.cost_model("simulator", device, engine="paper")
     for model in models:
         tell(of_exhaustive(loaded(model), prices, seconds), out)
 

@@ -14,7 +14,7 @@ from iossim.base.errors import OptionError, did_you_mean
 from iossim.base.memory_size import size_bytes
 from iossim.cost.create import create_cost_model
 from iossim.cost.model import CostModel
-from iossim.execution.engine import Engine
+from iossim.execution.engine import AUTO, Engine
 from iossim.hardware.load import device as load_device
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
@@ -70,17 +70,18 @@ def cost_model(
     spec: str = "simulator",
     device: DeviceProfile | str | None = None,
     precision: Precision | str = Precision.FP32,
-    engine: str = Engine.PAPER,
+    engine: str = AUTO,
     store: Path | str | None = None,
 ) -> CostModel:
-    """A cost model by name for a device, precision and engine.
+    """A cost model by name for a device, precision and engine (:meth:`iossim.execution.engine.Engine.named`).
 
     ``simulator``, ``random:SEED``, ``table:FILE``; a backend (``onnxruntime_cpu:threads=2``), which measures, and
     keeps measurements in ``store``, by default the user's own; ``replay:STORE``, which takes all from a store.
     """
     profile = load_device(device) if isinstance(device, str) else device
     kept = Path(store) if isinstance(store, str) else store
-    return create_cost_model(spec, profile, Precision.named(precision), Engine.named(engine), kept)
+    Engine.named(engine)  # one that is unknown is refused whatever the cost model does with it
+    return create_cost_model(spec, profile, Precision.named(precision), engine, kept)
 
 
 def search_options(
@@ -104,7 +105,7 @@ def task(
     device: DeviceProfile | str | None,
     *,
     scheduler: str = "ios-both",
-    engine: str = Engine.PAPER,
+    engine: str = AUTO,
     cost_model: str | CostModel = "simulator",
     options: SearchOptions | None = None,
     budget: Budget | str | None = None,
@@ -197,8 +198,7 @@ def compare(
     asked = schedulers or scheduler_names()
     changes = any(options.get(name) is not None for name in ("rewrite", "micro_batch"))
     options["scheduler"] = _changed_for(asked) if changes else asked[0]
-    engine = options.get("engine", Engine.PAPER)
-    return compare_schedulers(task(model, device, **options), asked, engine, progress)
+    return compare_schedulers(task(model, device, **options), asked, progress)
 
 
 def _changed_for(schedulers: Sequence[str]) -> str:
@@ -207,7 +207,7 @@ def _changed_for(schedulers: Sequence[str]) -> str:
         if name in schedulers:
             return name
     known = ", ".join(("sequential", *STRATEGIES))
-    raise OptionError(f"`rewrite` knows no cost of graphs for any of {', '.join(schedulers)}; add one of {known}")
+    raise OptionError(f"`rewrite` cannot price graphs for any of {', '.join(schedulers)}; add one of {known}")
 
 
 def dataflow(
@@ -256,7 +256,7 @@ def microbatch(
     model: Network | str,
     device: DeviceProfile | str | None,
     *,
-    engine: str = Engine.PAPER,
+    engine: str = AUTO,
     cost_model: str | CostModel = "simulator",
     policy: str = "all",
     workspace: int | str | None = None,
@@ -321,7 +321,7 @@ def simulate(
     read, network = _saved(saved, network)
     if device is None and cost_model == "simulator":
         device = _own_device(read)
-    prices = _cost_model(cost_model, device, network, engine or read.engine or Engine.PAPER)
+    prices = _cost_model(cost_model, device, network, engine or read.engine or AUTO)
     return judged(network, [reprice(read, network, prices)], prices)[0]
 
 
@@ -341,7 +341,7 @@ def simulate_events(
     read, network = _saved(saved, network)
     chosen = _own_device(read) if device is None else device
     profile = load_device(chosen) if isinstance(chosen, str) else chosen
-    return run_schedule(network, read, profile, engine=engine or read.engine or Engine.PAPER)
+    return run_schedule(network, read, profile, engine=Engine.named(engine or read.engine or AUTO, profile))
 
 
 def read_schedule(path: str | Path, model: str | None = None) -> tuple[Schedule, Network]:

@@ -13,7 +13,7 @@ from iossim.calibration.prediction.corun import Corun
 from iossim.calibration.prediction.corun import corun as run_side_by_side
 from iossim.calibration.prediction.kernel_table import read_kernels
 from iossim.calibration.prediction.network_table import NetworkTable, predict_network
-from iossim.execution.engine import Engine
+from iossim.execution.engine import AUTO, Engine
 from iossim.hardware.load import device as load_device
 from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
@@ -42,12 +42,12 @@ def explain(
     """
     if device is None and schedule.cost_model.get("name") != "simulator":
         raise OptionError(f"the schedule was priced by {schedule.cost_model.get('name')!r}; say for which `device`")
-    engine = schedule.engine or Engine.PAPER
+    engine = schedule.engine or AUTO
     prices = cost_model("simulator", device or schedule.device, network.precision, engine)
     return explain_schedule(simulate(schedule, network=network, cost_model=prices), network, prices, stages)
 
 
-def predict(model: Network | str, device: DeviceProfile | str, *, engine: str = Engine.GRAPH) -> NetworkTable:
+def predict(model: Network | str, device: DeviceProfile | str, *, engine: str = AUTO) -> NetworkTable:
     """The GPU time of each unit of a network alone, with its interval; of a name or file of each op.
 
     Raises DeviceError for a precision that the device lacks.
@@ -55,7 +55,7 @@ def predict(model: Network | str, device: DeviceProfile | str, *, engine: str = 
     profile = load_device(device) if isinstance(device, str) else device
     network = load(model, units="none") if isinstance(model, str) else model
     profile.require(network.precision)
-    return predict_network(network, profile, Engine.named(engine))
+    return predict_network(network, profile, Engine.named(engine, profile))
 
 
 def corun(
@@ -71,7 +71,7 @@ def corun(
     the SMs that each stream has for itself. Raises KernelTableError, OptionError or ScheduleError.
     """
     profile = load_device(device) if isinstance(device, str) else device
-    called = Engine.named(engine)
+    called = Engine.named(engine, profile)
     return run_side_by_side(read_kernels(Path(kernels), profile, called).kernels, profile, called, sm_share)
 
 

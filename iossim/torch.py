@@ -1,8 +1,9 @@
 """``iossim.torch.compile``: a PyTorch module that runs its schedule, on CUDA streams in one graph, or in order.
 
 The module is read as ONNX has it, scheduled, and run unit by unit in PyTorch's own functions. Inputs are copied in
-and outputs out, so that a caller keeps what it has; shapes are fixed. The weights are copied as well, batch norms
-folded into them: compile again what was trained further. It is for inference, and knows no gradients.
+and outputs out, so that a caller keeps what it has; shapes are fixed. Weights are the module's own tensors, except
+where the schedule needs others: batch norms folded in, merged convolutions stacked, filters of 16 bits channels last.
+A module whose weights changed runs eagerly until it is compiled again. It is for inference, and knows no gradients.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
+from numpy import array_equal
+
 from iossim import api
 from iossim.backends.torch_cuda.backend import TorchBackend, usable_device
 from iossim.base.errors import ModelError
@@ -20,6 +23,7 @@ from iossim.execution.engine import Engine
 from iossim.execution.measured_run import largest_error, plan_for
 from iossim.execution.tolerance import tolerance
 from iossim.hardware.load import device_names
+from iossim.ir.constants import ArrayConstant, Constant
 from iossim.ir.network import Network
 from iossim.models.load import load
 from iossim.schedule.schedule import StreamSchedule
@@ -45,7 +49,10 @@ class CompiledModule:
         self.module, self.network, self.schedule = module, network, schedule
         backend = TorchBackend(network.precision, Engine.GRAPH, place)
         self.plan = plan_for(schedule, network, backend)
-        self._program: TorchProgram = backend.program(network, self.plan)
+        self.shared_weights = _shared_weights(module, network)
+        self._program: TorchProgram = backend.program(network, self.plan, self.shared_weights)
+        self._state = [value for value in _state(module).values() if not value.is_inference()]
+        self._versions = self._count_changes()
         self._given = dict(given)
         self._spec: Any = None
         self._warned = False
@@ -60,6 +67,10 @@ class CompiledModule:
                 warnings.warn(f"iossim.torch: {reason}; this call runs eagerly", stacklevel=2)
             return self.module(*arguments, **keywords)
         return self._structured(self._run(given))
+
+    def _count_changes(self) -> int:
+        """Changes in place of parameters and buffers so far, as PyTorch counts them."""
+        return sum(value._version for value in self._state)
 
     def _run(self, given: Mapping[str, Any]) -> list[Any]:
         """The outputs of the graph, in memory of their own."""
@@ -88,6 +99,8 @@ class CompiledModule:
         """Why a call is not what was compiled; empty where it is."""
         import torch
 
+        if self._count_changes() != self._versions:
+            return "weights of the module changed since it was compiled; compile it again"
         if given.keys() != self._given.keys():
             return f"it was compiled for the arguments {', '.join(self._given)}"
         for name, example in self._given.items():
@@ -172,6 +185,25 @@ def compile(
         else plain_schedule(network, "sequential")
     )
     return CompiledModule(module, network, as_streams(found, network), given, place)
+
+
+def _state(module: Any) -> dict[str, Any]:
+    """Parameters and buffers by name, each name of a shared one."""
+    return dict(module.named_parameters(remove_duplicate=False)) | dict(module.named_buffers(remove_duplicate=False))
+
+
+def _shared_weights(module: Any, network: Network) -> dict[Constant, Any]:
+    """The module's tensors that constants of the network are equal to, by constant: those that no pass changed."""
+    from iossim.backends.torch_cuda.tensors import to_array
+
+    state = _state(module)
+    found: dict[Constant, Any] = {}
+    for name, constant in network.graph.constants.items():
+        if isinstance(constant, ArrayConstant) and (value := state.get(name)) is not None:
+            array = to_array(value)
+            if array.dtype == constant.array.dtype and array_equal(array, constant.array):
+                found[constant] = value.detach()
+    return found
 
 
 def dynamo_backend(body: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:

@@ -95,8 +95,8 @@ def test_on_a_double_of_cuda_it_is_one_graph_of_streams(compiled: Any, monkeypat
         captured(self)
         double.again = lambda: [step() for segment in self._segments for step in segment]  # type: ignore[assignment]
 
-    def launch_module(graph: Any, device: str, channels_last: bool) -> Any:
-        return made(graph, "cpu", channels_last)
+    def launch_module(graph: Any, device: str, channels_last: bool, weights: Any) -> Any:
+        return made(graph, "cpu", channels_last, weights)
 
     made = program.launch_module
     monkeypatch.setattr(program, "torch", TorchWithDouble(double))
@@ -159,3 +159,21 @@ def test_backend_of_torch_compile() -> None:
     ran = torch.compile(module, backend=iossim.torch.dynamo_backend, fullgraph=True, dynamic=False)
     with torch.no_grad():
         torch.testing.assert_close(ran(image), module(image), rtol=1e-4, atol=1e-5)
+
+
+def test_weights_are_the_modules_own_unless_they_are_folded(compiled: Any) -> None:
+    state = dict(compiled.module.named_parameters())
+    shared = {tensor.data_ptr() for tensor in compiled.shared_weights.values()}
+    right = [value for name, value in state.items() if name.startswith("right.")]
+    assert {value.data_ptr() for value in right} == shared
+    assert state["left.0.weight"].data_ptr() not in shared
+
+
+def test_a_module_that_is_trained_further_runs_eagerly() -> None:
+    module, image = branches()
+    own = iossim.torch.compile(module, image, "v100-sxm2", scheduler="greedy")
+    with torch.no_grad():
+        module.left[0].weight.mul_(2)
+        with pytest.warns(UserWarning, match="weights of the module changed since it was compiled"):
+            found = own(image)
+        torch.testing.assert_close(found["sum"], module(image)["sum"])

@@ -58,7 +58,7 @@ def create(
         )
     device.require(precision)
     error = StructuredError(int(seed)) if seed else None
-    return SimulatorCostModel(device, precision, Engine.named(engine), argument == IN_PLACE, error)
+    return SimulatorCostModel(device, precision, Engine.named(engine, device), argument == IN_PLACE, error)
 
 
 class SimulatorCostModel:

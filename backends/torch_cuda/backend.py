@@ -10,6 +10,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -20,6 +21,7 @@ from iossim.execution.layouts import ImageLayout, prefers_channels_last
 from iossim.execution.made_inputs import check_graph, check_inputs, check_one_device, made_inputs
 from iossim.execution.plan import Launch, Plan
 from iossim.hardware.nvidia_smi import gpus
+from iossim.ir.constants import Constant
 from iossim.ir.network import Network
 from iossim.ir.op import Array
 from iossim.ir.types import Precision
@@ -135,8 +137,13 @@ class TorchBackend:
             self._synchronise()
             return time_rounds([program.timed for program in programs], timing, self._device, progress)
 
-    def program(self, network: Network, plan: Plan) -> TorchProgram:
-        """A plan in memory of its own, captured under the graph engine on CUDA; raises as :meth:`execute`."""
+    def program(
+        self, network: Network, plan: Plan, weights: Mapping[Constant, Any] = MappingProxyType({})
+    ) -> TorchProgram:
+        """A plan in memory of its own, captured under the graph engine on CUDA; raises as :meth:`execute`.
+
+        ``weights``: tensors on the device that stand for constants of the network; all others are copied once.
+        """
         from iossim.backends.torch_cuda.program import TorchProgram, launch_graph, launch_module
 
         check_graph(plan, network)
@@ -147,7 +154,7 @@ class TorchBackend:
             key = launch.units, launch.strategy
             if key not in modules:
                 graph = launch_graph(network, launch)
-                modules[key] = launch_module(graph, self._device, self._channels_last)
+                modules[key] = launch_module(graph, self._device, self._channels_last, weights)
             return modules[key]
 
         layout = ImageLayout(network.graph, self._channels_last)

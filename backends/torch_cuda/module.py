@@ -8,6 +8,7 @@ weights alone is computed once, while tracing.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -17,14 +18,18 @@ from iossim.backends.torch_cuda.operators import Operand, apply
 from iossim.backends.torch_cuda.tensors import DTYPES, to_tensor
 from iossim.execution.backend import BackendError
 from iossim.execution.made_inputs import check_inputs
+from iossim.ir.constants import Constant
 from iossim.ir.graph import Graph
 from iossim.ir.op import Array
 
 
-def torch_module(graph: Graph, device: str = "cpu") -> fx.GraphModule:
+def torch_module(
+    graph: Graph, device: str = "cpu", weights: Mapping[Constant, torch.Tensor] = MappingProxyType({})
+) -> fx.GraphModule:
     """The module whose ``forward`` takes the graph's inputs in order and returns a tuple of its outputs.
 
-    Weights are buffers on ``device``. Raises BackendError naming the op that torch does not cover.
+    Weights are buffers on ``device``: the tensor that ``weights`` has for one, else a copy. Raises BackendError naming
+    the op that torch does not cover.
     """
     root = torch.nn.Module()
     traced = fx.Graph()
@@ -34,8 +39,10 @@ def torch_module(graph: Graph, device: str = "cpu") -> fx.GraphModule:
     }
     for name, constant in graph.constants.items():
         if constant.type.dtype not in DTYPES:
-            raise BackendError(f"weight {name!r} is {constant.type}, which torch has not; use backend numpy_reference")
-        values[name] = to_tensor(constant.load(), device)
+            raise BackendError(
+                f"weight {name!r} is {constant.type}, which torch does not support; use backend numpy_reference"
+            )
+        values[name] = weights[constant] if constant in weights else to_tensor(constant.load(), device)
     for node in graph.nodes:
         try:
             made = apply(node.op, [values[name] for name in node.inputs], graph.input_types(node))

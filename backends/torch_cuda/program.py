@@ -6,7 +6,8 @@ result of any other (a convolution without activation) is copied there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from iossim.backends.torch_cuda.timing import Run
 from iossim.execution.layouts import ImageLayout
 from iossim.execution.memory import arena_of, with_memory
 from iossim.execution.plan import Copy, Launch, Plan, Queue, Queued, Record, Wait, segments
+from iossim.ir.constants import Constant
 from iossim.ir.graph import Graph
 from iossim.ir.merging import merged_graph
 from iossim.ir.network import Network, subgraph
@@ -39,12 +41,18 @@ def launch_graph(network: Network, launch: Launch) -> Graph:
     return subgraph(network.graph, network.unit_nodes(unit), unit.inputs, unit.outputs)
 
 
-def launch_module(graph: Graph, device: str, channels_last: bool = False) -> fx.GraphModule:
+def launch_module(
+    graph: Graph,
+    device: str,
+    channels_last: bool = False,
+    weights: Mapping[Constant, torch.Tensor] = MappingProxyType({}),
+) -> fx.GraphModule:
     """The module of a launch: ``forward`` takes its inputs, then a tensor for each output, which it fills.
 
-    Its filters lie with their channels innermost if that is said.
+    With ``channels_last`` its filters are copies with their channels innermost. Other weights are those of
+    :func:`~iossim.backends.torch_cuda.module.torch_module`.
     """
-    module = torch_module(graph, device)
+    module = torch_module(graph, device, weights)
     if channels_last:
         module = module.to(memory_format=torch.channels_last)
     traced = module.graph

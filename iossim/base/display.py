@@ -6,6 +6,7 @@ imports it when it is first asked for something.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -46,8 +47,19 @@ class Displayed:
         text: str = import_module(_DRAWS).html(self)
         return text
 
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        """The value as HTML and as text; as SVG where a front end asks for nothing else (``include``)."""
+        made: dict[str, Callable[[], str]] = {
+            "text/html": self._repr_html_,
+            "text/plain": lambda: str(self),
+            "image/svg+xml": lambda: self.plot().svg,
+        }
+        asked = set(include or ("text/html", "text/plain")) - set(exclude or ())
+        return {kind: make() for kind, make in made.items() if kind in asked}
+
     def plot(self, **options: Any) -> Picture:
         """The value as a picture: a network's graph, a schedule's timeline, a comparison's bars, a figure of a study.
+        Of a schedule whose prices know no timeline it is the graph, with stages as bands.
 
         A schedule takes ``network=`` where it cannot be loaded again, a study ``name=`` of a figure. Raises
         OptionError where a library that draws is not installed.

@@ -14,6 +14,8 @@ else:
 
 _MEMBERS = {name: getattr(member, "__func__", member) for name, member in vars(BaseModel).items()}
 _DEPRECATED = {name for name, member in _MEMBERS.items() if hasattr(member, "__deprecated__")}
+#: What a class has, and what pydantic no longer wants read from an instance.
+_OF_CLASSES = {"model_fields", "model_computed_fields"}
 
 
 class _Class(ModelMetaclass):
@@ -31,7 +33,7 @@ class Value(BaseModel, metaclass=_Class):
 
     def __dir__(self) -> list[str]:
         """What a notebook completes to: without the names that pydantic keeps from its first version."""
-        return sorted(set(super().__dir__()) - _DEPRECATED)
+        return sorted(set(super().__dir__()) - _DEPRECATED - _OF_CLASSES)
 
 
 def first_problem(error: ValidationError) -> str:

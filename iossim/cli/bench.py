@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from iossim.tasks.measured_schedules import MeasuredNetwork
 
 Models = Annotated[list[str], argument("MODEL...", "Networks of the zoo (see 'iossim models list') or ONNX files.")]
-Schedulers = Annotated[str, option("--schedulers", "NAMES", "Whose schedules are run; speed-ups are over the first.")]
-Compare = Annotated[str, option("--compare", "NAMES", "Baselines beside them: torch, onnxruntime, or one of theirs.")]
+Schedulers = Annotated[str, option("--schedulers", "NAMES", "Schedulers to run; speed-ups are relative to the first.")]
+Compare = Annotated[
+    str, option("--compare", "NAMES", "Baselines to time as well: torch, onnxruntime, or one of their modes.")
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -37,7 +39,7 @@ def bench(
     compare: Compare = "",
     budget: options.Budget = "300",
     device: options.Device = None,
-    engine: options.Engine = "paper",
+    engine: options.Engine = "auto",
     max_group_size: options.MaxGroupSize = None,
     max_groups: options.MaxGroups = None,
     *,
@@ -56,7 +58,6 @@ def bench(
     from iossim import api
     from iossim.base.user_files import check_writable
     from iossim.execution.backend import backend_from
-    from iossim.execution.engine import Engine
     from iossim.search.options import Budget
     from iossim.tasks.measured_schedules import measure_network, split_names
 
@@ -68,7 +69,7 @@ def bench(
     if out is not None:
         check_writable(out)
     networks = [reading.network(model) for model in models]
-    runner = backend_from(backend, networks[0].precision, Engine.named(engine))
+    runner = backend_from(backend, networks[0].precision, engine)
     measure = partial(
         measure_network,
         schedulers=chosen,

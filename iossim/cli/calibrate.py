@@ -20,24 +20,27 @@ if TYPE_CHECKING:
     from iossim.calibration.profile_fit import FittedProfiles
     from iossim.hardware.profile import DeviceProfile
 
-Files = Annotated[list[Path] | None, argument("[FILES]...", "Further measurements of the device, as --data.")]
+Files = Annotated[list[Path] | None, argument("[FILES]...", "More measurements of the device, like --data.")]
 Data = Annotated[list[Path] | None, option("--data", "FILES...", "Measurements of the device, in any known format.")]
 Also = Annotated[
     list[str] | None,
     option(
         "--also",
         "DEVICE=FILE",
-        "Measurements of another board with the same chip: it shares the parameters. May be repeated.",
+        "Measurements of another board with the same chip, which shares the parameters; may be repeated.",
     ),
 ]
 OutFile = Annotated[Path | None, option("--out -o", "PROFILE.yaml", "Write here; by default to NAME.calibrated.yaml.")]
-Seed = Annotated[int, number("--seed", "Of the bootstrap.")]
-HeldOut = Annotated[float, option("--held-out", "PART", "Part of the shapes that the fit never sees.")]
-Folds = Annotated[int, number("--folds", "Folds of the cross-validation; 0 leaves it out, and is fast.")]
+Seed = Annotated[int, number("--seed", "Seed of the bootstrap.")]
+HeldOut = Annotated[float, option("--held-out", "PART", "Share of the shapes that is held out of the fit.")]
+Folds = Annotated[int, number("--folds", "Cross-validation folds; 0 skips it, which is faster.")]
 TrustLabels = Annotated[bool, switch("--trust-labels", "Fit measurements even where they look like another device's.")]
 
 Published = Annotated[
-    bool, switch("--published", "Fit the published networks of these devices too, and how kernels share the device.")
+    bool,
+    switch(
+        "--published", "Also fit the networks published for these devices, and how concurrent kernels share the device."
+    ),
 ]
 
 

@@ -61,9 +61,11 @@ def compare(
     }
 
     def files() -> dict[str, Writer]:
-        """comparison.json with what JSON tells, the best schedule's files, and the picture of all."""
+        """comparison.json with what JSON tells, the best schedule's files (index.html is its page), and the bars."""
         made = {"comparison.json": json_file(document)}
-        made |= outputs.files(its_network, best, prices, comparison.baseline_us)
+        made |= outputs.files(
+            its_network, best, prices, comparison.baseline_us, is_explained=True, comparison=comparison
+        )
         if outputs.draws:
             from iossim.report.figures.bars import comparison_figure
 

@@ -28,21 +28,22 @@ Kernels = Annotated[
     ),
 ]
 Graph = Annotated[
-    bool, switch("--graph/--streams", "One CUDA graph (default), or launches by the host, row after row.")
+    bool,
+    switch(
+        "--graph/--streams", "Submit all kernels in one CUDA graph (default), or launch them from the host row by row."
+    ),
 ]
 Shares = Annotated[
     str | None,
     option(
-        "--sm-share",
-        "50,50",
-        "Percent of the SMs that each stream has to itself, in the order of their numbers (MPS, green contexts).",
+        "--sm-share", "50,50", "Percentage of the SMs reserved for each stream, in stream order (MPS, green contexts)."
     ),
 ]
-Whole = Annotated[bool, switch("--all", "Show every kernel, not those alone that lose most time.")]
+Whole = Annotated[bool, switch("--all", "Show every kernel, not only those that lose most time.")]
 
 
 def register(app: typer.Typer) -> None:
-    app.command("corun", help="Run kernels side by side: what each takes, and who slows whom.")(corun)
+    app.command("corun", help="Run kernels concurrently: how long each takes, and which slows which.")(corun)
 
 
 @takes_options

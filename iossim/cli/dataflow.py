@@ -28,25 +28,38 @@ _FEW = 8
 Model = Annotated[str, argument("MODEL", "A model, as for 'iossim optimize'.")]
 EdgeName = Annotated[str | None, option("--device -d", "NAME", "An edge device: c6678, zcu102, or a profile.yaml.")]
 Policy = Annotated[str, option("--policy", "NAME", "How operators are split: priority (the paper's), exhaustive.")]
-Devices = Annotated[int, number("--devices", "So many of them, joined by links.")]
-Link = Annotated[str | None, option("--link", "NAME", "The link between them: srio, ethernet (default: its first).")]
-Sync = Annotated[str, option("--sync", "NAME", "How what they make comes together: ring, or a parameter server.")]
-Mix = Annotated[str, option("--mix", "NAME", "How operators are divided among them: mix, or all outC, inH or inW.")]
-InParts = Annotated[bool, switch("--parts", "Search for branches to run side by side on parts of the units, too.")]
-Processes = Annotated[int | None, number("--processes", "Each device a process of this machine (PyTorch's gloo).")]
+Devices = Annotated[int, number("--devices", "Number of devices, joined by links.")]
+Link = Annotated[
+    str | None,
+    option("--link", "NAME", "Link between the devices: srio, ethernet (default: the first of the profile)."),
+]
+Sync = Annotated[str, option("--sync", "NAME", "How results are gathered: ring, or a parameter server.")]
+Mix = Annotated[
+    str, option("--mix", "NAME", "Dimension along which operators are divided: outC, inH or inW for all, or mix.")
+]
+InParts = Annotated[
+    bool, switch("--parts", "Also search for branches that run concurrently on disjoint parts of the units.")
+]
+Processes = Annotated[
+    int | None, number("--processes", "Run each device as a process of this machine (PyTorch's gloo).")
+]
 OperatorNames = Annotated[
     list[str] | None,
     option("--operator", "NAME", "Explain this operator, and price every split of it; may be repeated."),
 ]
-AllOperators = Annotated[bool, switch("--all", "Tell of every operator, not of those alone that take longest.")]
-Seed = Annotated[int, number("--seed", "Of the inputs that are made.")]
+AllOperators = Annotated[bool, switch("--all", "Explain every operator, not only the slowest.")]
+Seed = Annotated[int, number("--seed", "Seed of the generated inputs.")]
 
 
 def register(app: typer.Typer) -> None:
-    group = command_group(app, "dataflow", "Networks on edge devices: split over units, linked, over several devices.")
+    group = command_group(
+        app,
+        "dataflow",
+        "Plan networks on edge devices: operators split over units, linked, and spread over several devices.",
+    )
     group.command("optimize", help="Plan a network on an edge device, or several, and time the plan.")(optimize)
     group.command(
-        "explain", help="Say of each operator what bounds it, how else it could be split, what linking saves."
+        "explain", help="Explain each operator: what bounds it, how else it could be split, what linking saves."
     )(explain)
     group.command("run", help="Run the plan, and compare its outputs with the network's.")(run)
 

@@ -34,15 +34,19 @@ if TYPE_CHECKING:
 RUNTIMES = ("onnxruntime", "tensorrt")
 
 Target = Annotated[str, argument("SCHEDULE|MODEL", "A schedule.json that optimize wrote, or a model to be scheduled.")]
-Runtime = Annotated[str, option("--runtime", "NAME", "onnxruntime, or tensorrt (says what can be told to it).")]
+Runtime = Annotated[str, option("--runtime", "NAME", "onnxruntime, or tensorrt (prints the options that it accepts).")]
 Check = Annotated[
-    bool | None, switch("--check/--no-check", "Run and time it beside the runtime's own ways (default: on a CPU).")
+    bool | None,
+    switch("--check/--no-check", "Run it, and time it against the runtime's own execution modes (default: on a CPU)."),
 ]
-Streams = Annotated[int | None, number("--streams", "Streams at most; by default the schedule's, on a CPU its cores.")]
+Streams = Annotated[
+    int | None,
+    number("--streams", "Maximum number of streams; by default the schedule's, and no more than a CPU has cores."),
+]
 
 
 def register(app: typer.Typer) -> None:
-    app.command("deploy", help="Write a schedule as what ONNX Runtime runs, and check it.")(deploy)
+    app.command("deploy", help="Export a schedule for ONNX Runtime, and check it.")(deploy)
 
 
 @takes_options

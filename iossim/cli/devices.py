@@ -22,10 +22,10 @@ Whole = Annotated[bool, switch("--all", "The whole profile as YAML, with bands a
 NewName = Annotated[str, argument("NAME", "What the device is to be called.")]
 NewFile = Annotated[Path | None, option("--out -o", "FILE", "The file to write; by default NAME.yaml here.")]
 Profiles = Annotated[list[str], argument("PROFILE...", "Names of devices, or profiles' files.")]
-Name = Annotated[str, argument("NAME", "What to call the device.")]
-Like = Annotated[str, option("--like", "DEVICE", "The device whose facts hold where none is given.")]
+Name = Annotated[str, argument("NAME", "Name of the new device.")]
+Like = Annotated[str, option("--like", "DEVICE", "Device that supplies every fact not given here.")]
 Samples = Annotated[
-    Path | None, option("--samples", "FILE", "A few measurements of the device, about 20, to refine it with.")
+    Path | None, option("--samples", "FILE", "A few measurements of the device (about 20) that refine the profile.")
 ]
 OutFile = Annotated[Path | None, option("--out -o", "FILE.yaml", "Write here; by default to a new NAME.yaml.")]
 
@@ -49,10 +49,10 @@ class DatasheetFacts(OptionGroup):
 def register(app: typer.Typer) -> None:
     group = command_group(app, "devices", "Device profiles: datasheet facts and model parameters.")
     group.command("list", help="The devices that have a profile.")(list_devices)
-    group.command("show", help="What is known of a device, and from where.")(show_device)
+    group.command("show", help="Show what is known about a device, and the sources.")(show_device)
     group.command("derive", help="Describe a GPU that is not at hand, from datasheet facts.")(derive)
     group.command("new", help="Write a commented profile to fill in.")(new_device)
-    group.command("validate", help="Check profiles: find facts that cannot be right.")(validate_devices)
+    group.command("validate", help="Check profiles for facts that cannot be right.")(validate_devices)
 
 
 def list_devices(as_json: options.Json = False) -> None:

@@ -23,7 +23,7 @@ _EXTRA = re.compile(r"extra\s*==\s*['\"]([^'\"]+)['\"]")
 
 
 def register(app: typer.Typer) -> None:
-    app.command("doctor", help="Say what this machine has, and what backends lack.")(doctor)
+    app.command("doctor", help="Report what this machine has, and what each backend needs.")(doctor)
 
 
 def doctor(as_json: options.Json = False) -> None:

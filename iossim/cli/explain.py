@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 _FEW = 10
 
 StageNumbers = Annotated[
-    list[int] | None, option("--stage", "N", "Tell all about stage N (the first is 0); may be repeated.")
+    list[int] | None, option("--stage", "N", "Explain stage N in full (the first is 0); may be repeated.")
 ]
-AllStages = Annotated[bool, switch("--all", "Tell of every stage, not of those alone that take longest.")]
+AllStages = Annotated[bool, switch("--all", "Explain every stage, not only the slowest.")]
 OwnPrices = Annotated[
     str | None,
     option(
         "--cost-model",
         "NAME",
-        "What else a stage could have cost, by these prices: simulator, table:PRICES.json, replay:STORE; by default "
-        "the simulator, where it priced the schedule or --device is given.",
+        "Prices of the alternatives to a stage: simulator, table:PRICES.json or replay:STORE; by default the "
+        "simulator, if it priced the schedule or --device is given.",
     ),
 ]
 
@@ -38,8 +38,8 @@ OwnPrices = Annotated[
 def register(app: typer.Typer) -> None:
     app.command(
         "explain",
-        help="Say why each stage of a saved schedule is as it is: what limits it, what it saves, and what the next "
-        "best choice would have cost.",
+        help="Explain each stage of a saved schedule: what limits it, what it saves, and what the next best choice "
+        "would cost.",
     )(explain)
 
 
@@ -74,7 +74,7 @@ def explain(
     if out is not None:
         check_writable(out)
     saved, network = api.read_schedule(schedule, model)
-    under = engine or saved.engine or "paper"
+    under = engine or saved.engine or "auto"
     prices: CostModel | None = None  # neither at hand nor asked for
     if cost_model is not None:
         own = saved.device if cost_model.partition(":")[0] == "simulator" else None

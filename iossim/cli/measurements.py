@@ -23,12 +23,12 @@ BackendName = Annotated[str | None, option("--backend", "NAME", "Measured by thi
 DeviceName = Annotated[str | None, option("--device -d", "NAME", "Measured on this device.")]
 EngineName = Annotated[str | None, option("--engine", "NAME", "Measured under this engine.")]
 KindName = Annotated[str | None, option("--kind", "KIND", "unit, stage, merge or boundary.")]
-Records = Annotated[bool, switch("--records", "Every measurement, not only what there is of each context.")]
+Records = Annotated[bool, switch("--records", "List every measurement, not only a summary of each context.")]
 ExportFile = Annotated[Path, argument("FILE", "Where to: .jsonl, or .csv; 'iossim calibrate' reads both.")]
-Cold = Annotated[bool, switch("--cold", "What was measured cold, instead of what was measured warm.")]
+Cold = Annotated[bool, switch("--cold", "Export the cold measurements instead of the warm ones.")]
 Stores = Annotated[list[Path], argument("STORES...", "Stores of other machines or projects.")]
 OlderThan = Annotated[int | None, number("--older-than", "Measured more than DAYS days ago.", "DAYS")]
-Yes = Annotated[bool, switch("--yes", "Delete them; without it, only say how many they are.")]
+Yes = Annotated[bool, switch("--yes", "Delete them; without this flag, only report how many there are.")]
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def register(app: typer.Typer) -> None:
     group = command_group(app, "measurements", "The measurement store: what was measured, where, and when.")
     group.command("list", help="What the store holds.")(list_measurements)
     group.command("export", help="Write a measurement set that calibrate reads.")(export_measurements)
-    group.command("import", help="Take over the measurements of other stores.")(import_measurements)
+    group.command("import", help="Merge the measurements of other stores into this one.")(import_measurements)
     group.command("prune", help="Delete measurements.")(prune_measurements)
 
 

@@ -13,7 +13,7 @@ from iossim.cli.options import argument, option, takes_options
 from iossim.cli.outputs import Writer, json_file, pictures, present, wants_plot, wrapped
 from iossim.cli.progress import progress_bars
 
-Model = Annotated[str | None, argument("[MODEL]", "A model, as for 'iossim optimize'; or none, and --table.")]
+Model = Annotated[str | None, argument("[MODEL]", "A model, as for 'iossim optimize'; leave it out with --table.")]
 Table = Annotated[
     Path | None,
     option(
@@ -23,17 +23,21 @@ Table = Annotated[
         '"workspace_bytes": 4096}, ...]}.',
     ),
 ]
-Workspace = Annotated[str | None, option("--workspace", "SIZE", "Of each kernel by itself (WR): 64MiB.")]
-Total = Annotated[str | None, option("--total-workspace", "SIZE", "Of all kernels together (WD): 120MiB.")]
-Memory = Annotated[str | None, option("--memory-limit", "SIZE", "Of activations and workspaces in one arena: 512MiB.")]
+Workspace = Annotated[str | None, option("--workspace", "SIZE", "Workspace limit of each kernel (WR): 64MiB.")]
+Total = Annotated[
+    str | None, option("--total-workspace", "SIZE", "Workspace limit of all kernels together (WD): 120MiB.")
+]
+Memory = Annotated[
+    str | None, option("--memory-limit", "SIZE", "Memory limit of activations and workspaces in one arena: 512MiB.")
+]
 Policy = Annotated[str, option("--policy", "NAME", "Sizes of micro-batches: all, power-of-two, undivided.")]
 Pass = Annotated[str, option("--pass", "NAME", "forward, or training: gradients as well.")]
 
 
 def register(app: typer.Typer) -> None:
-    app.command("microbatch", help="Divide the batch of convolutions so that faster algorithms fit the workspace.")(
-        microbatch
-    )
+    app.command(
+        "microbatch", help="Split convolutions into micro-batches so that faster algorithms fit the workspace."
+    )(microbatch)
 
 
 @takes_options
@@ -43,7 +47,7 @@ def microbatch(
     *,
     batch: options.Batch = None,
     dtype: options.ModelDataType = None,
-    engine: options.Engine = "paper",
+    engine: options.Engine = "auto",
     cost_model: options.CostModelName = "simulator",
     store: options.Store = None,
     table: Table = None,
@@ -80,7 +84,7 @@ def microbatch(
             "--dtype": dtype is not None,
             "--store": store is not None,
             "--memory-limit": memory_limit is not None,
-            "--engine": engine != "paper",
+            "--engine": engine != "auto",
             "--cost-model": cost_model != "simulator",
             "--pass": direction != "forward",
         }
@@ -110,7 +114,8 @@ def microbatch(
                 direction=direction,
                 progress=bars("benchmarks"),
             )
-        where = f"{network.name} on {prices.identity.device}, batch {network.source.batch}"
+        named = f", {prices.identity.engine} engine" if prices.identity.engine else ""
+        where = f"{network.name} on {prices.identity.device}, batch {network.source.batch}{named}"
         title = f"{where}, {direction}, policy {policy}"
 
     def files() -> dict[str, Writer]:

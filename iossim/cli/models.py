@@ -28,7 +28,9 @@ _LITTLE = 0.02
 
 Whole = Annotated[bool, switch("--all", "A row for every run of equal blocks.")]
 ToFile = Annotated[Path, option("--out -o", "FILE", "The file to write.")]
-OperatorSet = Annotated[int | None, options.number("--opset", "Operator set; by default one that runtimes read.")]
+OperatorSet = Annotated[
+    int | None, options.number("--opset", "ONNX operator set; by default one that common runtimes support.")
+]
 
 
 def register(app: typer.Typer) -> None:

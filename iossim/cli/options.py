@@ -71,10 +71,10 @@ def argument(metavar: str, meaning: str) -> Any:
 Model = Annotated[str, argument("MODEL", "A network of the zoo (see 'iossim models list') or an ONNX file.")]
 SavedSchedule = Annotated[Path, argument("SCHEDULE", "A schedule.json that optimize wrote.")]
 OtherModel = Annotated[
-    str | None, option("--model", "MODEL", "The model, where it is no longer where the schedule says.")
+    str | None, option("--model", "MODEL", "Path of the model, if it has moved since the schedule was saved.")
 ]
 OtherEngine = Annotated[
-    str | None, option("--engine", "NAME", "paper, graph or partition; by default the schedule's own.")
+    str | None, option("--engine", "NAME", "auto, paper, graph or partition; by default the schedule's own.")
 ]
 ScenarioName = Annotated[
     str, argument("NAME|FILE", "A scenario that ships (see 'iossim study list'), or a .yaml file.")
@@ -97,9 +97,7 @@ Dimension = Annotated[
 Strict = Annotated[
     bool, switch("--strict", "Refuse operators that iossim does not know, instead of pricing their traffic.")
 ]
-Training = Annotated[
-    bool, switch("--training", "The network with the gradients of its maps and weights: docs/training.md.")
-]
+Training = Annotated[bool, switch("--training", "Add the gradients of activations and weights: docs/training.md.")]
 Passes = Annotated[
     list[str] | None, option("--pass", "NAME", "Rewrite an ONNX file's graph by a plugin's pass; may be repeated.")
 ]
@@ -113,8 +111,8 @@ Engine = Annotated[
     option(
         "--engine",
         "NAME",
-        "paper: streams with syncs between stages; graph: one CUDA graph; partition: that, each group of a stage on "
-        "SMs of its own (simulated only).",
+        "auto: graph since Ampere, paper before; paper: streams with syncs between stages; graph: one CUDA graph; "
+        "partition: that, each group of a stage on SMs of its own (simulated only).",
     ),
 ]
 CostModelName = Annotated[
@@ -126,7 +124,8 @@ Budget = Annotated[
     option(
         "--budget",
         "N|SECONDSs|all",
-        "Of a backend as --cost-model: measurements (default 1000), seconds (60s), or all stages there are.",
+        "With a backend as --cost-model, how much to measure: a number of stages (default 1000), seconds (60s), or "
+        "all.",
     ),
 ]
 #: What --rewrite means without a value.
@@ -141,28 +140,34 @@ Rewrite = Annotated[
     ),
 ]
 OnnxFile = Annotated[
-    Path | None, option("--onnx", "FILE", "Write the network, rewritten or as given, with its weights as ONNX.")
+    Path | None, option("--onnx", "FILE", "Write the scheduled network, rewritten or not, with its weights as ONNX.")
 ]
 RewriteSearch = Annotated[
     str,
     option(
         "--rewrite-search",
         "joint|saturation|backtracking",
-        "Of --rewrite: together with the schedule, or for the least sum of operators, to be scheduled then.",
+        "With --rewrite: joint (graph and schedule together), or backtracking or saturation (least sum of operators "
+        "first, then scheduled).",
     ),
 ]
-Alpha = Annotated[float, option("--alpha", "X", "Of --rewrite: graphs up to X times the best are searched on.")]
+Alpha = Annotated[
+    float, option("--alpha", "X", "With --rewrite: keep expanding graphs that cost up to X times the best.")
+]
 RewriteBudget = Annotated[
-    str, option("--rewrite-budget", "N|SECONDSs|all", "Of --rewrite: graphs searched on (200), or seconds (30s).")
+    str,
+    option("--rewrite-budget", "N|SECONDSs|all", "With --rewrite: number of graphs to expand (200), or seconds (30s)."),
 ]
-Unproved = Annotated[
-    bool, switch("--unproved", "Of --rewrite: use rules that are not proved, too, if they are not refuted.")
+Unproved = Annotated[bool, switch("--unproved", "With --rewrite: also use rules that are neither proved nor refuted.")]
+Stages = Annotated[str, option("--stages", "DEFINITION", "Definition of a stage: general (any ending) or paper.")]
+MaxGroupSize = Annotated[
+    int | None, number("--max-group-size -r", "Prune the search: at most N units in a group (r in the paper).")
 ]
-Stages = Annotated[str, option("--stages", "DEFINITION", "Stages that may be formed: general or paper.")]
-MaxGroupSize = Annotated[int | None, number("--max-group-size -r", "Prune: units in a group (r of the paper).")]
-MaxGroups = Annotated[int | None, number("--max-groups -s", "Prune: groups in a stage (s of the paper).")]
+MaxGroups = Annotated[
+    int | None, number("--max-groups -s", "Prune the search: at most N groups in a stage (s in the paper).")
+]
 WorkspaceLimit = Annotated[
-    str | None, option("--workspace-limit", "SIZE", "Workspace of all kernels that run at the same time: 64MiB.")
+    str | None, option("--workspace-limit", "SIZE", "Limit on the total workspace of concurrent kernels: 64MiB.")
 ]
 MicroBatch = Annotated[
     str | None,
@@ -172,7 +177,7 @@ MicroBatch = Annotated[
         "Divide the batch of each block into K micro-batches, units of their own; auto: 1, 2 or 4, the fastest.",
     ),
 ]
-Out = Annotated[Path | None, option("--out -o", "DIR", "Write files into this folder.")]
+Out = Annotated[Path | None, option("--out -o", "DIR", "Folder to write files to.")]
 Trace = Annotated[bool | None, switch("--trace/--no-trace", "Write a trace for Perfetto (default with --out).")]
 Plot = Annotated[bool | None, switch("--plot/--no-plot", "Write pictures (default with --out; needs iossim[report]).")]
 BackendName = Annotated[
@@ -180,16 +185,15 @@ BackendName = Annotated[
     option(
         "--backend",
         "NAME",
-        "What runs it (see 'iossim doctor'): onnxruntime_cpu, cupy_cudnn ...; NAME:option=value sets its options.",
+        "Backend that runs it (see 'iossim doctor'): onnxruntime_cpu, cupy_cudnn ...; NAME:option=value sets an "
+        "option.",
     ),
 ]
-Store = Annotated[
-    Path | None, option("--store", "FILE", "Where measurements are kept; by default in the user's data folder.")
-]
-Rounds = Annotated[int, number("--rounds", "Rounds that count, each plan once in each.")]
-WarmUp = Annotated[int, number("--warm-up", "Rounds before that do not count.")]
-Seed = Annotated[int, number("--seed", "Of made inputs and of the order in a round.")]
-Cold = Annotated[bool, switch("--cold", "Let no run find its inputs and weights in a cache.")]
+Store = Annotated[Path | None, option("--store", "FILE", "Measurement store; by default in your data folder.")]
+Rounds = Annotated[int, number("--rounds", "Timed rounds; each round runs every plan once.")]
+WarmUp = Annotated[int, number("--warm-up", "Rounds that run first and are not timed.")]
+Seed = Annotated[int, number("--seed", "Seed of the generated inputs and of the order within a round.")]
+Cold = Annotated[bool, switch("--cold", "Flush caches before each run, so that inputs and weights come from memory.")]
 Json = Annotated[bool, switch("--json", "Print JSON, and nothing else, to standard output.")]
 
 
@@ -311,7 +315,7 @@ class ModelOptions(OptionGroup):
 class PricingOptions(OptionGroup):
     """What stages may be formed, under which engine, and what prices them."""
 
-    engine: Engine = "paper"
+    engine: Engine = "auto"
     max_group_size: MaxGroupSize = None
     max_groups: MaxGroups = None
     workspace_limit: WorkspaceLimit = None

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from iossim.ir.network import Network
     from iossim.report.figures.figure import Figure
     from iossim.schedule.schedule import Schedule
+    from iossim.tasks.comparison import Comparison
 
 
 class ExitCode(IntEnum):
@@ -81,7 +82,7 @@ class ScheduleOutputs(TimelineOutputs):
         self.check_files()
         if (self.trace or self.plot) and not isinstance(cost_model, DeviceCostModel):
             remedy = "use the simulator, or leave out --trace and --plot"
-            raise OptionError(f"cost model {cost_model.identity.name!r} knows no timeline to draw; {remedy}")
+            raise OptionError(f"cost model {cost_model.identity.name!r} has no timeline to draw; {remedy}")
 
     def files(
         self,
@@ -91,11 +92,13 @@ class ScheduleOutputs(TimelineOutputs):
         sequential_us: float | None = None,
         execution: Execution | None = None,
         is_explained: bool = False,
+        comparison: Comparison | None = None,
     ) -> dict[str, Writer]:
         """schedule.json, graph.dot, graph.svg, and, where the cost model knows a timeline, trace.json and its picture.
 
         Trace and picture show ``execution``, where it is given, in place of the cost model's own timeline. A schedule
-        that is to be explained has a page, too: index.html.
+        that is to be explained has a page, too: index.html, with the
+        table of the ``comparison`` that it is the best of.
         """
         from iossim.cost.capabilities import DeviceCostModel
         from iossim.report.schedule_formats import dot
@@ -117,7 +120,7 @@ class ScheduleOutputs(TimelineOutputs):
             from iossim.tasks.explain import explain
 
             explanation = explain(schedule, network, cost_model)
-            page = schedule_page(network, schedule, spans, explanation, sequential_us)
+            page = schedule_page(network, schedule, spans, explanation, sequential_us, comparison)
             files[PAGE] = text_file(page)
         if self.draws:
             from iossim.report.figures.schedule_timeline import timeline_figure

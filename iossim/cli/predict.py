@@ -41,7 +41,8 @@ Source = Annotated[
     ),
 ]
 Kind = Annotated[
-    str | None, options.option("--op", "KIND", "The kind of all rows; without it, a column 'op' says each row's.")
+    str | None,
+    options.option("--op", "KIND", "Operator kind of all rows; without it, the column 'op' gives that of each row."),
 ]
 Libraries = Annotated[
     str | None,
@@ -49,13 +50,16 @@ Libraries = Annotated[
         "--engine",
         "NAME",
         "calls: today's libraries, called again and again (the default for a table); paper: the published engine's; "
-        "graph: nodes of a CUDA graph, as inference compilers make them (the default for a model).",
+        "graph: nodes of a CUDA graph, as inference compilers make them; auto (the default for a model): graph since "
+        "Ampere, paper before.",
     ),
 ]
 OutFile = Annotated[Path | None, options.option("--out -o", "FILE", "Write to this file, not to standard output.")]
-CsvTable = Annotated[bool, switch("--csv", "CSV: of a table always; of a model instead of what is read.")]
+CsvTable = Annotated[
+    bool, switch("--csv", "Print CSV instead of the table for a model (the output for a table is always CSV).")
+]
 JsonTable = Annotated[bool, switch("--json", "JSON instead of CSV.")]
-Whole = Annotated[bool, switch("--all", "Of a model, show every op, not those alone that take longest.")]
+Whole = Annotated[bool, switch("--all", "For a model, show every op, not only the slowest.")]
 
 
 @dataclass(frozen=True)
@@ -109,7 +113,7 @@ def predict(
             raise OptionError(f"a model says what its ops are; leave --op out for {source}")
         network = reading.network(source)
         profile.require(network.precision)
-        table = predict_network(network, profile, Engine.named(engine or "graph"))
+        table = predict_network(network, profile, Engine.named(engine or "auto", profile))
         if out is None and not (as_csv or as_json):
             present(None, _parts(table, whole), as_json=False)
             return
@@ -138,12 +142,12 @@ def _of_table(path: Path, kind: str | None, profile: DeviceProfile, engine: str,
     table = read_operators(path, kind, Precision.named(reading.dtype or "fp32"))
     for precision in dict.fromkeys(operator.precision for operator in table.operators):
         profile.require(precision)
-    if engine not in (known := [_CALLS, *Engine]):
+    if engine not in (known := [_CALLS, "auto", *map(str, Engine)]):
         raise OptionError(f"unknown engine {engine!r}; {did_you_mean(engine, known)}")
     if engine == _CALLS:
         predictions = predict_operators(table.operators, profile)
     else:
-        named = Engine.named(engine)
+        named = Engine.named(engine, profile)
         libraries = named.libraries_on(profile.architecture)
         predictions = predict_operators(table.operators, profile, libraries, named.issue_alone)
     return predicted_json(table, predictions) + "\n" if as_json else predicted_csv(table, predictions)
@@ -155,7 +159,10 @@ def _parts(table: NetworkTable, whole: bool) -> Iterator[Part]:
 
     network, rows = table.network, list(table.rows)
     what = "units" if any(len(row.ops) > 1 for row in rows) else "ops"
-    title = f"{network.name} on {table.device}, batch {network.source.batch}, {network.precision}: {len(rows)} {what}"
+    where = (
+        f"{network.name} on {table.device}, batch {network.source.batch}, {network.precision}, {table.engine} engine"
+    )
+    title = f"{where}: {len(rows)} {what}"
     rest: list[dict[str, Cell]] = []
     if len(rows) > _ROWS_READ and not whole:
         rows.sort(key=lambda row: -row.prediction.gpu_time_us)  # of equals, the first in the model

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from iossim.cost.measured.profiling import Profile
     from iossim.execution.backend import Context
 
-Pairs = Annotated[int, number("--pairs", "Pairs of units that may run at the same time.")]
-SampledStages = Annotated[int, number("--stages", "Stages of random schedules.")]
-Again = Annotated[bool, switch("--again", "Measure anew what the store holds already.")]
+Pairs = Annotated[int, number("--pairs", "Number of concurrent pairs of units to measure.")]
+SampledStages = Annotated[int, number("--stages", "Number of stages of random schedules to measure.")]
+Again = Annotated[bool, switch("--again", "Measure again what is already in the store.")]
 
 #: Noisy measurements that are named.
 _NAMED = 3
@@ -38,7 +38,7 @@ def profile(
     store: options.Store = None,
     pairs: Pairs = 40,
     stages: SampledStages = 40,
-    engine: options.Engine = "paper",
+    engine: options.Engine = "auto",
     max_group_size: options.MaxGroupSize = 3,
     max_groups: options.MaxGroups = 8,
     *,
@@ -52,13 +52,12 @@ def profile(
     from iossim.cost.measured.profiling import profile as measure
     from iossim.cost.measured.store import MeasurementStore
     from iossim.execution.backend import backend_from
-    from iossim.execution.engine import Engine
     from iossim.hardware.host_cpu import HOST_CPU, host_cpu_path, measure_host_cpu, save_host_cpu
 
     sampled = ProfileOptions(pairs, stages, timed.seed, max_group_size, max_groups)
     timing = timed.timing()
     network = reading.network(model)
-    runner = backend_from(backend, network.precision, Engine.named(engine))
+    runner = backend_from(backend, network.precision, engine)
     if runner.context.device == HOST_CPU and not host_cpu_path().exists():  # calibrate needs its profile
         typer.echo(f"described this machine's CPU in {save_host_cpu(measure_host_cpu())}", err=True)
     with MeasurementStore(store) as kept:

@@ -25,16 +25,20 @@ Profiled = Annotated[
         "Systems (cuda_gpu_trace) or Nsight Compute (raw).",
     ),
 ]
-Runs = Annotated[int, number("--runs", "How often the network ran in it, where the file does not tell.")]
+Runs = Annotated[int, number("--runs", "Number of runs of the network in the profile, if the file does not tell.")]
 Measurements = Annotated[
     Path | None,
-    option("--measurements", "FILE", "Write the units that ran as one layer here, .jsonl or .csv, for calibrate."),
+    option(
+        "--measurements",
+        "FILE",
+        "Write the times of units that ran as one layer to this .jsonl or .csv file, for 'iossim calibrate'.",
+    ),
 ]
-Whole = Annotated[bool, switch("--all", "Show every unit, not those of the largest errors alone.")]
+Whole = Annotated[bool, switch("--all", "Show every unit, not only those with the largest errors.")]
 
 
 def register(app: typer.Typer) -> None:
-    app.command("profile-report", help="Show what was predicted beside what a profiler saw.")(profile_report)
+    app.command("profile-report", help="Show predicted times next to those of a profiler.")(profile_report)
 
 
 @takes_options

@@ -17,19 +17,21 @@ from iossim.cli.progress import progress_bars
 SetName = Annotated[
     str, argument("RULES", "A set by name (see 'iossim rules list'), a .yaml file, or a .pb file of TASO's.")
 ]
-RuleNames = Annotated[list[str] | None, argument("[RULE]...", "Rules by name; all of the set without.")]
-Workers = Annotated[int | None, typer.Option("--workers", metavar="N", min=1, help="Processes; without, one a core.")]
+RuleNames = Annotated[list[str] | None, argument("[RULE]...", "Names of rules; by default all of the set.")]
+Workers = Annotated[
+    int | None, typer.Option("--workers", metavar="N", min=1, help="Number of processes; by default one for each core.")
+]
 Seconds = Annotated[
     float, typer.Option("--seconds", metavar="S", min=0, help="CPU seconds that the proof of a rule may take.")
 ]
-Anew = Annotated[bool, switch("--anew", "Verify what has a verdict already, too.")]
+Anew = Annotated[bool, switch("--anew", "Also verify rules that already have a verdict.")]
 Write = Annotated[Path | None, option("--write", "FILE", "Write the verdicts as a file as well (JSON).")]
 
 
 def register(app: typer.Typer) -> None:
-    group = command_group(app, "rules", "Graph substitutions: rules as data, of files that ship and of your own.")
+    group = command_group(app, "rules", "Graph substitutions: rules that ship with iossim, and your own.")
     group.command("list", help="The sets of rules that can be asked for by name.")(list_rules)
-    group.command("show", help="What rules say: source, target, conditions, and where they are from.")(show_rules)
+    group.command("show", help="Show rules: source, target, conditions and origin.")(show_rules)
     group.command("verify", help="Prove or refute rules; find the conditions that they lack.")(verify_rules)
 
 

@@ -26,11 +26,11 @@ Compare = Annotated[
     option(
         "--compare",
         "NAMES",
-        "Run beside it: schedulers that need no search (sequential, greedy), torch, or a baseline of torch.",
+        "Time these as well: schedulers that need no search (sequential, greedy), torch, or one of its modes.",
     ),
 ]
-Check = Annotated[bool, switch("--check/--no-check", "Compare the outputs with NumPy's (default: do).")]
-Stages = Annotated[bool, switch("--stages", "Measure each stage by itself too, beside what was predicted for it.")]
+Check = Annotated[bool, switch("--check/--no-check", "Compare the outputs with NumPy's (on by default).")]
+Stages = Annotated[bool, switch("--stages", "Also measure each stage alone, and show its predicted time.")]
 PlanFile = Annotated[Path | None, option("--plan", "FILE", "Write the plan that was run, as JSON.")]
 
 
@@ -66,7 +66,6 @@ def run(
     from iossim.base.memory_size import size_text
     from iossim.base.user_files import check_file, write_atomically
     from iossim.execution.backend import backend_from
-    from iossim.execution.engine import Engine
     from iossim.execution.measured_run import for_backend, output_difference, plan_for
     from iossim.execution.memory import memory_lower_bound_bytes
     from iossim.execution.plan_json import plan_to_json
@@ -82,7 +81,7 @@ def run(
     if strict:
         refuse_foreign(network, model or saved.source.model)
     timing = timed.timing()
-    chosen = Engine.named(engine or saved.engine or Engine.PAPER)
+    chosen = engine or saved.engine or "auto"
     defaults = {"device": device} if device and backend.partition(":")[0] == "simulator" else {}
     runner = backend_from(backend, Precision.named(saved.precision), chosen, **defaults)
     saved, foreign = for_backend(saved, network, runner)
@@ -92,7 +91,7 @@ def run(
     with progress_bars(quiet=as_json, unit="rounds") as start:
         off = output_difference(network, saved, runner, numpy_outputs, timing.seed) if check else None
         if device is not None:
-            predicted = predictions(network, schedules, device, chosen)
+            predicted = predictions(network, schedules, device, runner.context.engine)
         else:
             own = runner.context.device
             predicted = {name: one.latency_us for name, one in schedules.items() if one.device == own}

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 _PUBLISHED_DEVICE = "v100-sxm2"
 
 IosFilePath = Annotated[Path, argument("FILE", "A schedule that the IOS engine saved (.json).")]
-OnDevice = Annotated[str, option("--device -d", "NAME", "What it is priced on; a file does not say where it ran.")]
+OnDevice = Annotated[
+    str, option("--device -d", "NAME", "Device to price it on; the file does not record where it ran.")
+]
 ToFile = Annotated[Path, option("--out -o", "FILE", "The file to write.")]
 Format = Annotated[str, option("--format", "NAME", "ios, dot, or a plugin's.")]
 
@@ -33,7 +35,7 @@ def register(app: typer.Typer) -> None:
         "diff",
         help="Compare two schedules of one network: which units moved, what was merged, split or joined, and what that "
         "is worth.",
-        epilog="The exit code is 0 whether the schedules differ or not, and 2 where they are not of one network.",
+        epilog="The exit code is 0 whether or not the schedules differ, and 2 if they belong to different networks.",
     )(diff)
 
 
@@ -42,7 +44,7 @@ def import_schedule(
     file: IosFilePath,
     device: OnDevice = _PUBLISHED_DEVICE,
     batch: options.Batch = None,
-    engine: options.Engine = "paper",
+    engine: options.Engine = "auto",
     cost_model: options.CostModelName = "simulator",
     store: options.Store = None,
     *,

@@ -46,7 +46,7 @@ def simulate(
     if event_driven and cost_model != "simulator":
         raise OptionError(f"--event-driven runs on the simulator, not on {cost_model!r}; leave --cost-model out")
     saved, network = api.read_schedule(schedule, model)
-    under = engine or saved.engine or "paper"
+    under = engine or saved.engine or "auto"
     if cost_model == "simulator":
         priced = api.simulate(saved, device, network=network, engine=engine)
         prices = api.cost_model(cost_model, device or saved.device, network.precision, under)

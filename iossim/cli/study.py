@@ -22,26 +22,26 @@ if TYPE_CHECKING:
     from iossim.study.scenario import Scenario
     from iossim.study.study_run import StudyRun
 
-NewName = Annotated[str, argument("NAME", "What the study is to be called: letters, digits, - and _.")]
+NewName = Annotated[str, argument("NAME", "Name of the study: letters, digits, - and _.")]
 Title = Annotated[str | None, option("--title", "TEXT", "What it is about, in a few words.")]
 Models = Annotated[str | None, option("--models", "A,B", "Networks of the zoo, or ONNX files, with commas between.")]
 Devices = Annotated[str | None, option("--devices", "A,B", "Devices, with commas between.")]
 BatchSizes = Annotated[str | None, option("--batch-sizes", "1,8", "Batch sizes.")]
-Schedulers = Annotated[str | None, option("--schedulers", "A,B", "What makes the schedules.")]
+Schedulers = Annotated[str | None, option("--schedulers", "A,B", "Schedulers to compare.")]
 Questions = Annotated[
     list[str] | None,
     option("--question", "MAPPING", "As a scenario has it: '{best: scheduler, for_each: [model]}'; may be repeated."),
 ]
 NewFile = Annotated[Path | None, option("--out -o", "FILE", "The file to write; by default NAME.yaml here.")]
 Force = Annotated[bool, switch("--force", "Replace a file that is there already.")]
-Yes = Annotated[bool, switch("--yes -y", "Ask nothing: defaults for all that is not given.")]
+Yes = Annotated[bool, switch("--yes -y", "Ask nothing, and take the defaults for what is not given.")]
 
 
 def register(app: typer.Typer) -> None:
     meaning = "What-if studies: scenarios run as a sweep, and reports that answer their questions."
     group = options.command_group(app, "study", meaning)
     group.command("list", help="The scenarios that ship.")(list_scenarios)
-    group.command("show", help="What a scenario will do, before it is run.")(show_scenario)
+    group.command("show", help="Show what a scenario will run and ask.")(show_scenario)
     group.command("new", help="Write a commented scenario to fill in.")(new_study)
     group.command("report", help="Write a run's report again, its figures as pictures, or print them as tables.")(
         report
@@ -49,8 +49,8 @@ def register(app: typer.Typer) -> None:
     group.command(
         "run",
         help="Run a study, and write its results to a folder.",
-        epilog="The exit code is 0 also where points failed: their rows say why. After Ctrl-C or a crash, --resume "
-        "goes on.",
+        epilog="The exit code is 0 even if points failed; their rows say why. After Ctrl-C or a crash, --resume "
+        "continues.",
     )(run)
     group.command(
         "diff",
@@ -180,13 +180,11 @@ def _numbers(text: str) -> list[int]:
     return [int(part) for part in parts]
 
 
-Out = Annotated[Path, option("--out -o", "DIR", "The folder of the run; made where it is not there.")]
-Resume = Annotated[bool, switch("--resume", "Go on with a run that was interrupted or killed.")]
-WorkerCount = Annotated[int | None, number("--workers", "Processes; by default one a core.")]
+Out = Annotated[Path, option("--out -o", "DIR", "Folder of the run; created if it does not exist.")]
+Resume = Annotated[bool, switch("--resume", "Continue a run that was interrupted or killed.")]
+WorkerCount = Annotated[int | None, number("--workers", "Number of processes; by default one for each core.")]
 ExecutorName = Annotated[str, option("--executor", "NAME", "processes (of this machine), or dask (a cluster).")]
-SchedulerAddress = Annotated[
-    str | None, option("--scheduler", "tcp://HOST:PORT", "Where the Dask cluster's scheduler is.")
-]
+SchedulerAddress = Annotated[str | None, option("--scheduler", "tcp://HOST:PORT", "Address of the Dask scheduler.")]
 Traces = Annotated[bool, switch("--traces", "Write a trace of every schedule, for ui.perfetto.dev.")]
 Report = Annotated[bool, switch("--report/--no-report", "Write report.html at the end.")]
 FirstRun = Annotated[Path, argument("A", "The folder of a run.")]

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from iossim.base.registry import Extension, Group, Plugin, module_names
 from iossim.execution.backend import BACKENDS
+from iossim.execution.engine import Engine
 
 if TYPE_CHECKING:
     from iossim.cost.model import CostModel
@@ -43,7 +44,9 @@ def _own(name: str) -> CreateCostModel | None:
 def _adapt(plugin: Plugin, create: Callable[[DeviceProfile | None, Precision, str, str], CostModel]) -> CreateCostModel:
     """The ``create`` of a plugin, which knows no store of measurements."""
     guarded = plugin.guarded(create)
-    return lambda device, precision, engine, argument, store: guarded(device, precision, engine, argument)
+    return lambda device, precision, engine, argument, store: guarded(
+        device, precision, str(Engine.named(engine, device)), argument
+    )
 
 
 COST_MODELS: Group[CreateCostModel] = Group(

@@ -19,7 +19,7 @@ from iossim.cost.measured.store import Filter, MeasurementStore, StoredContext, 
 from iossim.cost.measured.store_file import StoreError
 from iossim.cost.model import CostModelIdentity, Prices, StageBounds
 from iossim.execution.backend import Context
-from iossim.execution.engine import Engine
+from iossim.execution.engine import AUTO, Engine
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem
 
@@ -93,7 +93,8 @@ def create(
 ) -> ReplayCostModel:
     """``argument`` is the store's file, by default ``store`` or the user's own; ``#NUMBER`` behind it is a context.
 
-    Without a number the store must hold one context of the precision, engine and device asked for. Raises StoreError.
+    Without a number the store must hold one context of the precision, device and engine asked for; ``auto`` is any
+    engine. Raises StoreError.
     """
     name, mark, digits = argument.rpartition("#")
     if not mark or not digits.isdecimal():
@@ -104,11 +105,15 @@ def create(
             context=int(digits) if digits else None,
             device=device.name if device else None,
             precision=str(precision),
-            engine=engine,
+            engine=None if engine == AUTO else engine,
         )
         fitting = opened.contexts(wanted)
         if len(fitting) != 1:
-            asked = f"{precision} under the {engine} engine" + (f" on {device.name}" if device else "")
+            asked = (
+                str(precision)
+                + ("" if engine == AUTO else f" under the {engine} engine")
+                + (f" on {device.name}" if device else "")
+            )
             asked += f" in context {digits}" if digits else ""
             there = described(fitting or opened.contexts())
             if fitting:

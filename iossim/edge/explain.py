@@ -142,7 +142,7 @@ def explain_dataflow(found: Dataflow, searched: Sequence[str] = ()) -> DataflowE
     names = [row.operator for row in found.operators]
     for name in searched:
         if name not in names:
-            raise OptionError(f"`operator` {name!r} is none of the network; {did_you_mean(name, names)}")
+            raise OptionError(f"`operator` {name!r} is not in the network; {did_you_mean(name, names)}")
     plan, timed = found.plans[Variant.FULL], found.times[Variant.FULL]
     free = {
         thing: simulate(replace(plan, device=device)) for thing, device in _free(found.device, plan.precision).items()

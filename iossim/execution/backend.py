@@ -16,10 +16,12 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from iossim.base.errors import IossimError, OptionError, PlanError, first_line
+from iossim.base.errors import DeviceError, IossimError, OptionError, PlanError, first_line
 from iossim.base.registry import Extension, Group, PluginError, module_names
-from iossim.execution.engine import UNDIVIDED, Engine
+from iossim.execution.engine import AUTO, UNDIVIDED, Engine
 from iossim.execution.plan import Plan
+from iossim.hardware.load import device as load_device
+from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
 from iossim.ir.op import Array
 from iossim.ir.types import Precision
@@ -265,20 +267,31 @@ def create_backend(
 
 
 def backend_from(
-    spec: str, precision: Precision = Precision.FP32, engine: Engine = Engine.PAPER, **defaults: str
+    spec: str, precision: Precision = Precision.FP32, engine: str = Engine.PAPER, **defaults: str
 ) -> Backend:
     """The backend that a command line names: ``NAME``, or ``NAME:option=value,option=value``.
 
-    ``defaults`` are options where the text does not give them. Raises OptionError for what is misspelt.
+    ``defaults`` are options where the text does not give them. The engine ``auto`` is chosen for the device that the
+    backend finds. Raises OptionError for what is misspelt.
     """
     name, _, given = spec.partition(":")
     options = dict(defaults)
     for part in filter(None, given.split(",")):
         key, equals, value = part.partition("=")
         if not equals or not key or not value:
-            raise OptionError(f"`backend` {spec!r}: {part!r} is no setting; write {name}:option=value")
+            raise OptionError(f"`backend` {spec!r}: {part!r} is not a setting; write {name}:option=value")
         options[key] = value
-    return create_backend(name, precision, engine, options)
+    found = create_backend(name, precision, Engine.named(engine), options)
+    chosen = Engine.named(engine, _profile(found.context.device) if engine == AUTO else None)
+    return found if chosen == found.context.engine else create_backend(name, precision, chosen, options)
+
+
+def _profile(device: str) -> DeviceProfile | None:
+    """The profile of a device that a backend runs on, where there is one."""
+    try:
+        return load_device(device)
+    except DeviceError:
+        return None
 
 
 def offers_of(name: str) -> list[str]:

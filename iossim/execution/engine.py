@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from iossim.base.errors import OptionError, did_you_mean
 from iossim.hardware.compute_capability import SINCE_AMPERE
 from iossim.hardware.lowering.kernel import Issue, Libraries
+
+if TYPE_CHECKING:
+    from iossim.hardware.profile import DeviceProfile
+
+#: The engine of commands and functions that are told none: :meth:`Engine.named` chooses one for the device.
+AUTO = "auto"
 
 
 class Engine(StrEnum):
@@ -42,9 +49,15 @@ class Engine(StrEnum):
         return Libraries.CUDNN_8 if architecture in SINCE_AMPERE else Libraries.CUDNN_7
 
     @staticmethod
-    def named(name: str) -> Engine:
-        """The engine of that name; raises OptionError suggesting the nearest one."""
-        known = [engine.value for engine in Engine]
+    def named(name: str, device: DeviceProfile | None = None) -> Engine:
+        """The engine of that name; raises OptionError suggesting the nearest one.
+
+        ``auto`` is what frameworks run on the device: one CUDA graph on GPUs since Ampere (compute capability 8.0),
+        the paper's engine on older ones, on a CPU, and where no device is given.
+        """
+        if name == AUTO:
+            return Engine.GRAPH if device is not None and device.architecture in SINCE_AMPERE else Engine.PAPER
+        known = [AUTO, *(engine.value for engine in Engine)]
         if name not in known:
             raise OptionError(f"unknown engine {name!r}; {did_you_mean(name, known)}")
         return Engine(name)

@@ -58,7 +58,7 @@ def _exported(module: Any, example_inputs: Any) -> Program:
 
     if not isinstance(module, torch.nn.Module):
         raise ModelError(
-            f"{_spelled(module)} is no PyTorch module; give a torch.nn.Module, or the path of an ONNX file"
+            f"{_spelled(module)} is not a PyTorch module; give a torch.nn.Module, or the path of an ONNX file"
         )
     name = type(module).__name__
     arguments, keywords = _arguments(example_inputs, name)

@@ -19,7 +19,7 @@ def outputs_sentence(check: DeploymentCheck) -> str:
     """How far the outputs of all ways are from the model's own."""
     name, error = max(check.errors.items(), key=lambda item: item[1])
     if error == 0:
-        return "Outputs of all ways are those of the model, bit by bit."
+        return "All outputs equal the model's bit for bit."
     verdict = "equal" if check.equal else "DIFFER"
     return (
         f"Outputs {verdict}: those of {name!r} are off by {error:.1e} of the largest value (up to "
@@ -39,9 +39,9 @@ def verdict(check: DeploymentCheck, width: int) -> str:
         return fastest
     factor = streams.samples.median_us / best.samples.median_us
     # ONNX Runtime's caller spins until all streams are done.
-    lacking = f" (they want {width + 1} cores, one for the caller that spins, and {check.cores} are there)"
+    lacking = f" (they need {width + 1} cores, one of them for the spinning caller; {check.cores} are available)"
     why = lacking if check.cores <= width else ""
-    return f"{fastest} Streams take {factor:.2f} times as long{why}: use them not here."
+    return f"{fastest} Streams take {factor:.2f} times as long{why}; do not use them on this machine."
 
 
 def check_json(check: DeploymentCheck) -> dict[str, Any]:

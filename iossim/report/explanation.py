@@ -35,9 +35,10 @@ _WORDS = {
 
 def overview(explanation: Explanation) -> list[str]:
     found = explanation.schedule
+    engine = f", {found.engine} engine" if found.engine else ""
     whole = (
         f"{found.network} on {found.device or found.cost_model.get('name', '')}, batch {found.source.batch}, "
-        f"{found.precision}, {found.scheduler}: {found.latency_us / 1e3:.3f} ms in {len(found.stages)} stages"
+        f"{found.precision}{engine}, {found.scheduler}: {found.latency_us / 1e3:.3f} ms in {len(found.stages)} stages"
     )
     if explanation.sequential_us and found.latency_us:
         whole += f", {explanation.sequential_us / found.latency_us:.2f}x over sequential"

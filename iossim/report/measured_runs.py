@@ -19,7 +19,7 @@ def disturbance(rows: Sequence[MeasuredRow]) -> str | None:
     rejected = sum(row.samples.rejected for row in rows)
     kept = sum(int(row.samples.conditions.get("disturbed_but_kept", 0)) for row in rows)
     if kept:
-        what = f"{kept} disturbed rounds were kept for want of quiet ones, {rejected} were rejected"
+        what = f"{kept} disturbed rounds were kept because too few were quiet, {rejected} were rejected"
         return f"the machine was busy: {what}"
     return f"{rejected} rounds that other work disturbed were rejected" if rejected else None
 

@@ -101,10 +101,9 @@ def _(network: Network) -> list[dict[str, Any]]:
 def _(schedule: Schedule) -> str:
     title = f"{schedule.network} on {schedule.device}, batch {schedule.source.batch}, {schedule.scheduler}"
     try:
-        timeline = _svg(_timeline(schedule, network_of(schedule)), titled=False)
-        drawn = f"<div style='overflow-x:auto'>{timeline.svg}</div>"
+        drawn = f"<div style='overflow-x:auto'>{_drawn(schedule, network_of(schedule), titled=False).svg}</div>"
     except IossimError as error:  # a notebook shows the rest all the same
-        drawn = _lines(f"No timeline: {error}")
+        drawn = _lines(f"No picture: {error}")
     stages = _folded(f"{len(schedule.stages)} stages", html_table(schedule_table(schedule)))
     return _whole(title, _lines(*summary(schedule).split("\n")), drawn, stages)
 
@@ -115,15 +114,16 @@ def _(schedule: Schedule, network: Network | None = None) -> Picture:
         network = network_of(schedule)
     else:
         fit(schedule, network)
-    return _svg(_timeline(schedule, network))
+    return _drawn(schedule, network)
 
 
-def _timeline(schedule: Schedule, network: Network) -> Figure:
+def _drawn(schedule: Schedule, network: Network, titled: bool = True) -> Picture:
+    """The timeline; the graph, with stages as bands, where prices do not tell when a kernel runs."""
     if schedule.cost_model.get("name") != "simulator":
-        raise OptionError(f"the schedule was priced by {schedule.cost_model.get('name')!r}, which knows no timeline")
+        return Picture(graph_svg(network, schedule))
     prices = cost_model("simulator", schedule.device, schedule.precision, schedule.engine)
     assert isinstance(prices, DeviceCostModel)
-    return timeline_figure(network, schedule, prices.timeline(network, schedule))
+    return _svg(timeline_figure(network, schedule, prices.timeline(network, schedule)), titled)
 
 
 @records.register

@@ -33,8 +33,9 @@ def schedule_table(schedule: Schedule) -> Table:
                 }
             )
             number += 1
+    engine = f", {schedule.engine} engine" if schedule.engine else ""
     title = (
-        f"{schedule.network} on {schedule.device}, batch {schedule.source.batch}, {schedule.precision}, "
+        f"{schedule.network} on {schedule.device}, batch {schedule.source.batch}, {schedule.precision}{engine}, "
         f"{schedule.scheduler}: {schedule.latency_us / 1000:.3f} ms"
     )
     return keyed_table(

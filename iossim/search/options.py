@@ -34,7 +34,7 @@ class StageSpace:
             )
         for name, value in (("max_group_size", self.max_group_size), ("max_groups", self.max_groups)):
             if value is not None and (not isinstance(value, int) or value < 1):
-                raise OptionError(f"`{name}` {value!r} leaves no stage to form; give 1 or more, or leave it out")
+                raise OptionError(f"`{name}` {value!r} allows no stage; give 1 or more, or leave it out")
 
     @property
     def single_root(self) -> bool:
@@ -95,7 +95,7 @@ class SearchOptions:
     def __post_init__(self) -> None:
         limit = self.workspace_limit_bytes
         if limit is not None and limit < 0:
-            raise OptionError(f"`workspace_limit` {limit} is less than nothing; give 0 or more bytes, or leave it out")
+            raise OptionError(f"`workspace_limit` {limit} is negative; give 0 bytes or more, or leave it out")
 
     def to_json(self) -> dict[str, Any]:
         """The options that a schedule records: the stages, and a limit where there is one."""
@@ -123,7 +123,7 @@ class Budget:
         try:
             value = float(number) if text.endswith("s") else int(number)
         except ValueError:
-            raise OptionError(f"`budget` {text!r} is no budget; {_REMEDY}") from None
+            raise OptionError(f"`budget` {text!r} is not a budget; {_REMEDY}") from None
         if not 0 < value < float("inf"):
             raise OptionError(f"`budget` {text!r} leaves nothing to measure; {_REMEDY}")
         return Budget(seconds=value) if text.endswith("s") else Budget(measurements=int(value))

@@ -36,9 +36,9 @@ class Check:
 def check_limits(limit_ms: float | None = None, tolerance: float = 0.0) -> None:
     """Raise OptionError for what is no time, or no part: before long work, not after."""
     if limit_ms is not None and not (limit_ms > 0 and math.isfinite(limit_ms)):
-        raise OptionError(f"`max_latency_ms` {limit_ms:g} is no time; give milliseconds, more than 0")
+        raise OptionError(f"`max_latency_ms` {limit_ms:g} is not a time; give milliseconds above 0")
     if not 0 <= tolerance < math.inf:
-        raise OptionError(f"`tolerance` {tolerance:g} is no part; give 0.02 for two per cent")
+        raise OptionError(f"`tolerance` {tolerance:g} is not a fraction; give 0.02 for 2%")
 
 
 def valid(schedule: Schedule, network: Network) -> Check:
@@ -59,9 +59,13 @@ def race_free(plan: Plan) -> Check:
     return Check("free of races", True, f"all conflicting accesses of {len(plan.commands)} commands are ordered")
 
 
-def runs_without_races(schedule: Schedule, network: Network, engine: str = Engine.PAPER) -> Check:
-    """:func:`race_free` of the plan that real backends run; raises ScheduleError for a schedule that does not fit."""
-    return race_free(lower_schedule(schedule, network, Engine.named(engine), in_place=True))
+def runs_without_races(schedule: Schedule, network: Network, engine: str = "") -> Check:
+    """:func:`race_free` of the plan that real backends run, by default under the schedule's own engine.
+
+    Raises ScheduleError for a schedule that does not fit.
+    """
+    chosen = Engine.named(engine or schedule.engine or Engine.PAPER)
+    return race_free(lower_schedule(schedule, network, chosen, in_place=True))
 
 
 def latency_at_most(schedule: Schedule, limit_ms: float) -> Check:

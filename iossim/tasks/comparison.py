@@ -158,7 +158,8 @@ class Comparison(Displayed):
     def title(self) -> str:
         """What was compared: network, device, and all that latencies depend on besides."""
         where = f"{self.network.name} on {self.device}, batch {self.batch}, {self.network.precision}"
-        return f"{where}, {self.engine} engine, priced by {self.cost_model['name']}"
+        engine = f", {self.engine} engine" if self.engine else ""
+        return f"{where}{engine}, priced by {self.cost_model['name']}"
 
     @property
     def rows(self) -> list[ComparisonRow]:

@@ -233,7 +233,7 @@ def _same_units(own: Sequence[Stage], other: Sequence[Stage]) -> None:
         unit = min(ours ^ theirs)
         reason = f"unit {unit!r} is in the {'first' if unit in ours else 'second'} one alone"
         remedy = "give two schedules of the same model and units"
-        raise ScheduleError(f"the schedules are not of one network: {reason}; {remedy}")
+        raise ScheduleError(f"the schedules belong to different networks: {reason}; {remedy}")
 
 
 def _there(moved: Schedule, at: Schedule, model: str | None) -> tuple[float, bool | None]:

@@ -140,7 +140,7 @@ class Task:
                 reason = f"`budget` is for a cost model that measures, and {self.prices.identity.name!r} does not"
                 raise OptionError(f"{reason}; leave it out, or give a backend as `cost_model`")
             if self.options.workspace_limit_bytes is not None:
-                reason = "measurements do not tell the workspaces of kernels; leave one out"
+                reason = "measurements do not include the workspaces of kernels; leave one out"
                 raise OptionError(f"`workspace_limit` does not go with a `budget`: {reason}")
         for transform in self.transforms:
             transform.check(self.prices, self.scheduler)
@@ -190,7 +190,7 @@ class Task:
         return self.budget is not None and self.scheduler in STRATEGIES
 
 
-def compare(task: Task, schedulers: Sequence[str], engine: str, progress: StartProgress = silent) -> Comparison:
+def compare(task: Task, schedulers: Sequence[str], progress: StartProgress = silent) -> Comparison:
     """A network scheduled as given by several schedulers, and as changed for the task's scheduler.
 
     KeyboardInterrupt ends the comparison with the schedules so far, once there is one.
@@ -211,7 +211,7 @@ def compare(task: Task, schedulers: Sequence[str], engine: str, progress: StartP
             break
     identity = task.prices.identity
     schedules = tuple(judged(task.network, bounded_by_searches(found, task.options.space), task.prices))
-    comparison = Comparison(task.network, identity.device, engine, identity.to_json(), schedules, complete)
+    comparison = Comparison(task.network, identity.device, identity.engine, identity.to_json(), schedules, complete)
     if not complete:
         return comparison
     comparison = replace(comparison, left_out_us=_left_out_us(comparison, task))

@@ -62,7 +62,7 @@ def test_a_table_a_network_beside_baselines(tmp_path: Path, capsys: pytest.Captu
         (["--compare", "onnxruntime-2"], "--compare 'onnxruntime-2' is not known; did you mean 'onnxruntime'?"),
         (
             ["--budget", "soon"],
-            "--budget 'soon' is no budget; give a number of measurements (1000), seconds (60s), or all",
+            "--budget 'soon' is not a budget; give a number of measurements (1000), seconds (60s), or all",
         ),
         (["--rounds", "0"], "--rounds 0 is too few"),
     ],

@@ -143,7 +143,7 @@ def test_a_saved_plan_is_explained(capsys: pytest.CaptureFixture[str], tmp_path:
     assert "bound by" in text
     assert "more operators" not in text
     assert "more operators take" in printed(capsys, "dataflow explain mobilenet_v1 -d c6678")
-    assert "is none of the network" in refused(capsys, "dataflow explain ios_sample -d c6678 --operator x")
+    assert "is not in the network" in refused(capsys, "dataflow explain ios_sample -d c6678 --operator x")
     plan = json.loads((tmp_path / "plan.json").read_text())
     for change, says in (
         ({"graph": "0"}, "is of another model"),

@@ -43,7 +43,7 @@ def test_explain(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
         latency_us(saved / f"{name}.json") for name in ("best", "both", "one_by_one", "greedy")
     )
     told = f"{best_us / 1e3:.3f} ms in 2 stages, {one_by_one_us / best_us:.2f}x over sequential"
-    assert f"ios_sample on v100-sxm2, batch 1, fp32, ios-parallel: {told}" in text
+    assert f"ios_sample on v100-sxm2, batch 1, fp32, paper engine, ios-parallel: {told}" in text
     assert "Time by limit: " in text
     assert "No block has a faster set of stages under this cost model" in text
     assert "stage 0 (sample): 3 concurrent groups of 4 units" in text
@@ -134,5 +134,5 @@ def test_diff_of_two_networks(saved: Path, tmp_path: Path, capsys: pytest.Captur
     other = (saved / "best.json").read_text().replace('"a"', '"z"')
     (tmp_path / "other.json").write_text(other)
     line = refused(capsys, f"diff {saved}/best.json {tmp_path}/other.json")
-    assert "the schedules are not of one network: unit 'a' is in the first one alone" in line
+    assert "the schedules belong to different networks: unit 'a' is in the first one alone" in line
     assert "No such file" in refused(capsys, f"diff {saved}/best.json {tmp_path}/none.json")

@@ -168,14 +168,14 @@ def test_replay_of_a_context(capsys: pytest.CaptureFixture[str]) -> None:
     fill(PATH, driver="2")
     sequential = "optimize squeezenet --scheduler sequential --json --cost-model"
     line = refused(capsys, f"{sequential} replay:s.sqlite")
-    assert "has 2 contexts of fp32 under the paper engine: 1: fake on fake-device" in line
+    assert "has 2 contexts of fp32: 1: fake on fake-device" in line
     assert "replay:s.sqlite#NUMBER" in line
     first, second = (printed_json(capsys, f"{sequential} replay:s.sqlite#{number}") for number in (1, 2))
     assert first["cost_model"]["version"] != second["cost_model"]["version"]
     for extra, words in (
         ("--engine graph", "nothing of fp32 under the graph engine; it has 1: fake"),
         ("--dtype fp16", "nothing of fp16"),
-        ("--device t4", "nothing of fp32 under the paper engine on t4"),
+        ("--device t4", "nothing of fp32 on t4"),
     ):
         assert words in refused(capsys, f"{sequential} replay:s.sqlite {extra}")
     assert "in context 9" in refused(capsys, f"{sequential} replay:s.sqlite#9")

@@ -57,7 +57,7 @@ def test_what_nobody_proved_is_left_out(capsys: pytest.CaptureFixture[str], tmp_
         ("--rewrite metaflo", "did you mean 'metaflow'"),
         ("--rewrite none.yaml", "none.yaml"),
         ("--rewrite --alpha 0.9", "--alpha 0.9 is not possible: give 1 or more"),
-        ("--rewrite default --rewrite-budget lots", "--rewrite-budget 'lots' is no budget; give a number of graphs"),
+        ("--rewrite default --rewrite-budget lots", "--rewrite-budget 'lots' is not a budget; give a number of graphs"),
         ("--rewrite default --scheduler greedy", "--scheduler greedy; give one of sequential, ios-"),
     ],
 )

@@ -234,4 +234,4 @@ def test_who_calls_decides_what_is_added(capsys: pytest.CaptureFixture[str]) -> 
     engine = device("v100-sxm2").engine
     assert node["gpu_time_us"] == pytest.approx(engine.graph_kernel_us, abs=0.2)
     assert called["gpu_time_us"] > node["gpu_time_us"] + engine.dispatch_us - 1
-    assert "known: calls" in refused(capsys, "predict ops.csv -d v100-sxm2 --engine grap")
+    assert "did you mean 'graph'? known: auto, calls" in refused(capsys, "predict ops.csv -d v100-sxm2 --engine grap")

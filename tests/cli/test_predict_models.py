@@ -120,7 +120,7 @@ def test_light_models(name: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_squeezenet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = printed(capsys, "predict squeezenet -d v100-sxm2 --batch 8")
-    assert "squeezenet on v100-sxm2, batch 8, fp32: 80 ops, the 16 slowest" in text
+    assert "squeezenet on v100-sxm2, batch 8, fp32, paper engine: 80 ops, the 16 slowest" in text
     assert "64 more" in text
     assert "total" in text
     whole = printed(capsys, "predict squeezenet -d v100-sxm2 --batch 8 --all")
@@ -131,9 +131,11 @@ def test_squeezenet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert len(rows) == 80
     check_sums(rows, total)
     document = printed_json(capsys, "predict squeezenet -d v100-sxm2 --batch 8 --json")
+    assert document["engine"] == "paper"
     assert [row["gpu_time_us"] for row in document["rows"]] == [float(row["gpu_time_us"]) for row in rows]
     assert document["batch"] == 8
     # What a table says of the same convolution, but for the bias.
+    document = printed_json(capsys, "predict squeezenet -d v100-sxm2 --batch 8 --engine graph --json")
     (row,) = (row for row in document["rows"] if row["name"] == "fire9.expand3x3.conv")
     columns: dict[str, Any] = {"batch": 8, "in_channels": 64, "out_channels": 256, "in_size": 13, "kernel": 3}
     columns |= {"stride": 1, "padding": 1}

@@ -34,7 +34,7 @@ def test_a_backend_measures(tmp_path: Path) -> None:
         create_cost_model("numpy_reference", iossim.device("t4"), Precision.FP32, "paper", tmp_path / "store.sqlite")
     with pytest.raises(OptionError, match="has no option 'threads'"):
         create_cost_model("numpy_reference:threads=2", None, Precision.FP32, "paper", tmp_path / "store.sqlite")
-    with pytest.raises(OptionError, match="'two' is no setting"):
+    with pytest.raises(OptionError, match="'two' is not a setting"):
         create_cost_model("numpy_reference:two", None, Precision.FP32, "paper", tmp_path / "store.sqlite")
 
 

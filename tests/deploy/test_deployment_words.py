@@ -25,7 +25,7 @@ def check_of(cores: int, error: float = 0.0, **times_us: float) -> DeploymentChe
 def test_streams_that_lose_where_cores_lack() -> None:
     said = verdict(check_of(2, default=3000, sequential=2000, streams=4000), 2)
     assert said.startswith(
-        "Fastest: 'deployed, one thread', 2.000 ms. Streams take 2.00 times as long (they want 3 cores"
+        "Fastest: 'deployed, one thread', 2.000 ms. Streams take 2.00 times as long (they need 3 cores"
     )
     assert "cores" not in verdict(check_of(3, default=3000, sequential=2000, streams=4000), 2)
 
@@ -43,7 +43,7 @@ def test_streams_that_win_or_tie() -> None:
 @pytest.mark.parametrize(
     ("error", "told"),
     [
-        (0.0, "bit by bit"),
+        (0.0, "bit for bit"),
         (1e-6, "Outputs equal: those of 'deployed, streams' are off by 1.0e-06"),
         (0.5, "Outputs DIFFER"),
     ],

@@ -97,7 +97,7 @@ def test_ratios() -> None:
         ("numpy_reference:threads=2", "backend numpy_reference has no option 'threads'"),
         ("simulator", "backend simulator needs a device; give `device` NAME"),
         ("simulator:devise=v100", r"backend simulator has no option 'devise'; did you mean 'device'\?"),
-        ("simulator:device", r"`backend` 'simulator:device': 'device' is no setting; write simulator:option=value"),
+        ("simulator:device", r"`backend` 'simulator:device': 'device' is not a setting; write simulator:option=value"),
     ],
 )
 def test_backends_that_are_misspelt(spec: str, reason: str) -> None:

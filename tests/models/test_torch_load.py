@@ -135,7 +135,7 @@ def svd(x: Tensor) -> Tensor:
         (lambda: load(Returning(lambda x: x), X), "module Returning computes nothing"),
         (lambda: load(Returning(lambda x: torch.einsum("ij,kj->ik", x, x)), X, strict=True), "does not know: Einsum"),
         (lambda: load(3), "3 is no name: .* or a PyTorch module"),
-        (lambda: load(3, (X,)), "3 is no PyTorch module"),
+        (lambda: load(3, (X,)), "3 is not a PyTorch module"),
         (lambda: load("squeezenet", (X,)), "are for PyTorch modules; leave them out for 'squeezenet'"),
         (lambda: load(nn.ReLU().eval(), X, shapes={"x": (1, 2)}), "shapes of its example inputs"),
         (lambda: load(nn.ReLU().eval(), X, onnx_file="x.json"), "'x.json' does not end in .onnx"),

@@ -96,7 +96,8 @@ def test_a_schedule_stage_by_stage() -> None:
     schedule = make_schedule(network, [BlockSchedule(name="main", stages=stages)])
     assert [schedule.streams, len(schedule.stages)] == [2, 2]
     assert lines(schedule_table(schedule)) == [
-        "small on test-device, batch 1, fp32, random: 1.247 ms",
+        "small on test-device, batch 1, fp32, paper engine, random:",
+        "1.247 ms",
         "            before latency",
         "stage block     us      us groups (one a line, > in order)",
         "─" * 58,

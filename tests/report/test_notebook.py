@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import warnings
 from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
@@ -79,12 +80,28 @@ def test_a_schedule_shows_timeline_and_stages(comparison: iossim.Comparison, net
     assert frame.latency_us.sum() + frame.boundary_us.sum() == pytest.approx(best.latency_us)
 
 
-def test_a_schedule_without_a_device_shows_its_stages() -> None:
+def test_a_schedule_without_a_device_shows_its_graph() -> None:
     found = iossim.optimize("ios_sample", None, cost_model="random:1")
-    assert "<svg" not in found._repr_html_()
-    assert "No timeline: the schedule was priced by &#x27;random&#x27;" in found._repr_html_()
-    with pytest.raises(OptionError, match="knows no timeline"):
-        found.plot()
+    network = iossim.load("ios_sample")
+    assert found.plot().svg == network.plot(schedule=found).svg != network.plot().svg
+    assert found.plot().svg in found._repr_html_()
+
+
+def test_a_front_end_gets_the_kinds_that_it_asks_for(network: iossim.Network, comparison: iossim.Comparison) -> None:
+    for value in (network, comparison.best, comparison):
+        made = value._repr_mimebundle_()
+        assert made == {"text/html": value._repr_html_(), "text/plain": str(value)}
+        assert value._repr_mimebundle_(include={"image/svg+xml"}) == {"image/svg+xml": value.plot().svg}
+        assert list(value._repr_mimebundle_(exclude={"text/html"})) == ["text/plain"]
+
+
+def test_completion_leaves_out_what_is_deprecated(comparison: iossim.Comparison) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for name in dir(comparison.best):
+            if not name.startswith("_"):
+                getattr(comparison.best, name)
+    assert {"compare", "corun", "device", "explain", "load", "microbatch", "optimize", "predict"} < set(dir(iossim))
 
 
 def test_a_comparison_shows_its_table(comparison: iossim.Comparison) -> None:

@@ -29,7 +29,8 @@ def schedule(network: iossim.Network) -> iossim.Schedule:
 @pytest.fixture(scope="module")
 def page(network: iossim.Network, schedule: iossim.Schedule) -> str:
     spans = iossim.cost_model("simulator", "v100-sxm2").timeline(network, schedule)
-    return schedule_page(network, schedule, spans, iossim.explain(schedule, network), 6280.0)
+    compared = iossim.compare(network, "v100-sxm2", schedulers=["sequential", "greedy"])
+    return schedule_page(network, schedule, spans, iossim.explain(schedule, network), 6280.0, compared)
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +59,14 @@ def test_it_is_one_small_file_that_loads_nothing(page: str) -> None:
     assert len(page.encode()) < 3_000_000
     assert not re.search(r"(src|href)=[\"'](?!data:|#)", page)
     assert "$" not in re.sub(r"<script.*?</script>|<style.*?</style>", "", page, flags=re.DOTALL)
+
+
+def test_a_comparison_is_a_table_of_all_schedulers(
+    page: str, network: iossim.Network, schedule: iossim.Schedule
+) -> None:
+    (table,) = re.findall(r"<table>(.*?)</table>", page)
+    assert re.findall(r"<td[^>]*>(sequential|greedy)</td>", table) == ["sequential", "greedy"]
+    assert "<table>" not in schedule_page(network, schedule, [])
 
 
 def test_equal_arguments_give_equal_text(network: iossim.Network, schedule: iossim.Schedule) -> None:

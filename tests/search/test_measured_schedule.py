@@ -108,7 +108,7 @@ def test_command_line_measures_everything_if_told(capsys: pytest.CaptureFixture[
     [
         ("-d t4 --budget 100", "'simulator' does not"),
         ("--cost-model random:3 --budget 100", "'random' does not"),
-        ("-d t4 --cost-model perturbed:0.1 --budget lots", "--budget 'lots' is no budget"),
+        ("-d t4 --cost-model perturbed:0.1 --budget lots", "--budget 'lots' is not a budget"),
         ("-d t4 --cost-model perturbed:0.1 --budget 3", "--budget 3 is too small"),
         ("--cost-model perturbed:0.1", "needs a device"),
     ],

@@ -84,5 +84,5 @@ def test_linking_and_other_splits_are_told() -> None:
     text = "\n".join(explanation_lines(reader))
     assert "in 2 slices" in text
     assert "reads in sequence what conv2.depthwise wrote for it" in text
-    with pytest.raises(OptionError, match="'conv99' is none of the network"):
+    with pytest.raises(OptionError, match="'conv99' is not in the network"):
         explain_dataflow(found, ["conv99"])

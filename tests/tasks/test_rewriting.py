@@ -79,13 +79,13 @@ def test_what_came_of_it_is_said() -> None:
 
 def test_mistakes_are_refused() -> None:
     network, prices = seeded_network(1, units=4, blocks=1), RandomCostModel(seed=1)
-    with pytest.raises(OptionError, match="`rewrite` knows no cost of graphs for `scheduler` greedy; give one of"):
+    with pytest.raises(OptionError, match="`rewrite` cannot price graphs for `scheduler` greedy; give one of"):
         rewrite(network, prices, scheduler="greedy")
     with pytest.raises(OptionError, match="`rewrite_search` 'join' is not known; did you mean 'joint'"):
         rewrite(network, prices, search="join")  # type: ignore[arg-type]
     with pytest.raises(OptionError, match=r"`alpha` 0.5 is not possible"):
         rewrite(network, prices, alpha=0.5)
-    with pytest.raises(OptionError, match="`rewrite_budget` 'much' is no budget"):
+    with pytest.raises(OptionError, match="`rewrite_budget` 'much' is not a budget"):
         iossim.optimize(network, None, cost_model=prices, rewrite="simplify", rewrite_budget="much")
     with pytest.raises(iossim.IossimError, match="unknown rules 'metaflo'; did you mean 'metaflow'"):
         api.task(network, None, cost_model=prices, rewrite="metaflo")

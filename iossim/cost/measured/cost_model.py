@@ -318,7 +318,7 @@ def create(
     A ``device`` must be the backend's own. Raises OptionError where it is not, or for an option that is none;
     BackendError where the backend cannot run here.
     """
-    backend = backend_from(f"{name}:{argument}", precision, Engine.named(engine))
+    backend = backend_from(f"{name}:{argument}", precision, engine)
     own = backend.context.device
     if device is not None and device.name != own:
         raise OptionError(f"`cost_model` {name} measures {own!r}, not {device.name!r}; leave out `device`")

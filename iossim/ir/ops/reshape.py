@@ -46,7 +46,7 @@ class Reshape(Op, kind="reshape", onnx_types="Reshape Squeeze Unsqueeze", onnx_n
         else:
             spelled = tuple(int(size) for size in node.constant(1, "shape"))
             if node.attribute("allowzero", 0) and 0 in spelled:
-                raise ModelError(f"Reshape {node.name!r} makes an empty tensor; iossim takes none")
+                raise ModelError(f"Reshape {node.name!r} makes an empty tensor, which iossim does not support")
             shape = resolve_shape(spelled, x)
         return cls(shape), node.data_inputs(1)
 

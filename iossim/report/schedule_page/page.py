@@ -18,9 +18,11 @@ from iossim.report.colours import kind_colour, kind_colours, text_on
 from iossim.report.explanation import overview, short_lines
 from iossim.report.figures.graph import graph_svg, short_name, unit_facts
 from iossim.report.figures.timeline import stage_extents
+from iossim.report.notebook import html_table
 from iossim.report.schedule_words import expectation, optimality
 from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import Schedule
+from iossim.tasks.comparison import Comparison, comparison_table
 from iossim.tasks.explain import Explanation
 
 _FOLDER, _STUDY_FOLDER = "iossim.report.schedule_page", "iossim.report.study.page"
@@ -32,10 +34,12 @@ def schedule_page(
     spans: Sequence[Span],
     explanation: Explanation | None = None,
     sequential_us: float | None = None,
+    comparison: Comparison | None = None,
 ) -> str:
     """The page of a schedule whose kernels run as ``spans`` say; equal arguments give equal text.
 
-    ``sequential_us``, if known, is the latency that the speed-up is against.
+    ``sequential_us``, if known, is the latency that the speed-up is against. A ``comparison`` that the schedule is
+    the best of stands on the page as its table.
     """
     facts = [f"batch {schedule.source.batch}", schedule.precision, f"{schedule.engine} engine", schedule.scheduler]
     facts += [f"{len(schedule.stages)} stages", f"at most {schedule.streams} streams"]
@@ -53,6 +57,7 @@ def schedule_page(
         facts=escape(" · ".join(facts)),
         said="".join(f"<p>{escape(line)}</p>" for line in filter(None, said)),
         overview="".join(f"<p>{escape(line)}</p>" for line in (overview(explanation)[1:] if explanation else ())),
+        compared="" if comparison is None else _compared(comparison),
         legend="".join(
             f'<li><span class="swatch" style="background:{colour}"></span>{escape(name)}</li>'
             for name, colour in legend
@@ -64,6 +69,13 @@ def schedule_page(
             _data(network, schedule, spans, explanation), separators=(",", ":"), ensure_ascii=False
         ).replace("<", "\\u003c"),
     )
+
+
+def _compared(comparison: Comparison) -> str:
+    table = html_table(comparison_table("", comparison.rows))
+    label = "Table of schedulers: latencies, stages and bounds"
+    inside = f'<div class="scroll" tabindex="0" role="region" aria-label="{label}">{table}</div>'
+    return f'  <h2 id="compared">Schedulers compared</h2>\n  {inside}\n'
 
 
 def _data(

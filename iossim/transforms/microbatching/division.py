@@ -137,7 +137,7 @@ def within(configurations: Sequence[Configuration], limit_bytes: int, batch: int
         if one.workspace_bytes <= limit_bytes:
             return one
     least = configurations[-1].workspace_bytes
-    raise OptionError(f"`workspace` {limit_bytes}B: {kernel} needs {least} bytes at least; give {least}B or more")
+    raise OptionError(f"`workspace` {limit_bytes}B: {kernel} needs at least {least} bytes; give {least}B or more")
 
 
 def _undominated(rows: Iterable[BenchmarkRow]) -> list[BenchmarkRow]:
@@ -235,7 +235,7 @@ def divide(fronts: Mapping[str, Sequence[Configuration]], limit_bytes: int, seco
     least = sum(front[-1].workspace_bytes for front in fronts.values())
     if least > limit_bytes:
         raise OptionError(
-            f"`total_workspace` {limit_bytes}B: the {len(fronts)} kernels need {least} bytes at least; "
+            f"`total_workspace` {limit_bytes}B: the {len(fronts)} kernels need at least {least} bytes; "
             f"give {least}B or more"
         )
     alike: dict[tuple[Configuration, ...], list[str]] = {}

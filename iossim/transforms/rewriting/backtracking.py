@@ -52,7 +52,7 @@ class RewriteBudget:
         try:
             value = float(text.removesuffix("s")) if text.endswith("s") else int(text)
         except ValueError:
-            raise OptionError(f"`rewrite_budget` {text!r} is no budget; {_REMEDY}") from None
+            raise OptionError(f"`rewrite_budget` {text!r} is not a budget; {_REMEDY}") from None
         if not 0 < value < inf:
             raise OptionError(f"`rewrite_budget` {text!r} leaves nothing to search; {_REMEDY}")
         return RewriteBudget(seconds=value) if text.endswith("s") else RewriteBudget(graphs=int(value))

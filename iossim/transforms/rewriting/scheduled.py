@@ -305,7 +305,7 @@ class Rewrite:
         """Raise OptionError for a scheduler that gives graphs no cost, and for a cost model that measures."""
         if scheduler != "sequential" and scheduler not in STRATEGIES:
             known = ", ".join(("sequential", *STRATEGIES))
-            raise OptionError(f"`rewrite` knows no cost of graphs for `scheduler` {scheduler}; give one of {known}")
+            raise OptionError(f"`rewrite` cannot price graphs for `scheduler` {scheduler}; give one of {known}")
         if isinstance(prices, MeasuringCostModel) and prices.measured_by is not MeasuredBy.STORE:
             raise OptionError(
                 f"`rewrite` asks for the prices of thousands of graphs, and `cost_model` {prices.identity.name} "

@@ -284,7 +284,7 @@ def test_what_torch_does_not_cover_is_refused_in_one_line() -> None:
         torch_module(graph)
     assert "\n" not in str(caught.value)
     weight = {"w": ArrayConstant(np.zeros(2, np.uint16))}
-    with pytest.raises(BackendError, match=r"weight 'w' is uint16\[2\], which torch has not"):
+    with pytest.raises(BackendError, match=r"weight 'w' is uint16\[2\], which torch does not support"):
         torch_module(Graph.create({"x": TensorType((2,))}, ["x", "w"], [], weight))
 
 

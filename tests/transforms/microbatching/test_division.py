@@ -85,5 +85,5 @@ def test_thousands_of_kernels_are_proved_to_the_byte() -> None:
 def test_too_little_is_refused() -> None:
     fronts = {"a": (Configuration((Part(1, 1, "x"),), 1.0, 10),), "b": (Configuration((Part(1, 1, "x"),), 1.0, 20),)}
     assert divide(fronts, 30).proved
-    with pytest.raises(OptionError, match=r"2 kernels need 30 bytes at least; give 30B or more"):
+    with pytest.raises(OptionError, match=r"2 kernels need at least 30 bytes; give 30B or more"):
         divide(fronts, 29)

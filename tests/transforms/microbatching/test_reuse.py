@@ -141,7 +141,7 @@ def test_undivided_is_never_faster(policy: str) -> None:
 
 def test_what_cannot_be_is_refused() -> None:
     rows = [BenchmarkRow(4, "a", 1.0, 4096)]
-    with pytest.raises(OptionError, match=r"layer 'x' needs 4096 bytes at least; give 4096B or more"):
+    with pytest.raises(OptionError, match=r"layer 'x' needs at least 4096 bytes; give 4096B or more"):
         fastest(rows, 8, 4095, kernel="layer 'x'")
     with pytest.raises(OptionError, match="no micro-batches with rows add up to a batch of 6"):
         fastest(rows, 6, 1 << 30)
