@@ -73,6 +73,7 @@ def _ways(backend: Backend, network: Network) -> dict[str, Choice]:
 def _run(
     job: Job, item: str, network: Network, backend: Backend, kind: str, choice: Choice, inputs: Any, expected: Any
 ) -> None:
+    from iossim.execution.backend import context_of
     from iossim.execution.lower import lower_stage
     from iossim.execution.memory import plan_memory
     from iossim.execution.tolerance import largest_difference, tolerance
@@ -87,7 +88,7 @@ def _run(
     # JSON has no infinity: outputs that are not finite have no error.
     known = {"output_error": error} if error < float("inf") else {}
     job.record(
-        "convolution", engine=engine, dtype=backend.context.precision, layout=backend.context.layout, way=kind,
+        "convolution", engine=engine, dtype=backend.context.precision, layout=context_of(backend, network).layout, way=kind,
         algorithm=choice.algorithm, right=error <= most, **known
     )  # fmt: skip
     if error > most:

@@ -83,6 +83,8 @@ def _run_schedules(
     store: MeasurementStore,
 ) -> None:
     """Time the schedules beside each other, look at their outputs, then tell what their stages take by themselves."""
+    from iossim.execution.backend import context_of
+
     backend, engine = prices.backend, prices.context.engine
     facts = {
         name: {"measurements": found.options["measurements"], "search_s": found.search_s}
@@ -99,7 +101,9 @@ def _run_schedules(
         try:
             with job.told(item):
                 fields[name] |= _stage_sums(job, network, schedules[name], engine, store)
-                keep_run(job, prices.context, model, network, name, samples, schedules[name], **fields[name])
+                keep_run(
+                    job, context_of(backend, network), model, network, name, samples, schedules[name], **fields[name]
+                )
         except KeyboardInterrupt:
             job.leave(item)
 
@@ -139,7 +143,9 @@ def _checked(
     facts: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, dict[str, Any]]:
     """Keep the timed runs, look at the outputs of each, and keep it again with the error; the fields of each run."""
-    context = backend.context
+    from iossim.execution.backend import context_of
+
+    context = context_of(backend, network)
     fields: dict[str, dict[str, Any]] = {name: dict(facts.get(name, {})) for name in taken}
     for name, samples in taken.items():
         keep_run(job, context, model, network, name, samples, schedules[name], **fields[name])

@@ -1,6 +1,6 @@
 """The backend itself: plans executed and measured on the first NVIDIA GPU, in fp32 (and TF32), fp16 and bf16.
 
-Sums are of fp32 in all of them. Images of 16-bit networks lie channels last (option ``layout``).
+Sums are of fp32 in all of them. Images of 16-bit networks lie as suits their channels (option ``layout``).
 
 Importing this module imports neither CuPy nor cuDNN; :func:`missing` tells what :func:`create` lacks.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib.util import find_spec
 from weakref import WeakKeyDictionary
 
@@ -142,7 +143,7 @@ class CupyCudnnBackend:
         #: Which cuDNN is used: its version, and its file.
         self.cudnn = cudnn
         self._precision, self._engine, self._driver, self._library = precision, engine, driver, library
-        self._channels_last, self._tf32 = options.channels_last(precision), options.tf32
+        self._options = options
         self._lanes: dict[Queue, Lane] = {}
         self._weights: WeakKeyDictionary[Network, Weights] = WeakKeyDictionary()
         self._clock = WorkingClock(driver, self._lane(MAIN).stream)
@@ -164,11 +165,15 @@ class CupyCudnnBackend:
             device_of_product(facts.name),
             str(precision),
             str(engine),
-            "nhwc" if self._channels_last else "nchw",
+            options.layout_for(precision),
             driver=facts.driver,
             libraries=tuple(sorted((*facts.libraries, *versions))),
             options=options.pairs,
         )
+
+    def context_of(self, network: Network) -> Context:
+        """What times of a network depend on, with the layout of its images."""
+        return replace(self.context, layout=self._options.layout_of(network.graph, self._precision))
 
     @property
     def planning(self) -> Planning:
@@ -317,7 +322,8 @@ class CupyCudnnBackend:
                     f"network {network.name!r} is stored in {network.precision.storage}, and this backend was made for "
                     f"{self._precision}; give `dtype` {network.precision.storage}"
                 )
-            self._weights[network] = Weights(network.graph, self._driver, self._channels_last, self._tf32)
+            last = self.context_of(network).layout == "nhwc"
+            self._weights[network] = Weights(network.graph, self._driver, last, self._options.tf32)
         return self._weights[network]
 
     def _upload(self, prepared: PreparedPlan, view: View, array: Array) -> None:

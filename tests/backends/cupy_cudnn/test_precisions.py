@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,9 +24,12 @@ from iossim.backends.cupy_cudnn.options import CudnnOptions
 from iossim.backends.cupy_cudnn.views import Memory, dense
 from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.base.errors import ScheduleError
-from iossim.execution.backend import BackendError, Timing
+from iossim.cost.measured.cost_model import MeasuredCostModel
+from iossim.cost.measured.store import MeasurementStore
+from iossim.execution.backend import BackendError, Context, Timing, context_of
 from iossim.execution.engine import UNDIVIDED, Engine
 from iossim.execution.happens_before import check_happens_before
+from iossim.execution.layouts import suits_channels_last
 from iossim.execution.lower import lower_schedule
 from iossim.execution.made_inputs import made_arrays
 from iossim.execution.measured_run import plan_for
@@ -37,7 +41,8 @@ from iossim.ir.ops.slice import Concat
 from iossim.ir.ops.unary import Relu
 from iossim.ir.types import DType, Precision
 from iossim.models.load import load
-from iossim.schedule.batch import Strategy
+from iossim.schedule.batch import StageBatch, Strategy
+from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import AnySchedule
 
 SIXTEEN = (Precision.FP16, Precision.BF16)
@@ -79,12 +84,12 @@ def test_every_op_in_16_bits(name: str, precision: Precision) -> None:
     seed=st.integers(0, 10**6),
     engine=st.sampled_from(UNDIVIDED),
     precision=st.sampled_from(SIXTEEN),
-    layout=st.sampled_from(["", "nchw"]),
+    layout=st.sampled_from(["nhwc", "nchw"]),
 )
 def test_random_schedules_in_16_bits(seed: int, engine: Engine, precision: Precision, layout: str) -> None:
     network = stored_in(random_network(seed, movers=seed % 2 == 0), precision)
     library = agree(network, random_schedule(network, seed), engine, layout, seed)
-    assert all(asked.last == (layout == "") for asked in library.asked)
+    assert all(asked.last == (layout == "nhwc") for asked in library.asked)
 
 
 @settings(max_examples=6)
@@ -108,7 +113,72 @@ def test_schedules_are_timed_and_checked_in_16_bits(precision: Precision) -> Non
     plan = lower_schedule(random_schedule(network, 3), network, Engine.GRAPH, in_place=True)
     (samples,) = backend.measure(network, [plan], Timing(rounds=2, warm_up=0))
     assert len(samples.times_us) == 2
-    assert (backend.context.precision, backend.context.layout) == (str(precision), "nhwc")
+    assert (backend.context.precision, backend.context.layout) == (str(precision), "auto")
+
+
+def convolved(channels: int, count: int = 2) -> Network:
+    """A chain of equal convolutions in bf16."""
+    b = GraphBuilder(f"of {channels} channels", Precision.BF16)
+    x = b.input("x", (1, channels, 6, 6))
+    with b.block("only"):
+        for index in range(count):
+            with b.unit(f"conv{index}", "Conv"):
+                x = b.conv(x, channels, kernel=3, padding=1)
+    return b.network([x])
+
+
+@pytest.mark.parametrize(("channels", "layout"), [(16, "nhwc"), (78, "nchw"), (3, "nchw")])
+def test_images_lie_as_suits_the_channels_of_their_network(channels: int, layout: str) -> None:
+    backend, library = on_host(Precision.BF16)
+    network = convolved(channels)
+    assert context_of(backend, network) == replace(backend.context, layout=layout)
+    agree(network, sequential_schedule(network))
+    backend.choices(network)(("conv0",), Strategy.CONCURRENT)
+    assert {asked.last for asked in library.asked} == {layout == "nhwc"}
+    given, _ = on_host(Precision.BF16, layout="nhwc")
+    assert context_of(given, network) == given.context
+
+
+def test_networks_of_the_zoo_lie_as_their_channels_say() -> None:
+    names = ("squeezenet", "inception_v3", "nasnet_a", "resnet50", "bert_layer", "randwire")
+    found = {name: suits_channels_last(load(name).graph) for name in names}
+    assert found == dict.fromkeys(names, True) | {"randwire": False}
+
+
+def test_times_are_kept_under_the_layout_of_their_network(tmp_path: Path) -> None:
+    backend, _ = on_host(Precision.BF16)
+    with MeasurementStore(tmp_path / "store.sqlite") as store:
+        for channels in (16, 78):
+            network = convolved(channels)
+            batch = StageBatch.concurrent(ScheduleProblem.of_block(network, network.blocks[0]), np.array([1]))
+            prices = MeasuredCostModel(backend, store, Timing(rounds=2, warm_up=0))
+            assert np.isfinite(prices.price_stages(batch)).all()
+            again = MeasuredCostModel(backend, store)
+            assert (again.recall(batch), list(again.known(batch))) == (0, again.signatures(batch))
+        assert {record.context.layout for record in store.records()} == {"nhwc", "nchw"}
+
+
+class _Changes(CupyCudnnBackend):
+    """Lays all networks out as a test says."""
+
+    layout = "nhwc"
+
+    def context_of(self, network: Network) -> Context:
+        return replace(self.context, layout=self.layout)
+
+
+def test_equal_stages_of_networks_that_lie_otherwise_are_not_one_measurement(tmp_path: Path) -> None:
+    driver = HostDriver()
+    backend = _Changes(Precision.BF16, Engine.GRAPH, CudnnOptions(), driver, HostLibrary(driver))
+    with MeasurementStore(tmp_path / "store.sqlite") as store:
+        prices = MeasuredCostModel(backend, store, Timing(rounds=2, warm_up=0))
+        for layout, measured in (("nhwc", 1), ("nchw", 2)):
+            backend.layout = layout
+            network = convolved(16, 1)
+            prices.price_stages(
+                StageBatch.concurrent(ScheduleProblem.of_block(network, network.blocks[0]), np.array([1]))
+            )
+            assert prices.measured == measured
 
 
 def test_a_network_of_another_storage_is_refused() -> None:
