@@ -32,9 +32,10 @@ import numpy as np
 from host_kernels import host_kernel
 from numpy.lib.stride_tricks import as_strided
 
-from iossim.backends.cupy_cudnn.convolution import Asked, Product, TensorLayout
+from iossim.backends.cupy_cudnn.convolution import Asked, FusedAttention, Product, TensorLayout
 from iossim.backends.cupy_cudnn.driver import DeviceFacts, EnginePlan, engines_first
 from iossim.ir.op import Array
+from iossim.ir.ops.attention import Attention
 from iossim.ir.ops.conv import Conv
 from iossim.ir.types import DType
 
@@ -443,6 +444,13 @@ class HostLibrary:
         if plan.workspace_bytes:
             self._driver.bytes(workspace, plan.workspace_bytes)[:] = 0xFF
         dtype = convolution.dtype
+        if isinstance(convolution, FusedAttention):
+            mask = [] if convolution.mask is None else [self._tensor(addresses["m"], convolution.mask, dtype)]
+            operands = {"q": convolution.q, "k": convolution.k, "v": convolution.v}
+            arrays = [self._tensor(addresses[name], layout, dtype) for name, layout in operands.items()]
+            made = Attention(scale=convolution.scale).compute(*(each.astype(np.float32) for each in (*arrays, *mask)))
+            self._tensor(addresses["y"], convolution.y, dtype)[...] = made
+            return
         if isinstance(convolution, Product):
             a, b, y = (
                 self._tensor(addresses[name], layout, dtype)
@@ -473,6 +481,8 @@ class HostLibrary:
 
 def default_plans(convolution: Asked) -> dict[EnginePlan, float]:
     """Three plans, of which which is fastest depends on the convolution; fused ones save the kernel behind."""
+    if isinstance(convolution, FusedAttention):
+        return {EnginePlan("eng9", 256): 5.0, EnginePlan("refused", 0): 1.0}
     mixed = sum(convolution.x.shape) + sum(convolution.w.shape)
     return {
         EnginePlan("eng0", 0): 6.0 + mixed % 3,
