@@ -21,7 +21,7 @@ from iossim.backends.cupy_cudnn.candidate_timing import CandidateTiming, randomi
 from iossim.backends.cupy_cudnn.cudnn_library import begins_here, check_version, make_findable, the_only, version_text
 from iossim.backends.cupy_cudnn.driver import ConvolutionLibrary, Driver
 from iossim.backends.cupy_cudnn.issue import Lane, issue_kernel
-from iossim.backends.cupy_cudnn.offers import PRECISIONS, convolution_calls, in_words
+from iossim.backends.cupy_cudnn.offers import PRECISIONS, attention_calls, convolution_calls, in_words
 from iossim.backends.cupy_cudnn.options import CudnnOptions, parsed_options
 from iossim.backends.cupy_cudnn.prepared_plan import Machine, PaperRun, PreparedPlan, Run, launch_program, ready_to_run
 from iossim.backends.cupy_cudnn.timing import Stopwatch
@@ -121,10 +121,14 @@ def missing() -> str:
 
 
 def offers() -> list[str]:
-    """What cuDNN computes on this GPU by one call, a line for each precision; where the backend is usable."""
+    """What cuDNN computes on this GPU by one call, a line for each precision; where it is usable."""
     from iossim.backends.cupy_cudnn.cudnn_graphs import Allowed, CudnnGraphs
 
-    return in_words(convolution_calls(lambda precision: CudnnGraphs(Allowed(tf32=precision is Precision.TF32))))
+    def library_of(precision: Precision) -> CudnnGraphs:
+        return CudnnGraphs(Allowed(tf32=precision is Precision.TF32))
+
+    lines = in_words(convolution_calls(library_of), attention_calls(library_of))
+    return [*lines, "images of 16 bits: channels last where a network's channels suit it (option layout)"]
 
 
 class CupyCudnnBackend:

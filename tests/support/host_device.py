@@ -414,6 +414,9 @@ class HostLibrary:
             self._built.add((convolution, name))
         return found
 
+    def refusal(self, convolution: Asked) -> str:
+        return "" if self._plans_of(convolution) else "CUDNN_STATUS_NOT_SUPPORTED"
+
     def bind(self, convolution: Asked, plan: str) -> tuple[Asked, EnginePlan, float]:
         for found, duration_us in self._plans_of(convolution).items():
             if found.name == plan:
