@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 from dataclasses import replace
 from itertools import islice
+from pathlib import Path
 
 import pytest
 from host_device import HostDriver
@@ -153,6 +155,29 @@ def test_an_attention_that_is_computed_apart_says_why() -> None:
     found = attention_calls(lambda precision: CudnnGraphs(Allowed(), description))
     assert list(found) == ["fp16", "bf16"]
     assert all(reason.startswith("CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR") for reason in found.values())
+
+
+@pytest.mark.usefixtures("graphs")
+def test_the_table_of_plans_has_a_row_a_network_and_says_what_has_none(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[3] / "benchmarks"))
+    import cudnn_plans
+
+    monkeypatch.setattr(cudnn_plans, "NETWORKS", ("ios_sample", "bert_layer"))
+    monkeypatch.setattr(cudnn_plans, "DTYPES", ("bf16",))
+    monkeypatch.setattr(cudnn_plans, "DEVICES", ("H200",))
+    assert cudnn_plans.main() == 0
+    *_, head, line, convolutions, layer, blank, told = capsys.readouterr().out.splitlines()
+    assert (head, line) == ("| bf16 | convolutions, products, attentions | H200 |", "|---|---|---|")
+    assert re.fullmatch(r"\| ios_sample \| \d+, 0, 0 \| \d+-\d+, \d+-\d+ \|", convolutions)
+    assert re.fullmatch(r"\| bert_layer \| 3, 2, 1 \| \d+-\d+, \d+-\d+ \|", layer)
+    assert (blank, told) == ("", "0 without a plan")
+    heads = TensorLayout((1, 2, 4, 12), row_major((1, 2, 4, 12)))
+    odd = FusedAttention(heads, heads, heads, heads, 1.0, DType.BFLOAT16)
+    numbers, without = cudnn_plans.counts(CudnnGraphs(Allowed(), describe("H200")), {odd})
+    assert numbers == "0-0"
+    assert "multiple of 8" in without[0]
 
 
 def test_plans_without_tf32_are_fewer(graphs: CudnnGraphs) -> None:
