@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 from described_gpus import DEVICES, describe, stand_in
 
 if TYPE_CHECKING:

@@ -69,12 +69,14 @@ def create(precision: Precision, engine: Engine, options: Mapping[str, str]) -> 
     reason = missing()
     if reason:
         raise BackendError(f"backend cupy_cudnn cannot run here: {reason}")
+    from iossim.backends.cupy_cudnn.cublas import WithCublas
     from iossim.backends.cupy_cudnn.cudnn_graphs import Allowed, CudnnGraphs
     from iossim.backends.cupy_cudnn.cupy_driver import CupyDriver
 
     try:
         driver = CupyDriver()
-        library = CudnnGraphs(Allowed(settings.tf32, settings.nondeterministic, settings.runtime_compiled))
+        cudnn = CudnnGraphs(Allowed(settings.tf32, settings.nondeterministic, settings.runtime_compiled))
+        library = WithCublas(cudnn, settings.tf32, dict(driver.facts.libraries)["cuda"].partition(".")[0])
         used = the_only()
         return CupyCudnnBackend(precision, engine, settings, driver, library, library.versions, str(used or ""))
     except RuntimeError as error:  # both libraries' errors are such: no context, no handle

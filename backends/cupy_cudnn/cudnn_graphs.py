@@ -126,6 +126,8 @@ class CudnnGraphs:
 
     def _ranked(self, convolution: Asked) -> _Planned:
         """The names of a convolution's plans in the order of :meth:`plans`, none built yet."""
+        if isinstance(convolution, Product) and convolution.dtype is DType.FLOAT32 and not self._allowed.tf32:
+            return _Planned(None, {}, refused=["cuDNN multiplies stacks of matrices in TF32, not in fp32"])
         refused: list[str] = []
         graph = self._enumerated(convolution, refused)
         if graph is None:

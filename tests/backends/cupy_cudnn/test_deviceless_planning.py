@@ -13,12 +13,12 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
+from described_gpus import DEVICES, RUNTIME_VARIABLE, describe, stand_in
 from host_device import HostDriver
 from precisions import stored_in
 from random_networks import sequential_schedule
 from small_networks import OPS, UNITS
 
-from benchmarks.described_gpus import DEVICES, RUNTIME_VARIABLE, describe, stand_in
 from iossim.backends.cupy_cudnn.convolution import Convolution, FusedAttention, Product, TensorLayout
 from iossim.backends.cupy_cudnn.offers import PRECISIONS, attention_calls, convolution_calls, in_words
 from iossim.backends.cupy_cudnn.prepared_plan import launch_program
