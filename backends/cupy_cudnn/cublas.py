@@ -38,7 +38,8 @@ class Gemm(NamedTuple):
     """A product as cuBLAS is asked for it, of matrices whose columns lie one after the other.
 
     ``y^T = op(b^T) op(a^T)`` for rows one after the other: ``m`` columns and ``n`` rows of ``y``, ``k`` terms of a sum;
-    of each operand whether it is transposed, the step to its next column, and that to its next matrix; and their number.
+    of each operand whether it is transposed, the step to its next column, and that to its next matrix; and the size of
+    the stack.
     """
 
     m: int

@@ -21,8 +21,10 @@ from iossim.execution.lower import lower_schedule, lower_stage
 from iossim.execution.made_inputs import made_arrays
 from iossim.execution.plan import repeat
 from iossim.execution.tolerance import largest_difference, tolerance
+from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.op import Array
+from iossim.ir.ops.matmul import MatMul
 from iossim.ir.types import Precision
 from iossim.models.load import load
 from iossim.schedule.batch import Strategy
@@ -121,7 +123,7 @@ def in_16_bits(tmp_path_factory: pytest.TempPathFactory) -> dict[Precision, Back
     return {each: create_backend("cupy_cudnn", each, Engine.GRAPH, options) for each in SIXTEEN}
 
 
-def agree_in_16_bits(backend: Backend, network: Network, choices: Choices) -> None:
+def agrees(backend: Backend, network: Network, choices: Choices) -> None:
     inputs = made_arrays(network.graph.inputs, network.graph.types)
     plan = lower_schedule(sequential_schedule(network), network, Engine.GRAPH, in_place=True, choices=choices)
     found = largest_difference(backend.execute(network, plan, inputs), evaluate_graph(network.graph, inputs))
@@ -141,7 +143,27 @@ def test_an_attention_in_one_call_and_apart(
     ways = [way.algorithm for way in backend.algorithms(network, "attention")]
     assert {way.partition(":")[0] for way in ways} >= ({"apart"} if mask else {"apart", "fused"})
     for way in ways:
-        agree_in_16_bits(backend, network, lambda units, strategy, variant="", way=way: Choice(way))
+        agrees(backend, network, lambda units, strategy, variant="", way=way: Choice(way))
+
+
+@pytest.mark.parametrize("precision", [Precision.FP32, *SIXTEEN])
+@pytest.mark.parametrize("kind", ["stack", "layer"])
+def test_products_by_cublas_and_by_cudnn(
+    kind: str, precision: Precision, backends: dict[Engine, Backend], in_16_bits: dict[Precision, Backend]
+) -> None:
+    """A stack of products, and a linear layer, in each way that there is; cuBLAS is one of them."""
+    b = GraphBuilder(kind, precision)
+    x = b.input("x", (3, 40, 64))
+    w = b.input("w", (1, 64, 24)) if kind == "stack" else b.constant("w", (64, 24))
+    with b.block("only"), b.unit("product", "Matmul"):
+        y = b.add(MatMul(), x, w)
+    network = b.network([y])
+    backend = {Precision.FP32: backends[Engine.GRAPH], **in_16_bits}[precision]
+    assert isinstance(backend, CupyCudnnBackend)
+    ways = [way.algorithm for way in backend.algorithms(network, "product")]
+    assert any(way.endswith(":cublas") for way in ways), ways
+    for way in ways:
+        agrees(backend, network, lambda units, strategy, variant="", way=way: Choice(way))
 
 
 @pytest.mark.parametrize("precision", SIXTEEN)
@@ -149,7 +171,7 @@ def test_an_attention_in_one_call_and_apart(
 def test_every_op_in_16_bits(name: str, precision: Precision, in_16_bits: dict[Precision, Backend]) -> None:
     network = stored_in({**OPS, **UNITS}[name](), precision)
     backend = in_16_bits[precision]
-    agree_in_16_bits(backend, network, backend.choices(network))
+    agrees(backend, network, backend.choices(network))
 
 
 @pytest.mark.parametrize("cold", [False, True])
