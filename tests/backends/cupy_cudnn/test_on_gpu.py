@@ -14,6 +14,7 @@ from spelt_attentions import attention
 
 from iossim.backends.cupy_cudnn import candidate_timing
 from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend
+from iossim.backends.cupy_cudnn.cublas import WithCublas
 from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.execution.backend import Backend, Choice, Choices, Timing, create_backend, missing_for
 from iossim.execution.engine import UNDIVIDED, Engine
@@ -161,7 +162,7 @@ def test_products_by_cublas_and_by_cudnn(
     backend = {Precision.FP32: backends[Engine.GRAPH], **in_16_bits}[precision]
     assert isinstance(backend, CupyCudnnBackend)
     ways = [way.algorithm for way in backend.algorithms(network, "product")]
-    assert any(way.endswith(":cublas") for way in ways), ways
+    assert any(way.endswith(":cublas") for way in ways) or not isinstance(backend.machine.library, WithCublas), ways
     for way in ways:
         agrees(backend, network, lambda units, strategy, variant="", way=way: Choice(way))
 
