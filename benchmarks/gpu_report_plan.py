@@ -14,7 +14,7 @@ DTYPES = ("bf16", "fp32", "fp16", "tf32")
 PLAIN_DTYPE = "fp32"
 
 #: Small ones first, and the paper's two large ones last, whose plans take longest to build.
-MODELS = ("squeezenet", "inception_v3", "resnet50", "bert_layer", "randwire", "nasnet_a")
+MODELS = ("squeezenet", "inception_v3", "resnet50", "bert_layer", "moe_layer", "randwire", "nasnet_a")
 #: Those whose units are what a library computes in one call: attention, above all.
 FUSED_UNITS = ("bert_layer",)
 #: Each kind of section with its share of the time; those with models are one section a model.
@@ -45,7 +45,7 @@ NEEDS_S = {
     "prediction": 10,
 }
 #: Of how many of the first models there is a section of a kind, in each of the first precisions.
-OF_MODELS: dict[str, tuple[int, ...]] = {"graph": (6, 2, 2, 2), "networks": (6, 4), "compile": (4,)}
+OF_MODELS: dict[str, tuple[int, ...]] = {"graph": (7, 2, 2, 2), "networks": (7, 4), "compile": (4,)}
 #: Of which precisions there is a section of a kind that takes all models: so many of the first.
 OF_DTYPES = {"profile": 2}
 

@@ -13,6 +13,10 @@ What it cannot catch, and where ``benchmarks/gpu_report.py`` meets it first, in 
 - that cuDNN's front end takes the pointers, strides and types of a variant pack: ``first``, one convolution in each precision,
   fused and apart (without a device a pack is taken as far as the missing handle: ``test_deviceless_planning``);
 - that plans of cuDNN read slices of channels with the steps that they were told: ``graph/NAME``, whose outputs are looked at;
+- that cuDNN's fused attention reads heads by their strides, scales before it adds the mask, and softens in fp32: ``first``,
+  one attention in 16 bits, fused and apart; with masks, ``tests``;
+- that cuBLAS takes the arguments that ctypes gives it, and the workspace in a capture: ``tests``, and ``graph/bert_layer``, whose
+  products are timed by it (its arguments are held to what its manual says: ``test_cublas``);
 - calls that are illegal in a capture, beyond allocation, copies and timing events: ``first``, on the graph engine;
 - what CuPy's NVRTC makes of a kernel's text on that driver (that it compiles is tested for three architectures): ``first``;
 - products in less than is stored (TF32 where fp32 was asked for, sums of fp16): ``first``, by the tolerance of each precision;
