@@ -22,6 +22,8 @@ PLAIN = ("torch-eager", "torch-cuda-graph")
 COMPILED = ("torch-compile", "torch-compile-cuda-graph")
 #: Compiled apart from the others: it takes longest, and none of them waits for it.
 AUTOTUNED = ("torch-max-autotune",)
+#: With less left it is not begun: it tries kernels for minutes, and keeps nothing before its end.
+AUTOTUNE_S = 150.0
 
 
 def section_baselines(job: Job) -> None:
@@ -67,8 +69,9 @@ def section_compile(job: Job, model: str) -> None:
         job.probes.append(probe_torch)
         network = load_network(job, model)
         for names in (COMPILED, AUTOTUNED):
-            if job.left_s <= 0:
-                job.leave(f"{' and '.join(names)} of {model}")
+            needed_s = AUTOTUNE_S if names == AUTOTUNED else 0.0
+            if job.left_s <= needed_s:
+                job.leave(f"{' and '.join(names)} of {model}: of {needed_s:.0f} s {max(0.0, job.left_s):.0f} are left")
                 continue
             measure_together(job, model, network, names)
 

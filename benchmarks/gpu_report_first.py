@@ -1,12 +1,14 @@
 """The first section of ``gpu_report.py``, some seconds: does a convolution run at all, and what machine is this?
 
 One convolution with bias and activation runs in each way that there is: by one call of the library and with its
-epilogue apart, captured as a graph and call by call. The backend fills the memory of a plan with NaNs before the run
-whose outputs are read, so that nothing but that run can have made them.
+epilogue apart, captured as a graph and call by call; then, in 16 bits, one attention. The backend fills the memory of a
+plan with NaNs before the run whose outputs are read, so that nothing but that run can have made them. Each way is kept
+as it is seen.
 """
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -23,26 +25,43 @@ if TYPE_CHECKING:
 #: Channels, height and width of the convolution.
 CHANNELS, SIZE = 64, 28
 CONVOLUTION = "conv"
+#: Tokens, heads and features of a head of the attention.
+TOKENS, HEADS, FEATURES = 128, 12, 64
 
 
 def section_first(job: Job) -> None:
-    """One convolution in every way, then the facts of the machine; what imports PyTorch comes last."""
+    """What machine it is, one convolution in every way, one attention, then what backends lack, which imports PyTorch."""
+    with job.told("facts"):
+        _facts(job)
+    for dtype in job.dtypes:
+        item = CONVOLUTION if dtype == PLAIN_DTYPE else f"{CONVOLUTION} in {dtype}"
+        _in_every_way(job, "convolution", item, one_convolution(dtype), dtype)
+    for dtype in job.dtypes:
+        network = one_attention(dtype)
+        if network.precision.storage.bytes == 2:
+            _in_every_way(job, "attention", f"attention in {dtype}", network, dtype)
+    with job.told("what backends lack"):
+        _backends(job)
+
+
+def _in_every_way(job: Job, kind: str, item: str, network: Network, dtype: str) -> None:
+    """A network of one unit on both engines, in the ways that the first engine's backend finds."""
     from iossim.backends.numpy_reference.execute import numpy_outputs
     from iossim.execution.made_inputs import made_arrays
 
-    for dtype in job.dtypes:
-        network = one_convolution(dtype)
-        inputs = made_arrays(network.graph.inputs, network.graph.types)
-        expected = numpy_outputs(network, inputs)
-        for engine in ENGINES:
-            item = CONVOLUTION if dtype == PLAIN_DTYPE else f"{CONVOLUTION} in {dtype}"
-            with job.told(f"{item}, {engine} engine"):
-                backend = job.backend_of(engine, dtype)
-                for kind, choice in _ways(backend, network).items():
-                    with job.told(f"{item}, {kind}, {engine} engine"):
-                        _run(job, item, network, backend, kind, choice, inputs, expected)
-    with job.told("facts"):
-        _facts(job)
+    if job.left_s <= 0:
+        job.leave(item)
+        return
+    inputs = made_arrays(network.graph.inputs, network.graph.types)
+    expected = numpy_outputs(network, inputs)
+    ways: dict[str, Choice] = {}
+    for engine in ENGINES:
+        with job.told(f"{item}, {engine} engine"):
+            backend = job.backend_of(engine, dtype)
+            ways = ways or _ways(backend, network)
+            for way, choice in ways.items():
+                with job.told(f"{item}, {way}, {engine} engine"):
+                    _run(job, kind, item, network, backend, way, choice, inputs, expected)
 
 
 def one_convolution(dtype: str = PLAIN_DTYPE) -> Network:
@@ -58,6 +77,26 @@ def one_convolution(dtype: str = PLAIN_DTYPE) -> Network:
     return builder.network([x])
 
 
+def one_attention(dtype: str) -> Network:
+    """The attention of a layer of BERT, whose heads lie side by side in its tokens."""
+    from iossim.ir.builder import GraphBuilder
+    from iossim.ir.ops.matmul import MatMul
+    from iossim.ir.ops.nary import Mul
+    from iossim.ir.ops.reshape import Reshape, Transpose
+    from iossim.ir.ops.softmax import Softmax
+    from iossim.ir.types import Precision
+
+    builder = GraphBuilder("one_attention", Precision(dtype))
+    tokens = [builder.input(name, (1, TOKENS, HEADS * FEATURES)) for name in ("queries", "keys", "values")]
+    with builder.block("only"), builder.unit("attention", "Attention"):
+        heads = [builder.add(Reshape((1, TOKENS, HEADS, FEATURES)), each) for each in tokens]
+        moved = ((0, 2, 1, 3), (0, 2, 3, 1), (0, 2, 1, 3))
+        q, k, v = (builder.add(Transpose(axes), each) for axes, each in zip(moved, heads, strict=True))
+        scores = builder.add(Mul(), builder.add(MatMul(), q, k), builder.constant("scale", (1,), value=FEATURES**-0.5))
+        y = builder.add(Transpose((0, 2, 1, 3)), builder.add(MatMul(), builder.add(Softmax(), scores), v))
+    return builder.network([y])
+
+
 def _ways(backend: Backend, network: Network) -> dict[str, Choice]:
     """The fastest way of each kind; the backend's own where it knows but one."""
     from iossim.execution.backend import Choice, TimesAlgorithms
@@ -65,14 +104,23 @@ def _ways(backend: Backend, network: Network) -> dict[str, Choice]:
     if not isinstance(backend, TimesAlgorithms):
         return {"own": Choice()}
     kinds: dict[str, Choice] = {}
-    for found in backend.algorithms(network, CONVOLUTION):  # the fastest first
+    for found in backend.algorithms(network, network.units[0].name):  # the fastest first
         kinds.setdefault(found.algorithm.partition(":")[0], Choice(found.algorithm, found.workspace_bytes))
     return kinds
 
 
 def _run(
-    job: Job, item: str, network: Network, backend: Backend, kind: str, choice: Choice, inputs: Any, expected: Any
+    job: Job,
+    kind: str,
+    item: str,
+    network: Network,
+    backend: Backend,
+    way: str,
+    choice: Choice,
+    inputs: Any,
+    expected: Any,
 ) -> None:
+    from iossim.execution.backend import context_of
     from iossim.execution.lower import lower_stage
     from iossim.execution.memory import plan_memory
     from iossim.execution.tolerance import largest_difference, tolerance
@@ -87,11 +135,11 @@ def _run(
     # JSON has no infinity: outputs that are not finite have no error.
     known = {"output_error": error} if error < float("inf") else {}
     job.record(
-        "convolution", engine=engine, dtype=backend.context.precision, layout=backend.context.layout, way=kind,
+        kind, engine=engine, dtype=backend.context.precision, layout=context_of(backend, network).layout, way=way,
         algorithm=choice.algorithm, right=error <= most, **known
     )  # fmt: skip
     if error > most:
-        job.fail(f"{item}, {kind}, {engine} engine", f"outputs are wrong by {error:.1e} of the largest value: {found}")
+        job.fail(f"{item}, {way}, {engine} engine", f"outputs are wrong by {error:.1e} of the largest value: {found}")
 
 
 def _facts(job: Job) -> None:
@@ -106,16 +154,19 @@ def _facts(job: Job) -> None:
         "missing": [name for name, version in libraries.items() if version is None],
         "commit": _commit(),
     }
-    # In a process of its own: asking for PyTorch's backend loads a cuDNN that need not be the other's.
+    job.record("device", **facts)
+
+
+def _backends(job: Job) -> None:
+    """In a process of its own: asking for PyTorch's backend loads a cuDNN that need not be the other's."""
     asked = "import json; from iossim.cli import doctor; print(json.dumps(doctor.backends()))"
-    done = subprocess.run([sys.executable, "-P", "-c", asked], capture_output=True, text=True, check=False)
+    command, most_s = [sys.executable, "-P", "-c", asked], max(5.0, job.left_s)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=most_s)
     if done.returncode:
         raise RuntimeError(f"backends cannot be asked what they lack: {done.stderr.strip().splitlines()[-1]}")
-    import json
-
-    facts["backends"] = json.loads(done.stdout.splitlines()[-1])
-    job.record("device", **facts)
-    for backend in facts["backends"]:
+    found = json.loads(done.stdout.splitlines()[-1])
+    job.record("backends", backends=found)
+    for backend in found:
         print(f"{backend['name']}: {backend['missing'] or 'usable'}")
 
 

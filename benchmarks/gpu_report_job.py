@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpu_report_plan import PLAIN_DTYPE
+from gpu_report_plan import FUSED_UNITS, PLAIN_DTYPE
 from gpu_report_records import REPORT, append
 
 if TYPE_CHECKING:
@@ -80,6 +80,8 @@ class Job:
     lost: bool = False
     #: Each raises where it is, for what does not say so itself.
     probes: list[Callable[[], object]] = field(default_factory=list)
+    #: What items took, in seconds.
+    spent_s: dict[str, float] = field(default_factory=dict)
     _backends: dict[str, Backend] = field(default_factory=dict)
 
     @property
@@ -103,7 +105,8 @@ class Job:
 
         found = Item()
         try:
-            yield found
+            with self.timed(item):
+                yield found
         except Exception as error:  # whatever an item of a long measurement dies of, the others go on
             if self.lost:
                 raise  # told by the item inside this one
@@ -119,6 +122,16 @@ class Job:
                 except Exception as gone:  # whatever the probe says, the device is not what it was
                     self.lost = True
                     raise DeviceLostError(f"the device is lost since {item}: {one_line(gone)}") from error
+
+    @contextmanager
+    def timed(self, item: str) -> Iterator[None]:
+        """Say in the log, and in the section's record of where its time went, what an item took."""
+        begin_s = time.monotonic()
+        try:
+            yield
+        finally:
+            self.spent_s[item] = round(self.spent_s.get(item, 0.0) + time.monotonic() - begin_s, 2)
+            print(f"{item}: {self.spent_s[item]:.1f} s; {self.left_s:.0f} s are left", flush=True)
 
     def fail(self, item: str, error: str) -> None:
         """An item that failed."""
@@ -159,7 +172,8 @@ class Job:
             options = {"choices": str(self.out / "choices.json"), "plans": PLANS} if name == CHOOSES else {}
             if name == "torch_cuda":
                 self.probes.append(probe_torch)
-            self._backends[key] = create_backend(name, Precision(dtype), Engine.named(engine), options)
+            with self.timed(f"making backend {name}, {key}"):
+                self._backends[key] = create_backend(name, Precision(dtype), Engine.named(engine), options)
         return self._backends[key]
 
     @property
@@ -216,9 +230,10 @@ def load_network(job: Job, model: str, dtype: str = "") -> Network:
     from iossim.models.load import load
 
     dtype = dtype or job.dtype
-    network = load(model, dtype=dtype)
+    options = {"units": "fused"} if model in FUSED_UNITS else {}
+    network = load(model, dtype=dtype, **options)
     if not job.dry:
         return network
     shapes = {name: network.graph.types[name].shape for name in network.graph.inputs}
     small = {name: (*shape[:2], *(min(size, DRY_SIZE) for size in shape[2:])) for name, shape in shapes.items()}
-    return load(model, shapes=small, dtype=dtype)
+    return load(model, shapes=small, dtype=dtype, **options)

@@ -23,8 +23,11 @@ if TYPE_CHECKING:
     from iossim.ir.op import Array
     from iossim.schedule.schedule import Schedule
 
-#: Of the time of a network's section: what the searches of both engines may take.
+#: Of the time of a network's section: what the searches of both engines may take. With less than the second left
+#: none begins; the third is kept for timing what it found.
 SEARCH_PART = 0.5
+LEAST_SEARCH_S = 2.0
+AFTER_SEARCH_S = 4.0
 PLAIN = ("sequential", "greedy")
 
 
@@ -57,7 +60,10 @@ def section_warm_up(job: Job) -> None:
 
 
 def section_network(job: Job, model: str) -> None:
-    """Sequential, greedy and IOS schedules of a network on both engines: times, outputs, and what stages take."""
+    """Sequential, greedy and IOS schedules of a network on both engines: times, outputs, and what stages take.
+
+    What needs no search is measured and kept before a search begins.
+    """
     from iossim.cost.measured.store import MeasurementStore
     from iossim.tasks.measured_schedules import plain_schedule
 
@@ -68,10 +74,21 @@ def section_network(job: Job, model: str) -> None:
         for engine in ENGINES:
             with job.told(f"{model}, {engine} engine"):
                 prices = measuring(job, engine, store)
+                seen = _run_schedules(job, model, network, prices, plain)
+                seconds = min(search_s * ENGINE_PART[engine], job.left_s - AFTER_SEARCH_S)
+                item = f"search of {model}, {engine} engine"
+                if seconds < LEAST_SEARCH_S:
+                    job.leave(item)
+                    continue
                 schedules = dict(plain)
-                with job.told(f"search of {model}, {engine} engine"):
-                    schedules["ios-both"] = _search(job, network, prices, search_s * ENGINE_PART[engine])
-                _run_schedules(job, model, network, prices, schedules, store)
+                with job.told(item):
+                    schedules["ios-both"] = _search(job, network, prices, seconds)
+                seen = _run_schedules(job, model, network, prices, schedules, seen)
+                _stages_apart(job, model, network, prices, schedules, seen, store)
+
+
+#: The times of schedules by name, and what else is known of each run.
+Seen = tuple["dict[str, Samples]", dict[str, dict[str, Any]]]
 
 
 def _run_schedules(
@@ -80,17 +97,32 @@ def _run_schedules(
     network: Network,
     prices: MeasuredCostModel,
     schedules: Mapping[str, Schedule],
-    store: MeasurementStore,
-) -> None:
-    """Time the schedules beside each other, look at their outputs, then tell what their stages take by themselves."""
-    backend, engine = prices.backend, prices.context.engine
+    seen: Seen = ({}, {}),
+) -> Seen:
+    """Time the schedules beside each other, and look at the outputs of those that nobody looked at before."""
     facts = {
         name: {"measurements": found.options["measurements"], "search_s": found.search_s}
         for name, found in schedules.items()
         if "measurements" in found.options
     }
-    taken = _timed(job, model, network, backend, schedules)
-    fields = _checked(job, model, network, backend, schedules, taken, facts)
+    taken = _timed(job, model, network, prices.backend, schedules)
+    return taken, _checked(job, model, network, prices.backend, schedules, taken, {**seen[1], **facts})
+
+
+def _stages_apart(
+    job: Job,
+    model: str,
+    network: Network,
+    prices: MeasuredCostModel,
+    schedules: Mapping[str, Schedule],
+    seen: Seen,
+    store: MeasurementStore,
+) -> None:
+    """Tell what the stages of schedules that were timed take by themselves."""
+    from iossim.execution.backend import context_of
+
+    backend, engine = prices.backend, prices.context.engine
+    taken, fields = seen
     for name, samples in taken.items():
         item = f"stages of {model}, {name}, {engine} engine"
         if job.left_s <= 0:
@@ -99,7 +131,8 @@ def _run_schedules(
         try:
             with job.told(item):
                 fields[name] |= _stage_sums(job, network, schedules[name], engine, store)
-                keep_run(job, prices.context, model, network, name, samples, schedules[name], **fields[name])
+                context = context_of(backend, network)
+                keep_run(job, context, model, network, name, samples, schedules[name], **fields[name])
         except KeyboardInterrupt:
             job.leave(item)
 
@@ -139,16 +172,22 @@ def _checked(
     facts: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, dict[str, Any]]:
     """Keep the timed runs, look at the outputs of each, and keep it again with the error; the fields of each run."""
-    context = backend.context
+    from iossim.execution.backend import context_of
+
+    context = context_of(backend, network)
     fields: dict[str, dict[str, Any]] = {name: dict(facts.get(name, {})) for name in taken}
     for name, samples in taken.items():
         keep_run(job, context, model, network, name, samples, schedules[name], **fields[name])
     expected: Mapping[str, Array] = {}
+    if all("output_error" in known for known in fields.values()):
+        return fields
     with job.told(f"reference outputs of {model}"):
         expected = _reference_outputs(job, network)
     if not expected:
         return fields
     for name, samples in taken.items():
+        if "output_error" in fields[name]:
+            continue
         item = f"outputs of {model}, {name}, {context.engine} engine"
         with job.told(item):
             fields[name]["output_error"] = _output_error(network, schedules[name], backend, expected)
@@ -190,11 +229,25 @@ def _stage_sums(
 
 
 def _search(job: Job, network: Network, prices: MeasuredCostModel, seconds: float) -> Schedule:
-    """The schedule that a measured search finds in its time, as ``iossim optimize`` does it."""
+    """The schedule that a measured search finds in its time, as ``iossim optimize`` does it.
+
+    What is compiled meanwhile counts, other than in a search's own budget: the section is over when it is over.
+    """
     from iossim.api import optimize, search_options
     from iossim.search.options import Budget
 
     most = job.settings.search_measurements
+    end = until(time.monotonic() + seconds)
+
+    def tell(done: int, total: int) -> None:
+        try:
+            end(done, total)
+        except KeyboardInterrupt:  # once: what is the first schedule is measured to its end
+            prices.progress = lambda done, total: None
+            raise
+
+    if not most:
+        prices.progress = tell
     return optimize(
         network,
         estimate_device(job, prices.context.device),

@@ -13,8 +13,10 @@ DTYPES = ("bf16", "fp32", "fp16", "tf32")
 #: What a section computes in that does not say.
 PLAIN_DTYPE = "fp32"
 
-#: The paper's networks, small ones first.
-MODELS = ("squeezenet", "inception_v3", "randwire", "nasnet_a")
+#: Small ones first, and the paper's two large ones last, whose plans take longest to build.
+MODELS = ("squeezenet", "inception_v3", "resnet50", "bert_layer", "moe_layer", "randwire", "nasnet_a")
+#: Those whose units are what a library computes in one call: attention, above all.
+FUSED_UNITS = ("bert_layer",)
 #: Each kind of section with its share of the time; those with models are one section a model.
 SHARES = {
     "first": 15,
@@ -28,8 +30,22 @@ SHARES = {
     "compile": 50,
     "prediction": 10,
 }
-#: Of which models and precisions there is a section of a kind: so many of the first.
-OF_MODELS: dict[str, tuple[int | None, int | None]] = {"graph": (2, None), "networks": (None, 2), "compile": (None, 1)}
+#: What a section needs at least, in seconds: a process that begins cold imports, compiles kernels and has cuDNN build
+#: plans for 10 s and more before it measures anything. So the first sections get what they need, and the last may get none.
+NEEDS_S = {
+    "first": 25,
+    "costs": 15,
+    "graph": 25,
+    "profile": 40,
+    "baselines": 30,
+    "tests": 45,
+    "warm-up": 30,
+    "networks": 45,
+    "compile": 60,
+    "prediction": 10,
+}
+#: Of how many of the first models there is a section of a kind, in each of the first precisions.
+OF_MODELS: dict[str, tuple[int, ...]] = {"graph": (7, 2, 2, 2), "networks": (7, 4), "compile": (4,)}
 #: Of which precisions there is a section of a kind that takes all models: so many of the first.
 OF_DTYPES = {"profile": 2}
 
@@ -42,9 +58,10 @@ def section_names(models: Sequence[str], dtypes: Sequence[str] = (PLAIN_DTYPE,))
             most = OF_DTYPES.get(kind)
             names += [_of_dtype(kind, dtype) for dtype in dtypes[:most]] if most else [kind]
             continue
-        most_models, most_dtypes = OF_MODELS[kind]
         names += [
-            _of_dtype(f"{kind}/{model}", dtype) for dtype in dtypes[:most_dtypes] for model in models[:most_models]
+            _of_dtype(f"{kind}/{model}", dtype)
+            for dtype, most in zip(dtypes, OF_MODELS[kind], strict=False)
+            for model in models[:most]
         ]
     return names
 
@@ -79,6 +96,7 @@ def chosen_sections(text: str, models: Sequence[str], dtypes: Sequence[str] = (P
 
 
 def time_for(section: str, later: Sequence[str], left_s: float) -> float:
-    """The share of a section in the time that is left, with those after it."""
+    """The share of a section in the time that is left, with those after it; what it needs at least, if that is there."""
     share = SHARES[kind_of(section)]
-    return left_s * share / (share + sum(SHARES[kind_of(name)] for name in later))
+    of_all_s = left_s * share / (share + sum(SHARES[kind_of(name)] for name in later))
+    return min(left_s, max(of_all_s, NEEDS_S[kind_of(section)]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +13,9 @@ from gpu_report_plan import PLAIN_DTYPE
 
 if TYPE_CHECKING:
     from iossim.cost.measured.cost_model import MeasuredCostModel
+    from iossim.cost.measured.record import MeasurementRecord
     from iossim.cost.measured.store import MeasurementStore
-    from iossim.execution.backend import Backend
+    from iossim.execution.backend import Backend, Context
 
 
 def section_profile(job: Job) -> None:
@@ -70,32 +71,39 @@ def _profile(
 
 
 def _export(job: Job, store: MeasurementStore, backend: Backend, cold: bool) -> None:
-    """The newest measurement of each stage of one context, as a measurement set."""
+    """The newest measurement of each stage of a backend, as a measurement set for each layout of images."""
     from iossim.calibration.stored_measurements import measurement_set
     from iossim.cost.measured.store import Filter
     from iossim.measurements.measurement_set import write_measurements
 
-    context = backend.context
-    wanted = Filter(backend=context.backend, device=context.device, engine=context.engine)
-    records = [record for record in store.records(wanted) if record.context == context and record.is_cold == cold]
-    if not records:
-        return
-    found = measurement_set(records, cold)
-    write_measurements(found, measurement_file(job.out, context.engine, context.precision, cold))
-    job.record(
-        "export",
-        engine=context.engine,
-        l2="cold" if cold else "warm",
-        context=asdict(context),
-        operators=len(found.measurements),
-        stages=len(found.stages),
-        left_out=list(found.notes),
-    )
+    own = backend.context
+    wanted = Filter(backend=own.backend, device=own.device, engine=own.engine)
+    records: dict[Context, list[MeasurementRecord]] = {}
+    for record in store.records(wanted):
+        if replace(record.context, layout=own.layout) == own and record.is_cold == cold:
+            records.setdefault(record.context, []).append(record)
+    for context, measured in records.items():
+        found = measurement_set(measured, cold)
+        other = context.layout if own.layout == "auto" and context.layout != "nhwc" else ""
+        write_measurements(found, measurement_file(job.out, context.engine, context.precision, cold, other))
+        job.record(
+            "export",
+            engine=context.engine,
+            l2="cold" if cold else "warm",
+            context=asdict(context),
+            operators=len(found.measurements),
+            stages=len(found.stages),
+            left_out=list(found.notes),
+        )
 
 
-def measurement_file(out: Path, engine: str, dtype: str, cold: bool = False) -> Path:
-    """The measurement set of an engine in a precision: ``operators-graph.jsonl``, ``operators-graph-bf16-cold.jsonl``."""
-    parts = ["operators", engine, *([] if dtype == PLAIN_DTYPE else [dtype]), *(["cold"] if cold else [])]
+def measurement_file(out: Path, engine: str, dtype: str, cold: bool = False, layout: str = "") -> Path:
+    """The measurement set of an engine in a precision: ``operators-graph.jsonl``, ``operators-graph-bf16-cold.jsonl``.
+
+    ``layout`` names one that is not usual in that precision.
+    """
+    parts = ["operators", engine, *([] if dtype == PLAIN_DTYPE else [dtype]), *([layout] if layout else [])]
+    parts += ["cold"] if cold else []
     return out / f"{'-'.join(parts)}.jsonl"
 
 

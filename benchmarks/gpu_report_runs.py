@@ -42,7 +42,7 @@ def keep_run(
         name=name,
         schedule=schedule,
         libraries=dict(context.libraries),
-        options=dict(context.options),
+        options={**dict(context.options), "layout": context.layout},
         most=tolerance(network),
         **facts,
     )

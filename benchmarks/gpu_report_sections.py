@@ -56,6 +56,7 @@ def run(args: argparse.Namespace) -> int:
         code, remark = FAILED, one_line(error)
         job.record("error", section=job.section, item="the section", error=remark)
     job.record_counts()
+    job.record("spent", section=job.section, s=job.spent_s)
     if clocks := [*before, *_clocks()]:
         job.record("clocks", section=args.section, before_and_after=clocks)
     print(remark, flush=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
@@ -173,10 +173,7 @@ class Algorithms:
     def choice(self, program: UnitProgram) -> Choice:
         """The choices for a program's convolutions as one text, and the scratch that it needs."""
         timed = [self.fastest(call) for call in program.convolutions]
-        return Choice(
-            " ".join(str(found.how) for found in timed),
-            program.scratch_bytes + max((found.workspace_bytes for found in timed), default=0),
-        )
+        return Choice(" ".join(str(found.how) for found in timed), program.scratch_bytes + _most_workspace(timed))
 
     def chosen(self, program: UnitProgram, algorithm: str) -> list[Timed]:
         """The choices that ``algorithm`` (a text of :meth:`choice`, or empty) names, one for each convolution.
@@ -218,7 +215,13 @@ class Algorithms:
         ]
 
     def candidates(self, call: ConvolutionCall) -> Iterator[tuple[How, int]]:
-        """The first ways of each kind to run a call within the limit, with their workspaces."""
+        """The first ways of each kind to run a call within the limit, with their workspaces.
+
+        Of what runs apart as several calls it is one way: each of them as is fastest.
+        """
+        if call.apart:
+            parts = [self.fastest(part) for part in call.parts]
+            yield How.joined([part.how for part in parts]), _most_workspace(parts)
         for kind in _kinds(call):
             plans = self._library.plans(kind.part_of(call))
             fitting = (plan for plan in plans if plan.workspace_bytes <= self._limit)
@@ -230,12 +233,21 @@ class Algorithms:
         known = self._fastest.get(call.key)
         if known is not None and known.how == how:
             return known
+        if call.apart and not how.fused:
+            return self._named_apart(call, how)
         if how._replace(plan="") not in _kinds(call):
             return None
         plan = self._library.named(how.part_of(call), how.plan)
         if plan is None or plan.workspace_bytes > self._limit:
             return None
         return Timed(how, plan.workspace_bytes, 0.0)
+
+    def _named_apart(self, call: ConvolutionCall, how: How) -> Timed | None:
+        if len(how.parts) != len(call.parts):
+            return None
+        found = [self._named(part, way) for part, way in zip(call.parts, how.parts, strict=True)]
+        parts = [part for part in found if part is not None]
+        return Timed(how, _most_workspace(parts), 0.0) if len(parts) == len(found) else None
 
     def _recall(self, call: ConvolutionCall) -> Timed | None:
         """The choice that was kept for the call, where it can still be made."""
@@ -263,6 +275,11 @@ class Algorithms:
             f"cuDNN offers no way to run {call.convolution} within a workspace of {self._limit} bytes and the "
             f"numerical options{why}; raise workspace_limit_bytes, or allow tf32 or nondeterministic"
         )
+
+
+def _most_workspace(parts: Sequence[Timed]) -> int:
+    """What calls in a row work in."""
+    return max((part.workspace_bytes for part in parts), default=0)
 
 
 def _kinds(call: ConvolutionCall) -> list[How]:

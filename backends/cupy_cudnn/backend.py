@@ -1,6 +1,6 @@
 """The backend itself: plans executed and measured on the first NVIDIA GPU, in fp32 (and TF32), fp16 and bf16.
 
-Sums are of fp32 in all of them. Images of 16-bit networks lie channels last (option ``layout``).
+Sums are of fp32 in all of them. Images of 16-bit networks lie as suits their channels (option ``layout``).
 
 Importing this module imports neither CuPy nor cuDNN; :func:`missing` tells what :func:`create` lacks.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib.util import find_spec
 from weakref import WeakKeyDictionary
 
@@ -20,7 +21,7 @@ from iossim.backends.cupy_cudnn.candidate_timing import CandidateTiming, randomi
 from iossim.backends.cupy_cudnn.cudnn_library import begins_here, check_version, make_findable, the_only, version_text
 from iossim.backends.cupy_cudnn.driver import ConvolutionLibrary, Driver
 from iossim.backends.cupy_cudnn.issue import Lane, issue_kernel
-from iossim.backends.cupy_cudnn.offers import PRECISIONS, convolution_calls, in_words
+from iossim.backends.cupy_cudnn.offers import PRECISIONS, attention_calls, convolution_calls, in_words
 from iossim.backends.cupy_cudnn.options import CudnnOptions, parsed_options
 from iossim.backends.cupy_cudnn.prepared_plan import Machine, PaperRun, PreparedPlan, Run, launch_program, ready_to_run
 from iossim.backends.cupy_cudnn.timing import Stopwatch
@@ -68,12 +69,14 @@ def create(precision: Precision, engine: Engine, options: Mapping[str, str]) -> 
     reason = missing()
     if reason:
         raise BackendError(f"backend cupy_cudnn cannot run here: {reason}")
+    from iossim.backends.cupy_cudnn.cublas import WithCublas
     from iossim.backends.cupy_cudnn.cudnn_graphs import Allowed, CudnnGraphs
     from iossim.backends.cupy_cudnn.cupy_driver import CupyDriver
 
     try:
         driver = CupyDriver()
-        library = CudnnGraphs(Allowed(settings.tf32, settings.nondeterministic, settings.runtime_compiled))
+        cudnn = CudnnGraphs(Allowed(settings.tf32, settings.nondeterministic, settings.runtime_compiled))
+        library = WithCublas(cudnn, settings.tf32, dict(driver.facts.libraries)["cuda"].partition(".")[0])
         used = the_only()
         return CupyCudnnBackend(precision, engine, settings, driver, library, library.versions, str(used or ""))
     except RuntimeError as error:  # both libraries' errors are such: no context, no handle
@@ -120,10 +123,14 @@ def missing() -> str:
 
 
 def offers() -> list[str]:
-    """What cuDNN computes on this GPU by one call, a line for each precision; where the backend is usable."""
+    """What cuDNN computes on this GPU by one call, a line for each precision; where it is usable."""
     from iossim.backends.cupy_cudnn.cudnn_graphs import Allowed, CudnnGraphs
 
-    return in_words(convolution_calls(lambda precision: CudnnGraphs(Allowed(tf32=precision is Precision.TF32))))
+    def library_of(precision: Precision) -> CudnnGraphs:
+        return CudnnGraphs(Allowed(tf32=precision is Precision.TF32))
+
+    lines = in_words(convolution_calls(library_of), attention_calls(library_of))
+    return [*lines, "images of 16 bits: channels last where a network's channels suit it (option layout)"]
 
 
 class CupyCudnnBackend:
@@ -142,7 +149,7 @@ class CupyCudnnBackend:
         #: Which cuDNN is used: its version, and its file.
         self.cudnn = cudnn
         self._precision, self._engine, self._driver, self._library = precision, engine, driver, library
-        self._channels_last, self._tf32 = options.channels_last(precision), options.tf32
+        self._options = options
         self._lanes: dict[Queue, Lane] = {}
         self._weights: WeakKeyDictionary[Network, Weights] = WeakKeyDictionary()
         self._clock = WorkingClock(driver, self._lane(MAIN).stream)
@@ -164,11 +171,15 @@ class CupyCudnnBackend:
             device_of_product(facts.name),
             str(precision),
             str(engine),
-            "nhwc" if self._channels_last else "nchw",
+            options.layout_for(precision),
             driver=facts.driver,
             libraries=tuple(sorted((*facts.libraries, *versions))),
             options=options.pairs,
         )
+
+    def context_of(self, network: Network) -> Context:
+        """What times of a network depend on, with the layout of its images."""
+        return replace(self.context, layout=self._options.layout_of(network.graph, self._precision))
 
     @property
     def planning(self) -> Planning:
@@ -317,7 +328,8 @@ class CupyCudnnBackend:
                     f"network {network.name!r} is stored in {network.precision.storage}, and this backend was made for "
                     f"{self._precision}; give `dtype` {network.precision.storage}"
                 )
-            self._weights[network] = Weights(network.graph, self._driver, self._channels_last, self._tf32)
+            last = self.context_of(network).layout == "nhwc"
+            self._weights[network] = Weights(network.graph, self._driver, last, self._options.tf32)
         return self._weights[network]
 
     def _upload(self, prepared: PreparedPlan, view: View, array: Array) -> None:

@@ -85,8 +85,36 @@ class Product:
         return "a product of {} by {} in {}".format(*shapes, self.dtype)
 
 
+@dataclass(frozen=True, slots=True)
+class FusedAttention:
+    """``y = softmax(scale * q @ k^T + mask) @ v``, each ``[batch, heads, tokens, features]``, with sums of fp32.
+
+    The mask, if there is one, broadcasts to ``[batch, heads, queries, keys]``.
+    """
+
+    q: TensorLayout
+    k: TensorLayout
+    v: TensorLayout
+    y: TensorLayout
+    scale: float
+    dtype: DType
+    mask: TensorLayout | None = None
+
+    @property
+    def plain(self) -> FusedAttention:
+        return self
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        return ("q", "k", "v", *(["m"] if self.mask else []), "y")
+
+    def __str__(self) -> str:
+        shapes = ("x".join(map(str, layout.shape)) for layout in (self.q, self.k))
+        return "an attention of {} to {} in {}".format(*shapes, self.dtype)
+
+
 #: What cuDNN is asked for.
-Asked = Convolution | Product
+Asked = Convolution | Product | FusedAttention
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,6 +127,9 @@ class ConvolutionCall:
     ``packed`` is the same with a result without gaps, copied behind it, where ``y`` is a slice of channels that lie
     last: cuDNN's fastest kernels write no gaps. On an H200 a pointwise convolution takes 3 us so, and 6 to 10 into a
     slice.
+
+    ``apart`` are calls that compute the same where the one of cuDNN is a whole chain of ops, an attention: then they,
+    and not the plain call, are what runs apart.
     """
 
     convolution: Asked
@@ -107,12 +138,19 @@ class ConvolutionCall:
     after: KernelCall | None = None
     fused: bool = True
     packed: ConvolutionCall | None = None
+    apart: tuple[KernelCall | ConvolutionCall, ...] = ()
+
+    @property
+    def parts(self) -> tuple[ConvolutionCall, ...]:
+        """The calls of cuDNN among those that run apart."""
+        return tuple(call for call in self.apart if isinstance(call, ConvolutionCall))
 
     @property
     def key(self) -> tuple[Hashable, ...]:
         """Equal for calls that do equal work, wherever their operands lie."""
         kernels = (None if kernel is None else kernel.key for kernel in (self.epilogue, self.after))
-        return self.convolution, self.fused, *kernels, None if self.packed is None else self.packed.key
+        packed = None if self.packed is None else self.packed.key
+        return self.convolution, self.fused, *kernels, packed, *(call.key for call in self.apart)
 
 
 def product_of(views: Mapping[str, View]) -> Product:

@@ -7,13 +7,13 @@ a GPU the same plans are enumerated from a description of one (``properties``), 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from types import ModuleType
 from typing import Any
 
-from iossim.backends.cupy_cudnn.convolution import Asked, Convolution, Product, TensorLayout
+from iossim.backends.cupy_cudnn.convolution import Asked, Convolution, FusedAttention, Product, TensorLayout
 from iossim.backends.cupy_cudnn.cudnn_library import make_findable, version_text
 from iossim.backends.cupy_cudnn.driver import EnginePlan, engines_first
 from iossim.backends.cupy_cudnn.views import channels_last, row_major
@@ -22,7 +22,7 @@ from iossim.execution.backend import BackendError
 from iossim.ir.types import DType
 
 #: What each operand is called in the variant pack.
-UIDS = {"x": 1, "w": 2, "b": 3, "y": 4, "z": 5}
+UIDS = {"x": 1, "w": 2, "b": 3, "y": 4, "z": 5, "q": 6, "k": 7, "v": 8, "m": 9}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,8 @@ class _Planned:
     graph: Any
     indices: Mapping[str, int]
     plans: dict[str, EnginePlan | None] = field(default_factory=dict)
+    #: Why there is no graph, or why plans were not built: what cuDNN said.
+    refused: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,10 @@ class CudnnGraphs:
             planned.plans[name] = self._build(planned, name) if name in planned.indices else None
         return planned.plans[name]
 
+    def refusal(self, convolution: Asked) -> str:
+        """What cuDNN said where it has no plan, or could not build one; empty where it said nothing."""
+        return next(iter(self._planned(convolution).refused), "")
+
     def bind(self, convolution: Asked, plan: str) -> _Executable:
         if self.named(convolution, plan) is None:
             raise KeyError(plan)
@@ -120,9 +126,12 @@ class CudnnGraphs:
 
     def _ranked(self, convolution: Asked) -> _Planned:
         """The names of a convolution's plans in the order of :meth:`plans`, none built yet."""
-        graph = self._enumerated(convolution)
+        if isinstance(convolution, Product) and convolution.dtype is DType.FLOAT32 and not self._allowed.tf32:
+            return _Planned(None, {}, refused=["cuDNN multiplies stacks of matrices in TF32, not in fp32"])
+        refused: list[str] = []
+        graph = self._enumerated(convolution, refused)
         if graph is None:
-            return _Planned(None, {})
+            return _Planned(None, {}, refused=refused)
         indices: dict[str, int] = {}
         for index in range(graph.get_execution_plan_count()):
             indices.setdefault(graph.get_plan_name_at_index(index), index)
@@ -133,7 +142,8 @@ class CudnnGraphs:
         graph, index = planned.graph, planned.indices[name]
         try:
             graph.build_plan_at_index(index)
-        except self.refusals:
+        except self.refusals as error:
+            planned.refused.append(first_line(error))
             return None
         except ValueError:  # how the front end says from 1.28 on that a plan is excluded
             return None
@@ -155,23 +165,27 @@ class CudnnGraphs:
             unwanted.append(notes.NONDETERMINISTIC)
         return unwanted
 
-    def _enumerated(self, convolution: Asked) -> Any:
+    def _enumerated(self, convolution: Asked, refused: list[str]) -> Any:
         """The graph with its plans enumerated, none built, those excluded that the options do not allow.
 
-        None where cuDNN refuses the convolution.
+        None where cuDNN refuses the convolution: why is added to ``refused``.
         """
         cudnn = self._cudnn
-        graph = self._product_graph(convolution) if isinstance(convolution, Product) else self._graph(convolution)
-        # cuDNN compiles all of its products when they are built.
-        may_compile = self._allowed.runtime_compiled or isinstance(convolution, Product)
+        # cuDNN compiles all of its products and attentions when they are built.
+        may_compile = self._allowed.runtime_compiled or not isinstance(convolution, Convolution)
         modes = cudnn.heur_mode
         try:
+            graph = self._described(convolution)
             graph.validate()
             graph.build_operation_graph()
             graph.create_execution_plans([modes.A, modes.B, modes.FALLBACK])
-        except cudnn.cudnnGraphNotSupportedError:
+        except cudnn.cudnnGraphNotSupportedError as error:
+            refused.append(first_line(error))
             return None
-        except RuntimeError as error:
+        except (RuntimeError, TypeError, ValueError) as error:
+            if isinstance(convolution, FusedAttention):  # which can be computed apart, whatever the front end lacks
+                refused.append(first_line(error))
+                return None
             raise BackendError(
                 f"cuDNN cannot plan {convolution}: {first_line(error)}; see CUDNN_LOGLEVEL_DBG"
             ) from None
@@ -186,28 +200,49 @@ class CudnnGraphs:
             getattr(graph, "_note_filters", []).clear()
         return graph
 
-    def _product_graph(self, product: Product) -> Any:
-        cudnn = self._cudnn
-        stored, fp32 = self._types[product.dtype], cudnn.data_type.FLOAT
-        graph = cudnn.pygraph(io_data_type=stored, intermediate_data_type=fp32, compute_data_type=fp32, **self._device)
-        a, b = (
-            graph.tensor(name=name, dim=list(own.shape), stride=list(own.strides), data_type=stored, uid=UIDS[name])
-            for name, own in (("x", product.x), ("w", product.w))
-        )
-        y = graph.matmul(A=a, B=b, compute_data_type=fp32)
-        y.set_dim(list(product.y.shape)).set_stride(list(product.y.strides))
-        y.set_output(True).set_data_type(stored).set_uid(UIDS["y"])
-        return graph
+    def _described(self, asked: Asked) -> Any:
+        """The graph of the front end, not validated yet."""
+        match asked:
+            case Product():
+                return self._product_graph(asked)
+            case FusedAttention():
+                return self._attention_graph(asked)
+            case Convolution():
+                return self._graph(asked)
 
-    def _graph(self, convolution: Convolution) -> Any:
-        cudnn = self._cudnn
-        stored, fp32 = self._types[convolution.dtype], cudnn.data_type.FLOAT
-        graph = cudnn.pygraph(io_data_type=stored, intermediate_data_type=fp32, compute_data_type=fp32, **self._device)
+    def _begun(self, dtype: DType) -> tuple[Any, Callable[[str, TensorLayout], Any]]:
+        """An empty graph for values of a type, and what adds an operand of a name to it."""
+        stored, fp32 = self._types[dtype], self._cudnn.data_type.FLOAT
+        graph = self._cudnn.pygraph(
+            io_data_type=stored, intermediate_data_type=fp32, compute_data_type=fp32, **self._device
+        )
 
         def tensor(name: str, layout: TensorLayout) -> Any:
             return graph.tensor(
                 name=name, dim=list(layout.shape), stride=list(layout.strides), data_type=stored, uid=UIDS[name]
             )
+
+        return graph, tensor
+
+    def _attention_graph(self, asked: FusedAttention) -> Any:
+        graph, tensor = self._begun(asked.dtype)
+        masked = {} if asked.mask is None else {"bias": tensor("m", asked.mask)}
+        q, k, v = tensor("q", asked.q), tensor("k", asked.k), tensor("v", asked.v)
+        y, _ = graph.sdpa(q=q, k=k, v=v, attn_scale=asked.scale, is_inference=True, **masked)
+        y.set_dim(list(asked.y.shape)).set_stride(list(asked.y.strides))
+        y.set_output(True).set_data_type(self._types[asked.dtype]).set_uid(UIDS["y"])
+        return graph
+
+    def _product_graph(self, product: Product) -> Any:
+        graph, tensor = self._begun(product.dtype)
+        a, b = tensor("x", product.x), tensor("w", product.w)
+        y = graph.matmul(A=a, B=b, compute_data_type=self._cudnn.data_type.FLOAT)
+        y.set_dim(list(product.y.shape)).set_stride(list(product.y.strides))
+        y.set_output(True).set_data_type(self._types[product.dtype]).set_uid(UIDS["y"])
+        return graph
+
+    def _graph(self, convolution: Convolution) -> Any:
+        graph, tensor = self._begun(convolution.dtype)
 
         def shaped(result: Any) -> Any:
             # Said of every step, since the front end would take intermediate results to be channels-last.
@@ -220,7 +255,7 @@ class CudnnGraphs:
             post_padding=list(convolution.pad_after),
             stride=list(convolution.strides),
             dilation=list(convolution.dilations),
-            compute_data_type=fp32,
+            compute_data_type=self._cudnn.data_type.FLOAT,
         )
         if convolution.z is not None:  # before the bias: cuDNN's engines are compiled for that order alone
             y = graph.add(a=shaped(y), b=tensor("z", convolution.z))
@@ -231,5 +266,5 @@ class CudnnGraphs:
             y = graph.add(a=shaped(y), b=tensor("b", layout))
         if convolution.relu:
             y = graph.relu(input=shaped(y))
-        shaped(y).set_output(True).set_data_type(stored).set_uid(UIDS["y"])
+        shaped(y).set_output(True).set_data_type(self._types[convolution.dtype]).set_uid(UIDS["y"])
         return graph

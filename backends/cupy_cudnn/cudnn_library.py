@@ -120,6 +120,16 @@ def _version_of(path: str) -> str:
     return version_text(int(library.cudnnGetVersion()))
 
 
+def load_package(name: str) -> ctypes.CDLL | None:
+    """A library of CUDA, where the loader finds it or a package has it; None where none does."""
+    for place in (name, *(str(folder / name) for folder in _package_folders("nvidia", "*/lib"))):
+        try:
+            return ctypes.CDLL(place)
+        except OSError:
+            continue
+    return None
+
+
 def _load_if_missed(name: str, folders: Sequence[Path]) -> None:
     """Load a library of packages that the loader does not find by its name."""
     if not any((folder / name).exists() for folder in folders):

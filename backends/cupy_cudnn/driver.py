@@ -146,6 +146,9 @@ class ConvolutionLibrary(Protocol):
     def named(self, convolution: Asked, name: str) -> EnginePlan | None:
         """The plan of that name alone, built; None where it is not among :meth:`plans`."""
 
+    def refusal(self, convolution: Asked) -> str:
+        """What cuDNN said where it has no plan, or could not build one; empty where it said nothing."""
+
     def bind(self, convolution: Asked, plan: str) -> Executable:
         """The plan of that name, ready to execute; raises KeyError where it is not among :meth:`plans`."""
 

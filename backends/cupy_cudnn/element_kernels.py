@@ -21,7 +21,7 @@ from iossim.execution.backend import BackendError
 from iossim.ir.op import Op
 from iossim.ir.ops.nary import Add, Mul, Nary
 from iossim.ir.ops.normalization import BatchNorm
-from iossim.ir.ops.unary import Clip, Relu, Sigmoid, Unary
+from iossim.ir.ops.unary import Cast, Clip, Relu, Sigmoid, Unary
 from iossim.ir.types import DType
 
 NAME = "chain"
@@ -61,6 +61,8 @@ def op_expression(op: Op, operands: Sequence[str]) -> str | None:
         case BatchNorm():
             value, multiplier, shift = operands
             return f"({value} * {multiplier} + {shift})"
+        case Cast():  # rounded where it is written
+            return operands[0]
         case Nary():
             return of_two(op.function, operands)
         case Relu() | Clip() | Sigmoid() | Unary():

@@ -18,7 +18,7 @@ Address = Callable[[View], int]
 
 class How(NamedTuple):
     """How a convolution runs: with its epilogue in one call of cuDNN or apart, by which plan, and whether its result
-    is packed first.
+    is packed first. Of an attention apart the plan is how each of its products runs, joined by ``+``.
     """
 
     fused: bool
@@ -33,6 +33,16 @@ class How(NamedTuple):
         kind, _, plan = text.partition(":")
         begin, _, form = kind.partition("-")
         return How(begin == "fused", plan, form == "packed")
+
+    @staticmethod
+    def joined(parts: Sequence[How]) -> How:
+        """Apart, by these ways."""
+        return How(False, "+".join(map(str, parts)))
+
+    @property
+    def parts(self) -> list[How]:
+        """The ways that were joined."""
+        return [How.parsed(text) for text in self.plan.split("+") if text]
 
     def form_of(self, call: ConvolutionCall) -> ConvolutionCall:
         """The call as it is, or with a packed result."""
@@ -68,6 +78,8 @@ def issue_convolution(
     lane: Lane,
 ) -> list[Issue]:
     """The convolution, then the kernel behind it; raises KeyError where cuDNN has no plan ``how.plan``."""
+    if call.apart and not how.fused:
+        return _issue_apart(driver, library, call, how, address, workspace, lane)
     convolution, call = how.part_of(call), how.form_of(call)
     executable = library.bind(convolution, how.plan)
     addresses = {name: address(call.views[name]) for name in convolution.operands}
@@ -75,6 +87,28 @@ def issue_convolution(
     behind = call.after if how.fused else call.epilogue
     if behind is not None:
         issues.append(issue_kernel(driver, behind, address, lane))
+    return issues
+
+
+def _issue_apart(
+    driver: Driver,
+    library: ConvolutionLibrary,
+    call: ConvolutionCall,
+    how: How,
+    address: Address,
+    workspace: int,
+    lane: Lane,
+) -> list[Issue]:
+    """What computes the same as one call; raises KeyError where a way is not given for each of its parts."""
+    ways = iter(how.parts)
+    if len(how.parts) != len(call.parts):
+        raise KeyError(how.plan)
+    issues: list[Issue] = []
+    for part in call.apart:
+        if isinstance(part, ConvolutionCall):
+            issues += issue_convolution(driver, library, part, next(ways), address, workspace, lane)
+        else:
+            issues.append(issue_kernel(driver, part, address, lane))
     return issues
 
 

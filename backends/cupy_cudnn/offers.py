@@ -1,6 +1,7 @@
-"""What cuDNN offers on a device: in which precisions and layouts, and what it takes into one call with a convolution.
+"""What cuDNN offers on a device: in which precisions and layouts, what it takes into one call with a convolution, and
+whether an attention is one call.
 
-Asked for with a convolution of usual size, as networks ask for theirs: by its plans, of which the first is built.
+Asked for with operands of usual size, as networks ask for theirs: by its plans, of which the first is built.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from iossim.backends.cupy_cudnn.convolution import Convolution, TensorLayout
+from iossim.backends.cupy_cudnn.convolution import Convolution, FusedAttention, TensorLayout
 from iossim.backends.cupy_cudnn.driver import ConvolutionLibrary
 from iossim.backends.cupy_cudnn.views import channels_last, row_major
 from iossim.ir.types import Precision
@@ -30,12 +31,27 @@ def convolution_calls(library_of: Callable[[Precision], ConvolutionLibrary]) -> 
     return found
 
 
-def in_words(found: Mapping[str, Mapping[str, list[str]]]) -> list[str]:
-    """A line for each precision."""
-    return [
-        f"{precision}: " + "; ".join(f"{layout} {', '.join(calls) or 'none'}" for layout, calls in layouts.items())
-        for precision, layouts in found.items()
-    ]
+def attention_calls(library_of: Callable[[Precision], ConvolutionLibrary]) -> dict[str, str]:
+    """For each precision of 16 bits why an attention is computed apart; empty where one call computes it."""
+    heads = TensorLayout((1, 12, 128, 64), (128 * 768, 64, 768, 1))
+    found: dict[str, str] = {}
+    for precision in PRECISIONS:
+        if precision.storage.bytes == 2:
+            asked, library = FusedAttention(heads, heads, heads, heads, 0.125, precision.storage), library_of(precision)
+            has_plan = next(library.plans(asked), None) is not None
+            found[precision] = "" if has_plan else library.refusal(asked) or "cuDNN offers no plan"
+    return found
+
+
+def in_words(found: Mapping[str, Mapping[str, list[str]]], apart: Mapping[str, str]) -> list[str]:
+    """A line for each precision; ``apart`` are the answers of :func:`attention_calls`."""
+    lines = []
+    for precision, layouts in found.items():
+        said = [f"{layout} {', '.join(calls) or 'none'}" for layout, calls in layouts.items()]
+        if precision in apart:
+            said.append(f"attention apart ({apart[precision]})" if apart[precision] else "attention")
+        lines.append(f"{precision}: {'; '.join(said)}")
+    return lines
 
 
 def _calls(precision: Precision, last: bool) -> dict[str, Convolution]:

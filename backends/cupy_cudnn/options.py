@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from iossim.base.errors import OptionError, did_you_mean
-from iossim.execution.layouts import prefers_channels_last
+from iossim.execution.layouts import prefers_channels_last, suits_channels_last
+from iossim.ir.graph import Graph
 from iossim.ir.types import Precision
 
 DEFAULT_WORKSPACE_LIMIT_BYTES = 256 * 2**20
@@ -24,7 +25,7 @@ class CudnnOptions:
     are timed for a convolution, different engines first, fused with its epilogue and apart from it. ``choices`` names
     a file that keeps the choices; measurements do not depend on it. ``clocks`` says how the user has set the device's
     clocks, which measurements are kept under. ``layout`` is how images lie: ``nhwc`` (channels last) or ``nchw``; by
-    default channels last where they are of 16 bits.
+    default channels last where they are of 16 bits and the network's convolutions are mostly of fitting channels.
     """
 
     tf32: bool = False
@@ -36,8 +37,14 @@ class CudnnOptions:
     runtime_compiled: bool = False
     layout: str = ""
 
-    def channels_last(self, precision: Precision) -> bool:
-        return self.layout == "nhwc" or (not self.layout and prefers_channels_last(precision))
+    def layout_for(self, precision: Precision) -> str:
+        """How the images of all networks lie; ``auto`` where each network has what suits it."""
+        return self.layout or ("auto" if prefers_channels_last(precision) else "nchw")
+
+    def layout_of(self, graph: Graph, precision: Precision) -> str:
+        """How the images of a network lie."""
+        layout = self.layout_for(precision)
+        return layout if layout != "auto" else "nhwc" if suits_channels_last(graph) else "nchw"
 
     @property
     def pairs(self) -> tuple[tuple[str, str], ...]:

@@ -165,13 +165,20 @@ class UnitCalls:
         )
 
     def multiply(self, a: View, b: View, y: View) -> None:
-        """A stack of products, by cuDNN but in plain fp32; operands that it does not take as they lie are copied."""
+        """A stack of products, by a library; operands that it does not take as they lie are copied.
+
+        In plain fp32 a kernel of ours is what runs apart, since cuDNN has no such product.
+        """
         if not a.dtype == b.dtype == y.dtype:
             raise BackendError(f"multiplies {a.dtype} by {b.dtype} to {y.dtype}; load the model in one `dtype`")
-        if y.dtype is DType.FLOAT32 and not self.weights.tf32:
-            self.calls.append(product_kernels.product(a, b, y))
-            return
         stack = y.shape[:-2]
+        if y.dtype is DType.FLOAT32 and not self.weights.tf32:
+            kernel = product_kernels.product(a, b, y)
+            whole = {name: self._one_stack(view, stack) for name, view in (("x", a), ("w", b), ("y", y))}
+            found = {name: view for name, view in whole.items() if view is not None}
+            is_asked = len(found) == len(whole)
+            self.calls.append(ConvolutionCall(product_of(found), found, apart=(kernel,)) if is_asked else kernel)
+            return
         a, b = (view if view.suits_product else self.dense_copy(view) for view in (a, b))
         made = y.as_stack(stack) if y.suits_product else None
         inner = self.scratch(y.shape, y.dtype) if made is None else y
@@ -184,11 +191,17 @@ class UnitCalls:
 
         A single matrix stays one: it is multiplied by each of the others.
         """
-        found = view.as_stack(() if view.elements == math.prod(view.shape[-2:]) else stack)
+        found = self._one_stack(view, stack)
         if found is None:
             found = self.dense_copy(view.broadcast((*stack, *view.shape[-2:]))).as_stack(stack)
         assert found is not None, "a dense stack has one step"
         return found
+
+    def _one_stack(self, view: View, stack: Sequence[int]) -> View | None:
+        """The matrices as they lie; None where that is no one stack."""
+        if not view.suits_product:
+            return None
+        return view.as_stack(() if view.elements == math.prod(view.shape[-2:]) else stack)
 
     def _filters(self, w: View, last: bool) -> View:
         if w.suits_cudnn(last) and w.is_packed(last):

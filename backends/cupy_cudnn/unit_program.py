@@ -3,7 +3,8 @@
 The fusion is that of :mod:`iossim.hardware.lowering.unit`: a bias and an activation are the epilogue of the
 convolution or fully connected layer before them; neighbouring element-wise ops are one kernel; a concat that must be
 computed is a kernel per term. Reshapes, splits and slices inside a unit only change views. Values between two calls
-lie in the launch's scratch, in front of what cuDNN works in.
+lie in the launch's scratch, in front of what cuDNN works in. An attention is one call of
+cuDNN, or its ops, as is faster.
 """
 
 from __future__ import annotations
@@ -13,11 +14,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from iossim.backends.cupy_cudnn import element_kernels, reduction_kernels, window_kernels
+from iossim.backends.cupy_cudnn.attention_calls import fused_attention
+from iossim.backends.cupy_cudnn.convolution import ConvolutionCall
 from iossim.backends.cupy_cudnn.element_types import element_name
 from iossim.backends.cupy_cudnn.unit_calls import SCRATCH, Epilogue, UnitCalls, UnitProgram
 from iossim.backends.cupy_cudnn.views import View, dense
 from iossim.backends.cupy_cudnn.weights import Weights
 from iossim.execution.backend import BackendError
+from iossim.ir.attention import SpeltAttention, attentions_in
 from iossim.ir.graph import Node
 from iossim.ir.merging import merged_convolution
 from iossim.ir.network import Network
@@ -31,10 +35,10 @@ from iossim.ir.ops.pool import AveragePool, GlobalAveragePool, GlobalMaxPool, Ma
 from iossim.ir.ops.reshape import Flatten, Reshape, Transpose
 from iossim.ir.ops.slice import Concat, Slice, Split
 from iossim.ir.ops.softmax import Softmax
-from iossim.ir.ops.unary import Clip, Identity, Relu, Sigmoid, Unary
+from iossim.ir.ops.unary import Cast, Clip, Identity, Relu, Sigmoid, Unary
 
 _ACTIVATIONS = (Relu, Clip, Sigmoid, Unary)
-_ELEMENTWISE = (Add, Mul, Nary, BatchNorm, *_ACTIVATIONS)
+_ELEMENTWISE = (Add, Mul, Nary, BatchNorm, Cast, *_ACTIVATIONS)
 _POINTWISE = Conv((1, 1), (0, 0, 0, 0), (1, 1), 1)
 
 
@@ -69,15 +73,35 @@ class _Lowering(UnitCalls):
         self.name, self.nodes = name, nodes
         self.inside = {node.name: node for node in nodes}
         self.fused: set[str] = set()  # ops in the epilogue of what is before them
+        self.attentions = attentions_in(network.graph, nodes)
+        #: The last op of the attention that an op is a part of.
+        self.attention_of = {node.name: end for end, found in self.attentions.items() for node in found.nodes}
 
     def run(self) -> None:
         for node in self.nodes:
-            if node.name in self.fused:
-                continue
-            try:
-                self._lower(node)
-            except BackendError as error:
-                raise BackendError(f"unit {self.name!r}, op {node.name!r}: {error}") from None
+            if node.name in self.attentions:
+                self._attention(self.attentions[node.name])
+            elif node.name not in self.attention_of:
+                self._lowered(node)
+
+    def _lowered(self, node: Node) -> None:
+        if node.name in self.fused:
+            return
+        try:
+            self._lower(node)
+        except BackendError as error:
+            raise BackendError(f"unit {self.name!r}, op {node.name!r}: {error}") from None
+
+    def _attention(self, attention: SpeltAttention) -> None:
+        """Its ops one by one, or all of them as one call of cuDNN where that may have one."""
+        before, self.calls = self.calls, []
+        inside = {node.name for node in attention.nodes}
+        for node in self.nodes:
+            if node.name in inside:
+                self._lowered(node)
+        apart, self.calls = self.calls, before
+        found = fused_attention(self, attention)
+        self.calls += apart if found is None else [ConvolutionCall(*found, apart=tuple(apart))]
 
     def _lower(self, node: Node) -> None:
         for value_type in self.graph.output_types(node):
@@ -171,7 +195,9 @@ class _Lowering(UnitCalls):
     def _absorbing_reader(self, node: Node) -> Node | None:
         """The element-wise op or concat of the unit that takes an element-wise op into its kernel."""
         reader = self._only_reader(node) if isinstance(node.op, _ELEMENTWISE) else None
-        return reader if reader is not None and isinstance(reader.op, (*_ELEMENTWISE, Concat)) else None
+        if reader is None or self.attention_of.get(node.name) != self.attention_of.get(reader.name):
+            return None  # what an attention reads is a value of its own
+        return reader if isinstance(reader.op, (*_ELEMENTWISE, Concat)) else None
 
     # Convolutions and fully connected layers
 

@@ -73,6 +73,10 @@ class Weights:
             lambda: self._load(name).reshape(-1) * np.float32(scale),
         )
 
+    def number(self, name: str) -> float:
+        """A constant of one element."""
+        return float(self._load(name).reshape(-1)[0])
+
     def zeros(self, size: int, dtype: DType) -> View:
         return self._form(f"zeros {size} {dtype}", TensorType((size,), dtype), lambda: np.zeros(size, np.float32))
 

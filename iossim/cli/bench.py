@@ -57,7 +57,7 @@ def bench(
     """
     from iossim import api
     from iossim.base.user_files import check_writable
-    from iossim.execution.backend import backend_from
+    from iossim.execution.backend import backend_from, context_of
     from iossim.search.options import Budget
     from iossim.tasks.measured_schedules import measure_network, split_names
 
@@ -97,7 +97,7 @@ def bench(
         {
             "model": one.network.name,
             "batch": one.network.source.batch,
-            "context": asdict(runner.context),
+            "context": asdict(context_of(runner, one.network)),
             "remarks": one.network.remarks,
             "runs": [row.to_json() for row in one.rows],
         }

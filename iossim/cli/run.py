@@ -65,7 +65,7 @@ def run(
     from iossim.backends.numpy_reference.execute import numpy_outputs
     from iossim.base.memory_size import size_text
     from iossim.base.user_files import check_file, write_atomically
-    from iossim.execution.backend import backend_from
+    from iossim.execution.backend import backend_from, context_of
     from iossim.execution.measured_run import for_backend, output_difference, plan_for
     from iossim.execution.memory import memory_lower_bound_bytes
     from iossim.execution.plan_json import plan_to_json
@@ -113,7 +113,7 @@ def run(
     document = {
         "model": saved.network,
         "batch": saved.source.batch,
-        "context": asdict(runner.context),
+        "context": asdict(context_of(runner, network)),
         "output_error": error if finite else None,
         "output_tolerance": most,
         "outputs_differ_most": str(off) if error is not None and error > most else None,

@@ -194,6 +194,19 @@ class DividesDevice(Backend, Protocol):
         """Which of them the groups of a stage of the network have under the partition engine."""
 
 
+@runtime_checkable
+class ChoosesLayouts(Backend, Protocol):
+    """Lays images out as suits a network, where the user leaves that open: then its own context says ``auto``."""
+
+    def context_of(self, network: Network) -> Context:
+        """What the times of that network depend on."""
+
+
+def context_of(backend: Backend, network: Network) -> Context:
+    """What the times of a network on a backend depend on, with the layout that its images have there."""
+    return backend.context_of(network) if isinstance(backend, ChoosesLayouts) else backend.context
+
+
 def divided_by(backend: Backend, network: Network) -> Divided | None:
     """How the backend divides its device; None of one that leaves it open, or does not know its SMs."""
     return backend.divided(network) if isinstance(backend, DividesDevice) else None

@@ -1,8 +1,9 @@
 """Which values of a network lie with their channels innermost, as cuDNN's kernels of 16-bit convolutions read them.
 
-The layout is chosen once for a network, so that no value is laid out anew between two units: images, that is, whatever
-a convolution or a pool reads or writes, and what element-wise ops, concats and parts make of such values. Other tensors
-(the heads of an attention, say) stay as they are. Only where they lie is different: shapes are those of the graph.
+The layout is chosen once for a network (:func:`suits_channels_last`), so that no value is laid out anew between two
+units: images, that is, whatever a convolution or a pool reads or writes, and what element-wise ops, concats and parts
+make of such values. Other tensors (the heads of an attention, say) stay as they are. Only where they lie is different:
+shapes are those of the graph.
 """
 
 from __future__ import annotations
@@ -21,9 +22,34 @@ _OF_IMAGES = (Conv, MaxPool, AveragePool, GlobalAveragePool, GlobalMaxPool, Loca
 _CARRIES_ON = (Concat, Slice, Split, Identity)
 
 
+#: Channels come in so many numbers of 16 bits at a time, and this share of the work must do so.
+CHANNELS_AT_ONCE = 8
+LEAST_SHARE = 2 / 3
+#: So few channels are an image's own, which libraries pad as they read it.
+COLOURS = 4
+
+
 def prefers_channels_last(precision: Precision) -> bool:
     """Whether libraries convolve faster so: their kernels for numbers of 16 bits are written for it."""
     return precision.storage.bytes == 2
+
+
+def suits_channels_last(graph: Graph) -> bool:
+    """Whether most of a graph's convolutions, by their multiply-adds, have channels for which such kernels are written.
+
+    Those are multiples of eight, of which a load takes 16 bytes. Of RandWire (78 channels and multiples) half of the
+    work is; one unit after another it took 2.07 ms with channels last on an H200, and 1.83 ms otherwise.
+    """
+    work, suited = 0, 0
+    for node in graph.nodes:
+        if isinstance(node.op, Conv):
+            types = graph.input_types(node), graph.output_types(node)
+            channels, filters = types[0][0].shape[1], types[1][0].shape[1]
+            own = node.op.multiply_adds(*types)
+            work += own
+            if (channels % CHANNELS_AT_ONCE == 0 or channels <= COLOURS) and filters % CHANNELS_AT_ONCE == 0:
+                suited += own
+    return suited >= LEAST_SHARE * work
 
 
 class ImageLayout:

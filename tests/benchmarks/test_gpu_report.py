@@ -43,7 +43,7 @@ def test_sections_by_name_and_by_kind(gpu_report: ModuleType) -> None:
     first, *others = ([f"{kind}/{model}" for model in models] for kind in ("graph", "networks", "compile"))
     middle = ["profile", "baselines", "tests", "warm-up"]
     assert every == ["first", "costs", *first, *middle, *others[0], *others[1], "prediction"]
-    assert "graph/c" not in gpu_report.chosen_sections("", (*models, "c"))
+    assert "compile/e" not in gpu_report.chosen_sections("", (*models, "c", "d", "e"))
     assert gpu_report.chosen_sections("compile,tests,networks/b", models) == [
         "tests",
         "networks/b",
@@ -60,7 +60,7 @@ def test_each_precision_has_sections_of_its_own_what_people_run_first(gpu_report
         kind: [name for name in every if name.startswith(f"{kind}/")] for kind in ("graph", "networks", "compile")
     }
     marks = ("@bf16", "", "@fp16", "@tf32")
-    assert of_kind["graph"] == [f"graph/{model}{mark}" for mark in marks for model in "ab"]
+    assert of_kind["graph"] == [f"graph/{model}{mark}" for mark in marks for model in ("abc" if "bf" in mark else "ab")]
     assert of_kind["networks"] == [f"networks/{model}{mark}" for mark in marks[:2] for model in "abc"]
     assert of_kind["compile"] == [f"compile/{model}@bf16" for model in "abc"]
     with pytest.raises(ValueError, match="--dtypes 'fp8' is not known; known: bf16, fp32, fp16, tf32"):
@@ -68,13 +68,23 @@ def test_each_precision_has_sections_of_its_own_what_people_run_first(gpu_report
 
 
 def test_shares_use_up_the_time_and_what_is_left_goes_on(gpu_report: ModuleType) -> None:
+    from gpu_report_plan import NEEDS_S, kind_of
+
     names = gpu_report.chosen_sections("", gpu_report.MODELS, gpu_report.DTYPES)
     left_s = 540.0
+    given: list[float] = []
     for index, name in enumerate(names):
-        share_s = gpu_report.time_for(name, names[index + 1 :], left_s)
-        assert 0 < share_s <= left_s
-        left_s -= share_s
+        given.append(gpu_report.time_for(name, names[index + 1 :], left_s))
+        left_s -= given[-1]
     assert left_s == pytest.approx(0.0)
+    # What comes first has what it needs to begin at all, whatever else there is to do.
+    needed = [NEEDS_S[kind_of(name)] for name in names]
+    assert given[:8] == needed[:8]
+    whole = [own for own, least in zip(given, needed, strict=True) if own >= least]
+    assert given[: len(whole)] == whole
+    assert sum(given[: len(whole) + 1]) == pytest.approx(540.0)
+    few = ["first", "networks/squeezenet@bf16", "networks/inception_v3@bf16"]
+    assert gpu_report.time_for(few[0], few[1:], 52.0) == NEEDS_S["first"]
     early = gpu_report.time_for("prediction", (), 100.0)
     assert early == pytest.approx(100.0)
 

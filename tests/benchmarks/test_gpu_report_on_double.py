@@ -168,13 +168,15 @@ def test_what_is_of_16_bits_is_measured_channels_last_and_held_to_its_own_tolera
     report: Run, out: Path, dtype: str
 ) -> None:
     assert report("none", "first,graph", dtypes=dtype) == {"first": ("done", ""), "graph": ("done", "")}
+    attentions = [(row["engine"], row["way"], row["right"]) for row in records(out, "attention")]
+    assert attentions == [(engine, way, True) for engine in ("graph", "paper") for way in ("fused", "apart")]
     ways = [(row["dtype"], row["layout"], row["way"], row["right"]) for row in records(out, "convolution")]
     assert ways == [(dtype, "nhwc", way, True) for _ in UNDIVIDED for way in ("fused", "apart")]
     assert {(run.dtype, run.outputs_right) for run in runs(out).values()} == {(dtype, True)}
     shutil.rmtree(out)
     outcome, said = report("wrong", "first,graph", dtypes=dtype)["first"]
     assert outcome == "partial"
-    assert f"4 failed, the first: conv in {dtype}, " in said
+    assert f"8 failed, the first: conv in {dtype}, " in said
     assert "of the largest value: " in said
     assert " instead of " in said
 

@@ -56,6 +56,13 @@ def test_baselines_that_share_what_is_compiled_are_measured_in_one_call(
     assert given.remark == ""
     assert calls == [("torch-compile", "torch-compile-cuda-graph"), ("torch-max-autotune",)]
     calls.clear()
+    short = job(tmp_path, "compile/ios_sample")
+    short.end_s = time.monotonic() + gpu_report_baselines.AUTOTUNE_S - 1
+    gpu_report_baselines.section_compile(short, "ios_sample")
+    assert calls == [("torch-compile", "torch-compile-cuda-graph")]
+    (left,) = short.left
+    assert left.startswith("torch-max-autotune of ios_sample: of 150 s 14")
+    calls.clear()
     gpu_report_baselines.section_baselines(job(tmp_path, "baselines"))
     assert calls == [("torch-eager", "torch-cuda-graph")] * 2
     rows = [json.loads(line) for line in (tmp_path / "networks.jsonl").read_text().splitlines()[1:]]
@@ -66,7 +73,7 @@ def test_small_networks_are_compiled_first() -> None:
     from gpu_report_plan import MODELS, section_names
 
     names = [name for name in section_names(MODELS) if name.startswith("compile/")]
-    assert names == [f"compile/{model}" for model in ("squeezenet", "inception_v3", "randwire", "nasnet_a")]
+    assert names == [f"compile/{model}" for model in ("squeezenet", "inception_v3", "resnet50", "bert_layer")]
 
 
 def test_the_graph_engine_gets_three_quarters_of_a_profile_and_warm_comes_before_cold(
@@ -112,7 +119,75 @@ def test_a_search_on_the_graph_engine_gets_three_quarters(tmp_path: Path, monkey
 
     monkeypatch.setattr(gpu_report_networks, "_search", search)
     monkeypatch.setattr(gpu_report_networks, "measuring", lambda job, engine, store: engine)
-    monkeypatch.setattr(gpu_report_networks, "_run_schedules", lambda *given: None)
+    monkeypatch.setattr(gpu_report_networks, "_run_schedules", lambda *given: ({}, {}))
     gpu_report_networks.section_network(job(tmp_path, "networks/ios_sample", dry=True), "ios_sample")
     assert asked["graph"] == pytest.approx(3 * asked["paper"])
     assert asked["graph"] + asked["paper"] == pytest.approx(500, rel=0.05)
+
+
+def test_what_needs_no_search_is_kept_before_one_begins_and_a_late_one_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import gpu_report_networks
+
+    told: list[str] = []
+
+    def run(job: Any, model: str, network: object, prices: Any, schedules: dict[str, object], *seen: object) -> Any:
+        told.append(f"{prices} {' '.join(schedules)}")
+        return {}, {}
+
+    monkeypatch.setattr(gpu_report_networks, "_search", lambda job, network, prices, seconds: told.append("search"))
+    monkeypatch.setattr(gpu_report_networks, "measuring", lambda job, engine, store: engine)
+    monkeypatch.setattr(gpu_report_networks, "_run_schedules", run)
+    gpu_report_networks.section_network(job(tmp_path, "networks/ios_sample", dry=True), "ios_sample")
+    assert told == [
+        said
+        for engine in ("graph", "paper")
+        for said in (f"{engine} sequential greedy", "search", f"{engine} sequential greedy ios-both")
+    ]
+    told.clear()
+    late = job(tmp_path, "networks/ios_sample", dry=True)
+    late.end_s = time.monotonic() + 5
+    gpu_report_networks.section_network(late, "ios_sample")
+    assert told == ["graph sequential greedy", "paper sequential greedy"]
+    assert late.left == ["search of ios_sample, graph engine", "search of ios_sample, paper engine"]
+
+
+def test_a_search_ends_with_its_section_and_measures_its_first_schedule_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import gpu_report_networks
+
+    from iossim import api
+
+    interrupted = []
+
+    def optimize(network: object, device: str, **given: Any) -> str:
+        prices = given["cost_model"]
+        for _ in range(3):
+            try:
+                prices.progress(1, 2)
+            except KeyboardInterrupt:
+                interrupted.append(True)
+        return "found"
+
+    monkeypatch.setattr(api, "optimize", optimize)
+    context = SimpleNamespace(device="h100-sxm", engine="graph")
+    prices = SimpleNamespace(context=context, progress=None)
+    given = job(tmp_path, "networks/ios_sample")
+    assert gpu_report_networks._search(given, None, prices, seconds=-1.0) == "found"
+    assert interrupted == [True]
+
+
+def test_the_log_and_a_record_tell_where_the_time_goes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = job(tmp_path, "first", dry=True)
+    for _ in range(2):
+        with given.told("an item"):
+            pass
+    with given.told("another"), given.timed("a part"):
+        pass
+    assert set(given.spent_s) == {"an item", "another", "a part"}
+    assert all(seconds >= 0 for seconds in given.spent_s.values())
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition(":")[0] for line in lines] == ["an item", "an item", "a part", "another"]
+    assert all(" s are left" in line for line in lines)

@@ -24,6 +24,7 @@ MODELS = [
     "ios_sample",
     "lstm",
     "mobilenet_v1",
+    "moe_layer",
     "nasnet_a",
     "randwire",
     "resnet101",

@@ -147,6 +147,7 @@ def test_bert_layer_is_that_of_bert_base() -> None:
         ("lstm", 2 * (8 * 512**2 + 4 * 512), 417),
         ("bert_s", 4 * (12 * 512**2 + 13 * 512 + 1), 1_678),
         ("bert_l", 24 * (12 * 1024**2 + 13 * 1024 + 1), 39_460),
+        ("moe_layer", 8 * (4 * 512**2 + 3 * 512) + 8 * 512, 1_074),
     ],
 )
 def test_networks_of_edge_devices(name: str, parameters: int, mega_macs: int) -> None:
@@ -232,7 +233,7 @@ def test_listing_builds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     for model in models:
         assert model.description
         assert "\n" not in model.description
-        assert len(model.input_shape) == (2 if model.name.startswith(("bert_", "lstm")) else 3)
+        assert len(model.input_shape) == (2 if model.name.startswith(("bert_", "lstm", "moe_")) else 3)
 
 
 def test_a_network_takes_other_image_sizes() -> None:

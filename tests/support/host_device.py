@@ -13,6 +13,10 @@ What it cannot catch, and where ``benchmarks/gpu_report.py`` meets it first, in 
 - that cuDNN's front end takes the pointers, strides and types of a variant pack: ``first``, one convolution in each precision,
   fused and apart (without a device a pack is taken as far as the missing handle: ``test_deviceless_planning``);
 - that plans of cuDNN read slices of channels with the steps that they were told: ``graph/NAME``, whose outputs are looked at;
+- that cuDNN's fused attention reads heads by their strides, scales before it adds the mask, and softens in fp32: ``first``,
+  one attention in 16 bits, fused and apart; with masks, ``tests``;
+- that cuBLAS takes the arguments that ctypes gives it, and the workspace in a capture: ``tests``, and ``graph/bert_layer``, whose
+  products are timed by it (its arguments are held to what its manual says: ``test_cublas``);
 - calls that are illegal in a capture, beyond allocation, copies and timing events: ``first``, on the graph engine;
 - what CuPy's NVRTC makes of a kernel's text on that driver (that it compiles is tested for three architectures): ``first``;
 - products in less than is stored (TF32 where fp32 was asked for, sums of fp16): ``first``, by the tolerance of each precision;
@@ -32,9 +36,10 @@ import numpy as np
 from host_kernels import host_kernel
 from numpy.lib.stride_tricks import as_strided
 
-from iossim.backends.cupy_cudnn.convolution import Asked, Product, TensorLayout
+from iossim.backends.cupy_cudnn.convolution import Asked, FusedAttention, Product, TensorLayout
 from iossim.backends.cupy_cudnn.driver import DeviceFacts, EnginePlan, engines_first
 from iossim.ir.op import Array
+from iossim.ir.ops.attention import Attention
 from iossim.ir.ops.conv import Conv
 from iossim.ir.types import DType
 
@@ -413,6 +418,9 @@ class HostLibrary:
             self._built.add((convolution, name))
         return found
 
+    def refusal(self, convolution: Asked) -> str:
+        return "" if self._plans_of(convolution) else "CUDNN_STATUS_NOT_SUPPORTED"
+
     def bind(self, convolution: Asked, plan: str) -> tuple[Asked, EnginePlan, float]:
         for found, duration_us in self._plans_of(convolution).items():
             if found.name == plan:
@@ -443,6 +451,13 @@ class HostLibrary:
         if plan.workspace_bytes:
             self._driver.bytes(workspace, plan.workspace_bytes)[:] = 0xFF
         dtype = convolution.dtype
+        if isinstance(convolution, FusedAttention):
+            mask = [] if convolution.mask is None else [self._tensor(addresses["m"], convolution.mask, dtype)]
+            operands = {"q": convolution.q, "k": convolution.k, "v": convolution.v}
+            arrays = [self._tensor(addresses[name], layout, dtype) for name, layout in operands.items()]
+            made = Attention(scale=convolution.scale).compute(*(each.astype(np.float32) for each in (*arrays, *mask)))
+            self._tensor(addresses["y"], convolution.y, dtype)[...] = made
+            return
         if isinstance(convolution, Product):
             a, b, y = (
                 self._tensor(addresses[name], layout, dtype)
@@ -473,6 +488,8 @@ class HostLibrary:
 
 def default_plans(convolution: Asked) -> dict[EnginePlan, float]:
     """Three plans, of which which is fastest depends on the convolution; fused ones save the kernel behind."""
+    if isinstance(convolution, FusedAttention):
+        return {EnginePlan("eng9", 256): 5.0, EnginePlan("refused", 0): 1.0}
     mixed = sum(convolution.x.shape) + sum(convolution.w.shape)
     return {
         EnginePlan("eng0", 0): 6.0 + mixed % 3,

@@ -31,11 +31,22 @@ from iossim.cost.measured.stage_plans import (
     boundary_unit,
     copies_for,
     measured_stage,
+    network_of,
     stage_subject,
 )
 from iossim.cost.measured.store import MeasurementStore
 from iossim.cost.model import CostModelIdentity, Prices, StageBounds
-from iossim.execution.backend import Backend, BackendError, Choices, Context, Samples, Timing, backend_from, divided_by
+from iossim.execution.backend import (
+    Backend,
+    BackendError,
+    Choices,
+    Context,
+    Samples,
+    Timing,
+    backend_from,
+    context_of,
+    divided_by,
+)
 from iossim.execution.engine import Engine
 from iossim.execution.plan import Plan
 from iossim.ir.network import Network
@@ -76,6 +87,7 @@ class MeasuredCostModel:
     rejected_rounds: int = 0
     _signatures: StageSignatures = field(default_factory=StageSignatures)
     _choices: dict[Network, Choices] = field(default_factory=dict)
+    _contexts: dict[Network, Context] = field(default_factory=dict)
     _records: dict[str, MeasurementRecord] = field(default_factory=dict)
     _prices_us: dict[str, float] = field(default_factory=dict)
     _single_us: dict[str, float] = field(default_factory=dict)
@@ -94,7 +106,7 @@ class MeasuredCostModel:
         return identity_of(self.context.timed(self.timing))
 
     def signatures(self, batch: StageBatch) -> list[Hashable]:
-        return list(self._signatures.of_batch(batch))
+        return list(self._keys_of(batch))
 
     def price_stages(self, batch: StageBatch) -> Prices:
         """Microseconds of each stage, shape ``[len(batch)]``; inf for units that do not merge.
@@ -103,10 +115,10 @@ class MeasuredCostModel:
         StoreError where the store fails, ScheduleError for a problem without a network.
         """
         boundary_us = self.boundary_us()
-        for signature, record in self.measure(batch).items():
-            if signature not in self._prices_us:
-                self._prices_us[signature] = record.copy_us(boundary_us)
-        return price_signatures(self._signatures.of_batch(batch), self._prices_us)
+        for key, record in self.measure(batch).items():
+            if key not in self._prices_us:
+                self._prices_us[key] = record.copy_us(boundary_us)
+        return price_signatures(self._keys_of(batch), self._prices_us)
 
     def price_boundary(self, left_concurrent: bool, right_concurrent: bool) -> float:
         return self.boundary_us() if left_concurrent or right_concurrent else 0.0
@@ -130,15 +142,17 @@ class MeasuredCostModel:
 
     def known(self, *batches: StageBatch) -> dict[str, MeasurementRecord]:
         """The records that are at hand, by signature: measured, or recalled from the store."""
-        signatures = [signature for batch in batches for signature in self._signatures.of_batch(batch)]
-        return {signature: self._records[signature] for signature in signatures if signature in self._records}
+        keys = [key for batch in batches for key in self._keys_of(batch)]
+        return {key: self._records[key] for key in keys if key in self._records}
 
     def recall(self, *batches: StageBatch) -> int:
         """Look the stages up in the store; returns how many distinct ones are still to be measured."""
         stages = self._missing(*batches)
-        if not self.again:
-            self._records |= self.store.newest(self.context, [stage.signature for stage in stages], self.timing.cold)
-        return sum(stage.signature not in self._records for stage in stages)
+        for context in dict.fromkeys(self._context_of(stage.network) for stage in stages) if not self.again else ():
+            keys = {stage.signature: self._key(stage) for stage in stages if self._context_of(stage.network) == context}
+            found = self.store.newest(context, keys, self.timing.cold)
+            self._records |= {keys[signature]: record for signature, record in found.items()}
+        return sum(self._key(stage) not in self._records for stage in stages)
 
     def quick_us(self, *batches: StageBatch) -> dict[str, float]:
         """What one copy of each stage to be measured takes, by a few rounds; nothing is kept."""
@@ -146,8 +160,8 @@ class MeasuredCostModel:
         for chunk in _chunks(missing):
             self._time_once(chunk)
         boundary = self.boundary_us()
-        singles = {stage.signature: self._single_us[stage.signature] for stage in missing}
-        return {signature: max(us - boundary, 0.1 * us) for signature, us in singles.items()}
+        singles = {key: self._single_us[key] for key in map(self._key, missing)}
+        return {key: max(us - boundary, 0.1 * us) for key, us in singles.items()}
 
     def boundary_us(self) -> float:
         """What stands between two stages of which one runs several groups."""
@@ -156,7 +170,8 @@ class MeasuredCostModel:
         if self._boundary_us is None:
             known = None
             if not self.again:
-                known = boundary_us(self.store.of_kind(self.context, Kind.BOUNDARY, self.timing.cold))
+                context = self._context_of(boundary_network(self.context.precision))
+                known = boundary_us(self.store.of_kind(context, Kind.BOUNDARY, self.timing.cold))
             self._boundary_us = self._measure_boundary() if known is None else known
         return self._boundary_us
 
@@ -164,9 +179,9 @@ class MeasuredCostModel:
         """The distinct stages without a record, in a seeded random order that the batches' own does not touch."""
         first: dict[str, tuple[StageBatch, int]] = {}
         for batch in batches:
-            for index, signature in enumerate(self._signatures.of_batch(batch)):
-                if signature not in self._records and signature not in (FREE, IMPOSSIBLE):
-                    first.setdefault(signature, (batch, index))
+            for index, key in enumerate(self._keys_of(batch)):
+                if key not in self._records and key not in (FREE, IMPOSSIBLE):
+                    first.setdefault(key, (batch, index))
         stages = [
             measured_stage(
                 self._signatures, batch.problem, int(batch.masks[index]), Strategy.of_code(batch.strategies[index])
@@ -175,6 +190,24 @@ class MeasuredCostModel:
         ]
         random.Random(self.timing.seed).shuffle(stages)
         return stages
+
+    def _context_of(self, network: Network) -> Context:
+        if network not in self._contexts:
+            self._contexts[network] = context_of(self.backend, network)
+        return self._contexts[network]
+
+    def _keys_of(self, batch: StageBatch) -> list[str]:
+        """The signature of each stage, with what its network has of its own in the context."""
+        own = self._own(network_of(batch.problem))
+        return [each if each in (FREE, IMPOSSIBLE) else each + own for each in self._signatures.of_batch(batch)]
+
+    def _key(self, stage: MeasuredStage) -> str:
+        return stage.signature + self._own(stage.network)
+
+    def _own(self, network: Network) -> str:
+        """Equal stages of networks whose images lie otherwise are not equal work."""
+        layout = self._context_of(network).layout
+        return "" if layout == self.context.layout else f" {layout}"
 
     def _choices_of(self, network: Network) -> Choices:
         if network not in self._choices:
@@ -186,7 +219,7 @@ class MeasuredCostModel:
         part: list[MeasuredStage] = []
         taken_us = 0.0
         for stage in chunk:
-            stage_us = max(self.target_us, self._single_us[stage.signature])
+            stage_us = max(self.target_us, self._single_us[self._key(stage)])
             stage_us *= self.timing.rounds + self.timing.warm_up
             if part and taken_us + stage_us > COMMIT_US:
                 yield part
@@ -201,7 +234,7 @@ class MeasuredCostModel:
         boundary = self.boundary_us()
         copies = [
             # Cold, a second copy would find everything in the caches.
-            1 if self.timing.cold else copies_for(self._single_us[stage.signature], boundary, self.target_us)
+            1 if self.timing.cold else copies_for(self._single_us[self._key(stage)], boundary, self.target_us)
             for stage in stages
         ]
         engine = self.context.engine
@@ -216,7 +249,7 @@ class MeasuredCostModel:
             for stage, count, plan, samples in zip(stages, copies, plans, taken, strict=True)
         ]
         self.store.add(records)
-        self._records.update((record.signature, record) for record in records)
+        self._records.update(zip(map(self._key, stages), records, strict=True))
         self.measured += len(records)
 
     def _record(
@@ -224,13 +257,21 @@ class MeasuredCostModel:
     ) -> MeasurementRecord:
         signature = f"boundary {stage.signature}" if kind is Kind.BOUNDARY else stage.signature
         placement = self._signatures.placement(stage.network)
-        what = self.context, kind, signature, copies, synchronises, samples, algorithm_of(plan, copies)
+        what = (
+            self._context_of(stage.network),
+            kind,
+            signature,
+            copies,
+            synchronises,
+            samples,
+            algorithm_of(plan, copies),
+        )
         subject = stage_subject(stage.network, placement, stage.groups, stage.strategy)
         return MeasurementRecord(*what, self.timing.cold, subject)
 
     def _time_once(self, stages: Sequence[MeasuredStage]) -> None:
         """A few rounds of one copy of each stage of one network, of those that were not timed so before."""
-        new = [stage for stage in stages if stage.signature not in self._single_us]
+        new = [stage for stage in stages if self._key(stage) not in self._single_us]
         if not new:
             return
         network = new[0].network
@@ -238,7 +279,7 @@ class MeasuredCostModel:
         plans = [stage.plan(self.context.engine, choices, 1, divided=divided) for stage in new]
         quick = Timing(QUICK_ROUNDS, QUICK_WARM_UP, self.timing.seed, self.timing.cold)
         for stage, samples in zip(new, self._run(network, plans, quick, new), strict=True):
-            self._single_us[stage.signature] = samples.median_us
+            self._single_us[self._key(stage)] = samples.median_us
 
     def _run(
         self, network: Network, plans: Sequence[Plan], timing: Timing, stages: Sequence[MeasuredStage]
@@ -263,7 +304,7 @@ class MeasuredCostModel:
         masks = [1 << unit for unit in range(len(problem))]
         stages = [measured_stage(self._signatures, problem, mask, Strategy.CONCURRENT) for mask in masks]
         self._time_once(stages)
-        singles = [self._single_us[stage.signature] for stage in stages]
+        singles = [self._single_us[self._key(stage)] for stage in stages]
         unit = boundary_unit(singles)
         stage = stages[unit]
         copies = max(8, copies_for(singles[unit], 0.0, 2 * self.target_us))

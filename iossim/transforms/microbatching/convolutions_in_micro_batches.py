@@ -23,7 +23,7 @@ from iossim.cost.capabilities import DeviceCostModel, VariantCostModel
 from iossim.cost.measured.cost_model import MeasuredCostModel
 from iossim.cost.measured.record import Kind, MeasurementRecord
 from iossim.cost.model import CostModel
-from iossim.execution.backend import Samples, TimesAlgorithms
+from iossim.execution.backend import Samples, TimesAlgorithms, context_of
 from iossim.execution.lower import lower_schedule
 from iossim.hardware.lowering.target import step_algorithms
 from iossim.ir.builder import GraphBuilder
@@ -110,13 +110,14 @@ def measured_rows(kernel: ConvKernel, model: MeasuredCostModel) -> list[Benchmar
     network = _alone(kernel)
     # No signature of a stage: whoever looks those up finds no algorithms.
     signature = f"algorithms of {network.signatures[0]}"
-    records = [] if model.again else model.store.of_kind(model.context, Kind.ALGORITHM)
+    context = context_of(backend, network)
+    records = [] if model.again else model.store.of_kind(context, Kind.ALGORITHM)
     # Of all that were measured of one kernel together the newest count.
     kept = [record for record in records if record.signature == signature]
     kept = [record for record in kept if record.date == kept[-1].date]
     if not kept:
         found = backend.algorithms(network, "kernel")
-        alike = partial(MeasurementRecord, model.context, Kind.ALGORITHM, signature, 1, 0)
+        alike = partial(MeasurementRecord, context, Kind.ALGORITHM, signature, 1, 0)
         words = f"{kernel.op.kind}, batch {kernel.batch}"
         subjects = [{"words": words, "workspace_bytes": one.workspace_bytes} for one in found]
         pairs = zip(found, subjects, strict=True)

@@ -1,35 +1,33 @@
 """cuDNN itself, without a GPU: its execution plans for a described H100, enumerated as they would be on one.
 
-Runs where ``nvidia-cudnn-frontend`` and cuDNN are installed. cuDNN links to the driver's library; where there is none, an
-empty one stands for it, all of whose functions say that there is no device.
+Runs where ``nvidia-cudnn-frontend`` and cuDNN are installed.
 """
 
 from __future__ import annotations
 
-import ctypes
 import importlib.util
-import json
-import shutil
-import subprocess
+import os
+import re
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
 import pytest
+from described_gpus import DEVICES, RUNTIME_VARIABLE, describe, stand_in
 from host_device import HostDriver
 from precisions import stored_in
 from random_networks import sequential_schedule
 from small_networks import OPS, UNITS
 
-from iossim.backends.cupy_cudnn.convolution import Convolution, Product, TensorLayout
-from iossim.backends.cupy_cudnn.offers import PRECISIONS, convolution_calls, in_words
+from iossim.backends.cupy_cudnn.convolution import Convolution, FusedAttention, Product, TensorLayout
+from iossim.backends.cupy_cudnn.offers import PRECISIONS, attention_calls, convolution_calls, in_words
 from iossim.backends.cupy_cudnn.prepared_plan import launch_program
 from iossim.backends.cupy_cudnn.views import row_major
 from iossim.backends.cupy_cudnn.weights import Weights
 from iossim.execution.backend import BackendError
 from iossim.execution.lower import lower_schedule
 from iossim.ir.network import Network
-from iossim.ir.types import Precision
+from iossim.ir.types import DType, Precision
 from iossim.models.load import load
 
 if importlib.util.find_spec("cudnn") is None:
@@ -38,58 +36,15 @@ if importlib.util.find_spec("cudnn") is None:
 from iossim.backends.cupy_cudnn.cudnn_graphs import Allowed, CudnnGraphs
 from iossim.backends.cupy_cudnn.cudnn_library import the_only
 
-#: An H100 SXM as cuDNN describes a device to itself.
-H100 = {
-    "deviceName": "NVIDIA H100 80GB HBM3", "cudaDeviceId": 0, "deviceVer": 900, "driverVer": 13000,
-    "totalGlobalMem": 85_000_000_000, "maxGridSize": [2147483647, 65535, 65535], "maxBlockSize": [1024, 1024, 64],
-    "regsPerBlock": 65536, "multiProcessorCount": 132, "smCountOrigin": 0, "warpSize": 32,
-    "maxSharedMemoryPerBlock": 49152, "maxSharedMemoryPerBlockOptin": 232448, "oversizedSharedMemoryPerBlock": 0,
-    "reservedSharedMemoryPerBlock": 1024, "maxRegistersPerSM": 65536, "maxCtasPerSM": 32, "maxThreadsPerBlock": 1024,
-    "maxThreadsPerSM": 2048, "pciDeviceId": 0, "isTccDriver": 0, "supportCoopLaunch": 1, "smClockRateKHz": 1980000,
-    "memClockRateKHz": 2619000, "memoryBusWidth": 5120, "l2CacheSize": 52428800,
-}  # fmt: skip
-#: What cuDNN and its front end look for in the driver's library.
-DRIVER_FUNCTIONS = (
-    "cuGetErrorString cuGetErrorName cuModuleGetFunction cuModuleLoadData cuModuleUnload cuTensorMapEncodeIm2col "
-    "cuTensorMapEncodeTiled cuCtxGetCurrent cuCtxGetLimit cuCtxPopCurrent cuCtxPushCurrent cuStreamGetCtx "
-    "cuDriverGetVersion cuLinkCreate cuLinkAddData cuLinkComplete cuLinkDestroy cuLaunchKernel cuLaunchKernelEx "
-    "cuLaunchCooperativeKernel cuDeviceGetCount cuDeviceGet cuLibraryLoadData cuLibraryLoadFromFile cuLibraryGetKernel "
-    "cuLibraryUnload cuKernelSetAttribute cuKernelGetAttribute cuKernelGetFunction cuOccupancyMaxPotentialClusterSize"
-)
-NO_DEVICE = 100
-#: What is different of others, as their data sheets have it.
-DEVICES = {
-    "A100": H100 | {"deviceVer": 800, "multiProcessorCount": 108, "maxSharedMemoryPerBlockOptin": 166912},
-    "H100": H100,
-    "H200": H100 | {"deviceName": "NVIDIA H200", "totalGlobalMem": 150_000_000_000, "memClockRateKHz": 3201000},
-    "B200": H100 | {"deviceVer": 1000, "multiProcessorCount": 148, "l2CacheSize": 132644864},
-}
-
 
 @pytest.fixture(scope="module")
 def graphs(tmp_path_factory: pytest.TempPathFactory) -> CudnnGraphs:
-    make_sure_of_a_driver_library(tmp_path_factory.mktemp("driver"))
+    if reason := stand_in(tmp_path_factory.mktemp("driver")):
+        pytest.skip(reason)
     try:
-        return CudnnGraphs(Allowed(), json.dumps(H100))
+        return CudnnGraphs(Allowed(), describe("H100"))
     except RuntimeError as error:
         pytest.skip(f"this cuDNN does not plan without a device: {str(error).splitlines()[0]}")
-
-
-def make_sure_of_a_driver_library(folder: Path) -> None:
-    try:
-        ctypes.CDLL("libcuda.so.1")
-        return
-    except OSError:
-        pass
-    compiler = shutil.which("gcc")
-    if compiler is None:
-        pytest.skip("neither the driver's library nor gcc is installed")
-    text = "\n".join(f"int {name}(void) {{ return {NO_DEVICE}; }}" for name in DRIVER_FUNCTIONS.split())
-    (folder / "stub.c").write_text(text)
-    library = folder / "libcuda.so.1"
-    command = [compiler, "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-o", str(library), str(folder / "stub.c")]
-    subprocess.run(command, check=True)
-    ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
 
 
 def convolutions(network: Network, channels_last: bool = False) -> set[Convolution]:
@@ -125,7 +80,7 @@ def test_products_of_stacks_are_planned_as_they_are_asked_for(
     shapes: tuple[tuple[int, ...], ...], precision: Precision, device: str, graphs: CudnnGraphs
 ) -> None:
     """Their plans are built by the device's own driver only; of stacks of stacks cuDNN has none."""
-    described = CudnnGraphs(Allowed(), json.dumps(DEVICES[device]))
+    described = CudnnGraphs(Allowed(), describe(device))
     a, b = shapes
     views = [dense(*a), dense(*b), dense(*a[:2], b[2])]
     assert described.planned_names(Product(*views, precision.storage))
@@ -135,9 +90,36 @@ def test_products_of_stacks_are_planned_as_they_are_asked_for(
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("precision", [Precision.FP16, Precision.BF16])
+@pytest.mark.parametrize("mask", [None, (1, 1, 1, 128), (2, 12, 128, 128)], ids=["bare", "row", "full"])
+@pytest.mark.usefixtures("graphs")
+def test_attentions_are_planned_as_they_are_asked_for(
+    mask: tuple[int, ...] | None, precision: Precision, device: str
+) -> None:
+    """Of the heads of a BERT as they lie in its tokens; built by the device's own driver only, as products are."""
+    described = CudnnGraphs(Allowed(), describe(device))
+    heads = TensorLayout((2, 12, 128, 64), (128 * 768, 64, 768, 1))
+    asked = FusedAttention(heads, heads, heads, heads, 0.125, precision.storage, mask and dense(*mask))
+    names = described.planned_names(asked)
+    assert names
+    assert all(name.startswith("eng") for name in names)
+    if RUNTIME_VARIABLE in os.environ:
+        assert described.named(asked, names[0]) is None
+        assert "cuLibraryLoadData" in described.refusal(asked)
+
+
+def test_an_attention_that_cudnn_does_not_take_has_no_plan_and_a_reason(graphs: CudnnGraphs) -> None:
+    describe("H100")
+    heads = dense(1, 4, 16, 12)
+    asked = FusedAttention(heads, heads, heads, heads, 1.0, DType.BFLOAT16)
+    assert graphs.planned_names(asked) == ()
+    assert "multiple of 8" in graphs.refusal(asked)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("precision", [Precision.FP16, Precision.BF16])
 def test_every_kind_of_convolution_has_plans_in_16_bits(precision: Precision, device: str, graphs: CudnnGraphs) -> None:
     """Fused with bias and ReLU, and apart; images and slices of their channels with channels last."""
-    described = CudnnGraphs(Allowed(), json.dumps(DEVICES[device]))
+    described = CudnnGraphs(Allowed(), describe(device))
     for name in [name for name in (*OPS, *UNITS) if "conv" in name or "gemm" in name]:
         for convolution in convolutions(stored_in({**OPS, **UNITS}[name](), precision), channels_last=True):
             assert (convolution.dtype, convolution.last) == (precision.storage, True)
@@ -156,17 +138,50 @@ def test_a_residual_is_added_in_the_same_call(precision: Precision, last: bool, 
 @pytest.mark.usefixtures("graphs")
 @pytest.mark.parametrize("device", ["A100", "H100"])
 def test_each_precision_has_both_layouts_and_all_fused_calls(device: str) -> None:
-    description = json.dumps(DEVICES[device])
+    description = describe(device)
     found = convolution_calls(lambda precision: CudnnGraphs(Allowed(tf32=precision is Precision.TF32), description))
     every = ["conv", "conv+bias+relu", "conv+residual+bias+relu"]
     assert found == {str(precision): {"nchw": every, "nhwc": every} for precision in PRECISIONS}
-    assert in_words(found)[3] == f"bf16: nchw {', '.join(every)}; nhwc {', '.join(every)}"
-    none = {"fp16": {"nchw": [], "nhwc": ["conv"]}}
-    assert in_words(none) == ["fp16: nchw none; nhwc conv"]
+    assert in_words(found, {"bf16": ""})[3] == f"bf16: nchw {', '.join(every)}; nhwc {', '.join(every)}; attention"
+    none = {"fp32": {"nchw": ["conv"]}, "fp16": {"nchw": [], "nhwc": ["conv"]}}
+    said = in_words(none, {"fp16": "too old"})
+    assert said == ["fp32: nchw conv", "fp16: nchw none; nhwc conv; attention apart (too old)"]
+
+
+@pytest.mark.usefixtures("graphs")
+def test_an_attention_that_is_computed_apart_says_why() -> None:
+    """Here: since the driver that is missing compiles it."""
+    description = describe("H200")
+    found = attention_calls(lambda precision: CudnnGraphs(Allowed(), description))
+    assert list(found) == ["fp16", "bf16"]
+    assert all(reason.startswith("CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR") for reason in found.values())
+
+
+@pytest.mark.usefixtures("graphs")
+def test_the_table_of_plans_has_a_row_a_network_and_says_what_has_none(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[3] / "benchmarks"))
+    import cudnn_plans
+
+    monkeypatch.setattr(cudnn_plans, "NETWORKS", ("ios_sample", "bert_layer"))
+    monkeypatch.setattr(cudnn_plans, "DTYPES", ("bf16",))
+    monkeypatch.setattr(cudnn_plans, "DEVICES", ("H200",))
+    assert cudnn_plans.main() == 0
+    *_, head, line, convolutions, layer, blank, told = capsys.readouterr().out.splitlines()
+    assert (head, line) == ("| bf16 | convolutions, products, attentions | H200 |", "|---|---|---|")
+    assert re.fullmatch(r"\| ios_sample \| \d+, 0, 0 \| \d+-\d+, \d+-\d+ \|", convolutions)
+    assert re.fullmatch(r"\| bert_layer \| 3, 2, 1 \| \d+-\d+, \d+-\d+ \|", layer)
+    assert (blank, told) == ("", "0 without a plan")
+    heads = TensorLayout((1, 2, 4, 12), row_major((1, 2, 4, 12)))
+    odd = FusedAttention(heads, heads, heads, heads, 1.0, DType.BFLOAT16)
+    numbers, without = cudnn_plans.counts(CudnnGraphs(Allowed(), describe("H200")), {odd})
+    assert numbers == "0-0"
+    assert "multiple of 8" in without[0]
 
 
 def test_plans_without_tf32_are_fewer(graphs: CudnnGraphs) -> None:
-    free = CudnnGraphs(Allowed(tf32=True, nondeterministic=True), json.dumps(H100))
+    free = CudnnGraphs(Allowed(tf32=True, nondeterministic=True), describe("H100"))
     for convolution in (CONVOLUTION, CONVOLUTION.plain):
         strict, all_plans = tuple(graphs.plans(convolution)), tuple(free.plans(convolution))
         assert {plan.name for plan in strict} < {plan.name for plan in all_plans}
@@ -176,7 +191,7 @@ def test_plans_without_tf32_are_fewer(graphs: CudnnGraphs) -> None:
 @pytest.mark.usefixtures("graphs")
 def test_plans_are_built_when_they_are_asked_for_and_once() -> None:
     """In the order of cuDNN's ranking; a plan by its name, without those before it."""
-    graphs = CudnnGraphs(Allowed(), json.dumps(H100))
+    graphs = CudnnGraphs(Allowed(), describe("H100"))
     plans = graphs.plans(CONVOLUTION)
     assert graphs.built == 0
     first, second = next(plans), next(plans)
@@ -187,13 +202,13 @@ def test_plans_are_built_when_they_are_asked_for_and_once() -> None:
     assert [graphs.named(CONVOLUTION, plan.name) for plan in everything] == list(everything)
     graphs.bind(CONVOLUTION, first.name)
     assert graphs.built == len(everything)
-    again = CudnnGraphs(Allowed(), json.dumps(H100))
+    again = CudnnGraphs(Allowed(), describe("H100"))
     assert again.named(CONVOLUTION, everything[-1].name) == everything[-1]
     assert again.built == 1
 
 
 def test_a_plan_that_the_options_exclude_is_not_found_by_its_name_either(graphs: CudnnGraphs) -> None:
-    free = CudnnGraphs(Allowed(tf32=True, nondeterministic=True), json.dumps(H100))
+    free = CudnnGraphs(Allowed(tf32=True, nondeterministic=True), describe("H100"))
     before = graphs.built
     excluded = [plan.name for plan in islice(free.plans(CONVOLUTION), 5)]
     assert any(graphs.named(CONVOLUTION, name) is None for name in excluded)
@@ -205,7 +220,7 @@ def test_a_plan_that_is_compiled_when_it_is_built_is_not_built(graphs: CudnnGrap
     """cuDNN offers them for depthwise convolutions, above all. Slow: with them allowed, they are compiled."""
     y, ones, twos = dense(1, 64, 28, 28), (1, 1), (2, 2)
     depthwise = Convolution(y, dense(64, 1, 5, 5), y, twos, twos, ones, ones)
-    free = CudnnGraphs(Allowed(runtime_compiled=True), json.dumps(H100))
+    free = CudnnGraphs(Allowed(runtime_compiled=True), describe("H100"))
     refused: dict[CudnnGraphs, list[str]] = {graphs: [], free: []}
     for library, said in refused.items():
         graph = library._enumerated(depthwise)

@@ -101,14 +101,14 @@ def test_a_precision_that_needs_scales_is_refused() -> None:
 
 
 def test_images_lie_as_the_precision_has_them_or_as_it_is_said() -> None:
-    for precision, given, last in (
-        (Precision.FP32, {}, False),
-        (Precision.TF32, {}, False),
-        (Precision.BF16, {}, True),
-        (Precision.FP16, {"layout": "nchw"}, False),
-        (Precision.FP32, {"layout": "nhwc"}, True),
+    for precision, given, layout in (
+        (Precision.FP32, {}, "nchw"),
+        (Precision.TF32, {}, "nchw"),
+        (Precision.BF16, {}, "auto"),
+        (Precision.FP16, {"layout": "nchw"}, "nchw"),
+        (Precision.FP32, {"layout": "nhwc"}, "nhwc"),
     ):
-        assert parsed_options(precision, given).channels_last(precision) == last
+        assert parsed_options(precision, given).layout_for(precision) == layout
     with pytest.raises(OptionError, match="backend option layout is 'last'; give nchw or nhwc"):
         parsed_options(Precision.BF16, {"layout": "last"})
 

@@ -7,18 +7,25 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from precisions import stored_in
 from random_networks import random_inputs, random_network, random_schedule, sequential_schedule
 from small_networks import OPS, UNITS
+from spelt_attentions import attention
 
 from iossim.backends.cupy_cudnn import candidate_timing
 from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend
+from iossim.backends.cupy_cudnn.cublas import WithCublas
 from iossim.backends.numpy_reference.execute import evaluate_graph
-from iossim.execution.backend import Backend, Timing, create_backend, missing_for
+from iossim.execution.backend import Backend, Choice, Choices, Timing, create_backend, missing_for
 from iossim.execution.engine import UNDIVIDED, Engine
 from iossim.execution.lower import lower_schedule, lower_stage
+from iossim.execution.made_inputs import made_arrays
 from iossim.execution.plan import repeat
+from iossim.execution.tolerance import largest_difference, tolerance
+from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.op import Array
+from iossim.ir.ops.matmul import MatMul
 from iossim.ir.types import Precision
 from iossim.models.load import load
 from iossim.schedule.batch import Strategy
@@ -104,6 +111,68 @@ def test_tf32_multiplies_with_fewer_bits() -> None:
     network = load("squeezenet")
     found = run(backend, network, sequential_schedule(network), Engine.GRAPH)
     agree(found, network, tolerance=5e-2)
+
+
+SIXTEEN = [Precision.FP16, Precision.BF16]
+
+
+@pytest.fixture(scope="module")
+def in_16_bits(tmp_path_factory: pytest.TempPathFactory) -> dict[Precision, Backend]:
+    if reason := missing_for("cupy_cudnn"):
+        pytest.skip(reason)
+    options = {"plans": "2", "choices": str(tmp_path_factory.mktemp("choices") / "choices.json")}
+    return {each: create_backend("cupy_cudnn", each, Engine.GRAPH, options) for each in SIXTEEN}
+
+
+def agrees(backend: Backend, network: Network, choices: Choices) -> None:
+    inputs = made_arrays(network.graph.inputs, network.graph.types)
+    plan = lower_schedule(sequential_schedule(network), network, Engine.GRAPH, in_place=True, choices=choices)
+    found = largest_difference(backend.execute(network, plan, inputs), evaluate_graph(network.graph, inputs))
+    assert found.relative <= tolerance(network), found
+
+
+@pytest.mark.parametrize("precision", SIXTEEN)
+@pytest.mark.parametrize("mask", [None, (1, 1, 1, 6), (2, 2, 6, 6)], ids=["bare", "row", "full"])
+@pytest.mark.parametrize("scaled", ["", "scores", "operands"])
+def test_an_attention_in_one_call_and_apart(
+    scaled: str, mask: tuple[int, ...] | None, precision: Precision, in_16_bits: dict[Precision, Backend]
+) -> None:
+    """By every plan of cuDNN that runs; without a mask one at least, since networks rely on it."""
+    network = attention(precision, scaled=scaled, mask=mask, features=64)
+    backend = in_16_bits[precision]
+    assert isinstance(backend, CupyCudnnBackend)
+    ways = [way.algorithm for way in backend.algorithms(network, "attention")]
+    assert {way.partition(":")[0] for way in ways} >= ({"apart"} if mask else {"apart", "fused"})
+    for way in ways:
+        agrees(backend, network, lambda units, strategy, variant="", way=way: Choice(way))
+
+
+@pytest.mark.parametrize("precision", [Precision.FP32, *SIXTEEN])
+@pytest.mark.parametrize("kind", ["stack", "layer"])
+def test_products_by_cublas_and_by_cudnn(
+    kind: str, precision: Precision, backends: dict[Engine, Backend], in_16_bits: dict[Precision, Backend]
+) -> None:
+    """A stack of products, and a linear layer, in each way that there is; cuBLAS is one of them."""
+    b = GraphBuilder(kind, precision)
+    x = b.input("x", (3, 40, 64))
+    w = b.input("w", (1, 64, 24)) if kind == "stack" else b.constant("w", (64, 24))
+    with b.block("only"), b.unit("product", "Matmul"):
+        y = b.add(MatMul(), x, w)
+    network = b.network([y])
+    backend = {Precision.FP32: backends[Engine.GRAPH], **in_16_bits}[precision]
+    assert isinstance(backend, CupyCudnnBackend)
+    ways = [way.algorithm for way in backend.algorithms(network, "product")]
+    assert any(way.endswith(":cublas") for way in ways) or not isinstance(backend.machine.library, WithCublas), ways
+    for way in ways:
+        agrees(backend, network, lambda units, strategy, variant="", way=way: Choice(way))
+
+
+@pytest.mark.parametrize("precision", SIXTEEN)
+@pytest.mark.parametrize("name", [*OPS, *UNITS])
+def test_every_op_in_16_bits(name: str, precision: Precision, in_16_bits: dict[Precision, Backend]) -> None:
+    network = stored_in({**OPS, **UNITS}[name](), precision)
+    backend = in_16_bits[precision]
+    agrees(backend, network, backend.choices(network))
 
 
 @pytest.mark.parametrize("cold", [False, True])

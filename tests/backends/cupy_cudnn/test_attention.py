@@ -1,0 +1,169 @@
+"""Attention by one call of cuDNN or by its ops, on the host's device: what is asked for, which is chosen, the values."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from host_device import HostDriver, HostLibrary, default_plans
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_networks import sequential_schedule
+from spelt_attentions import FEATURES, HEADS, LENGTH, attention
+
+from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend
+from iossim.backends.cupy_cudnn.convolution import Asked, FusedAttention
+from iossim.backends.cupy_cudnn.driver import EnginePlan
+from iossim.backends.cupy_cudnn.issue import How
+from iossim.backends.cupy_cudnn.options import CudnnOptions
+from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.execution.backend import Choice, Timing
+from iossim.execution.engine import UNDIVIDED, Engine
+from iossim.execution.lower import lower_schedule
+from iossim.execution.made_inputs import made_arrays
+from iossim.execution.tolerance import largest_difference, tolerance
+from iossim.ir.network import Network
+from iossim.ir.types import Precision
+from iossim.models.load import load
+from iossim.schedule.batch import Strategy
+
+
+def ran(
+    network: Network, engine: Engine = Engine.GRAPH, plans_of: object = default_plans, **options: object
+) -> tuple[HostLibrary, str]:
+    """Run it, and hold its outputs to NumPy's; the library, and the algorithm of its unit."""
+    driver = HostDriver(seed=3)
+    library = HostLibrary(driver, plans_of)  # type: ignore[arg-type]
+    backend = CupyCudnnBackend(network.precision, engine, CudnnOptions(**options), driver, library)  # type: ignore[arg-type]
+    inputs = made_arrays(network.graph.inputs, network.graph.types)
+    choices = backend.choices(network)
+    plan = lower_schedule(sequential_schedule(network), network, engine, in_place=True, choices=choices)
+    found = largest_difference(backend.execute(network, plan, inputs), evaluate_graph(network.graph, inputs))
+    assert found.relative <= tolerance(network), found
+    return library, choices((network.units[0].name,), Strategy.CONCURRENT).algorithm
+
+
+def fused_of(library: HostLibrary) -> FusedAttention | None:
+    return next((asked for asked in library.asked if isinstance(asked, FusedAttention)), None)
+
+
+@settings(max_examples=25)
+@given(
+    precision=st.sampled_from([Precision.FP16, Precision.BF16]),
+    engine=st.sampled_from(UNDIVIDED),
+    scaled=st.sampled_from(["", "scores", "operands"]),
+    mask=st.sampled_from([None, (1, 1, 1, LENGTH), (2, HEADS, LENGTH, LENGTH), (1, LENGTH, LENGTH), (LENGTH,)]),
+    scaled_mask=st.booleans(),
+    casts=st.booleans(),
+    joined=st.booleans(),
+    before=st.booleans(),
+    by=st.sampled_from(["fused", "apart"]),
+)
+def test_an_attention_however_it_is_spelt(
+    precision: Precision,
+    engine: Engine,
+    scaled: str,
+    mask: tuple[int, ...] | None,
+    scaled_mask: bool,
+    casts: bool,
+    joined: bool,
+    before: bool,
+    by: str,
+) -> None:
+    def plans_of(asked: Asked) -> Mapping[EnginePlan, float]:
+        slow = by == "apart" and isinstance(asked, FusedAttention)
+        return {plan: 500.0 if slow else us for plan, us in default_plans(asked).items() if plan.name != "refused"}
+
+    network = attention(
+        precision, scaled=scaled, mask=mask, scaled_mask=scaled_mask, casts=casts, joined=joined, before=before
+    )
+    library, algorithm = ran(network, engine, plans_of)
+    asked = fused_of(library)
+    if mask and scaled_mask:  # cuDNN adds a mask to what is scaled
+        assert asked is None
+        return
+    factor = {"": 1.0, "scores": 1 / 2.5, "operands": 0.5 / 1.5}[scaled] * (0.3 if scaled_mask else 1.0)
+    assert asked is not None
+    assert asked.scale == pytest.approx(factor, rel=1e-2)
+    assert (asked.mask is not None) == (mask is not None)
+    assert asked.q.shape == (2, HEADS, LENGTH, FEATURES)
+    width = HEADS * FEATURES
+    assert asked.q.strides == asked.k.strides == asked.v.strides == (LENGTH * width, FEATURES, width, 1)
+    assert algorithm.startswith(f"{by}:")
+    assert len(How.parsed(algorithm).parts) == (2 if by == "apart" else 1)
+
+
+@pytest.mark.parametrize("features", [4, 12])
+def test_heads_whose_rows_are_not_aligned_are_computed_apart(features: int) -> None:
+    library, algorithm = ran(attention(features=features))
+    assert fused_of(library) is None
+    assert len(algorithm.split()) == 2
+
+
+@pytest.mark.parametrize("precision", [Precision.FP32, Precision.TF32])
+def test_numbers_of_32_bits_are_computed_apart(precision: Precision) -> None:
+    library, _ = ran(attention(precision))
+    assert fused_of(library) is None
+
+
+def test_where_cudnn_has_no_such_call_it_is_computed_apart() -> None:
+    def none_of_attention(asked: Asked) -> Mapping[EnginePlan, float]:
+        return {} if isinstance(asked, FusedAttention) else default_plans(asked)
+
+    library, algorithm = ran(attention(), plans_of=none_of_attention)
+    assert fused_of(library) is not None
+    assert algorithm.startswith("apart:")
+
+
+@pytest.mark.parametrize("slow", [False, True])
+def test_the_choice_is_kept_and_found_again(slow: bool, tmp_path: Path) -> None:
+    def plans_of(asked: Asked) -> Mapping[EnginePlan, float]:
+        return {
+            plan: us + 500.0 * (slow and isinstance(asked, FusedAttention)) for plan, us in default_plans(asked).items()
+        }
+
+    kept = tmp_path / "choices.json"
+    first, again = (ran(attention(), plans_of=plans_of, choices=kept)[1] for _ in range(2))
+    assert first == again
+    assert first.startswith("apart:" if slow else "fused:")
+    of = [choice["of"] for place in json.loads(kept.read_text())["places"] for choice in place["choices"].values()]
+    assert "an attention of 2x2x6x8 to 2x2x6x8 in bf16" in of
+
+
+def test_each_way_computes_the_same_and_what_is_no_way_is_chosen_anew() -> None:
+    driver = HostDriver()
+    library = HostLibrary(driver)
+    backend = CupyCudnnBackend(Precision.BF16, Engine.GRAPH, CudnnOptions(), driver, library)
+    network = attention()
+    ways = backend.algorithms(network, "attention")
+    assert {way.algorithm.partition(":")[0] for way in ways} == {"fused", "apart"}
+    best = backend.choices(network)(("attention",), Strategy.CONCURRENT).algorithm
+    inputs = made_arrays(network.graph.inputs, network.graph.types)
+    expected = evaluate_graph(network.graph, inputs)
+    for text in (*(way.algorithm for way in ways), "apart:fused:eng0", "apart:", "fused:eng77", best):
+        plan = lower_schedule(
+            sequential_schedule(network),
+            network,
+            Engine.GRAPH,
+            in_place=True,
+            choices=lambda *_, text=text: Choice(text),
+        )
+        assert [launch.algorithm for launch in plan.launches] == [text]
+        found = largest_difference(backend.execute(network, plan, inputs), expected)
+        assert found.relative <= tolerance(network), text
+
+
+@pytest.mark.parametrize("units", ["", "fused"])
+def test_a_layer_of_bert_is_timed_with_its_attention_in_one_call(units: str) -> None:
+    network = load("bert_layer", dtype="bf16", shapes={"tokens": (1, 16, 64)}, **({"units": units} if units else {}))
+    driver = HostDriver()
+    library = HostLibrary(driver)
+    backend = CupyCudnnBackend(Precision.BF16, Engine.GRAPH, CudnnOptions(), driver, library)
+    plan = lower_schedule(
+        sequential_schedule(network), network, Engine.GRAPH, in_place=True, choices=backend.choices(network)
+    )
+    (samples,) = backend.measure(network, [plan], Timing(rounds=2, warm_up=0))
+    assert len(samples.times_us) == 2
+    assert (fused_of(library) is not None) == (units == "fused")

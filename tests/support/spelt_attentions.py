@@ -1,0 +1,59 @@
+"""Networks of one attention, spelt in the ways in which exporters spell it."""
+
+from __future__ import annotations
+
+from iossim.ir.builder import GraphBuilder
+from iossim.ir.network import Network
+from iossim.ir.ops.matmul import MatMul
+from iossim.ir.ops.nary import Add, Mul, Nary
+from iossim.ir.ops.reshape import Reshape, Transpose
+from iossim.ir.ops.softmax import Softmax
+from iossim.ir.ops.unary import Cast, Relu
+from iossim.ir.types import DType, Precision
+
+LENGTH, HEADS, FEATURES = 6, 2, 8
+
+
+def attention(
+    precision: Precision = Precision.BF16,
+    *,
+    scaled: str = "scores",
+    mask: tuple[int, ...] | None = None,
+    scaled_mask: bool = False,
+    casts: bool = False,
+    joined: bool = True,
+    features: int = FEATURES,
+    before: bool = False,
+) -> Network:
+    """One unit of heads split, an attention, and heads joined; ``before``: a ReLU of the queries in the same unit."""
+    b = GraphBuilder("attention", precision)
+    tokens = [b.input(name, (2, LENGTH, HEADS * features)) for name in ("query", "key", "value")]
+    seen = b.input("mask", mask) if mask else None
+
+    def number(name: str, value: float) -> str:
+        return b.constant(name, (1,), value=value)
+
+    with b.block("only"), b.unit("attention", "Attention"):
+        if before:
+            tokens[0] = b.add(Relu(), tokens[0])
+        heads = [b.add(Reshape((2, LENGTH, HEADS, features)), each) for each in tokens]
+        q, v = (b.add(Transpose((0, 2, 1, 3)), heads[index]) for index in (0, 2))
+        k = b.add(Transpose((0, 2, 3, 1)), heads[1])
+        if scaled == "operands":
+            q, k = b.add(Mul(), q, number("of_q", 0.5)), b.add(Nary("div"), k, number("of_k", 1.5))
+        scores = b.add(MatMul(), q, k)
+        if scaled == "scores":
+            scores = b.add(Nary("div"), scores, number("of_scores", 2.5))
+        if seen is not None:
+            scores = b.add(Add(), seen, scores)
+        if scaled_mask:
+            scores = b.add(Mul(), scores, number("of_all", 0.3))
+        if casts:
+            scores = b.add(Cast(str(DType.FLOAT32)), scores)
+        weights = b.add(Softmax(), scores)
+        if casts:
+            weights = b.add(Cast(str(precision.storage)), weights)
+        y = b.add(MatMul(), weights, v)
+        if joined:
+            y = b.add(Reshape((2, LENGTH, HEADS * features)), b.add(Transpose((0, 2, 1, 3)), y))
+    return b.network([y])
