@@ -108,7 +108,7 @@ def test_simulate_takes_schedules_and_paths(tmp_path: Path) -> None:
 
 
 def test_what_is_proven() -> None:
-    """Exact over the whole space; over a pruned space; not at all where blocks had to be split or pruned to be solved."""
+    """Exact over the whole space; over a pruned space; not at all where blocks were too wide to be solved as a whole."""
     whole = iossim.optimize("squeezenet", "t4")
     assert optimality(whole) == "Provably optimal under this cost model (general stages)"
     merging = iossim.optimize("squeezenet", "t4", scheduler="ios-merge")
@@ -118,7 +118,7 @@ def test_what_is_proven() -> None:
         "(paper stages, groups of at most 3 units, at most 2 groups, without merging)"
     )
     limited = iossim.optimize("squeezenet", "t4", options=SearchOptions(limits=SearchLimits(max_states=8)))
-    assert any("split into runs" in note for note in limited.notes)
+    assert any("solved in windows" in note for note in limited.notes)
     assert optimality(limited) == "Not proven optimal: part of the search space was left out (see the notes)"
     assert (whole.proven, merging.proven, pruned.proven, limited.proven) == (True, True, True, False)
     assert limited.complete
