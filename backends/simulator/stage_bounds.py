@@ -51,7 +51,7 @@ _ROUNDING = 1e-6
 def stage_bounds(prepared: PreparedProblem, interference: float) -> StageBounds:
     """Bounds of stages whose units run as those of ``prepared``."""
     late = _late_work(prepared, interference)
-    return _lowered(_work_us(prepared, interference), prepared.kernels.single_us, late)
+    return _lowered(kernel_work_us(prepared, interference), prepared.kernels.single_us, late)
 
 
 def stage_bounds_of_any(ways: Sequence[PreparedProblem], interference: float) -> StageBounds:
@@ -60,7 +60,7 @@ def stage_bounds_of_any(ways: Sequence[PreparedProblem], interference: float) ->
     A variant may ask less of a resource than what is fastest alone, or even take less time (a library's benchmark
     counts dispatches too): this is the least over each unit's variants, each number by itself. No work is late.
     """
-    work = np.stack([_work_us(each, interference).min(axis=0) for each in ways])
+    work = np.stack([kernel_work_us(each, interference).min(axis=0) for each in ways])
     return _lowered(work, np.array([each.kernels.single_us.min() for each in ways]), None)
 
 
@@ -69,7 +69,7 @@ def _lowered(work: Floats, single_us: Floats, late: LateWork | None) -> StageBou
     return StageBounds(work[:, 0], single_us * _KEPT, work[:, 1:], work[:, 1], late)
 
 
-def _work_us(prepared: PreparedProblem, interference: float) -> Floats:
+def kernel_work_us(prepared: PreparedProblem, interference: float) -> Floats:
     """What units take alone and of each resource (host issue, issue capacity, DRAM, power), shape ``[units, 5]``."""
     columns = prepared.kernels.columns
     alone_us = columns[:, ALONE]
