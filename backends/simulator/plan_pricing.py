@@ -26,7 +26,7 @@ from iossim.backends.simulator.plan_model import (
     run_plan_commands,
 )
 from iossim.backends.simulator.preparation import PreparedProblem
-from iossim.backends.simulator.stage_bounds import kernel_work_us
+from iossim.backends.simulator.stage_bounds import kernel_work_us, most_shares
 from iossim.backends.simulator.unit_prices import UnitPrice, UnitPrices
 from iossim.base.errors import OptionError
 from iossim.cost.capabilities import LaunchWork, StreamPrices
@@ -81,8 +81,9 @@ class PlanPricing:
 
     def work(self, problem: StreamProblem) -> LaunchWork:
         """What each launch takes at least, alone and of each resource."""
-        numbers = kernel_work_us(self._prepare(problem), self.profile.parameters.interference)
-        return LaunchWork(numbers[:, 0], numbers[:, 1], numbers[:, 2:])
+        prepared, interference = self._prepare(problem), self.profile.parameters.interference
+        numbers = kernel_work_us(prepared, interference)
+        return LaunchWork(numbers[:, 0], numbers[:, 1], numbers[:, 2:], most_shares(prepared, interference))
 
     def run(self, network: Network, plan: Plan) -> PlanRun:
         """Run a plan of ``network``, of stages or of streams, whose units are launched and not moved."""

@@ -78,6 +78,13 @@ def kernel_work_us(prepared: PreparedProblem, interference: float) -> Floats:
     return np.stack([prepared.per_unit(each) for each in numbers], axis=1)
 
 
+def most_shares(prepared: PreparedProblem, interference: float) -> Floats:
+    """The largest part of issue capacity, DRAM and power that any kernel of each unit asks for, ``[units, 3]``."""
+    begin, columns, _ = prepared.kernels
+    parts = _part(columns[:, [ISSUE_DEMAND, DRAM_DEMAND, POWER_DEMAND]], interference)
+    return np.array([parts[a:b].max(axis=0, initial=0.0) for a, b in pairwise(begin.tolist())]).reshape(-1, 3)
+
+
 def _part(demand: Floats, interference: float) -> Floats:
     """The part of a resource that a kernel takes of it at least while it runs as fast as alone."""
     return np.minimum(1.0, (1.0 + interference) * demand)

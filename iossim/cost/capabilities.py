@@ -127,12 +127,14 @@ class StreamPrices:
 @dataclass(frozen=True, eq=False)
 class LaunchWork:
     """What no schedule gives launches less than: ``serial_us`` alone, ``host_us`` to issue, both of shape ``[n]``, and
-    ``work_us``, ``[n, resources]``, of each resource that is there once, if they filled it.
+    ``work_us``, ``[n, resources]``, of each resource that is there once, if they filled it. In a microsecond that a
+    launch would run alone it asks for at most ``share`` of a microsecond of the resource.
     """
 
     serial_us: NDArray[np.float64]
     host_us: NDArray[np.float64]
     work_us: NDArray[np.float64]
+    share: NDArray[np.float64]
 
 
 @runtime_checkable
