@@ -25,6 +25,7 @@ from iossim.cost.model import CostModelIdentity, Prices, StageBounds
 from iossim.execution.backend import Divided
 from iossim.execution.engine import Engine
 from iossim.execution.execution import Span
+from iossim.execution.lower import lower_schedule
 from iossim.execution.plan import Plan
 from iossim.hardware.load import device_names
 from iossim.hardware.lowering.kernel import Candidate
@@ -33,7 +34,7 @@ from iossim.ir.network import Network
 from iossim.ir.types import Precision
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import Masks, ScheduleProblem, bits
-from iossim.schedule.schedule import Schedule, Stage
+from iossim.schedule.schedule import AnySchedule, Stage, StreamSchedule
 from iossim.schedule.stream_problem import StreamBatch, StreamProblem
 
 VERSION = "1"
@@ -170,7 +171,9 @@ class SimulatorCostModel:
 
         return run_plan(plan, network, self.profile, self.engine).latency_us
 
-    def timeline(self, network: Network, schedule: Schedule) -> tuple[Span, ...]:
+    def timeline(self, network: Network, schedule: AnySchedule) -> tuple[Span, ...]:
+        if isinstance(schedule, StreamSchedule):
+            return self.plans.run(network, lower_schedule(schedule, network, self.engine)).spans
         return stage_runs.timeline(self.stages, self.price_boundary, network, schedule)
 
     def stage_facts(self, network: Network, stage: Stage) -> StageFacts:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from iossim.hardware.lowering.kernel import Candidate
     from iossim.hardware.profile import DeviceProfile
     from iossim.ir.network import Network
-    from iossim.schedule.schedule import Schedule, Stage
+    from iossim.schedule.schedule import AnySchedule, Stage
     from iossim.schedule.stream_problem import StreamBatch, StreamProblem
 
 
@@ -107,7 +107,7 @@ class DeviceCostModel(CostModel, Protocol):
         """The price of each candidate as a stage of its own, us; inf where the device or its libraries lack it."""
         ...
 
-    def timeline(self, network: Network, schedule: Schedule) -> tuple[Span, ...]:
+    def timeline(self, network: Network, schedule: AnySchedule) -> tuple[Span, ...]:
         """When each kernel runs, in us from the schedule's start; the last end is the schedule's latency."""
         ...
 

@@ -236,7 +236,7 @@ def issue_order(schedule: StreamSchedule) -> list[tuple[int, StreamLaunch]]:
         return ready
     if sorted(schedule.issue) != sorted(stream for stream, _ in ready):
         raise ScheduleError(
-            "`issue` does not name each stream once for each of its launches; name them so, or leave it out"
+            "the order of issue does not name each stream once for each of its launches; name them so, or leave it out"
         )
     left = [iter(own) for own in schedule.streams]
     order = [(stream, next(left[stream])) for stream in schedule.issue]
@@ -246,7 +246,7 @@ def issue_order(schedule: StreamSchedule) -> list[tuple[int, StreamLaunch]]:
         if early is not None:
             raise ScheduleError(
                 f"stream {stream}: {'+'.join(launch.units)!r} is issued before {early!r}, which it waits for; swap "
-                "the two in `issue`, or leave that out"
+                "the two in the order of issue, or leave that out"
             )
         issued.update(launch.units)
     return order

@@ -97,7 +97,7 @@ class SearchOptions:
         if self.seconds is not None and not self.seconds > 0:
             raise OptionError(f"`seconds` {self.seconds:g} leaves no time to search; give more than 0, or leave it out")
         if self.seed < 0:
-            raise OptionError(f"`seed` {self.seed} is not possible; give 0 or more")
+            raise OptionError(f"`stream_seed` {self.seed} is not possible; give 0 or more")
         limit = self.workspace_limit_bytes
         if limit is not None and limit < 0:
             raise OptionError(f"`workspace_limit` {limit} is less than nothing; give 0 or more bytes, or leave it out")

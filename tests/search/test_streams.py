@@ -172,7 +172,7 @@ def test_what_streams_cannot_be_searched_for_is_refused() -> None:
     for seconds in (0.0, float("nan")):
         with pytest.raises(OptionError, match="leaves no time to search"):
             SearchOptions(seconds=seconds)
-    with pytest.raises(OptionError, match="`seed` -1 is not possible"):
+    with pytest.raises(OptionError, match="`stream_seed` -1 is not possible"):
         SearchOptions(seed=-1)
 
 
