@@ -7,6 +7,7 @@ Networks and devices may be given as values or by name. Every function raises a 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
@@ -21,7 +22,8 @@ from iossim.ir.network import Network
 from iossim.ir.types import Precision
 from iossim.models.load import load
 from iossim.schedule.fit import fit
-from iossim.schedule.schedule import Schedule
+from iossim.schedule.schedule import AnySchedule, Schedule, StreamSchedule
+from iossim.schedule.schedule import read_schedule as read_any
 from iossim.search.assemble import reprice
 from iossim.search.ios import STRATEGIES
 from iossim.search.options import Budget, SearchOptions, StageSpace
@@ -31,8 +33,10 @@ from iossim.search.scheduler import (
     StartProgress,
     ignore,
     ignore_measuring,
+    schedule_any,
     scheduler_names,
     silent,
+    stream_scheduler_names,
 )
 from iossim.tasks.comparison import Comparison
 from iossim.tasks.task import Task, judged
@@ -177,6 +181,22 @@ def optimize(
     return task(model, device, **options).run(progress, measuring).schedule
 
 
+def optimize_streams(
+    model: Network | str,
+    device: DeviceProfile | str | None,
+    *,
+    scheduler: str = "ios-streams",
+    engine: str = Engine.PAPER,
+    cost_model: str | CostModel = "simulator",
+    options: SearchOptions | None = None,
+    progress: StartProgress = silent,
+) -> AnySchedule:
+    """The streams that a scheduler finds; the stages that it began from where no streams are faster."""
+    network = _network(model)
+    prices = _cost_model(cost_model, device, network, engine)
+    return schedule_any(network, prices, scheduler, options, progress(scheduler))
+
+
 def compare(
     model: Network | str,
     device: DeviceProfile | str | None,
@@ -196,9 +216,36 @@ def compare(
     far, once there is one.
     """
     asked = schedulers or scheduler_names()
+    by_streams = [name for name in asked if name in stream_scheduler_names()]
+    if by_streams:
+        return _with_streams(model, device, asked, by_streams, progress, options)
     changes = any(options.get(name) is not None for name in ("rewrite", "micro_batch"))
     options["scheduler"] = _changed_for(asked) if changes else asked[0]
     return compare_schedulers(task(model, device, **options), asked, progress)
+
+
+def _with_streams(
+    model: Network | str,
+    device: DeviceProfile | str | None,
+    asked: Sequence[str],
+    by_streams: Sequence[str],
+    progress: StartProgress,
+    options: TaskOptions,
+) -> Comparison:
+    """A comparison of the schedulers of stages, and the streams of the others beside them."""
+    network = _network(model)
+    options["cost_model"] = _cost_model(
+        options.get("cost_model", "simulator"), device, network, options.get("engine", Engine.PAPER)
+    )
+    of_stages = [name for name in asked if name not in by_streams] or ["ios-both"]
+    comparison = compare(network, None, schedulers=of_stages, progress=progress, **options)
+    prices, search = options["cost_model"], options.get("options")
+    found = []
+    for name in by_streams if comparison.complete else ():
+        found.append(
+            optimize_streams(network, None, scheduler=name, cost_model=prices, options=search, progress=progress)
+        )
+    return replace(comparison, streams=tuple(found))
 
 
 def _changed_for(schedulers: Sequence[str]) -> str:
@@ -342,6 +389,16 @@ def simulate_events(
     chosen = _own_device(read) if device is None else device
     profile = load_device(chosen) if isinstance(chosen, str) else chosen
     return run_schedule(network, read, profile, engine=Engine.named(engine or read.engine or AUTO, profile))
+
+
+def read_streams(path: str | Path, model: str | None = None) -> tuple[StreamSchedule, Network] | None:
+    """A saved schedule of streams and its network, which it fits; None for one of stages."""
+    read = read_any(Path(path))
+    if not isinstance(read, StreamSchedule):
+        return None
+    from iossim.transforms.replay import network_of
+
+    return read, network_of(read, model)
 
 
 def read_schedule(path: str | Path, model: str | None = None) -> tuple[Schedule, Network]:

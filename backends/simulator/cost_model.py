@@ -15,15 +15,18 @@ from pathlib import Path
 import numpy as np
 
 from iossim.backends.simulator import stage_runs
+from iossim.backends.simulator.plan_pricing import PlanPricing
 from iossim.backends.simulator.stage_facts import stage_facts
 from iossim.backends.simulator.stage_pricing import StagePricing
 from iossim.backends.simulator.unit_prices import StructuredError, UnitPrice, UnitPrices
 from iossim.base.errors import OptionError
-from iossim.cost.capabilities import StageFacts, UnitVariant
+from iossim.cost.capabilities import LaunchWork, StageFacts, StreamPrices, UnitVariant
 from iossim.cost.model import CostModelIdentity, Prices, StageBounds
 from iossim.execution.backend import Divided
 from iossim.execution.engine import Engine
 from iossim.execution.execution import Span
+from iossim.execution.lower import lower_schedule
+from iossim.execution.plan import Plan
 from iossim.hardware.load import device_names
 from iossim.hardware.lowering.kernel import Candidate
 from iossim.hardware.profile import DeviceProfile
@@ -31,7 +34,8 @@ from iossim.ir.network import Network
 from iossim.ir.types import Precision
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import Masks, ScheduleProblem, bits
-from iossim.schedule.schedule import Schedule, Stage
+from iossim.schedule.schedule import AnySchedule, Stage, StreamSchedule
+from iossim.schedule.stream_problem import StreamBatch, StreamProblem
 
 VERSION = "1"
 #: The arguments that ask for concats and splits in place, and for a structured error, with its seed.
@@ -84,6 +88,7 @@ class SimulatorCostModel:
         self._error = error
         self.units = UnitPrices(profile, precision, self.engine, in_place, error)
         self.stages = StagePricing(profile, self.units)
+        self._plans: PlanPricing | None = None
         self._merged: dict[tuple[str, int], UnitPrice | None] = {}
 
     @property
@@ -145,7 +150,30 @@ class SimulatorCostModel:
     def merged_workspace_bytes(self, problem: ScheduleProblem, mask: int) -> int:
         return self.units.merged_workspace_bytes(problem, mask)
 
-    def timeline(self, network: Network, schedule: Schedule) -> tuple[Span, ...]:
+    @property
+    def plans(self) -> PlanPricing:
+        """Prices whole plans; raises OptionError under the partition engine."""
+        if self._plans is None:
+            self._plans = PlanPricing(self.profile, self.units, self.engine, self.stages.max_kernels)
+        return self._plans
+
+    def price_streams(self, batch: StreamBatch) -> StreamPrices:
+        return self.plans.price(batch)
+
+    def launch_work(self, problem: StreamProblem) -> LaunchWork:
+        return self.plans.work(problem)
+
+    def plan_us(self, network: Network, plan: Plan) -> float:
+        return self.plans.run(network, plan).latency_us
+
+    def simulated_plan_us(self, network: Network, plan: Plan) -> float:
+        from iossim.backends.simulator.events.run import run_plan  # SimPy is loaded for those who need it
+
+        return run_plan(plan, network, self.profile, self.engine).latency_us
+
+    def timeline(self, network: Network, schedule: AnySchedule) -> tuple[Span, ...]:
+        if isinstance(schedule, StreamSchedule):
+            return self.plans.run(network, lower_schedule(schedule, network, self.engine)).spans
         return stage_runs.timeline(self.stages, self.price_boundary, network, schedule)
 
     def stage_facts(self, network: Network, stage: Stage) -> StageFacts:

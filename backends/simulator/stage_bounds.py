@@ -51,7 +51,7 @@ _ROUNDING = 1e-6
 def stage_bounds(prepared: PreparedProblem, interference: float) -> StageBounds:
     """Bounds of stages whose units run as those of ``prepared``."""
     late = _late_work(prepared, interference)
-    return _lowered(_work_us(prepared, interference), prepared.kernels.single_us, late)
+    return _lowered(kernel_work_us(prepared, interference), prepared.kernels.single_us, late)
 
 
 def stage_bounds_of_any(ways: Sequence[PreparedProblem], interference: float) -> StageBounds:
@@ -60,7 +60,7 @@ def stage_bounds_of_any(ways: Sequence[PreparedProblem], interference: float) ->
     A variant may ask less of a resource than what is fastest alone, or even take less time (a library's benchmark
     counts dispatches too): this is the least over each unit's variants, each number by itself. No work is late.
     """
-    work = np.stack([_work_us(each, interference).min(axis=0) for each in ways])
+    work = np.stack([kernel_work_us(each, interference).min(axis=0) for each in ways])
     return _lowered(work, np.array([each.kernels.single_us.min() for each in ways]), None)
 
 
@@ -69,13 +69,20 @@ def _lowered(work: Floats, single_us: Floats, late: LateWork | None) -> StageBou
     return StageBounds(work[:, 0], single_us * _KEPT, work[:, 1:], work[:, 1], late)
 
 
-def _work_us(prepared: PreparedProblem, interference: float) -> Floats:
+def kernel_work_us(prepared: PreparedProblem, interference: float) -> Floats:
     """What units take alone and of each resource (host issue, issue capacity, DRAM, power), shape ``[units, 5]``."""
     columns = prepared.kernels.columns
     alone_us = columns[:, ALONE]
     demands = (_part(columns[:, demand], interference) for demand in (ISSUE_DEMAND, DRAM_DEMAND, POWER_DEMAND))
     numbers = alone_us, columns[:, HOST], *(alone_us * part for part in demands)
     return np.stack([prepared.per_unit(each) for each in numbers], axis=1)
+
+
+def most_shares(prepared: PreparedProblem, interference: float) -> Floats:
+    """The largest part of issue capacity, DRAM and power that any kernel of each unit asks for, ``[units, 3]``."""
+    begin, columns, _ = prepared.kernels
+    parts = _part(columns[:, [ISSUE_DEMAND, DRAM_DEMAND, POWER_DEMAND]], interference)
+    return np.array([parts[a:b].max(axis=0, initial=0.0) for a, b in pairwise(begin.tolist())]).reshape(-1, 3)
 
 
 def _part(demand: Floats, interference: float) -> Floats:

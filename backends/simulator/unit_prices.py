@@ -153,6 +153,21 @@ class UnitPrices:
             for unit, key, name in zip(problem.units, self.keys(problem), names, strict=True)
         ]
 
+    def of_launch(self, network: Network, units: Sequence[int], variant: str = FASTEST) -> UnitPrice:
+        """The price of a unit as a variant, or of several as one stacked convolution.
+
+        Raises ScheduleError for units that do not merge, PlanError for a variant that is not known.
+        """
+        if len(units) == 1:
+            (unit,) = units
+            placed = self._placement(network).signature(unit) if self._in_place else ""
+            return self._price(network, unit, (network.signatures[unit], placed), variant, None)
+        merged = self.price_merged(network, units)
+        if merged is None:
+            names = ", ".join(network.units[unit].name for unit in units)
+            raise ScheduleError(f"units {names} do not merge; give each a launch of its own")
+        return merged
+
     def price_variants(self, problem: ScheduleProblem, sms: int | None = None) -> list[list[UnitPrice]]:
         """For each unit its price as each of its variants, the fastest first."""
         network = self.network(problem)

@@ -4,19 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from iossim.base.peak_memory import peak_memory_bytes
 from iossim.cli import options
-from iossim.cli.options import ModelOptions, PricingOptions, TransformOptions, takes_options, with_flags
+from iossim.cli.options import (
+    ModelOptions,
+    PricingOptions,
+    StreamOptions,
+    TransformOptions,
+    option,
+    takes_options,
+    with_flags,
+)
 from iossim.cli.outputs import ExitCode, Part, ScheduleOutputs, Writer, json_file, notes, pictures, present, wrapped
 from iossim.cli.progress import interruptible, progress_bars
 
 if TYPE_CHECKING:
     from iossim.tasks.comparison import Comparison
     from iossim.tasks.task import OtherEngine
+
+
+Schedulers = Annotated[
+    str | None,
+    option("--schedulers", "NAMES", "These schedulers, separated by commas; by default all but ios-streams."),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -29,7 +43,9 @@ def compare(
     *,
     device: options.Device = None,
     reading: ModelOptions,
+    schedulers: Schedulers = None,
     pricing: PricingOptions,
+    streams: StreamOptions,
     transforms: TransformOptions,
     outputs: ScheduleOutputs,
     as_json: options.Json = False,
@@ -38,7 +54,8 @@ def compare(
     from iossim import api
     from iossim.tasks.task import under_other_engine
 
-    search = pricing.search
+    search = streams.of(pricing.search)
+    asked = None if schedulers is None else options.known_schedulers(schedulers, with_streams=True)
     network = reading.network(model)
     prices = pricing.prices(network, device)
     outputs.check(prices)
@@ -46,6 +63,7 @@ def compare(
         comparison = api.compare(
             network,
             None,
+            schedulers=asked,
             engine=pricing.engine,
             cost_model=prices,
             options=search,
@@ -89,7 +107,8 @@ def _parts(comparison: Comparison, there: OtherEngine | None) -> Iterator[Part]:
         yield wrapped(said, "dim")
         if comparison.left_out_us:
             yield wrapped("LOO: the error of a fit without any figure of this network (leave one out)", "dim")
-    yield from notes(dict.fromkeys(note for found in comparison.schedules for note in (*found.notes, *found.remarks)))
+    every = (*comparison.schedules, *comparison.streams)
+    yield from notes(dict.fromkeys(note for found in every for note in (*found.notes, *found.remarks)))
     for outcome in comparison.outcomes:
         said = outcome.sentence()
         yield wrapped(f"{said[0].upper()}{said[1:]}")
@@ -99,7 +118,8 @@ def _parts(comparison: Comparison, there: OtherEngine | None) -> Iterator[Part]:
     if best.latency_us < baseline.latency_us * (1 - 1e-9):
         speedup = f"speed-up {baseline.latency_us / best.latency_us:.2f}x over {baseline.scheduler}"
         tie = ", within the noise" if baseline.scheduler in best.ties else ""
-        yield wrapped(f"Best: {comparison.best_label}, {best.latency_us / 1e3:.3f} ms, {speedup}{tie}")
+        which = "Best of stages" if comparison.streams else "Best"
+        yield wrapped(f"{which}: {comparison.best_label}, {best.latency_us / 1e3:.3f} ms, {speedup}{tie}")
         if expected := expectation(best):
             yield wrapped(expected)
     else:

@@ -12,6 +12,7 @@ from iossim.cli.dataflow import tell_explained
 from iossim.cli.options import option, switch
 from iossim.cli.outputs import Part, present, text_file, write_files
 from iossim.cli.progress import progress_bars
+from iossim.cli.streams import tell_streams
 
 if TYPE_CHECKING:
     from iossim.cost.model import CostModel
@@ -61,21 +62,32 @@ def explain(
     substitution is told: what it changed, and what the network took before and after it.
     """
     from iossim import api
+    from iossim.base.errors import OptionError
     from iossim.base.user_files import check_writable
     from iossim.edge.plan_json import is_saved_plan, planned_again
     from iossim.report.explanation import overview, rewriting_dot, rewriting_lines
     from iossim.report.schedule_formats import dot
     from iossim.tasks.explain import explain as explain_schedule
     from iossim.tasks.explain_rewriting import explain_rewriting
+    from iossim.tasks.stream_explain import explain_streams
 
+    prices: CostModel | None
     if is_saved_plan(schedule):
         tell_explained(planned_again(schedule, device, model), [], all_stages, as_json)
         return
     if out is not None:
         check_writable(out)
+    of_streams = api.read_streams(schedule, model)
+    if of_streams is not None:
+        if stage or out is not None:
+            raise OptionError(f"{schedule} is of streams, and has no stages; leave --stage and --out away")
+        made, network = of_streams
+        prices = api.cost_model("simulator", device or made.device, network.precision, engine or made.engine or "paper")
+        tell_streams(explain_streams(made, network, prices), all_stages, as_json)
+        return
     saved, network = api.read_schedule(schedule, model)
     under = engine or saved.engine or "auto"
-    prices: CostModel | None = None  # neither at hand nor asked for
+    prices = None  # neither at hand nor asked for
     if cost_model is not None:
         own = saved.device if cost_model.partition(":")[0] == "simulator" else None
         prices = api.cost_model(cost_model, device or own, network.precision, under, store)

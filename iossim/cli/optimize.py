@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +13,15 @@ import typer
 
 from iossim.base.errors import OptionError
 from iossim.cli import options
-from iossim.cli.options import ModelOptions, PricingOptions, TransformOptions, option, takes_options, with_flags
+from iossim.cli.options import (
+    ModelOptions,
+    PricingOptions,
+    StreamOptions,
+    TransformOptions,
+    option,
+    takes_options,
+    with_flags,
+)
 from iossim.cli.outputs import PAGE, ExitCode, ScheduleOutputs, Writer, present, schedule_parts, tell_written
 from iossim.cli.progress import interruptible, measuring_bar, progress_bars
 
@@ -37,6 +46,7 @@ def optimize(
     reading: ModelOptions,
     scheduler: options.SchedulerName = "ios-both",
     pricing: PricingOptions,
+    streams: StreamOptions,
     budget: options.Budget = None,
     transforms: TransformOptions,
     onnx: options.OnnxFile = None,
@@ -52,16 +62,35 @@ def optimize(
     other runtime.
 
     A backend as --cost-model measures the stages that decide, at most --budget of them; the simulator proposes them.
+
+    With --scheduler ios-streams the best stages are searched on as streams without barriers.
     """
     from iossim import api
+    from iossim.cli.streams import show_streams
     from iossim.cost.create import measures
     from iossim.models.onnx.export import check_exportable, write_onnx
+    from iossim.schedule.schedule import StreamSchedule
+    from iossim.search.scheduler import stream_scheduler_names
 
     network = reading.network(model)
     # The device of a backend is where estimates come from.
     prices = pricing.prices(network, None if measures(pricing.cost_model) else device)
     spend = budget or default_budget(prices)
     outputs.check(prices)
+    if scheduler in stream_scheduler_names():
+        if transforms != TransformOptions() or onnx is not None or budget is not None:
+            raise OptionError(f"--scheduler {scheduler} takes neither --rewrite, --micro-batch, --onnx nor --budget")
+        search = streams.of(pricing.search)
+        with progress_bars(quiet=as_json) as started, interruptible():
+            made = api.optimize_streams(
+                network, None, scheduler=scheduler, cost_model=prices, options=search, progress=started
+            )
+        if isinstance(made, StreamSchedule):
+            show_streams(network, made, prices, outputs, as_json)
+        else:
+            files = partial(outputs.files, network, made, prices)
+            present(lambda: made.model_dump_json(indent=1), schedule_parts(made), as_json, out=outputs.out, files=files)
+        return
     if onnx is not None:
         check_exportable(network, onnx)
     task = api.task(
@@ -80,11 +109,11 @@ def optimize(
     network = done.network
     found = done.schedule.model_copy(update={"remarks": list(map(with_flags, done.schedule.remarks))})
 
-    def files() -> Mapping[str, Writer]:
+    def all_files() -> Mapping[str, Writer]:
         baseline = api.task(network, None, scheduler="sequential", cost_model=prices).search()
         return outputs.files(network, found, prices, baseline.latency_us, is_explained=True)
 
-    present(lambda: found.model_dump_json(indent=1), schedule_parts(found), as_json, out=outputs.out, files=files)
+    present(lambda: found.model_dump_json(indent=1), schedule_parts(found), as_json, out=outputs.out, files=all_files)
     if onnx is not None:
         tell_written(write_onnx(network.graph, onnx, name=network.name))
     if not as_json and sys.stdout.isatty():

@@ -11,7 +11,7 @@ import functools
 import inspect
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
@@ -80,7 +80,7 @@ ScenarioName = Annotated[
     str, argument("NAME|FILE", "A scenario that ships (see 'iossim study list'), or a .yaml file.")
 ]
 SchedulerName = Annotated[
-    str, option("--scheduler", "NAME", "sequential, greedy, ios-merge, ios-parallel or ios-both.")
+    str, option("--scheduler", "NAME", "sequential, greedy, ios-merge, ios-parallel or ios-both; or ios-streams.")
 ]
 Device = Annotated[str | None, option("--device -d", "NAME", "A device (see 'iossim devices list') or a profile.yaml.")]
 Batch = Annotated[int | None, number("--batch -b", "Batch size; by default 1, or an ONNX file's own.")]
@@ -193,20 +193,28 @@ Store = Annotated[Path | None, option("--store", "FILE", "Measurement store; by 
 Rounds = Annotated[int, number("--rounds", "Timed rounds; each round runs every plan once.")]
 WarmUp = Annotated[int, number("--warm-up", "Rounds that run first and are not timed.")]
 Seed = Annotated[int, number("--seed", "Seed of the generated inputs and of the order within a round.")]
+Seconds = Annotated[
+    float | None, option("--seconds", "S", "How long ios-streams searches behind the stages; by default as it needs.")
+]
+StreamSeed = Annotated[int, number("--stream-seed", "Seed of the random choices of ios-streams.")]
 Cold = Annotated[bool, switch("--cold", "Flush caches before each run, so that inputs and weights come from memory.")]
 Json = Annotated[bool, switch("--json", "Print JSON, and nothing else, to standard output.")]
 
 
-def known_schedulers(names: str) -> list[str]:
-    """``sequential,ios-both`` as a list; raises OptionError for a scheduler that is not known, or none at all."""
-    from iossim.search.scheduler import scheduler_names
+def known_schedulers(names: str, with_streams: bool = False) -> list[str]:
+    """``sequential,ios-both`` as a list; raises OptionError for a scheduler that is not known, or none at all.
 
+    ``with_streams``: are schedulers of streams known here?
+    """
+    from iossim.search.scheduler import scheduler_names, stream_scheduler_names
+
+    known = (*scheduler_names(), *(stream_scheduler_names() if with_streams else ()))
     chosen = list(dict.fromkeys(filter(None, names.split(","))))
     for name in chosen:
-        if name not in scheduler_names():
-            raise OptionError(f"--schedulers {name!r} is not known; {did_you_mean(name, scheduler_names())}")
+        if name not in known:
+            raise OptionError(f"--schedulers {name!r} is not known; {did_you_mean(name, known)}")
     if not chosen:
-        raise OptionError(f"--schedulers names none; known: {', '.join(scheduler_names())}")
+        raise OptionError(f"--schedulers names none; known: {', '.join(known)}")
     return chosen
 
 
@@ -335,6 +343,18 @@ class PricingOptions(OptionGroup):
         from iossim import api
 
         return api.cost_model(self.cost_model, device, network.precision, self.engine, self.store)
+
+
+@dataclass(frozen=True)
+class StreamOptions(OptionGroup):
+    """How streams are searched for."""
+
+    seconds: Seconds = None
+    stream_seed: StreamSeed = 0
+
+    def of(self, search: SearchOptions) -> SearchOptions:
+        """Raises OptionError for no time, or no seed."""
+        return replace(search, seconds=self.seconds, seed=self.stream_seed)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What some cost models can do besides pricing stages: three contracts, each asked for by ``isinstance``.
+"""What some cost models can do besides pricing stages: contracts that are each asked for by ``isinstance``.
 
 A wrapper (:class:`iossim.cost.model.WrappedCostModel`) has none of them unless it defines them itself.
 """
@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
+import numpy as np
+from numpy.typing import NDArray
+
 from iossim.cost.model import CostModel, Prices, StageBounds
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem
@@ -17,10 +20,12 @@ from iossim.schedule.problem import ScheduleProblem
 if TYPE_CHECKING:
     from iossim.execution.engine import Engine
     from iossim.execution.execution import Span
+    from iossim.execution.plan import Plan
     from iossim.hardware.lowering.kernel import Candidate
     from iossim.hardware.profile import DeviceProfile
     from iossim.ir.network import Network
-    from iossim.schedule.schedule import Schedule, Stage
+    from iossim.schedule.schedule import AnySchedule, Stage
+    from iossim.schedule.stream_problem import StreamBatch, StreamProblem
 
 
 class MeasuredBy(StrEnum):
@@ -102,12 +107,52 @@ class DeviceCostModel(CostModel, Protocol):
         """The price of each candidate as a stage of its own, us; inf where the device or its libraries lack it."""
         ...
 
-    def timeline(self, network: Network, schedule: Schedule) -> tuple[Span, ...]:
+    def timeline(self, network: Network, schedule: AnySchedule) -> tuple[Span, ...]:
         """When each kernel runs, in us from the schedule's start; the last end is the schedule's latency."""
         ...
 
     def stage_facts(self, network: Network, stage: Stage) -> StageFacts:
         """What holds up a stage of a schedule; raises ScheduleError if its units are to merge and do not."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class StreamPrices:
+    """When the last kernel of each schedule ends, and when the host has issued all of it; us, shape ``[schedules]``."""
+
+    latency_us: NDArray[np.float64]
+    issued_us: NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class LaunchWork:
+    """What no schedule gives launches less than: ``serial_us`` alone, ``host_us`` to issue, both of shape ``[n]``, and
+    ``work_us``, ``[n, resources]``, of each resource that is there once, if they filled it. In a microsecond that a
+    launch would run alone it asks for at most ``share`` of a microsecond of the resource.
+    """
+
+    serial_us: NDArray[np.float64]
+    host_us: NDArray[np.float64]
+    work_us: NDArray[np.float64]
+    share: NDArray[np.float64]
+
+
+@runtime_checkable
+class StreamCostModel(CostModel, Protocol):
+    """A cost model that prices schedules of streams, and whole plans, of stages as well as of streams."""
+
+    def price_streams(self, batch: StreamBatch) -> StreamPrices:
+        """Raises OptionError where the engine runs no streams."""
+        ...
+
+    def launch_work(self, problem: StreamProblem) -> LaunchWork: ...
+
+    def plan_us(self, network: Network, plan: Plan) -> float:
+        """What a plan of the network takes by the model that prices streams, us."""
+        ...
+
+    def simulated_plan_us(self, network: Network, plan: Plan) -> float:
+        """What it takes event by event: slower, and exact."""
         ...
 
 

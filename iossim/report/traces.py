@@ -25,6 +25,7 @@ from iossim.report.figures.dataflow import dataflow_lanes
 from iossim.report.figures.timeline import StageExtent, stage_extents
 from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import Schedule, Stage
+from iossim.tasks.stream_explain import LaunchExplanation, StreamExplanation
 
 PROCESS = 1
 
@@ -102,6 +103,43 @@ def perfetto_trace(
         events += counters(execution)
     told = ("network", "graph_hash", "device", "precision", "engine", "scheduler", "latency_us")
     return trace_text(title, tracks, events, {name: getattr(schedule, name) for name in told})
+
+
+def stream_trace(network: Network, found: StreamExplanation) -> str:
+    """The trace of a schedule of streams as JSON text: a track a stream, and an arrow for each wait.
+
+    Arrows are flow events (``ph: "s"`` and ``"f"``); those of the critical path are of a category of their own.
+    """
+    schedule = found.schedule
+    tracks = {_FIRST_STREAM_TRACK + stream: f"stream {stream}" for stream in range(len(schedule.streams))}
+    title = f"{schedule.network} on {schedule.device}, batch {schedule.source.batch}, {schedule.scheduler}"
+    launch_of = {one.unit: one for one in found.launches}
+    events = []
+    for span in sorted(found.spans, key=lambda span: (span.stream, span.start_us, span.end_us)):
+        one, members = launch_of[span.unit], span.unit.split("+")
+        said = {name: getattr(one, name) for name in ("after", "cause", "behind", "slack_us", "is_critical")}
+        arguments = {"unit": span.unit, "kernel": span.name, **said, **_work(network, members)}
+        kind = main_kind(network, network.units[network.unit_index[members[0]]])
+        track = _FIRST_STREAM_TRACK + span.stream
+        events.append(
+            complete(span.unit, "kernel", track, span.start_us, span.end_us, arguments, reserved_colour(kind))
+        )
+    named = {unit: one for one in found.launches for unit in one.unit.split("+")}
+    number = 0
+    for one in found.launches:
+        path = one.behind if one.is_critical and one.behind is not None else None
+        for source in dict.fromkeys([*(named[unit].unit for unit in one.after), *([path] if path else [])]):
+            category = "critical path" if source == path else "wait"
+            begin = {"ph": "s", **_flow(launch_of[source], launch_of[source].end_us, category, number)}
+            events += [begin, {"ph": "f", "bp": "e", **_flow(one, one.start_us, category, number)}]
+            number += 1
+    told = ("network", "graph_hash", "device", "precision", "engine", "scheduler", "latency_us")
+    return trace_text(title, tracks, events, {name: getattr(schedule, name) for name in told})
+
+
+def _flow(one: LaunchExplanation, time_us: float, category: str, number: int) -> dict[str, Any]:
+    track = _FIRST_STREAM_TRACK + one.stream
+    return {"name": category, "cat": category, "id": number, "pid": PROCESS, "tid": track, "ts": round(time_us, 3)}
 
 
 def _stage_event(schedule: Schedule, extent: StageExtent) -> dict[str, Any]:

@@ -6,6 +6,7 @@ search options, so that it can be replayed, compared and explained. Reading chec
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -167,11 +168,19 @@ class StreamLaunch(Value):
 class StreamSchedule(SavedSchedule):
     """A schedule of streams: each runs its launches in order, and waits for others by events alone.
 
-    The host issues all of it without waiting.
+    The host issues all of it without waiting. ``issue`` names the stream of each launch, as the host issues them;
+    without it they are issued as :func:`issue_order` says.
     """
 
     format_version: int = STREAMS_VERSION
     streams: list[list[StreamLaunch]]
+    issue: list[int] = Field(default_factory=list)
+
+    @model_serializer(mode="wrap")
+    def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without an order of issue where none is given."""
+        fields: dict[str, Any] = write(self)
+        return fields if self.issue else {name: value for name, value in fields.items() if name != "issue"}
 
     @property
     def launches(self) -> list[StreamLaunch]:
@@ -216,18 +225,46 @@ def _has_streams(text: str) -> bool:
 
 
 def issue_order(schedule: StreamSchedule) -> list[tuple[int, StreamLaunch]]:
+    """The launches with the numbers of their streams, as the host issues them: in the order that the schedule gives,
+    else as :func:`ready_order` does.
+
+    Raises ScheduleError, naming a launch, where streams wait for each other, or for a unit that is in none, and for an
+    order that is not of the streams, or that issues a launch before what it waits for.
+    """
+    ready = ready_order(schedule.streams)
+    if not schedule.issue:
+        return ready
+    if sorted(schedule.issue) != sorted(stream for stream, _ in ready):
+        raise ScheduleError(
+            "the order of issue does not name each stream once for each of its launches; name them so, or leave it out"
+        )
+    left = [iter(own) for own in schedule.streams]
+    order = [(stream, next(left[stream])) for stream in schedule.issue]
+    issued: set[str] = set()
+    for stream, launch in order:
+        early = next((unit for unit in launch.after if unit not in issued), None)
+        if early is not None:
+            raise ScheduleError(
+                f"stream {stream}: {'+'.join(launch.units)!r} is issued before {early!r}, which it waits for; swap "
+                "the two in the order of issue, or leave that out"
+            )
+        issued.update(launch.units)
+    return order
+
+
+def ready_order(streams: Sequence[Sequence[StreamLaunch]]) -> list[tuple[int, StreamLaunch]]:
     """The launches with the numbers of their streams, each behind all that it waits for: of the next ones of all
     streams that wait for nothing more the one of the first stream.
 
-    Raises ScheduleError, naming a launch, where streams wait for each other, or for a unit that is in none.
+    Raises ScheduleError as :func:`issue_order`.
     """
-    position = [0] * len(schedule.streams)
+    position = [0] * len(streams)
     issued: set[str] = set()
     order: list[tuple[int, StreamLaunch]] = []
     while True:
         heads = {
             stream: launches[position[stream]]
-            for stream, launches in enumerate(schedule.streams)
+            for stream, launches in enumerate(streams)
             if position[stream] < len(launches)
         }
         if not heads:

@@ -1,18 +1,20 @@
 """A schedule of stages as one of streams: the same work without barriers, with an event wherever data crosses.
 
 Of a stage the groups of most work go first, each to the stream that has least of the stage yet, and of these to the
-one that made most of what it reads, so that few events are needed. A stream waits for the last unit of another that
-it reads, and for no other.
+one that made most of what it reads, so that few events are needed. Events are the fewest that order what is read
+behind what makes it, and nothing else: the transitive reduction (Aho, Garey and Ullman, SIAM J. Comput. 1, 1972) of
+what launches read and of the order of each stream.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from iossim.base.errors import OptionError
 from iossim.ir.network import Network
 from iossim.schedule.batch import Strategy
-from iossim.schedule.schedule import SavedSchedule, Schedule, StreamLaunch, StreamSchedule
+from iossim.schedule.schedule import SavedSchedule, Schedule, StreamLaunch, StreamSchedule, ready_order
 
 
 def as_streams(schedule: Schedule, network: Network, most: int | None = None) -> StreamSchedule:
@@ -24,9 +26,8 @@ def as_streams(schedule: Schedule, network: Network, most: int | None = None) ->
     if most is not None and most < 1:
         raise OptionError(f"`streams` {most} is not possible; give 1 or more")
     width = min(schedule.streams, most or schedule.streams)
-    launches: list[list[StreamLaunch]] = [[] for _ in range(width)]
+    order: list[IssuedLaunch] = []
     stream_of: dict[str, int] = {}
-    place: dict[str, int] = {}
     for stage in schedule.stages:
         held = [0] * width
         for group in sorted(stage.groups, key=lambda one: _multiply_adds(network, one), reverse=True):
@@ -35,13 +36,77 @@ def as_streams(schedule: Schedule, network: Network, most: int | None = None) ->
             held[stream] += 1 + _multiply_adds(network, group)
             merged = stage.strategy is Strategy.MERGE
             for units in [list(group)] if merged else [[unit] for unit in group]:
-                after = _awaited(network, units, stream, stream_of, place)
                 variant = "" if merged else stage.variants.get(units[0], "")
-                place |= dict.fromkeys(units, len(launches[stream]))
-                launches[stream].append(StreamLaunch(units=units, after=after, variant=variant))
+                order.append(IssuedLaunch(tuple(units), stream, variant))
                 stream_of |= dict.fromkeys(units, stream)
     said = {name: getattr(schedule, name) for name in SavedSchedule.model_fields if name != "format_version"}
-    return StreamSchedule(**said, streams=[own for own in launches if own])
+    return StreamSchedule(**said, **in_streams(network, order))
+
+
+@dataclass(frozen=True, slots=True)
+class IssuedLaunch:
+    """A launch and the number of its stream; one of several units is their stacked convolution."""
+
+    units: tuple[str, ...]
+    stream: int
+    variant: str = ""
+
+
+def in_streams(network: Network, order: Sequence[IssuedLaunch]) -> dict[str, list[list[StreamLaunch]] | list[int]]:
+    """The ``streams`` and the ``issue`` of a :class:`StreamSchedule` of launches as the host issues them.
+
+    Streams without launches are left out.
+    """
+    launch_of = {unit: number for number, launch in enumerate(order) for unit in launch.units}
+    reads = [
+        sorted(
+            {
+                launch_of[network.units[before].name]
+                for unit in launch.units
+                for before in network.predecessors[network.unit_index[unit]]
+            }
+        )
+        for launch in order
+    ]
+    numbers = sorted({launch.stream for launch in order})
+    streams: list[list[StreamLaunch]] = [[] for _ in numbers]
+    issue = [numbers.index(launch.stream) for launch in order]
+    for stream, launch, awaited in zip(issue, order, reduced_waits(issue, reads), strict=True):
+        after = sorted((order[one].units[-1] for one in awaited), key=lambda unit: issue[launch_of[unit]])
+        streams[stream].append(StreamLaunch(units=list(launch.units), after=after, variant=launch.variant))
+    return {"streams": streams, "issue": [] if issue == _issued_by_default(streams) else issue}
+
+
+def reduced_waits(stream_of: Sequence[int], reads: Sequence[Iterable[int]]) -> list[list[int]]:
+    """For each launch, in the order of issue, the launches of other streams whose events it must wait for.
+
+    ``stream_of`` are the streams of launches, ``reads`` the launches before that each reads. No wait is implied by
+    others and the order of streams.
+    """
+    # A clock says how many launches of each stream have ended.
+    clocks: list[dict[int, int]] = []
+    last: dict[int, int] = {}
+    position: list[int] = []
+    waits: list[list[int]] = []
+    for launch, stream in enumerate(stream_of):
+        clock = dict(clocks[last[stream]]) if stream in last else {}
+        position.append(clock.get(stream, 0))
+        own: list[int] = []
+        # What implies another is issued behind it.
+        for before in sorted(reads[launch], reverse=True):
+            if clock.get(stream_of[before], 0) <= position[before]:
+                own.append(before)
+                for other, ended in clocks[before].items():
+                    clock[other] = max(clock.get(other, 0), ended)
+        clock[stream] = position[launch] + 1
+        clocks.append(clock)
+        last[stream] = launch
+        waits.append(own)
+    return waits
+
+
+def _issued_by_default(streams: Sequence[Sequence[StreamLaunch]]) -> list[int]:
+    return [stream for stream, _ in ready_order(streams)]
 
 
 def _multiply_adds(network: Network, group: Sequence[str]) -> int:
@@ -59,17 +124,3 @@ def _bytes_made(network: Network, group: Sequence[str], stream_of: dict[str, int
         if maker is not None and (stream := stream_of.get(network.units[maker].name)) is not None:
             found[stream] += network.graph.types[value].bytes
     return found
-
-
-def _awaited(
-    network: Network, units: Sequence[str], stream: int, stream_of: dict[str, int], place: dict[str, int]
-) -> list[str]:
-    """Of each other stream the last unit that one of ``units`` reads."""
-    last: dict[int, str] = {}
-    for name in units:
-        for index in network.predecessors[network.unit_index[name]]:
-            before = network.units[index].name
-            other = stream_of[before]
-            if other != stream and (other not in last or place[before] > place[last[other]]):
-                last[other] = before
-    return [last[other] for other in sorted(last)]

@@ -91,8 +91,17 @@ class SearchOptions:
     bounded: bool = True
     #: The workspace, in bytes, of all kernels that run at the same time together; None limits nothing.
     workspace_limit_bytes: int | None = None
+    #: How long streams are searched for, beside the stages that they begin from; None: as long as a number of
+    #: schedules takes that grows with the network, and is the same anywhere.
+    seconds: float | None = None
+    #: Of what a search draws.
+    seed: int = 0
 
     def __post_init__(self) -> None:
+        if self.seconds is not None and not self.seconds > 0:
+            raise OptionError(f"`seconds` {self.seconds:g} leaves no time to search; give more than 0, or leave it out")
+        if self.seed < 0:
+            raise OptionError(f"`stream_seed` {self.seed} is not possible; give 0 or more")
         limit = self.workspace_limit_bytes
         if limit is not None and limit < 0:
             raise OptionError(f"`workspace_limit` {limit} is negative; give 0 bytes or more, or leave it out")

@@ -9,7 +9,7 @@ from iossim.base.registry import Extension, Group, modules
 from iossim.cost.model import CostModel
 from iossim.cost.workspace_limit import workspace_limited
 from iossim.ir.network import Network
-from iossim.schedule.schedule import Schedule
+from iossim.schedule.schedule import AnySchedule, Schedule
 from iossim.search.memo import SearchMemo
 from iossim.search.options import SearchOptions
 
@@ -58,9 +58,23 @@ class Scheduler(Protocol):
     ) -> Schedule: ...
 
 
+class StreamScheduler(Protocol):
+    """The same, of streams: or of stages, where no streams are faster."""
+
+    def __call__(
+        self,
+        network: Network,
+        cost_model: CostModel,
+        options: SearchOptions,
+        progress: Progress,
+        memo: SearchMemo | None,
+    ) -> AnySchedule: ...
+
+
 #: From no search to the most strategies, as in figure 4.1 of the thesis.
 _ORDER = ("sequential", "greedy", "ios-merge", "ios-parallel", "ios-both")
 _SCHEDULERS: dict[str, Scheduler] = {}
+_STREAM_SCHEDULERS: dict[str, StreamScheduler] = {}
 
 
 def scheduler(name: str) -> Callable[[Scheduler], Scheduler]:
@@ -68,6 +82,16 @@ def scheduler(name: str) -> Callable[[Scheduler], Scheduler]:
 
     def register(function: Scheduler) -> Scheduler:
         _SCHEDULERS[name] = function
+        return function
+
+    return register
+
+
+def stream_scheduler(name: str) -> Callable[[StreamScheduler], StreamScheduler]:
+    """Register a scheduler of streams under ``name``."""
+
+    def register(function: StreamScheduler) -> StreamScheduler:
+        _STREAM_SCHEDULERS[name] = function
         return function
 
     return register
@@ -90,6 +114,26 @@ SCHEDULERS: Group[Scheduler] = Group(
 def scheduler_names() -> tuple[str, ...]:
     """All schedulers that can be asked for by name."""
     return tuple(SCHEDULERS.names())
+
+
+def stream_scheduler_names() -> tuple[str, ...]:
+    """The schedulers of streams, which are not among :func:`scheduler_names`."""
+    modules("iossim.search")
+    return tuple(sorted(_STREAM_SCHEDULERS))
+
+
+def schedule_any(
+    network: Network,
+    cost_model: CostModel,
+    name: str,
+    options: SearchOptions | None = None,
+    progress: Progress = ignore,
+    memo: SearchMemo | None = None,
+) -> AnySchedule:
+    """Schedule a network by a scheduler of stages or of streams; raises OptionError for an unknown one."""
+    if name in stream_scheduler_names():
+        return _STREAM_SCHEDULERS[name](network, cost_model, options or SearchOptions(), progress, memo)
+    return schedule(network, cost_model, name, options, progress, memo)
 
 
 def schedule(

@@ -14,7 +14,7 @@ from iossim.base.tables import Cell, Column, plain_text, records_table
 from iossim.calibration.prediction.published import comparable_published_us
 from iossim.ir.network import Network
 from iossim.measurements.published_figures import SEQUENTIAL, is_pinned
-from iossim.schedule.schedule import Schedule
+from iossim.schedule.schedule import AnySchedule, Schedule
 from iossim.transforms.transform import Outcome
 
 #: Behind a scheduler whose schedule differs from the best by less than the noise.
@@ -30,7 +30,8 @@ class ComparisonRow:
     scheduler: str
     latency_us: float
     speedup: float
-    stages: int
+    #: None where there are streams without barriers.
+    stages: int | None
     streams: int
     search_s: float
     lower_bound_us: float | None = None
@@ -44,15 +45,15 @@ class ComparisonRow:
 
     @staticmethod
     def of_schedule(
-        schedule: Schedule, sequential_us: float, published_us: float | None = None, left_out_us: float | None = None
+        schedule: AnySchedule, sequential_us: float, published_us: float | None = None, left_out_us: float | None = None
     ) -> ComparisonRow:
         """``sequential_us`` is the latency of running the units one by one, which speed-ups are against."""
         return ComparisonRow(
             schedule.scheduler,
             schedule.latency_us,
             schedule.speedup(sequential_us),
-            len(schedule.stages),
-            schedule.streams,
+            len(schedule.stages) if isinstance(schedule, Schedule) else None,
+            schedule.streams if isinstance(schedule, Schedule) else len(schedule.streams),
             schedule.search_s,
             schedule.lower_bound_us,
             published_us,
@@ -127,6 +128,8 @@ class Comparison(Displayed):
     left_out_us: Mapping[str, float] = field(default_factory=dict)
     outcomes: tuple[Outcome, ...] = ()
     changed: tuple[ChangedSchedule, ...] = ()
+    #: What schedulers of streams found: streams, or stages where no streams are faster.
+    streams: tuple[AnySchedule, ...] = ()
 
     def __repr__(self) -> str:
         best = f"best {self.best_label}, {self.best.latency_us / 1e3:.3f} ms" if self.schedules else "nothing"
@@ -174,7 +177,8 @@ class Comparison(Displayed):
             replace(ComparisonRow.of_schedule(each.schedule, self.baseline_us), scheduler=each.label)
             for each in self.changed
         )
-        return [*as_given, *changed]
+        streams = (ComparisonRow.of_schedule(each, self.baseline_us) for each in self.streams)
+        return [*as_given, *streams, *changed]
 
     @property
     def baseline(self) -> Schedule:
@@ -239,6 +243,7 @@ class Comparison(Displayed):
                 }
                 for found in self.schedules
             ],
+            **({"streams": [one.model_dump(mode="json") for one in self.streams]} if self.streams else {}),
             **dict.fromkeys(("rewriting", "micro_batches")),
             **{outcome.name: self._outcome_json(outcome) for outcome in self.outcomes},
         }

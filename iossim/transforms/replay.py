@@ -8,7 +8,7 @@ from dataclasses import replace
 from iossim.ir.network import ModelSource, Network
 from iossim.models.load import load_source
 from iossim.schedule.fit import fit
-from iossim.schedule.schedule import Schedule
+from iossim.schedule.schedule import AnySchedule
 from iossim.transforms.microbatching import blocks_in_micro_batches
 from iossim.transforms.rewriting import rewritten
 
@@ -34,7 +34,7 @@ def replayed(network: Network, texts: dict[str, str]) -> Network:
     return network
 
 
-def network_of(saved: Schedule, model: str | None = None) -> Network:
+def network_of(saved: AnySchedule, model: str | None = None) -> Network:
     """The network that a schedule was made for, which it fits; ``model`` is where it is now, if its file has moved.
     Raises ScheduleError where the schedule does not fit it, ReplayError where it cannot be changed so.
     """

@@ -52,6 +52,19 @@ def test_the_first_stream_that_can_go_on_is_issued(network: Network) -> None:
     assert issued(merged) == ["a@0", "b+c@1", "d@1"]
 
 
+def test_the_host_issues_in_the_order_that_is_given(network: Network) -> None:
+    schedule = streams_of(network, [("a",), ("b",), ("d", "c")], [("c", "a")])
+    given = schedule.model_copy(update={"issue": [0, 1, 0, 0]})
+    fit(given, network)
+    assert issued(given) == ["a@0", "c@1", "b@0", "d@0"]
+    assert StreamSchedule.model_validate_json(given.model_dump_json()) == given
+    with pytest.raises(ScheduleError, match="stream 1: 'c' is issued before 'a', which it waits for; swap the two"):
+        fit(schedule.model_copy(update={"issue": [1, 0, 0, 0]}), network)
+    for wrong in ([0, 0, 0], [0, 0, 0, 0], [0, 1, 0, 2]):
+        with pytest.raises(ScheduleError, match="the order of issue does not name each stream once for each"):
+            fit(schedule.model_copy(update={"issue": wrong}), network)
+
+
 @pytest.mark.parametrize(
     ("streams", "message"),
     [

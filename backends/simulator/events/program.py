@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from iossim.backends.simulator.events.demand import BlockDemand
+from iossim.backends.simulator.graph_nodes import forks_and_joins
 from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.backends.simulator.kernel_work import kernel_work
 from iossim.backends.simulator.unit_prices import host_issue_us
@@ -14,7 +14,7 @@ from iossim.base.errors import OptionError
 from iossim.execution.backend import Choice
 from iossim.execution.engine import Engine
 from iossim.execution.made_inputs import check_graph
-from iossim.execution.plan import Command, Copy, Launch, Plan, Queue, Record, Synchronize, Wait
+from iossim.execution.plan import Copy, Launch, Plan, Queue, Record, Synchronize, Wait
 from iossim.hardware.lowering.target import copy_candidates
 from iossim.hardware.lowering.unit import StepCandidates, lower_merged, lower_unit
 from iossim.hardware.profile import DeviceProfile
@@ -175,7 +175,7 @@ def instructions(
             f"the plan uses {max(devices) + 1} devices, and {len(libraries)} are given; give a profile for each"
         )
     graph = libraries[0].engine.is_recorded
-    forks, joins = _forks_and_joins(plan.commands) if graph else (set(), set())
+    forks, joins = forks_and_joins(plan.commands) if graph else (set(), set())
     found: list[Instruction] = []
     for place, command in enumerate(plan.commands):
         if isinstance(command, Synchronize):
@@ -224,40 +224,3 @@ def _launched(command: Launch, network: Network, library: KernelLibrary) -> tupl
     if command.strategy is Strategy.MERGE:
         return library.merged(network, units)
     return library.unit(network, units[0], command.algorithm, None if command.sms is None else len(command.sms))
-
-
-def _forks_and_joins(commands: Sequence[Command]) -> tuple[set[int], set[int]]:
-    """The places of the records that are forks, and of the waits that are joins, of a captured graph.
-
-    A *fork* is a node that several follow: a record behind a launch whose event several streams wait for, its own
-    counted where it launches more before it waits for anything. A *join* is a node that follows several: a wait of a
-    stream that has launched since its last record, or that stands behind another wait of its stream.
-    """
-    of_queue: dict[Queue, list[tuple[int, Launch | Copy | Record | Wait]]] = {}
-    for place, command in enumerate(commands):
-        if not isinstance(command, Synchronize):
-            of_queue.setdefault(command.queue, []).append((place, command))
-    waiting = Counter(command.event for command in commands if isinstance(command, Wait))
-    forks: set[int] = set()
-    joins: set[int] = set()
-    for own in of_queue.values():
-        launched = open_end = False
-        previous: Command | None = None
-        joined = False
-        for index, (place, command) in enumerate(own):
-            match command:
-                case Launch() | Copy():
-                    launched = open_end = True
-                    joined = False
-                case Record():
-                    open_end = False
-                    next_one = next((c for _, c in own[index + 1 :] if not isinstance(c, Record)), None)
-                    if launched and waiting[command.event] + isinstance(next_one, Launch | Copy) > 1:
-                        forks.add(place)
-                case Wait():
-                    # Waits in a row are one join.
-                    if not joined and (open_end or isinstance(previous, Wait)):
-                        joins.add(place)
-                        joined = True
-            previous = command
-    return forks, joins

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.backends.simulator.events.engine import execute, execute_on_all
 from iossim.backends.simulator.events.program import Instruction, IssueKernel, KernelLibrary, Link, instructions
+from iossim.backends.simulator.stage_pricing import StagePricing
+from iossim.backends.simulator.stage_runs import divided_as_priced
+from iossim.backends.simulator.unit_prices import UnitPrices
 from iossim.execution.backend import Divided
 from iossim.execution.engine import Engine
 from iossim.execution.execution import Execution
@@ -87,5 +89,6 @@ def run_schedule(
     if isinstance(schedule, Schedule):
         stages = {unit: number for number, stage in enumerate(schedule.stages) for unit in stage.units}
     if engine == Engine.PARTITION:
-        divided = SimulatorCostModel(profile, network.precision, Engine.PARTITION).divided(network)
+        units = UnitPrices(profile, network.precision, Engine.PARTITION, in_place=False, error=None)
+        divided = divided_as_priced(StagePricing(profile, units), network)
     return run_plan(lower_schedule(schedule, network, engine, divided=divided), network, profile, engine, stages)

@@ -1,0 +1,51 @@
+"""What commands show of schedules of streams: of a found one, and of a saved one that is explained or simulated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from iossim.cli.outputs import Part, ScheduleOutputs, Writer, present, text_file, wrapped
+
+if TYPE_CHECKING:
+    from iossim.cost.model import CostModel
+    from iossim.ir.network import Network
+    from iossim.schedule.schedule import StreamSchedule
+    from iossim.tasks.stream_explain import StreamExplanation
+
+#: So many launches are told, the critical path first, where not all are asked for.
+_FEW = 20
+
+
+def show_streams(
+    network: Network, found: StreamSchedule, prices: CostModel, outputs: ScheduleOutputs, as_json: bool
+) -> None:
+    """The streams, what they take, and the critical path; with --out schedule.json, graph.dot and trace.json."""
+    from iossim.report.stream_words import path_lines, stream_summary, stream_table
+    from iossim.tasks.stream_explain import explain_streams
+
+    explained = explain_streams(found, network, prices)
+    parts: list[Part] = [stream_table(found), wrapped(stream_summary(found)), *path_lines(explained)]
+    writers = stream_files(network, explained, outputs)
+    present(lambda: found.model_dump_json(indent=1), parts, as_json, out=outputs.out, files=lambda: writers)
+
+
+def stream_files(network: Network, found: StreamExplanation, outputs: ScheduleOutputs) -> Mapping[str, Writer]:
+    from iossim.report.schedule_formats import dot
+    from iossim.report.traces import stream_trace
+
+    files: dict[str, Writer] = {"schedule.json": found.schedule.save, "graph.dot": text_file(dot(network))}
+    if outputs.trace is not False:
+        files["trace.json"] = text_file(stream_trace(network, found))
+    return files
+
+
+def tell_streams(found: StreamExplanation, all_launches: bool, as_json: bool) -> None:
+    """Explain a schedule: the critical path, and launches with what they waited for and their slack."""
+    from iossim.report.stream_words import launches_table, path_lines, stream_summary
+
+    shown = list(found.launches) if all_launches else found.critical[:_FEW]
+    parts: list[Part] = [wrapped(stream_summary(found.schedule)), *path_lines(found), launches_table(shown)]
+    if len(shown) < len(found.launches):
+        parts.append(f"{len(found.launches) - len(shown)} more launches (--all shows them)")
+    present(found.to_json(), parts, as_json)

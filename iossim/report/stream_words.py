@@ -1,0 +1,77 @@
+"""Schedules of streams as tables and sentences: what each stream runs, what it waits for, and the critical path."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.table import Table
+
+from iossim.base.tables import Cell, keyed_table
+from iossim.schedule.schedule import StreamLaunch, StreamSchedule
+from iossim.tasks.stream_explain import LaunchExplanation, StreamExplanation
+
+
+def stream_table(schedule: StreamSchedule) -> Table:
+    """A row a stream: its launches in order, and in brackets the events that each waits for."""
+    rows: list[dict[str, Cell]] = [
+        {
+            "stream": number,
+            "launches": len(own),
+            "waits": sum(len(launch.after) for launch in own),
+            "order": " > ".join(map(_launch, own)),
+        }
+        for number, own in enumerate(schedule.streams)
+    ]
+    title = (
+        f"{schedule.network} on {schedule.device}, batch {schedule.source.batch}, {schedule.precision}, "
+        f"{schedule.scheduler}: {schedule.latency_us / 1000:.3f} ms"
+    )
+    return keyed_table(title, rows, titles={"order": "launches (> in order, [what it waits for])"}, wraps=("order",))
+
+
+def _launch(launch: StreamLaunch) -> str:
+    waits = f"[{', '.join(launch.after)}] " if launch.after else ""
+    return waits + " + ".join(launch.units)
+
+
+def stream_summary(schedule: StreamSchedule) -> str:
+    """Latency, streams and waits, how far from the bound, and what was noted."""
+    waits = sum(len(launch.after) for launch in schedule.launches)
+    lines = [
+        f"{schedule.latency_us / 1e3:.3f} ms in {len(schedule.streams)} streams; {waits} waits for events of other "
+        "streams, and no barriers"
+    ]
+    if schedule.relaxed_bound_us:
+        gap = schedule.latency_us / schedule.relaxed_bound_us - 1
+        bound = f"Lower bound of all streams: {schedule.relaxed_bound_us / 1e3:.3f} ms"
+        lines.append(f"{bound}; this schedule is {gap:.1%} above it")
+    return "\n".join([*lines, *(f"note: {note}" for note in schedule.notes)])
+
+
+def path_lines(found: StreamExplanation) -> Iterator[str]:
+    """The critical path, and what it consists of."""
+    path = found.critical
+    if not path:
+        return
+    divided = ", ".join(f"{name} {us / found.latency_us:.0%}" for name, us in found.path_us.items())
+    yield f"Critical path: {len(path)} of {len(found.launches)} launches; {divided}"
+
+
+def launches_table(launches: list[LaunchExplanation]) -> Table:
+    """A row a launch: when it ran, what it waited for last, what others cost it, and how much later it could end."""
+    rows: list[dict[str, Cell]] = [
+        {
+            "unit": one.unit,
+            "stream": one.stream,
+            "start_us": one.start_us,
+            "takes_us": one.end_us - one.start_us,
+            "sharing_us": one.sharing_us,
+            "slack_us": one.slack_us,
+            "critical": "*" if one.is_critical else "",
+            "waited_for": f"{one.cause}: {one.behind}" if one.behind else str(one.cause),
+        }
+        for one in launches
+    ]
+    return keyed_table(
+        "", rows, titles={"critical": "", "waited_for": "waited for last"}, wraps=("waited_for",), digits=1
+    )

@@ -1,0 +1,135 @@
+"""What no schedule of streams takes less than: critical paths, and work over each resource in each interval of time.
+
+A launch cannot start before its *head*, nor end later than its *tail* before the end of all: both follow from paths,
+and from the work of all that must come before or behind it. In the interval that begins at a head ``r`` and ends a
+tail ``q`` before the end of all, launch ``j`` leaves of its work at least
+
+    work[j] - share[j] * (max(0, r - head[j]) + max(0, q - tail[j])),
+
+since outside it has so much time at most. So all takes at least ``r + q`` and the sum of these over the capacity, one.
+That is the energetic reasoning of Erschler and Lopez (Energy-based approach for task scheduling under time and
+resources constraints, 1990) for work that may run slower, and never faster, than alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from iossim.cost.capabilities import LaunchWork
+from iossim.schedule.stream_problem import StreamProblem
+
+Floats = NDArray[np.float64]
+
+#: Bounds are lowered by this part, so that rounding never lifts one above a price.
+_KEPT = 1.0 - 1e-9
+
+
+def stream_bound_us(problem: StreamProblem, work: LaunchWork, counts_host: bool = True) -> float:
+    """What every schedule of a problem takes at least, us.
+
+    ``counts_host``: does the host begin to issue when the device is there, and so cannot be ahead?
+    """
+    parts = cut(problem)
+    device_us = sum(_part_bound_us(problem, work, part) for part in parts)
+    if not counts_host:
+        return device_us * _KEPT
+    # The host issues a launch behind all that it reads; what reads it is behind both.
+    tails = _longest(problem.readers, work.serial_us, reverse=True)
+    before = ancestors(problem)
+    issued_us = [
+        sum(work.host_us[one] for one in _bits(mask)) + work.host_us[launch] for launch, mask in enumerate(before)
+    ]
+    host_us = max((own + tail for own, tail in zip(issued_us, tails, strict=True)), default=0.0)
+    return max(device_us, host_us, float(work.host_us.sum())) * _KEPT
+
+
+def cut(problem: StreamProblem) -> list[list[int]]:
+    """The launches in parts: each ends in a launch that is in order with all others, but perhaps the last."""
+    before, count = ancestors(problem), len(problem)
+    behind = [0] * count
+    for mask in before:
+        for one in _bits(mask):
+            behind[one] += 1
+    parts: list[list[int]] = [[]]
+    for launch in range(count):
+        parts[-1].append(launch)
+        if before[launch].bit_count() + behind[launch] == count - 1:
+            parts.append([])
+    return [part for part in parts if part]
+
+
+def ancestors(problem: StreamProblem) -> list[int]:
+    """For each launch the mask of those that must have ended before it starts."""
+    found: list[int] = []
+    for reads in problem.reads:
+        mask = 0
+        for before in reads:
+            mask |= found[before] | 1 << before
+        found.append(mask)
+    return found
+
+
+def critical_us(problem: StreamProblem, work: LaunchWork) -> list[float]:
+    """For each launch the longest path from its start, us: the priority of list scheduling."""
+    tails = _longest(problem.readers, work.serial_us, reverse=True)
+    return [tail + float(own) for tail, own in zip(tails, work.serial_us, strict=True)]
+
+
+def _longest(neighbours: Sequence[Sequence[int]], serial_us: Floats, reverse: bool) -> list[float]:
+    """For each launch the longest way over its neighbours, itself left out, us."""
+    count = len(neighbours)
+    found = [0.0] * count
+    for launch in reversed(range(count)) if reverse else range(count):
+        found[launch] = max((found[one] + float(serial_us[one]) for one in neighbours[launch]), default=0.0)
+    return found
+
+
+def _part_bound_us(problem: StreamProblem, work: LaunchWork, part: Sequence[int]) -> float:
+    place = {launch: number for number, launch in enumerate(part)}
+    reads = [[place[one] for one in problem.reads[launch] if one in place] for launch in part]
+    readers = [[place[one] for one in problem.readers[launch] if one in place] for launch in part]
+    serial_us, needs, share = (values[list(part)] for values in (work.serial_us, work.work_us, work.share))
+    heads = _heads(reads, serial_us, needs, share)
+    last = len(part) - 1
+    # The same from the end, where order is reversed.
+    backwards = [[last - one for one in readers[launch]] for launch in reversed(range(len(part)))]
+    tails = _heads(backwards, serial_us[::-1], needs[::-1], share[::-1])[::-1]
+    path_us = float((heads + serial_us + tails).max())
+    lost_behind = np.maximum(0.0, tails[:, None] - tails[None, :])[:, :, None] * share[None]  # [q, j, resource]
+    most_us = path_us
+    for head in np.unique(heads):
+        left = needs - share * np.maximum(0.0, head - heads)[:, None]
+        kept = np.maximum(0.0, left[None] - lost_behind).sum(axis=1)  # [q, resource]
+        # Where no launch must run, the interval may be of no length.
+        most_us = max(most_us, float(np.where(kept > 0.0, head + tails[:, None] + kept, 0.0).max()))
+    return most_us
+
+
+def _heads(reads: Sequence[Sequence[int]], serial_us: Floats, needs: Floats, share: Floats) -> Floats:
+    """When each launch starts at the earliest, by the paths to it and by the work of all before it."""
+    heads = np.zeros(len(reads))
+    before: list[int] = []
+    for launch, own in enumerate(reads):
+        mask = 0
+        for one in own:
+            mask |= before[one] | 1 << one
+        before.append(mask)
+        if not mask:
+            continue
+        path_us = max(heads[one] + serial_us[one] for one in own)
+        members = _bits(mask)
+        starts = np.unique(heads[members])
+        left = (
+            needs[members][None]
+            - share[members][None] * np.maximum(0.0, starts[:, None] - heads[members][None, :])[:, :, None]
+        )
+        worked_us = float((starts[:, None] + np.maximum(0.0, left).sum(axis=1)).max())
+        heads[launch] = max(path_us, worked_us)
+    return heads
+
+
+def _bits(mask: int) -> list[int]:
+    return [index for index in range(mask.bit_length()) if mask >> index & 1]

@@ -1,0 +1,141 @@
+"""All stream schedules of a few launches, but for those that are bounded: orders of issue times assignments to streams.
+
+Depth first: the next launch in the order of issue, and its stream; of streams without launches the first alone, since
+their numbers mean nothing. A schedule is left out once a path through what it has decided, the order of its streams
+included, is no shorter than the best that is known. The rest is priced, in batches.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from iossim.base.compiled import jit
+from iossim.cost.capabilities import StreamCostModel
+from iossim.schedule.stream_problem import StreamBatch, StreamProblem
+from iossim.search.stream_bounds import critical_us
+
+Integers = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+_BATCH = 2048
+# Rows of the state: what was chosen at each depth, and how many streams were used before; whether a launch is issued.
+_CHOSEN, _USED, _ISSUED, _DEPTH = range(4)
+
+
+@dataclass(frozen=True, eq=False)
+class BestStreams:
+    """The best schedule that is known; ``complete``: is it the best that there is? ``priced`` were priced for it."""
+
+    order: Integers
+    streams: Integers
+    latency_us: float
+    complete: bool
+    priced: int
+
+
+def best_streams(
+    problem: StreamProblem,
+    cost_model: StreamCostModel,
+    known: StreamBatch,
+    most_priced: int,
+    first: int = 0,
+    bounded: bool = True,
+) -> BestStreams:
+    """The best schedule of a problem, from the ``known`` ones; gives up after so many prices.
+
+    The ``first`` launches come first, and in stream 0. Unless ``bounded`` every schedule is priced.
+    """
+    count = len(problem)
+    prices = cost_model.price_streams(known).latency_us
+    at = int(prices.argmin())
+    best = BestStreams(known.orders[at], known.streams[at], float(prices[at]), False, 0)
+    serial_us = cost_model.launch_work(problem).serial_us
+    critical = np.array(critical_us(problem, cost_model.launch_work(problem)))
+    reads, read_begin = problem.flat_reads
+    state = np.zeros((4, count + 1), dtype=np.int64)
+    state[_CHOSEN] = -1
+    ends = np.zeros((3, count + 1), dtype=np.float64)
+    orders, streams = (np.empty((_BATCH, count), dtype=np.int64) for _ in range(2))
+    priced = 0
+    while priced <= most_priced:
+        upper_us = best.latency_us if bounded else np.inf
+        found = _next_schedules(reads, read_begin, serial_us, critical, first, upper_us, state, ends, orders, streams)
+        if found:
+            batch = StreamBatch(problem, orders[:found], streams[:found], known.ahead_us)
+            prices = cost_model.price_streams(batch).latency_us
+            priced += found
+            at = int(prices.argmin())
+            if prices[at] < best.latency_us:
+                best = BestStreams(orders[at].copy(), streams[at].copy(), float(prices[at]), False, priced)
+        if found < _BATCH:
+            return BestStreams(best.order, best.streams, best.latency_us, True, priced)
+    return BestStreams(best.order, best.streams, best.latency_us, False, priced)
+
+
+@jit
+def _next_schedules(
+    reads: Integers,
+    read_begin: Integers,
+    serial_us: Floats,
+    critical: Floats,
+    first: int,
+    upper_us: float,
+    state: Integers,
+    ends: Floats,
+    orders: Integers,
+    streams: Integers,
+) -> int:
+    """Write the schedules that come next, and return how many: fewer than there is room for where none is left.
+
+    ``ends`` has when each launch ends at the earliest, the last launch of each stream, and what that was before.
+    """
+    count = len(serial_us)
+    found = 0
+    depth = state[_DEPTH, 0]
+    while depth >= 0 and found < len(orders):
+        chosen = state[_CHOSEN, depth]
+        used = state[_USED, depth]
+        if chosen >= 0:
+            # Take back what was chosen here.
+            state[_ISSUED, chosen // count] = 0
+            ends[1, chosen % count] = ends[2, depth]
+        chosen += 1
+        is_possible = False
+        while chosen < count * count:
+            launch = chosen // count
+            stream = chosen % count
+            is_possible = state[_ISSUED, launch] == 0 and stream <= used
+            if depth < first:
+                is_possible = is_possible and launch == depth and stream == 0
+            start = ends[1, stream] if stream < used else 0.0
+            for at in range(read_begin[launch], read_begin[launch + 1]):
+                is_possible = is_possible and state[_ISSUED, reads[at]] == 1
+                start = max(start, ends[0, reads[at]])
+            is_possible = is_possible and start + critical[launch] < upper_us
+            if is_possible:
+                state[_CHOSEN, depth] = chosen
+                state[_ISSUED, launch] = 1
+                ends[2, depth] = ends[1, stream]
+                ends[0, launch] = start + serial_us[launch]
+                ends[1, stream] = ends[0, launch]
+                used = max(used, stream + 1)
+                break
+            chosen += 1
+        if not is_possible:
+            state[_CHOSEN, depth] = -1
+            depth -= 1
+            continue
+        if depth == count - 1:
+            for at in range(count):
+                orders[found, at] = state[_CHOSEN, at] // count
+                streams[found, state[_CHOSEN, at] // count] = state[_CHOSEN, at] % count
+            found += 1
+            continue
+        depth += 1
+        state[_USED, depth] = used
+        state[_CHOSEN, depth] = -1
+    state[_DEPTH, 0] = depth
+    return found

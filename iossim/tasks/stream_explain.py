@@ -1,0 +1,199 @@
+"""Why a schedule of streams takes what it takes: what each launch waits for, what it could wait longer, and the
+critical path.
+
+The plan is run in the model that priced it. A launch starts when the launch before it in its stream has ended, what it
+waits for has, and the host has issued it; it takes longer than alone while others ask for the same. *Slack* is how
+much later a launch could end, if all others ran as they did, before the whole takes longer. The critical path leads
+from the launch that ends last back over what each had to wait for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
+
+from iossim.base.errors import OptionError
+from iossim.cost.capabilities import DeviceCostModel, StreamCostModel
+from iossim.cost.model import CostModel
+from iossim.execution.execution import Span
+from iossim.ir.network import Network
+from iossim.schedule.fit import fit
+from iossim.schedule.schedule import StreamSchedule, issue_order
+from iossim.schedule.stream_problem import StreamProblem
+
+#: Times that differ by less are one.
+_ROUNDING_US = 1e-6
+
+
+class Cause(StrEnum):
+    """What a launch waited for last."""
+
+    BEGIN = "begin"  #: of the schedule
+    STREAM = "stream"  #: the launch before it in its stream, whose values it does not read
+    DATA = "data"  #: what it reads, of its own stream or another
+    HOST = "host or room"  #: it was not issued yet, or no SM had room
+
+
+@dataclass(frozen=True)
+class LaunchExplanation:
+    """One launch, as it ran. ``behind`` is the launch that it waited for last, if any; ``wait_us`` is how long after
+    the end of that it started; ``alone_us`` what it takes by itself, and ``sharing_us`` what it took longer.
+    """
+
+    unit: str
+    stream: int
+    start_us: float
+    end_us: float
+    alone_us: float
+    after: tuple[str, ...]
+    cause: Cause
+    behind: str | None
+    wait_us: float
+    slack_us: float
+    is_critical: bool
+
+    @property
+    def sharing_us(self) -> float:
+        return max(0.0, self.end_us - self.start_us - self.alone_us)
+
+
+@dataclass(frozen=True)
+class StreamExplanation:
+    """A schedule of streams, launch by launch in the order of their starts; ``critical`` are the units of its path."""
+
+    schedule: StreamSchedule
+    launches: tuple[LaunchExplanation, ...]
+    spans: tuple[Span, ...]
+
+    @property
+    def critical(self) -> list[LaunchExplanation]:
+        return [one for one in self.launches if one.is_critical]
+
+    @property
+    def latency_us(self) -> float:
+        return max((one.end_us for one in self.launches), default=0.0)
+
+    @property
+    def path_us(self) -> Mapping[str, float]:
+        """The critical path divided: launches as alone, what they lost to others side by side, and waits."""
+        path = self.critical
+        waits_us = {f"waiting for {cause}": sum(one.wait_us for one in path if one.cause is cause) for cause in Cause}
+        alone_us = sum(one.end_us - one.start_us - one.sharing_us for one in path)
+        divided = {"kernels as alone": alone_us, "sharing": sum(one.sharing_us for one in path), **waits_us}
+        return {name: us for name, us in divided.items() if us > _ROUNDING_US}
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "latency_us": self.latency_us,
+            "relaxed_bound_us": self.schedule.relaxed_bound_us,
+            "streams": len(self.schedule.streams),
+            "waits": sum(len(launch.after) for launch in self.schedule.launches),
+            "critical_path": [one.unit for one in self.critical],
+            "critical_path_us": dict(self.path_us),
+            "launches": [{**asdict(one), "sharing_us": one.sharing_us} for one in self.launches],
+        }
+
+
+def explain_streams(schedule: StreamSchedule, network: Network, prices: CostModel) -> StreamExplanation:
+    """Explain a schedule at given prices.
+
+    Raises ScheduleError where it does not fit the network, OptionError for prices that know no streams.
+    """
+    if not isinstance(prices, StreamCostModel) or not isinstance(prices, DeviceCostModel):
+        raise OptionError(
+            f"cost model {prices.identity.name!r} prices stages alone, and this schedule has streams; give "
+            "`cost_model` simulator"
+        )
+    fit(schedule, network)
+    order = issue_order(schedule)
+    names = ["+".join(launch.units) for _, launch in order]
+    units = [[network.unit_index[unit] for unit in launch.units] for _, launch in order]
+    problem = StreamProblem.of(network, units, [launch.variant for _, launch in order])
+    spans = prices.timeline(network, schedule)
+    times = _times(names, spans, problem)
+    alone_us = prices.launch_work(problem).serial_us.tolist()
+    place = {unit: number for number, (_, launch) in enumerate(order) for unit in launch.units}
+    last: dict[int, int] = {}
+    before: list[int | None] = []
+    for number, (stream, _) in enumerate(order):
+        before.append(last.get(stream))
+        last[stream] = number
+    waited = [sorted({place[unit] for unit in launch.after}) for _, launch in order]
+    in_graph = prices.engine.is_recorded
+    causes = [_cause(number, times, before[number], waited[number], problem, in_graph) for number in range(len(order))]
+    slack_us = _slack_us(times, before, waited, causes)
+    critical = _critical(times, [behind for _, behind in causes])
+    found = []
+    for number, (stream, launch) in enumerate(order):
+        cause, behind = causes[number]
+        start_us, end_us = times[number]
+        wait_us = start_us - (0.0 if behind is None else times[behind][1])
+        told = cause, None if behind is None else names[behind], wait_us, slack_us[number], number in critical
+        ran = names[number], stream, start_us, end_us, alone_us[number], tuple(launch.after)
+        found.append(LaunchExplanation(*ran, *told))
+    return StreamExplanation(schedule, tuple(sorted(found, key=lambda one: (one.start_us, one.stream))), spans)
+
+
+def _times(names: Sequence[str], spans: Sequence[Span], problem: StreamProblem) -> list[tuple[float, float]]:
+    """When each launch began and ended; one without kernels when all that it reads has ended."""
+    of_unit: dict[str, list[Span]] = {}
+    for span in spans:
+        of_unit.setdefault(span.unit, []).append(span)
+    found: list[tuple[float, float]] = []
+    for name, reads in zip(names, problem.reads, strict=True):
+        own = of_unit.get(name)
+        if own:
+            found.append((min(span.start_us for span in own), max(span.end_us for span in own)))
+        else:
+            there_us = max((found[one][1] for one in reads), default=0.0)
+            found.append((there_us, there_us))
+    return found
+
+
+def _cause(
+    number: int,
+    times: Sequence[tuple[float, float]],
+    before: int | None,
+    waited: Sequence[int],
+    problem: StreamProblem,
+    in_graph: bool,
+) -> tuple[Cause, int | None]:
+    """What a launch waited for last: of what had to end before it the last, unless the host was later."""
+    start_us = times[number][0]
+    awaited = [*waited, *([] if before is None else [before])]
+    if not awaited:
+        return (Cause.HOST if start_us > _ROUNDING_US else Cause.BEGIN), None
+    behind = max(awaited, key=lambda one: (times[one][1], one in problem.reads[number]))
+    if not in_graph and start_us > times[behind][1] + _ROUNDING_US:
+        return Cause.HOST, behind
+    return (Cause.DATA if behind in waited or behind in problem.reads[number] else Cause.STREAM), behind
+
+
+def _slack_us(
+    times: Sequence[tuple[float, float]],
+    before: Sequence[int | None],
+    waited: Sequence[Sequence[int]],
+    causes: Sequence[tuple[Cause, int | None]],
+) -> list[float]:
+    """How much later each could end, until something that follows it would wait for it longer than for all else."""
+    end_us = max((end for _, end in times), default=0.0)
+    slack = [end_us - end for _, end in times]
+    for number in reversed(range(len(times))):
+        cause, behind = causes[number]
+        # What it costs a stream to wait is no slack.
+        due_us = times[number][0] if cause is Cause.HOST or behind is None else times[behind][1]
+        own = before[number]
+        for one in (*waited[number], *(() if own is None else (own,))):
+            slack[one] = min(slack[one], slack[number] + max(0.0, due_us - times[one][1]))
+    return slack
+
+
+def _critical(times: Sequence[tuple[float, float]], behind: Sequence[int | None]) -> set[int]:
+    found: set[int] = set()
+    at: int | None = max(range(len(times)), key=lambda number: times[number][1], default=None)
+    while at is not None:
+        found.add(at)
+        at = behind[at]
+    return found

@@ -1,0 +1,183 @@
+"""Streams: exact on small networks, never worse than the stages, and no bound above any schedule."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_networks import random_network
+from random_streams import random_stream_batch
+
+from iossim.backends.simulator.cost_model import SimulatorCostModel
+from iossim.base.errors import OptionError
+from iossim.cost.random import RandomCostModel
+from iossim.execution.engine import Engine
+from iossim.execution.happens_before import check_happens_before
+from iossim.execution.lower import lower_schedule
+from iossim.execution.memory import with_memory
+from iossim.hardware.load import device
+from iossim.schedule.fit import fit
+from iossim.schedule.schedule import Schedule, StreamSchedule
+from iossim.schedule.stream_problem import StreamBatch, StreamProblem, flat
+from iossim.search.ios_streams import list_schedules
+from iossim.search.options import SearchOptions
+from iossim.search.scheduler import schedule, schedule_any, scheduler_names, stream_scheduler_names
+from iossim.search.stream_bounds import ancestors, cut, stream_bound_us
+from iossim.search.stream_exact import best_streams
+from iossim.search.stream_moves import neighbours
+
+SEEDS = st.integers(0, 2**20)
+ENGINES = st.sampled_from([Engine.PAPER, Engine.GRAPH])
+MODELS = {engine: SimulatorCostModel(device("v100-sxm2"), random_network(0).precision, engine) for engine in Engine}
+
+
+def every_schedule(problem: StreamProblem) -> Iterator[tuple[list[int], list[int]]]:
+    """All orders of issue, each with all partitions of the launches into streams."""
+    count = len(problem)
+    orders = [
+        order
+        for order in itertools.permutations(range(count))
+        if all(order.index(before) < order.index(launch) for launch in range(count) for before in problem.reads[launch])
+    ]
+    for order in orders:
+        for labels in itertools.product(range(count), repeat=count):
+            if all(label <= max(labels[:at], default=-1) + 1 for at, label in enumerate(labels)):
+                streams = [0] * count
+                for launch, label in zip(order, labels, strict=True):
+                    streams[launch] = label
+                yield list(order), streams
+
+
+@settings(max_examples=25)
+@given(SEEDS, ENGINES)
+def test_small_problems_are_solved_as_exhaustive_search_does(seed: int, engine: Engine) -> None:
+    network = random_network(seed, blocks=1, units=5)
+    model = MODELS[engine]
+    known = random_stream_batch(network, seed)
+    problem = known.problem
+    every = list(every_schedule(problem))
+    batch = StreamBatch(problem, np.array([order for order, _ in every]), np.array([streams for _, streams in every]))
+    least_us = model.price_streams(batch).latency_us.min()
+    found = best_streams(problem, model, known, most_priced=10**6)
+    assert found.complete
+    assert found.latency_us == least_us
+    whole = best_streams(problem, model, known, most_priced=10**6, bounded=False)
+    assert (whole.latency_us, whole.priced) == (least_us, len(every))
+    assert stream_bound_us(problem, model.launch_work(problem)) <= least_us
+
+
+def test_a_search_that_may_price_little_is_not_complete() -> None:
+    network = random_network(5, blocks=1, units=6)
+    known = random_stream_batch(network, 5)
+    found = best_streams(known.problem, MODELS[Engine.GRAPH], known, most_priced=-1, bounded=False)
+    assert not found.complete
+    assert found.latency_us == MODELS[Engine.GRAPH].price_streams(known).latency_us.min()
+
+
+@settings(max_examples=60)
+@given(SEEDS, SEEDS, ENGINES)
+def test_bounds_are_below_every_schedule(drawn: int, seed: int, engine: Engine) -> None:
+    network = random_network(drawn, blocks=2, units=8)
+    batch = random_stream_batch(network, seed, count=50, most=6)
+    bound_us = stream_bound_us(batch.problem, MODELS[engine].launch_work(batch.problem))
+    assert 0.0 < bound_us <= MODELS[engine].price_streams(batch).latency_us.min()
+    ahead = StreamBatch(batch.problem, batch.orders, batch.streams, ahead_us=1e9)
+    without_host_us = stream_bound_us(batch.problem, MODELS[engine].launch_work(batch.problem), counts_host=False)
+    assert without_host_us <= MODELS[engine].price_streams(ahead).latency_us.min()
+
+
+@given(SEEDS)
+def test_parts_end_where_all_is_in_order(seed: int) -> None:
+    problem = random_stream_batch(random_network(seed, blocks=3), seed).problem
+    parts = cut(problem)
+    assert sorted(itertools.chain(*parts)) == list(range(len(problem)))
+    before = ancestors(problem)
+    for part, behind in itertools.pairwise(parts):
+        assert all(before[launch] >> part[-1] & 1 for launch in behind)
+        assert all(one == part[-1] or before[part[-1]] >> one & 1 for one in part)
+
+
+@settings(max_examples=60)
+@given(SEEDS, st.integers(0, 2), st.integers(1, 6))
+def test_neighbours_are_schedules(seed: int, first: int, most: int) -> None:
+    problem = random_stream_batch(random_network(seed), seed).problem
+    first = min(first, len(problem) - 1)
+    order, streams = np.arange(len(problem)), np.zeros(len(problem), dtype=np.int64)
+    orders, changed = (np.empty((64, len(problem)), dtype=np.int64) for _ in range(2))
+    reads, readers = problem.flat_reads, flat(problem.readers)
+    neighbours(order, streams, *reads, *readers, first, most, np.uint64(seed + 1), orders, changed)
+    for one in orders.tolist():
+        assert sorted(one) == list(range(len(problem)))
+        assert one[:first] == list(range(first))
+        place = {launch: number for number, launch in enumerate(one)}
+        assert all(place[before] < place[launch] for launch, own in enumerate(problem.reads) for before in own)
+    assert changed.min() >= 0
+    assert changed.max() < most
+
+
+@given(SEEDS)
+def test_list_schedules_are_schedules(seed: int) -> None:
+    problem = random_stream_batch(random_network(seed), seed).problem
+    for width, found in enumerate(list_schedules(problem, MODELS[Engine.GRAPH].launch_work(problem)), 2):
+        place = {launch: number for number, launch in enumerate(found.order.tolist())}
+        assert sorted(place) == list(range(len(problem)))
+        assert all(place[before] < place[launch] for launch, own in enumerate(problem.reads) for before in own)
+        assert found.streams.max() < width
+
+
+@settings(max_examples=12)
+@given(SEEDS, ENGINES)
+def test_streams_are_valid_and_never_worse_than_the_stages(seed: int, engine: Engine) -> None:
+    network = random_network(seed, blocks=2, units=8)
+    model = MODELS[engine]
+    stages = schedule(network, model, "ios-both")
+    found = schedule_any(network, model, "ios-streams", SearchOptions(seed=seed))
+    fit(found, network)
+    plan = lower_schedule(found, network, engine)
+    check_happens_before(with_memory(plan))
+    other = lower_schedule(stages, network, engine)
+    assert model.plan_us(network, plan) <= model.plan_us(network, other)
+    assert model.simulated_plan_us(network, plan) <= model.simulated_plan_us(network, other) * (1 + 1e-12)
+    assert found.scheduler == "ios-streams"
+    assert found.relaxed_bound_us is not None
+    assert found.relaxed_bound_us <= found.latency_us
+    if isinstance(found, StreamSchedule):
+        assert found.latency_us == model.plan_us(network, plan)
+        assert StreamSchedule.model_validate_json(found.model_dump_json()) == found
+    else:
+        assert found.latency_us == stages.latency_us
+
+
+def test_the_same_seed_finds_the_same() -> None:
+    network = random_network(11, blocks=2, units=12)
+    model = MODELS[Engine.GRAPH]
+    found = [schedule_any(network, model, "ios-streams", SearchOptions(seed=3)) for _ in range(2)]
+    assert isinstance(found[0], StreamSchedule | Schedule)
+    kept = [one.model_dump(exclude={"search_s"}) for one in found]
+    assert kept[0] == kept[1]
+
+
+def test_what_streams_cannot_be_searched_for_is_refused() -> None:
+    network = random_network(1)
+    assert stream_scheduler_names() == ("ios-streams",)
+    assert "ios-streams" not in scheduler_names()
+    with pytest.raises(OptionError, match="cost model 'random' prices stages alone; give `cost_model` simulator"):
+        schedule_any(network, RandomCostModel(0), "ios-streams")
+    with pytest.raises(OptionError, match="`workspace_limit` is for stages"):
+        schedule_any(network, MODELS[Engine.GRAPH], "ios-streams", SearchOptions(workspace_limit_bytes=1))
+    for seconds in (0.0, float("nan")):
+        with pytest.raises(OptionError, match="leaves no time to search"):
+            SearchOptions(seconds=seconds)
+    with pytest.raises(OptionError, match="`stream_seed` -1 is not possible"):
+        SearchOptions(seed=-1)
+
+
+def test_with_seconds_the_search_goes_on_until_they_are_over() -> None:
+    network = random_network(11, blocks=1, units=14)
+    model = MODELS[Engine.GRAPH]
+    found = schedule_any(network, model, "ios-streams", SearchOptions(seconds=0.2))
+    assert found.latency_us <= schedule(network, model, "ios-both").latency_us * (1 + 1e-9)

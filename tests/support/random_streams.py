@@ -1,0 +1,30 @@
+"""Random stream schedules of networks, from a seed."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+
+from iossim.ir.network import Network
+from iossim.schedule.stream_problem import StreamBatch, StreamProblem
+
+
+def random_order(problem: StreamProblem, generator: random.Random) -> list[int]:
+    """Launches in a random order, each behind all that it reads."""
+    order: list[int] = []
+    done: set[int] = set()
+    while len(order) < len(problem):
+        ready = [one for one in range(len(problem)) if one not in done and done.issuperset(problem.reads[one])]
+        order.append(generator.choice(ready))
+        done.add(order[-1])
+    return order
+
+
+def random_stream_batch(network: Network, seed: int, count: int = 4, most: int = 5) -> StreamBatch:
+    """Schedules of all units of a network, each launched alone, in at most so many streams."""
+    generator = random.Random(seed)
+    problem = StreamProblem.of(network, [[unit] for unit in range(len(network.units))])
+    orders = np.array([random_order(problem, generator) for _ in range(count)], dtype=np.int64)
+    streams = np.array([[generator.randrange(most) for _ in range(len(problem))] for _ in range(count)], dtype=np.int64)
+    return StreamBatch(problem, orders, streams)
