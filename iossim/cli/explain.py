@@ -82,7 +82,7 @@ def explain(
         if stage or out is not None:
             raise OptionError(f"{schedule} is of streams, and has no stages; leave --stage and --out away")
         made, network = of_streams
-        prices = api.cost_model("simulator", device or made.device, network.precision, engine or made.engine or "paper")
+        prices = api.cost_model("simulator", device or made.device, network.precision, engine or made.engine or "auto")
         tell_streams(explain_streams(made, network, prices), all_stages, as_json)
         return
     saved, network = api.read_schedule(schedule, model)
