@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 #: Channels, height and width of the convolution.
 CHANNELS, SIZE = 64, 28
 CONVOLUTION = "conv"
-#: Tokens, heads and features of a head of the attention.
+#: Tokens, heads and features of a head of the attention; in a dry run fewer tokens and heads, since a CPU takes long.
 TOKENS, HEADS, FEATURES = 128, 12, 64
+DRY_TOKENS, DRY_HEADS = 16, 2
 
 
 def section_first(job: Job) -> None:
@@ -37,7 +38,7 @@ def section_first(job: Job) -> None:
         item = CONVOLUTION if dtype == PLAIN_DTYPE else f"{CONVOLUTION} in {dtype}"
         _in_every_way(job, "convolution", item, one_convolution(dtype), dtype)
     for dtype in job.dtypes:
-        network = one_attention(dtype)
+        network = one_attention(dtype, *((DRY_TOKENS, DRY_HEADS) if job.dry else ()))
         if network.precision.storage.bytes == 2:
             _in_every_way(job, "attention", f"attention in {dtype}", network, dtype)
     with job.told("what backends lack"):
@@ -77,7 +78,7 @@ def one_convolution(dtype: str = PLAIN_DTYPE) -> Network:
     return builder.network([x])
 
 
-def one_attention(dtype: str) -> Network:
+def one_attention(dtype: str, length: int = TOKENS, heads: int = HEADS) -> Network:
     """The attention of a layer of BERT, whose heads lie side by side in its tokens."""
     from iossim.ir.builder import GraphBuilder
     from iossim.ir.ops.matmul import MatMul
@@ -87,11 +88,11 @@ def one_attention(dtype: str) -> Network:
     from iossim.ir.types import Precision
 
     builder = GraphBuilder("one_attention", Precision(dtype))
-    tokens = [builder.input(name, (1, TOKENS, HEADS * FEATURES)) for name in ("queries", "keys", "values")]
+    tokens = [builder.input(name, (1, length, heads * FEATURES)) for name in ("queries", "keys", "values")]
     with builder.block("only"), builder.unit("attention", "Attention"):
-        heads = [builder.add(Reshape((1, TOKENS, HEADS, FEATURES)), each) for each in tokens]
+        apart = [builder.add(Reshape((1, length, heads, FEATURES)), each) for each in tokens]
         moved = ((0, 2, 1, 3), (0, 2, 3, 1), (0, 2, 1, 3))
-        q, k, v = (builder.add(Transpose(axes), each) for axes, each in zip(moved, heads, strict=True))
+        q, k, v = (builder.add(Transpose(axes), each) for axes, each in zip(moved, apart, strict=True))
         scores = builder.add(Mul(), builder.add(MatMul(), q, k), builder.constant("scale", (1,), value=FEATURES**-0.5))
         y = builder.add(Transpose((0, 2, 1, 3)), builder.add(MatMul(), builder.add(Softmax(), scores), v))
     return builder.network([y])
