@@ -166,6 +166,9 @@ class SimulatorCostModel:
     def plan_us(self, network: Network, plan: Plan) -> float:
         return self.plans.run(network, plan).latency_us
 
+    def plan_spans(self, network: Network, plan: Plan) -> tuple[Span, ...]:
+        return self.plans.run(network, plan).spans
+
     def simulated_plan_us(self, network: Network, plan: Plan) -> float:
         from iossim.backends.simulator.events.run import run_plan  # SimPy is loaded for those who need it
 

@@ -151,6 +151,10 @@ class StreamCostModel(CostModel, Protocol):
         """What a plan of the network takes by the model that prices streams, us."""
         ...
 
+    def plan_spans(self, network: Network, plan: Plan) -> tuple[Span, ...]:
+        """When each kernel of a plan runs by that model, in the order of issue; the stages are all numbered 0."""
+        ...
+
     def simulated_plan_us(self, network: Network, plan: Plan) -> float:
         """What it takes event by event: slower, and exact."""
         ...

@@ -27,7 +27,7 @@ from iossim.execution.lower import lower_schedule
 from iossim.ir.network import Network
 from iossim.schedule.schedule import AnySchedule, SavedSchedule, Schedule, StreamSchedule, issue_order
 from iossim.schedule.stream_problem import MAX_STREAMS, StreamBatch, StreamProblem, flat
-from iossim.schedule.streams import as_streams, in_streams
+from iossim.schedule.streams import IssuedLaunch, as_streams, in_streams
 from iossim.search.memo import SearchMemo
 from iossim.search.options import SearchOptions
 from iossim.search.scheduler import Progress, ignore, schedule, stream_scheduler
@@ -96,6 +96,31 @@ def ios_streams(
     return _chosen(network, cost_model, stages, [*_as_schedules(begun, problem, searched), begun], bound_us, started)
 
 
+def search_launches(
+    network: Network, cost_model: StreamCostModel, starts: Sequence[Sequence[IssuedLaunch]], options: SearchOptions
+) -> tuple[float, list[list[IssuedLaunch]]]:
+    """What no streams of these launches take less than, us, and schedules of them: what was found, the best first,
+    and then the ``starts``, which are the same launches.
+    """
+    order = starts[0]
+    problem = StreamProblem.of(
+        network,
+        [[network.unit_index[unit] for unit in launch.units] for launch in order],
+        [launch.variant for launch in order],
+    )
+    number = {launch.units: index for index, launch in enumerate(order)}
+    ordered: list[Ordered] = []
+    for start in starts:
+        issued = np.array([number[launch.units] for launch in start], dtype=np.int64)
+        streams = np.empty(len(order), dtype=np.int64)
+        streams[issued] = [launch.stream for launch in start]
+        ordered.append(Ordered(issued, streams))
+    work = cost_model.launch_work(problem)
+    found = _Search(problem, cost_model, work, options).run(*ordered)
+    schedules = [problem.issued(one.order.tolist(), one.streams.tolist()) for one in (*found, *ordered)]
+    return stream_bound_us(problem, work), schedules
+
+
 def _as_schedules(begun: StreamSchedule, problem: StreamProblem, found: Sequence[Ordered]) -> Iterator[StreamSchedule]:
     for one in found:
         launches = problem.issued(one.order.tolist(), one.streams.tolist())
@@ -156,12 +181,13 @@ class _Search:
         self.random = np.random.default_rng(options.seed)
         self._solved: dict[tuple[object, ...], list[Ordered]] = {}
 
-    def run(self, start: Ordered) -> list[Ordered]:
-        """Schedules that were found, the best first."""
+    def run(self, *starts: Ordered) -> list[Ordered]:
+        """Schedules that were found from some others, the best first."""
         parts = list(self._parts())
         launches = sum(len(part.members) - part.first for part in parts)
         began = perf_counter()
-        best, best_us = start, self._whole_us(start)
+        best = min(starts, key=self._whole_us)
+        best_us = self._whole_us(best)
         kept: list[tuple[float, Ordered]] = []
         for part in parts:
             seconds = None
@@ -169,7 +195,8 @@ class _Search:
                 done = perf_counter() - began
                 seconds = max(0.0, self.seconds - done) * (len(part.members) - part.first) / max(1, launches)
             launches -= len(part.members) - part.first
-            for own in self._search(part, self._restricted(best, part), self._ahead_us(best, part), seconds):
+            begin = [self._restricted(one, part) for one in (best, *(one for one in starts if one is not best))]
+            for own in self._search(part, begin, self._ahead_us(best, part), seconds):
                 whole = self._with(best, part, own)
                 whole_us = self._whole_us(whole)
                 if whole_us < best_us:
@@ -242,7 +269,7 @@ class _Search:
         prices = self.cost_model.price_streams(batch)
         return float(prices.latency_us[0] - prices.issued_us[0])
 
-    def _search(self, part: _Part, start: Ordered, ahead_us: float, seconds: float | None) -> list[Ordered]:
+    def _search(self, part: _Part, start: list[Ordered], ahead_us: float, seconds: float | None) -> list[Ordered]:
         """Schedules of a part, the best last; parts of the same work are searched once."""
         ahead = round(ahead_us, -1) if self.work.host_us.any() else 0.0
         key = part.problem.key, part.first, ahead
@@ -250,8 +277,8 @@ class _Search:
             self._solved[key] = self._search_anew(part, start, ahead_us, seconds)
         return self._solved[key]
 
-    def _search_anew(self, part: _Part, start: Ordered, ahead_us: float, seconds: float | None) -> list[Ordered]:
-        starts = [start, *list_schedules(part.problem, self.cost_model.launch_work(part.problem))]
+    def _search_anew(self, part: _Part, start: list[Ordered], ahead_us: float, seconds: float | None) -> list[Ordered]:
+        starts = [*start, *list_schedules(part.problem, self.cost_model.launch_work(part.problem))]
         batch = StreamBatch(
             part.problem, np.stack([one.order for one in starts]), np.stack([one.streams for one in starts]), ahead_us
         )

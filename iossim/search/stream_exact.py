@@ -20,7 +20,10 @@ from iossim.search.stream_bounds import critical_us
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-_BATCH = 2048
+#: Schedules that are priced at a time, and launches that are tried between two looks at the clock and the limits.
+_BATCH, _TRIED_AT_A_TIME = 2048, 200_000
+#: Launches are tried for a price that is allowed: where bounds leave out nearly all, few schedules are ever whole.
+_TRIED_A_PRICE = 40
 # Rows of the state: what was chosen at each depth, and how many streams were used before; whether a launch is issued.
 _CHOSEN, _USED, _ISSUED, _DEPTH = range(4)
 
@@ -44,7 +47,8 @@ def best_streams(
     first: int = 0,
     bounded: bool = True,
 ) -> BestStreams:
-    """The best schedule of a problem, from the ``known`` ones; gives up after so many prices.
+    """The best schedule of a problem, from the ``known`` ones; gives up after so many prices, or many times
+    as many launches that were tried.
 
     The ``first`` launches come first, and in stream 0. Unless ``bounded`` every schedule is priced.
     """
@@ -59,8 +63,8 @@ def best_streams(
     state[_CHOSEN] = -1
     ends = np.zeros((3, count + 1), dtype=np.float64)
     orders, streams = (np.empty((_BATCH, count), dtype=np.int64) for _ in range(2))
-    priced = 0
-    while priced <= most_priced:
+    priced = tried = 0
+    while priced <= most_priced and tried <= _TRIED_A_PRICE * most_priced:
         upper_us = best.latency_us if bounded else np.inf
         found = _next_schedules(reads, read_begin, serial_us, critical, first, upper_us, state, ends, orders, streams)
         if found:
@@ -70,7 +74,8 @@ def best_streams(
             at = int(prices.argmin())
             if prices[at] < best.latency_us:
                 best = BestStreams(orders[at].copy(), streams[at].copy(), float(prices[at]), False, priced)
-        if found < _BATCH:
+        tried += int(state[_DEPTH, 1])
+        if state[_DEPTH, 0] < 0:
             return BestStreams(best.order, best.streams, best.latency_us, True, priced)
     return BestStreams(best.order, best.streams, best.latency_us, False, priced)
 
@@ -88,14 +93,16 @@ def _next_schedules(
     orders: Integers,
     streams: Integers,
 ) -> int:
-    """Write the schedules that come next, and return how many: fewer than there is room for where none is left.
+    """Write the schedules that come next, and return how many; the depth is below 0 once none is left.
 
-    ``ends`` has when each launch ends at the earliest, the last launch of each stream, and what that was before.
+    Returns also after many launches that were tried. ``ends`` has when each launch ends at the earliest, the last
+    launch of each stream, and what that was before.
     """
     count = len(serial_us)
     found = 0
+    tried = 0
     depth = state[_DEPTH, 0]
-    while depth >= 0 and found < len(orders):
+    while depth >= 0 and found < len(orders) and tried < _TRIED_AT_A_TIME:
         chosen = state[_CHOSEN, depth]
         used = state[_USED, depth]
         if chosen >= 0:
@@ -105,6 +112,7 @@ def _next_schedules(
         chosen += 1
         is_possible = False
         while chosen < count * count:
+            tried += 1
             launch = chosen // count
             stream = chosen % count
             is_possible = state[_ISSUED, launch] == 0 and stream <= used
@@ -138,4 +146,5 @@ def _next_schedules(
         state[_USED, depth] = used
         state[_CHOSEN, depth] = -1
     state[_DEPTH, 0] = depth
+    state[_DEPTH, 1] = tried
     return found

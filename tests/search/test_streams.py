@@ -78,6 +78,17 @@ def test_a_search_that_may_price_little_is_not_complete() -> None:
     assert found.latency_us == MODELS[Engine.GRAPH].price_streams(known).latency_us.min()
 
 
+def test_a_search_of_many_launches_ends_at_its_limit() -> None:
+    """Twelve launches that read nothing have more orders than can be tried."""
+    count = 12
+    problem = StreamProblem(random_network(8), ((0,),) * count, ((),) * count, ("",) * count)
+    known = StreamBatch(problem, np.arange(count)[None], np.zeros((1, count), dtype=np.int64))
+    found = best_streams(problem, MODELS[Engine.GRAPH], known, most_priced=10)
+    assert not found.complete
+    assert 10 < found.priced <= 10 + 2048
+    assert found.latency_us < MODELS[Engine.GRAPH].price_streams(known).latency_us[0]
+
+
 @settings(max_examples=60)
 @given(SEEDS, SEEDS, ENGINES)
 def test_bounds_are_below_every_schedule(drawn: int, seed: int, engine: Engine) -> None:

@@ -1,0 +1,100 @@
+"""``iossim coschedule``: several models on one device at a time, and requests for them over time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from iossim.base.errors import OptionError
+from iossim.cli import options
+from iossim.cli.options import ModelOptions, StreamOptions, argument, number, option, takes_options
+from iossim.cli.outputs import Part, json_file, present, text_file, wrapped
+from iossim.cli.progress import interruptible
+
+Models = Annotated[list[str], argument("MODEL...", "Networks of the zoo or ONNX files; one may be named twice.")]
+Copies = Annotated[int, number("--copies", "So many of each.")]
+Arrivals = Annotated[
+    str | None,
+    option(
+        "--arrivals",
+        "poisson|FILE.csv",
+        "Requests over time: at random, at several loads, or those of a CSV file (time_ms, model).",
+    ),
+]
+Requests = Annotated[int, number("--requests", "So many at random for each load.")]
+ArrivalSeed = Annotated[int, number("--arrival-seed", "Of requests at random.")]
+
+
+def register(app: typer.Typer) -> None:
+    app.command("coschedule", help="Run several models on one device at a time, and compare ways to.")(coschedule)
+
+
+@takes_options
+def coschedule(
+    models: Models,
+    copies: Copies = 1,
+    *,
+    device: options.Device = None,
+    reading: ModelOptions,
+    engine: options.Engine = "graph",
+    streams: StreamOptions,
+    arrivals: Arrivals = None,
+    requests: Requests = 2000,
+    arrival_seed: ArrivalSeed = 0,
+    out: options.Out = None,
+    as_json: options.Json = False,
+) -> None:
+    """Run models at a time: one after another, a stream each, stages side by side, and streams of all.
+
+    With --arrivals requests for the models come over time, and the percentiles of their latencies are told by policy.
+    """
+    from iossim import api
+    from iossim.base.user_files import check_writable
+    from iossim.report.coschedule import bound_words, coschedule_trace, served_table, ways_table
+    from iossim.tasks.arrivals import poisson, read_trace
+    from iossim.tasks.coschedule import LOADS, Server
+    from iossim.tasks.coschedule import coschedule as run
+
+    if copies < 1:
+        raise OptionError(f"--copies {copies} is not possible; give 1 or more")
+    if requests < 1 or arrival_seed < 0:
+        raise OptionError("--requests is 1 or more, and --arrival-seed 0 or more")
+    if device is None:
+        raise OptionError("coschedule needs a device; give --device NAME ('iossim devices list')")
+    if out is not None:
+        check_writable(out)
+    search = streams.of(api.search_options())
+    read = {model: reading.network(model) for model in dict.fromkeys(models)}
+    given = [model for model in models for _ in range(copies)]
+    labels = [Path(model).stem for model in given]
+    names = [
+        label if labels.count(label) == 1 else f"{label}{labels[:place].count(label) + 1}"
+        for place, label in enumerate(labels)
+    ]
+    networks = {name: read[model] for name, model in zip(names, given, strict=True)}
+    prices = api.cost_model("simulator", device, next(iter(networks.values())).precision, engine)
+    with interruptible():
+        found = run(networks, prices, search)
+        served = []
+        if arrivals is not None:
+            server = Server(networks, prices, search, found)
+            if arrivals == "poisson":
+                rate_per_us = len(networks) / found.baseline.makespan_us
+                for load in LOADS:
+                    served += server.serve(poisson(names, load * rate_per_us, requests, arrival_seed), load)
+            else:
+                trace = read_trace(Path(arrivals), names)
+                served = server.serve(trace, server.load(trace))
+    document = {**found.to_json(), "served": [one.to_json() for one in served]}
+
+    def parts() -> Iterator[Part]:
+        yield ways_table(found)
+        yield wrapped(bound_words(found))
+        if served:
+            yield served_table(served)
+
+    files = {"coschedule.json": json_file(document), "trace.json": text_file(coschedule_trace(found))}
+    present(document, parts(), as_json, out=out, files=lambda: files)

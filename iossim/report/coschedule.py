@@ -1,0 +1,87 @@
+"""Several models on one device as tables, sentences and a trace."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.table import Table
+
+from iossim.base.tables import Cell, Column, records_table
+from iossim.ir.union import label_of
+from iossim.report.traces import complete, trace_text
+from iossim.tasks.arrivals import Served
+from iossim.tasks.coschedule import Coschedule
+
+#: Colours that a Chrome trace event may name: one a model, in turn.
+_COLOURS = ("thread_state_running", "thread_state_iowait", "thread_state_runnable", "rail_load", "bad", "good")
+
+
+def ways_table(found: Coschedule) -> Table:
+    """A row a way: when all have ended, against one after another, above the bound, and when each model has."""
+    base_us = found.baseline.makespan_us
+    rows: list[dict[str, Cell]] = [
+        {
+            "way": way.name,
+            "all_ms": way.makespan_us / 1e3,
+            "gain_x": base_us / way.makespan_us if way.makespan_us else 1.0,
+            "above_bound_percent": 100 * (way.makespan_us / found.bound_us - 1) if found.bound_us else None,
+            "event_by_event_ms": way.simulated_us / 1e3,
+            **{f"{label}_ms": way.ends_us.get(label, 0.0) / 1e3 for label in found.labels},
+        }
+        for way in found.ways
+    ]
+    columns = [
+        Column("way", wraps=True),
+        Column("all_ms", digits=3),
+        Column("gain_x", "gain"),
+        Column("above_bound_percent", "gap", digits=1),
+        Column("event_by_event_ms", "events", digits=3),
+        *(Column(f"{label}_ms", label, digits=3) for label in found.labels),
+    ]
+    title = f"{found.network.name} on {found.device}, {found.engine} engine"
+    return records_table(title, rows, columns)
+
+
+def bound_words(found: Coschedule) -> str:
+    return (
+        f"No streams of these kernels take less than {found.bound_us / 1e3:.3f} ms; the best way, {found.best.name}, "
+        f"takes {found.best.makespan_us / 1e3:.3f} ms"
+    )
+
+
+def served_table(served: Sequence[Served]) -> Table:
+    """A row a load and policy: percentiles of the latencies of requests."""
+    rows: list[dict[str, Cell]] = [
+        {
+            "load_percent": 100 * one.load,
+            "policy": one.policy,
+            **{f"p{part}_ms": us / 1e3 for part, us in one.percentiles_us.items()},
+        }
+        for one in served
+    ]
+    columns = [
+        Column("load_percent", "load", digits=0),
+        Column("policy"),
+        *(Column(f"p{part}_ms") for part in (50, 95, 99)),
+    ]
+    return records_table("Latency of requests by load (100: what one after another can serve)", rows, columns)
+
+
+def coschedule_trace(found: Coschedule) -> str:
+    """The ways one after another as tracks, a stream each, as JSON text: a colour a model."""
+    events: list[dict[str, Any]] = []
+    tracks: dict[int, str] = {}
+    first = 1
+    colour = {label: _COLOURS[number % len(_COLOURS)] for number, label in enumerate(found.labels)}
+    for way in found.ways:
+        streams = sorted({span.stream for span in way.spans})
+        tracks |= {first + number: f"{way.name}: stream {stream}" for number, stream in enumerate(streams)}
+        place = {stream: first + number for number, stream in enumerate(streams)}
+        for span in sorted(way.spans, key=lambda span: (span.stream, span.start_us, span.end_us)):
+            label = label_of(span.unit)
+            ran = place[span.stream], span.start_us, span.end_us
+            events.append(complete(span.unit, label, *ran, {"kernel": span.name, "model": label}, colour[label]))
+        first += len(streams)
+    other = {"device": found.device, "engine": found.engine, "bound_us": found.bound_us}
+    return trace_text(f"{found.network.name} on {found.device}", tracks, events, other)

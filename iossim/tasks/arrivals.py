@@ -1,0 +1,164 @@
+"""Requests for several models that arrive over time at one device, and what each waits and takes: SimPy.
+
+A model answers its requests one by one, in the order in which they come. What is free to run runs by a policy:
+
+- *one after another*: one request at a time has the device;
+- *one stream a model*: all models run side by side. While a set of them runs, each goes as much slower than alone as
+  in the plan that starts that set together, so that what starts later shares what is left;
+- *streams*: the device takes a request of each model that has one, and runs the schedule that was found for that set;
+  what comes meanwhile waits until the last of it has ended.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections import deque
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import simpy
+
+from iossim.base.errors import OptionError
+from iossim.base.user_files import read_text
+
+#: When each model of a set has ended, us, if all start together.
+Ends = Callable[[frozenset[str]], Mapping[str, float]]
+_PERCENTILES = (50, 95, 99)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request for a model, which arrives at a time, us."""
+
+    time_us: float
+    model: str
+
+
+@dataclass(frozen=True)
+class Served:
+    """Requests as a policy served them: ``latencies_us`` in the order of their arrival, from that to their end."""
+
+    policy: str
+    load: float
+    latencies_us: tuple[float, ...]
+
+    @property
+    def percentiles_us(self) -> dict[int, float]:
+        return {part: float(np.percentile(self.latencies_us, part)) for part in _PERCENTILES}
+
+    def to_json(self) -> dict[str, Any]:
+        percentiles = {f"p{part}_us": us for part, us in self.percentiles_us.items()}
+        return {"policy": self.policy, "load": self.load, "requests": len(self.latencies_us), **percentiles}
+
+
+def poisson(models: Sequence[str], rate_per_us: float, count: int, seed: int) -> list[Request]:
+    """So many requests at a rate of all models together, each for a model at random."""
+    generator = np.random.default_rng(seed)
+    times_us = np.cumsum(generator.exponential(1.0 / rate_per_us, count)).tolist()
+    return [Request(time_us, models[int(generator.integers(len(models)))]) for time_us in times_us]
+
+
+def read_trace(path: Path, models: Sequence[str]) -> list[Request]:
+    """Requests of a CSV file with the columns ``time_ms`` and ``model``, in the order of their times.
+
+    Raises OptionError naming the line at fault.
+    """
+    found: list[Request] = []
+    lines = read_text(path, "arrivals", "give a CSV file with the columns time_ms and model", OptionError).splitlines()
+    for number, row in enumerate(csv.DictReader(lines), 2):
+        model = row.get("model") or ""
+        try:
+            time_ms = float(row.get("time_ms") or "")
+        except ValueError:
+            raise OptionError(f"{path}, line {number}: `time_ms` {row.get('time_ms')!r} is not a number") from None
+        if model not in models or not 0 <= time_ms < float("inf"):
+            reason = "is not one of the models" if model not in models else "comes at no time"
+            raise OptionError(f"{path}, line {number}: {model!r} {reason}; models: {', '.join(models)}")
+        found.append(Request(time_ms * 1e3, model))
+    if not found:
+        raise OptionError(f"{path} holds no requests; give a line for each, below the names time_ms,model")
+    return sorted(found, key=lambda one: one.time_us)
+
+
+def serve_in_turns(requests: Sequence[Request], ends: Ends, together: bool) -> list[float]:
+    """The latency of each request where one set at a time has the device: of all models that have requests if
+    ``together``, else the request that came first.
+    """
+    environment = simpy.Environment()
+    waiting: dict[str, deque[int]] = {}
+    latencies_us = [0.0] * len(requests)
+    arrived = [environment.event()]
+
+    def arrive() -> Generator[simpy.Event, Any, None]:
+        for number, request in enumerate(requests):
+            yield environment.timeout(max(0.0, request.time_us - environment.now))
+            waiting.setdefault(request.model, deque()).append(number)
+            if not arrived[0].triggered:
+                arrived[0].succeed()
+
+    def device() -> Generator[simpy.Event, Any, None]:
+        left = len(requests)
+        while left:
+            heads = sorted((own[0], model) for model, own in waiting.items() if own)
+            if not heads:
+                arrived[0] = environment.event()
+                yield arrived[0]
+                continue
+            taken = {model: waiting[model].popleft() for _, model in (heads if together else heads[:1])}
+            ends_us = ends(frozenset(taken))
+            for model, number in taken.items():
+                latencies_us[number] = environment.now + ends_us[model] - requests[number].time_us
+            left -= len(taken)
+            yield environment.timeout(max(ends_us.values()))
+
+    environment.process(arrive())
+    environment.run(environment.process(device()))
+    return latencies_us
+
+
+def serve_side_by_side(requests: Sequence[Request], ends: Ends) -> list[float]:
+    """The latency of each request where all models that have one run at a time."""
+    environment = simpy.Environment()
+    waiting: dict[str, deque[int]] = {}
+    left_us: dict[str, float] = {}
+    latencies_us = [0.0] * len(requests)
+    alone_us = {model: ends(frozenset([model]))[model] for model in {request.model for request in requests}}
+    changed = [environment.event()]
+
+    def arrive() -> Generator[simpy.Event, Any, None]:
+        for number, request in enumerate(requests):
+            yield environment.timeout(max(0.0, request.time_us - environment.now))
+            waiting.setdefault(request.model, deque()).append(number)
+            if not changed[0].triggered:
+                changed[0].succeed()
+
+    def device() -> Generator[simpy.Event, Any, None]:
+        done = 0
+        while done < len(requests):
+            for model, own in waiting.items():
+                if own and model not in left_us:
+                    left_us[model] = alone_us[model]
+            changed[0] = environment.event()
+            if not left_us:
+                yield changed[0]
+                continue
+            together = ends(frozenset(left_us))
+            speeds = {model: min(1.0, alone_us[model] / together[model]) for model in left_us}
+            first_us = min(left / speeds[model] for model, left in left_us.items())
+            began_us = environment.now
+            yield changed[0] | environment.timeout(first_us)
+            went_us = environment.now - began_us
+            for model in list(left_us):
+                left_us[model] -= went_us * speeds[model]
+                if left_us[model] <= 1e-6:
+                    del left_us[model]
+                    number = waiting[model].popleft()
+                    latencies_us[number] = environment.now - requests[number].time_us
+                    done += 1
+
+    environment.process(arrive())
+    environment.run(environment.process(device()))
+    return latencies_us

@@ -1,0 +1,272 @@
+"""Several networks on one device at a time: one schedule for all of them, beside what servers do without.
+
+The networks are one (:func:`iossim.ir.union.union`), and each way of running them is a schedule of it, priced as a
+whole plan: *one after another*, each by the best streams of its own; *one stream a model*, as an inference server has
+them; *stages side by side*, the first stages of all in one, then the second; and *streams*, searched over all of them
+from the best of these. Nothing tells a single model to wait: what is least is the time until all have ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+from typing import Any
+
+from iossim.base.errors import OptionError
+from iossim.cost.capabilities import StreamCostModel
+from iossim.cost.model import CostModel
+from iossim.execution.execution import Span
+from iossim.execution.lower import lower_schedule
+from iossim.ir.network import Network
+from iossim.ir.union import BEHIND, label_of, union
+from iossim.schedule.batch import Strategy
+from iossim.schedule.schedule import (
+    AnySchedule,
+    BlockSchedule,
+    ModelReference,
+    Schedule,
+    Stage,
+    StreamSchedule,
+    issue_order,
+)
+from iossim.schedule.streams import IssuedLaunch, as_streams, in_streams
+from iossim.search.ios_streams import NAME, search_launches
+from iossim.search.options import SearchOptions
+from iossim.search.scheduler import schedule, schedule_any
+from iossim.tasks.arrivals import Ends, Request, Served, serve_in_turns, serve_side_by_side
+
+ONE_AFTER_ANOTHER, ONE_STREAM_EACH = "one after another", "one stream a model"
+STAGES_BESIDE, STREAMS = "stages side by side", "streams"
+#: Loads at which requests come at random, of what one after another can serve.
+LOADS = (0.3, 0.5, 0.7, 0.9, 1.1)
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way of running all: when all have ended, also event by event, and when each model has; us.
+
+    Models one after another have no schedule in common.
+    """
+
+    name: str
+    schedule: AnySchedule | None
+    makespan_us: float
+    simulated_us: float
+    ends_us: Mapping[str, float]
+    spans: tuple[Span, ...]
+
+
+@dataclass(frozen=True)
+class Coschedule:
+    """Ways of running several networks at a time, and what none takes less than."""
+
+    network: Network
+    labels: tuple[str, ...]
+    device: str
+    engine: str
+    bound_us: float
+    ways: tuple[Way, ...]
+
+    @property
+    def best(self) -> Way:
+        return min(self.ways, key=lambda way: way.makespan_us)
+
+    @property
+    def baseline(self) -> Way:
+        return self.ways[0]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "models": list(self.labels),
+            "device": self.device,
+            "engine": self.engine,
+            "bound_us": self.bound_us,
+            "ways": [
+                {
+                    "way": way.name,
+                    "makespan_us": way.makespan_us,
+                    "event_by_event_us": way.simulated_us,
+                    "ends_us": dict(way.ends_us),
+                    "schedule": None if way.schedule is None else way.schedule.model_dump(mode="json"),
+                }
+                for way in self.ways
+            ],
+        }
+
+
+def coschedule(networks: Mapping[str, Network], prices: CostModel, options: SearchOptions | None = None) -> Coschedule:
+    """Run networks (by label) at a time, in each way.
+
+    Raises OptionError for prices that know no streams or a label with a slash, GraphError for networks of different
+    precisions.
+    """
+    options = options or SearchOptions()
+    if not isinstance(prices, StreamCostModel):
+        raise OptionError(f"cost model {prices.identity.name!r} prices no streams; give `cost_model` simulator")
+    for label in networks:
+        if BEHIND in label:
+            raise OptionError(f"label {label!r} has a {BEHIND}; give one without")
+    whole = union(networks)
+    own = {label: schedule_any(network, prices, NAME, options) for label, network in networks.items()}
+    launches = {label: _issued(label, own[label], network) for label, network in networks.items()}
+    first = 0
+    beside_of: dict[str, list[IssuedLaunch]] = {}
+    for label, order in launches.items():
+        beside_of[label] = [replace(launch, stream=first + launch.stream) for launch in order]
+        first += 1 + max(launch.stream for launch in order)
+    alone_of = {
+        label: [replace(launch, stream=number) for launch in order]
+        for number, (label, order) in enumerate(launches.items())
+    }
+    beside, alone = _alternating(beside_of), _alternating(alone_of)
+    in_turn = [launch for order in beside_of.values() for launch in order]
+    bound_us, found = search_launches(whole, prices, [beside, alone, in_turn], options)
+    ways = [
+        _one_after_another(networks, own, prices),
+        _way(ONE_STREAM_EACH, _streams(whole, prices, alone), whole, prices),
+        _way(STAGES_BESIDE, _stages_beside(whole, networks, prices, options), whole, prices),
+    ]
+    candidates = [_way(STREAMS, _streams(whole, prices, order), whole, prices) for order in found]
+    ways.append(min(candidates, key=lambda way: max(way.makespan_us, way.simulated_us)))
+    identity = prices.identity
+    return Coschedule(whole, tuple(networks), identity.device, identity.engine, bound_us, tuple(ways))
+
+
+def _issued(label: str, found: AnySchedule, network: Network) -> list[IssuedLaunch]:
+    """The launches of a network's own schedule in the order of issue, by their names in the union."""
+    streams = found if isinstance(found, StreamSchedule) else as_streams(found, network)
+    return [
+        IssuedLaunch(tuple(f"{label}{BEHIND}{unit}" for unit in launch.units), stream, launch.variant)
+        for stream, launch in issue_order(streams)
+    ]
+
+
+def _alternating(orders: Mapping[str, Sequence[IssuedLaunch]]) -> list[IssuedLaunch]:
+    """The launches of all models, each as far as the others, as parts of its own."""
+    placed = [
+        ((place + 1) / len(order), number, place, launch)
+        for number, order in enumerate(orders.values())
+        for place, launch in enumerate(order)
+    ]
+    return [launch for *_, launch in sorted(placed, key=lambda one: one[:3])]
+
+
+def _saved(whole: Network, prices: CostModel, scheduler: str) -> dict[str, Any]:
+    """What a schedule of the union says besides its stages or streams."""
+    identity = prices.identity
+    return {
+        "network": whole.name,
+        "source": ModelReference(model=whole.source.model, batch=1),
+        "graph_hash": whole.graph.hash,
+        "device": identity.device,
+        "precision": str(whole.precision),
+        "engine": identity.engine,
+        "cost_model": identity.to_json(),
+        "scheduler": scheduler,
+        "latency_us": 0.0,
+    }
+
+
+def _streams(whole: Network, prices: CostModel, order: Sequence[IssuedLaunch]) -> StreamSchedule:
+    return StreamSchedule(**_saved(whole, prices, STREAMS), **in_streams(whole, order))
+
+
+def _stages_beside(
+    whole: Network, networks: Mapping[str, Network], prices: CostModel, options: SearchOptions
+) -> Schedule:
+    """Of each model the best stages without merges; the first of all are one stage, then the second, and so on."""
+    of_model = {label: schedule(network, prices, "ios-parallel", options) for label, network in networks.items()}
+    named = [
+        [[[f"{label}{BEHIND}{unit}" for unit in group] for group in stage.groups] for stage in found.stages]
+        for label, found in of_model.items()
+    ]
+    stages = [
+        Stage(
+            strategy=Strategy.CONCURRENT, groups=[group for groups in together for group in groups or ()], latency_us=0
+        )
+        for together in zip_longest(*named)
+    ]
+    (block,) = whole.blocks
+    return Schedule(**_saved(whole, prices, STAGES_BESIDE), blocks=[BlockSchedule(name=block.name, stages=stages)])
+
+
+def _way(name: str, found: AnySchedule, whole: Network, prices: StreamCostModel) -> Way:
+    plan = lower_schedule(found, whole, prices.identity.engine)
+    spans = prices.plan_spans(whole, plan)
+    makespan_us = max((span.end_us for span in spans), default=0.0)
+    found = found.model_copy(update={"latency_us": makespan_us})
+    return Way(name, found, makespan_us, prices.simulated_plan_us(whole, plan), _ends_us(spans), spans)
+
+
+def _ends_us(spans: Sequence[Span]) -> dict[str, float]:
+    ends_us: dict[str, float] = {}
+    for span in spans:
+        label = label_of(span.unit)
+        ends_us[label] = max(ends_us.get(label, 0.0), span.end_us)
+    return ends_us
+
+
+def _one_after_another(networks: Mapping[str, Network], own: Mapping[str, AnySchedule], prices: StreamCostModel) -> Way:
+    """Each model in its own streams, when the one before it has ended."""
+    spans: list[Span] = []
+    makespan_us = simulated_us = 0.0
+    for label, network in networks.items():
+        plan = lower_schedule(own[label], network, prices.identity.engine)
+        spans += [
+            replace(
+                span,
+                unit="+".join(f"{label}{BEHIND}{unit}" for unit in span.unit.split("+")),
+                start_us=span.start_us + makespan_us,
+                end_us=span.end_us + makespan_us,
+            )
+            for span in prices.plan_spans(network, plan)
+        ]
+        makespan_us = max((span.end_us for span in spans), default=0.0)
+        simulated_us += prices.simulated_plan_us(network, plan)
+    return Way(ONE_AFTER_ANOTHER, None, makespan_us, simulated_us, _ends_us(spans), tuple(spans))
+
+
+class Server:
+    """Serves requests for the models by each policy (:mod:`iossim.tasks.arrivals`); sets of models are run once."""
+
+    def __init__(
+        self, networks: Mapping[str, Network], prices: CostModel, options: SearchOptions, found: Coschedule
+    ) -> None:
+        self._networks, self._prices, self._options = networks, prices, options
+        self._kinds = {label: network.graph.hash for label, network in networks.items()}
+        self._found: dict[tuple[str, ...], tuple[tuple[str, ...], Coschedule]] = {}
+        self._keep(found)
+
+    def load(self, requests: Sequence[Request]) -> float:
+        """What part of the time of a device that serves one after another requests ask for."""
+        span_us = max(requests[-1].time_us - requests[0].time_us, 1e-9)
+        return sum(self._ends(ONE_AFTER_ANOTHER)(frozenset([one.model]))[one.model] for one in requests[:-1]) / span_us
+
+    def serve(self, requests: Sequence[Request], load: float) -> list[Served]:
+        in_turn = serve_in_turns(requests, self._ends(ONE_AFTER_ANOTHER), together=False)
+        beside = serve_side_by_side(requests, self._ends(ONE_STREAM_EACH))
+        together = serve_in_turns(requests, self._ends(STREAMS), together=True)
+        found = ((ONE_AFTER_ANOTHER, in_turn), (ONE_STREAM_EACH, beside), (STREAMS, together))
+        return [Served(policy, load, tuple(latencies_us)) for policy, latencies_us in found]
+
+    def _keep(self, found: Coschedule) -> tuple[tuple[str, ...], Coschedule]:
+        key = tuple(sorted(self._kinds[label] for label in found.labels))
+        self._found[key] = tuple(sorted(found.labels, key=lambda label: self._kinds[label])), found
+        return self._found[key]
+
+    def _ends(self, way: str) -> Ends:
+        """When each of a set of models ends, if they start together, that way."""
+
+        def ends(models: frozenset[str]) -> dict[str, float]:
+            ordered = sorted(sorted(models), key=lambda label: self._kinds[label])
+            key = tuple(self._kinds[label] for label in ordered)
+            known = self._found.get(key)
+            if known is None:
+                networks = {label: self._networks[label] for label in ordered}
+                known = self._keep(coschedule(networks, self._prices, self._options))
+            labels, found = known
+            ends_us = next(one for one in found.ways if one.name == way).ends_us
+            return {own: ends_us.get(label, 0.0) for own, label in zip(ordered, labels, strict=True)}
+
+        return ends

@@ -1,0 +1,138 @@
+"""Several networks as one: their union, the ways of running them, and requests that come over time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_networks import random_inputs, random_network, unscheduled
+
+from iossim.backends.numpy_reference.execute import execute
+from iossim.backends.simulator.cost_model import SimulatorCostModel
+from iossim.base.errors import GraphError, OptionError
+from iossim.cost.random import RandomCostModel
+from iossim.execution.engine import Engine
+from iossim.execution.happens_before import check_happens_before
+from iossim.execution.lower import lower_schedule
+from iossim.execution.memory import with_memory
+from iossim.hardware.load import device
+from iossim.ir.network import Network
+from iossim.ir.union import union
+from iossim.tasks.arrivals import Request, poisson, read_trace, serve_in_turns, serve_side_by_side
+from iossim.tasks.coschedule import ONE_AFTER_ANOTHER, ONE_STREAM_EACH, STREAMS, Server, coschedule
+
+SEEDS = st.integers(0, 2**20)
+MODELS = {engine: SimulatorCostModel(device("v100-sxm2"), random_network(0).precision, engine) for engine in Engine}
+
+
+def two(seed: int) -> dict[str, Network]:
+    return {"a": random_network(seed, blocks=1), "b": random_network(seed + 1, blocks=1)}
+
+
+@settings(max_examples=10)
+@given(SEEDS, st.sampled_from([Engine.PAPER, Engine.GRAPH]))
+def test_ways_are_right_and_streams_are_not_above_any_of_them(seed: int, engine: Engine) -> None:
+    networks = two(seed)
+    found = coschedule(networks, MODELS[engine])
+    assert found.labels == ("a", "b")
+    by_name = {way.name: way for way in found.ways}
+    assert by_name[STREAMS].makespan_us <= by_name[ONE_STREAM_EACH].makespan_us * (1 + 1e-9) or (
+        by_name[STREAMS].simulated_us < by_name[ONE_STREAM_EACH].simulated_us
+    )
+    for way in found.ways:
+        assert found.bound_us <= way.makespan_us
+        assert max(way.ends_us.values()) == way.makespan_us
+        if way.schedule is not None:
+            check_happens_before(with_memory(lower_schedule(way.schedule, found.network, engine)))
+    streams = by_name[STREAMS].schedule
+    assert streams is not None
+    inputs = random_inputs(found.network, seed)
+    made = execute(with_memory(lower_schedule(streams, found.network, engine)), found.network, inputs)
+    for label, network in networks.items():
+        own = {name.removeprefix(f"{label}/"): array for name, array in inputs.items() if name.startswith(f"{label}/")}
+        for name, expected in unscheduled(network, own).items():
+            np.testing.assert_allclose(made[f"{label}/{name}"], expected, rtol=1e-4, atol=1e-4)
+
+
+def test_what_cannot_be_one_is_refused() -> None:
+    with pytest.raises(GraphError, match="a union of no networks"):
+        union({})
+    with pytest.raises(OptionError, match="label 'a/b' has a /"):
+        coschedule({"a/b": random_network(1)}, MODELS[Engine.GRAPH])
+    with pytest.raises(OptionError, match="prices no streams"):
+        coschedule(two(1), RandomCostModel(0))
+
+
+def ends(models: frozenset[str]) -> Mapping[str, float]:
+    """10 us alone, 15 side by side."""
+    return dict.fromkeys(models, 10.0 if len(models) == 1 else 15.0)
+
+
+def test_one_request_after_another() -> None:
+    requests = [Request(0.0, "a"), Request(1.0, "b"), Request(2.0, "a"), Request(50.0, "b")]
+    assert serve_in_turns(requests, ends, together=False) == [10.0, 19.0, 28.0, 10.0]
+
+
+def test_all_that_wait_at_a_time() -> None:
+    requests = [Request(0.0, "a"), Request(1.0, "b"), Request(2.0, "a"), Request(3.0, "a")]
+    # The first alone, until 10; then one of each, until 25; then the last alone.
+    assert serve_in_turns(requests, ends, together=True) == [10.0, 24.0, 23.0, 32.0]
+
+
+def test_side_by_side_all_go_slower() -> None:
+    requests = [Request(0.0, "a"), Request(5.0, "b")]
+    # Half of the first is done alone; the rest takes 7.5 beside the second, which has then done half.
+    assert serve_side_by_side(requests, ends) == pytest.approx([12.5, 12.5])
+    queued = [Request(0.0, "a"), Request(0.0, "a")]
+    assert serve_side_by_side(queued, ends) == pytest.approx([10.0, 20.0])
+
+
+@given(SEEDS, st.integers(1, 40))
+def test_whatever_comes_is_served(seed: int, count: int) -> None:
+    requests = poisson(["a", "b"], 0.1, count, seed)
+    assert requests == poisson(["a", "b"], 0.1, count, seed)
+    assert [one.time_us for one in requests] == sorted(one.time_us for one in requests)
+    for latencies_us in (
+        serve_in_turns(requests, ends, together=False),
+        serve_in_turns(requests, ends, together=True),
+        serve_side_by_side(requests, ends),
+    ):
+        assert len(latencies_us) == count
+        assert min(latencies_us) >= 10.0 - 1e-6
+
+
+def test_a_server_tells_percentiles_by_policy(tmp_path: Path) -> None:
+    networks = {"a": random_network(3, blocks=1), "b": random_network(3, blocks=1)}
+    found = coschedule(networks, MODELS[Engine.GRAPH])
+    from iossim.search.options import SearchOptions
+
+    server = Server(networks, MODELS[Engine.GRAPH], SearchOptions(), found)
+    path = tmp_path / "arrivals.csv"
+    path.write_text("time_ms,model\n0.5,b\n0,a\n0.5,a\n")
+    trace = read_trace(path, ["a", "b"])
+    assert trace == [Request(0.0, "a"), Request(500.0, "b"), Request(500.0, "a")]
+    served = server.serve(trace, server.load(trace))
+    assert [one.policy for one in served] == [ONE_AFTER_ANOTHER, ONE_STREAM_EACH, STREAMS]
+    alone_us = found.baseline.ends_us["a"]
+    assert served[0].latencies_us == pytest.approx((alone_us, alone_us, 2 * alone_us))
+    assert served[1].percentiles_us[99] <= served[0].percentiles_us[99]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("time_ms,model\n", "holds no requests"),
+        ("time_ms,model\nsoon,a\n", "line 2: `time_ms` 'soon' is not a number"),
+        ("time_ms,model\n0,a\n1,c\n", "line 3: 'c' is not one of the models"),
+        ("time_ms,model\n-1,a\n", "line 2: 'a' comes at no time"),
+    ],
+)
+def test_traces_that_cannot_be_read(text: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "arrivals.csv"
+    path.write_text(text)
+    with pytest.raises(OptionError, match=message):
+        read_trace(path, ["a", "b"])
