@@ -186,7 +186,7 @@ def optimize_streams(
     device: DeviceProfile | str | None,
     *,
     scheduler: str = "ios-streams",
-    engine: str = Engine.PAPER,
+    engine: str = AUTO,
     cost_model: str | CostModel = "simulator",
     options: SearchOptions | None = None,
     progress: StartProgress = silent,
@@ -235,7 +235,7 @@ def _with_streams(
     """A comparison of the schedulers of stages, and the streams of the others beside them."""
     network = _network(model)
     options["cost_model"] = _cost_model(
-        options.get("cost_model", "simulator"), device, network, options.get("engine", Engine.PAPER)
+        options.get("cost_model", "simulator"), device, network, options.get("engine", AUTO)
     )
     of_stages = [name for name in asked if name not in by_streams] or ["ios-both"]
     comparison = compare(network, None, schedulers=of_stages, progress=progress, **options)

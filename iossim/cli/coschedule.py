@@ -15,7 +15,7 @@ from iossim.cli.outputs import Part, json_file, present, text_file, wrapped
 from iossim.cli.progress import interruptible
 
 Models = Annotated[list[str], argument("MODEL...", "Networks of the zoo or ONNX files; one may be named twice.")]
-Copies = Annotated[int, number("--copies", "So many of each.")]
+Copies = Annotated[int, number("--copies", "Copies of each model.")]
 Arrivals = Annotated[
     str | None,
     option(
@@ -24,12 +24,12 @@ Arrivals = Annotated[
         "Requests over time: at random, at several loads, or those of a CSV file (time_ms, model).",
     ),
 ]
-Requests = Annotated[int, number("--requests", "So many at random for each load.")]
-ArrivalSeed = Annotated[int, number("--arrival-seed", "Of requests at random.")]
+Requests = Annotated[int, number("--requests", "Random requests for each load.")]
+ArrivalSeed = Annotated[int, number("--arrival-seed", "Seed of the random requests.")]
 
 
 def register(app: typer.Typer) -> None:
-    app.command("coschedule", help="Run several models on one device at a time, and compare ways to.")(coschedule)
+    app.command("coschedule", help="Run several models at the same time on one device, in four ways.")(coschedule)
 
 
 @takes_options
@@ -47,9 +47,10 @@ def coschedule(
     out: options.Out = None,
     as_json: options.Json = False,
 ) -> None:
-    """Run models at a time: one after another, a stream each, stages side by side, and streams of all.
+    """Run several models at the same time: one after another, a stream for each, shared stages, and shared streams.
 
-    With --arrivals requests for the models come over time, and the percentiles of their latencies are told by policy.
+    With --arrivals, requests for the models arrive over time, and the table has percentiles of their latency for each
+    policy and load.
     """
     from iossim import api
     from iossim.base.user_files import check_writable
