@@ -143,5 +143,5 @@ def test_plans_with_and_without_memory() -> None:
 @pytest.mark.parametrize("limit_ms", [0.0, -1.0, float("nan"), float("inf")])
 def test_what_is_no_time_is_refused(limit_ms: float) -> None:
     found = schedule(seeded_network(4), api.cost_model("random:3"), "greedy")
-    with pytest.raises(OptionError, match="is no time"):
+    with pytest.raises(OptionError, match="is not a time"):
         latency_at_most(found, limit_ms)

@@ -12,7 +12,7 @@ from iossim.base.errors import OptionError
 from iossim.cli import options
 from iossim.cli.options import ModelOptions, StreamOptions, argument, number, option, takes_options
 from iossim.cli.outputs import Part, json_file, present, text_file, wrapped
-from iossim.cli.progress import interruptible
+from iossim.cli.progress import interruptible, progress_bars
 
 Models = Annotated[list[str], argument("MODEL...", "Networks of the zoo or ONNX files; one may be named twice.")]
 Copies = Annotated[int, number("--copies", "Copies of each model.")]
@@ -77,8 +77,8 @@ def coschedule(
     ]
     networks = {name: read[model] for name, model in zip(names, given, strict=True)}
     prices = api.cost_model("simulator", device, next(iter(networks.values())).precision, engine)
-    with interruptible():
-        found = run(networks, prices, search)
+    with progress_bars(quiet=as_json, unit="searches") as progress, interruptible():
+        found = run(networks, prices, search, progress("coschedule"))
         served = []
         if arrivals is not None:
             server = Server(networks, prices, search, found)

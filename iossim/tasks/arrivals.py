@@ -73,7 +73,7 @@ def read_trace(path: Path, models: Sequence[str]) -> list[Request]:
         try:
             time_ms = float(row.get("time_ms") or "")
         except ValueError:
-            raise OptionError(f"{path}, line {number}: `time_ms` {row.get('time_ms')!r} is not a number") from None
+            raise OptionError(f"{path}, line {number}: time_ms {row.get('time_ms')!r} is not a number") from None
         if model not in models or not 0 <= time_ms < float("inf"):
             reason = "is not one of the models" if model not in models else "comes at no time"
             raise OptionError(f"{path}, line {number}: {model!r} {reason}; models: {', '.join(models)}")

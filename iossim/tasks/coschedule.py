@@ -33,7 +33,7 @@ from iossim.schedule.schedule import (
 from iossim.schedule.streams import IssuedLaunch, as_streams, in_streams
 from iossim.search.ios_streams import NAME, search_launches
 from iossim.search.options import SearchOptions
-from iossim.search.scheduler import schedule, schedule_any
+from iossim.search.scheduler import Progress, ignore, schedule, schedule_any
 from iossim.tasks.arrivals import Ends, Request, Served, serve_in_turns, serve_side_by_side
 
 ONE_AFTER_ANOTHER, ONE_STREAM_EACH = "one after another", "one stream a model"
@@ -95,8 +95,13 @@ class Coschedule:
         }
 
 
-def coschedule(networks: Mapping[str, Network], prices: CostModel, options: SearchOptions | None = None) -> Coschedule:
-    """Run networks (by label) at a time, in each way.
+def coschedule(
+    networks: Mapping[str, Network],
+    prices: CostModel,
+    options: SearchOptions | None = None,
+    progress: Progress = ignore,
+) -> Coschedule:
+    """Run networks (by label) at the same time, in each way; ``progress`` is told of each network, and of the search.
 
     Raises OptionError for prices that know no streams or a label with a slash, GraphError for networks of different
     precisions.
@@ -108,7 +113,11 @@ def coschedule(networks: Mapping[str, Network], prices: CostModel, options: Sear
         if BEHIND in label:
             raise OptionError(f"label {label!r} has a {BEHIND}; give one without")
     whole = union(networks)
-    own = {label: schedule_any(network, prices, NAME, options) for label, network in networks.items()}
+    own: dict[str, AnySchedule] = {}
+    for label, network in networks.items():
+        progress(len(own), len(networks) + 1)
+        own[label] = schedule_any(network, prices, NAME, options)
+    progress(len(own), len(networks) + 1)
     launches = {label: _issued(label, own[label], network) for label, network in networks.items()}
     first = 0
     beside_of: dict[str, list[IssuedLaunch]] = {}
@@ -129,6 +138,7 @@ def coschedule(networks: Mapping[str, Network], prices: CostModel, options: Sear
     ]
     candidates = [_way(STREAMS, _streams(whole, prices, order), whole, prices) for order in found]
     ways.append(min(candidates, key=lambda way: max(way.makespan_us, way.simulated_us)))
+    progress(len(networks) + 1, len(networks) + 1)
     identity = prices.identity
     return Coschedule(whole, tuple(networks), identity.device, identity.engine, bound_us, tuple(ways))
 

@@ -65,7 +65,7 @@ def test_the_scheduler_that_searches_most_is_rewritten_for() -> None:
         "ios-merge, saturated",
         "ios-merge, jointly",
     ]
-    with pytest.raises(OptionError, match="no cost of graphs for any of greedy; add one of sequential, ios-"):
+    with pytest.raises(OptionError, match="cannot price graphs for any of greedy; add one of sequential, ios-"):
         api.compare(network, "v100-sxm2", schedulers=["greedy"], rewrite="metaflow")
 
 

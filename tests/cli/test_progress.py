@@ -43,6 +43,7 @@ CASES = {
     "check": "ios_sample -d t4 --max-latency-ms 5",
     "compare": "ios_sample -d t4",
     "corun": "kernels.csv -d v100-pcie-32gb",
+    "coschedule": "ios_sample --copies 2 -d t4",
     "dataflow explain": "mobilenet_v1 -d c6678",
     "dataflow optimize": "mobilenet_v1 -d c6678",
     "dataflow run": "mobilenet_v1 -d c6678",
