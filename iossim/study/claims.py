@@ -45,20 +45,20 @@ def figure(row: Row, quantity: Quantity) -> str:
     value, expected = quantity.of(row), _expected(row, quantity)
     if value is None:
         return "nothing"
-    return quantity.amount(value) + (f" ({expected} expected when measured)" if expected else "")
+    return quantity.amount(value) + (f" (90% interval {expected})" if expected else "")
 
 
 def figure_cells(row: Row, quantity: Quantity) -> dict[str, str]:
     """:func:`figure` as cells of a table."""
     value, expected = quantity.of(row), _expected(row, quantity)
     cells = {quantity.words: "nothing" if value is None else quantity.amount(value)}
-    return cells | ({"expected when measured": f"{expected} ms"} if expected else {})
+    return cells | ({"90% interval": f"{expected} ms"} if expected else {})
 
 
 def _expected(row: Row, quantity: Quantity) -> str:
     if quantity != Quantity() or row.low_ms is None or row.high_ms is None:
         return ""
-    return f"{number(row.low_ms)} to {number(row.high_ms)}"
+    return f"{number(row.low_ms)}-{number(row.high_ms)}"
 
 
 def listed(names: Sequence[Label]) -> str:

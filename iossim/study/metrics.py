@@ -50,7 +50,7 @@ METRICS: dict[str, Metric] = {
         Metric("low_ms", "lowest expected latency", " ms", column=Column("low_ms", "expected from", 3)),
         Metric("high_ms", "highest expected latency", " ms", column=Column("high_ms", "expected to", 3)),
         Metric("speedup", "speed-up", "x", "highest", Column("speedup_x", "speed-up")),
-        Metric("throughput_per_s", "throughput", " a second", "highest",
+        Metric("throughput_per_s", "throughput", " samples/s", "highest",
                Column("throughput", "throughput, samples/s", 1)),
         Metric("stages", "number of stages", " stages", column=Column("stages")),
         Metric("streams", "number of streams", " streams", column=Column("streams")),

@@ -40,5 +40,5 @@ def test_every_axis_and_metric_can_be_told() -> None:
     told = where_in_words(labels, ROW_AXES)
     assert [label for label in labels.values() if label not in told] == []
     assert len({Quantity(name).words for name in METRICS}) == len(METRICS)
-    assert Quantity("throughput_per_s", "board_power_w").amount(7.25) == "7.25 a second per watt"
+    assert Quantity("throughput_per_s", "board_power_w").amount(7.25) == "7.25 samples/s per watt"
     assert Quantity("gap").amount(0.25) == "25% above the bound"

@@ -83,24 +83,24 @@ def asked(text: str, scenario: Scenario | None = None, cross: list[CrossPrice] |
 ANSWERS = {
     # 40 x 0.8 / 5.4 = 5.926 ms, / 8.1 = 3.951, / 15.7 = 2.038
     # The T4 has 70 W, the P4 75 W and the V100 300 W; by fp32 peak the P4 is the smallest.
-    "{smallest: device, having: {latency_ms: {at_most: 5}}}": "t4 (by board power, 70 W), 3.95 ms (3.75 to 4.15 expected when measured) with ios-both "
+    "{smallest: device, having: {latency_ms: {at_most: 5}}}": "t4 (by board power, 70 W), 3.95 ms (90% interval 3.75-4.15) with ios-both "
     "at batch 1.",
-    "{smallest: device, by: peak_tflops, having: {latency_ms: {at_most: 5}}}": "t4 (by fp32 peak, 8.1 TFLOP/s), 3.95 ms (3.75 to 4.15 expected when "
-    "measured) with ios-both at batch 1; the next smaller, p4, has 5.93 ms at best.",
-    "{smallest: device, by: peak_tflops, having: {latency_ms: {at_most: 4}}}": "t4 (by fp32 peak, 8.1 TFLOP/s), 3.95 ms (3.75 to 4.15 expected when measured) with "
+    "{smallest: device, by: peak_tflops, having: {latency_ms: {at_most: 5}}}": "t4 (by fp32 peak, 8.1 TFLOP/s), 3.95 ms (90% interval 3.75-4.15) "
+    "with ios-both at batch 1; the next smaller, p4, has 5.93 ms at best.",
+    "{smallest: device, by: peak_tflops, having: {latency_ms: {at_most: 4}}}": "t4 (by fp32 peak, 8.1 TFLOP/s), 3.95 ms (90% interval 3.75-4.15) with "
     "ios-both at batch 1, and measuring may show more than 4 ms; the next smaller, p4, has 5.93 ms at best.",
-    "{largest: device, where: {batch: 1}}": "v100-sxm2 (by board power, 300 W), 2.04 ms (1.94 to 2.14 expected when measured) "
+    "{largest: device, where: {batch: 1}}": "v100-sxm2 (by board power, 300 W), 2.04 ms (90% interval 1.94-2.14) "
     "with ios-both.",
-    "{largest: batch, having: {latency_ms: {at_most: 25}}, where: {device: t4}}": "batch 8, 20.9 ms (19.8 to 21.9 expected when measured) with ios-both; the next "
+    "{largest: batch, having: {latency_ms: {at_most: 25}}, where: {device: t4}}": "batch 8, 20.9 ms (90% interval 19.8-21.9) with ios-both; the next "
     "larger, batch 32, has 63.2 ms at best.",
     "{smallest: device, having: {latency_ms: {at_most: 1}}}": "none; the nearest is 2.04 ms on v100-sxm2 with ios-both at batch 1.",
-    "{best: scheduler, where: {batch: 8, device: t4}}": "ios-both, 20.9 ms (19.8 to 21.9 expected when measured), a tie with "
+    "{best: scheduler, where: {batch: 8, device: t4}}": "ios-both, 20.9 ms (90% interval 19.8-21.9), a tie with "
     "ios-parallel; next sequential, 26.1 ms (1.25x).",
     "{best: scheduler}": "ios-both in 9 of 9 cases (9 a tie, with ios-parallel).",
-    "{best: device, for_each: [batch], where: {scheduler: ios-both}}": "batch 1: v100-sxm2, 2.04 ms (1.94 to 2.14 expected when measured); "
-    "next t4, 3.95 ms (1.94x); batch 8: v100-sxm2, 10.8 ms (10.2 to 11.3 expected when measured); next t4, 20.9 ms (1.94x); "
-    "batch 32: v100-sxm2, 32.6 ms (31 to 34.2 expected when measured); next t4, 63.2 ms (1.94x).",
-    "{metric: throughput_per_s, per: board_power_w}": "7.23 a second per watt on t4 with ios-both at batch 32; next 4.5 a second per watt on p4 with "
+    "{best: device, for_each: [batch], where: {scheduler: ios-both}}": "batch 1: v100-sxm2, 2.04 ms (90% interval 1.94-2.14); "
+    "next t4, 3.95 ms (1.94x); batch 8: v100-sxm2, 10.8 ms (90% interval 10.2-11.3); next t4, 20.9 ms (1.94x); "
+    "batch 32: v100-sxm2, 32.6 ms (90% interval 31-34.2); next t4, 63.2 ms (1.94x).",
+    "{metric: throughput_per_s, per: board_power_w}": "7.23 samples/s per watt on t4 with ios-both at batch 32; next 4.5 samples/s per watt on p4 with "
     "ios-both at batch 32.",
     "{metric: stages}": "20 stages on v100-sxm2 with ios-both at batch 1; a tie with 20 stages on t4 with ios-both at batch 1.",
 }
@@ -212,7 +212,7 @@ def test_cases_are_lines_of_a_table() -> None:
         "batch": "1",
         "scheduler": "ios-both",
         "latency": "5.93 ms",
-        "expected when measured": "5.63 to 6.22 ms",
+        "90% interval": "5.63-6.22 ms",
         "a tie with": "ios-parallel",
         "next": "sequential, 7.41 ms (1.25x)",
     }

@@ -157,6 +157,8 @@ _PATHS = {
 _BESIDE = (
     "Beside this file: results.csv and results.json (all rows, all digits), schedules/ (every schedule), scenario.yaml."
 )
+#: What a study is about stands at the top of its page also where it does not vary.
+_SUBJECT = ("model", "device", "dtype", "batch")
 #: The most lines of a list that are shown.
 _MOST_FAILURES = 12
 
@@ -187,7 +189,13 @@ def report(run: StudyRun) -> str:
         title=scenario.title or scenario.name,
         name=scenario.name,
         description=scenario.description,
-        facts=_facts(run),
+        axes=_axes(run),
+        facts=[
+            {"name": title_of(axis), "value": str(value)}
+            for axis, value in fixed(results.rows).items()
+            if axis not in _SUBJECT
+        ],
+        headline=_headline(run),
         answers=[_answer(answer) for answer in results.answers if not answer.source],
         published=_published(run),
         failures=_failures(run),
@@ -212,21 +220,28 @@ def _file(name: str) -> str:
     return (resources.files(_FOLDER) / name).read_text(encoding="utf-8")
 
 
-def _facts(run: StudyRun) -> list[dict[str, str]]:
+def _axes(run: StudyRun) -> list[dict[str, str]]:
+    """What varies in the study, what it is about, and how many points and schedules that makes."""
     rows = run.results.rows
     failed = sum(row.status == "failed" for row in rows)
-    facts = [
-        ("points", f"{len(points(run)):,}"),
-        ("schedules", f"{len(rows) - failed:,}" + (f" ({failed:,} failed)" if failed else "")),
-    ]
+    axes: list[dict[str, str]] = []
     for axis in (*varying(rows), "scheduler"):
         values = list(dict.fromkeys(str(getattr(row, axis)) for row in rows))
         said = ", ".join(values) if len(", ".join(values)) <= 48 else f"{values[0]} … {values[-1]} ({len(values)})"
         title = title_of(axis)
         plural = f"{title}es" if title.endswith("ch") else f"{title}s"
-        facts.append((plural if len(values) > 1 else title, said))
-    facts += [(title_of(axis), str(value)) for axis, value in fixed(rows).items()]
-    return [{"name": name, "value": value} for name, value in facts]
+        axes.append({"name": plural if len(values) > 1 else title, "value": said})
+    axes += [{"name": title_of(axis), "value": str(same)} for axis, same in fixed(rows).items() if axis in _SUBJECT]
+    made = f"{len(rows) - failed:,}" + (f" ({failed:,} failed)" if failed else "")
+    return [*axes, {"name": "points", "value": f"{len(points(run)):,}"}, {"name": "schedules", "value": made}]
+
+
+def _headline(run: StudyRun) -> dict[str, str] | None:
+    """The first answer that is a sentence: what the page begins with."""
+    for answer in run.results.answers:
+        if not answer.source and len(answer.cases) <= 1:
+            return {"question": answer.question, "text": answer.answer}
+    return None
 
 
 def _answer(answer: Answer) -> dict[str, Any]:

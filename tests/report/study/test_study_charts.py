@@ -93,6 +93,7 @@ def test_no_row_is_lost(name: str) -> None:
         "blocks": 4 * len(rows),
         "overview": len({row.point for row in rows}),
         "pruning": sum(row.scheduler == "ios-both" for row in rows),
+        "speedup": sum(row.scheduler != "sequential" for row in rows),  # its own would all be 1
     }
     assert len(drawn.records) == expected.get(name, len(rows))
     # Every record is in a panel of some slice: of one, except where panels draw different columns of the same.

@@ -25,7 +25,7 @@ class FigureView {
   }
 
   fillTable(details) {
-    const name = this.root.querySelector("h3").textContent;
+    const name = this.root.querySelector("h2, h3").textContent;
     new DataTable(details.querySelector(".host"), this.figure, { name: `Data of ${name}`, shown: this.figure.shown });
   }
 
@@ -96,6 +96,8 @@ class FigureView {
       mode: "vega-lite",
       renderer: "svg",
       actions: false,
+      // Errors alone (1): Vega-Lite warns of each chart that is as wide as its container and a step a bar high, as meant.
+      logLevel: 1,
       config,
       tooltip: { theme },
     });

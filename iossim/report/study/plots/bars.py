@@ -38,6 +38,8 @@ class Bars:
     has_interval: bool = False
     #: The limit that is asked of the values, drawn as a line.
     limit: Callable[[StudyRun], float | None] = lambda run: None
+    #: Whether the baseline of speed-ups has bars: of speed-ups they would all be 1.
+    has_baseline: bool = True
 
 
 def bar_figure(run: StudyRun, bars: Bars) -> Figure | None:
@@ -45,6 +47,8 @@ def bar_figure(run: StudyRun, bars: Bars) -> Figure | None:
     rows = [row for row in run.results.rows if row.status == "failed" or getattr(row, bars.metric) is not None]
     if all(getattr(row, bars.metric) is None for row in rows):
         return None
+    if not bars.has_baseline:
+        rows = [row for row in rows if row.scheduler != baseline_of(run)] or rows
     shown = METRICS[bars.metric].column
     assert shown is not None
     schedulers = [str(value) for value in layout.values_of(rows, "scheduler")]
@@ -215,6 +219,7 @@ _SPEEDUP = Bars(
     "intervals of the latencies are no error bars of a speed-up; ties are judged on the difference.",
     "Bars of the speed-up of each scheduler over {baseline}.",
     lambda value: f"{value:.2f}×",
+    has_baseline=False,
 )
 _LATENCY = Bars(
     "latency",
