@@ -223,7 +223,7 @@ def test_a_plan_that_is_compiled_when_it_is_built_is_not_built(graphs: CudnnGrap
     free = CudnnGraphs(Allowed(runtime_compiled=True), describe("H100"))
     refused: dict[CudnnGraphs, list[str]] = {graphs: [], free: []}
     for library, said in refused.items():
-        graph = library._enumerated(depthwise)
+        graph = library._enumerated(depthwise, said)
         for index in range(graph.get_execution_plan_count()):
             try:
                 graph.build_plan_at_index(index)
