@@ -22,7 +22,7 @@ from iossim.ir.network import Network
 from iossim.ir.types import Precision
 from iossim.models.load import load
 from iossim.schedule.fit import fit
-from iossim.schedule.schedule import AnySchedule, Schedule, StreamSchedule
+from iossim.schedule.schedule import AnySchedule, Schedule
 from iossim.schedule.schedule import read_schedule as read_any
 from iossim.search.assemble import reprice
 from iossim.search.ios import STRATEGIES
@@ -391,13 +391,11 @@ def simulate_events(
     return run_schedule(network, read, profile, engine=Engine.named(engine or read.engine or AUTO, profile))
 
 
-def read_streams(path: str | Path, model: str | None = None) -> tuple[StreamSchedule, Network] | None:
-    """A saved schedule of streams and its network, which it fits; None for one of stages."""
-    read = read_any(Path(path))
-    if not isinstance(read, StreamSchedule):
-        return None
+def read_any_schedule(path: str | Path, model: str | None = None) -> tuple[AnySchedule, Network]:
+    """As :func:`read_schedule`, for schedules of stages and of streams."""
     from iossim.transforms.replay import network_of
 
+    read = read_any(Path(path))
     return read, network_of(read, model)
 
 

@@ -67,6 +67,7 @@ def explain(
     from iossim.edge.plan_json import is_saved_plan, planned_again
     from iossim.report.explanation import overview, rewriting_dot, rewriting_lines
     from iossim.report.schedule_formats import dot
+    from iossim.schedule.schedule import StreamSchedule
     from iossim.tasks.explain import explain as explain_schedule
     from iossim.tasks.explain_rewriting import explain_rewriting
     from iossim.tasks.stream_explain import explain_streams
@@ -77,15 +78,14 @@ def explain(
         return
     if out is not None:
         check_writable(out)
-    of_streams = api.read_streams(schedule, model)
-    if of_streams is not None:
+    saved, network = api.read_any_schedule(schedule, model)
+    if isinstance(saved, StreamSchedule):
         if stage or out is not None:
             raise OptionError(f"{schedule} is of streams, and has no stages; leave --stage and --out away")
-        made, network = of_streams
-        prices = api.cost_model("simulator", device or made.device, network.precision, engine or made.engine or "auto")
-        tell_streams(explain_streams(made, network, prices), all_stages, as_json)
+        under = engine or saved.engine or "auto"
+        prices = api.cost_model("simulator", device or saved.device, network.precision, under)
+        tell_streams(explain_streams(saved, network, prices), all_stages, as_json)
         return
-    saved, network = api.read_schedule(schedule, model)
     under = engine or saved.engine or "auto"
     prices = None  # neither at hand nor asked for
     if cost_model is not None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from iossim.base.errors import OptionError
 from iossim.cli import options
 from iossim.cli.options import TimingOptions, option, switch, takes_options
 from iossim.cli.outputs import Part, present, tell_written, wrapped
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from iossim.execution.backend import Backend, Timing
     from iossim.ir.network import Network
     from iossim.report.measured_runs import StageRow
-    from iossim.schedule.schedule import Schedule
+    from iossim.schedule.schedule import AnySchedule, Schedule
 
 Compare = Annotated[
     str,
@@ -73,11 +74,14 @@ def run(
     from iossim.ir.types import Precision
     from iossim.models.partition import refuse_foreign
     from iossim.report.measured_runs import disturbance, measured_table, median_stage_error_percent, stage_table
+    from iossim.schedule.schedule import StreamSchedule
     from iossim.tasks.measured_schedules import measure_beside, plain_schedule, predictions, split_names
 
     check_file(plan, "--plan")
     plain, baselines = split_names(compare, "--compare")
-    saved, network = api.read_schedule(schedule, model)
+    saved, network = api.read_any_schedule(schedule, model)
+    if stages and isinstance(saved, StreamSchedule):
+        raise OptionError(f"{schedule} is of streams, and has no stages to be measured; leave --stages out")
     if strict:
         refuse_foreign(network, model or saved.source.model)
     timing = timed.timing()
@@ -86,7 +90,7 @@ def run(
     runner = backend_from(backend, Precision.named(saved.precision), chosen, **defaults)
     saved, foreign = for_backend(saved, network, runner)
     remarks = [*network.remarks, *([foreign] if foreign else [])]
-    schedules = {name: plain_schedule(network, name) for name in plain}
+    schedules: dict[str, AnySchedule] = {name: plain_schedule(network, name) for name in plain}
     schedules[saved.scheduler if saved.scheduler not in schedules else f"{saved.scheduler} (saved)"] = saved
     with progress_bars(quiet=as_json, unit="rounds") as start:
         off = output_difference(network, saved, runner, numpy_outputs, timing.seed) if check else None
@@ -96,7 +100,9 @@ def run(
             own = runner.context.device
             predicted = {name: one.latency_us for name, one in schedules.items() if one.device == own}
         rows = measure_beside(network, schedules, baselines, runner, timing, predicted, start)
-        by_stage = _stages(network, saved, runner, timing, store, device) if stages else None
+        by_stage = None
+        if stages and not isinstance(saved, StreamSchedule):
+            by_stage = _stages(network, saved, runner, timing, store, device)
     found = plan_for(saved, network, runner)
     if plan is not None:
         write_atomically(plan, plan_to_json(found) + "\n")

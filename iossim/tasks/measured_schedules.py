@@ -10,17 +10,20 @@ from pathlib import Path
 import numpy as np
 
 from iossim.base.errors import OptionError, did_you_mean
+from iossim.cost.capabilities import StreamCostModel
 from iossim.cost.create import create_cost_model
 from iossim.cost.measured.cost_model import MeasuredCostModel
 from iossim.cost.measured.store import MeasurementStore
+from iossim.cost.model import CostModel
 from iossim.cost.random import RandomCostModel
 from iossim.execution.backend import Backend, Samples, Timing
 from iossim.execution.engine import Engine
+from iossim.execution.lower import lower_schedule
 from iossim.execution.measured_run import MeasuredRow, measure_schedules, ratio_of
 from iossim.hardware.load import device as load_device
 from iossim.hardware.load import device_names
 from iossim.ir.network import Network
-from iossim.schedule.schedule import Schedule
+from iossim.schedule.schedule import AnySchedule, Schedule
 from iossim.search.assemble import reprice
 from iossim.search.options import Budget, SearchOptions
 from iossim.search.scheduler import Progress, ignore, schedule
@@ -58,7 +61,7 @@ def split_names(text: str, option: str, plain: Sequence[str] = PLAIN) -> tuple[l
 
 def measure_beside(
     network: Network,
-    schedules: Mapping[str, Schedule],
+    schedules: Mapping[str, AnySchedule],
     baselines: Sequence[str],
     backend: Backend,
     timing: Timing,
@@ -83,10 +86,18 @@ def measure_beside(
     ]
 
 
-def predictions(network: Network, schedules: Mapping[str, Schedule], device: str, engine: str) -> dict[str, float]:
+def predictions(network: Network, schedules: Mapping[str, AnySchedule], device: str, engine: str) -> dict[str, float]:
     """What the simulator of a device says of each schedule, values in place as backends keep them; microseconds."""
     prices = create_cost_model("simulator:in-place", load_device(device), network.precision, Engine.named(engine))
-    return {name: reprice(found, network, prices).latency_us for name, found in schedules.items()}
+    return {name: _predicted_us(network, found, prices) for name, found in schedules.items()}
+
+
+def _predicted_us(network: Network, found: AnySchedule, prices: CostModel) -> float:
+    if isinstance(found, Schedule):
+        return reprice(found, network, prices).latency_us
+    if not isinstance(prices, StreamCostModel):
+        raise OptionError(f"cost model {prices.identity.name!r} prices no streams; leave --device out")
+    return prices.plan_us(network, lower_schedule(found, network, prices.identity.engine))
 
 
 @dataclass(frozen=True, eq=False)
