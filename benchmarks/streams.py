@@ -27,7 +27,7 @@ from iossim.schedule.stream_problem import StreamBatch, StreamProblem, flat
 from iossim.schedule.streams import as_streams, in_streams
 from iossim.search.options import SearchOptions
 from iossim.search.scheduler import schedule, schedule_any
-from iossim.search.stream_moves import neighbours
+from iossim.search.streams.moves import neighbours
 
 NETWORKS = "squeezenet,inception_v3,randwire,nasnet_a"
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from iossim._version import __version__
 
 if TYPE_CHECKING:
-    from iossim.api import compare, cost_model, microbatch, optimize, simulate, simulate_events
+    from iossim.api import compare, cost_model, microbatch, optimize, optimize_streams, simulate, simulate_events
     from iossim.base.errors import IossimError
     from iossim.hardware.load import device
     from iossim.inquiries import corun, explain, predict, run_study
@@ -37,6 +37,7 @@ _HOMES = {
     "cost_model": "iossim.api",
     "microbatch": "iossim.api",
     "optimize": "iossim.api",
+    "optimize_streams": "iossim.api",
     "simulate": "iossim.api",
     "simulate_events": "iossim.api",
     "device": "iossim.hardware.load",
@@ -66,6 +67,7 @@ __all__ = [
     "load",
     "microbatch",
     "optimize",
+    "optimize_streams",
     "predict",
     "run_study",
     "simulate",

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import fsum
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from iossim.backends.simulator import stage_runs
-from iossim.backends.simulator.plan_pricing import PlanPricing
 from iossim.backends.simulator.stage_facts import stage_facts
 from iossim.backends.simulator.stage_pricing import StagePricing
 from iossim.backends.simulator.unit_prices import StructuredError, UnitPrice, UnitPrices
@@ -25,7 +25,6 @@ from iossim.cost.model import CostModelIdentity, Prices, StageBounds
 from iossim.execution.backend import Divided
 from iossim.execution.engine import Engine
 from iossim.execution.execution import Span
-from iossim.execution.lower import lower_schedule
 from iossim.execution.plan import Plan
 from iossim.hardware.load import device_names
 from iossim.hardware.lowering.kernel import Candidate
@@ -35,7 +34,10 @@ from iossim.ir.types import Precision
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import Masks, ScheduleProblem, bits
 from iossim.schedule.schedule import AnySchedule, Stage, StreamSchedule
-from iossim.schedule.stream_problem import StreamBatch, StreamProblem
+
+if TYPE_CHECKING:
+    from iossim.backends.simulator.plan_pricing import PlanPricing
+    from iossim.schedule.stream_problem import StreamBatch, StreamProblem
 
 VERSION = "1"
 #: The arguments that ask for concats and splits in place, and for a structured error, with its seed.
@@ -66,8 +68,8 @@ def create(
 
 
 class SimulatorCostModel:
-    """A :class:`~iossim.cost.capabilities.VariantCostModel` and ``DeviceCostModel`` of ``profile``; equal units are
-    priced once.
+    """A :class:`~iossim.cost.capabilities.VariantCostModel`, ``DeviceCostModel`` and ``StreamCostModel`` of
+    ``profile``; equal units are priced once.
 
     Concats launch a kernel a term, as the published engine does; with ``in_place`` they and splits launch what cannot
     be in place alone, as the backends of :mod:`iossim.backends` do. An ``error`` changes the prices of units.
@@ -153,6 +155,8 @@ class SimulatorCostModel:
     @property
     def plans(self) -> PlanPricing:
         """Prices whole plans; raises OptionError under the partition engine."""
+        from iossim.backends.simulator.plan_pricing import PlanPricing  # loaded, as all below, for whole plans alone
+
         if self._plans is None:
             self._plans = PlanPricing(self.profile, self.units, self.engine, self.stages.max_kernels)
         return self._plans
@@ -170,12 +174,14 @@ class SimulatorCostModel:
         return self.plans.run(network, plan).spans
 
     def simulated_plan_us(self, network: Network, plan: Plan) -> float:
-        from iossim.backends.simulator.events.run import run_plan  # SimPy is loaded for those who need it
+        from iossim.backends.simulator.events.run import run_plan
 
         return run_plan(plan, network, self.profile, self.engine).latency_us
 
     def timeline(self, network: Network, schedule: AnySchedule) -> tuple[Span, ...]:
         if isinstance(schedule, StreamSchedule):
+            from iossim.execution.lower import lower_schedule
+
             return self.plans.run(network, lower_schedule(schedule, network, self.engine)).spans
         return stage_runs.timeline(self.stages, self.price_boundary, network, schedule)
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, TypeVar
 
+from iossim.base.errors import OptionError, ScheduleError
 from iossim.base.registry import Extension, Group, modules
 from iossim.cost.model import CostModel
 from iossim.cost.workspace_limit import workspace_limited
@@ -46,20 +47,10 @@ def ignore_measuring(measurements: int, most: int | None, best_us: float, bound_
 
 
 class Scheduler(Protocol):
-    """Schedules a network on a cost model; ``memo`` holds what earlier searches at its prices found."""
+    """Schedules a network on a cost model; ``memo`` holds what earlier searches at its prices found.
 
-    def __call__(
-        self,
-        network: Network,
-        cost_model: CostModel,
-        options: SearchOptions,
-        progress: Progress,
-        memo: SearchMemo | None,
-    ) -> Schedule: ...
-
-
-class StreamScheduler(Protocol):
-    """The same, of streams: or of stages, where no streams are faster."""
+    One of streams may return stages, where no streams are faster; every other returns stages.
+    """
 
     def __call__(
         self,
@@ -71,27 +62,21 @@ class StreamScheduler(Protocol):
     ) -> AnySchedule: ...
 
 
+S = TypeVar("S", bound=Scheduler)
+
 #: From no search to the most strategies, as in figure 4.1 of the thesis.
 _ORDER = ("sequential", "greedy", "ios-merge", "ios-parallel", "ios-both")
 _SCHEDULERS: dict[str, Scheduler] = {}
-_STREAM_SCHEDULERS: dict[str, StreamScheduler] = {}
+_OF_STREAMS: set[str] = set()
 
 
-def scheduler(name: str) -> Callable[[Scheduler], Scheduler]:
-    """Register a scheduler under ``name``."""
+def scheduler(name: str, of_streams: bool = False) -> Callable[[S], S]:
+    """Register a scheduler under ``name``; those ``of_streams`` are asked for by :func:`schedule_any` alone."""
 
-    def register(function: Scheduler) -> Scheduler:
+    def register(function: S) -> S:
         _SCHEDULERS[name] = function
-        return function
-
-    return register
-
-
-def stream_scheduler(name: str) -> Callable[[StreamScheduler], StreamScheduler]:
-    """Register a scheduler of streams under ``name``."""
-
-    def register(function: StreamScheduler) -> StreamScheduler:
-        _STREAM_SCHEDULERS[name] = function
+        if of_streams:
+            _OF_STREAMS.add(name)
         return function
 
     return register
@@ -112,14 +97,24 @@ SCHEDULERS: Group[Scheduler] = Group(
 
 
 def scheduler_names() -> tuple[str, ...]:
-    """All schedulers that can be asked for by name."""
-    return tuple(SCHEDULERS.names())
+    """All schedulers of stages that can be asked for by name."""
+    return tuple(name for name in SCHEDULERS.names() if name not in _OF_STREAMS)
 
 
 def stream_scheduler_names() -> tuple[str, ...]:
-    """The schedulers of streams, which are not among :func:`scheduler_names`."""
-    modules("iossim.search")
-    return tuple(sorted(_STREAM_SCHEDULERS))
+    """The schedulers of streams."""
+    return tuple(name for name in SCHEDULERS.names() if name in _OF_STREAMS)
+
+
+def stage_scheduler(name: str) -> Scheduler:
+    """The scheduler of stages of that name; raises OptionError for an unknown one, or one of streams."""
+    found = SCHEDULERS.find(name)
+    if name in _OF_STREAMS:
+        raise OptionError(
+            f"`scheduler` {name!r} finds streams (iossim.optimize_streams), and stages are needed here; give one of "
+            f"{', '.join(scheduler_names())}"
+        )
+    return found
 
 
 def schedule_any(
@@ -131,9 +126,9 @@ def schedule_any(
     memo: SearchMemo | None = None,
 ) -> AnySchedule:
     """Schedule a network by a scheduler of stages or of streams; raises OptionError for an unknown one."""
-    if name in stream_scheduler_names():
-        return _STREAM_SCHEDULERS[name](network, cost_model, options or SearchOptions(), progress, memo)
-    return schedule(network, cost_model, name, options, progress, memo)
+    if name not in stream_scheduler_names():
+        return schedule(network, cost_model, name, options, progress, memo)
+    return SCHEDULERS.find(name)(network, cost_model, options or SearchOptions(), progress, memo)
 
 
 def schedule(
@@ -144,12 +139,15 @@ def schedule(
     progress: Progress = ignore,
     memo: SearchMemo | None = None,
 ) -> Schedule:
-    """Schedule a network; raises OptionError for an unknown scheduler.
+    """Schedule a network in stages; raises OptionError for an unknown scheduler, or one of streams.
 
     Searches one after another at the same prices share a ``memo``; the schedules are the same without.
     """
-    modules("iossim.search")
     options = options or SearchOptions()
+    find = stage_scheduler(name)
     if options.workspace_limit_bytes is not None:
         cost_model = workspace_limited(cost_model, network, options.workspace_limit_bytes)
-    return SCHEDULERS.find(name)(network, cost_model, options, progress, memo)
+    found = find(network, cost_model, options, progress, memo)
+    if not isinstance(found, Schedule):
+        raise ScheduleError(f"scheduler {name!r} returned {type(found).__name__}, and not a schedule of stages")
+    return found

@@ -31,9 +31,10 @@ from iossim.schedule.schedule import (
     issue_order,
 )
 from iossim.schedule.streams import IssuedLaunch, as_streams, in_streams
-from iossim.search.ios_streams import NAME, search_launches
 from iossim.search.options import SearchOptions
 from iossim.search.scheduler import Progress, ignore, schedule, schedule_any
+from iossim.search.streams import NAME
+from iossim.search.streams.search import search_launches
 from iossim.tasks.arrivals import Ends, Request, Served, serve_in_turns, serve_side_by_side
 
 ONE_AFTER_ANOTHER, ONE_STREAM_EACH = "one after another", "one stream a model"

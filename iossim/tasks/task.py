@@ -30,7 +30,6 @@ from iossim.search.ios import STRATEGIES
 from iossim.search.memo import SearchMemo
 from iossim.search.options import Budget, SearchLimits, SearchOptions, StageSpace
 from iossim.search.scheduler import (
-    SCHEDULERS,
     MeasuredProgress,
     Progress,
     StartProgress,
@@ -38,6 +37,7 @@ from iossim.search.scheduler import (
     ignore_measuring,
     schedule,
     silent,
+    stage_scheduler,
 )
 from iossim.tasks.comparison import ChangedSchedule, Comparison
 from iossim.transforms.transform import Changed, Outcome, Transform, change
@@ -134,7 +134,7 @@ class Task:
     device: DeviceProfile | str | None = None
 
     def __post_init__(self) -> None:
-        SCHEDULERS.find(self.scheduler)
+        stage_scheduler(self.scheduler)
         if self.budget is not None:
             if not isinstance(self.prices, MeasuringCostModel):
                 reason = f"`budget` is for a cost model that measures, and {self.prices.identity.name!r} does not"

@@ -23,12 +23,12 @@ from iossim.hardware.load import device
 from iossim.schedule.fit import fit
 from iossim.schedule.schedule import Schedule, StreamSchedule
 from iossim.schedule.stream_problem import StreamBatch, StreamProblem, flat
-from iossim.search.ios_streams import list_schedules
 from iossim.search.options import SearchOptions
 from iossim.search.scheduler import schedule, schedule_any, scheduler_names, stream_scheduler_names
-from iossim.search.stream_bounds import ancestors, cut, stream_bound_us
-from iossim.search.stream_exact import best_streams
-from iossim.search.stream_moves import neighbours
+from iossim.search.streams.bounds import ancestors, cut, stream_bound_us
+from iossim.search.streams.exact import best_streams
+from iossim.search.streams.moves import neighbours
+from iossim.search.streams.search import list_schedules
 
 SEEDS = st.integers(0, 2**20)
 ENGINES = st.sampled_from([Engine.PAPER, Engine.GRAPH])
@@ -176,6 +176,8 @@ def test_what_streams_cannot_be_searched_for_is_refused() -> None:
     network = random_network(1)
     assert stream_scheduler_names() == ("ios-streams",)
     assert "ios-streams" not in scheduler_names()
+    with pytest.raises(OptionError, match=r"finds streams .iossim.optimize_streams., and stages are needed here"):
+        schedule(network, MODELS[Engine.GRAPH], "ios-streams")
     with pytest.raises(OptionError, match="cost model 'random' prices stages alone; give `cost_model` simulator"):
         schedule_any(network, RandomCostModel(0), "ios-streams")
     with pytest.raises(OptionError, match="`workspace_limit` is for stages"):

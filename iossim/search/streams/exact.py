@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from iossim.base.compiled import jit
 from iossim.cost.capabilities import StreamCostModel
 from iossim.schedule.stream_problem import StreamBatch, StreamProblem
-from iossim.search.stream_bounds import critical_us
+from iossim.search.streams.bounds import critical_us
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]

@@ -1,0 +1,372 @@
+"""The search of streams: which launch is in which, and when the host issues it.
+
+The search begins with the stages of ios-both as streams, and with list scheduling in two to eight streams. It goes
+part by part: launches between two that are in order with all others. A small part is solved exactly, if schedules
+that are not bounded are few; any other by local search from several starts, in which a batch of random changes is
+priced at a time, and the best of them is taken even where it is a little worse, less so as time goes on.
+
+What is found is never worse than the stages, at the same prices: those of the whole plan, in the fluid and event by
+event. Where neither the search nor the stages as streams are faster in both, the stages themselves are returned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from iossim.base.compile_time import working_s
+from iossim.cost.capabilities import LaunchWork, StreamCostModel
+from iossim.execution.lower import lower_schedule
+from iossim.ir.network import Network
+from iossim.schedule.schedule import AnySchedule, SavedSchedule, Schedule, StreamSchedule, issue_order
+from iossim.schedule.stream_problem import MAX_STREAMS, StreamBatch, StreamProblem, flat
+from iossim.schedule.streams import IssuedLaunch, as_streams, in_streams
+from iossim.search.options import SearchOptions
+from iossim.search.streams import NAME
+from iossim.search.streams.bounds import critical_us, cut, stream_bound_us
+from iossim.search.streams.exact import best_streams
+from iossim.search.streams.moves import neighbours
+
+Integers = NDArray[np.int64]
+
+#: Changes priced at a time; schedules priced a launch of a part, and at most, where no time is given; starts of a part.
+_TOGETHER, _PRICED_A_LAUNCH, _MOST_OF_A_PART, _STARTS = 16, 240, 32_000, 4
+#: How much worse, as a fraction, the next schedule may be at the beginning.
+_WORSE = 0.01
+#: Parts of up to so many launches are solved exactly, if they take no more than so many prices.
+MOST_EXACT, _MOST_PRICED = 12, 40_000
+#: Issuing counts a little: the host is ahead of what comes behind, or late.
+_ISSUE_WEIGHT = 1e-3
+
+
+class Ordered(NamedTuple):
+    """Launches in the order of their issue, and the stream of each launch."""
+
+    order: Integers
+    streams: Integers
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """Launches to be searched: ``members`` of the whole problem, the ``first`` of which are there already."""
+
+    problem: StreamProblem
+    members: tuple[int, ...]
+    first: int
+
+
+def streams_from(
+    network: Network, cost_model: StreamCostModel, stages: Schedule, options: SearchOptions, started_s: float
+) -> AnySchedule:
+    """The streams that a search from stages finds, or these; ``started_s`` is when all of it began."""
+    begun = as_streams(stages, network)
+    order = issue_order(begun)
+    problem = StreamProblem.of(
+        network,
+        [[network.unit_index[unit] for unit in launch.units] for _, launch in order],
+        [launch.variant for _, launch in order],
+    )
+    work = cost_model.launch_work(problem)
+    bound_us = stream_bound_us(problem, work)
+    start = Ordered(np.arange(len(problem)), np.array([stream for stream, _ in order], dtype=np.int64))
+    searched = _Search(problem, cost_model, work, options).run(start)
+    return _chosen(network, cost_model, stages, [*_as_schedules(begun, problem, searched), begun], bound_us, started_s)
+
+
+def search_launches(
+    network: Network, cost_model: StreamCostModel, starts: Sequence[Sequence[IssuedLaunch]], options: SearchOptions
+) -> tuple[float, list[list[IssuedLaunch]]]:
+    """What no streams of these launches take less than, us, and schedules of them: what was found, the best first,
+    and then the ``starts``, which are the same launches.
+    """
+    order = starts[0]
+    problem = StreamProblem.of(
+        network,
+        [[network.unit_index[unit] for unit in launch.units] for launch in order],
+        [launch.variant for launch in order],
+    )
+    number = {launch.units: index for index, launch in enumerate(order)}
+    ordered: list[Ordered] = []
+    for start in starts:
+        issued = np.array([number[launch.units] for launch in start], dtype=np.int64)
+        streams = np.empty(len(order), dtype=np.int64)
+        streams[issued] = [launch.stream for launch in start]
+        ordered.append(Ordered(issued, streams))
+    work = cost_model.launch_work(problem)
+    found = _Search(problem, cost_model, work, options).run(*ordered)
+    schedules = [problem.issued(one.order.tolist(), one.streams.tolist()) for one in (*found, *ordered)]
+    return stream_bound_us(problem, work), schedules
+
+
+def _as_schedules(begun: StreamSchedule, problem: StreamProblem, found: Sequence[Ordered]) -> Iterator[StreamSchedule]:
+    for one in found:
+        launches = problem.issued(one.order.tolist(), one.streams.tolist())
+        yield begun.model_copy(update=in_streams(problem.network, launches))
+
+
+def _chosen(
+    network: Network,
+    cost_model: StreamCostModel,
+    stages: Schedule,
+    candidates: Sequence[StreamSchedule],
+    bound_us: float,
+    started_s: float,
+) -> AnySchedule:
+    """The first candidate that is no slower than the stages in the fluid and event by event; else the stages."""
+    engine = cost_model.identity.engine
+    plan = lower_schedule(stages, network, engine)
+    stages_us, stages_simulated_us = cost_model.plan_us(network, plan), cost_model.simulated_plan_us(network, plan)
+    best: tuple[float, float, StreamSchedule] | None = None
+    for candidate in candidates:
+        plan = lower_schedule(candidate, network, engine)
+        fluid_us = cost_model.plan_us(network, plan)
+        if fluid_us > stages_us or (best is not None and fluid_us >= best[0]):
+            continue
+        simulated_us = cost_model.simulated_plan_us(network, plan)
+        if simulated_us <= stages_simulated_us:
+            best = fluid_us, simulated_us, candidate
+    said = {"scheduler": NAME, "search_s": working_s() - started_s, "relaxed_bound_us": bound_us, "proven": False}
+    if best is None:
+        note = f"{NAME}: no streams were found that take less than these stages, in the fluid and event by event"
+        return stages.model_copy(update={**said, "notes": [*stages.notes, note]})
+    fluid_us, simulated_us, found = best
+    note = (
+        f"{NAME}: {fluid_us / 1e3:.4g} ms, the stages it began from {stages_us / 1e3:.4g} ms as a plan "
+        f"({fluid_us / stages_us - 1:+.1%}); event by event {simulated_us / 1e3:.4g} and "
+        f"{stages_simulated_us / 1e3:.4g} ms ({simulated_us / stages_simulated_us - 1:+.1%})"
+    )
+    fields = {
+        name: getattr(stages, name) for name in SavedSchedule.model_fields if name not in {*said, "format_version"}
+    }
+    bounds: dict[str, object] = {
+        "lower_bound_us": min(bound_us, fluid_us),
+        "latency_us": fluid_us,
+        "interval_us": None,
+        "ties": [],
+    }
+    proven = fluid_us <= bound_us * (1 + 1e-9)
+    return found.model_copy(update={**fields, **said, **bounds, "proven": proven, "notes": [*stages.notes, note]})
+
+
+class _Search:
+    """Searches the streams of one problem, part by part, and keeps what makes the whole faster."""
+
+    def __init__(
+        self, problem: StreamProblem, cost_model: StreamCostModel, work: LaunchWork, options: SearchOptions
+    ) -> None:
+        self.problem, self.cost_model, self.work, self.seconds = problem, cost_model, work, options.seconds
+        self.random = np.random.default_rng(options.seed)
+        self._solved: dict[tuple[object, ...], list[Ordered]] = {}
+
+    def run(self, *starts: Ordered) -> list[Ordered]:
+        """Schedules that were found from some others, the best first."""
+        parts = list(self._parts())
+        launches = sum(len(part.members) - part.first for part in parts)
+        began = perf_counter()
+        best = min(starts, key=self._whole_us)
+        best_us = self._whole_us(best)
+        kept: list[tuple[float, Ordered]] = []
+        for part in parts:
+            seconds = None
+            if self.seconds is not None:
+                done = perf_counter() - began
+                seconds = max(0.0, self.seconds - done) * (len(part.members) - part.first) / max(1, launches)
+            launches -= len(part.members) - part.first
+            begin = [self._restricted(one, part) for one in (best, *(one for one in starts if one is not best))]
+            for own in self._search(part, begin, self._ahead_us(best, part), seconds):
+                whole = self._with(best, part, own)
+                whole_us = self._whole_us(whole)
+                if whole_us < best_us:
+                    best, best_us = whole, whole_us
+                    kept.append((whole_us, whole))
+        kept.sort(key=lambda one: one[0])
+        return [one for _, one in kept[:8]]
+
+    def _parts(self) -> Iterator[_Part]:
+        before: tuple[int, ...] = ()
+        for members in cut(self.problem):
+            if len(members) > 1:
+                inside = (*before, *members)
+                problem = StreamProblem.of(
+                    self.problem.network,
+                    [self.problem.launches[one] for one in inside],
+                    [self.problem.variants[one] for one in inside],
+                )
+                yield _Part(problem, inside, len(before))
+            before = (members[-1],)
+
+    def _restricted(self, whole: Ordered, part: _Part) -> Ordered:
+        number = {launch: index for index, launch in enumerate(part.members)}
+        order = np.array([number[one] for one in whole.order.tolist() if one in number], dtype=np.int64)
+        streams = whole.streams[list(part.members)].copy()
+        if part.first:
+            streams = _renamed(streams, {int(streams[0]): 0})
+        return Ordered(order, streams)
+
+    def _with(self, whole: Ordered, part: _Part, own: Ordered) -> Ordered:
+        """The whole schedule with a part's launches in their order and streams.
+
+        The stream that the part begins in, and then the streams in the order of their launches, keep their names.
+        """
+        members = set(part.members[part.first :])
+        places = [place for place, launch in enumerate(whole.order.tolist()) if launch in members]
+        order = whole.order.copy()
+        order[places] = [part.members[one] for one in own.order.tolist() if one >= part.first]
+        streams = whole.streams.copy()
+        names = {int(own.streams[0]): int(streams[part.members[0]])} if part.first else {}
+        renamed = _renamed(own.streams, names)
+        streams[list(part.members[part.first :])] = renamed[part.first :]
+        # Behind the part its last launch goes on in the stream that it is in.
+        last = part.members[-1]
+        was, now = int(whole.streams[last]), int(streams[last])
+        if was != now:
+            behind = order[places[-1] + 1 :]
+            swapped = streams[behind]
+            streams[behind] = np.where(swapped == was, now, np.where(swapped == now, was, swapped))
+        return Ordered(order, streams)
+
+    def _whole_us(self, one: Ordered) -> float:
+        batch = StreamBatch(self.problem, one.order[None], one.streams[None])
+        return float(self.cost_model.price_streams(batch).latency_us[0])
+
+    def _ahead_us(self, whole: Ordered, part: _Part) -> float:
+        """How far the host is ahead of the device where a part begins, about."""
+        if not self.work.host_us.any() or not part.first:
+            return 0.0
+        place = whole.order.tolist().index(part.members[0])
+        before = whole.order[:place].tolist()
+        problem = StreamProblem.of(
+            self.problem.network,
+            [self.problem.launches[one] for one in before],
+            [self.problem.variants[one] for one in before],
+        )
+        if not before:
+            return 0.0
+        batch = StreamBatch(problem, np.arange(place)[None], whole.streams[before][None])
+        prices = self.cost_model.price_streams(batch)
+        return float(prices.latency_us[0] - prices.issued_us[0])
+
+    def _search(self, part: _Part, start: list[Ordered], ahead_us: float, seconds: float | None) -> list[Ordered]:
+        """Schedules of a part, the best last; parts of the same work are searched once."""
+        ahead = round(ahead_us, -1) if self.work.host_us.any() else 0.0
+        key = part.problem.key, part.first, ahead
+        if key not in self._solved:
+            self._solved[key] = self._search_anew(part, start, ahead_us, seconds)
+        return self._solved[key]
+
+    def _search_anew(self, part: _Part, start: list[Ordered], ahead_us: float, seconds: float | None) -> list[Ordered]:
+        starts = [*start, *list_schedules(part.problem, self.cost_model.launch_work(part.problem))]
+        batch = StreamBatch(
+            part.problem, np.stack([one.order for one in starts]), np.stack([one.streams for one in starts]), ahead_us
+        )
+        found: list[Ordered] = []
+        if len(part.members) - part.first <= MOST_EXACT:
+            exact = best_streams(part.problem, self.cost_model, batch, _MOST_PRICED, part.first)
+            found = [Ordered(exact.order, exact.streams)]
+            if exact.complete:
+                return found
+        values = self._values(batch)
+        ranked = [starts[index] for index in np.argsort(values, kind="stable").tolist()]
+        rounds = min(_MOST_OF_A_PART, _PRICED_A_LAUNCH * len(part.members)) // (_TOGETHER * _STARTS) + 1
+        began = perf_counter()
+        results: list[tuple[float, Ordered]] = []
+        number = 0
+        while number < _STARTS or seconds is not None:
+            spent = perf_counter() - began
+            if seconds is not None and number and spent >= seconds:
+                break
+            origin = ranked[number] if number < min(2, len(ranked)) else min(results, key=lambda one: one[0])[1]
+            until = None if seconds is None else began + min(seconds, spent + seconds / _STARTS)
+            results.append(self._descend(part, origin, ahead_us, rounds, until))
+            number += 1
+        results.sort(key=lambda one: -one[0])
+        return [*found, *(one for _, one in results)]
+
+    def _descend(
+        self, part: _Part, start: Ordered, ahead_us: float, rounds: int, until: float | None
+    ) -> tuple[float, Ordered]:
+        """Local search from one schedule; ``until`` is a time, instead of so many rounds."""
+        problem = part.problem
+        reads, read_begin = problem.flat_reads
+        readers, reader_begin = flat(problem.readers)
+        orders, streams = (np.empty((_TOGETHER, len(problem)), dtype=np.int64) for _ in range(2))
+        most = min(MAX_STREAMS, len(problem))
+        now = best = start
+        now_value = best_value = float(
+            self._values(StreamBatch(problem, start.order[None], start.streams[None], ahead_us))[0]
+        )
+        began, number = perf_counter(), 0
+        while number < rounds if until is None else perf_counter() < until:
+            gone = number / rounds if until is None else (perf_counter() - began) / max(1e-9, until - began)
+            seed = np.uint64(self.random.integers(1, 2**62))
+            neighbours(
+                now.order,
+                now.streams,
+                reads,
+                read_begin,
+                readers,
+                reader_begin,
+                part.first,
+                most,
+                seed,
+                orders,
+                streams,
+            )
+            values = self._values(StreamBatch(problem, orders, streams, ahead_us))
+            at = int(values.argmin())
+            if values[at] <= now_value * (1.0 + _WORSE * max(0.0, 1.0 - 1.25 * gone) ** 2):
+                now, now_value = Ordered(orders[at].copy(), streams[at].copy()), float(values[at])
+                if now_value < best_value:
+                    best, best_value = now, now_value
+            number += 1
+        return best_value, best
+
+    def _values(self, batch: StreamBatch) -> NDArray[np.float64]:
+        prices = self.cost_model.price_streams(batch)
+        return prices.latency_us + _ISSUE_WEIGHT * prices.issued_us
+
+
+def list_schedules(problem: StreamProblem, work: LaunchWork) -> Iterator[Ordered]:
+    """List scheduling in two to eight streams: of launches that are ready the one of the longest path to the end, and
+    of equals the one of most work, goes to the stream that is free first, and of equals to one that made what it reads.
+    """
+    critical = critical_us(problem, work)
+    total_us = work.work_us.sum(axis=1)
+    serial_us = work.serial_us.tolist()
+    for width in range(2, min(8, len(problem)) + 1):
+        free_us = [0.0] * width
+        end_us: dict[int, float] = {}
+        streams = np.zeros(len(problem), dtype=np.int64)
+        order: list[int] = []
+        starts: list[float] = []
+        waiting = set(range(len(problem)))
+        while waiting:
+            ready = [one for one in waiting if all(before in end_us for before in problem.reads[one])]
+            launch = max(ready, key=lambda one: (critical[one], float(total_us[one]), -one))
+            there_us = max((end_us[one] for one in problem.reads[launch]), default=0.0)
+            made = {int(streams[one]) for one in problem.reads[launch]}
+            begin = [max(free, there_us) for free in free_us]
+            stream = min(range(width), key=lambda one, begin=begin, made=made: (begin[one], one not in made, one))  # type: ignore[misc]
+            end_us[launch] = free_us[stream] = begin[stream] + serial_us[launch]
+            streams[launch] = stream
+            order.append(launch)
+            starts.append(begin[stream])
+            waiting.remove(launch)
+        # What is first in every schedule stays so: it is read by all others.
+        sequence = sorted(range(len(order)), key=lambda index: (starts[index], index))
+        yield Ordered(np.array([order[index] for index in sequence], dtype=np.int64), streams)
+
+
+def _renamed(streams: Integers, names: dict[int, int]) -> Integers:
+    """Streams by other names: those given, and for the others the least that are free, in the order of launches."""
+    free = (name for name in range(len(streams) + len(names) + 1) if name not in set(names.values()))
+    known = dict(names)
+    for stream in streams.tolist():
+        if stream not in known:
+            known[stream] = next(free)
+    return np.array([known[stream] for stream in streams.tolist()], dtype=np.int64)
