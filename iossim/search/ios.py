@@ -243,7 +243,8 @@ class _Solver:
     @cached_property
     def found_without(self) -> list[Solution]:
         """What searches without merging, and without concurrency, find: for ``ios-both`` if a block is too wide."""
-        found = self._plainer() if any(len(parts) > 1 for parts, _ in self._parts.values()) else []
+        is_asked = self.complete and any(len(parts) > 1 for parts, _ in self._parts.values())
+        found = self._plainer() if is_asked else []
         self.complete &= all(each.complete for each in found)
         return found
 
@@ -270,7 +271,7 @@ class _Solver:
             )
         parts, notes = self._parts[problem.key]
         self.notes += [(problem.name, note) for note in notes]
-        if [part.space for part in parts] == [self.options.space]:
+        if len(parts) == 1:
             return self._extend_part(begun, parts[0], report)
         return _cheapest(*(self._extend_wide({entry: best[entry]}, problem, parts, report) for entry in best))
 
