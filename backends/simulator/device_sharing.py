@@ -171,6 +171,18 @@ def slowdowns(
 
 
 @jit(inline="always")
+def shortest_step(active: int, waves_matter: bool, columns: Floats, numbers: Floats, integers: Integers) -> float:
+    """How long until the first active kernel ends, or frees slots for those that wait for some, us."""
+    step = np.inf
+    for slot in range(active):
+        left = numbers[REMAINING, integers[STARTED, slot]]
+        if waves_matter and has_full_waves(left, integers[RUNNING, slot], columns):
+            left -= columns[integers[RUNNING, slot], LAST_US]
+        step = min(step, left * numbers[STRETCH, slot])
+    return float(step)
+
+
+@jit(inline="always")
 def _lost_dram(active: int, lost: float, columns: Floats, numbers: Floats, integers: Integers) -> float:
     """The additional demand for DRAM where all that the kernels touch together does not stay in L2."""
     more = 0.0

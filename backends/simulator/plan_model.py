@@ -17,7 +17,6 @@ from iossim.backends.simulator.device_sharing import (
     BEGIN,
     HOST,
     ISSUED,
-    LAST_US,
     READY,
     REMAINING,
     RUNNING,
@@ -25,7 +24,7 @@ from iossim.backends.simulator.device_sharing import (
     STRETCH,
     Floats,
     Integers,
-    has_full_waves,
+    shortest_step,
     slowdowns,
 )
 from iossim.base.compiled import jit
@@ -153,16 +152,11 @@ def _run_segment(
             now = next_start
             continue
         waves_matter = slowdowns(active, columns, interference, numbers, integers, sets)
-        step = np.inf
         for slot in range(active):
-            stream = integers[STARTED, slot]
-            place = integers[_HEAD, stream]
+            place = integers[_HEAD, integers[STARTED, slot]]
             if times[place, BEGAN_US] < 0.0 and numbers[STRETCH, slot] < np.inf:
                 times[place, BEGAN_US] = now
-            left = numbers[REMAINING, stream]
-            if waves_matter and has_full_waves(left, integers[RUNNING, slot], columns):
-                left -= columns[integers[RUNNING, slot], LAST_US]
-            step = min(step, left * numbers[STRETCH, slot])
+        step = shortest_step(active, waves_matter, columns, numbers, integers)
         if now + step > next_start:
             step = next_start - now
             now = next_start

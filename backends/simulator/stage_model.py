@@ -21,7 +21,6 @@ from iossim.backends.simulator.device_sharing import (
     GROUPS,
     HOST,
     ISSUED,
-    LAST_US,
     ORDER,
     POSITION,
     READY,
@@ -31,7 +30,7 @@ from iossim.backends.simulator.device_sharing import (
     STRETCH,
     Floats,
     Integers,
-    has_full_waves,
+    shortest_step,
     slowdowns,
 )
 from iossim.base.compiled import jit
@@ -148,13 +147,8 @@ def _share(
             for slot in range(active):
                 if numbers[STRETCH, slot] < np.inf and spans[integers[RUNNING, slot], 1] < 0.0:
                     spans[integers[RUNNING, slot], 1] = now
-        # The next event: the first kernel to end, or to free slots for those that wait, unless one is issued before.
-        step = np.inf
-        for slot in range(active):
-            left = numbers[REMAINING, integers[STARTED, slot]]
-            if waves_matter and has_full_waves(left, integers[RUNNING, slot], columns):
-                left -= columns[integers[RUNNING, slot], LAST_US]
-            step = min(step, left * numbers[STRETCH, slot])
+        # The next event: the first kernel to end, or to free slots, unless one is issued before.
+        step = shortest_step(active, waves_matter, columns, numbers, integers)
         if now + step > next_issue:
             step = next_issue - now
             now = next_issue
