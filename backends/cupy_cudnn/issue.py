@@ -77,9 +77,21 @@ def issue_convolution(
     workspace: int,
     lane: Lane,
 ) -> list[Issue]:
-    """The convolution, then the kernel behind it; raises KeyError where cuDNN has no plan ``how.plan``."""
+    """The convolution, then the kernel behind it, or what computes the same apart.
+
+    Raises KeyError where cuDNN has no plan ``how.plan``, or a way is not given for each part.
+    """
     if call.apart and not how.fused:
-        return _issue_apart(driver, library, call, how, address, workspace, lane)
+        ways = iter(how.parts)
+        if len(how.parts) != len(call.parts):
+            raise KeyError(how.plan)
+        apart: list[Issue] = []
+        for part in call.apart:
+            if isinstance(part, ConvolutionCall):
+                apart += issue_convolution(driver, library, part, next(ways), address, workspace, lane)
+            else:
+                apart.append(issue_kernel(driver, part, address, lane))
+        return apart
     convolution, call = how.part_of(call), how.form_of(call)
     executable = library.bind(convolution, how.plan)
     addresses = {name: address(call.views[name]) for name in convolution.operands}
@@ -87,28 +99,6 @@ def issue_convolution(
     behind = call.after if how.fused else call.epilogue
     if behind is not None:
         issues.append(issue_kernel(driver, behind, address, lane))
-    return issues
-
-
-def _issue_apart(
-    driver: Driver,
-    library: ConvolutionLibrary,
-    call: ConvolutionCall,
-    how: How,
-    address: Address,
-    workspace: int,
-    lane: Lane,
-) -> list[Issue]:
-    """What computes the same as one call; raises KeyError where a way is not given for each of its parts."""
-    ways = iter(how.parts)
-    if len(how.parts) != len(call.parts):
-        raise KeyError(how.plan)
-    issues: list[Issue] = []
-    for part in call.apart:
-        if isinstance(part, ConvolutionCall):
-            issues += issue_convolution(driver, library, part, next(ways), address, workspace, lane)
-        else:
-            issues.append(issue_kernel(driver, part, address, lane))
     return issues
 
 

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from host_device import KERNEL_US, HostDriver, HostLibrary
+from host_device import KERNEL_US, HostDriver
+from host_library import HostLibrary
 
 from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend
 from iossim.backends.cupy_cudnn.driver import EnginePlan

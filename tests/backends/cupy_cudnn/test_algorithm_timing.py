@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import pytest
-from host_device import HostDriver, HostLibrary, Ramp
+from host_device import HostDriver, Ramp
+from host_library import HostLibrary
 from random_networks import random_inputs
 from small_networks import of_op
 

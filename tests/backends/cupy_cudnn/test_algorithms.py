@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 import pytest
-from host_device import KERNEL_US, HostDriver, HostLibrary
+from host_device import KERNEL_US, HostDriver
+from host_library import HostLibrary
 from random_networks import random_inputs, random_network, sequential_schedule
 from small_networks import UNITS, of_op
 

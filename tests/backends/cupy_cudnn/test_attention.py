@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from host_device import HostDriver, HostLibrary, default_plans
+from host_device import HostDriver
+from host_library import HostLibrary, default_plans
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_networks import sequential_schedule

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from host_device import Call, HostDriver, HostLibrary
+from host_device import Call, HostDriver
+from host_library import HostLibrary
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_networks import random_network, random_schedule

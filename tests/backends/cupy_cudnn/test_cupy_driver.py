@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from host_cupy import HostCupy, _Stream
-from host_device import HostDriver, HostLibrary, HostStream
+from host_device import HostDriver, HostStream
+from host_library import HostLibrary
 from random_networks import random_inputs, random_network, random_schedule
 
 import iossim.backends.cupy_cudnn as package

@@ -9,7 +9,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from host_device import HostDriver, HostLibrary
+from host_device import HostDriver
+from host_library import HostLibrary
 from random_networks import random_inputs, random_network, sequential_schedule
 from small_networks import OPS, of_op
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from boxed_plans import boxed
-from host_device import HostDriver, HostLibrary
+from host_device import HostDriver
+from host_library import HostLibrary
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_networks import random_inputs, random_network, random_schedule, random_streams, sequential_schedule

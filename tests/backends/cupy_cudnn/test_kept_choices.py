@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from host_device import HostDriver, HostLibrary
+from host_device import HostDriver
+from host_library import HostLibrary
 from small_networks import UNITS
 
 from iossim.backends.cupy_cudnn.algorithms import FORMAT, KeptChoices

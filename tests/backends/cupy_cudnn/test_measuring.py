@@ -7,8 +7,9 @@ from itertools import count
 
 import numpy as np
 import pytest
-from host_device import KERNEL_US, HostDriver, HostGraph, HostLibrary, HostStream, Node, Ramp
+from host_device import KERNEL_US, HostDriver, HostGraph, HostStream, Node, Ramp
 from host_kernels import host_kernel
+from host_library import HostLibrary
 from random_networks import random_network
 
 from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend

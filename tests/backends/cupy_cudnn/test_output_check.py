@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from host_device import DropsEdges, HostDriver, HostGraph, HostLibrary, HostMemory, HostStream
+from host_device import DropsEdges, HostDriver, HostGraph, HostMemory, HostStream
+from host_library import HostLibrary
 from random_networks import random_inputs, random_network, random_schedule
 
 from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend

@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from host_device import DropsEdges, HostDriver, HostLibrary
+from host_device import DropsEdges, HostDriver
 from host_kernels import host_kernel
+from host_library import HostLibrary
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from precisions import stored_in

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from host_device import HostDriver, HostLibrary, Ramp
+from host_device import HostDriver, Ramp
+from host_library import HostLibrary
 
 from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend
 from iossim.backends.cupy_cudnn.driver import EnginePlan

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from host_device import HostDriver, HostLibrary
+from host_device import HostDriver
+from host_library import HostLibrary
 
 from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend
 from iossim.backends.cupy_cudnn.convolution import Convolution

@@ -1,0 +1,143 @@
+"""What stands for cuDNN and cuBLAS on the device of the host: convolutions, products and attentions by NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+from host_device import HostDriver, HostStream
+from numpy.lib.stride_tricks import as_strided
+
+from iossim.backends.cupy_cudnn.convolution import Asked, FusedAttention, Product, TensorLayout
+from iossim.backends.cupy_cudnn.driver import EnginePlan, engines_first
+from iossim.ir.op import Array
+from iossim.ir.ops.attention import Attention
+from iossim.ir.ops.conv import Conv
+from iossim.ir.types import DType
+
+
+class RefusalError(Exception):
+    """How the host's library refuses a plan that it offers."""
+
+
+class HostLibrary:
+    """Convolutions by NumPy; ``plans_of`` says which plans there are, and how long each takes in virtual microseconds.
+
+    Plan ``refused`` cannot be run, ``uncaptured`` not be captured, and ``breaks`` breaks the device. The host takes
+    ``planning_us`` to rank the plans of a convolution.
+    """
+
+    refusals: tuple[type[Exception], ...] = (RefusalError, RuntimeError)
+
+    def __init__(
+        self,
+        driver: HostDriver,
+        plans_of: Callable[[Asked], Mapping[EnginePlan, float]] | None = None,
+        planning_us: float = 0.0,
+    ) -> None:
+        self._driver = driver
+        self._plans_of = plans_of or default_plans
+        self._planning_us = planning_us
+        self._built: set[tuple[Asked, str]] = set()
+        self.asked: list[Asked] = []
+        self.workspaces: list[tuple[int, int, int]] = []  #: stream, address and size of those that were used
+
+    @property
+    def built(self) -> int:
+        return len(self._built)
+
+    def handle(self, stream: HostStream) -> HostStream:
+        return stream
+
+    def plans(self, convolution: Asked) -> Iterator[EnginePlan]:
+        self.asked.append(convolution)
+        self._driver.now_us += self._planning_us
+        known = {plan.name: plan for plan in self._plans_of(convolution)}
+        for plan in map(known.__getitem__, engines_first(known)):
+            self._built.add((convolution, plan.name))
+            yield plan
+
+    def named(self, convolution: Asked, name: str) -> EnginePlan | None:
+        found = next((plan for plan in self._plans_of(convolution) if plan.name == name), None)
+        if found is not None:
+            self._built.add((convolution, name))
+        return found
+
+    def refusal(self, convolution: Asked) -> str:
+        return "" if self._plans_of(convolution) else "CUDNN_STATUS_NOT_SUPPORTED"
+
+    def bind(self, convolution: Asked, plan: str) -> tuple[Asked, EnginePlan, float]:
+        for found, duration_us in self._plans_of(convolution).items():
+            if found.name == plan:
+                return convolution, found, duration_us
+        raise KeyError(plan)
+
+    def execute(
+        self,
+        executable: tuple[Asked, EnginePlan, float],
+        addresses: Mapping[str, int],
+        workspace: int,
+        handle: HostStream,
+    ) -> None:
+        convolution, plan, duration_us = executable
+        if plan.name == "refused" or (plan.name == "uncaptured" and handle.capture is not None):
+            raise RefusalError(f"CUDNN_STATUS_NOT_SUPPORTED: {plan.name}")
+        assert set(addresses) == set(convolution.operands)
+        assert all(address % 16 == 0 for address in addresses.values()), "cuDNN's pointers are aligned"
+        self._driver.say("convolution", handle, plan.name)
+        if plan.workspace_bytes:
+            self.workspaces.append((handle.ptr, workspace, plan.workspace_bytes))
+        self._driver.enqueue(handle, lambda: self._run(convolution, plan, addresses, workspace), duration_us)
+
+    def _run(self, convolution: Asked, plan: EnginePlan, addresses: Mapping[str, int], workspace: int) -> None:
+        if plan.name == "breaks":
+            self._driver.fail("cudaErrorIllegalAddress: an illegal memory access was encountered")
+            return
+        if plan.workspace_bytes:
+            self._driver.bytes(workspace, plan.workspace_bytes)[:] = 0xFF
+        dtype = convolution.dtype
+        if isinstance(convolution, FusedAttention):
+            mask = [] if convolution.mask is None else [self._tensor(addresses["m"], convolution.mask, dtype)]
+            operands = {"q": convolution.q, "k": convolution.k, "v": convolution.v}
+            arrays = [self._tensor(addresses[name], layout, dtype) for name, layout in operands.items()]
+            made = Attention(scale=convolution.scale).compute(*(each.astype(np.float32) for each in (*arrays, *mask)))
+            self._tensor(addresses["y"], convolution.y, dtype)[...] = made
+            return
+        if isinstance(convolution, Product):
+            a, b, y = (
+                self._tensor(addresses[name], layout, dtype)
+                for name, layout in (("x", convolution.x), ("w", convolution.w), ("y", convolution.y))
+            )
+            y[...] = np.matmul(a.astype(np.float32), b.astype(np.float32))
+            return
+        x, w, y = (
+            self._tensor(addresses[name], layout, dtype)
+            for name, layout in (("x", convolution.x), ("w", convolution.w), ("y", convolution.y))
+        )
+        groups = x.shape[1] // w.shape[1]
+        op = Conv(convolution.strides, (*convolution.pad_before, *convolution.pad_after), convolution.dilations, groups)
+        # As the library does it: products of what is stored, sums of fp32, and one rounding at the end.
+        result = op.compute(x.astype(np.float32), w.astype(np.float32))
+        if convolution.z is not None:
+            result = result + self._tensor(addresses["z"], convolution.z, dtype).astype(np.float32)
+        if convolution.bias:
+            bias = self._tensor(addresses["b"], TensorLayout((y.shape[1],), (1,)), dtype).astype(np.float32)
+            result = result + bias.reshape(-1, *[1] * (y.ndim - 2))
+        y[...] = np.maximum(result, 0) if convolution.relu else result
+
+    def _tensor(self, address: int, layout: TensorLayout, dtype: DType) -> Array:
+        reach = 1 + sum((size - 1) * stride for size, stride in zip(layout.shape, layout.strides, strict=True))
+        flat = self._driver.bytes(address, dtype.bytes * reach).view(dtype.numpy)
+        return as_strided(flat, layout.shape, [dtype.bytes * stride for stride in layout.strides])
+
+
+def default_plans(convolution: Asked) -> dict[EnginePlan, float]:
+    """Three plans, of which which is fastest depends on the convolution; fused ones save the kernel behind."""
+    if isinstance(convolution, FusedAttention):
+        return {EnginePlan("eng9", 256): 5.0, EnginePlan("refused", 0): 1.0}
+    mixed = sum(convolution.x.shape) + sum(convolution.w.shape)
+    return {
+        EnginePlan("eng0", 0): 6.0 + mixed % 3,
+        EnginePlan("eng7", 4 * sum(convolution.y.shape)): 6.0 + mixed % 2,
+        EnginePlan("refused", 0): 1.0,
+    }
