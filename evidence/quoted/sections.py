@@ -5,6 +5,7 @@ name.
 from __future__ import annotations
 
 import io
+import json
 import os
 import resource
 import subprocess
@@ -234,6 +235,12 @@ def gpu_networks(_: StartProgress) -> list[dict[str, Any]]:
     return [row for row in found.values() if BASE in row]
 
 
+def gpu_streams(_: StartProgress) -> list[dict[str, Any]]:
+    """Stages and streams that the simulator of the H200 found, as its GPU ran them and as they were priced, us."""
+    path = own_measurements() / "h200" / "streams.jsonl"
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
 def first_command(_: StartProgress) -> dict[str, float]:
     """CPU seconds of the README's first command in a cache of its own, and of the same command again."""
     command = [sys.executable, "-m", "iossim", "compare", "inception_v3", "--device", DEVICE]
@@ -268,6 +275,7 @@ SECTIONS: dict[str, Callable[[StartProgress], Any]] = {
     "first-example": first_example,
     "first-command": first_command,
     "gpu-networks": gpu_networks,
+    "gpu-streams": gpu_streams,
     "studies": studies,
     "networks": networks,
     "graph-kernels": graph_kernels,

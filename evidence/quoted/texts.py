@@ -311,6 +311,17 @@ _GPU_RUNS = {
 }
 
 
+def gpu_streams(results: Results) -> str:
+    """Milliseconds, measured, and what streams are faster than stages by, measured and predicted."""
+    rows = []
+    for row in results["gpu-streams"]:
+        gains = [row[of]["ios-both"] / row[of]["ios-streams"] - 1 for of in ("median_us", "predicted_us")]
+        measured = [f"{us / 1e3:.3f}" for us in row["median_us"].values()]
+        rows.append([f"{row['model']}, {row['dtype']}", *measured, *(f"{gain:+.0%}" for gain in gains)])
+    names = results["gpu-streams"][0]["median_us"]
+    return _table(["", *names, "streams over stages, measured", "predicted"], rows)
+
+
 def startup(results: Results) -> str:
     found = results["first-command"]
     return _sentences(
@@ -339,6 +350,7 @@ TEXTS: dict[str, Callable[[Results], str]] = {
     "gpu-networks": gpu_networks,
     "gpu-example": gpu_example,
     "gpu-gains": gpu_gains,
+    "gpu-streams": gpu_streams,
 }
 
 
