@@ -39,7 +39,7 @@ def coschedule(
     *,
     device: options.Device = None,
     reading: ModelOptions,
-    engine: options.Engine = "graph",
+    engine: options.Engine = "auto",
     streams: StreamOptions,
     arrivals: Arrivals = None,
     requests: Requests = 2000,

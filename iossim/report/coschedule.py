@@ -36,7 +36,7 @@ def ways_table(found: Coschedule) -> Table:
         Column("all_ms", digits=3),
         Column("gain_x", "gain"),
         Column("above_bound_percent", "gap", digits=1),
-        Column("event_by_event_ms", "events", digits=3),
+        Column("event_by_event_ms", "event by event", digits=3),
         *(Column(f"{label}_ms", label, digits=3) for label in found.labels),
     ]
     title = f"{found.network.name} on {found.device}, {found.engine} engine"
@@ -44,9 +44,11 @@ def ways_table(found: Coschedule) -> Table:
 
 
 def bound_words(found: Coschedule) -> str:
+    best, bound_us = found.best, found.bound_us
+    above = f" ({best.makespan_us / bound_us - 1:.0%} above)" if bound_us else ""
     return (
-        f"No streams of these kernels take less than {found.bound_us / 1e3:.3f} ms; the best way, {found.best.name}, "
-        f"takes {found.best.makespan_us / 1e3:.3f} ms"
+        f"Lower bound of all streams of these kernels: {bound_us / 1e3:.3f} ms; "
+        f"best: {best.name}, {best.makespan_us / 1e3:.3f} ms{above}"
     )
 
 
@@ -65,7 +67,7 @@ def served_table(served: Sequence[Served]) -> Table:
         Column("policy"),
         *(Column(f"p{part}_ms") for part in (50, 95, 99)),
     ]
-    return records_table("Latency of requests by load (100: what one after another can serve)", rows, columns)
+    return records_table("Request latency by load (100% is the most that one after another can serve)", rows, columns)
 
 
 def coschedule_trace(found: Coschedule) -> str:

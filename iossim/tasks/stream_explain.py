@@ -33,7 +33,7 @@ class Cause(StrEnum):
     BEGIN = "begin"  #: of the schedule
     STREAM = "stream"  #: the launch before it in its stream, whose values it does not read
     DATA = "data"  #: what it reads, of its own stream or another
-    HOST = "host or room"  #: it was not issued yet, or no SM had room
+    HOST = "host or free SMs"  #: it was not issued yet, or no SM had room
 
 
 @dataclass(frozen=True)

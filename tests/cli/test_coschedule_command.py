@@ -13,7 +13,7 @@ def test_copies_of_a_model_run_at_a_time(tmp_path: Path, capsys: pytest.CaptureF
     command = f"coschedule squeezenet --copies 2 --device v100-sxm2 --arrivals poisson --requests 50 --out {tmp_path}"
     told = printed(capsys, command)
     assert "one stream a model" in told
-    assert "Latency of requests" in told
+    assert "Request latency by load" in told
     document = printed_json(capsys, f"{command} --json")
     assert document == json.loads((tmp_path / "coschedule.json").read_text())
     assert document["models"] == ["squeezenet1", "squeezenet2"]
