@@ -88,10 +88,17 @@ def _own_names() -> list[str]:
     return sorted(_SCHEDULERS, key=lambda name: (_ORDER.index(name) if name in _ORDER else len(_ORDER), name))
 
 
+def _own(name: str) -> Scheduler | None:
+    """The scheduler of iossim of that name; the modules are imported by who asks for the first one."""
+    if name not in _SCHEDULERS:
+        modules("iossim.search")
+    return _SCHEDULERS.get(name)
+
+
 SCHEDULERS: Group[Scheduler] = Group(
     "`scheduler` {!r} is not known",
     _own_names,
-    _SCHEDULERS.get,
+    _own,
     Extension("iossim.schedulers", "a function that schedules", lambda added, function: added.guarded(function)),
 )
 

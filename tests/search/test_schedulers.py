@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -23,6 +26,14 @@ def test_schedulers_are_named_from_the_plainest_to_the_most_able() -> None:
     assert scheduler_names() == ("sequential", "greedy", "ios-merge", "ios-parallel", "ios-both")
     with pytest.raises(OptionError, match="'ios-bth' is not known; did you mean 'ios-both'"):
         schedule(iossim.load("ios_sample"), RandomCostModel(), "ios-bth")
+
+
+@pytest.mark.parametrize("name", ["ios-both", "ios-streams"])
+def test_a_scheduler_is_found_by_the_first_who_asks_for_one(name: str) -> None:
+    """In a process of its own: no other module has imported the schedulers before."""
+    program = f"from iossim.search.scheduler import SCHEDULERS; assert callable(SCHEDULERS.find({name!r}))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_sequential_runs_each_unit_alone_in_order(network: Network) -> None:
