@@ -105,7 +105,7 @@ Graphs = Annotated[
     Path | None, option("--graphs", "DIR", "Folder of edge lists for randwire, instead of its own graphs.")
 ]
 Units = Annotated[str, option("--units", "POLICY", "How ops fuse into schedule units: model, fused, none ...")]
-MaxBlock = Annotated[int, number("--max-block", "Split blocks of more than N units.")]
+MaxBlock = Annotated[int | None, number("--max-block", "Split blocks of more than N units.")]
 Engine = Annotated[
     str,
     option(
@@ -298,7 +298,7 @@ class ModelOptions(OptionGroup):
     passes: Passes = None
     graphs: Graphs = None
     units: Units = "model"
-    max_block: MaxBlock = 64
+    max_block: MaxBlock = None
     training: Training = False
 
     def network(self, model: str) -> Network:

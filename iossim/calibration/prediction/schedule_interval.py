@@ -42,7 +42,7 @@ from iossim.hardware.parameters import Floats
 from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.ir.network import Network
 from iossim.schedule.batch import StageBatch, Strategy
-from iossim.schedule.planned_stage import batch_of, planned
+from iossim.schedule.planned_stage import batches_of, planned
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import BlockSchedule, Schedule, Stage
 
@@ -109,7 +109,8 @@ class ConcurrencySlopes:
         for block in schedule.blocks:
             if block.stages:
                 problem = self._problem(block)
-                total_us += float(price(batch_of(problem, planned(problem, block))).sum())
+                batches = batches_of(problem, planned(problem, block))
+                total_us += sum(float(price(batch).sum()) for batch in batches)
         return total_us
 
     def _problem(self, block: BlockSchedule) -> ScheduleProblem:
