@@ -125,7 +125,7 @@ class SimulatorCostModel:
     def price_boundary(self, left_concurrent: bool, right_concurrent: bool) -> float:
         """Microseconds between two neighbouring stages: nothing between two of a single group each."""
         costs = self.profile.engine
-        if self.engine is Engine.PAPER:
+        if self.engine.synchronises:
             return costs.synchronise_us if left_concurrent or right_concurrent else 0.0
         return (costs.join_us if left_concurrent else 0.0) + (costs.fork_us if right_concurrent else 0.0)
 

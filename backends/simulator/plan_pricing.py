@@ -50,7 +50,7 @@ class PlanPricing:
     """Prices plans and stream schedules of networks on one device, under one engine."""
 
     def __init__(self, profile: DeviceProfile, units: UnitPrices, engine: Engine, max_kernels: int) -> None:
-        if engine is Engine.PARTITION:
+        if engine.facts.divides_sms:
             raise OptionError("`engine` partition divides stages, and streams have none; give paper or graph")
         self.profile, self.units, self.engine, self.max_kernels = profile, units, engine, max_kernels
         self._prepared: WeakKeyDictionary[StreamProblem, PreparedProblem] = WeakKeyDictionary()

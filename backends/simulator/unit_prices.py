@@ -120,7 +120,7 @@ class UnitPrices:
     ) -> None:
         self._profile, self._precision, self._in_place, self._error = profile, precision, in_place, error
         libraries = engine.libraries_on(profile.architecture)
-        sizes = part_sizes(profile) if engine is Engine.PARTITION else ()
+        sizes = part_sizes(profile) if engine.facts.divides_sms else ()
         self.whole = KernelModel(profile, engine.issue, libraries)
         self.parts = {sms: KernelModel(profile, engine.issue, libraries, sms=sms) for sms in sizes}
         #: A graph was issued before it runs: its kernels cost the host nothing.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,28 @@ if TYPE_CHECKING:
 AUTO = "auto"
 
 
+class Between(StrEnum):
+    """What keeps two stages apart, in a word for legends."""
+
+    SYNCHRONISATION = "synchronisation"  #: the host waits for the device
+    FORK_AND_JOIN = "fork and join"  #: nodes of a CUDA graph
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFacts:
+    """What prices, plans and pages ask of an engine: ``between`` the stages; whether it ``is_recorded``, all issued
+    before it runs, so that the host costs nothing meanwhile; whether it ``divides_sms`` among the groups of a stage;
+    ``description``: what it is, in a few words. ``runs_on_devices``: backends of devices run it, else it is simulated
+    only.
+    """
+
+    between: Between
+    is_recorded: bool
+    divides_sms: bool
+    runs_on_devices: bool
+    description: str
+
+
 class Engine(StrEnum):
     """``paper``: a stream a group, issued kernel by kernel; the host waits for the device between two stages, unless
     both have a single group (as the published engine does). ``graph``: one CUDA graph, forked and joined by events.
@@ -28,9 +51,19 @@ class Engine(StrEnum):
     PARTITION = "partition"
 
     @property
+    def facts(self) -> EngineFacts:
+        """What it does, for those who would otherwise ask for its name."""
+        return _FACTS[self]
+
+    @property
     def is_recorded(self) -> bool:
         """Whether all was issued before it runs: then the host costs nothing meanwhile."""
-        return self is not Engine.PAPER
+        return self.facts.is_recorded
+
+    @property
+    def synchronises(self) -> bool:
+        """Whether the host waits for the device between two stages of which one has several groups."""
+        return self.facts.between is Between.SYNCHRONISATION
 
     @property
     def issue(self) -> Issue:
@@ -63,5 +96,11 @@ class Engine(StrEnum):
         return Engine(name)
 
 
-#: Those under which kernels may use every SM: what any backend runs.
-UNDIVIDED = (Engine.PAPER, Engine.GRAPH)
+_FACTS = {
+    Engine.PAPER: EngineFacts(Between.SYNCHRONISATION, False, False, True, "streams, issued by the host"),
+    Engine.GRAPH: EngineFacts(Between.FORK_AND_JOIN, True, False, True, "one CUDA graph"),
+    Engine.PARTITION: EngineFacts(Between.FORK_AND_JOIN, True, True, False, "one CUDA graph on divided SMs"),
+}
+
+#: Those that any backend runs.
+UNDIVIDED = tuple(engine for engine in Engine if engine.facts.runs_on_devices)

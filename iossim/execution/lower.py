@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from iossim.base.errors import OptionError, PlanError, ScheduleError
 from iossim.execution.box import starting
-from iossim.execution.engine import Engine
+from iossim.execution.engine import Between, Engine
 from iossim.execution.in_place import Slot, in_place_buffers
 from iossim.execution.plan import (
     Buffer,
@@ -71,7 +71,7 @@ def lower_schedule(
         lowering.buffer(name)
     outputs = tuple(name for name in graph.outputs if name not in graph.constants)
     if isinstance(schedule, StreamSchedule):
-        if chosen is Engine.PARTITION:
+        if chosen.facts.divides_sms:
             raise OptionError("`engine` partition divides stages, and this schedule has streams; give paper or graph")
         return lowering.plan(tuple(lowering.streams(schedule, chosen)), graph.inputs, outputs)
     stages = [
@@ -80,7 +80,7 @@ def lower_schedule(
         )
         for stage in schedule.stages
     ]
-    return lowering.plan(tuple(_SEPARATORS[chosen](stages)), graph.inputs, outputs)
+    return lowering.plan(tuple(_SEPARATORS[chosen.facts.between](stages)), graph.inputs, outputs)
 
 
 def lower_stage(
@@ -114,7 +114,7 @@ def lower_stage(
     lowering = _Lowering(network, chosen, in_place, choices, divided)
     for value in inputs:
         lowering.buffer(value)
-    return lowering.plan(tuple(_SEPARATORS[chosen]([lowering.stage(groups, strategy)])), inputs, outputs)
+    return lowering.plan(tuple(_SEPARATORS[chosen.facts.between]([lowering.stage(groups, strategy)])), inputs, outputs)
 
 
 class _Lowering:
@@ -125,7 +125,7 @@ class _Lowering:
     ) -> None:
         self.network, self.choices = network, choices
         self.placement = in_place_buffers(network) if in_place else None
-        self.divided = divided if engine is Engine.PARTITION else None
+        self.divided = divided if engine.facts.divides_sms else None
         self.buffers: dict[str, Buffer] = {}
 
     def plan(self, commands: tuple[Command, ...], inputs: tuple[str, ...], outputs: tuple[str, ...]) -> Plan:
@@ -304,8 +304,7 @@ def _fork_and_join(stages: list[list[Work]]) -> Iterator[Command]:
     yield Synchronize()
 
 
-_SEPARATORS: dict[Engine, Callable[[list[list[Work]]], Iterator[Command]]] = {
-    Engine.PAPER: _synchronise_between,
-    Engine.GRAPH: _fork_and_join,
-    Engine.PARTITION: _fork_and_join,
+_SEPARATORS: dict[Between, Callable[[list[list[Work]]], Iterator[Command]]] = {
+    Between.SYNCHRONISATION: _synchronise_between,
+    Between.FORK_AND_JOIN: _fork_and_join,
 }
