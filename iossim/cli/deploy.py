@@ -196,20 +196,14 @@ def _onnxruntime(
 def _predictions(
     network: Network, schedule: Schedule, streams: StreamSchedule, profile: DeviceProfile
 ) -> dict[str, Execution]:
-    """What the event-driven simulator says of one stream and of all, without barriers.
-
-    On a CPU the thread that calls spins on a core of its own, so that no more streams than the others run at a time.
-    """
+    """What the event-driven simulator says of one stream and of all, as a session of the runtime has them."""
     from iossim.backends.simulator.events import run_schedule
-    from iossim.base.cores import usable_cores
     from iossim.deploy.check import SEQUENTIAL, STREAMS
     from iossim.execution.engine import Engine
     from iossim.schedule.streams import as_streams
 
-    if profile.kind == "cpu" and len(streams.streams) > (free := max(1, len(usable_cores()) - 1)):
-        streams = as_streams(schedule, network, free)
     of = {SEQUENTIAL: as_streams(schedule, network, 1), STREAMS: streams}
-    return {name: run_schedule(network, each, profile, Engine.GRAPH) for name, each in of.items()}
+    return {name: run_schedule(network, each, profile, Engine.ONNXRUNTIME) for name, each in of.items()}
 
 
 def _tensorrt(network: Network, schedule: Schedule, model: str, as_json: bool) -> None:

@@ -91,5 +91,5 @@ def run_schedule(
     chosen = Engine.named(engine)
     if chosen.facts.divides_sms:
         units = UnitPrices(profile, network.precision, chosen, in_place=False, error=None)
-        divided = divided_as_priced(StagePricing(profile, units), network)
+        divided = divided_as_priced(StagePricing(profile, units, chosen), network)
     return run_plan(lower_schedule(schedule, network, chosen, divided=divided), network, profile, chosen, stages)

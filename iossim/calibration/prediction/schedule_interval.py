@@ -87,7 +87,11 @@ class ConcurrencySlopes:
         is_graph = schedule.engine == Engine.GRAPH
         concurrent = [stage.concurrent for stage in schedule.stages]
         if name == "synchronise_us":
-            return 0.0 if is_graph else float(sum(left or right for left, right in pairwise(concurrent)))
+            return (
+                0.0
+                if is_graph or schedule.engine == Engine.ONNXRUNTIME
+                else float(sum(left or right for left, right in pairwise(concurrent)))
+            )
         if name in ("fork_us", "join_us"):
             return float(sum(concurrent[1:] if name == "fork_us" else concurrent[:-1])) if is_graph else 0.0
         if name == ("bare_launch_us" if is_graph else "graph_gap_factor"):
