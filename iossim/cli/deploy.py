@@ -41,7 +41,9 @@ Check = Annotated[
 ]
 Streams = Annotated[
     int | None,
-    number("--streams", "Maximum number of streams; by default the schedule's, at most a CPU's cores (from 3 on one less)."),
+    number(
+        "--streams", "Maximum number of streams; by default the schedule's, at most a CPU's cores (from 3 on one less)."
+    ),
 ]
 
 
