@@ -74,7 +74,8 @@ OtherModel = Annotated[
     str | None, option("--model", "MODEL", "Path of the model, if it has moved since the schedule was saved.")
 ]
 OtherEngine = Annotated[
-    str | None, option("--engine", "NAME", "auto, paper, graph or partition; by default the schedule's own.")
+    str | None,
+    option("--engine", "NAME", "auto, paper, graph, partition or onnxruntime; by default the schedule's own."),
 ]
 ScenarioName = Annotated[
     str, argument("NAME|FILE", "A scenario that ships (see 'iossim study list'), or a .yaml file.")
@@ -112,7 +113,7 @@ Engine = Annotated[
         "--engine",
         "NAME",
         "auto: graph since Ampere, paper before; paper: streams with syncs between stages; graph: one CUDA graph; "
-        "partition: that, each group of a stage on SMs of its own (simulated only).",
+        "partition: that, each group of a stage on SMs of its own; onnxruntime: its streams (both simulated only).",
     ),
 ]
 CostModelName = Annotated[

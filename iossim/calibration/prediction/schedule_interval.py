@@ -87,7 +87,8 @@ class ConcurrencySlopes:
         is_graph = schedule.engine == Engine.GRAPH
         concurrent = [stage.concurrent for stage in schedule.stages]
         if name == "synchronise_us":
-            return 0.0 if is_graph else float(sum(left or right for left, right in pairwise(concurrent)))
+            waits = not is_graph and Engine.named(schedule.engine).has_barriers
+            return float(sum(left or right for left, right in pairwise(concurrent))) if waits else 0.0
         if name in ("fork_us", "join_us"):
             return float(sum(concurrent[1:] if name == "fork_us" else concurrent[:-1])) if is_graph else 0.0
         if name == ("bare_launch_us" if is_graph else "graph_gap_factor"):
