@@ -27,10 +27,14 @@ from iossim.api import search_options
 from iossim.calibration.validation.measured_networks import BASE, evaluate_measured_networks
 from iossim.cli.main import main
 from iossim.hardware.load import device
+from iossim.ir.builder import GraphBuilder
+from iossim.ir.types import Precision
 from iossim.measurements.measured_networks import read_measured_networks
 from iossim.models.load import load
+from iossim.models.transformer_layers import linear
 from iossim.search.scheduler import StartProgress, ignore
 from iossim.study.scenario_file import read_scenario, scenario_names
+from iossim.study.sweep import run_study
 
 DEVICE = "v100-sxm2"
 #: The board of each chip with the recording of convolutions, and that with all others.
@@ -221,6 +225,53 @@ def studies(progress: StartProgress) -> dict[str, Any]:
     return {"shipped": len(scenario_names()), "gain_by_batch": gains}
 
 
+#: Studies of transformers, whose rows the documents quote.
+TRANSFORMERS = ("transformer_blocks", "transformers_served", "shared_experts")
+
+
+def transformers(progress: StartProgress) -> dict[str, Any]:
+    """What the studies of transformers find in us, one by one and in the best stages; and queries, keys and values as
+    one product beside three.
+    """
+    told, found = progress("transformers"), dict[str, Any]()
+    for done, name in enumerate(TRANSFORMERS):
+        told(done, len(TRANSFORMERS))
+        with tempfile.TemporaryDirectory() as folder:
+            rows = run_study(read_scenario(name), Path(folder) / name, workers=1).results.rows
+        by_model = found.setdefault(name, {})
+        for row in (row for row in rows if row.scheduler in ("sequential", "ios-both")):
+            assert row.latency_ms is not None, row.reason
+            place = f"{row.device} {row.engine} {row.batch}"
+            by_model.setdefault(row.model, {}).setdefault(place, {})[row.scheduler] = 1e3 * row.latency_ms
+    told(len(TRANSFORMERS), len(TRANSFORMERS))
+    devices = [each.device for each in read_scenario(TRANSFORMERS[0]).devices]
+    found["projections"] = {
+        f"{title}, {tokens} token{'s' * (tokens > 1)}": {
+            name: _projections_us(name, tokens, *widths) for name in devices
+        }
+        for title, widths in {"GPT-2": (768, 768), "Llama 3.2 1B": (2048, 512)}.items()
+        for tokens in (1, 512)
+    }
+    return found
+
+
+def _projections_us(name: str, tokens: int, queries: int, keys: int) -> dict[str, float]:
+    """Queries, keys and values as one product, and as three: one by one, and in the best stages of a CUDA graph."""
+
+    def compared(widths: dict[str, int]) -> dict[str, float]:
+        b = GraphBuilder("projections", Precision.FP16)
+        x = b.input("tokens", (1, tokens, queries))
+        with b.block("projections"):
+            made = [linear(b, which, x, width, bias=False) for which, width in widths.items()]
+        schedules = iossim.compare(
+            b.network(made), name, engine="graph", schedulers=("sequential", "ios-both")
+        ).schedules
+        return {each.scheduler: each.latency_us for each in schedules}
+
+    apart = compared({"query": queries, "key": keys, "value": keys})
+    return {**apart, "stacked": compared({"stacked": queries + 2 * keys})["sequential"]}
+
+
 def gpu_networks(_: StartProgress) -> list[dict[str, Any]]:
     """What networks take on the GPU that was measured, in us: by schedules in one CUDA graph, predicted and measured,
     and as PyTorch runs them.
@@ -277,6 +328,7 @@ SECTIONS: dict[str, Callable[[StartProgress], Any]] = {
     "gpu-networks": gpu_networks,
     "gpu-streams": gpu_streams,
     "studies": studies,
+    "transformers": transformers,
     "networks": networks,
     "graph-kernels": graph_kernels,
     "operators": operators,

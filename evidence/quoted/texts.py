@@ -256,6 +256,67 @@ def throughput(results: Results) -> str:
     )
 
 
+def transformer_blocks(results: Results) -> str:
+    """By block and device: us one by one in a graph, and the part of the time that stages save, by engine."""
+    found = results["transformers"]["transformer_blocks"]
+    rows = []
+    for model, places in found.items():
+        cells = []
+        for device in _DEVICES:
+            graph, paper = places[f"{device} graph 1"], places[f"{device} paper 1"]
+            cells += [f"{graph['sequential']:.0f}", _saved(graph), _saved(paper)]
+        rows.append([model, *cells])
+    header = [f"{name}, {what}" for name in _DEVICES.values() for what in ("us", "graph", "paper")]
+    return _table(["block", *header], rows)
+
+
+def transformers_served(results: Results) -> str:
+    """Tokens (or samples) a second in the best stages of a CUDA graph, and what one by one lacks of it."""
+    rows = []
+    for model, places in results["transformers"]["transformers_served"].items():
+        tokens = 512 if "prefill" in model else 1
+        cells = []
+        for device in _DEVICES:
+            for batch in (1, 8):
+                us = places[f"{device} graph {batch}"]
+                cells.append(f"{tokens * batch * 1e6 / us['ios-both']:,.0f} ({_saved(us)})")
+        rows.append([model, *cells])
+    return _table(["", *(f"{name}, batch {batch}" for name in _DEVICES.values() for batch in (1, 8))], rows)
+
+
+def shared_experts(results: Results) -> str:
+    rows = [
+        [
+            model,
+            *(
+                f"{places[f'{device} {engine} 1']['sequential']:,.0f}: {_saved(places[f'{device} {engine} 1'])}"
+                for device in _DEVICES
+                for engine in ("graph", "paper")
+            ),
+        ]
+        for model, places in results["transformers"]["shared_experts"].items()
+    ]
+    return _table(["", *(f"{name}, {engine}" for name in _DEVICES.values() for engine in ("graph", "paper"))], rows)
+
+
+def projections(results: Results) -> str:
+    """Queries, keys and values: three products one by one, side by side, and one stacked product."""
+    rows = [
+        [what, *(f"{us['sequential']:.1f}, {us['ios-both']:.1f}, {us['stacked']:.1f}" for us in by_device.values())]
+        for what, by_device in results["transformers"]["projections"].items()
+    ]
+    return _table(["one by one, side by side, stacked", *(f"{name}, us" for name in _DEVICES.values())], rows)
+
+
+_DEVICES = {"v100-sxm2": "V100", "a100-sxm-40gb": "A100", "h100-sxm": "H100"}
+
+
+def _saved(us: Mapping[str, float]) -> str:
+    """The part of the time one by one that the best stages save."""
+    percent = 100 * (1 - us["ios-both"] / us["sequential"])
+    return f"{percent:.0f}%" if percent >= 0.5 else "0"
+
+
 def gpu_networks(results: Results) -> str:
     """Milliseconds: measured, and predicted in brackets."""
     rows = []
@@ -347,6 +408,10 @@ TEXTS: dict[str, Callable[[Results], str]] = {
     "measured-search-errors": measured_search_errors,
     "throughput": throughput,
     "startup": startup,
+    "transformer-blocks": transformer_blocks,
+    "transformers-served": transformers_served,
+    "shared-experts": shared_experts,
+    "projections": projections,
     "gpu-networks": gpu_networks,
     "gpu-example": gpu_example,
     "gpu-gains": gpu_gains,

@@ -13,10 +13,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from iossim.base.errors import GraphError
-from iossim.ir.constants import Constant, FilledConstant, SeededConstant
+from iossim.ir.constants import ArrayConstant, Constant, FilledConstant, SeededConstant
 from iossim.ir.graph import Graph, Node
 from iossim.ir.network import Block, ModelSource, Network, make_unit
-from iossim.ir.op import Op
+from iossim.ir.op import Array, Op
 from iossim.ir.ops.conv import Conv
 from iossim.ir.types import DType, Precision, TensorType
 
@@ -47,6 +47,12 @@ class GraphBuilder:
         kind = TensorType(tuple(shape), dtype or self.dtype)
         constant = SeededConstant(kind, name, self._seed) if value is None else FilledConstant(kind, value)
         self._constants[name] = constant
+        self.types[name] = constant.type
+        return name
+
+    def numbers(self, name: str, array: Array) -> str:
+        """A constant of these numbers."""
+        self._constants[name] = constant = ArrayConstant(array)
         self.types[name] = constant.type
         return name
 

@@ -6,8 +6,8 @@ Listing the zoo builds nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -25,13 +25,15 @@ _PACKAGE = "iossim.models.zoo"
 class BuildOptions:
     """How a network of the zoo is built: ``input_shape`` with the batch first, ``seed`` of weights and random graphs.
 
-    ``graphs`` is a folder of edge lists, for networks that are made from graphs.
+    ``graphs`` is a folder of edge lists, for networks that are made from graphs; ``dimensions`` are the sizes of all
+    dimensions that the network names.
     """
 
     input_shape: tuple[int, ...]
     precision: Precision = Precision.FP32
     graphs: Path | None = None
     seed: int = 0
+    dimensions: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,19 +43,21 @@ class ZooModel:
     name: str
     description: str
     input_shape: tuple[int, ...]
-    #: Adds the network to a builder, given its input; returns its output, or several. With ``takes_graphs`` it is
-    #: given the options too.
+    #: Adds the network to a builder, given its input; returns its output, or several. With ``takes_graphs`` or
+    #: ``dimensions`` it is given the options too.
     add: Callable[..., str | list[str]]
     takes_graphs: bool = False
     #: What its input is called.
     input_name: str = "image"
     #: What the dimensions of its input are.
     axes: str = "batch x channels x height x width"
+    #: Sizes that may be bound by name, and what they are if they are not. One that ``axes`` names is the input's.
+    dimensions: Mapping[str, int] = field(default_factory=dict)
 
     def build(self, options: BuildOptions) -> Network:
         b = GraphBuilder(self.name, options.precision, options.seed)
         x = b.input(self.input_name, options.input_shape)
-        made = self.add(b, x, options) if self.takes_graphs else self.add(b, x)
+        made = self.add(b, x, options) if self.takes_graphs or self.dimensions else self.add(b, x)
         return b.network([made] if isinstance(made, str) else made)
 
 

@@ -85,6 +85,13 @@ def test_a_source_states_only_what_is_not_default() -> None:
         ({"model": "squeezenet", "max_block": 0}, "at most 0 units"),
         ({"model": "squeezenet", "graphs": "x"}, "is not made from graphs; only these are: randwire"),
         ({"model": "squeezenet", "dimensions": {"N": 2}}, "no symbolic dimensions"),
+        ({"model": "gpt2", "dimensions": {"pats": 2}}, "no dimension 'pats'; did you mean 'past'"),
+        ({"model": "gpt2", "dimensions": {"past": -1}}, "dimension 'past' of model 'gpt2' is -1"),
+        ({"model": "gpt2", "dimensions": {"tokens": 0}}, "dimension 'tokens' of model 'gpt2' is 0"),
+        (
+            {"model": "gpt2", "dimensions": {"tokens": 2}, "shapes": {"tokens": (1, 3, 768)}},
+            "dimension 'tokens' and the shape of input 'tokens' disagree",
+        ),
         ({"model": "squeezenet", "shapes": {"x": (1, 3, 8, 8)}}, "its input is 'image'"),
         ({"model": "squeezenet", "shapes": {"image": (3, 224, 224)}}, "shape 3x224x224"),
         ({"model": "squeezenet", "batch": 2, "shapes": {"image": (1, 3, 224, 224)}}, "no other batch"),

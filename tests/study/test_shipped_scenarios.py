@@ -18,6 +18,7 @@ NAMES = {
     "last_inception_block", "block_by_block", "throughput_and_batch", "resnet", "which_gpu", "streams_worth_having",
     "batching_or_concurrency", "twice_the_sms", "edge_or_server", "substitutions", "substitutions_and_schedules", "substitutions_alpha", "substitutions_elsewhere", "substitutions_searches",
     "micro_batches_conv2", "micro_batches_training", "dataflow_devices", "dataflow_partitions", "dataflow_scaling",
+    "transformer_blocks", "transformers_served", "shared_experts",
 }  # fmt: skip
 #: Claims of publications that do not hold on the simulator: the scenarios' descriptions say why.
 NOT_SHOWN = {
@@ -85,7 +86,7 @@ def test_what_the_smallest_show(name: str, tmp_path: Path) -> None:
     "name",
     [
         "another_device", "batch_specialisation", "block_by_block", "dataflow_devices", "dataflow_partitions", "device_specialisation", "micro_batches_conv2", "pruning", "resnet",
-        "schedules_compared", "substitutions", "throughput_and_batch", "twice_the_sms",
+        "schedules_compared", "shared_experts", "substitutions", "throughput_and_batch", "transformer_blocks", "twice_the_sms",
     ],
 )  # fmt: skip
 def test_what_the_others_show(name: str, tmp_path: Path) -> None:
@@ -117,7 +118,7 @@ def smaller(scenario: Scenario) -> Scenario:
 @pytest.mark.parametrize(
     "name",
     [
-        "which_gpu", "streams_worth_having", "batching_or_concurrency", "edge_or_server", "substitutions_alpha",
+        "transformers_served", "which_gpu", "streams_worth_having", "batching_or_concurrency", "edge_or_server", "substitutions_alpha",
         "substitutions_elsewhere", "substitutions_searches",
     ],
 )  # fmt: skip

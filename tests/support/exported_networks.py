@@ -108,6 +108,30 @@ def bert_encoder(layers: int = 2, size: int = 32, heads: int = 4) -> onnx.ModelP
     return w.model({"ids": (TensorProto.INT64, shape), "mask": (TensorProto.INT64, shape)}, [x, pooled])
 
 
+def decoder(layers: int = 2, size: int = 32, heads: int = 4, shared: int = 2) -> onnx.ModelProto:
+    """A decode step: keys and values of ``past`` tokens come in and go out with one more, two heads share each."""
+    w = Writer()
+    x, head, kept = "token", size // heads, []
+    inputs: dict[str, tuple[int, Sequence[int | str]]] = {"token": (TensorProto.FLOAT, ("batch", 1, size))}
+    for layer in range(layers):
+        normed = w.layer_norm(x, size)
+        present = []
+        for side in ("key", "value"):
+            inputs[f"past.{layer}.{side}"] = (TensorProto.FLOAT, ("batch", heads // shared, "past", head))
+            new = w.node("Reshape", w.linear(normed, size, size // shared), w.ints(0, 1, heads // shared, head))
+            new = w.node("Transpose", new, perm=[0, 2, 1, 3])
+            present.append(w.node("Concat", f"past.{layer}.{side}", new, axis=2))
+        q = w.node("Reshape", w.linear(normed, size, size), w.ints(0, heads // shared, shared, head))
+        scores = w.node("MatMul", q, w.node("Transpose", present[0], perm=[0, 1, 3, 2]))
+        weights = w.node("Softmax", w.node("Div", scores, w.number(head**0.5)), axis=-1)
+        mixed = w.node("Reshape", w.node("MatMul", weights, present[1]), w.ints(0, 1, size))
+        x = w.node("Add", x, w.linear(mixed, size, size))
+        inner = w.linear(w.gelu(w.linear(w.layer_norm(x, size), size, 4 * size)), 4 * size, size)
+        x = w.node("Add", x, inner)
+        kept += present
+    return w.model(inputs, [w.layer_norm(x, size), *kept])
+
+
 def vision_transformer(size: int = 32, heads: int = 4) -> onnx.ModelProto:
     """Patches by a convolution, a class token, one block with tanh-GELU as an operator."""
     w = Writer()
@@ -238,6 +262,7 @@ def quantised(width: int = 8) -> onnx.ModelProto:
 #: By name: the model, and how its named dimensions are bound.
 NETWORKS: dict[str, tuple[Callable[[], onnx.ModelProto], dict[str, int]]] = {
     "bert_encoder": (bert_encoder, {"batch": 2, "length": 6}),
+    "decoder": (decoder, {"batch": 2, "past": 5}),
     "vision_transformer": (vision_transformer, {}),
     "unet": (unet, {"batch": 2}),
     "mobile_net": (mobile_net, {}),

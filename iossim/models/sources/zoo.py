@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from iossim.base.errors import OptionError
+from iossim.base.errors import OptionError, did_you_mean
 from iossim.ir.network import Network
 from iossim.models.catalogue import ZOO, BuildOptions, ZooModel, zoo_model, zoo_models
 from iossim.models.options import LoadOptions
@@ -29,8 +29,6 @@ def known(name: str) -> ZooModel:
 
 def load(name: str, options: LoadOptions) -> Network:
     zoo = known(name)
-    if options.dimensions:
-        raise OptionError(f"model {name!r} has no symbolic dimensions to bind; leave them out")
     return partition_network(zoo.build(_bound(zoo, options)), name, options)
 
 
@@ -40,6 +38,15 @@ def _bound(model: ZooModel, options: LoadOptions) -> BuildOptions:
         takers = ", ".join(other.name for other in zoo_models() if other.takes_graphs)
         raise OptionError(f"model {model.name!r} is not made from graphs; only these are: {takers}")
     shape: tuple[int, ...] = (options.batch or 1, *model.input_shape)
+    for name, size in options.dimensions.items():
+        if not model.dimensions:
+            raise OptionError(f"model {model.name!r} has no symbolic dimensions to bind; leave them out")
+        if name not in model.dimensions:
+            raise OptionError(f"model {model.name!r} has no dimension {name!r}; {did_you_mean(name, model.dimensions)}")
+        if size < int(name in model.axes):
+            raise OptionError(f"dimension {name!r} of model {model.name!r} is {size}; give a size")
+    axes = model.axes.split(" x ")
+    shape = tuple(options.dimensions.get(axis, size) for axis, size in zip(axes, shape, strict=True))
     for name, given in options.shapes.items():
         if name != model.input_name:
             raise OptionError(f"model {model.name!r} has no input {name!r}; its input is {model.input_name!r}")
@@ -49,6 +56,11 @@ def _bound(model: ZooModel, options: LoadOptions) -> BuildOptions:
                 f"shape {whole} of input {name!r} is not possible: give {model.axes}, each at "
                 "least 1, and no other batch besides"
             )
+        bound = [axis for axis, size in zip(axes, given, strict=True) if options.dimensions.get(axis, size) != size]
+        if bound:
+            raise OptionError(f"dimension {bound[0]!r} and the shape of input {name!r} disagree; give one of them")
         shape = given
     graphs = None if options.graphs is None else Path(options.graphs)
-    return BuildOptions(shape, options.precision, graphs, options.seed)
+    sizes = {**model.dimensions, **options.dimensions, **dict(zip(axes, shape, strict=True))}
+    dimensions = {name: sizes[name] for name in model.dimensions}
+    return BuildOptions(shape, options.precision, graphs, options.seed, dimensions)

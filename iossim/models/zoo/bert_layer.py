@@ -12,11 +12,10 @@ from functools import partial
 from iossim.base.errors import OptionError
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.ops.matmul import MatMul
-from iossim.ir.ops.nary import Add, Mul
-from iossim.ir.ops.normalization import LayerNorm
+from iossim.ir.ops.nary import Mul
 from iossim.ir.ops.reshape import Reshape, Transpose
 from iossim.ir.ops.softmax import Softmax
-from iossim.ir.ops.unary import Unary
+from iossim.models import transformer_layers as nn
 from iossim.models.catalogue import ZooModel
 
 #: Features of one head.
@@ -37,9 +36,9 @@ def _layer(b: GraphBuilder, layer: str, tokens: str) -> str:
     batch, length, width = b.types[tokens].shape
     heads = (batch, length, width // _HEAD, _HEAD)
     with b.block(f"{layer}attention"):
-        query = _split_heads(b, f"{layer}query", _linear(b, f"{layer}query", tokens, width), heads, (0, 2, 1, 3))
-        key = _split_heads(b, f"{layer}key", _linear(b, f"{layer}key", tokens, width), heads, (0, 2, 3, 1))
-        value = _split_heads(b, f"{layer}value", _linear(b, f"{layer}value", tokens, width), heads, (0, 2, 1, 3))
+        query = _split_heads(b, f"{layer}query", nn.linear(b, f"{layer}query", tokens, width), heads, (0, 2, 1, 3))
+        key = _split_heads(b, f"{layer}key", nn.linear(b, f"{layer}key", tokens, width), heads, (0, 2, 3, 1))
+        value = _split_heads(b, f"{layer}value", nn.linear(b, f"{layer}value", tokens, width), heads, (0, 2, 1, 3))
         with b.unit(f"{layer}scores", "Matmul-Mul"):
             scale = b.constant(f"{layer}scores.scale", (1,), value=_HEAD**-0.5)
             products = b.add(MatMul(), query, key, name=f"{layer}scores.matmul")
@@ -51,22 +50,12 @@ def _layer(b: GraphBuilder, layer: str, tokens: str) -> str:
         with b.unit(f"{layer}joined", "Transpose-Reshape"):
             joined = b.add(Transpose((0, 2, 1, 3)), mixed, name=f"{layer}joined.transpose")
             joined = b.add(Reshape((batch, length, width)), joined, name=f"{layer}joined.reshape")
-        attended = _linear(b, f"{layer}attention.out", joined, width, added=tokens)
-        attended = _norm(b, f"{layer}attention.norm", attended)
+        attended = nn.linear(b, f"{layer}attention.out", joined, width, added=tokens)
+        attended = nn.layer_norm(b, f"{layer}attention.norm", attended, 1e-12)
     with b.block(f"{layer}feed_forward"):
-        inner = _linear(b, f"{layer}inner", attended, 4 * width, gelu=True)
-        return _norm(b, f"{layer}output.norm", _linear(b, f"{layer}outer", inner, width, added=attended))
-
-
-def _linear(b: GraphBuilder, name: str, x: str, features: int, added: str | None = None, gelu: bool = False) -> str:
-    """A matrix product with a bias, and the sum with another value, or a GELU."""
-    with b.unit(name, "Matmul-Bias" + ("-Add" if added else "") + ("-Gelu" if gelu else "")):
-        weight = b.constant(f"{name}.weight", (b.types[x].shape[-1], features))
-        bias = b.constant(f"{name}.bias", (features,))
-        y = b.add(Add(), b.add(MatMul(), x, weight, name=f"{name}.matmul"), bias, name=f"{name}.add")
-        if added:
-            y = b.add(Add(), y, added, name=f"{name}.sum")
-        return b.add(Unary("gelu"), y, name=f"{name}.gelu") if gelu else y
+        inner = nn.linear(b, f"{layer}inner", attended, 4 * width, activation="gelu")
+        output = nn.linear(b, f"{layer}outer", inner, width, added=attended)
+        return nn.layer_norm(b, f"{layer}output.norm", output, 1e-12)
 
 
 def _split_heads(b: GraphBuilder, name: str, x: str, heads: tuple[int, ...], permutation: tuple[int, ...]) -> str:
@@ -74,13 +63,6 @@ def _split_heads(b: GraphBuilder, name: str, x: str, heads: tuple[int, ...], per
     with b.unit(f"{name}.heads", "Reshape-Transpose"):
         y = b.add(Reshape(heads), x, name=f"{name}.reshape")
         return b.add(Transpose(permutation), y, name=f"{name}.transpose")
-
-
-def _norm(b: GraphBuilder, name: str, x: str) -> str:
-    with b.unit(name, "Layer-Norm"):
-        width = b.types[x].shape[-1:]
-        scale, bias = b.constant(f"{name}.scale", width, value=1.0), b.constant(f"{name}.bias", width)
-        return b.add(LayerNorm(epsilon=1e-12), x, scale, bias, name=f"{name}.layer_norm")
 
 
 MODELS = tuple(

@@ -3,19 +3,31 @@
 A gate weighs eight experts for each token, and all of them are computed: the sum of their outputs by these weights is
 the layer's. So the work is the same for any input, and experts are what can run at once. Each expert is twice as wide
 inside as its tokens, which are 512 wide.
+
+``moe_shared`` is a layer of DeepSeekMoE 16B (Dai et al., 2024, arXiv:2401.06066) as it is served: each token goes to
+6 of 64 experts, and past two shared ones. Routing is balanced: as many experts work as are drawn when every token
+draws evenly, on equally many tokens each. Their products are one batched product each, as grouped kernels have them;
+the shared experts are one of double width, which waits for nothing but the tokens.
 """
 
 from __future__ import annotations
 
+import numpy as np
+
 from iossim.ir.builder import GraphBuilder
+from iossim.ir.ops.gather import Gather
 from iossim.ir.ops.matmul import MatMul
 from iossim.ir.ops.nary import Add, Mul
+from iossim.ir.ops.reduce import Reduce
+from iossim.ir.ops.reshape import Reshape
 from iossim.ir.ops.slice import Slice
 from iossim.ir.ops.softmax import Softmax
 from iossim.ir.ops.unary import Unary
-from iossim.models.catalogue import ZooModel
+from iossim.models.catalogue import BuildOptions, ZooModel
 
 EXPERTS = 8
+#: Of the layer with shared experts: those that are routed to, how many a token chooses, and their width inside.
+_ROUTED, _CHOSEN, _INNER = 64, 6, 1408
 
 
 def build(b: GraphBuilder, tokens: str) -> str:
@@ -42,6 +54,48 @@ def _expert(b: GraphBuilder, name: str, index: int, tokens: str, shares: str, wi
         return b.add(Mul(), outer, share, name=f"{name}.mul")
 
 
+def build_shared(b: GraphBuilder, x: str, options: BuildOptions) -> str:
+    batch, tokens, width = b.types[x].shape
+    working = round(_ROUTED * (1 - (1 - _CHOSEN / _ROUTED) ** tokens))
+    rows = -(-_CHOSEN * tokens // working)
+    slots = np.arange(working * rows) % (_CHOSEN * tokens)
+    with b.block("experts"):
+        with b.unit("gate", "Matmul"):
+            scores = b.add(MatMul(), x, b.constant("gate.weight", (width, _ROUTED)), name="gate.matmul")
+        with b.unit("gate.softmax", "Softmax"):
+            shares = b.add(Softmax(), scores, name="gate.softmax")
+        with b.unit("dispatch", "Gather-Mul"):
+            token = b.numbers("dispatch.token", slots // _CHOSEN)
+            place = b.numbers("dispatch.place", slots // _CHOSEN * _ROUTED + np.repeat(np.arange(working), rows))
+            sent = b.add(Gather(1), x, token, name="dispatch.gather")
+            flat = b.add(Reshape((batch, tokens * _ROUTED, 1)), shares, name="dispatch.shares")
+            sent = b.add(Mul(), sent, b.add(Gather(1), flat, place, name="dispatch.share"), name="dispatch.mul")
+            sent = b.add(Reshape((batch, working, rows, width)), sent, name="dispatch.rows")
+        routed = _gated(b, "routed", sent, _INNER, (working,))
+        with b.unit("combine", "Gather-Reduce"):
+            back = b.add(Reshape((batch, working * rows, width)), routed, name="combine.flat")
+            back = b.add(Gather(1), back, b.numbers("combine.slot", np.arange(_CHOSEN * tokens)), name="combine.gather")
+            back = b.add(Reshape((batch, tokens, _CHOSEN, width)), back, name="combine.choices")
+            back = b.add(Reduce("sum", (2,), False), back, name="combine.sum")
+        shared = _gated(b, "shared", x, 2 * _INNER, ())
+        with b.unit("sum", "Add"):
+            return b.add(Add(), x, back, shared, name="sum.add")
+
+
+def _gated(b: GraphBuilder, name: str, x: str, inner: int, experts: tuple[int, ...]) -> str:
+    """The gated feed-forward part of one expert, or of several at a time, whose gate and other half are one unit."""
+
+    def product(part: str, y: str, features: int) -> str:
+        weight = b.constant(f"{name}.{part}.weight", (*experts, b.types[y].shape[-1], features))
+        return b.add(MatMul(), y, weight, name=f"{name}.{part}.matmul")
+
+    with b.unit(f"{name}.inner", "Matmul-Swish-Matmul-Mul"):
+        gate = b.add(Unary("swish", (1.0,)), product("gate", x, inner), name=f"{name}.gate.swish")
+        made = b.add(Mul(), product("up", x, inner), gate, name=f"{name}.mul")
+    with b.unit(f"{name}.down", "Matmul"):
+        return product("down", made, b.types[x].shape[-1])
+
+
 def _linear(b: GraphBuilder, name: str, x: str, features: int) -> str:
     weight = b.constant(f"{name}.weight", (b.types[x].shape[-1], features))
     bias = b.constant(f"{name}.bias", (features,))
@@ -56,5 +110,14 @@ MODELS = (
         build,
         input_name="tokens",
         axes="batch x length x width",
+    ),
+    ZooModel(
+        "moe_shared",
+        "A layer of DeepSeekMoE 16B: 6 of 64 experts for a token, and shared ones",
+        (64, 2048),
+        build_shared,
+        input_name="tokens",
+        axes="batch x tokens x width",
+        dimensions={"tokens": 64},
     ),
 )

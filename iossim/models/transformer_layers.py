@@ -1,0 +1,138 @@
+"""The schedule units of transformers: each function adds one, or the few of a part, and returns its value.
+
+Values are ``[batch, tokens, features]``; heads lie side by side in the features, as fused attentions read them. A
+decoder's keys and values of earlier tokens come as inputs of ``past`` tokens, and are concatenated with the new ones,
+as exporters write it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from iossim.ir.builder import GraphBuilder
+from iossim.ir.ops.attention import Attention
+from iossim.ir.ops.gather import Gather
+from iossim.ir.ops.matmul import MatMul
+from iossim.ir.ops.nary import Add, Mul
+from iossim.ir.ops.normalization import LayerNorm, RmsNorm
+from iossim.ir.ops.slice import Concat, Slice
+from iossim.ir.ops.unary import FUNCTIONS, Unary
+
+
+def linear(
+    b: GraphBuilder, name: str, x: str, features: int, added: str | None = None, activation: str = "", bias: bool = True
+) -> str:
+    """A matrix product with a bias, the sum with another value, and an activation."""
+    parts = "-Bias" * bias + "-Add" * (added is not None) + f"-{activation.capitalize()}" * bool(activation)
+    with b.unit(name, "Matmul" + parts):
+        y = b.add(MatMul(), x, b.constant(f"{name}.weight", (b.types[x].shape[-1], features)), name=f"{name}.matmul")
+        if bias:
+            y = b.add(Add(), y, b.constant(f"{name}.bias", (features,)), name=f"{name}.add")
+        if added is not None:
+            y = b.add(Add(), y, added, name=f"{name}.sum")
+        if not activation:
+            return y
+        parameters = tuple(value for _, value in FUNCTIONS[activation].parameters)
+        return b.add(Unary(activation, parameters), y, name=f"{name}.{activation}")
+
+
+def layer_norm(b: GraphBuilder, name: str, x: str, epsilon: float = 1e-5) -> str:
+    """A layer norm with a scale and a bias."""
+    with b.unit(name, "Layer-Norm"):
+        width = b.types[x].shape[-1:]
+        scale, bias = b.constant(f"{name}.scale", width, value=1.0), b.constant(f"{name}.bias", width)
+        return b.add(LayerNorm(epsilon=epsilon), x, scale, bias, name=f"{name}.layer_norm")
+
+
+def rms_norm(b: GraphBuilder, name: str, x: str) -> str:
+    """A norm by the root mean square, with a scale."""
+    with b.unit(name, "Rms-Norm"):
+        scale = b.constant(f"{name}.scale", b.types[x].shape[-1:], value=1.0)
+        return b.add(RmsNorm(), x, scale, name=f"{name}.rms_norm")
+
+
+def rotary(b: GraphBuilder, name: str, x: str, head: int, past: int) -> str:
+    """Rotary positions (Su et al., 2021, arXiv:2104.09864) of tokens behind ``past``, neighbouring features paired."""
+    _, tokens, width = b.types[x].shape
+    angles = np.outer(np.arange(past, past + tokens), 1e4 ** (-np.arange(0, head, 2) / head)).repeat(2, axis=1)
+    angles = np.tile(angles, width // head)
+    signs, shared = np.tile([-1.0, 1.0], width // 2), f"rotary{width}"
+    with b.unit(name, "Rotary"):
+        paired = b.numbers(f"{shared}.paired", np.arange(width, dtype=np.int64) ^ 1)
+        cosine = b.numbers(f"{shared}.cosine", np.cos(angles).astype(b.dtype.numpy))
+        sine = b.numbers(f"{shared}.sine", (np.sin(angles) * signs).astype(b.dtype.numpy))
+        turned = b.add(Mul(), b.add(Gather(2), x, paired, name=f"{name}.pairs"), sine, name=f"{name}.turned")
+        return b.add(Add(), b.add(Mul(), x, cosine, name=f"{name}.kept"), turned, name=f"{name}.add")
+
+
+def attention(b: GraphBuilder, name: str, q: str, k: str, v: str, heads: int, kv_heads: int, causal: bool) -> str:
+    """Scaled dot-product attention; with ``causal`` the queries are the last of the tokens that have keys."""
+    queries, keys = b.types[q].shape[1], b.types[k].shape[1]
+    masks = []
+    if causal and 1 < queries < keys:
+        masks.append(b.numbers("causal", np.tri(queries, keys, keys - queries, dtype=np.bool_)))
+    op = Attention(heads, kv_heads, is_causal=causal and 1 < queries == keys)
+    with b.unit(name, "Attention"):
+        return b.add(op, q, k, v, *masks, name=f"{name}.attention")
+
+
+def cached(b: GraphBuilder, name: str, x: str, past: int) -> str:
+    """Keys or values of this call behind those of ``past`` earlier tokens, which are an input ``NAME.past``."""
+    if not past:
+        return x
+    batch, _, width = b.types[x].shape
+    before = b.input(f"{name}.past", (batch, past, width))
+    with b.unit(f"{name}.cache", "Concat"):
+        return b.add(Concat(1), before, x, name=f"{name}.present")
+
+
+def last_token(b: GraphBuilder, name: str, x: str) -> str:
+    """The last token alone."""
+    if b.types[x].shape[1] == 1:
+        return x
+    with b.unit(name, "Slice"):
+        return b.add(Slice((-1,), (1 << 31,), (1,), (1,)), x, name=f"{name}.slice")
+
+
+@dataclass(frozen=True)
+class LowRank:
+    """Adapters of low rank beside projections (Hu et al., 2021, arXiv:2106.09685): which projections have one."""
+
+    rank: int = 0
+    of: tuple[str, ...] = ("query", "value")
+
+    def projection(self, b: GraphBuilder, name: str, x: str, features: int, bias: bool) -> str:
+        """A projection, and what its adapter adds; ``name`` ends with which projection it is."""
+        y = linear(b, name, x, features, bias=bias)
+        if not self.rank or name.rpartition(".")[2] not in self.of:
+            return y
+        down = linear(b, f"{name}.down", x, self.rank, bias=False)
+        return linear(b, f"{name}.up", down, features, added=y, bias=False)
+
+
+def self_attention(
+    b: GraphBuilder,
+    name: str,
+    x: str,
+    heads: int,
+    kv_heads: int,
+    *,
+    past: int = 0,
+    causal: bool = True,
+    bias: bool = True,
+    rotates: bool = False,
+    low_rank: LowRank = LowRank(),
+) -> tuple[str, list[str]]:
+    """Projections to queries, keys and values apart, positions, the cache, and the attention.
+
+    Returns what the heads make, and the keys and values to keep.
+    """
+    head = b.types[x].shape[2] // heads
+    widths = {"query": heads * head, "key": kv_heads * head, "value": kv_heads * head}
+    made = {own: low_rank.projection(b, f"{name}.{own}", x, width, bias) for own, width in widths.items()}
+    if rotates:
+        made |= {own: rotary(b, f"{name}.{own}.rotary", made[own], head, past) for own in ("query", "key")}
+    kept = [cached(b, f"{name}.{own}", made[own], past) for own in ("key", "value")]
+    return attention(b, f"{name}.heads", made["query"], kept[0], kept[1], heads, kv_heads, causal), kept
