@@ -1,14 +1,15 @@
 """The simulator as a cost model: it prices stages, knows the variants of units, and runs stages of schedules.
 
-Two engines. The *paper* engine gives each group a stream, issues kernels one by one, and synchronises the device
+Four engines. The *paper* engine gives each group a stream, issues kernels one by one, and synchronises the device
 between two stages unless both have a single group. The *graph* engine replays one CUDA graph: nothing is issued while
 it runs, each node costs a little, and a stage of several groups is forked into and joined from. The *partition*
 engine is the graph engine with SMs of its own for each group of a stage (:mod:`iossim.backends.simulator.partition`).
 
-*onnxruntime* has streams and no barriers (:mod:`~iossim.backends.simulator.event_costs`). The sum of stages, which a
-search needs, is the makespan of each stage's groups as streams, with a notification between two stages of which one
-has several groups. It leaves out that streams run on into the next stage, that the host is ahead there, and that a
-stage may read nothing from other streams: those are in the prices of whole plans, and in the event-driven engine.
+The *onnxruntime* engine is the streams of a session, without barriers
+(:mod:`~iossim.backends.simulator.event_costs`). The sum of stages, which a search needs, is the makespan of each
+stage's groups as streams, with a notification between two stages of which one has several groups. It leaves out that
+streams run on into the next stage, that the host is ahead there, and that a stage may read nothing from other streams:
+those are in the prices of whole plans, and in the event-driven engine.
 """
 
 from __future__ import annotations

@@ -180,7 +180,19 @@ class MicroBatch:
                 f"`micro_batch`: the inputs of {network.name!r} have no batch in common; leave it out, or load "
                 "one that has"
             )
-        network = narrow_blocks(network)
+        found = self._applied(narrow_blocks(network), batch, prices, scheduler, options, progress)
+        # What is not divided stays as it was, with blocks of any number of units.
+        return found if found.parts or found.units else replace(found, network=network)
+
+    def _applied(
+        self,
+        network: Network,
+        batch: int,
+        prices: CostModel,
+        scheduler: str,
+        options: SearchOptions,
+        progress: StartProgress,
+    ) -> MicroBatched:
         limit = options.workspace_limit_bytes
         if self.count is not None:
             return _in_equal_parts(network, self.count, batch, JOINED if limit is None else JOINED_LIMITED)
