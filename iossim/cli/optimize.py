@@ -76,11 +76,13 @@ def optimize(
     # The device of a backend is where estimates come from.
     prices = pricing.prices(network, None if measures(pricing.cost_model) else device)
     spend = budget or default_budget(prices)
+    search = streams.of(pricing.search)
+    if spend and search.seconds is not None:
+        raise OptionError(f"--seconds ends no search that measures; give --budget {search.seconds:g}s")
     outputs.check(prices)
     if scheduler in stream_scheduler_names():
         if transforms != TransformOptions() or onnx is not None or budget is not None:
             raise OptionError(f"--scheduler {scheduler} takes neither --rewrite, --micro-batch, --onnx nor --budget")
-        search = streams.of(pricing.search)
         with progress_bars(quiet=as_json) as started, interruptible():
             made = api.optimize_streams(
                 network, None, scheduler=scheduler, cost_model=prices, options=search, progress=started
@@ -98,7 +100,7 @@ def optimize(
         device if spend else None,
         scheduler=scheduler,
         cost_model=prices,
-        options=pricing.search,
+        options=search,
         budget=spend,
         **vars(transforms),
     )

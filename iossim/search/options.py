@@ -91,8 +91,8 @@ class SearchOptions:
     bounded: bool = True
     #: The workspace, in bytes, of all kernels that run at the same time together; None limits nothing.
     workspace_limit_bytes: int | None = None
-    #: How long streams are searched for, beside the stages that they begin from; None: as long as a number of
-    #: schedules takes that grows with the network, and is the same anywhere.
+    #: How long a scheduler may search; half of it for the stages that streams begin from. None: as long as it takes,
+    #: or, for streams, as a number of schedules takes that grows with the network and is the same anywhere.
     seconds: float | None = None
     #: Of what a search draws.
     seed: int = 0
