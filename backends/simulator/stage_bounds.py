@@ -2,10 +2,10 @@
 
 Resources are host issue, issue capacity, DRAM, power, and slots of each kind. No SM gives its resident blocks more
 than it has, so neither do all SMs; operands that L2 loses to others only make stages longer. A kernel that finds slots
-for a part of its blocks runs that part as fast, so it holds slots for as long as alone at least, over all its blocks. While two or more
-kernels are active, what they ask for counts ``1 + interference`` times, so that a kernel of demand ``d`` takes ``(1 +
-interference) * d`` of the device's time beside others for each of its own, and all of it by itself: at least the
-smaller of the two.
+for a part of its blocks runs that part as fast, so it holds slots for as long as alone at least, over all its blocks.
+While two or more kernels are active, what they ask for counts ``1 + interference`` times, so that a kernel of demand
+``d`` takes ``(1 + interference) * d`` of the device's time beside others for each of its own, and all of it by itself:
+at least the smaller of the two.
 
 Work is late where a unit begins with kernels that hardly ask for anything, and that the host issues before those that
 do. Two resources have late work, if only *heavy* kernels count:
@@ -89,10 +89,13 @@ def kernel_work_us(prepared: PreparedProblem, interference: float) -> Floats:
 
 
 def most_shares(prepared: PreparedProblem, interference: float) -> Floats:
-    """The largest part of issue capacity, DRAM and power that any kernel of each unit asks for, ``[units, 3]``."""
+    """The largest part of issue capacity, DRAM, power and each kind of slots that any kernel of each unit asks for,
+    shape ``[units, 7]``.
+    """
     begin, columns, _ = prepared.kernels
     parts = _part(columns[:, [ISSUE_DEMAND, DRAM_DEMAND, POWER_DEMAND]], interference)
-    return np.array([parts[a:b].max(axis=0, initial=0.0) for a, b in pairwise(begin.tolist())]).reshape(-1, 3)
+    parts = np.column_stack([parts, columns[:, SPREAD, None] * columns[:, SLOTS : SLOTS + SLOT_KINDS]])
+    return np.array([parts[a:b].max(axis=0, initial=0.0) for a, b in pairwise(begin.tolist())]).reshape(-1, 7)
 
 
 def _part(demand: Floats, interference: float) -> Floats:
