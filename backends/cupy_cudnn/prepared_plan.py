@@ -252,13 +252,23 @@ def capturable(segment: Sequence[Queued]) -> list[Queued]:
     alone = [queue for queue in side if not isinstance(begins[queue], Wait)]
     forks: list[Queued] = [Record(fresh, MAIN), *(Wait(fresh, queue) for queue in alone)] if alone else []
     joins: list[Queued] = []
-    for number, queue in enumerate(queue for queue in side if not _joined(kept, queue)):
-        event = fresh + 1 + number
+    for event, queue in enumerate(_unjoined(kept), start=fresh + 1):
         joins += [Record(event, queue), Wait(event, MAIN)]
     return [*forks, *kept, *joins]
 
 
-def _joined(commands: Sequence[Queued], queue: Queue) -> bool:
-    """Whether the last command of a queue is a record that stream 0 waits for."""
-    last = [command for command in commands if command.queue == queue][-1]
-    return isinstance(last, Record) and Wait(last.event, MAIN) in commands
+def _unjoined(commands: Sequence[Queued]) -> list[Queue]:
+    """The queues whose last command stream 0 does not end behind, by its own waits or those of others."""
+    clocks: dict[Queue, dict[Queue, int]] = {}  # for each queue how much of each is sure to have run
+    events: dict[int, dict[Queue, int]] = {}
+    for command in commands:
+        clock = clocks.setdefault(command.queue, {})
+        if isinstance(command, Record):
+            events[command.event] = dict(clock)
+            continue
+        if isinstance(command, Wait):
+            for queue, ended in events[command.event].items():
+                clock[queue] = max(clock.get(queue, 0), ended)
+        clock[command.queue] = clock.get(command.queue, 0) + 1
+    main = clocks.get(MAIN, {})
+    return [queue for queue, clock in sorted(clocks.items()) if clock.get(queue, 0) > main.get(queue, 0)]
