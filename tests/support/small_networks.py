@@ -107,7 +107,7 @@ def _attention() -> Network:
     return b.network([b.add(LayerNorm(), y, b.constant("g", (16,)), b.constant("h", (16,)))])
 
 
-def _attention_op(op: Attention, *shapes: Shape, mask: Array | None = None, head: int = 0) -> Network:
+def attention_op(op: Attention, *shapes: Shape, mask: Array | None = None, head: int = 0) -> Network:
     """The op of inputs of these shapes, and a constant mask; ``head`` features of each begin a wider tensor."""
     b = GraphBuilder("attention_op")
     values = [b.input(f"x{index}", shape) for index, shape in enumerate(shapes)]
@@ -205,20 +205,20 @@ def _pooled_slices() -> Network:
 #: Four queries, the last of six tokens that have keys: each sees those before it.
 _SEEN = np.tri(4, 6, 2, dtype=np.bool_)
 OPS: dict[str, Callable[[], Network]] = {
-    "attention op": lambda: _attention_op(Attention(), (2, 3, 5, 8), (2, 3, 6, 8), (2, 3, 6, 16)),
-    "attention op, heads side by side": lambda: _attention_op(Attention(2, 2), (2, 5, 16), (2, 5, 16), (2, 5, 16)),
-    "attention op, causal": lambda: _attention_op(Attention(2, 2, is_causal=True), *[(2, 5, 16)] * 3),
-    "attention op, shared keys": lambda: _attention_op(Attention(6, 2), (2, 4, 48), (2, 5, 16), (2, 5, 16)),
-    "attention op, shared keys, one query": lambda: _attention_op(Attention(6, 2), (2, 1, 48), *[(2, 5, 16)] * 2),
-    "attention op, shared keys of a past": lambda: _attention_op(
+    "attention op": lambda: attention_op(Attention(), (2, 3, 5, 8), (2, 3, 6, 8), (2, 3, 6, 16)),
+    "attention op, heads side by side": lambda: attention_op(Attention(2, 2), (2, 5, 16), (2, 5, 16), (2, 5, 16)),
+    "attention op, causal": lambda: attention_op(Attention(2, 2, is_causal=True), *[(2, 5, 16)] * 3),
+    "attention op, shared keys": lambda: attention_op(Attention(6, 2), (2, 4, 48), (2, 5, 16), (2, 5, 16)),
+    "attention op, shared keys, one query": lambda: attention_op(Attention(6, 2), (2, 1, 48), *[(2, 5, 16)] * 2),
+    "attention op, shared keys of a past": lambda: attention_op(
         Attention(4, 2), (1, 4, 32), (1, 6, 16), (1, 6, 16), mask=_SEEN
     ),
-    "attention op, soft cap and scale": lambda: _attention_op(
+    "attention op, soft cap and scale": lambda: attention_op(
         Attention(2, 2, scale=0.7, softcap=1.5, is_causal=True), *[(2, 5, 16)] * 3
     ),
-    "attention op, a mask that is added": lambda: _attention_op(Attention(2, 2), *[(2, 5, 16)] * 3, (2, 1, 5, 5)),
-    "attention op, rows that are not aligned": lambda: _attention_op(Attention(3, 3), *[(1, 5, 12)] * 3),
-    "attention op, of parts": lambda: _attention_op(Attention(2, 2), (1, 3, 20), (1, 5, 20), (1, 5, 24), head=16),
+    "attention op, a mask that is added": lambda: attention_op(Attention(2, 2), *[(2, 5, 16)] * 3, (2, 1, 5, 5)),
+    "attention op, rows that are not aligned": lambda: attention_op(Attention(3, 3), *[(1, 5, 12)] * 3),
+    "attention op, of parts": lambda: attention_op(Attention(2, 2), (1, 3, 20), (1, 5, 20), (1, 5, 24), head=16),
     "rms norm": lambda: of_op(RmsNorm(), (2, 3, 11), weights=((11,),)),
     "rms norm of rows of two axes": lambda: of_op(RmsNorm(1, 0.1), (2, 3, 11), weights=((3, 11),)),
     "gather of images": lambda: _picked(0, np.array([1, 0, -1]), (2, 3, 5)),
