@@ -149,7 +149,11 @@ def offers() -> list[str]:
         return CudnnGraphs(Allowed(tf32=precision is Precision.TF32))
 
     lines = in_words(convolution_calls(library_of), attention_calls(library_of))
-    return [*lines, "images of 16 bits: channels last where a network's channels suit it (option layout)"]
+    return [
+        *lines,
+        "int8: none; networks with scales (QuantizeLinear) are refused",
+        "images of 16 bits: channels last where a network's channels suit it (option layout)",
+    ]
 
 
 class CupyCudnnBackend:

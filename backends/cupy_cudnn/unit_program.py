@@ -34,6 +34,7 @@ from iossim.ir.ops.matmul import Gemm, MatMul
 from iossim.ir.ops.nary import Add, Mul, Nary
 from iossim.ir.ops.normalization import BatchNorm, LayerNorm, LocalResponseNorm, RmsNorm
 from iossim.ir.ops.pool import AveragePool, GlobalAveragePool, GlobalMaxPool, MaxPool
+from iossim.ir.ops.quantize import Dequantize, DynamicQuantize, IntegerMatMul, Quantize, QuantizedConv, QuantizedMatMul
 from iossim.ir.ops.reduce import Reduce
 from iossim.ir.ops.reshape import Flatten, Reshape, Transpose
 from iossim.ir.ops.slice import Concat, Slice, Split
@@ -42,6 +43,7 @@ from iossim.ir.ops.unary import Cast, Clip, Identity, Relu, Sigmoid, Unary
 
 _ACTIVATIONS = (Relu, Clip, Sigmoid, Unary)
 _ELEMENTWISE = (Add, Mul, Nary, BatchNorm, Cast, *_ACTIVATIONS)
+_QUANTISED = (Quantize, Dequantize, DynamicQuantize, IntegerMatMul, QuantizedConv, QuantizedMatMul)
 _POINTWISE = Conv((1, 1), (0, 0, 0, 0), (1, 1), 1)
 
 
@@ -107,6 +109,11 @@ class _Lowering(UnitCalls):
         self.calls += apart if found is None else [ConvolutionCall(*found, apart=tuple(apart))]
 
     def _lower(self, node: Node) -> None:
+        if isinstance(node.op, _QUANTISED):
+            raise BackendError(
+                f"{node.op.kind} is of int8 with scales, which cupy_cudnn does not compute; run the network before its "
+                "quantisation in fp16 or bf16, or use `backend` onnxruntime_cpu"
+            )
         for value_type in self.graph.output_types(node):
             element_name(value_type.dtype)
         match node.op:
