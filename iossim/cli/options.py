@@ -113,7 +113,7 @@ Engine = Annotated[
         "--engine",
         "NAME",
         "auto: graph since Ampere, paper before; paper: streams with syncs between stages; graph: one CUDA graph; "
-        "partition: that, each group of a stage on SMs of its own; onnxruntime: its streams (both simulated only).",
+        "partition: that, each group of a stage on SMs of its own; onnxruntime: its streams (simulated only).",
     ),
 ]
 CostModelName = Annotated[
