@@ -46,18 +46,17 @@ _LOWEST = "-__int_as_float(0x7f800000)"
 _SUM = _COMBINE.format(combine="part + other")
 _MAX = _COMBINE.format(combine="fmaxf(part, other)")
 
-GLOBAL_AVERAGE = (
-    _HEAD.format(name="global_average_pool", more="")
-    + f"    float part = 0.0f;\n    {_WALK} part += from[(long long)i * xi];\n"
-    + _SUM
-    + "    if (thread == 0) *to = shared[0] / (float)length;\n}\n"
-)
-GLOBAL_MAX = (
-    _HEAD.format(name="global_max_pool", more="")
-    + f"    float part = {_LOWEST};\n    {_WALK} part = fmaxf(part, from[(long long)i * xi]);\n"
-    + _MAX
-    + "    if (thread == 0) *to = shared[0];\n}\n"
-)
+
+def _fold(name: str, begin: str, step: str, combine: str, end: str) -> str:
+    """A kernel that makes one number of a row: from ``begin`` by a ``step`` an element, ``combine``, and ``end``."""
+    walked = f"    float part = {begin};\n    {_WALK} {step};\n"
+    return _HEAD.format(name=name, more="") + walked + combine + f"    if (thread == 0) *to = {end};\n}}\n"
+
+
+_ADD, _LARGER = "part += from[(long long)i * xi]", "part = fmaxf(part, from[(long long)i * xi])"
+GLOBAL_AVERAGE = _fold("global_average_pool", "0.0f", _ADD, _SUM, "shared[0] / (float)length")
+GLOBAL_MAX = _fold("global_max_pool", _LOWEST, _LARGER, _MAX, "shared[0]")
+REDUCE_SUM = _fold("reduce_sum", "0.0f", _ADD, _SUM, "shared[0]")
 SOFTMAX = (
     _HEAD.format(name="softmax", more="")
     + f"    float part = {_LOWEST};\n    {_WALK} part = fmaxf(part, from[(long long)i * xi]);\n"
@@ -68,12 +67,6 @@ SOFTMAX = (
     + "    const float total = shared[0];\n"
     + f"    {_WALK} to[(long long)i * yi] = expf(from[(long long)i * xi] - largest) / total;\n"
     + "}\n"
-)
-REDUCE_SUM = (
-    _HEAD.format(name="reduce_sum", more="")
-    + f"    float part = 0.0f;\n    {_WALK} part += from[(long long)i * xi];\n"
-    + _SUM
-    + "    if (thread == 0) *to = shared[0];\n}\n"
 )
 #: Further arguments: the scale of each element of a row, dense, and what is added to the mean of squares.
 RMS_NORM = (

@@ -108,12 +108,12 @@ def _searched(
     network: Network, device: str | None, scheduler: str, pricing: PricingOptions, as_json: bool
 ) -> AnySchedule:
     from iossim import api
-    from iossim.search.scheduler import stream_scheduler_names
 
     prices = pricing.prices(network, device)
-    search = api.optimize_streams if scheduler in stream_scheduler_names() else api.optimize
     with progress_bars(quiet=as_json) as progress, interruptible():
-        return search(network, None, scheduler=scheduler, cost_model=prices, options=pricing.search, progress=progress)
+        return api.optimize_any(
+            network, None, scheduler=scheduler, cost_model=prices, options=pricing.search, progress=progress
+        )
 
 
 def _profile_of(device: str) -> DeviceProfile:

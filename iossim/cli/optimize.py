@@ -173,7 +173,7 @@ def check(
 ) -> None:
     """Schedule a model, and check that the schedule is valid, free of races, and as fast as is asked."""
     from iossim import api
-    from iossim.schedule.schedule import Schedule
+    from iossim.schedule.schedule import read_schedule
     from iossim.tasks import checks
 
     if max_latency_ms is None and baseline is None:
@@ -182,9 +182,11 @@ def check(
     search = pricing.search
     network = reading.network(model)
     prices = pricing.prices(network, device)
-    before = Schedule.read(baseline) if baseline is not None else None
+    before = read_schedule(baseline) if baseline is not None else None
     with progress_bars(quiet=as_json) as progress, interruptible():
-        found = api.optimize(network, None, scheduler=scheduler, cost_model=prices, options=search, progress=progress)
+        found = api.optimize_any(
+            network, None, scheduler=scheduler, cost_model=prices, options=search, progress=progress
+        )
     made = [checks.valid(found, network), checks.runs_without_races(found, network)]
     if max_latency_ms is not None:
         made.append(checks.latency_at_most(found, max_latency_ms))

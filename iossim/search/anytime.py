@@ -23,10 +23,7 @@ class TimeIsUp(KeyboardInterrupt):
 
 
 class Found(Protocol):
-    """What a search finds, and whether it came to its end."""
-
-    @property
-    def cost_us(self) -> float: ...
+    """What a search finds; ``complete``: did it come to its end?"""
 
     @property
     def complete(self) -> bool: ...

@@ -72,7 +72,7 @@ def test_without_seconds_there_is_one_search() -> None:
     asked = []
 
     class Found:
-        cost_us, complete = 1.0, True
+        complete = True
 
     def search(options: SearchOptions, progress: object, before: object) -> Found:
         asked.append((options.space.max_group_size, options.space.max_groups, before))
