@@ -22,7 +22,7 @@ from iossim.cost.model import START, CostModel, StageBounds
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import ScheduleProblem, bits
 from iossim.search.block_parts import prepare_block
-from iossim.search.block_search import _Lane, _Search
+from iossim.search.block_search import _Search
 from iossim.search.free_views import WithoutViews
 from iossim.search.lattice import build_lattice
 from iossim.search.options import SearchOptions
@@ -38,12 +38,11 @@ class _Told(_Search):
     final: np.ndarray | None = None
     ratios: tuple[np.ndarray, ...] = ()
 
-    def _relax(self, lane: _Lane, begin: int, end: int) -> None:
-        filled = lane.filled
-        stages, labels = lane.endings.stage[:filled].copy(), lane.endings.label[:filled].copy()
-        leaving = self.labels.leaving[lane.endings.source[:filled], labels & 1]
-        bounds_us = lane.endings.least_us[:filled] - leaving
-        super()._relax(lane, begin, end)
+    def _relax(self, filled: int, begin: int, end: int) -> None:
+        stages, labels = self.endings.stage[:filled].copy(), self.endings.label[:filled].copy()
+        leaving = self.labels.leaving[self.endings.source[:filled], labels & 1]
+        bounds_us = self.endings.least_us[:filled] - leaving
+        super()._relax(filled, begin, end)
         several = np.flatnonzero(labels & 1)[:: max(1, filled // 500)]
         if len(several):
             prices = self.cost_model.price_stages(StageBatch.concurrent(self.problem, stages[several]))

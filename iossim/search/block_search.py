@@ -19,7 +19,6 @@ from functools import partial
 
 import numpy as np
 
-from iossim.base.threads import on_all_cores
 from iossim.cost.model import START, CostModel, Prices, StageBounds
 from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.masks import GrowingTable
@@ -33,9 +32,7 @@ from iossim.search.relaxation import Endings, Labels, leave, pick, relax, relax_
 #: The endings with the least bounds are priced next: up to this fraction of the way to the best known cost.
 PRICED_FRACTION = 0.5
 #: Up to this many endings are priced at once, since asking several times takes longer.
-PRICED_TOGETHER = 1024
-#: Levels of so many states are divided between two threads: handing them over costs more than fewer take.
-STATES_OF_TWO_LANES = 128
+PRICED_TOGETHER = 2048
 #: One call of compiled code takes a tenth of a second or so, since an interrupt is heard only between two calls.
 _PRICED_AT_A_TIME = 1 << 16
 _RELAXED_AT_A_TIME = 20_000_000
@@ -83,17 +80,6 @@ def solve_block(
     return search.solution()
 
 
-@dataclass(slots=True)
-class _Lane:
-    """Endings of the states from ``position`` to ``end``, as many as ``filled``; they may not all fit."""
-
-    endings: Endings
-    position: int = 0
-    end: int = 0
-    filled: int = 0
-    is_full: bool = False
-
-
 class _Search:
     """The arrays of one block's search; ``run`` settles all states, level by level."""
 
@@ -112,7 +98,7 @@ class _Search:
         self.tolerance = np.maximum(0.0, (self.boundary[::-1] - self.boundary).max(axis=1))
         self.labels = Labels.of(len(lattice))
         self.known = GrowingTable()
-        self.lanes = [_Lane(Endings.room(1 << 15)) for _ in range(2)]
+        self.endings = Endings.room(1 << 15)
         self.looked_at = 0
 
     def run(self, progress: Callable[[int], None]) -> None:
@@ -136,50 +122,39 @@ class _Search:
         return BlockSolution(paths[0], paths[1], self.known.used + len(self.merges.masks), self.looked_at)
 
     def _settle(self, begin: int, end: int, still_here: Callable[[], None]) -> None:
-        """Find the best endings of the states of a level; ``still_here`` is called a few times a second.
-
-        Of many states each half is looked at in a thread of its own: endings of one state tell nothing of another's.
-        """
-        middle = (begin + end) // 2 if end - begin >= STATES_OF_TWO_LANES else end
-        lanes = self.lanes[: 1 if middle == end else 2]
-        for lane, first, last in zip(lanes, (begin, middle), (middle, end), strict=False):
-            lane.position, lane.end = first, last
-        while lanes:
+        """Find the best endings of the states of a level; ``still_here`` is called a few times a second."""
+        position, filled = begin, 0
+        while position < end:
             still_here()
-            on_all_cores(self._find, lanes)
-            for lane in lanes:
-                if lane.is_full and not lane.filled:
-                    lane.endings = Endings.room(2 * len(lane.endings.stage))
-                elif lane.is_full or lane.position == lane.end:
-                    self._relax(lane, begin, end)
-            lanes = [lane for lane in lanes if lane.position < lane.end]
+            position, filled, full = find_endings(
+                position,
+                end,
+                self.graph,
+                self.bounds,
+                self.labels,
+                self.tolerance,
+                self.bounded,
+                *self.walk_limits,
+                self.endings,
+                filled,
+            )
+            if full and not filled:
+                self.endings = Endings.room(2 * len(self.endings.stage))
+            elif full or position == end:
+                self._relax(filled, begin, end)
+                filled = 0
 
-    def _find(self, lane: _Lane) -> None:
-        lane.position, lane.filled, lane.is_full = find_endings(
-            lane.position,
-            lane.end,
-            self.graph,
-            self.bounds,
-            self.labels,
-            self.tolerance,
-            self.bounded,
-            *self.walk_limits,
-            lane.endings,
-            lane.filled,
-        )
-
-    def _relax(self, lane: _Lane, begin: int, end: int) -> None:
-        """Price what a lane has found of the endings of a level, as far as they may matter; it is empty then."""
-        endings, filled, lane.filled = lane.endings, lane.filled, 0
+    def _relax(self, filled: int, begin: int, end: int) -> None:
+        """Price endings of the states of a level as far as they may matter."""
         self.looked_at += filled
         if not self.bounded:
-            self._price(endings.stage[:filled])
-            relax(endings, filled, self.known.table, self.labels)
+            self._price(self.endings.stage[:filled])
+            relax(self.endings, filled, self.known.table, self.labels)
             return
         picked = Endings.room(filled)
         while filled:
             filled, found = pick(
-                endings, filled, self.labels, self.tolerance, begin, end, PRICED_FRACTION, PRICED_TOGETHER, picked
+                self.endings, filled, self.labels, self.tolerance, begin, end, PRICED_FRACTION, PRICED_TOGETHER, picked
             )
             self._price(picked.stage[:found])
             relax(picked, found, self.known.table, self.labels)

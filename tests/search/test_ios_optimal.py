@@ -10,12 +10,10 @@ from brute_force import ScrambledTable, cheapest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from iossim.base.threads import limit_threads
 from iossim.cost.model import START, CostModel, Prices, StageBounds, price_path
 from iossim.cost.random import RandomCostModel
 from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.problem import ScheduleProblem
-from iossim.search import block_search
 from iossim.search.assemble import price_blocks, total_latency_us
 from iossim.search.ios import solve
 from iossim.search.lattice import build_lattice
@@ -226,28 +224,6 @@ def test_many_convolutions_of_one_input_are_said_not_to_merge_in_all_sets() -> N
     assert notes[0] == ()
     assert "11 convolutions of one input merge in pairs, in runs and as a whole" in notes[1][0]
     assert not solve([many], RandomCostModel(), SearchOptions(), concurrent=True, merge=False).notes
-
-
-@settings(max_examples=30, deadline=None)
-@given(problems(12), spaces, st.integers(0, 99), st.booleans())
-def test_levels_divided_between_threads_are_settled_alike(
-    problem: ScheduleProblem, space: StageSpace, seed: int, bounded: bool
-) -> None:
-    """In two lanes as in one, and in one thread as in three, to the last count."""
-    options = SearchOptions(space, bounded=bounded)
-
-    def found(states: int, count: int) -> Solution:
-        with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(block_search, "STATES_OF_TWO_LANES", states)
-            limit_threads(count)
-            try:
-                return solve([problem], RandomCostModel(seed=seed), options, concurrent=True, merge=True)
-            finally:
-                limit_threads(None)
-
-    whole, divided = found(1 << 20, 1), found(2, 1)
-    assert (divided.plans, divided.cost_us) == (whole.plans, whole.cost_us)
-    assert found(2, 3) == divided
 
 
 def test_an_interrupted_search_returns_the_best_schedule_so_far() -> None:
