@@ -1,11 +1,14 @@
 """What bounds of the search are worth, on the widest block of a network.
 
     python benchmarks/bounds.py [--network randwire] [--device v100-sxm2] [--engine paper]
+    python benchmarks/bounds.py --columns [--network nasnet_a] [--device v100-sxm2] [--engine paper]
     python benchmarks/bounds.py --parts [--device v100-sxm2]
 
 The first prints how near bounds of stages are to their prices, how many endings and prices they leave, and as many if
 each state's final cost had been known before; and how many states work and critical paths of what is left would rule
-out, beside the optimum. ``--parts`` prints how far the bound of wide networks rises where they are cut at units that
+out, beside the optimum. ``--columns`` prints how far the optimum of each different block is above the linear program
+that covers its units with stages at their prices, and with stages at their bounds (column generation: all stages are
+known here), and above work and critical paths. ``--parts`` prints how far the bound of wide networks rises where they are cut at units that
 all others of a part come before or after, and the parts' bounds are added.
 """
 
@@ -16,10 +19,12 @@ from collections.abc import Sequence
 
 import numpy as np
 from large_networks import network as large_network
+from scipy.optimize import linprog
 
 import iossim
 from iossim.cost.model import START, CostModel, StageBounds
 from iossim.schedule.batch import StageBatch
+from iossim.schedule.masks import count_groups
 from iossim.schedule.problem import ScheduleProblem, bits
 from iossim.search.block_parts import prepare_block
 from iossim.search.block_search import _Search
@@ -30,6 +35,16 @@ from iossim.search.options import SearchOptions
 WIDE = ("nasnet_a_large", "pnasnet_5_large", "hrnet_w18", "clip")
 #: A part of more units than these is left whole.
 MOST_UNITS = 120
+
+
+class _Asked(_Search):
+    """Keeps all stages of several groups."""
+
+    stages: tuple[np.ndarray, ...] = ()
+
+    def _relax(self, filled: int, begin: int, end: int) -> None:
+        self.stages += (np.unique(self.endings.stage[:filled]),)
+        super()._relax(filled, begin, end)
 
 
 class _Told(_Search):
@@ -60,6 +75,7 @@ def main() -> None:
     parser.add_argument("--device", default="v100-sxm2")
     parser.add_argument("--engine", default="paper")
     parser.add_argument("--parts", action="store_true")
+    parser.add_argument("--columns", action="store_true")
     given = parser.parse_args()
     prices = iossim.cost_model("simulator", given.device, engine=given.engine)
     if given.parts:
@@ -67,9 +83,15 @@ def main() -> None:
             network = large_network(name)
             problem = max((ScheduleProblem.of_block(network, block) for block in network.blocks), key=len)
             print(name, in_parts(WithoutViews.of(problem).problem, prices), flush=True)
+        return
+    network = iossim.load(given.network)
+    blocks = [ScheduleProblem.of_block(network, block) for block in network.blocks]
+    if given.columns:
+        different = {block.key: block for block in blocks}.values()
+        gaps = np.array([in_columns(block, prices) for block in different if len(block) > 1])
+        for name, own in zip(("stages at prices", "stages at bounds", "work and critical paths"), gaps.T, strict=True):
+            print(f"optimum above {name}: median {np.median(own):.1%}, {own.min():.1%} to {own.max():.1%}")
     else:
-        network = iossim.load(given.network)
-        blocks = [ScheduleProblem.of_block(network, block) for block in network.blocks]
         sizes = [len(build_lattice(block, 400_000) or ()) for block in blocks]
         one_block(blocks[int(np.argmax(sizes))], prices)
 
@@ -95,6 +117,51 @@ def one_block(problem: ScheduleProblem, prices: CostModel) -> None:
     ahead_us = [least_us(part.problem, bounds, list(bits(everything & ~int(mask)))) for mask in part.lattice.masks]
     ruled_out = np.mean(cost_us + ahead_us > cost_us[-1] * (1 + 1e-9))
     print(f"states ruled out by work and critical paths of what is left: {ruled_out:.1%}")
+
+
+def in_columns(problem: ScheduleProblem, prices: CostModel) -> tuple[float, float, float]:
+    """How far the optimum of a block is above each of three bounds, as a share of the bound."""
+    (part,), _ = prepare_block(problem, prices, SearchOptions(), concurrent=True, merge=False)
+    problem, bounds = part.problem, prices.bounds(part.problem)
+    assert bounds is not None
+    search = _Asked(part, prices, True, START, None)
+    search.run(lambda units: None)
+    best_us = float(search.labels.cost[-1].min())
+    units = np.arange(len(problem), dtype=np.uint64)
+    stages = np.unique(np.concatenate([*search.stages, np.uint64(1) << units]))
+    holds = (stages[:, None] >> units & np.uint64(1)).astype(float)
+    several = count_groups(stages, problem.predecessors) > 1
+    # Half of the boundary on each side of a stage of several groups is its own; the ends of the block have none.
+    between_us = float(search.boundary[1, 1])
+    prices_us = prices.price_stages(StageBatch.concurrent(problem, stages)) + several * between_us
+    group_us = [
+        max(bounds.serial_us[list(bits(group))].sum() for group in problem.groups(int(stage))) for stage in stages
+    ]
+    least = np.maximum((holds @ bounds.work_us).max(axis=1), group_us) + between_us
+    alone_us = least_us(problem, bounds, range(len(problem)))
+    programs_us = [
+        max(covered_us(holds, costs) - between_us, alone_us)
+        for costs in (prices_us, np.where(several, np.minimum(least, prices_us), prices_us))
+    ]
+    first, second, third = (best_us / us - 1 for us in (*programs_us, alone_us))
+    return first, second, third
+
+
+def covered_us(holds: np.ndarray, costs_us: np.ndarray) -> float:
+    """The least cost of stages, taken as parts of them too, that hold each unit once.
+
+    ``holds`` has shape ``[stages, units]``. Stages whose cost is less than the dual prices of their units enter, until
+    there are none.
+    """
+    entered = np.argsort(costs_us / holds.sum(axis=1))[:2000]
+    entered = np.union1d(entered, np.flatnonzero(holds.sum(axis=1) == 1))
+    while True:
+        solved = linprog(costs_us[entered], A_eq=holds[entered].T, b_eq=np.ones(holds.shape[1]), method="highs")
+        reduced_us = costs_us - holds @ solved.eqlin.marginals
+        cheap = np.flatnonzero(reduced_us < -1e-6)
+        if not len(cheap):
+            return float(solved.fun)
+        entered = np.union1d(entered, cheap[np.argsort(reduced_us[cheap])[:3000]])
 
 
 def least_us(problem: ScheduleProblem, bounds: StageBounds, units: Sequence[int]) -> float:
