@@ -151,7 +151,7 @@ def offers() -> list[str]:
     lines = in_words(convolution_calls(library_of), attention_calls(library_of))
     return [
         *lines,
-        "int8: none; networks with scales (QuantizeLinear) are refused",
+        "int8: of networks with scales (QuantizeLinear, QLinearConv), with sums of int32",
         "images of 16 bits: channels last where a network's channels suit it (option layout)",
     ]
 

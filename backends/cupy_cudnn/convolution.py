@@ -29,7 +29,8 @@ class Convolution:
 
     Padding is given before and after each spatial dimension; the number of groups follows from the channels of ``x``
     and ``w``. The bias has one value a filter; ``z``, if there is one, is a residual of ``y``'s shape. All are of
-    ``dtype``, and sums of fp32. Where ``last``, images and filters lie with their channels innermost.
+    ``dtype``, and sums of fp32; of int8, ``y`` and the sums are of int32. Where ``last``, images and filters lie with
+    their channels innermost.
     """
 
     x: TensorLayout
@@ -187,6 +188,6 @@ def convolution_of(op: Conv, views: Mapping[str, View], *, relu: bool, last: boo
         "b" in views,
         relu,
         layout(views["z"]) if "z" in views else None,
-        views["y"].dtype,
+        views["x"].dtype,
         last,
     )

@@ -78,6 +78,7 @@ class CudnnGraphs:
             DType.FLOAT32: cudnn.data_type.FLOAT,
             DType.FLOAT16: cudnn.data_type.HALF,
             DType.BFLOAT16: cudnn.data_type.BFLOAT16,
+            DType.INT8: cudnn.data_type.INT8,
         }
         self._planned = cache(self._ranked)
         self.built = 0
@@ -212,9 +213,9 @@ class CudnnGraphs:
 
     def _begun(self, dtype: DType) -> tuple[Any, Callable[[str, TensorLayout], Any]]:
         """An empty graph for values of a type, and what adds an operand of a name to it."""
-        stored, fp32 = self._types[dtype], self._cudnn.data_type.FLOAT
+        stored, sums = self._types[dtype], self._sums(dtype)
         graph = self._cudnn.pygraph(
-            io_data_type=stored, intermediate_data_type=fp32, compute_data_type=fp32, **self._device
+            io_data_type=stored, intermediate_data_type=sums, compute_data_type=sums, **self._device
         )
 
         def tensor(name: str, layout: TensorLayout) -> Any:
@@ -223,6 +224,11 @@ class CudnnGraphs:
             )
 
         return graph, tensor
+
+    def _sums(self, dtype: DType) -> Any:
+        """What sums of products of a type are of."""
+        types = self._cudnn.data_type
+        return types.INT32 if dtype is DType.INT8 else types.FLOAT
 
     def _attention_graph(self, asked: FusedAttention) -> Any:
         graph, tensor = self._begun(asked.dtype)
@@ -257,7 +263,7 @@ class CudnnGraphs:
             post_padding=list(convolution.pad_after),
             stride=list(convolution.strides),
             dilation=list(convolution.dilations),
-            compute_data_type=self._cudnn.data_type.FLOAT,
+            compute_data_type=self._sums(convolution.dtype),
         )
         if convolution.z is not None:  # before the bias: cuDNN's engines are compiled for that order alone
             y = graph.add(a=shaped(y), b=tensor("z", convolution.z))
@@ -268,5 +274,6 @@ class CudnnGraphs:
             y = graph.add(a=shaped(y), b=tensor("b", layout))
         if convolution.relu:
             y = graph.relu(input=shaped(y))
-        shaped(y).set_output(True).set_data_type(self._types[convolution.dtype]).set_uid(UIDS["y"])
+        made = self._sums(DType.INT8) if convolution.dtype is DType.INT8 else self._types[convolution.dtype]
+        shaped(y).set_output(True).set_data_type(made).set_uid(UIDS["y"])
         return graph

@@ -29,6 +29,18 @@ NAME = "chain"
 COPY = "a0"
 
 
+class Operands:
+    """The operands of a chain so far, each of which has a symbol in its expression."""
+
+    def __init__(self) -> None:
+        self.views: list[View] = []
+
+    def symbol(self, view: View) -> str:
+        if view not in self.views:
+            self.views.append(view)
+        return f"a{self.views.index(view)}"
+
+
 def chain(expression: str, operands: Sequence[View], output: View) -> KernelCall:
     """``expression`` in ``a0``, ``a1``, ... (the broadcast operands) for each element of ``output``."""
     views = [output, *(operand.broadcast(output.shape) for operand in operands)]
@@ -69,6 +81,15 @@ def op_expression(op: Op, operands: Sequence[str]) -> str | None:
             return activation(op, operands[0])
         case _:
             return None
+
+
+def rounded(value: str, zero: str, dtype: DType) -> str:
+    """A value in units of a scale as a whole number of a type: rounded (ties to even), moved by the zero, and clipped.
+
+    As :func:`iossim.ir.ops.quantize.quantised`.
+    """
+    limits = np.iinfo(dtype.numpy_name)
+    return f"fminf(fmaxf(rintf({value}) + {zero}, {literal(limits.min)}), {literal(limits.max)})"
 
 
 def activation(op: Op, value: str) -> str:
@@ -115,7 +136,8 @@ def _source(expression: str, dtypes: tuple[DType, ...], axes: int) -> str:
     body.append("const long long i0 = rest;")
     for index in range(1, len(dtypes)):
         steps = " + ".join(f"i{axis} * s{index}_{axis}" for axis in range(axes))
-        body.append(f"const float a{index - 1} = p{index}[{steps}];")
+        kind = "int" if dtypes[index] is DType.INT32 else "float"
+        body.append(f"const {kind} a{index - 1} = p{index}[{steps}];")
     steps = " + ".join(f"i{axis} * s0_{axis}" for axis in range(axes))
     body.append(f"p0[{steps}] = {expression};")
     lines = "\n    ".join(body)

@@ -2,6 +2,7 @@
 
 Numbers of 16 bits are structures that turn into ``float`` where they are read and are rounded to the nearest (ties to
 even) where they are written, so that a kernel's text is the same whatever its operands hold, and sums are of fp32.
+Whole numbers of 8 bits are floats without loss; those of 32 stay what they are.
 CUDA's own headers for such types are not used, since the run-time compiler's package does not bring them.
 """
 
@@ -14,7 +15,14 @@ from iossim.execution.backend import BackendError
 from iossim.ir.types import DType
 
 #: What kernels call each element type.
-NAMES = {DType.FLOAT32: "float", DType.FLOAT16: "half_t", DType.BFLOAT16: "bfloat_t"}
+NAMES = {
+    DType.FLOAT32: "float",
+    DType.FLOAT16: "half_t",
+    DType.BFLOAT16: "bfloat_t",
+    DType.INT8: "signed char",
+    DType.UINT8: "unsigned char",
+    DType.INT32: "int",
+}
 
 _HALF = """#ifndef HALF_TO_FLOAT
 #define HALF_TO_FLOAT(value, bits) asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits))

@@ -14,7 +14,7 @@ from iossim.backends.cupy_cudnn.driver import ConvolutionLibrary
 from iossim.backends.cupy_cudnn.views import channels_last, row_major
 from iossim.ir.types import Precision
 
-#: What it computes in: what is stored, and what is multiplied.
+#: What it computes in: what is stored, and what is multiplied. Networks with scales have products of int8 besides.
 PRECISIONS = (Precision.FP32, Precision.TF32, Precision.FP16, Precision.BF16)
 LAYOUTS = {"nchw": False, "nhwc": True}
 
@@ -22,7 +22,7 @@ LAYOUTS = {"nchw": False, "nhwc": True}
 def convolution_calls(library_of: Callable[[Precision], ConvolutionLibrary]) -> dict[str, dict[str, list[str]]]:
     """For each precision and layout, what is computed by one call: those of which cuDNN has a plan."""
     found: dict[str, dict[str, list[str]]] = {}
-    for precision in PRECISIONS:
+    for precision in (*PRECISIONS, Precision.INT8):
         library = library_of(precision)
         found[precision] = {
             layout: [name for name, asked in _calls(precision, last).items() if next(library.plans(asked), None)]
@@ -60,5 +60,7 @@ def _calls(precision: Precision, last: bool) -> dict[str, Convolution]:
 
     x, w, one = layout(8, 64, 28, 28), layout(64, 64, 3, 3), (1, 1)
     plain = Convolution(x, w, x, one, one, one, one, dtype=precision.storage, last=last)
+    if precision is Precision.INT8:  # scales and zero points are applied behind it
+        return {"conv": plain} if last else {}
     fused = replace(plain, bias=True, relu=True)
     return {"conv": plain, "conv+bias+relu": fused, "conv+residual+bias+relu": replace(fused, z=x)}

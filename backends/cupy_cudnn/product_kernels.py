@@ -1,4 +1,4 @@
-"""Stacks of matrix products in fp32, to the last bit of it.
+"""Stacks of matrix products in fp32, to the last bit of it, and of whole numbers.
 
 cuDNN multiplies stacks on tensor cores only: an H200 gave TF32's digits where fp32 was asked for, or no plan at all.
 A thread computes one element; neighbours read neighbouring columns. That is far from the peak, but whoever asks for
@@ -12,6 +12,7 @@ import numpy as np
 from iossim.backends.cupy_cudnn.element_types import typed
 from iossim.backends.cupy_cudnn.views import MOST_ELEMENTS, Argument, KernelCall, View, coalesced, int32s
 from iossim.execution.backend import BackendError
+from iossim.ir.types import DType
 
 THREADS = 256
 STACK_AXES = 2
@@ -31,8 +32,8 @@ _SOURCE = """extern "C" __global__ void product(unsigned int total, unsigned int
     const long long s0 = rest / stack1;
     const in_t* left = a + s0 * a0 + s1 * a1 + row * ar;
     const in_t* right = b + s0 * b0 + s1 * b1 + column * bc;
-    float sum = 0.0f;
-    for (int k = 0; k < depth; ++k) sum += (float)left[(long long)k * ac] * (float)right[(long long)k * br];
+    sum_t sum = 0;
+    for (int k = 0; k < depth; ++k) sum += (sum_t)left[(long long)k * ac] * (sum_t)right[(long long)k * br];
     y[s0 * y0 + s1 * y1 + row * yr + column * yc] = sum;
 }
 """
@@ -41,7 +42,8 @@ _SOURCE = """extern "C" __global__ void product(unsigned int total, unsigned int
 def product(a: View, b: View, y: View) -> KernelCall:
     """``y [..., M, N] = a [..., M, K] b [..., K, N]``; stacks are broadcast by NumPy's rules.
 
-    Raises BackendError for stacks whose strides are more than two, or for more elements than a kernel counts.
+    Sums are of int32 where ``y`` is, else of fp32. Raises BackendError for stacks whose strides are more than two, or
+    for more elements than a kernel counts.
     """
     stack = y.shape[:-2]
     views = (a.broadcast((*stack, *a.shape[-2:])), b.broadcast((*stack, *b.shape[-2:])), y)
@@ -57,4 +59,5 @@ def product(a: View, b: View, y: View) -> KernelCall:
     for view, own in zip(views, strides, strict=True):
         arguments += [view, *int32s([*[0] * missing, *own, *view.strides[-2:]])]
     blocks = -(-y.elements // THREADS)
-    return KernelCall(typed(_SOURCE, a, y), "product", blocks, THREADS, tuple(arguments))
+    sums = f"typedef {'int' if y.dtype is DType.INT32 else 'float'} sum_t;\n"
+    return KernelCall(typed(sums + _SOURCE, a, y), "product", blocks, THREADS, tuple(arguments))

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from iossim.backends.cupy_cudnn import element_kernels, product_kernels
+from iossim.backends.cupy_cudnn import element_kernels, integer_kernels, product_kernels
 from iossim.backends.cupy_cudnn.convolution import ConvolutionCall, convolution_of, product_of
 from iossim.backends.cupy_cudnn.views import KernelCall, Memory, View, dense
 from iossim.backends.cupy_cudnn.weights import Weights
@@ -25,6 +25,8 @@ from iossim.ir.types import DType
 Call = KernelCall | ConvolutionCall
 
 SCRATCH = Memory("scratch")
+#: A product as a convolution of images of one pixel.
+POINTWISE = Conv((1, 1), (0, 0, 0, 0), (1, 1), 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,6 +117,8 @@ class UnitCalls:
         """
         if not x.dtype == w.dtype == y.dtype:
             raise BackendError(f"multiplies {x.dtype} by {w.dtype} to {y.dtype}; load the model in one `dtype`")
+        if not x.dtype.is_floating:
+            raise BackendError(f"no kernel multiplies {x.dtype} without scales; use `backend` onnxruntime_cpu")
         usual = self.weights.layout.wanted
         last = max((usual, not usual), key=lambda tried: x.suits_cudnn(tried) + y.suits_cudnn(tried))
         x = x if x.suits_cudnn(last) else self.dense_copy(x, last)
@@ -163,6 +167,14 @@ class UnitCalls:
             element_kernels.copy(inner, y) if inner is not y else None,
             fused,
         )
+
+    def sum_products(self, op: Conv, x: View, w: View, y: View) -> None:
+        """One convolution of int8 to sums of int32, with channels last; by cuDNN, or by a kernel of ours."""
+        x = x if x.suits_cudnn(last=True) else self.dense_copy(x, last=True)
+        views = {"x": x, "w": self._filters(w, last=True), "y": y}
+        apart = integer_kernels.convolution(op, x, views["w"], y)
+        asked = convolution_of(op, views, relu=False, last=True)
+        self.calls.append(ConvolutionCall(asked, views, apart=(apart,)))
 
     def multiply(self, a: View, b: View, y: View) -> None:
         """A stack of products, by a library; operands that it does not take as they lie are copied.

@@ -16,8 +16,10 @@ from dataclasses import replace
 from iossim.backends.cupy_cudnn import element_kernels, gather_kernels, reduction_kernels, window_kernels
 from iossim.backends.cupy_cudnn.attention_calls import attention_op, fused_attention
 from iossim.backends.cupy_cudnn.convolution import ConvolutionCall
+from iossim.backends.cupy_cudnn.element_kernels import Operands
 from iossim.backends.cupy_cudnn.element_types import element_name
-from iossim.backends.cupy_cudnn.unit_calls import SCRATCH, Epilogue, UnitCalls, UnitProgram
+from iossim.backends.cupy_cudnn.quantised_calls import quantised_op, rescaled
+from iossim.backends.cupy_cudnn.unit_calls import POINTWISE, SCRATCH, Epilogue, UnitCalls, UnitProgram
 from iossim.backends.cupy_cudnn.views import View, dense
 from iossim.backends.cupy_cudnn.weights import Weights
 from iossim.execution.backend import BackendError
@@ -42,9 +44,13 @@ from iossim.ir.ops.softmax import Softmax
 from iossim.ir.ops.unary import Cast, Clip, Identity, Relu, Sigmoid, Unary
 
 _ACTIVATIONS = (Relu, Clip, Sigmoid, Unary)
-_ELEMENTWISE = (Add, Mul, Nary, BatchNorm, Cast, *_ACTIVATIONS)
-_QUANTISED = (Quantize, Dequantize, DynamicQuantize, IntegerMatMul, QuantizedConv, QuantizedMatMul)
-_POINTWISE = Conv((1, 1), (0, 0, 0, 0), (1, 1), 1)
+_ELEMENTWISE = (Add, Mul, Nary, BatchNorm, Cast, Quantize, Dequantize, *_ACTIVATIONS)
+_QUANTISED = (DynamicQuantize, IntegerMatMul, QuantizedConv, QuantizedMatMul)
+#: What kernels compute of whole numbers, too.
+_OF_WHOLE_NUMBERS = (
+    *(*_QUANTISED, Quantize, Cast, Concat, Slice, Split, Transpose, Reshape, Flatten, Identity),
+    *(MaxPool, GlobalMaxPool, Gather),
+)
 
 
 def unit_program(
@@ -109,13 +115,10 @@ class _Lowering(UnitCalls):
         self.calls += apart if found is None else [ConvolutionCall(*found, apart=tuple(apart))]
 
     def _lower(self, node: Node) -> None:
-        if isinstance(node.op, _QUANTISED):
-            raise BackendError(
-                f"{node.op.kind} is of int8 with scales, which cupy_cudnn does not compute; run the network before its "
-                "quantisation in fp16 or bf16, or use `backend` onnxruntime_cpu"
-            )
         for value_type in self.graph.output_types(node):
             element_name(value_type.dtype)
+            if not value_type.dtype.is_floating and not isinstance(node.op, _OF_WHOLE_NUMBERS):
+                raise BackendError(f"no kernel computes {node.op.kind} of {value_type.dtype}; use another backend")
         match node.op:
             case Conv() | ConvNhwc():
                 self._convolution(node)
@@ -148,6 +151,8 @@ class _Lowering(UnitCalls):
                 self.calls.append(made)
             case Attention():
                 attention_op(self, node)
+            case _ if isinstance(node.op, _QUANTISED):
+                quantised_op(self, node)
             case Gather():
                 self._gather(node, node.op)
             case Reduce():
@@ -167,25 +172,22 @@ class _Lowering(UnitCalls):
 
     def _chain(self, value: str, output: View, *, sink: bool = False) -> None:
         """One kernel for a value and the unit's element-wise ops that only feed it; a ``sink`` is in it."""
-        operands: list[View] = []
-
-        def symbol(view: View) -> str:
-            if view not in operands:
-                operands.append(view)
-            return f"a{operands.index(view)}"
+        operands = Operands()
 
         def text(name: str, sink: bool = False) -> str:
             node = self.graph.producer.get(name)
             absorbed = node is not None and node.name in self.inside and node.name not in self.fused
             if node is None or not absorbed or not (sink or self._absorbing_reader(node) is not None):
-                return symbol(self.view(name))
+                return operands.symbol(self.view(name))
+            if isinstance(node.op, Quantize | Dequantize):
+                return rescaled(self, node, text(node.inputs[0]), operands)
             if isinstance(node.op, BatchNorm):
                 per_channel = (1, -1, *[1] * (len(self.graph.types[name].shape) - 2))
                 vectors = self.weights.normalisation(node)
                 shaped = [
                     view.with_ones(tuple(view.elements if n == -1 else n for n in per_channel)) for view in vectors
                 ]
-                terms = [text(node.inputs[0]), *(symbol(view) for view in shaped)]
+                terms = [text(node.inputs[0]), *(operands.symbol(view) for view in shaped)]
             else:
                 terms = [text(operand) for operand in node.inputs]
             found = element_kernels.op_expression(node.op, terms)
@@ -193,7 +195,7 @@ class _Lowering(UnitCalls):
             return found
 
         expression = text(value, sink)
-        self.calls.append(element_kernels.chain(expression, operands, output))
+        self.calls.append(element_kernels.chain(expression, operands.views, output))
 
     def _concat(self, node: Node, op: Concat) -> None:
         output = self.written(node)
@@ -322,7 +324,7 @@ class _Lowering(UnitCalls):
             view = epilogue.addend
             addend = replace(view, shape=images[1].shape, strides=(*view.strides, 0, 0))
             epilogue = replace(epilogue, addend=addend)
-        self.convolve(_POINTWISE, images[0], w, images[1], epilogue)
+        self.convolve(POINTWISE, images[0], w, images[1], epilogue)
 
     # The rest
 

@@ -37,7 +37,7 @@ class Weights:
 
     def value(self, name: str) -> View:
         """A constant as it is."""
-        return self._form(f"as it is: {name}", self._graph.types[name], lambda: self._load(name))
+        return self.form(f"as it is: {name}", self._graph.types[name], lambda: self.load(name))
 
     def laid_out(self, filters: View) -> View:
         """Filters, all of a form of theirs, with their channels innermost."""
@@ -45,7 +45,7 @@ class Weights:
         order = (0, *range(2, rank), 1)
         shape = tuple(filters.shape[axis] for axis in order)
         make, _ = self._makers[name]
-        moved = self._form(
+        moved = self.form(
             f"channels last: {name}",
             TensorType(shape, filters.dtype),
             lambda: make().reshape(filters.shape).transpose(order),
@@ -59,26 +59,26 @@ class Weights:
         shape = (columns, rows, 1, 1) if transposed else (rows, columns, 1, 1)
 
         def make() -> Array:
-            matrix = self._load(name)
+            matrix = self.load(name)
             return np.ascontiguousarray(matrix.T if transposed else matrix).reshape(shape) * np.float32(scale)
 
-        return self._form(f"filters {transposed} {scale!r}: {name}", TensorType(shape, of_type.dtype), make)
+        return self.form(f"filters {transposed} {scale!r}: {name}", TensorType(shape, of_type.dtype), make)
 
     def vector(self, name: str, scale: float = 1.0) -> View:
         """A constant of one value a column, times ``scale``, flat."""
         of_type = self._graph.types[name]
-        return self._form(
+        return self.form(
             f"vector {scale!r}: {name}",
             TensorType((of_type.elements,), of_type.dtype),
-            lambda: self._load(name).reshape(-1) * np.float32(scale),
+            lambda: self.load(name).reshape(-1) * np.float32(scale),
         )
 
     def number(self, name: str) -> float:
         """A constant of one element."""
-        return float(self._load(name).reshape(-1)[0])
+        return float(self.load(name).reshape(-1)[0])
 
     def zeros(self, size: int, dtype: DType) -> View:
-        return self._form(f"zeros {size} {dtype}", TensorType((size,), dtype), lambda: np.zeros(size, np.float32))
+        return self.form(f"zeros {size} {dtype}", TensorType((size,), dtype), lambda: np.zeros(size, np.float32))
 
     def seen(self, name: str, dtype: DType) -> View:
         """A constant mask of truth values as what is added to scores: minus infinity where they are not seen.
@@ -89,17 +89,17 @@ class Weights:
             raise BackendError(f"its mask {name!r} has truth values computed at run time; give numbers that are added")
 
         def make() -> Array:
-            mask = self._load(name)
+            mask = self.load(name)
             if not mask.any(axis=-1).all():
                 raise BackendError(f"mask {name!r} has a row that sees nothing; let each row see something")
             return np.where(mask, np.float32(0), np.float32(-np.inf))
 
-        return self._form(f"seen {dtype}: {name}", TensorType(self._graph.types[name].shape, dtype), make)
+        return self.form(f"seen {dtype}: {name}", TensorType(self._graph.types[name].shape, dtype), make)
 
     def causal(self, queries: int, keys: int, dtype: DType) -> View:
         """What is added to scores ``[queries, keys]`` so that no query sees later keys."""
         shape = TensorType((queries, keys), dtype)
-        return self._form(
+        return self.form(
             f"causal {queries} {keys} {dtype}",
             shape,
             lambda: np.where(np.tri(queries, keys, dtype=np.bool_), np.float32(0), np.float32(-np.inf)),
@@ -110,7 +110,7 @@ class Weights:
         if not self.knows(name):
             raise BackendError(f"its indices {name!r} are computed at run time; give constants, or use another backend")
         of_type = TensorType((self._graph.types[name].elements,), DType.INT32)
-        return self._form(f"indices {size}: {name}", of_type, lambda: self._load(name).reshape(-1) % size)
+        return self.form(f"indices {size}: {name}", of_type, lambda: self.load(name).reshape(-1) % size)
 
     def normalisation(self, node: Node) -> tuple[View, View]:
         """Multiplier and shift of a batch normalisation, each ``[C]`` in fp32; raises BackendError unless constant."""
@@ -121,13 +121,13 @@ class Weights:
         of_type = TensorType((self._graph.types[node.inputs[1]].elements,))
 
         def part(index: int) -> Array:
-            scale, bias, mean, variance = (self._load(name).astype(np.float32) for name in node.inputs[1:])
+            scale, bias, mean, variance = (self.load(name).astype(np.float32) for name in node.inputs[1:])
             return multiplier_and_shift(scale, bias, mean, variance, epsilon)[index]
 
         key = f"{epsilon!r}: {' '.join(node.inputs[1:])}"
         return (
-            self._form(f"multiplier {key}", of_type, lambda: part(0)),
-            self._form(f"shift {key}", of_type, lambda: part(1)),
+            self.form(f"multiplier {key}", of_type, lambda: part(0)),
+            self.form(f"shift {key}", of_type, lambda: part(1)),
         )
 
     def merged(self, merged: MergedConvolution, parts: Sequence[Node]) -> tuple[View, View | None]:
@@ -135,8 +135,8 @@ class Weights:
 
         def stack() -> tuple[Array, Array | None]:
             return merged.stack(
-                [self._load(node.inputs[1]) for node in parts],
-                [self._load(node.inputs[2]) if len(node.inputs) > 2 else None for node in parts],
+                [self.load(node.inputs[1]) for node in parts],
+                [self.load(node.inputs[2]) if len(node.inputs) > 2 else None for node in parts],
             )
 
         def bias() -> Array:
@@ -145,11 +145,11 @@ class Weights:
             return stacked
 
         key = " ".join(node.name for node in parts)
-        weight = self._form(f"stacked weight: {key}", merged.weight, lambda: stack()[0])
+        weight = self.form(f"stacked weight: {key}", merged.weight, lambda: stack()[0])
         if not merged.has_bias:
             return weight, None
         of_type = TensorType(merged.weight.shape[:1], merged.weight.dtype)
-        return weight, self._form(f"stacked bias: {key}", of_type, bias)
+        return weight, self.form(f"stacked bias: {key}", of_type, bias)
 
     def address(self, memory: Memory) -> int:
         """Where a form begins; loads and uploads it the first time."""
@@ -162,9 +162,11 @@ class Weights:
             self._uploaded[name] = allocation
         return self._uploaded[name].address
 
-    def _form(self, name: str, of_type: TensorType, make: Callable[[], Array]) -> View:
+    def form(self, name: str, of_type: TensorType, make: Callable[[], Array]) -> View:
+        """What ``make`` gives, under a name of its own; it is called when the form is uploaded."""
         self._makers.setdefault(name, (make, of_type.dtype))
         return dense(Memory("weight", name), of_type.shape, dtype=of_type.dtype)
 
-    def _load(self, name: str) -> Array:
+    def load(self, name: str) -> Array:
+        """A constant on the host."""
         return self._graph.constants[name].load()

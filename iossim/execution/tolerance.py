@@ -7,7 +7,7 @@ and so do those of the ``k`` terms of a sum in fp32. So an output may be off, of
     ``SAFETY * sqrt(n) * (u + sqrt(k) * 2**-24)``
 
 with ``n`` ops on the longest path, ``k`` terms of the deepest sum, and ``u`` half a step of the type that is stored
-(of TF32: that is multiplied). No tolerance is below ``LEAST``: transforms of convolutions (Winograd's) lose that.
+(of TF32: that is multiplied; of whole numbers with scales: of 8 bits). No tolerance is below ``LEAST``: transforms of convolutions (Winograd's) lose that.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 from iossim.ir.graph import Graph
 from iossim.ir.network import Network
 from iossim.ir.op import Array, Role
-from iossim.ir.types import Precision
+from iossim.ir.types import DType, Precision
 
 SAFETY = 4.0
 LEAST = 1e-3
@@ -34,12 +34,16 @@ ROUNDOFF = {
     Precision.INT8: 2.0**-8,
 }
 
+_WHOLE = (DType.INT8, DType.UINT8)
+
 
 def tolerance(network: Network, precision: Precision | None = None) -> float:
     """What outputs may differ by, of the largest value; of the network's own precision by default."""
     graph = network.graph
     terms = max((_terms(graph, index) for index in range(len(graph.nodes))), default=1)
-    unit = ROUNDOFF[precision or network.precision] + math.sqrt(terms) * ROUNDOFF[Precision.FP32]
+    own = precision or network.precision
+    stored = Precision.INT8 if any(value.dtype in _WHOLE for value in graph.types.values()) else own
+    unit = max(ROUNDOFF[own], ROUNDOFF[stored]) + math.sqrt(terms) * ROUNDOFF[Precision.FP32]
     return max(LEAST, SAFETY * math.sqrt(_roundings(graph)) * unit)
 
 

@@ -28,7 +28,7 @@ SHIM = """
 extern "C" {
     float fmaxf(float, float); float fminf(float, float); float expf(float); float powf(float, float);
     float fabsf(float); float erff(float); float tanhf(float); float sqrtf(float); float logf(float);
-    float log1pf(float); float expm1f(float);
+    float log1pf(float); float expm1f(float); float rintf(float);
     void* memcpy(void*, const void*, unsigned long);
 }
 struct Dim { unsigned int x; };

@@ -111,12 +111,18 @@ class HostLibrary:
             )
             y[...] = np.matmul(a.astype(np.float32), b.astype(np.float32))
             return
-        x, w, y = (
+        x, w = (
             self._tensor(addresses[name], layout, dtype)
-            for name, layout in (("x", convolution.x), ("w", convolution.w), ("y", convolution.y))
+            for name, layout in (("x", convolution.x), ("w", convolution.w))
         )
+        is_whole = dtype is DType.INT8
+        y = self._tensor(addresses["y"], convolution.y, DType.INT32 if is_whole else dtype)
         groups = x.shape[1] // w.shape[1]
         op = Conv(convolution.strides, (*convolution.pad_before, *convolution.pad_after), convolution.dilations, groups)
+        if is_whole:
+            assert convolution.operands == ("x", "w", "y")
+            y[...] = op.compute(x.astype(np.float64), w.astype(np.float64))
+            return
         # As the library does it: products of what is stored, sums of fp32, and one rounding at the end.
         result = op.compute(x.astype(np.float32), w.astype(np.float32))
         if convolution.z is not None:

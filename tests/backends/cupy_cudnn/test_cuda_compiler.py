@@ -6,20 +6,22 @@ import ctypes
 import importlib.util
 import shutil
 import subprocess
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from host_device import HostDriver
 from precisions import stored_in
+from quantised_networks import QUANTISED
 from random_networks import sequential_schedule
 from small_networks import OPS, UNITS
 
 from iossim.backends.cupy_cudnn.candidate_timing import randomise
-from iossim.backends.cupy_cudnn.convolution import ConvolutionCall
 from iossim.backends.cupy_cudnn.prepared_plan import launch_program
 from iossim.backends.cupy_cudnn.service_kernels import FLUSH, SENTINEL, SPIN
-from iossim.backends.cupy_cudnn.views import Memory, dense
+from iossim.backends.cupy_cudnn.unit_calls import Call
+from iossim.backends.cupy_cudnn.views import KernelCall, Memory, dense
 from iossim.backends.cupy_cudnn.weights import Weights
 from iossim.execution.engine import Engine
 from iossim.execution.lower import lower_schedule
@@ -29,21 +31,27 @@ from iossim.ir.types import Precision
 def kernels(precision: Precision) -> list[str]:
     """The text of each kernel that small networks of all ops need, and of those of our own."""
     driver = HostDriver()
-    for build in (*OPS.values(), *UNITS.values()):
-        network = stored_in(build(), precision)
+    built = [stored_in(build(), precision) for build in (*OPS.values(), *UNITS.values())]
+    for network in [*built, *(build() for build in QUANTISED.values())]:
         plan = lower_schedule(sequential_schedule(network), network, Engine.PAPER, in_place=True)
         weights = Weights(network.graph, driver, channels_last=precision is not Precision.FP32)
         for launch in plan.launches:
-            for call in launch_program(network, plan, launch, weights).calls:
-                own = [call.epilogue, call.after] if isinstance(call, ConvolutionCall) else [call]
-                for kernel in own:
-                    if kernel is not None:
-                        driver.kernel(kernel.source, kernel.name)
+            for kernel in _kernels(launch_program(network, plan, launch, weights).calls):
+                driver.kernel(kernel.source, kernel.name)
     view = dense(Memory("storage"), (4,), dtype=precision.storage)
     noise = randomise(view, 0)
     sources = sorted({source for source, _ in driver.kernels} | {noise.source, SENTINEL, SPIN, FLUSH})
     assert len(sources) > 20
     return sources
+
+
+def _kernels(calls: Sequence[Call]) -> Iterator[KernelCall]:
+    for call in calls:
+        if isinstance(call, KernelCall):
+            yield call
+        else:
+            yield from (kernel for kernel in (call.epilogue, call.after) if kernel is not None)
+            yield from _kernels(call.apart)
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,7 @@ import pytest
 from described_gpus import DEVICES, RUNTIME_VARIABLE, describe, stand_in
 from host_device import HostDriver
 from precisions import stored_in
+from quantised_networks import QUANTISED
 from random_networks import sequential_schedule
 from small_networks import OPS, UNITS
 
@@ -140,6 +141,18 @@ def test_every_kind_of_convolution_has_plans_in_16_bits(precision: Precision, de
             assert next(described.plans(convolution), None), (name, convolution)
 
 
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.usefixtures("graphs")
+def test_every_product_of_whole_numbers_has_plans(device: str) -> None:
+    """With any number of channels, in groups, and as a fully connected layer; all sums are of int32."""
+    described = CudnnGraphs(Allowed(), describe(device))
+    asked = {convolution for build in QUANTISED.values() for convolution in convolutions(build())}
+    assert len(asked) > 8
+    for convolution in asked:
+        assert (convolution.dtype, convolution.last) == (DType.INT8, True)
+        assert next(described.plans(convolution), None), convolution
+
+
 @pytest.mark.parametrize("precision", [Precision.FP32, Precision.FP16, Precision.BF16])
 @pytest.mark.parametrize("last", [False, True])
 def test_a_residual_is_added_in_the_same_call(precision: Precision, last: bool, graphs: CudnnGraphs) -> None:
@@ -155,7 +168,8 @@ def test_each_precision_has_both_layouts_and_all_fused_calls(device: str) -> Non
     description = describe(device)
     found = convolution_calls(lambda precision: CudnnGraphs(Allowed(tf32=precision is Precision.TF32), description))
     every = ["conv", "conv+bias+relu", "conv+residual+bias+relu"]
-    assert found == {str(precision): {"nchw": every, "nhwc": every} for precision in PRECISIONS}
+    floating = {str(precision): {"nchw": every, "nhwc": every} for precision in PRECISIONS}
+    assert found == {**floating, "int8": {"nchw": [], "nhwc": ["conv"]}}
     assert in_words(found, {"bf16": ""})[3] == f"bf16: nchw {', '.join(every)}; nhwc {', '.join(every)}; attention"
     none = {"fp32": {"nchw": ["conv"]}, "fp16": {"nchw": [], "nhwc": ["conv"]}}
     said = in_words(none, {"fp16": "too old"})

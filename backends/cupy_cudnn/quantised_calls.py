@@ -1,0 +1,233 @@
+"""Products of whole numbers with scales: cuDNN sums products of int8 in int32, and a kernel of ours brings the sums to
+the scale of what reads them.
+
+Filters are constant, and lie as int8 around their zero point. Images of uint8 are moved down by 128. Where zero then is
+another number than 0 the padding is written out, since cuDNN pads with zeros; and as many times the sum of each filter
+is taken off the sums.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from iossim.backends.cupy_cudnn.element_kernels import Operands, chain, literal, rounded
+from iossim.backends.cupy_cudnn.product_kernels import product
+from iossim.backends.cupy_cudnn.reduction_kernels import reduction
+from iossim.backends.cupy_cudnn.unit_calls import POINTWISE, SCRATCH, UnitCalls
+from iossim.backends.cupy_cudnn.views import View, dense
+from iossim.execution.backend import BackendError
+from iossim.ir.graph import Node
+from iossim.ir.op import Array, normal_axis
+from iossim.ir.ops.quantize import (
+    Dequantize,
+    DynamicQuantize,
+    IntegerMatMul,
+    Quantize,
+    QuantizedConv,
+    QuantizedMatMul,
+    along,
+)
+from iossim.ir.types import DType, TensorType
+
+#: By how much numbers of each type are moved to be of int8.
+_SHIFTS = {DType.INT8: 0, DType.UINT8: 128}
+
+
+def rescaled(calls: UnitCalls, node: Node, value: str, operands: Operands) -> str:
+    """A quantisation or its inverse as an expression in a chain of element-wise ops, of the expression ``value``."""
+    op = node.op
+    assert isinstance(op, Quantize | Dequantize)
+    rank = len(calls.graph.types[node.inputs[0]].shape)
+    scale, *zeros = (operands.symbol(_along(calls.view(name), op.axis, rank)) for name in node.inputs[1:])
+    if isinstance(op, Dequantize):
+        return f"(({value} - {zeros[0]}) * {scale})" if zeros else f"({value} * {scale})"
+    return rounded(f"{value} / {scale}", zeros[0] if zeros else "0.0f", calls.graph.types[node.outputs[0]].dtype)
+
+
+def quantised_op(calls: UnitCalls, node: Node) -> None:
+    """A product of whole numbers, or a quantisation by a tensor's own range.
+
+    Raises BackendError for filters that are no constants, or are not of 8 bits around their zero point.
+    """
+    match node.op:
+        case QuantizedConv():
+            _convolution(calls, node, node.op)
+        case QuantizedMatMul():
+            a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = node.inputs
+            sums, operands = _sums(calls, a, a_zero, b, b_zero)
+            y = calls.written(node)
+            scales = [_one(calls.view(name)) for name in (a_scale, b_scale, y_scale, y_zero)]
+            _requantise(calls, sums, operands, scales, y)
+        case IntegerMatMul():
+            a, b, *zeros = node.inputs
+            a_zero_or_none, b_zero_or_none = (zeros[at] if at < len(zeros) else None for at in range(2))
+            sums, operands = _sums(calls, a, a_zero_or_none, b, b_zero_or_none)
+            calls.calls.append(chain(sums, operands.views, calls.written(node)))
+        case DynamicQuantize():
+            _quantised_by_range(calls, node)
+        case _:
+            raise BackendError(f"no kernel computes {node.op.kind}; use `backend` onnxruntime_cpu")
+
+
+def _convolution(calls: UnitCalls, node: Node, op: QuantizedConv) -> None:
+    image, x_scale, x_zero, weight, w_scale, w_zero, y_scale, y_zero, *bias = node.inputs
+    x, y, convolution = calls.view(image), calls.written(node), op.product
+    shift = _shift(x)
+    zero = _number(calls, x_zero) - shift
+    if zero and any(op.pads):
+        x, convolution = _as_int8(calls, x, op.pads, zero), replace(convolution, pads=(0,) * len(op.pads))
+    elif shift:
+        x = _as_int8(calls, x)
+    filters = _around_zero(calls, weight, w_zero)
+    made = calls.scratch(y.shape, DType.INT32, last=True)
+    shape = calls.graph.types[weight].shape
+    w = calls.weights.form(f"around zero: {weight} {w_zero}", TensorType(shape, DType.INT8), filters)
+    calls.sum_products(convolution, x, w, made)
+    operands, per_filter = Operands(), (1, -1, *[1] * (len(shape) - 2))
+    terms = [operands.symbol(made)]
+    if zero or bias:
+
+        def added() -> Array:
+            own = calls.weights.load(bias[0]).astype(np.int64) if bias else 0
+            sums: Array = own - zero * filters().astype(np.int64).reshape(shape[0], -1).sum(axis=1)
+            return sums
+
+        if bias and not calls.weights.knows(bias[0]):
+            raise BackendError(f"its bias {bias[0]!r} is computed at run time; give a constant, or use another backend")
+        of_type = TensorType((shape[0],), DType.INT32)
+        constant = calls.weights.form(f"added {zero}: {weight} {w_zero} {' '.join(bias)}", of_type, added)
+        terms.append(operands.symbol(constant.with_ones([shape[0] if n < 0 else n for n in per_filter])))
+    scales = [_along(calls.view(name), 1, len(shape)) for name in (x_scale, w_scale, y_scale, y_zero)]
+    _requantise(calls, " + ".join(terms), operands, scales, y)
+
+
+def _sums(calls: UnitCalls, a: str, a_zero: str | None, b: str, b_zero: str | None) -> tuple[str, Operands]:
+    """The product of (stacks of) matrices around their zero points: an expression in int32, and what is in it."""
+    left, right = calls.view(a), calls.graph.types[b].shape
+    if len(left.shape) < 2 or len(right) < 2:
+        raise BackendError("no kernel multiplies vectors; give them as matrices of one row or column")
+    operands = Operands()
+    if len(right) > 2 or not calls.weights.knows(b):
+        one, other = _around(calls, a, a_zero), _around(calls, b, b_zero)
+        stack = np.broadcast_shapes(left.shape[:-2], right[:-2])
+        made = calls.scratch((*stack, left.shape[-2], right[-1]), DType.INT32)
+        calls.calls.append(product(one, other, made))
+        return operands.symbol(made), operands
+    matrix = _around_zero(calls, b, b_zero)
+    rows, columns = math.prod(left.shape[:-1]), right[-1]
+    x = calls.flat(left, (rows, right[0]))
+    x = _as_int8(calls, x) if _shift(x) else x
+    filters = TensorType((columns, right[0], 1, 1), DType.INT8)
+    w = calls.weights.form(f"around zero, transposed: {b} {b_zero}", filters, lambda: matrix().T.reshape(filters.shape))
+    flat = calls.scratch((rows, columns), DType.INT32)
+    images = [view.with_ones((*view.shape, 1, 1)) for view in (x, flat)]
+    calls.sum_products(POINTWISE, images[0], w, images[1])
+    made = dense(SCRATCH, (*left.shape[:-1], columns), flat.offset, DType.INT32)
+    sums, shift = operands.symbol(made), _shift(left)
+    if a_zero is None and not shift:
+        return sums, operands
+    column_sums = calls.weights.form(
+        f"column sums: {b} {b_zero}", TensorType((columns,), DType.INT32), lambda: matrix().astype(np.int64).sum(axis=0)
+    )
+    zero = "0" if a_zero is None else f"(int){operands.symbol(_one(calls.view(a_zero)))}"
+    return f"{sums} + ({shift} - {zero}) * {operands.symbol(column_sums)}", operands
+
+
+def _requantise(calls: UnitCalls, sums: str, operands: Operands, scales: Sequence[View], y: View) -> None:
+    """Sums in units of two scales to units of a third, around a zero point: the four of ``scales``."""
+    one, other, out, zero = (operands.symbol(view) for view in scales)
+    text = rounded(f"(float)({sums}) * ({one} * {other} / {out})", zero, y.dtype)
+    calls.calls.append(chain(text, operands.views, y))
+
+
+def _quantised_by_range(calls: UnitCalls, node: Node) -> None:
+    x = calls.read(node)
+    y, scale, zero = (calls.target(name) for name in node.outputs)
+    below = calls.scratch(x.shape, x.dtype)
+    calls.calls.append(chain("-a0", [x], below))
+    ends = [_largest(calls, view) for view in (x, below)]
+    exact = calls.scratch((), DType.FLOAT32)
+    span = "(fmaxf(a0, 0.0f) + fmaxf(a1, 0.0f)) / 255.0f"
+    calls.calls.append(chain(f"({span} == 0.0f ? 1.0f : {span})", ends, exact))
+    calls.calls.append(chain(rounded("fmaxf(a0, 0.0f) / a1", "0.0f", DType.UINT8), [ends[1], exact], zero))
+    calls.calls.append(chain(rounded("a0 / a1", "a2", DType.UINT8), [x, exact, zero], y))
+    calls.copy(exact, scale)
+
+
+def _largest(calls: UnitCalls, view: View) -> View:
+    """The largest element: of each row first, where a block of threads works for each, then of all."""
+    for axes in ([len(view.shape) - 1], list(range(len(view.shape) - 1))):
+        made = calls.scratch([1 if axis in axes else size for axis, size in enumerate(view.shape)], view.dtype)
+        calls.calls.append(reduction("max", view, made, axes))
+        view = made
+    return _one(view)
+
+
+def _as_int8(calls: UnitCalls, x: View, pads: Sequence[int] = (), padding: int = 0) -> View:
+    """Images, or rows, as int8 with channels last, and with ``padding`` around them where there are ``pads``."""
+    rank = len(x.shape) - 2
+    before, after = pads[:rank] or (0,) * rank, pads[rank:] or (0,) * rank
+    sizes = [low + size + high for low, size, high in zip(before, x.shape[2:], after, strict=True)]
+    whole = inner = calls.scratch((*x.shape[:2], *sizes), DType.INT8, last=True)
+    if any(pads):
+        calls.calls.append(chain(literal(padding), [], whole))
+        for axis in range(rank):
+            inner = inner.part(2 + axis, before[axis], x.shape[2 + axis])
+    calls.calls.append(chain(f"a0 - {literal(_shift(x))}", [x], inner))
+    return whole
+
+
+def _around(calls: UnitCalls, value: str, zero: str | None) -> View:
+    """A value less its zero point, in int32."""
+    x = calls.view(value)
+    made = calls.scratch(x.shape, DType.INT32)
+    calls.calls.append(chain("a0", [x], made) if zero is None else chain("a0 - a1", [x, _one(calls.view(zero))], made))
+    return made
+
+
+def _around_zero(calls: UnitCalls, weight: str, zero: str | None) -> Callable[[], Array]:
+    """What loads a constant less its zero point, which is one number or one for each filter."""
+    for name in (weight, *([] if zero is None else [zero])):
+        if not calls.weights.knows(name):
+            raise BackendError(f"{name!r} is computed at run time; give a constant, or use `backend` onnxruntime_cpu")
+
+    def load() -> Array:
+        whole = calls.weights.load(weight).astype(np.int32)
+        found: Array = whole if zero is None else whole - along(calls.weights.load(zero), 0, whole.ndim)
+        if found.size and not -128 <= found.min() <= found.max() <= 127:
+            raise BackendError(
+                f"{weight!r} less its zero point is {found.min()} to {found.max()}, which int8 does not hold; "
+                "quantise it symmetrically, or use `backend` onnxruntime_cpu"
+            )
+        return found.astype(np.int8)
+
+    return load
+
+
+def _number(calls: UnitCalls, zero: str) -> int:
+    if not calls.weights.knows(zero):
+        raise BackendError(f"its zero point {zero!r} is computed at run time; give a constant, or use another backend")
+    return int(calls.weights.number(zero))
+
+
+def _shift(x: View) -> int:
+    if x.dtype not in _SHIFTS:
+        raise BackendError(f"multiplies {x.dtype}, and only int8 and uint8 can be; use `backend` onnxruntime_cpu")
+    return _SHIFTS[x.dtype]
+
+
+def _one(view: View) -> View:
+    """A tensor of one element as it broadcasts to any shape."""
+    return view.with_ones(())
+
+
+def _along(parameter: View, axis: int, rank: int) -> View:
+    """A parameter of one number, or of one for each place along an axis, as it broadcasts."""
+    if parameter.elements == 1:
+        return _one(parameter)
+    place = normal_axis(axis, rank)
+    return parameter.with_ones([parameter.elements if at == place else 1 for at in range(rank)])
