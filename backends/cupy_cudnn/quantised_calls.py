@@ -22,9 +22,11 @@ from iossim.backends.cupy_cudnn.views import View, dense
 from iossim.execution.backend import BackendError
 from iossim.ir.graph import Node
 from iossim.ir.op import Array, normal_axis
+from iossim.ir.ops.conv import Conv
 from iossim.ir.ops.quantize import (
     Dequantize,
     DynamicQuantize,
+    IntegerConv,
     IntegerMatMul,
     Quantize,
     QuantizedConv,
@@ -62,11 +64,16 @@ def quantised_op(calls: UnitCalls, node: Node) -> None:
             y = calls.written(node)
             scales = [_one(calls.view(name)) for name in (a_scale, b_scale, y_scale, y_zero)]
             _requantise(calls, sums, operands, scales, y)
-        case IntegerMatMul():
-            a, b, *zeros = node.inputs
-            a_zero_or_none, b_zero_or_none = (zeros[at] if at < len(zeros) else None for at in range(2))
-            sums, operands = _sums(calls, a, a_zero_or_none, b, b_zero_or_none)
-            calls.calls.append(chain(sums, operands.views, calls.written(node)))
+        case IntegerMatMul() | IntegerConv():
+            one, other, *zeros = node.inputs
+            one_zero, other_zero = (zeros[at] if at < len(zeros) else None for at in range(2))
+            y = calls.written(node)
+            sums, operands = (
+                _sums(calls, one, one_zero, other, other_zero)
+                if isinstance(node.op, IntegerMatMul)
+                else _convolved(calls, node.op.product, y, one, one_zero, other, other_zero)
+            )
+            calls.calls.append(chain(sums, operands.views, y))
         case DynamicQuantize():
             _quantised_by_range(calls, node)
         case _:
@@ -75,34 +82,48 @@ def quantised_op(calls: UnitCalls, node: Node) -> None:
 
 def _convolution(calls: UnitCalls, node: Node, op: QuantizedConv) -> None:
     image, x_scale, x_zero, weight, w_scale, w_zero, y_scale, y_zero, *bias = node.inputs
-    x, y, convolution = calls.view(image), calls.written(node), op.product
-    shift = _shift(x)
-    zero = _number(calls, x_zero) - shift
+    y = calls.written(node)
+    sums, operands = _convolved(calls, op.product, y, image, x_zero, weight, w_zero, *bias)
+    scales = [_along(calls.view(name), 1, len(y.shape)) for name in (x_scale, w_scale, y_scale, y_zero)]
+    _requantise(calls, sums, operands, scales, y)
+
+
+def _convolved(
+    calls: UnitCalls,
+    op: Conv,
+    y: View,
+    image: str,
+    x_zero: str | None,
+    weight: str,
+    w_zero: str | None,
+    bias: str | None = None,
+) -> tuple[str, Operands]:
+    """A convolution around the zero points, of ``y``'s shape: an expression in int32, and what is in it."""
+    x, shift = calls.view(image), _shift(calls.view(image))
+    zero = (0 if x_zero is None else _number(calls, x_zero)) - shift
     if zero and any(op.pads):
-        x, convolution = _as_int8(calls, x, op.pads, zero), replace(convolution, pads=(0,) * len(op.pads))
+        x, op = _as_int8(calls, x, op.pads, zero), replace(op, pads=(0,) * len(op.pads))
     elif shift:
         x = _as_int8(calls, x)
-    filters = _around_zero(calls, weight, w_zero)
+    filters, shape = _around_zero(calls, weight, w_zero), calls.graph.types[weight].shape
     made = calls.scratch(y.shape, DType.INT32, last=True)
-    shape = calls.graph.types[weight].shape
     w = calls.weights.form(f"around zero: {weight} {w_zero}", TensorType(shape, DType.INT8), filters)
-    calls.sum_products(convolution, x, w, made)
-    operands, per_filter = Operands(), (1, -1, *[1] * (len(shape) - 2))
-    terms = [operands.symbol(made)]
-    if zero or bias:
+    calls.sum_products(op, x, w, made)
+    operands = Operands()
+    sums = operands.symbol(made)
+    if not zero and bias is None:
+        return sums, operands
+    if bias is not None and not calls.weights.knows(bias):
+        raise BackendError(f"its bias {bias!r} is computed at run time; give a constant, or use another backend")
 
-        def added() -> Array:
-            own = calls.weights.load(bias[0]).astype(np.int64) if bias else 0
-            sums: Array = own - zero * filters().astype(np.int64).reshape(shape[0], -1).sum(axis=1)
-            return sums
+    def added() -> Array:
+        own = 0 if bias is None else calls.weights.load(bias).astype(np.int64)
+        found: Array = own - zero * filters().astype(np.int64).reshape(shape[0], -1).sum(axis=1)
+        return found
 
-        if bias and not calls.weights.knows(bias[0]):
-            raise BackendError(f"its bias {bias[0]!r} is computed at run time; give a constant, or use another backend")
-        of_type = TensorType((shape[0],), DType.INT32)
-        constant = calls.weights.form(f"added {zero}: {weight} {w_zero} {' '.join(bias)}", of_type, added)
-        terms.append(operands.symbol(constant.with_ones([shape[0] if n < 0 else n for n in per_filter])))
-    scales = [_along(calls.view(name), 1, len(shape)) for name in (x_scale, w_scale, y_scale, y_zero)]
-    _requantise(calls, " + ".join(terms), operands, scales, y)
+    of_type = TensorType((shape[0],), DType.INT32)
+    constant = calls.weights.form(f"added {zero}: {weight} {w_zero} {bias}", of_type, added)
+    return f"{sums} + {operands.symbol(_along(constant, 1, len(shape)))}", operands
 
 
 def _sums(calls: UnitCalls, a: str, a_zero: str | None, b: str, b_zero: str | None) -> tuple[str, Operands]:

@@ -36,7 +36,15 @@ from iossim.ir.ops.matmul import Gemm, MatMul
 from iossim.ir.ops.nary import Add, Mul, Nary
 from iossim.ir.ops.normalization import BatchNorm, LayerNorm, LocalResponseNorm, RmsNorm
 from iossim.ir.ops.pool import AveragePool, GlobalAveragePool, GlobalMaxPool, MaxPool
-from iossim.ir.ops.quantize import Dequantize, DynamicQuantize, IntegerMatMul, Quantize, QuantizedConv, QuantizedMatMul
+from iossim.ir.ops.quantize import (
+    Dequantize,
+    DynamicQuantize,
+    IntegerConv,
+    IntegerMatMul,
+    Quantize,
+    QuantizedConv,
+    QuantizedMatMul,
+)
 from iossim.ir.ops.reduce import Reduce
 from iossim.ir.ops.reshape import Flatten, Reshape, Transpose
 from iossim.ir.ops.slice import Concat, Slice, Split
@@ -45,11 +53,11 @@ from iossim.ir.ops.unary import Cast, Clip, Identity, Relu, Sigmoid, Unary
 
 _ACTIVATIONS = (Relu, Clip, Sigmoid, Unary)
 _ELEMENTWISE = (Add, Mul, Nary, BatchNorm, Cast, Quantize, Dequantize, *_ACTIVATIONS)
-_QUANTISED = (DynamicQuantize, IntegerMatMul, QuantizedConv, QuantizedMatMul)
+_QUANTISED = (DynamicQuantize, IntegerConv, IntegerMatMul, QuantizedConv, QuantizedMatMul)
 #: What kernels compute of whole numbers, too.
 _OF_WHOLE_NUMBERS = (
     *(*_QUANTISED, Quantize, Cast, Concat, Slice, Split, Transpose, Reshape, Flatten, Identity),
-    *(MaxPool, GlobalMaxPool, Gather),
+    *(MaxPool, GlobalMaxPool, Gather, Relu),
 )
 
 

@@ -7,7 +7,8 @@ and so do those of the ``k`` terms of a sum in fp32. So an output may be off, of
     ``SAFETY * sqrt(n) * (u + sqrt(k) * 2**-24)``
 
 with ``n`` ops on the longest path, ``k`` terms of the deepest sum, and ``u`` half a step of the type that is stored
-(of TF32: that is multiplied; of whole numbers with scales: of 8 bits). No tolerance is below ``LEAST``: transforms of convolutions (Winograd's) lose that.
+(of TF32: that is multiplied; of whole numbers with scales: of 8 bits). No tolerance is below ``LEAST``: transforms of
+convolutions (Winograd's) lose that.
 """
 
 from __future__ import annotations

@@ -32,7 +32,8 @@ _FAMILIES = (
     _Family(
         ("#0072b2", "#4b93c9", "#004a77"),
         "rail_response",
-        ("conv", "conv_backward_data", "conv_backward_filter", "quantized_conv", "conv_transpose", "conv_nhwc"),
+        ("conv", "conv_backward_data", "conv_backward_filter", "quantized_conv", "integer_conv", "conv_transpose",
+         "conv_nhwc"),
     ),
     _Family(
         ("#d55e00", "#ec9a5c", "#943f00"),

@@ -22,12 +22,12 @@ def write_onnx(
     opset: int = 13,
     domains: Sequence[str] = (),
 ) -> Path:
-    """Write a model of fp32 inputs and one fp32 output; returns ``path``."""
+    """Write a model of fp32 inputs and outputs (one, or several apart by spaces); returns ``path``."""
     graph = helper.make_graph(
         nodes,
         "test",
         [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in inputs.items()],
-        [helper.make_tensor_value_info(output, TensorProto.FLOAT, None)],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in output.split()],
         [numpy_helper.from_array(np.asarray(array), name) for name, array in (weights or {}).items()],
     )
     imports = [helper.make_opsetid("", opset), *(helper.make_opsetid(domain, 1) for domain in domains)]

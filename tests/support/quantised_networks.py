@@ -14,7 +14,15 @@ from iossim.ir.network import Network
 from iossim.ir.op import Array
 from iossim.ir.ops.nary import Mul
 from iossim.ir.ops.pool import MaxPool
-from iossim.ir.ops.quantize import Dequantize, DynamicQuantize, IntegerMatMul, Quantize, QuantizedConv, QuantizedMatMul
+from iossim.ir.ops.quantize import (
+    Dequantize,
+    DynamicQuantize,
+    IntegerConv,
+    IntegerMatMul,
+    Quantize,
+    QuantizedConv,
+    QuantizedMatMul,
+)
 from iossim.ir.ops.slice import Concat
 from iossim.ir.ops.unary import Cast, Relu
 from iossim.ir.types import DType
@@ -98,6 +106,16 @@ def _integers() -> Network:
     return b.network([b.add(IntegerMatMul(), x, b.numbers("b", whole(4, (8, 5), np.int8)))])
 
 
+def _convolved_sums(zero: bool) -> Network:
+    b = GraphBuilder("convolved sums")
+    x = b.add(Quantize(), b.input("x", (2, 6, 9, 7)), *scales(b, "x", 0.02, 9, np.uint8))
+    w = b.numbers("w", whole(5, (4, 6, 3, 3), np.int8))
+    with b.unit("u", "ConvInteger-Cast-Mul"):
+        sums = b.add(IntegerConv((1, 1), (1, 1, 1, 1)), x, w, *(["x zero"] if zero else []))
+        y = b.add(Mul(), b.add(Cast(DType.FLOAT32), sums), b.numbers("scale", np.float32(0.001)))
+    return b.network([y, sums])
+
+
 def _chain() -> Network:
     """Two branches of whole numbers that meet, in units of several ops."""
     b = GraphBuilder("chain")
@@ -147,6 +165,8 @@ QUANTISED: dict[str, Callable[[], Network]] = {
     "by range, no zero": partial(_by_range, (2, 3, 8), (8, 5), False, False),
     "by range, both": partial(_by_range, (2, 3, 8), (2, 8, 5), True, True),
     "sums": _integers,
+    "convolved sums": partial(_convolved_sums, False),
+    "convolved sums around a zero": partial(_convolved_sums, True),
     "chain": _chain,
     "no zero": _no_zero,
 }

@@ -14,7 +14,15 @@ from iossim.ir.ops.gather import Gather, GatherBackward, GatherElements, GatherN
 from iossim.ir.ops.nary import Nary, PRelu, Where
 from iossim.ir.ops.normalization import GroupNorm, InstanceNorm, LayerNorm, RmsNorm
 from iossim.ir.ops.pool import AveragePoolBackward, MaxPoolBackward
-from iossim.ir.ops.quantize import Dequantize, DynamicQuantize, IntegerMatMul, Quantize, QuantizedConv, QuantizedMatMul
+from iossim.ir.ops.quantize import (
+    Dequantize,
+    DynamicQuantize,
+    IntegerConv,
+    IntegerMatMul,
+    Quantize,
+    QuantizedConv,
+    QuantizedMatMul,
+)
 from iossim.ir.ops.recurrent import Gru, Lstm, Rnn
 from iossim.ir.ops.reduce import ArgExtreme, CumSum, Reduce, TopK
 from iossim.ir.ops.reshape import DepthToSpace, Expand, SpaceToDepth, Tile
@@ -198,6 +206,8 @@ MORE_CASES: list[Case] = [
         whole(-99, 99, 4, 5, dtype=np.int8), floats(0.01), np.array([3], np.int8),
         np.array(0.2, np.float32), np.array(100, np.uint8),
     ]),
+    (IntegerConv((2, 1), (1, 0, 1, 1), (1, 1), 2), [whole(0, 255, 2, 6, 7, 8, dtype=np.uint8), whole(-99, 99, 4, 3, 3, 3, dtype=np.int8), np.array(9, np.uint8), whole(-3, 3, 4, dtype=np.int8)]),
+    (IntegerConv(), [whole(-99, 99, 2, 6, 7, 8, dtype=np.int8), whole(-99, 99, 4, 6, 1, 1, dtype=np.int8)]),
     (IntegerMatMul(), [whole(0, 255, 3, 4, dtype=np.uint8), whole(-99, 99, 4, 5, dtype=np.int8), np.array(9, np.uint8)]),
     (IntegerMatMul(), [whole(-99, 99, 3, 4, dtype=np.int8), whole(-99, 99, 4, dtype=np.int8)]),
 ]  # fmt: skip

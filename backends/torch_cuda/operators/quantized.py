@@ -10,7 +10,7 @@ from iossim.backends.torch_cuda.operators.registry import Made, Operand, Operand
 from iossim.backends.torch_cuda.tensors import DTYPES
 from iossim.ir.op import Op
 from iossim.ir.ops.matmul import MatMul
-from iossim.ir.ops.quantize import Dequantize, Quantize, QuantizedConv
+from iossim.ir.ops.quantize import Dequantize, IntegerConv, Quantize, QuantizedConv
 from iossim.ir.types import DType, TensorType
 
 
@@ -50,6 +50,15 @@ def _quantized_conv(op: QuantizedConv, operands: Operands, types: Types) -> Made
     (made,) = op.infer(types)
     (w_scale,) = _along(1, [w_scale], [made, types[4]])
     return (_requantised(total, (x_scale, w_scale, y_scale), y_zero, made.dtype),)
+
+
+@computes("integer_conv")
+def _integer_conv(op: IntegerConv, operands: Operands, types: Types) -> Made:
+    x, weight, *zeros = operands
+    x = _centred(x, zeros[0]) if zeros else x.to(torch.float64)
+    (w_zero,) = _along(0, zeros[1:], [types[1], *types[3:]]) or [torch.zeros((), dtype=torch.float64)]
+    centred = [x, torch.sub(weight.to(torch.float64), w_zero.to(torch.float64))]
+    return (_exact(op.product, centred, types[:2]).to(torch.int32),)
 
 
 @computes("quantized_matmul")

@@ -137,7 +137,9 @@ def _axis(node: OnnxNode) -> int:
     return normal_axis(int(node.attribute("axis", 1)), rank)
 
 
-class QuantizedConv(ConvAttributes, kind="quantized_conv", onnx_types="QLinearConv", flops_per_element=4):
+class QuantizedConv(
+    ConvAttributes, kind="quantized_conv", onnx_types="QLinearConv", flops_per_element=4, has_epilogue=True
+):
     """Inputs ``x, x scale, x zero, weight, weight scale, weight zero, y scale, y zero``, maybe ``bias [M]`` (int32).
 
     Scale and zero point of the weight are one number, or one for each filter. Attributes are those of :class:`Conv`.
@@ -174,7 +176,42 @@ class QuantizedConv(ConvAttributes, kind="quantized_conv", onnx_types="QLinearCo
         return cls(*astuple(Conv.from_onnx(bare)[0])), node.data_inputs(9)
 
 
-class QuantizedMatMul(Op, kind="quantized_matmul", onnx_types="QLinearMatMul", flops_per_element=4):
+class IntegerConv(ConvAttributes, kind="integer_conv", onnx_types="ConvInteger", has_epilogue=True):
+    """Inputs ``x``, ``weight`` and maybe their zero points: the convolution of what is around them, as int32.
+
+    The weight's zero point is one number, or one for each filter. Attributes are those of :class:`Conv`.
+    """
+
+    @property
+    def product(self) -> Conv:
+        """The convolution itself."""
+        return Conv(*astuple(self))
+
+    def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
+        require(len(inputs) in (2, 3, 4), f"needs two tensors and maybe their zero points, not {len(inputs)} inputs")
+        check_parameters(inputs[1], inputs[3:], 0)
+        (y,) = self.product.infer(inputs[:2])
+        return (TensorType(y.shape, DType.INT32),)
+
+    def multiply_adds(self, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> int:
+        return self.product.multiply_adds(inputs[:2], outputs)
+
+    def evaluate(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
+        x, weight = (array.astype(np.float64) for array in inputs[:2])
+        x = x - inputs[2] if len(inputs) > 2 else x
+        weight = weight - along(inputs[3].astype(np.float64), 0, weight.ndim) if len(inputs) > 3 else weight
+        return (self.product.compute(x, weight).astype(np.int32),)
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> tuple[Self, tuple[str, ...]]:
+        places = [place for place in (2, 3) if node.has_input(place)]
+        if places == [3] or (2 in places and node.input_type(2).elements != 1):
+            raise NotCoveredError(f"ConvInteger {node.name!r} has several zero points")
+        bare = replace(node, op_type="Conv", inputs=node.inputs[:2])
+        return cls(*astuple(Conv.from_onnx(bare)[0])), node.data_inputs(4)
+
+
+class QuantizedMatMul(Op, kind="quantized_matmul", onnx_types="QLinearMatMul", flops_per_element=4, has_epilogue=True):
     """Inputs ``a, a scale, a zero, b, b scale, b zero, y scale, y zero``; scales and zero points are single."""
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
@@ -201,7 +238,7 @@ class QuantizedMatMul(Op, kind="quantized_matmul", onnx_types="QLinearMatMul", f
         return cls(), node.data_inputs(8)
 
 
-class IntegerMatMul(Op, kind="integer_matmul", onnx_types="MatMulInteger"):
+class IntegerMatMul(Op, kind="integer_matmul", onnx_types="MatMulInteger", has_epilogue=True):
     """``(a - a zero) @ (b - b zero)`` as int32; the zero points, if present, are one number each."""
 
     def infer(self, inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:

@@ -19,7 +19,7 @@ from iossim.base.errors import GraphError, ModelError
 from iossim.ir.constants import ArrayConstant, Constant, FilledConstant
 from iossim.ir.onnx_node import NONSENSE, canonical, compute
 from iossim.ir.op import Array, onnx_class
-from iossim.ir.types import TensorType
+from iossim.ir.types import DType, TensorType
 from iossim.models.onnx.constants import Known, node_view, tensor_constant
 from iossim.models.onnx.file import is_standard
 from iossim.models.onnx.inlining import runs_graphs
@@ -51,6 +51,8 @@ _SPELLINGS = {
     "value_ints": AttributeProto.INTS,
 }
 
+#: What weights of products are quantised to.
+_QUANTISED = (DType.INT8, DType.UINT8)
 #: Equal inputs need not give equal outputs.
 RANDOM = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
 
@@ -74,6 +76,8 @@ class Folder:
             return [ArrayConstant(_shape(node, known.types[inputs[0]]))]
         if node.op_type == "CastLike":
             inputs = inputs[:1]  # of the other one the type is enough
+        if node.op_type == "DequantizeLinear" and known.types[inputs[0]].dtype in _QUANTISED and not _has_blocks(node):
+            return None  # what is multiplied by it may run in whole numbers
         small = sum(known.types[name].elements for name in inputs) <= LARGEST_FOLDED
         constant = all(name in known.constants and name not in self.kept for name in inputs)
         if not inputs or not small or not constant:
@@ -129,6 +133,10 @@ def can_fold(node: NodeProto) -> bool:
     """Whether the node is a standard operator whose outputs follow from its inputs alone."""
     standard = is_standard(node.domain) and onnx.defs.has(node.op_type)
     return standard and node.op_type not in RANDOM and (node.op_type == "Constant" or not runs_graphs(node))
+
+
+def _has_blocks(node: NodeProto) -> bool:
+    return any(attribute.name == "block_size" and attribute.i for attribute in node.attribute)
 
 
 def _shape(node: NodeProto, value: TensorType) -> Array:

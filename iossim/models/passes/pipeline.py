@@ -9,6 +9,7 @@ from iossim.base.registry import Extension, Group, Plugin
 from iossim.ir.graph import Graph
 from iossim.models.passes.batch_norms import BatchNormFolding, BatchStatistics
 from iossim.models.passes.graph_pass import GraphPass
+from iossim.models.passes.integer_products import IntegerProducts
 from iossim.models.passes.simplification import (
     CommonSubexpressionElimination,
     ConstantFolding,
@@ -21,12 +22,14 @@ from iossim.models.passes.softmax_recognition import SoftmaxRecognition
 def canonicalise(graph: Graph, trained: frozenset[str] | None = None) -> Graph:
     """An imported graph as it is scheduled, after the standard passes.
 
-    For training, the ``trained`` weights stay as they are, and batch norms take the statistics of the batch. What a
+    Products between quantised tensors are found first, while weights still say what they are quantised by. For
+    training, the ``trained`` weights stay as they are, and batch norms take the statistics of the batch. What a
     recognised softmax was made of is dead. Dead readers and identities go before the rest, since either would keep a
     batch norm from its convolution. No later pass makes work for an earlier one: this is a fixed point.
     """
     kept = trained or frozenset()
     passes = (
+        *([IntegerProducts()] if trained is None else []),
         ConstantFolding(kept),
         SoftmaxRecognition(),
         DeadOpElimination(),

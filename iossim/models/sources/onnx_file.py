@@ -53,6 +53,7 @@ def network_of_model(model: OnnxModel, options: LoadOptions) -> Network:
     from iossim.models.onnx.file import trained_weights
     from iossim.models.onnx.inputs import bind
     from iossim.models.onnx.translate import translate
+    from iossim.models.passes.integer_products import integer_remarks
     from iossim.models.passes.pipeline import apply_plugins, canonicalise
     from iossim.models.passes.softmax_recognition import softmax_remarks
 
@@ -61,6 +62,5 @@ def network_of_model(model: OnnxModel, options: LoadOptions) -> Network:
     graph = translate(bound, weights or frozenset())
     canonical = canonicalise(graph, weights)
     network = partition_graph(apply_plugins(canonical, options.passes), model.name, str(model.path), options)
-    return replace(
-        network, reading=(*network.reading, *bound.remarks, *softmax_remarks(graph, canonical)), weights=weights
-    )
+    remarks = (*bound.remarks, *softmax_remarks(graph, canonical), *integer_remarks(graph, canonical))
+    return replace(network, reading=(*network.reading, *remarks), weights=weights)

@@ -15,7 +15,7 @@ from iossim.ir.ops.conv_transpose import ConvTranspose
 from iossim.ir.ops.gather import Gather, GatherND
 from iossim.ir.ops.nary import Nary
 from iossim.ir.ops.normalization import LayerNorm
-from iossim.ir.ops.quantize import IntegerMatMul, QuantizedConv
+from iossim.ir.ops.quantize import IntegerConv, IntegerMatMul, QuantizedConv
 from iossim.ir.ops.recurrent import Lstm
 from iossim.ir.ops.reduce import CumSum, Reduce, TopK
 from iossim.ir.ops.reshape import DepthToSpace, Expand
@@ -53,6 +53,7 @@ OPS: list[tuple[Op, list[TensorType], int]] = [
         [BYTES, ONE, ONE_BYTE, TensorType((16, 8, 3, 3), DType.INT8), ONE, TensorType((), DType.INT8), ONE, ONE_BYTE],
         1,
     ),
+    (IntegerConv(), [TensorType((1, 64, 8, 8), DType.UINT8), TensorType((32, 64, 1, 1), DType.INT8)], 1),
     (IntegerMatMul(), [TensorType((64, 32), DType.UINT8), TensorType((32, 64), DType.INT8)], 1),
 ]
 

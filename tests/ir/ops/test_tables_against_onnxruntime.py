@@ -16,7 +16,15 @@ from iossim.ir.ops.conv_transpose import ConvTranspose
 from iossim.ir.ops.gather import Gather, GatherElements, GatherND
 from iossim.ir.ops.nary import Nary, PRelu, Where
 from iossim.ir.ops.normalization import GroupNorm, InstanceNorm, LayerNorm, RmsNorm
-from iossim.ir.ops.quantize import Dequantize, DynamicQuantize, IntegerMatMul, Quantize, QuantizedConv, QuantizedMatMul
+from iossim.ir.ops.quantize import (
+    Dequantize,
+    DynamicQuantize,
+    IntegerConv,
+    IntegerMatMul,
+    Quantize,
+    QuantizedConv,
+    QuantizedMatMul,
+)
 from iossim.ir.ops.recurrent import Gru, Lstm, Rnn
 from iossim.ir.ops.reduce import ArgExtreme, CumSum, Reduce, TopK
 from iossim.ir.ops.reshape import DepthToSpace, Expand, SpaceToDepth, Tile
@@ -308,3 +316,9 @@ def test_quantized_products() -> None:
     check(QuantizedMatMul(), quantised_operands(a, b), 10, range(1, 8), tolerance=1)
     check(IntegerMatMul(), [a, b, one(7, np.uint8), one(2, np.int8)], 10, [1, 2, 3])
     check(IntegerMatMul(), [a, b], 10)
+
+
+@pytest.mark.parametrize("zeros", [[], [one(7, np.uint8)], [one(7, np.uint8), one(0, np.int8)]])
+def test_integer_conv(zeros: list[np.ndarray]) -> None:
+    x, w = whole(0, 0, 255, np.uint8, 2, 6, 7, 8), whole(1, *SEVEN_BITS, np.int8, 4, 3, 3, 3)
+    check(IntegerConv((2, 1), (1, 0, 1, 1), (1, 1), 2), [x, w, *zeros], 10, range(1, 2 + len(zeros)))

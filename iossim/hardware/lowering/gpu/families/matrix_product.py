@@ -32,7 +32,7 @@ from iossim.hardware.lowering.gpu.tensor_core_product import (
 from iossim.hardware.lowering.kernel import Candidate, Kernel, WorkClass
 from iossim.hardware.lowering.step import Step
 from iossim.ir.ops.matmul import Gemm, MatMul
-from iossim.ir.ops.quantize import QuantizedConv
+from iossim.ir.ops.quantize import IntegerConv, QuantizedConv
 from iossim.ir.ops.stacked_product import stacked_product
 from iossim.ir.types import Precision
 
@@ -100,6 +100,13 @@ def quantized_convolution(step: Step) -> list[Candidate]:
     assert isinstance(step.op, QuantizedConv)
     operands = (step.operands[0], step.operands[3])
     return convolution(replace(step, op=step.op.product, operands=operands, precision=Precision.INT8))
+
+
+@FAMILIES.register("integer_conv")
+def integer_convolution(step: Step) -> list[Candidate]:
+    """The convolution of the tensors alone, whose sums stay in 32 bits."""
+    assert isinstance(step.op, IntegerConv)
+    return convolution(replace(step, op=step.op.product, operands=step.operands[:2], precision=Precision.INT8))
 
 
 @FAMILIES.register("quantized_matmul")

@@ -1,0 +1,293 @@
+"""Products between quantised tensors as products of whole numbers, which is how runtimes run them.
+
+Networks of int8 are mostly written as *QDQ*: each operand of a product goes through QuantizeLinear and
+DequantizeLinear, which say its scale, and the product itself is written in floating point. ONNX Runtime and TensorRT
+multiply the whole numbers (`Quantize ONNX models`, onnxruntime.ai; `Working with quantized types`, TensorRT's guide).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass, field, replace
+
+import numpy as np
+
+from iossim.ir.constants import ArrayConstant, Constant
+from iossim.ir.graph import Graph, Node
+from iossim.ir.op import Op
+from iossim.ir.ops.conv import Conv
+from iossim.ir.ops.matmul import Gemm, MatMul
+from iossim.ir.ops.nary import Add, Mul, Nary
+from iossim.ir.ops.pool import MaxPool
+from iossim.ir.ops.quantize import Dequantize, IntegerConv, IntegerMatMul, Quantize, QuantizedConv, QuantizedMatMul
+from iossim.ir.ops.reshape import Flatten, Reshape, Transpose
+from iossim.ir.ops.slice import Slice
+from iossim.ir.ops.unary import Cast, Clip, Relu, Unary
+from iossim.ir.types import DType
+from iossim.models.passes.graph_pass import GraphPass, free_name, with_nodes
+
+#: What only moves numbers, or picks the largest, gives the same before a quantisation as behind it.
+_MOVERS = (MaxPool, Reshape, Flatten, Transpose, Slice)
+_BYTES = (DType.INT8, DType.UINT8)
+
+
+@dataclass(frozen=True)
+class _Whole:
+    """Whole numbers with their scale and zero point, by name; ``axis`` is that of several scales."""
+
+    value: str
+    dtype: DType
+    scale: str
+    zero: str | None
+    axis: int | None
+
+
+@dataclass(frozen=True)
+class _End:
+    """The quantisation behind a product, the activation that is left of one between them, and the nodes that go."""
+
+    quantised: Node
+    dtype: DType
+    activation: Op | None
+    gone: tuple[str, ...]
+
+
+class IntegerProducts(GraphPass):
+    """Convolutions and matrix products of dequantised operands become those of the whole numbers.
+
+    Where the result is quantised again, behind an activation at most, product and quantisation are one op; elsewhere
+    the sums of int32 are scaled, and a bias is added in floating point. What moves numbers between a dequantisation and
+    a quantisation of equal scales moves the whole numbers. Dequantisations that nothing reads any more are left to dead
+    op elimination, and what depends on constants alone to constant folding.
+
+    Invariant: outputs are unchanged up to rounding, which behind a quantisation may be one step of its scale.
+    """
+
+    def apply(self, graph: Graph) -> Graph:
+        if "dequantize" not in graph.of_kind:
+            return graph
+        rewriting = _Rewriting(graph)
+        for node in graph.nodes:
+            rewriting.look_at(node)
+        if not rewriting.made:
+            return graph
+        nodes = [
+            each
+            for node in graph.nodes
+            for each in (*rewriting.before.get(node.name, ()), *rewriting.made.get(node.name, (node,)))
+        ]
+        return with_nodes(graph, nodes, {**graph.constants, **rewriting.constants})
+
+
+def integer_remarks(read: Graph, scheduled: Graph) -> tuple[str, ...]:
+    """What became of an imported graph's products between quantised tensors, in a sentence."""
+    kinds = ("quantized_conv", "integer_conv", "quantized_matmul", "integer_matmul")
+    more = sum(
+        len(graph.of_kind.get(kind, ())) * sign for graph, sign in ((scheduled, 1), (read, -1)) for kind in kinds
+    )
+    if more < 1:
+        return ()
+    return (f"Run in int8, as they read what was quantised: {more} product{'s' * (more > 1)}.",)
+
+
+@dataclass
+class _Rewriting:
+    """``made`` are the nodes that stand in the place of a node: none where its work is done elsewhere. ``before`` are
+    those that stand in front of it.
+    """
+
+    graph: Graph
+    made: dict[str, tuple[Node, ...]] = field(default_factory=dict)
+    before: dict[str, list[Node]] = field(default_factory=dict)
+    constants: dict[str, Constant] = field(default_factory=dict)
+    names: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.names |= {*self.graph.types, *(node.name for node in self.graph.nodes)}
+
+    def look_at(self, node: Node) -> None:
+        match node.op:
+            case Conv():
+                self._convolution(node, node.op)
+            case MatMul():
+                a, b = (self._whole(value) for value in node.inputs)
+                self._product(node, a, b, None)
+            case Gemm(alpha=1.0, beta=1.0, trans_a=False):
+                a, b = (self._whole(value) for value in node.inputs[:2])
+                if b is not None and node.op.trans_b:
+                    b = self._transposed(node, b)
+                self._product(node, a, b, node.inputs[2] if len(node.inputs) > 2 else None)
+            case _ if isinstance(node.op, _MOVERS):
+                self._mover(node)
+
+    def _convolution(self, node: Node, op: Conv) -> None:
+        x, w = (self._whole(value) for value in node.inputs[:2])
+        bias = node.inputs[2] if len(node.inputs) > 2 else None
+        if x is None or w is None or x.axis is not None or w.axis not in (None, 0) or not self._is_constant(w.value):
+            return
+        end = self._quantised_behind(node)
+        if end is None:
+            self._scaled(node, IntegerConv(*astuple(op)), x, w, bias, 1)
+            return
+        operands = [x.value, x.scale, self._zero_of(x), w.value, w.scale, self._zero_of(w)]
+        operands += [end.quantised.inputs[1], self._zero_behind(end)]
+        if bias is not None:
+            units = self._add(node, "scales", Mul(), x.scale, w.scale)
+            own = self._add(node, "bias", Nary("div"), bias, units)
+            own = self._add(node, "rounded bias", Unary("round"), own)
+            operands.append(self._add(node, "whole bias", Cast(DType.INT32), own))
+        self._ends(node, end, QuantizedConv(*astuple(op)), operands)
+
+    def _product(self, node: Node, a: _Whole | None, b: _Whole | None, bias: str | None) -> None:
+        """Of matrices; the second may have a scale for each column."""
+        if a is None or b is None or a.axis is not None or len(self.graph.types[a.value].shape) < 2:
+            return
+        if b.axis is not None and b.axis != len(self.graph.types[node.inputs[1]].shape) - 1:
+            return
+        if b.axis is not None and not self._is_zero(b.zero):
+            return
+        end = self._quantised_behind(node) if b.axis is None and bias is None else None
+        if end is None:
+            self._scaled(node, IntegerMatMul(), a, b, bias, len(self.graph.types[node.outputs[0]].shape) - 1)
+            return
+        operands = [a.value, a.scale, self._zero_of(a), b.value, b.scale, self._zero_of(b)]
+        self._ends(node, end, QuantizedMatMul(), [*operands, end.quantised.inputs[1], self._zero_behind(end)])
+
+    def _scaled(self, node: Node, op: Op, x: _Whole, w: _Whole, bias: str | None, axis: int) -> None:
+        """The sums, times both scales (``axis`` is that of several), with the bias, in the place of ``node``."""
+        zeros = [] if self._is_zero(w.zero) else [self._zero_of(x), self._zero_of(w)]
+        zeros = zeros or ([] if self._is_zero(x.zero) else [self._zero_of(x)])
+        sums = self._add(node, "sums", op, x.value, w.value, *zeros)
+        scale = self._add(node, "scales", Mul(), x.scale, w.scale)
+        scaled = Dequantize(1 if w.axis is None else axis)
+        if bias is None:
+            self.made[node.name] = (replace(node, op=scaled, inputs=(sums, scale)),)
+            return
+        product = self._add(node, "scaled", scaled, sums, scale)
+        if isinstance(node.op, Conv):
+            shape = (self.graph.types[bias].elements, *[1] * len(node.op.strides))
+            bias = self._add(node, "bias of each", Reshape(shape), bias)
+        self.made[node.name] = (replace(node, op=Add(), inputs=(product, bias)),)
+
+    def _ends(self, node: Node, end: _End, op: Op, operands: Sequence[str]) -> None:
+        """One op that makes what the quantisation behind ``node`` made, in whose place it stands."""
+        product = replace(node, op=op, inputs=tuple(operands), outputs=end.quantised.outputs)
+        made = [product]
+        if end.activation is not None:
+            value = self._free(f"{node.name}.quantised")
+            made = [replace(product, outputs=(value,)), replace(end.quantised, op=end.activation, inputs=(value,))]
+        self.made |= dict.fromkeys(end.gone, ())
+        self.made[end.quantised.name] = tuple(made)
+
+    def _quantised_behind(self, node: Node) -> _End | None:
+        """The quantisation that alone reads a product, maybe through an activation."""
+        gone, low, high = [node.name], -math.inf, math.inf
+        reader = self._only_reader(node)
+        if reader is not None and isinstance(reader.op, Relu | Clip):
+            low, high = (0.0, math.inf) if isinstance(reader.op, Relu) else _limits(reader.op)
+            gone.append(reader.name)
+            reader = self._only_reader(reader)
+        if reader is None or not isinstance(reader.op, Quantize):
+            return None
+        dtype = self.graph.types[reader.outputs[0]].dtype
+        scale, zero = self._number(reader.inputs[1]), self._number(reader.inputs[2]) if len(reader.inputs) > 2 else 0.0
+        if dtype not in _BYTES or scale is None or zero is None:
+            return None
+        ends = np.iinfo(dtype.numpy_name)
+        # An activation that cuts off what the quantisation cuts off anyhow is none.
+        if low <= (ends.min - zero + 0.5) * scale and high >= (ends.max - zero - 0.5) * scale:
+            return _End(reader, dtype, None, tuple(gone))
+        is_relu = (low, high, zero) == (0.0, math.inf, 0.0)
+        return _End(reader, dtype, Relu(), tuple(gone)) if is_relu else None
+
+    def _mover(self, node: Node) -> None:
+        """An op that only moves what is dequantised before and quantised behind it, by the same scale."""
+        x, reader = self._whole(node.inputs[0]), self._only_reader(node)
+        if x is None or x.axis is not None or len(node.inputs) != 1 or reader is None:
+            return
+        if (
+            not isinstance(reader.op, Quantize)
+            or self.graph.types[reader.outputs[0]].dtype != self.graph.types[x.value].dtype
+        ):
+            return
+        same = self._number(x.scale) is not None and self._number(x.scale) == self._number(reader.inputs[1])
+        zeros = [self._number(each) if each else 0.0 for each in (x.zero, (*reader.inputs, None)[2])]
+        if same and zeros[0] is not None and zeros[0] == zeros[1]:
+            self.made[node.name] = ()
+            self.made[reader.name] = (replace(node, inputs=(x.value,), outputs=reader.outputs),)
+
+    # What stands before, and behind
+
+    def _whole(self, value: str) -> _Whole | None:
+        """The whole numbers of 8 bits that a value is dequantised from; turned around behind it, if it is a matrix."""
+        node = self.graph.producer.get(value)
+        if node is not None and node.op == Transpose((1, 0)) and self._is_constant(value):
+            before = self._whole(node.inputs[0])
+            return before and self._transposed(node, before)
+        if node is None or not isinstance(node.op, Dequantize):
+            return None
+        whole, scale, zero = (*node.inputs, None)[:3]
+        assert whole is not None
+        assert scale is not None
+        if self.graph.types[whole].dtype not in _BYTES:
+            return None
+        of_type = self.graph.types[whole]
+        axis = None if self._is_single(scale) else node.op.axis % len(of_type.shape)
+        return _Whole(whole, of_type.dtype, scale, zero, axis)
+
+    def _transposed(self, node: Node, whole: _Whole) -> _Whole:
+        value = self._add(node, "turned", Transpose((1, 0)), whole.value)
+        return replace(whole, value=value, axis=None if whole.axis is None else 1 - whole.axis)
+
+    def _only_reader(self, node: Node) -> Node | None:
+        (value,) = node.outputs
+        readers = self.graph.consumers[value]
+        return readers[0] if len(readers) == 1 and value not in self.graph.returned else None
+
+    def _is_constant(self, value: str) -> bool:
+        node = self.graph.producer.get(value)
+        return value in self.graph.constants or (node is not None and all(map(self._is_constant, node.inputs)))
+
+    def _is_single(self, value: str) -> bool:
+        return self.graph.types[value].elements == 1
+
+    def _is_zero(self, value: str | None) -> bool:
+        if value is None:
+            return True
+        return value in self.graph.constants and not self.graph.constants[value].load().any()
+
+    def _number(self, value: str | None) -> float | None:
+        """A constant of one number."""
+        if value is None or value not in self.graph.constants or not self._is_single(value):
+            return None
+        return float(self.graph.constants[value].load().reshape(-1)[0])
+
+    # What is added
+
+    def _zero_of(self, whole: _Whole) -> str:
+        """The name of a zero point, which a network may leave out where it is 0."""
+        return whole.zero or self._zero(whole.dtype)
+
+    def _zero_behind(self, end: _End) -> str:
+        return end.quantised.inputs[2] if len(end.quantised.inputs) > 2 else self._zero(end.dtype)
+
+    def _zero(self, dtype: DType) -> str:
+        name = f"zero of {dtype}"
+        self.constants[name] = ArrayConstant(np.zeros((), dtype.numpy))
+        return name
+
+    def _free(self, name: str) -> str:
+        name = free_name(name, self.names)
+        self.names.add(name)
+        return name
+
+    def _add(self, node: Node, what: str, op: Op, *inputs: str) -> str:
+        """Another op in front of a node; the name of its value, which is its own."""
+        name = self._free(f"{node.name}.{what}")
+        self.before.setdefault(node.name, []).append(Node(name, op, inputs, (name,)))
+        return name
+
+
+def _limits(op: Clip) -> tuple[float, float]:
+    return -math.inf if op.minimum is None else op.minimum, math.inf if op.maximum is None else op.maximum

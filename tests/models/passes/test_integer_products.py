@@ -1,0 +1,255 @@
+"""Networks of int8 as they are written: what runs in whole numbers, and that outputs are those of ONNX Runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import NodeProto, helper
+from onnx_models import write_onnx
+from onnx_of_op import run_onnxruntime
+from quantised_networks import whole
+
+from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.ir.network import Network
+from iossim.ir.op import Array
+from iossim.ir.types import Precision
+from iossim.models.load import load
+from iossim.models.onnx.export import write_onnx as write_network
+from iossim.models.passes.retype import retype
+
+IMAGE = (2, 6, 8, 7)
+#: Scales and zero points: of images by uint8 and by int8, of filters one, one each, and around another number.
+GIVEN: dict[str, Array] = {
+    "u": np.float32(0.02), "u0": np.uint8(117), "s": np.float32(0.03), "s0": np.int8(0), "m0": np.int8(-128),
+    "y": np.float32(0.3), "y0": np.uint8(0), "y9": np.uint8(9), "six": np.float32(6 / 255), "low": np.float32(0),
+    "high": np.float32(6), "w": whole(1, (4, 6, 3, 3), np.int8), "t": np.float32(0.02),
+    "each": np.linspace(0.01, 0.03, 4, dtype=np.float32), "nought": np.zeros(4, np.int8), "b": np.arange(4, dtype=np.float32),
+    "bw": np.arange(-400, 400, 200, dtype=np.int32), "bs": np.float32(0.02 * 0.02), "nothing": np.int32(0),
+    "p": whole(2, (7, 4), np.int8), "pt": whole(3, (4, 7), np.int8), "far": np.int8(3), "f": np.ones((4, 6, 3, 3), np.float32),
+}  # fmt: skip
+
+
+def node(op_type: str, inputs: str, output: str, **attributes: object) -> NodeProto:
+    return helper.make_node(op_type, inputs.split(), [output], name=output, **attributes)
+
+
+def quantised(x: str, scale: str, zero: str, output: str, **attributes: object) -> list[NodeProto]:
+    """``x`` through whole numbers."""
+    return [
+        node("QuantizeLinear", f"{x} {scale} {zero}", f"{output}.whole", **attributes),
+        node("DequantizeLinear", f"{output}.whole {scale} {zero}", output, **attributes),
+    ]
+
+
+X = quantised("x", "u", "u0", "xd")
+SYMMETRIC = quantised("x", "s", "s0", "xd")
+W = node("DequantizeLinear", "w t s0", "wd")
+W_EACH = node("DequantizeLinear", "w each nought", "wd", axis=0)
+CONV = node("Conv", "xd wd", "c", pads=[1, 1, 1, 1])
+SAME = {"pads": [1, 1, 1, 1]}
+
+
+def loaded(
+    folder: Path,
+    nodes: list[NodeProto],
+    outputs: tuple[str, ...] = ("o",),
+    shape: tuple[int, ...] = IMAGE,
+    step: float = 0,
+) -> Network:
+    """The network of a file, whose outputs are those of ONNX Runtime, a ``step`` apart at most in 1% of places."""
+    read = {name for each in nodes for name in each.input} - {name for each in nodes for name in each.output}
+    used = {name: array for name, array in GIVEN.items() if name in read}
+    path = write_onnx(folder / "net.onnx", nodes, {"x": shape}, used, output=" ".join(outputs))
+    network = load(path)
+    arrays = {"x": np.random.default_rng(0).standard_normal(shape).astype(np.float32)}
+    found = evaluate_graph(network.graph, arrays)
+    for name, expected in zip(outputs, run_onnxruntime(str(path), arrays), strict=True):
+        off = np.abs(found[name].astype(np.float64) - expected.astype(np.float64))
+        near = off <= 1e-5 * np.abs(expected).max()
+        assert near.mean() >= 0.99, name
+        assert (off[~near] <= step * 1.001).all(), name
+        assert len(np.unique(expected)) > 4
+    return network
+
+
+def kinds(network: Network) -> list[str]:
+    return [each.op.kind for each in network.graph.nodes]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "step", "found"),
+    [
+        ([*X, W, CONV, *quantised("c", "y", "y9", "o")], 0.3, "quantize quantized_conv dequantize"),
+        ([*X, W_EACH, CONV, *quantised("c", "y", "y9", "o")], 0.3, "quantize quantized_conv dequantize"),
+        ([*X, W, CONV, node("Relu", "c", "r"), *quantised("r", "y", "y0", "o")], 0.3, "quantize quantized_conv dequantize"),
+        ([*X, W, CONV, node("Relu", "c", "r"), *quantised("r", "s", "m0", "o")], 0.03, "quantize quantized_conv dequantize"),
+        (
+            [*SYMMETRIC, W, CONV, node("Relu", "c", "r"), *quantised("r", "s", "s0", "o")],
+            0.03,
+            "quantize quantized_conv relu dequantize",
+        ),
+        (
+            [*X, W, CONV, node("Clip", "c low high", "r"), *quantised("r", "six", "y0", "o")],
+            6 / 255,
+            "quantize quantized_conv dequantize",
+        ),
+        (
+            [*X, W, CONV, node("Clip", "c low high", "r"), *quantised("r", "y", "y0", "o")],
+            0.3,
+            "quantize integer_conv dequantize clip quantize dequantize",
+        ),
+        (
+            [*X, W, CONV, node("Relu", "c", "r"), *quantised("r", "y", "y9", "o")],
+            0.3,
+            "quantize integer_conv dequantize relu quantize dequantize",
+        ),
+        ([*X, W, node("Conv", "xd wd b", "o", **SAME)], 0, "quantize integer_conv dequantize add"),
+        ([*X, W_EACH, node("Conv", "xd wd", "o", **SAME)], 0, "quantize integer_conv dequantize"),
+        ([*SYMMETRIC, W_EACH, node("Conv", "xd wd", "o", **SAME)], 0, "quantize integer_conv dequantize"),
+        (
+            [*X, W, node("DequantizeLinear", "bw bs nothing", "bd"), node("Conv", "xd wd bd", "c", **SAME),
+             *quantised("c", "y", "y9", "o")],
+            0.3,
+            "quantize quantized_conv dequantize",
+        ),
+        (
+            [*X, *quantised("f", "t", "s0", "wd"), node("Conv", "xd wd b", "c", **SAME), *quantised("c", "y", "y9", "o")],
+            0.3,
+            "quantize quantized_conv dequantize",
+        ),
+        (
+            [*X, node("MaxPool", "xd", "p", kernel_shape=[2, 2]), *quantised("p", "u", "u0", "o")],
+            0,
+            "quantize max_pool dequantize",
+        ),
+        (
+            [*X, node("MaxPool", "xd", "p", kernel_shape=[2, 2]), *quantised("p", "s", "s0", "o")],
+            0.03,
+            "quantize dequantize max_pool quantize dequantize",
+        ),
+    ],
+)  # fmt: skip
+def test_what_runs_in_whole_numbers(nodes: list[NodeProto], step: float, found: str, tmp_path: Path) -> None:
+    network = loaded(tmp_path, nodes, step=step)
+    assert kinds(network) == found.split()
+    said = [each for each in network.reading if "int8" in each]
+    assert said == (["Run in int8, as they read what was quantised: 1 product."] if "conv" in found else [])
+
+
+B, B_TURNED = node("DequantizeLinear", "p t s0", "bd"), node("DequantizeLinear", "pt each nought", "bt", axis=0)
+B_EACH = node("DequantizeLinear", "p each nought", "bd", axis=1)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "step", "found"),
+    [
+        (
+            [*X, B, node("MatMul", "xd bd", "m"), *quantised("m", "y", "y9", "o")],
+            0.3,
+            "quantize quantized_matmul dequantize",
+        ),
+        ([*X, B_EACH, node("MatMul", "xd bd", "o")], 0, "quantize integer_matmul dequantize"),
+        (
+            [*X, B_EACH, node("MatMul", "xd bd", "m"), node("Add", "m b", "o")],
+            0,
+            "quantize integer_matmul dequantize add",
+        ),
+        (
+            [*X, B_TURNED, node("Transpose", "bt", "bd", perm=[1, 0]), node("MatMul", "xd bd", "o")],
+            0,
+            "quantize integer_matmul dequantize",
+        ),
+        (
+            [
+                *X,
+                *quantised("x", "s", "s0", "zd"),
+                node("Transpose", "zd", "z", perm=[0, 2, 1]),
+                node("MatMul", "xd z", "o"),
+            ],
+            0,
+            "quantize quantize dequantize dequantize transpose matmul",
+        ),
+    ],
+)
+def test_products_of_matrices(nodes: list[NodeProto], step: float, found: str, tmp_path: Path) -> None:
+    assert sorted(kinds(loaded(tmp_path, nodes, shape=(2, 3, 7), step=step))) == sorted(found.split())
+
+
+@pytest.mark.parametrize("turned", [True, False])
+@pytest.mark.parametrize("bias", [True, False])
+def test_fully_connected_layers(turned: bool, bias: bool, tmp_path: Path) -> None:
+    nodes = [*X, B_TURNED if turned else B_EACH]
+    nodes.append(node("Gemm", f"xd {'bt' if turned else 'bd'} {'b' * bias}".strip(), "o", transB=int(turned)))
+    network = loaded(tmp_path, nodes, shape=(3, 7))
+    assert kinds(network) == ["quantize", "integer_matmul", "dequantize", *(["add"] if bias else [])]
+
+
+def test_products_of_computed_matrices_around_zero_points(tmp_path: Path) -> None:
+    nodes = [*X, *quantised("x", "s", "far", "zd"), node("MatMul", "xd zd", "o")]
+    assert "integer_matmul" in kinds(loaded(tmp_path, nodes, shape=(2, 5, 5)))
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        [*X, node("Conv", "xd f", "o", **SAME)],  # filters that were not quantised
+        [W, node("Conv", "x wd", "o", **SAME)],  # images that were not
+        [*X, node("AveragePool", "xd", "o", kernel_shape=[2, 2])],
+    ],
+)
+def test_what_is_left_as_it_is(nodes: list[NodeProto], tmp_path: Path) -> None:
+    network = loaded(tmp_path, nodes)
+    assert not any("quantized" in kind or "integer" in kind for kind in kinds(network))
+
+
+def test_what_others_read_stays(tmp_path: Path) -> None:
+    """A convolution whose sums are read besides their quantisation, and a dequantised image that is an output."""
+    nodes = [*X, W, CONV, *quantised("c", "y", "y9", "o"), node("Relu", "c", "r")]
+    network = loaded(tmp_path, nodes, outputs=("o", "r", "xd"), step=0.3)
+    assert sorted(kinds(network)) == sorted(
+        ["quantize", "dequantize", "integer_conv", "dequantize", "quantize", "dequantize", "relu"]
+    )
+
+
+@pytest.mark.parametrize("precision", [Precision.FP16, Precision.BF16])
+def test_sums_do_not_overflow_in_16_bits(precision: Precision, tmp_path: Path) -> None:
+    network = loaded(tmp_path, [*X, W, CONV, node("Relu", "c", "o")])
+    arrays = {"x": np.random.default_rng(0).standard_normal(IMAGE).astype(np.float32)}
+    expected = evaluate_graph(network.graph, arrays)["o"]
+    short = retype(network.graph, precision)
+    given = {"x": arrays["x"].astype(precision.storage.numpy)}
+    found = evaluate_graph(short, given)["o"].astype(np.float32)
+    assert np.abs(found - expected).max() <= 0.02 * np.abs(expected).max()
+
+
+def test_a_network_that_onnxruntime_quantised(tmp_path: Path) -> None:
+    """Of branches, a residual and a pooling, quantised by its own tool, a scale for each filter."""
+    quantization = pytest.importorskip("onnxruntime.quantization")
+    original = tmp_path / "original.onnx"
+    write_network(load("ios_sample").graph, original)
+    network = load(str(original))
+    (name,) = network.graph.inputs
+    shape = network.graph.types[name].shape
+    images: list[Mapping[str, Array]] = [
+        {name: np.random.default_rng(seed).standard_normal(shape).astype(np.float32)} for seed in range(2)
+    ]
+
+    class Images(quantization.CalibrationDataReader):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            self.left = iter(images)
+
+        def get_next(self) -> Mapping[str, Array] | None:
+            return next(self.left, None)
+
+    made = tmp_path / "made.onnx"
+    quantization.quantize_static(original, made, Images(), quant_format=quantization.QuantFormat.QDQ, per_channel=True)
+    quantised_network = load(str(made))
+    convolutions = len(network.graph.of_kind["conv"])
+    assert "conv" not in quantised_network.graph.of_kind
+    assert len(quantised_network.graph.of_kind["quantized_conv"]) == convolutions
+    (expected,) = run_onnxruntime(str(made), images[0])
+    (found,) = evaluate_graph(quantised_network.graph, images[0]).values()
+    assert np.abs(found - expected).max() <= 0.05 * np.abs(expected).max()
