@@ -17,6 +17,7 @@ from iossim.base.errors import ModelError, last_line
 from iossim.ir.constants import Constant
 from iossim.ir.onnx_node import graphs_in
 from iossim.models.onnx.inlining import inlined
+from iossim.models.onnx.quantised_operators import written_out
 from iossim.models.onnx.wire import contents
 
 #: Before it, broadcasting was an attribute, and dropout and batch norm had a training switch.
@@ -57,6 +58,7 @@ def read_model(path: Path) -> OnnxModel:
     opset = standard_opset(model)
     if model.functions:
         model = inlined(model, path)
+    model = written_out(model)
     if opset < OLDEST_OPSET:
         model = _converted(model, path, opset)
     return OnnxModel(model, path, path.stem)

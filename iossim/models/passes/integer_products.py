@@ -80,15 +80,13 @@ class IntegerProducts(GraphPass):
         return with_nodes(graph, nodes, {**graph.constants, **rewriting.constants})
 
 
-def integer_remarks(read: Graph, scheduled: Graph) -> tuple[str, ...]:
-    """What became of an imported graph's products between quantised tensors, in a sentence."""
+def integer_remarks(scheduled: Graph) -> tuple[str, ...]:
+    """How many products of an imported graph are of whole numbers, in a sentence."""
     kinds = ("quantized_conv", "integer_conv", "quantized_matmul", "integer_matmul")
-    more = sum(
-        len(graph.of_kind.get(kind, ())) * sign for graph, sign in ((scheduled, 1), (read, -1)) for kind in kinds
+    count = sum(len(scheduled.of_kind.get(kind, ())) for kind in kinds)
+    return (
+        (f"{count} product{'s run' if count > 1 else ' runs'} in int8: the operands are quantised.",) if count else ()
     )
-    if more < 1:
-        return ()
-    return (f"Run in int8, as they read what was quantised: {more} product{'s' * (more > 1)}.",)
 
 
 @dataclass

@@ -62,5 +62,5 @@ def network_of_model(model: OnnxModel, options: LoadOptions) -> Network:
     graph = translate(bound, weights or frozenset())
     canonical = canonicalise(graph, weights)
     network = partition_graph(apply_plugins(canonical, options.passes), model.name, str(model.path), options)
-    remarks = (*bound.remarks, *softmax_remarks(graph, canonical), *integer_remarks(graph, canonical))
+    remarks = (*bound.remarks, *softmax_remarks(graph, canonical), *integer_remarks(canonical))
     return replace(network, reading=(*network.reading, *remarks), weights=weights)

@@ -13,6 +13,7 @@ from onnx_of_op import run_onnxruntime
 from quantised_networks import whole
 
 from iossim.backends.numpy_reference.execute import evaluate_graph
+from iossim.base.errors import ModelError
 from iossim.ir.network import Network
 from iossim.ir.op import Array
 from iossim.ir.types import Precision
@@ -136,7 +137,7 @@ def test_what_runs_in_whole_numbers(nodes: list[NodeProto], step: float, found: 
     network = loaded(tmp_path, nodes, step=step)
     assert kinds(network) == found.split()
     said = [each for each in network.reading if "int8" in each]
-    assert said == (["Run in int8, as they read what was quantised: 1 product."] if "conv" in found else [])
+    assert said == (["1 product runs in int8: the operands are quantised."] if "conv" in found else [])
 
 
 B, B_TURNED = node("DequantizeLinear", "p t s0", "bd"), node("DequantizeLinear", "pt each nought", "bt", axis=0)
@@ -225,11 +226,13 @@ def test_sums_do_not_overflow_in_16_bits(precision: Precision, tmp_path: Path) -
     assert np.abs(found - expected).max() <= 0.02 * np.abs(expected).max()
 
 
-def test_a_network_that_onnxruntime_quantised(tmp_path: Path) -> None:
-    """Of branches, a residual and a pooling, quantised by its own tool, a scale for each filter."""
+@pytest.mark.parametrize("form", ["QDQ", "QOperator"])
+@pytest.mark.parametrize("model", ["ios_sample", "resnet18"])
+def test_a_network_that_onnxruntime_quantised(form: str, model: str, tmp_path: Path) -> None:
+    """Of branches, residuals and poolings, quantised by its own tool, a scale for each filter."""
     quantization = pytest.importorskip("onnxruntime.quantization")
     original = tmp_path / "original.onnx"
-    write_network(load("ios_sample").graph, original)
+    write_network(load(model).graph, original)
     network = load(str(original))
     (name,) = network.graph.inputs
     shape = network.graph.types[name].shape
@@ -245,11 +248,27 @@ def test_a_network_that_onnxruntime_quantised(tmp_path: Path) -> None:
             return next(self.left, None)
 
     made = tmp_path / "made.onnx"
-    quantization.quantize_static(original, made, Images(), quant_format=quantization.QuantFormat.QDQ, per_channel=True)
+    quantization.quantize_static(
+        original, made, Images(), quant_format=quantization.QuantFormat[form], per_channel=True
+    )
     quantised_network = load(str(made))
     convolutions = len(network.graph.of_kind["conv"])
     assert "conv" not in quantised_network.graph.of_kind
     assert len(quantised_network.graph.of_kind["quantized_conv"]) == convolutions
+    assert not quantised_network.foreign
     (expected,) = run_onnxruntime(str(made), images[0])
     (found,) = evaluate_graph(quantised_network.graph, images[0]).values()
     assert np.abs(found - expected).max() <= 0.05 * np.abs(expected).max()
+
+
+def test_operators_of_onnxruntime_that_are_damaged_are_told(tmp_path: Path) -> None:
+    bad = helper.make_node("QLinearAdd", ["q", "u", "u0"], ["y"], domain="com.microsoft")
+    path = write_onnx(
+        tmp_path / "net.onnx",
+        [node("QuantizeLinear", "x u u0", "q"), bad],
+        {"x": IMAGE},
+        {name: GIVEN[name] for name in ("u", "u0")},
+        domains=["com.microsoft"],
+    )
+    with pytest.raises(ModelError, match="QLinearAdd"):
+        load(path)

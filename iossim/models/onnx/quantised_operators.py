@@ -1,0 +1,103 @@
+"""ONNX Runtime's own operators on quantised tensors, written out: dequantised, computed, quantised again.
+
+Its quantisation tool writes them in the format *QOperator*: beside ONNX's QLinearConv and QLinearMatMul there are those
+of its domain ``com.microsoft`` (`ContribOperators.md`, microsoft/onnxruntime). What passes find in networks of
+quantisations and dequantisations they find in these, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import deepcopy
+
+import onnx
+from onnx import NodeProto, helper
+
+DOMAIN = "com.microsoft"
+#: What each computes of how many operands. Operands come with scale and zero point, and so does the result.
+_COMPUTE = {
+    "QLinearAdd": ("Add", 2),
+    "QLinearMul": ("Mul", 2),
+    "QLinearAveragePool": ("AveragePool", 1),
+    "QLinearGlobalAveragePool": ("GlobalAveragePool", 1),
+    "QLinearLeakyRelu": ("LeakyRelu", 1),
+    "QLinearSigmoid": ("Sigmoid", 1),
+}
+
+
+def written_out(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model, in which such operators are written out as far as they are known."""
+    if any(map(_is_known, model.graph.node)):
+        taken = {name for node in model.graph.node for name in (*node.input, *node.output)}
+        kept: list[NodeProto] = []
+        for node in model.graph.node:
+            kept += _Written(node, taken).nodes() if _is_known(node) else [deepcopy(node)]
+        del model.graph.node[:]
+        model.graph.node.extend(kept)
+    return model
+
+
+def _is_known(node: NodeProto) -> bool:
+    if node.domain != DOMAIN or any(each.name == "channels_last" and each.i for each in node.attribute):
+        return False
+    if node.op_type == "QLinearConcat":
+        return len(node.input) > 2 and len(node.input) % 3 == 2
+    if node.op_type == "QGemm":
+        return len(node.input) >= 6
+    return node.op_type in _COMPUTE and len(node.input) >= 3 * _COMPUTE[node.op_type][1] + 1
+
+
+class _Written:
+    """The nodes in the place of one."""
+
+    def __init__(self, node: NodeProto, taken: set[str]) -> None:
+        self.node, self.taken = node, taken
+        self.attributes = [each for each in node.attribute if each.name != "channels_last"]
+        self.made: list[NodeProto] = []
+
+    def nodes(self) -> list[NodeProto]:
+        inputs = list(self.node.input)
+        match self.node.op_type:
+            case "QLinearConcat":
+                operands = [self._dequantised(*inputs[at : at + 3]) for at in range(2, len(inputs), 3)]
+                self._quantised("Concat", operands, inputs[:2])
+            case "QGemm":
+                self._fully_connected([*inputs, *[""] * (9 - len(inputs))])
+            case known:
+                op_type, count = _COMPUTE[known]
+                operands = [self._dequantised(*inputs[3 * at : 3 * at + 3]) for at in range(count)]
+                self._quantised(op_type, operands, inputs[3 * count :])
+        return self.made
+
+    def _fully_connected(self, inputs: Sequence[str]) -> None:
+        a, a_scale, a_zero, b, b_scale, b_zero, bias, *result = inputs
+        turned = any(attribute.name == "transB" and attribute.i for attribute in self.attributes)
+        operands = [self._dequantised(a, a_scale, a_zero), self._dequantised(b, b_scale, b_zero, axis=1 - turned)]
+        if bias:
+            scale = self._node("Mul", [a_scale, b_scale], "scale")
+            operands.append(self._dequantised(bias, scale, "", axis=0))
+        if result[0]:
+            self._quantised("Gemm", operands, result)
+        else:
+            self.made.append(helper.make_node("Gemm", operands, self.node.output, name=self.node.name))
+            self.made[-1].attribute.extend(self.attributes)
+
+    def _dequantised(self, whole: str, scale: str, zero: str, axis: int | None = None) -> str:
+        value = self._node("DequantizeLinear", [whole, scale, *([zero] if zero else [])], "operand")
+        if axis is not None:
+            self.made[-1].attribute.append(helper.make_attribute("axis", axis))
+        return value
+
+    def _quantised(self, op_type: str, operands: Sequence[str], scale_and_zero: Sequence[str]) -> None:
+        result = self._node(op_type, operands, "result")
+        self.made[-1].attribute.extend(self.attributes)
+        inputs = [result, *(name for name in scale_and_zero if name)]
+        self.made.append(helper.make_node("QuantizeLinear", inputs, self.node.output, name=self.node.name))
+
+    def _node(self, op_type: str, inputs: Sequence[str], what: str) -> str:
+        value = f"{self.node.output[0]}.{what}{len(self.made)}"
+        while value in self.taken:
+            value += "_"
+        self.taken.add(value)
+        self.made.append(helper.make_node(op_type, inputs, [value], name=value))
+        return value
