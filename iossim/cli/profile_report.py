@@ -25,7 +25,9 @@ Profiled = Annotated[
         "Systems (cuda_gpu_trace) or Nsight Compute (raw).",
     ),
 ]
-Runs = Annotated[int, number("--runs", "Number of runs of the network in the profile, if the file does not tell.")]
+Runs = Annotated[
+    int | None, number("--runs", "Number of runs of the network in the profile, if the file does not tell.")
+]
 Measurements = Annotated[
     Path | None,
     option(
@@ -49,7 +51,7 @@ def profile_report(
     device: options.Device = None,
     reading: ModelOptions,
     pricing: PricingOptions,
-    runs: Runs = 1,
+    runs: Runs = None,
     whole: Whole = False,
     measurements: Measurements = None,
     as_json: options.Json = False,
@@ -98,6 +100,7 @@ def profile_report(
         "source": times.source,
         "runs": times.runs,
         "measured_us": times.total_us,
+        "wall_us": times.wall_us,
         "matched_share": report.matched_share,
         "predicted_us": report.predicted_us,
         "overlap": times.overlap,
@@ -140,14 +143,17 @@ def profile_report(
         )
         if len(shown) < len(report.rows):
             yield wrapped(f"{len(report.rows) - len(shown)} more units with smaller errors: --all")
+        summed = "the layers' medians" if times.runs > 1 else "layers"
         yield wrapped(
-            f"Measured {times.total_us / 1e3:.3f} ms, {100 * report.matched_share:.1f}% of it matched to units; "
-            f"predicted {report.predicted_us / 1e3:.3f} ms."
+            f"Measured {times.total_us / 1e3:.3f} ms as the sum of {summed}, {100 * report.matched_share:.1f}% of it "
+            f"matched to units; predicted {report.predicted_us / 1e3:.3f} ms."
         )
-        together = "" if times.overlap is None else f"On average {times.overlap:.2f} layers ran at a time. "
-        yield wrapped(
-            f"{together}The best schedule is predicted to be {possible:.2f} times as fast as one unit after another."
-        )
+        if times.wall_us is not None:
+            yield wrapped(
+                f"The {'last ' if times.runs > 1 else ''}run took {times.wall_us / 1e3:.3f} ms from its first layer to "
+                f"its last; on average {times.overlap or 0:.2f} layers ran at a time."
+            )
+        yield wrapped(f"The best schedule is predicted to be {possible:.2f} times as fast as one unit after another.")
         yield from notes([*network.remarks, *left_out])
 
     present(document, parts(), as_json)

@@ -8,11 +8,12 @@ the CPU; Nsight's tables kernels, with the ranges of NVTX around them.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from math import gcd
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 from iossim.measurements.profilers import profile_of
 from iossim.measurements.profilers.kernels import Profile
@@ -21,7 +22,12 @@ from iossim.measurements.text_files import CsvError
 
 _NODE_SUFFIX = "_kernel_time"
 _HEAD = 100_000
+#: What PyTorch's profiler calls the step of a run, with its number, where it has a schedule.
+_STEP = "ProfilerStep#"
 _ONNXRUNTIME, _TENSORRT = "ONNX Runtime", "TensorRT"
+
+
+_Row = TypeVar("_Row")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +63,12 @@ class LayerTimes:
         return sum(layer.duration_us for layer in self.layers)
 
     @property
+    def wall_us(self) -> float | None:
+        """From the start of the first layer of the last run to the end of its last; None where starts are unknown."""
+        spans = [layer.span_us for layer in self.layers if layer.span_us is not None]
+        return max(end for _, end in spans) - min(begin for begin, _ in spans) if spans else None
+
+    @property
     def overlap(self) -> float | None:
         """How many layers ran at a time, on the average of the time in which any did; None where starts are unknown."""
         return overlap([layer.span_us for layer in self.layers if layer.span_us is not None])
@@ -72,10 +84,11 @@ def overlap(spans_us: Iterable[tuple[float, float]]) -> float | None:
     return total / busy if busy else None
 
 
-def layer_times(text: str, runs: int = 1) -> LayerTimes:
+def layer_times(text: str, runs: int | None = None) -> LayerTimes:
     """The layers of a profile of any kind; ``runs`` is how often the network ran, where the file does not tell.
 
-    Raises CsvError for a file that is none, or cannot be read, or does not hold so many equal runs.
+    Raises CsvError for a file that is none, or cannot be read, or does not hold so many equal runs; without ``runs``,
+    for one that does not tell them and is a repetition.
     """
     if text.lstrip()[:1] in ("[", "{"):
         return _of_json(text, runs)
@@ -85,11 +98,10 @@ def layer_times(text: str, runs: int = 1) -> LayerTimes:
             "its format is not known" if found is None else "it has no kernels",
             "give ONNX Runtime's or trtexec's JSON, a trace of PyTorch's profiler, or CSV of Nsight",
         )
-    layers = _of_kernels(found)
-    return LayerTimes("kernels", _one_run(layers, runs), runs)
+    return _one_run("kernels", _of_kernels(found), runs)
 
 
-def _of_json(text: str, runs: int) -> LayerTimes:
+def _of_json(text: str, runs: int | None) -> LayerTimes:
     try:
         document = json.loads(text)
     except ValueError as error:
@@ -106,20 +118,24 @@ def _of_json(text: str, runs: int) -> LayerTimes:
     if not is_chrome_trace(text[:_HEAD]):
         raise CsvError("its format is not known", "give ONNX Runtime's, trtexec's, or a trace of PyTorch's profiler")
     found = profile_of(text)
-    if found is not None and found.kernels:
-        return LayerTimes("PyTorch, kernels", _one_run(_of_kernels(found), runs), runs)
     _, events = read_trace(text)
+    steps = len({event.name for event in events if event.name.startswith(_STEP)})
+    if found is not None and found.kernels:
+        return _one_run("PyTorch, kernels", _of_kernels(found), runs, steps)
     operators = [_timed(one.name, one.begin_us, one.duration_us) for one in _outer(events)]
     if not operators:
         raise CsvError("it has no kernels and no operators", "record with ProfilerActivity.CPU or CUDA")
-    return LayerTimes("PyTorch, operators", _one_run(operators, runs), runs)
+    return _one_run("PyTorch, operators", [operators], runs, steps)
 
 
-def _of_kernels(found: Profile) -> list[TimedLayer]:
-    """The kernels in the order in which they started; of those that ran one by one no times are known."""
-    ordered = sorted(found.kernels, key=lambda kernel: (kernel.start_us, kernel.place))
-    layers = [_timed(one.cells["name"], one.start_us, one.duration_us, one.ranges) for one in ordered]
-    return [replace(layer, span_us=None) for layer in layers] if found.one_by_one else layers
+def _of_kernels(found: Profile) -> list[list[TimedLayer]]:
+    """The kernels by queue, in the order in which they started; of those that ran one by one no times are known."""
+    queues: dict[tuple[str, ...], list[TimedLayer]] = {}
+    for one in sorted(found.kernels, key=lambda kernel: (kernel.start_us, kernel.place)):
+        layer = _timed(one.cells["name"], one.start_us, one.duration_us, one.ranges)
+        queue = () if found.one_by_one else (one.device, *one.queue)
+        queues.setdefault(queue, []).append(replace(layer, span_us=None) if found.one_by_one else layer)
+    return list(queues.values())
 
 
 def _timed(name: str, start_us: float, duration_us: float, ranges: tuple[str, ...] = (), kind: str = "") -> TimedLayer:
@@ -127,9 +143,12 @@ def _timed(name: str, start_us: float, duration_us: float, ranges: tuple[str, ..
 
 
 def _of_onnxruntime(nodes: Sequence[Mapping[str, Any]]) -> LayerTimes:
-    """Each node's median over its runs, the first left out where there are more; in the order of the last run."""
+    """Each node's median over its runs, the first left out where there are more; in the order of the last run.
+
+    A node inside another is in the body of a loop or a branch, whose time holds its own.
+    """
     times: dict[str, list[Mapping[str, Any]]] = {}
-    for row in nodes:
+    for row in _outermost(nodes, lambda row: (row.get("tid"), float(row["ts"]), float(row["dur"]))):
         times.setdefault(str(row["name"]), []).append(row)
     layers = []
     for name, taken in times.items():
@@ -140,7 +159,7 @@ def _of_onnxruntime(nodes: Sequence[Mapping[str, Any]]) -> LayerTimes:
         )
         layers.append(replace(one, duration_us=float(median(float(row["dur"]) for row in kept))))
     runs = max(len(taken) for taken in times.values())
-    return LayerTimes(_ONNXRUNTIME, tuple(sorted(layers, key=lambda one: one.span_us or (0.0, 0.0))), runs)
+    return LayerTimes(_ONNXRUNTIME, tuple(sorted(layers, key=_begin)), runs)
 
 
 def _of_tensorrt(rows: Sequence[Mapping[str, Any]]) -> LayerTimes:
@@ -153,29 +172,73 @@ def _of_tensorrt(rows: Sequence[Mapping[str, Any]]) -> LayerTimes:
 
 def _outer(events: Sequence[TraceEvent]) -> list[TraceEvent]:
     """The operators that no other operator of their thread called, in order."""
-    operators = sorted(
-        (event for event in events if event.category == "cpu_op"),
-        key=lambda event: (event.thread, event.begin_us, -event.duration_us),
-    )
-    found: list[TraceEvent] = []
-    for _, own in groupby(operators, key=lambda event: event.thread):
+    operators = [event for event in events if event.category == "cpu_op"]
+    return _outermost(operators, lambda event: (event.thread, event.begin_us, event.duration_us))
+
+
+def _outermost(rows: Iterable[_Row], place: Callable[[_Row], tuple[Any, float, float]]) -> list[_Row]:
+    """What lies inside no other of its thread, in order; ``place`` is the thread, the begin and the duration."""
+    found: list[_Row] = []
+    ordered = sorted(rows, key=lambda row: (str(place(row)[0]), place(row)[1], -place(row)[2]))
+    for _, own in groupby(ordered, key=lambda row: place(row)[0]):
         end = float("-inf")
-        for event in own:
-            if event.begin_us >= end:
-                found.append(event)
-                end = event.begin_us + event.duration_us
-    return sorted(found, key=lambda event: event.begin_us)
+        for row in own:
+            _, begin, duration = place(row)
+            if begin >= end:
+                found.append(row)
+                end = begin + duration
+    return sorted(found, key=lambda row: place(row)[1])
 
 
-def _one_run(layers: Sequence[TimedLayer], runs: int) -> tuple[TimedLayer, ...]:
-    """The last of several equal runs, with medians over all but the first, which is left out where there are more."""
-    if runs < 1 or len(layers) % runs:
-        raise CsvError(f"its {len(layers)} rows are not {runs} equal runs", "say with `runs` how often the network ran")
+def _one_run(source: str, queues: Sequence[Sequence[TimedLayer]], runs: int | None, steps: int = 0) -> LayerTimes:
+    """The last of several equal runs, with medians over all but the first, which is left out where there are more.
+
+    Runs are equal by queue, whose kernels may start in another order beside those of others, or as a whole. There are
+    as many as ``steps``, if the file tells any and ``runs`` are not given.
+    """
+    whole = sorted((layer for queue in queues for layer in queue), key=_begin)
+    divided = (queues, [whole])
+    told = f", as many as its {_STEP}s" if steps and runs is None else ""
+    runs = runs if runs is not None else steps or None
+    if runs is None:
+        runs = max(gcd(*(repetitions([layer.name for layer in part]) for part in parts)) for parts in divided)
+        if runs > 1:
+            raise CsvError(
+                f"its {len(whole)} rows are {runs} times the same {len(whole) // runs}",
+                f"give `runs` {runs}, or 1 if the network ran once and repeats itself",
+            )
+    if runs < 1 or len(whole) % runs:
+        raise CsvError(
+            f"its {len(whole)} rows are not {runs} equal runs{told}", "say with `runs` how often the network ran"
+        )
+    for parts in divided:
+        if all(repetitions([layer.name for layer in part]) % runs == 0 for part in parts):
+            layers = sorted((layer for part in parts for layer in _last_of(part, runs)), key=_begin)
+            return LayerTimes(source, tuple(layers), runs)
+    raise CsvError(f"its {runs} runs are not of the same kernels", "leave warm-up out of the recording")
+
+
+def repetitions(names: Sequence[str]) -> int:
+    """How often the shortest sequence stands in ``names`` that makes them by repetition (Knuth, Morris and Pratt)."""
+    borders = [0] * len(names)
+    for place in range(1, len(names)):
+        border = borders[place - 1]
+        while border and names[place] != names[border]:
+            border = borders[border - 1]
+        borders[place] = border + (names[place] == names[border])
+    period = len(names) - borders[-1]
+    return 1 if len(names) % period else len(names) // period
+
+
+def _last_of(layers: Sequence[TimedLayer], runs: int) -> list[TimedLayer]:
     size = len(layers) // runs
-    if [layer.name for layer in layers] != [layer.name for layer in layers[:size]] * runs:
-        raise CsvError(f"its {runs} runs are not of the same kernels", "leave warm-up out of the recording")
     kept = range(1, runs) if runs > 1 else range(1)
-    return tuple(
+    return [
         replace(layer, duration_us=median(layers[run * size + place].duration_us for run in kept))
         for place, layer in enumerate(layers[-size:])
-    )
+    ]
+
+
+def _begin(layer: TimedLayer) -> tuple[float, float]:
+    """What layers are ordered by; those without times stay as they are."""
+    return layer.span_us or (0.0, 0.0)
