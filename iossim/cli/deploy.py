@@ -145,7 +145,7 @@ def _onnxruntime(
     from iossim.base.cores import usable_cores
     from iossim.base.user_files import check_writable, write_atomically
     from iossim.deploy.check import SEQUENTIAL, STREAMS, check_deployment
-    from iossim.deploy.folder import PAGE_FILE, TRACE_FILE, deployed_files, write_deployment
+    from iossim.deploy.folder import PAGE_FILE, TRACE_FILE, deployed_files, stale_files, write_deployment
     from iossim.deploy.runtime import MODEL_FILE, as_optimised, provider_of
     from iossim.hardware.host_cpu import HOST_CPU
     from iossim.hardware.load import device as load_device
@@ -222,7 +222,12 @@ def _onnxruntime(
 
         differs = found is not None and not found.equal
         if not differs:
-            write_files(out, deployed_files(folder))
+            files = deployed_files(folder)
+            stale = stale_files(out, files)
+            write_files(out, files)
+            for path in stale:
+                path.unlink()
+                typer.echo(f"removed {path}, of the deployment that was there", err=True)
         present(document, parts(), as_json, code=ExitCode.DOES_NOT_HOLD if differs else ExitCode.DONE)
 
 

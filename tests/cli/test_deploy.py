@@ -9,6 +9,7 @@ import pytest
 from command_line import printed, printed_json, refused
 
 from iossim.base.user_files import write_atomically
+from iossim.cli.main import main
 
 CPU = Path(__file__).resolve().parents[2] / "examples" / "cpu.yaml"
 QUICK = "--rounds 2 --warm-up 0"
@@ -90,6 +91,25 @@ def test_predictions_without_a_check(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert alone["predicted_us"]["deployed, streams"] > alone["predicted_us"]["deployed, one thread"] > 0
 
 
+def test_nothing_of_a_former_deployment_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """But files that are not of a deployment do, and so do those of a folder that has none."""
+    out = tmp_path / "out"
+    out.mkdir()
+    for name in ("trace.json", "notes.txt"):
+        (out / name).write_text("mine")
+    printed(capsys, f"deploy ios_sample --device {CPU} --scheduler greedy --no-check --out {out}")
+    assert (out / "trace.json").read_text() == "mine"
+    printed(capsys, f"deploy ios_sample --device {CPU} --scheduler greedy {QUICK} --out {out}")
+    assert "traceEvents" in (out / "trace.json").read_text()
+    weights = out / "model.onnx.weights"
+    assert weights.exists()
+    line = f"deploy ios_sample --device {CPU} --scheduler greedy --no-check --out {out}"
+    assert main(line.split()) == 0
+    assert f"removed {out}/trace.json, of the deployment that was there" in capsys.readouterr().err
+    names = {path.name for path in out.iterdir()}
+    assert names == {"README.md", "model.onnx", "model.onnx.weights", "notes.txt", "partition.json", "run.py"}
+
+
 def test_streams_that_a_search_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """From a file and at once: the same streams, and one where one is asked for."""
     printed(capsys, f"optimize squeezenet --units fused --device {CPU} --scheduler ios-streams --out {tmp_path}")
@@ -113,7 +133,6 @@ def test_outputs_that_differ(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Exit code 1, and nothing is written."""
-    from iossim.cli.main import main
     from iossim.deploy import check
 
     monkeypatch.setattr(check, "largest_error", lambda found, expected: 0.5)
