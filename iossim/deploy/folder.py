@@ -31,8 +31,9 @@ from iossim.ir.network import Network
 from iossim.schedule.schedule import StreamSchedule
 
 PARTITION_FILE, PROGRAM_FILE, PAGE_FILE, TRACE_FILE = "partition.json", "run.py", "README.md", "trace.json"
+PICTURE_FILE = "timeline.svg"
 #: All that may be written, the model last.
-_FILES = (WEIGHTS_FILE, PARTITION_FILE, PROGRAM_FILE, PAGE_FILE, TRACE_FILE, MODEL_FILE)
+_FILES = (WEIGHTS_FILE, PARTITION_FILE, PROGRAM_FILE, PAGE_FILE, TRACE_FILE, PICTURE_FILE, MODEL_FILE)
 #: What the runtime loads; the second is there where the model has weights of some size.
 _RUN_FILES = (MODEL_FILE, WEIGHTS_FILE)
 _PARTITIONER = "DeviceBasedPartitioner"

@@ -10,6 +10,7 @@ from command_line import printed, printed_json, refused
 
 from iossim.base.user_files import write_atomically
 from iossim.cli.main import main
+from iossim.cli.outputs import wants_plot
 
 CPU = Path(__file__).resolve().parents[2] / "examples" / "cpu.yaml"
 QUICK = "--rounds 2 --warm-up 0"
@@ -37,6 +38,7 @@ def test_a_model_is_scheduled_written_and_checked(tmp_path: Path, capsys: pytest
     assert check["best"] in [row["name"] for row in check["rows"]]
     files = {path.name for path in (tmp_path / "out").iterdir()}
     assert files >= {"model.onnx", "partition.json", "run.py", "README.md", "trace.json"}
+    assert ("timeline.svg" in files) == wants_plot(None)
     partition = json.loads((tmp_path / "out" / "partition.json").read_text())
     assert partition["streams"] == document["streams"]
     assert partition["devices"] == ["0", "0"]
