@@ -236,7 +236,8 @@ def _onnxruntime(
             write_files(out, files)
             for path in stale:
                 path.unlink()
-                typer.echo(f"removed {path}, of the deployment that was there", err=True)
+            if stale:
+                typer.echo(f"removed {', '.join(map(str, stale))} of the deployment that was there", err=True)
         present(document, parts(), as_json, code=ExitCode.DOES_NOT_HOLD if differs else ExitCode.DONE)
 
 

@@ -123,7 +123,10 @@ def profile_report(
 
     def parts() -> Iterator[Part]:
         ran = f"{times.runs} runs" if times.runs > 1 else "1 run"
-        yield wrapped(f"{network.name} as {times.source} ran it ({ran}), beside {found['sequential'].device}", "bold")
+        yield wrapped(
+            f"{network.name}, profiled by {times.source}, {ran}, beside predictions for {found['sequential'].device}",
+            "bold",
+        )
         shown = report.by_error if whole else report.by_error[:_ROWS_SHOWN]
         yield from table(
             "",
@@ -142,7 +145,8 @@ def profile_report(
             shortens=("unit",),
         )
         if len(shown) < len(report.rows):
-            yield wrapped(f"{len(report.rows) - len(shown)} more units with smaller errors: --all")
+            more = len(report.rows) - len(shown)
+            yield wrapped(f"{more} more unit{'s' if more > 1 else ''} with smaller errors: --all")
         summed = "the layers' medians" if times.runs > 1 else "layers"
         yield wrapped(
             f"Measured {times.total_us / 1e3:.3f} ms as the sum of {summed}, {100 * report.matched_share:.1f}% of it "

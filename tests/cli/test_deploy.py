@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from command_line import printed, printed_json, refused
 
+import iossim
 from iossim.base.user_files import write_atomically
 from iossim.cli.main import main
 from iossim.cli.outputs import wants_plot
@@ -107,7 +108,7 @@ def test_nothing_of_a_former_deployment_stays(tmp_path: Path, capsys: pytest.Cap
     assert weights.exists()
     line = f"deploy ios_sample --device {CPU} --scheduler greedy --no-check --out {out}"
     assert main(line.split()) == 0
-    assert f"removed {out}/trace.json, of the deployment that was there" in capsys.readouterr().err
+    assert f"removed {out}/trace.json" in capsys.readouterr().err
     names = {path.name for path in out.iterdir()}
     assert names == {"README.md", "model.onnx", "model.onnx.weights", "notes.txt", "partition.json", "run.py"}
 
@@ -156,6 +157,22 @@ def test_tensorrt_takes_no_schedule(capsys: pytest.CaptureFixture[str]) -> None:
     narrow = printed(capsys, line.replace("greedy", "sequential"))
     assert "--maxAuxStreams=0 " in narrow
     assert "nothing side by side" in narrow
+
+
+def test_layers_of_tensorrt_have_the_names_of_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nodes of exporters have other names in a network, where those of modules are known."""
+    onnx = pytest.importorskip("onnx")
+    path = tmp_path / "model.onnx"
+    printed(capsys, f"models export ios_sample --out {path}")
+    model = onnx.load(str(path), load_external_data=False)
+    for number, node in enumerate(model.graph.node):
+        node.name = f"node_{number}"
+        node.metadata_props.add(key="pkg.torch.onnx.name_scopes", value=f"['', 'part{number}', 'node_{number}']")
+    path.write_bytes(model.SerializeToString())
+    document = printed_json(capsys, f"deploy {path} --runtime tensorrt --device v100-sxm2 --scheduler greedy --json")
+    names = {name for one in document["side_by_side"] for group in one["groups"] for name in group}
+    assert not names & {node.name for node in iossim.load(path).graph.nodes}
+    assert names <= {f"node_{number}" for number in range(len(model.graph.node))}
 
 
 @pytest.mark.parametrize(

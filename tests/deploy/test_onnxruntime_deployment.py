@@ -182,6 +182,11 @@ def test_a_node_twice_nowhere_and_unknown(copied: Path) -> None:
         refused_by_program(copied, "partition.json does not name each node once")
     path.write_text(json.dumps({**document, "provider": "NoExecutionProvider"}))
     refused_by_program(copied, "no NoExecutionProvider in this ONNX Runtime")
+    path.write_text("{")
+    refused_by_program(
+        copied,
+        "partition.json cannot be read: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)",
+    )
     for text in ("{", "[]", "{}", '{"provider": "x", "devices": []}'):
         path.write_text(text)
         with pytest.raises(ScheduleError, match="holds no streams"):

@@ -417,7 +417,7 @@ def test_mistakes_of_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[s
 )
 def test_kernels_of_nsight_systems(path: Path) -> None:
     times = layer_times(path.read_text())
-    assert times.source == "kernels"
+    assert times.source == "Nsight"
     assert times.total_us > 0
     assert times.overlap is not None
     begins = [layer.span_us[0] for layer in times.layers if layer.span_us is not None]
@@ -471,5 +471,5 @@ def test_kernels_of_a_trace_with_grids() -> None:
     """Of two equal runs the medians of the second."""
     text = trace_with_grids([KERNELS["product"], KERNELS["elementwise"]])
     times = layer_times(text, 2)
-    assert (times.source, [one.duration_us for one in times.layers]) == ("PyTorch, kernels", [6, 6])
+    assert (times.source, [one.duration_us for one in times.layers]) == ("PyTorch (kernels)", [6, 6])
     assert times.overlap == pytest.approx(1.0)

@@ -98,7 +98,7 @@ def layer_times(text: str, runs: int | None = None) -> LayerTimes:
             "its format is not known" if found is None else "it has no kernels",
             "give ONNX Runtime's or trtexec's JSON, a trace of PyTorch's profiler, or CSV of Nsight",
         )
-    return _one_run("kernels", _of_kernels(found), runs)
+    return _one_run("Nsight", _of_kernels(found), runs)
 
 
 def _of_json(text: str, runs: int | None) -> LayerTimes:
@@ -121,11 +121,11 @@ def _of_json(text: str, runs: int | None) -> LayerTimes:
     _, events = read_trace(text)
     steps = len({event.name for event in events if event.name.startswith(_STEP)})
     if found is not None and found.kernels:
-        return _one_run("PyTorch, kernels", _of_kernels(found), runs, steps)
+        return _one_run("PyTorch (kernels)", _of_kernels(found), runs, steps)
     operators = [_timed(one.name, one.begin_us, one.duration_us) for one in _outer(events)]
     if not operators:
         raise CsvError("it has no kernels and no operators", "record with ProfilerActivity.CPU or CUDA")
-    return _one_run("PyTorch, operators", [operators], runs, steps)
+    return _one_run("PyTorch (operators)", [operators], runs, steps)
 
 
 def _of_kernels(found: Profile) -> list[list[TimedLayer]]:
