@@ -157,8 +157,8 @@ def _onnxruntime(
         outputs_sentence,
         overlap_sentence,
         page,
-        predicted_and_profiled,
         predicted_sentence,
+        profiled_spans,
         verdict,
     )
     from iossim.report.figures.deployment import deployment_figure
@@ -190,7 +190,7 @@ def _onnxruntime(
                 found = check_deployment(read, network, timing, latencies, start(network.name))
             if found.profile is not None:
                 title = f"{saved.network} on {profile.name} and {provider.name}"
-                beside = predicted_and_profiled(read, found.profile, predicted)
+                beside = predicted, profiled_spans(read, found.profile)
                 write_atomically(folder / TRACE_FILE, deployment_trace(*beside, title, provider.name))
                 if wants_plot(None):
                     figure = deployment_figure(title, overlap_sentence(found.profile, predicted), *beside)
@@ -224,8 +224,8 @@ def _onnxruntime(
                 yield wrapped(outputs_sentence(found))
                 yield wrapped(verdict(found, len(read.streams)))
                 if found.profile is not None:
-                    drawn = [name for name in (PICTURE_FILE, TRACE_FILE) if name in files]
-                    yield wrapped(f"{overlap_sentence(found.profile, predicted)} Both drawn: {', '.join(drawn)}.")
+                    drawn = ", ".join(name for name in (PICTURE_FILE, TRACE_FILE) if name in files)
+                    yield wrapped(f"{overlap_sentence(found.profile, predicted)} Drawn in {drawn}.")
             else:
                 yield wrapped(predicted_sentence(latencies))
             yield from notes(network.remarks)

@@ -25,9 +25,7 @@ Profiled = Annotated[
         "Systems (cuda_gpu_trace) or Nsight Compute (raw).",
     ),
 ]
-Runs = Annotated[
-    int | None, number("--runs", "Number of runs of the network in the profile, if the file does not tell.")
-]
+Runs = Annotated[int | None, number("--runs", "Number of runs of the network in the profile, if it does not tell.")]
 Measurements = Annotated[
     Path | None,
     option(
@@ -123,10 +121,8 @@ def profile_report(
 
     def parts() -> Iterator[Part]:
         ran = f"{times.runs} runs" if times.runs > 1 else "1 run"
-        yield wrapped(
-            f"{network.name}, profiled by {times.source}, {ran}, beside predictions for {found['sequential'].device}",
-            "bold",
-        )
+        of = found["sequential"].device
+        yield wrapped(f"{network.name}, profiled by {times.source}, {ran}, beside predictions for {of}", "bold")
         shown = report.by_error if whole else report.by_error[:_ROWS_SHOWN]
         yield from table(
             "",
@@ -145,8 +141,7 @@ def profile_report(
             shortens=("unit",),
         )
         if len(shown) < len(report.rows):
-            more = len(report.rows) - len(shown)
-            yield wrapped(f"{more} more unit{'s' if more > 1 else ''} with smaller errors: --all")
+            yield wrapped(f"{len(report.rows) - len(shown)} more with smaller errors: --all")
         summed = "the layers' medians" if times.runs > 1 else "layers"
         yield wrapped(
             f"Measured {times.total_us / 1e3:.3f} ms as the sum of {summed}, {100 * report.matched_share:.1f}% of it "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from iossim.deploy.check import SEQUENTIAL, STREAMS, DeploymentCheck
@@ -110,36 +109,25 @@ def overlap_sentence(profile: LayerTimes, predicted: Sequence[Span]) -> str:
     return f"With streams ONNX Runtime's own profile shows {measured}; predicted {expected or 0:.2f}."
 
 
-@dataclass(frozen=True, slots=True)
-class Ran:
-    """A kernel or node by the name of its unit or its own, in which stream, and from when to when."""
-
-    name: str
-    stream: int
-    start_us: float
-    end_us: float
-
-
-def predicted_and_profiled(
-    deployed: Deployment, profile: LayerTimes, predicted: Sequence[Span]
-) -> tuple[list[Ran], list[Ran]]:
-    """What is predicted to run in each stream, and what ran there by the runtime's own profile, from 0."""
-    streams = sorted({span.stream for span in predicted})
-    expected = [Ran(span.unit, streams.index(span.stream), span.start_us, span.end_us) for span in predicted]
+def profiled_spans(deployed: Deployment, profile: LayerTimes) -> list[Span]:
+    """When each node ran in its stream by the runtime's own profile, from 0; nodes are the units."""
     stream_of = {name: stream for stream, names in enumerate(deployed.streams) for name in names}
-    spans = {layer.name: layer.span_us for layer in profile.layers if layer.span_us and layer.name in stream_of}
-    begin = min((start for start, _ in spans.values()), default=0.0)
-    return expected, [Ran(name, stream_of[name], start - begin, end - begin) for name, (start, end) in spans.items()]
+    ran = {layer.name: layer.span_us for layer in profile.layers if layer.span_us and layer.name in stream_of}
+    begin = min((start for start, _ in ran.values()), default=0.0)
+    return [Span(name, name, 0, stream_of[name], start - begin, end - begin) for name, (start, end) in ran.items()]
 
 
-def deployment_trace(expected: Sequence[Ran], ran: Sequence[Ran], title: str, provider: str) -> str:
+def deployment_trace(expected: Sequence[Span], ran: Sequence[Span], title: str, provider: str) -> str:
     """The trace as JSON text: the streams as predicted, and below them as the runtime's profile has them."""
     tracks: dict[int, str] = {}
     events = []
     for words, category, spans in (("predicted", "predicted", expected), ("ONNX Runtime", "measured", ran)):
         first = 1 + len(tracks)
-        tracks |= {first + stream: f"{words}, stream {stream}" for stream in sorted({span.stream for span in spans})}
-        events += [complete(span.name, category, first + span.stream, span.start_us, span.end_us, {}) for span in spans]
+        track_of = {stream: first + place for place, stream in enumerate(sorted({span.stream for span in spans}))}
+        tracks |= {track: f"{words}, stream {stream}" for stream, track in track_of.items()}
+        events += [
+            complete(span.unit, category, track_of[span.stream], span.start_us, span.end_us, {}) for span in spans
+        ]
     return trace_text(title, tracks, events, {"provider": provider})
 
 

@@ -93,8 +93,9 @@ def measured_units(report: ProfileReport, network: Network, device: DeviceProfil
         issue=Issue.CALLS if device.kind == "cpu" else Issue.STREAM,
         source=f"iossim {__version__}, profile-report",
     )
-    left_out = len(report.rows) - len(taken) - len(stages)
-    notes = (f"{left_out} units left out: not measured, of several layers, or without columns in the format",)
+    count, left_out = len(report.rows), len(report.rows) - len(taken) - len(stages)
+    reasons = "not measured, of several layers, or without columns in the format"
+    notes = (f"{left_out} of {count} units left out: {reasons}",)
     return MeasurementSet(header, tuple(taken), tuple(stages), notes if left_out else ())
 
 

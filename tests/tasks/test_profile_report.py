@@ -197,8 +197,9 @@ def test_steps_of_pytorch_are_runs() -> None:
     ]
     times = layer_times(json.dumps({"traceEvents": events + steps}))
     assert (times.runs, [one.duration_us for one in times.layers]) == (3, [6.5, 6.5])
-    with pytest.raises(CsvError, match=r"its 5 rows are not 3 equal runs, as many as its ProfilerStep#s"):
+    with pytest.raises(CsvError, match="its 5 rows are not 3 equal runs") as refusal:
         layer_times(json.dumps({"traceEvents": events[1:] + steps}))
+    assert refusal.value.remedy == "say with `runs` how often the network ran, if not once a ProfilerStep#"
     assert len(layer_times(json.dumps({"traceEvents": events[1:] + steps}), 1).layers) == 5
 
 
@@ -358,7 +359,7 @@ def test_the_command(profile: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert errors == sorted(errors, reverse=True)
     assert document["possible_speedup"] >= 1
     text = printed(capsys, line)
-    assert "more units with smaller errors: --all" in text
+    assert "more with smaller errors: --all" in text
     assert document["wall_us"] == document["measured_us"]
     assert "from its first layer to its last; on average 1.00 layers ran at a time." in " ".join(text.split())
     assert "is it of this model?" not in text

@@ -8,12 +8,12 @@ the CPU; Nsight's tables kernels, with the ranges of NVTX around them.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from math import gcd
+from math import gcd, isnan
 from statistics import median
-from typing import Any, TypeVar
+from typing import Any
 
 from iossim.measurements.profilers import profile_of
 from iossim.measurements.profilers.kernels import Profile
@@ -25,9 +25,6 @@ _HEAD = 100_000
 #: What PyTorch's profiler calls the step of a run, with its number, where it has a schedule.
 _STEP = "ProfilerStep#"
 _ONNXRUNTIME, _TENSORRT = "ONNX Runtime", "TensorRT"
-
-
-_Row = TypeVar("_Row")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,22 +104,21 @@ def _of_json(text: str, runs: int | None) -> LayerTimes:
     except ValueError as error:
         raise CsvError(f"it is not complete JSON ({error})", "record it again") from None
     rows = [row for row in document if isinstance(row, dict)] if isinstance(document, list) else []
-    nodes = [row for row in rows if row.get("cat") == "Node" and str(row.get("name", "")).endswith(_NODE_SUFFIX)]
     try:
-        if nodes:
-            return _of_onnxruntime(nodes)
         if any("averageMs" in row for row in rows):
             return _of_tensorrt(rows)
-    except (KeyError, TypeError, ValueError) as error:
+    except (TypeError, ValueError) as error:
         raise CsvError(f"it is not complete ({type(error).__name__}: {error})", "record it again") from None
     if not is_chrome_trace(text[:_HEAD]):
         raise CsvError("its format is not known", "give ONNX Runtime's, trtexec's, or a trace of PyTorch's profiler")
-    found = profile_of(text)
     _, events = read_trace(text)
+    if nodes := [one for one in events if one.category == "node" and one.name.endswith(_NODE_SUFFIX)]:
+        return _of_onnxruntime(nodes)
+    found = profile_of(text)
     steps = len({event.name for event in events if event.name.startswith(_STEP)})
     if found is not None and found.kernels:
         return _one_run("PyTorch (kernels)", _of_kernels(found), runs, steps)
-    operators = [_timed(one.name, one.begin_us, one.duration_us) for one in _outer(events)]
+    operators = [_timed(one.name, one.begin_us, one.duration_us) for one in _outer(events, "cpu_op")]
     if not operators:
         raise CsvError("it has no kernels and no operators", "record with ProfilerActivity.CPU or CUDA")
     return _one_run("PyTorch (operators)", [operators], runs, steps)
@@ -142,22 +138,21 @@ def _timed(name: str, start_us: float, duration_us: float, ranges: tuple[str, ..
     return TimedLayer(name, kind, duration_us, (start_us, start_us + duration_us), ranges)
 
 
-def _of_onnxruntime(nodes: Sequence[Mapping[str, Any]]) -> LayerTimes:
+def _of_onnxruntime(nodes: Sequence[TraceEvent]) -> LayerTimes:
     """Each node's median over its runs, the first left out where there are more; in the order of the last run.
 
     A node inside another is in the body of a loop or a branch, whose time holds its own.
     """
-    times: dict[str, list[Mapping[str, Any]]] = {}
-    for row in _outermost(nodes, lambda row: (row.get("tid"), float(row["ts"]), float(row["dur"]))):
-        times.setdefault(str(row["name"]), []).append(row)
+    if any(isnan(node.begin_us + node.duration_us) for node in nodes):
+        raise CsvError("it has nodes without times", "record it again")
+    times: dict[str, list[TraceEvent]] = {}
+    for node in _outer(nodes, "node"):
+        times.setdefault(node.name.removesuffix(_NODE_SUFFIX), []).append(node)
     layers = []
     for name, taken in times.items():
         kept = taken[1:] or taken
-        last = kept[-1]
-        one = _timed(
-            name.removesuffix(_NODE_SUFFIX), float(last["ts"]), float(last["dur"]), kind=str(last["args"]["op_name"])
-        )
-        layers.append(replace(one, duration_us=float(median(float(row["dur"]) for row in kept))))
+        one = _timed(name, kept[-1].begin_us, kept[-1].duration_us, kind=str(kept[-1].arguments.get("op_name", "")))
+        layers.append(replace(one, duration_us=median(node.duration_us for node in kept)))
     runs = max(len(taken) for taken in times.values())
     return LayerTimes(_ONNXRUNTIME, tuple(sorted(layers, key=_begin)), runs)
 
@@ -170,24 +165,20 @@ def _of_tensorrt(rows: Sequence[Mapping[str, Any]]) -> LayerTimes:
     return LayerTimes(_TENSORRT, tuple(layers), runs)
 
 
-def _outer(events: Sequence[TraceEvent]) -> list[TraceEvent]:
-    """The operators that no other operator of their thread called, in order."""
-    operators = [event for event in events if event.category == "cpu_op"]
-    return _outermost(operators, lambda event: (event.thread, event.begin_us, event.duration_us))
-
-
-def _outermost(rows: Iterable[_Row], place: Callable[[_Row], tuple[Any, float, float]]) -> list[_Row]:
-    """What lies inside no other of its thread, in order; ``place`` is the thread, the begin and the duration."""
-    found: list[_Row] = []
-    ordered = sorted(rows, key=lambda row: (str(place(row)[0]), place(row)[1], -place(row)[2]))
-    for _, own in groupby(ordered, key=lambda row: place(row)[0]):
+def _outer(events: Sequence[TraceEvent], category: str) -> list[TraceEvent]:
+    """The events of a category that no other of their thread holds, in order: not what an operator calls."""
+    ordered = sorted(
+        (event for event in events if event.category == category),
+        key=lambda event: (event.thread, event.begin_us, -event.duration_us),
+    )
+    found: list[TraceEvent] = []
+    for _, own in groupby(ordered, key=lambda event: event.thread):
         end = float("-inf")
-        for row in own:
-            _, begin, duration = place(row)
-            if begin >= end:
-                found.append(row)
-                end = begin + duration
-    return sorted(found, key=lambda row: place(row)[1])
+        for event in own:
+            if event.begin_us >= end:
+                found.append(event)
+                end = event.begin_us + event.duration_us
+    return sorted(found, key=lambda event: event.begin_us)
 
 
 def _one_run(source: str, queues: Sequence[Sequence[TimedLayer]], runs: int | None, steps: int = 0) -> LayerTimes:
@@ -198,9 +189,9 @@ def _one_run(source: str, queues: Sequence[Sequence[TimedLayer]], runs: int | No
     """
     whole = sorted((layer for queue in queues for layer in queue), key=_begin)
     divided = (queues, [whole])
-    told = f", as many as its {_STEP}s" if steps and runs is None else ""
-    runs = runs if runs is not None else steps or None
-    if runs is None:
+    if runs is None and steps:
+        runs = steps
+    elif runs is None:
         runs = max(gcd(*(repetitions([layer.name for layer in part]) for part in parts)) for parts in divided)
         if runs > 1:
             raise CsvError(
@@ -208,9 +199,8 @@ def _one_run(source: str, queues: Sequence[Sequence[TimedLayer]], runs: int | No
                 f"give `runs` {runs}, or 1 if the network ran once and repeats itself",
             )
     if runs < 1 or len(whole) % runs:
-        raise CsvError(
-            f"its {len(whole)} rows are not {runs} equal runs{told}", "say with `runs` how often the network ran"
-        )
+        remedy = f"say with `runs` how often the network ran{f', if not once a {_STEP}' if steps else ''}"
+        raise CsvError(f"its {len(whole)} rows are not {runs} equal runs", remedy)
     for parts in divided:
         if all(repetitions([layer.name for layer in part]) % runs == 0 for part in parts):
             layers = sorted((layer for part in parts for layer in _last_of(part, runs)), key=_begin)
@@ -219,15 +209,9 @@ def _one_run(source: str, queues: Sequence[Sequence[TimedLayer]], runs: int | No
 
 
 def repetitions(names: Sequence[str]) -> int:
-    """How often the shortest sequence stands in ``names`` that makes them by repetition (Knuth, Morris and Pratt)."""
-    borders = [0] * len(names)
-    for place in range(1, len(names)):
-        border = borders[place - 1]
-        while border and names[place] != names[border]:
-            border = borders[border - 1]
-        borders[place] = border + (names[place] == names[border])
-    period = len(names) - borders[-1]
-    return 1 if len(names) % period else len(names) // period
+    """How often the shortest sequence stands in ``names`` that makes them by repetition."""
+    sizes = (size for size in range(1, len(names) + 1) if len(names) % size == 0)
+    return next(len(names) // size for size in sizes if list(names) == list(names[:size]) * (len(names) // size))
 
 
 def _last_of(layers: Sequence[TimedLayer], runs: int) -> list[TimedLayer]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import accumulate, pairwise
 from typing import Any
 
 from iossim.base.tables import Cell
-from iossim.report.deployment import Ran
+from iossim.execution.execution import Span
 from iossim.report.figures.figure import Figure, LegendEntry, Panel
 from iossim.report.figures.timeline import LANE_PIXELS, fitting_label, from_to_ms, label_layers, stream_axis, time_axis
 from iossim.report.figures.vega import PALETTE, need_altair, only, specification
@@ -16,20 +17,22 @@ _RUNS, _TOGETHER = PALETTE[0], "#f6c98f"
 _WIDTH_PIXELS = 1100
 
 
-def deployment_figure(title: str, finding: str, expected: Sequence[Ran], ran: Sequence[Ran]) -> Figure:
+def deployment_figure(title: str, finding: str, expected: Sequence[Span], ran: Sequence[Span]) -> Figure:
     """Two panels on one scale, a lane a stream; a band behind the lanes is when several streams are at work."""
     runs = {"predicted": expected, "ONNX Runtime's own profile": ran}
-    latest_ms = max((span.end_us for spans in runs.values() for span in spans), default=1.0) / 1e3
+    latest_ms = max((span.end_us for span in (*expected, *ran)), default=1.0) / 1e3
     records: list[dict[str, Cell]] = []
     panels = []
     for name, spans in runs.items():
         together = overlapping(spans)
         records += [{"run": name, "what": "together", **from_to_ms(*extent)} for extent in together]
         for span in spans:
-            common: dict[str, Cell] = {"run": name, "stream": span.stream, "name": span.name}
+            common: dict[str, Cell] = {"run": name, "stream": span.stream, "name": span.unit}
             records.append({**common, "what": "bar", **from_to_ms(span.start_us, span.end_us)})
             pixels = (span.end_us - span.start_us) / 1e3 / latest_ms * _WIDTH_PIXELS - 4
-            if text := fitting_label(_names(span.name), pixels):
+            # The name, or less and less of it: where in the model it is.
+            names = [*accumulate(re.split(r"[./]", span.unit.strip("/")), "{}.{}".format)][::-1]
+            if text := fitting_label(names, pixels):
                 middle_ms = (span.start_us + span.end_us) / 2e3
                 records.append({**common, "what": "label", "start_ms": middle_ms, "text": text, "colour": "white"})
         last_ms = max((span.end_us for span in spans), default=0.0) / 1e3
@@ -48,24 +51,10 @@ def deployment_figure(title: str, finding: str, expected: Sequence[Ran], ran: Se
     )
 
 
-def overlapping(spans: Sequence[Ran]) -> list[tuple[float, float]]:
-    """From when to when several of the spans run, in order."""
-    changes = sorted([(span.start_us, 1) for span in spans] + [(span.end_us, -1) for span in spans])
-    found: list[tuple[float, float]] = []
-    running, since = 0, 0.0
-    for time_us, change in changes:
-        if running > 1 and running + change <= 1 and time_us > since:
-            found.append((since, time_us))
-        if running <= 1 < running + change:
-            since = time_us
-        running += change
-    return found
-
-
-def _names(name: str) -> list[str]:
-    """What a node may be called: its name, or less and less of it from the front, which says where in the model."""
-    parts = re.split(r"[./]", name.strip("/"))
-    return [name, *(".".join(parts[:count]) for count in range(len(parts) - 1, 0, -1))]
+def overlapping(spans: Sequence[Span]) -> list[tuple[float, float]]:
+    """From when to when several of the spans run, in order, cut wherever one begins or ends."""
+    edges = sorted({edge for span in spans for edge in (span.start_us, span.end_us)})
+    return [part for part in pairwise(edges) if sum(span.start_us <= part[0] < span.end_us for span in spans) > 1]
 
 
 def _lanes(latest_ms: float) -> Mapping[str, Any]:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iossim.report.deployment import Ran
+from iossim.execution.execution import Span
 from iossim.report.figures.deployment import deployment_figure, overlapping
 from iossim.report.figures.pictures import svg_picture
 
@@ -16,7 +16,7 @@ pytest.importorskip("vl_convert")
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 6)), max_size=8))
 def test_when_several_spans_run(extents: list[tuple[int, int]]) -> None:
-    found = overlapping([Ran("n", 0, begin, begin + took) for begin, took in extents])
+    found = overlapping([Span("n", "n", 0, 0, begin, begin + took) for begin, took in extents])
     several = {at for at in range(30) if sum(begin <= at < begin + took for begin, took in extents) > 1}
     assert {at for begin, end in found for at in range(int(begin), int(end))} == several
     assert all(begin < end for begin, end in found)
@@ -25,8 +25,8 @@ def test_when_several_spans_run(extents: list[tuple[int, int]]) -> None:
 
 def test_two_streams_beside_what_was_predicted() -> None:
     """Of 400 us that are drawn two nodes share 50, from 100 on; none of the kernels was predicted to."""
-    expected = [Ran("a.b.conv", 0, 0.0, 100.0), Ran("c", 1, 100.0, 200.0)]
-    ran = [Ran("a.b.conv_nchwc", 0, 0.0, 150.0), Ran("c", 1, 100.0, 400.0)]
+    expected = [Span("a.b.conv", "a.b.conv", 0, 0, 0.0, 100.0), Span("c", "c", 0, 1, 100.0, 200.0)]
+    ran = [Span("a.b.conv_nchwc", "a.b.conv_nchwc", 0, 0, 0.0, 150.0), Span("c", "c", 0, 1, 100.0, 400.0)]
     figure = deployment_figure("title", "what is seen", expected, ran)
     above, below = figure.panels
     assert above.title == "predicted: 0.20 ms, 0.00 of them with several streams at work"
@@ -42,7 +42,10 @@ def test_two_streams_beside_what_was_predicted() -> None:
 
 def test_names_are_shortened_to_where_they_stand() -> None:
     """There is room for ten letters."""
-    narrow = [Ran("expert3.outer.matmul/MatMulAddFusion", 0, 0.0, 46.0), Ran("rest", 0, 46.0, 1100.0)]
+    narrow = [
+        Span("expert3.outer.matmul/MatMulAddFusion", "expert3.outer.matmul/MatMulAddFusion", 0, 0, 0.0, 46.0),
+        Span("rest", "rest", 0, 0, 46.0, 1100.0),
+    ]
     figure = deployment_figure("title", "", narrow, narrow)
     texts = [record["text"] for record in figure.records if record["what"] == "label"]
     assert texts == ["expert3", "rest"] * 2
