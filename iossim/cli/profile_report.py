@@ -87,6 +87,9 @@ def profile_report(
     left_out: tuple[str, ...] = ()
     if report.is_doubtful:
         left_out = (f"few names in {profile} are of nodes of {network.name}, so order decided; is it of this model?",)
+    if report.products_times >= 2:
+        said = f"{report.products_times:.1f} times as many products ran in {profile} as {network.name} has"
+        left_out += (f"{said}; if it ran several times, record equal runs alone, and give --runs",)
     if measurements is not None:
         taken = reports.measured_units(report, network, prices.profile)
         write_measurements(taken, measurements)

@@ -187,6 +187,22 @@ def test_a_repetition_is_not_taken_for_one_run(kind: str, tmp_path: Path, capsys
     assert "give --runs 3, or 1 if the network ran once and repeats itself" in said
 
 
+@pytest.mark.parametrize(("before", "runs"), [(1, 3), (1, 1), (0, 1)])
+def test_runs_and_something_else_are_told(
+    before: int, runs: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A trace that also holds how its inputs were made is no repetition, but has the products of all runs."""
+    names = {"product": "aten::conv2d", "window": "aten::max_pool2d", "norm": "aten::softmax", "move": "aten::cat"}
+    classes = [op_class(NETWORK.graph, node) for node in NETWORK.graph.nodes]
+    run = [names.get(one, "aten::relu") for one in classes if one != "view"]
+    rows = ["aten::randn"] * before + run * runs
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"traceEvents": [operator(name, 10 * at, 5) for at, name in enumerate(rows)]}))
+    text = " ".join(printed(capsys, f"profile-report squeezenet {path} --device t4").split())
+    assert ("3.0 times as many products ran in" in text) == (runs == 3)
+    assert ("if it ran several times, record equal runs alone, and give --runs" in text) == (runs == 3)
+
+
 def test_steps_of_pytorch_are_runs() -> None:
     names = ("aten::conv2d", "aten::relu")
     events = [operator(name, 100 * run + 10 * at, 5 + run) for run in range(3) for at, name in enumerate(names)]
