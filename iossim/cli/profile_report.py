@@ -14,6 +14,8 @@ from iossim.cli.options import ModelOptions, PricingOptions, argument, number, o
 from iossim.cli.outputs import Part, notes, present, table, tell_written, wrapped
 from iossim.cli.progress import interruptible, progress_bars
 
+#: More layers at a time than this are no matter of clocks.
+_BESIDE = 1.05
 #: Rows without --all.
 _ROWS_SHOWN = 20
 
@@ -90,6 +92,8 @@ def profile_report(
     if report.products_times >= 2:
         said = f"{report.products_times:.1f} times as many products ran in {profile} as {network.name} has"
         left_out += (f"{said}; if it ran several times, record equal runs alone, and give --runs",)
+    if (times.overlap or 1.0) > _BESIDE:
+        left_out += ("layers that ran beside others took longer than alone; errors and --measurements count that, too",)
     if measurements is not None:
         taken = reports.measured_units(report, network, prices.profile)
         write_measurements(taken, measurements)

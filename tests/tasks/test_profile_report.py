@@ -203,6 +203,17 @@ def test_runs_and_something_else_are_told(
     assert ("if it ran several times, record equal runs alone, and give --runs" in text) == (runs == 3)
 
 
+def test_layers_beside_others_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"traceEvents": run_of_two_streams(0, late=False)}))
+    document = printed_json(capsys, f"profile-report ios_sample {path} --device t4 --json")
+    assert (document["measured_us"], document["wall_us"], document["overlap"]) == (320, 200, pytest.approx(1.6))
+    assert any("layers that ran beside others took longer than alone" in remark for remark in document["remarks"])
+    text = printed(capsys, f"profile-report ios_sample {path} --device t4")
+    said = "run took 0.200 ms from its first layer to its last; on average 1.60 layers ran at a time."
+    assert said in " ".join(text.split())
+
+
 def test_steps_of_pytorch_are_runs() -> None:
     names = ("aten::conv2d", "aten::relu")
     events = [operator(name, 100 * run + 10 * at, 5 + run) for run in range(3) for at, name in enumerate(names)]
@@ -379,6 +390,7 @@ def test_the_command(profile: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert document["wall_us"] == document["measured_us"]
     assert "from its first layer to its last; on average 1.00 layers ran at a time." in " ".join(text.split())
     assert "is it of this model?" not in text
+    assert "ran beside others" not in text
     assert len(printed(capsys, f"{line} --all").splitlines()) > len(text.splitlines())
 
 
