@@ -21,7 +21,7 @@ from iossim.cli.options import (
     switch,
     takes_options,
 )
-from iossim.cli.outputs import ExitCode, Part, notes, present, wrapped, write_files
+from iossim.cli.outputs import ExitCode, Part, notes, present, wants_plot, wrapped, write_files
 from iossim.cli.progress import interruptible, progress_bars
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def _onnxruntime(
     from iossim.base.cores import usable_cores
     from iossim.base.user_files import check_writable, write_atomically
     from iossim.deploy.check import SEQUENTIAL, STREAMS, check_deployment
-    from iossim.deploy.folder import PAGE_FILE, TRACE_FILE, deployed_files, write_deployment
+    from iossim.deploy.folder import PAGE_FILE, PICTURE_FILE, TRACE_FILE, deployed_files, stale_files, write_deployment
     from iossim.deploy.runtime import MODEL_FILE, as_optimised, provider_of
     from iossim.hardware.host_cpu import HOST_CPU
     from iossim.hardware.load import device as load_device
@@ -158,8 +158,11 @@ def _onnxruntime(
         overlap_sentence,
         page,
         predicted_sentence,
+        profiled_spans,
         verdict,
     )
+    from iossim.report.figures.deployment import deployment_figure
+    from iossim.report.figures.pictures import svg_picture
     from iossim.report.measured_runs import disturbance, measured_table
     from iossim.schedule.schedule import Schedule
     from iossim.schedule.streams import as_streams
@@ -187,7 +190,11 @@ def _onnxruntime(
                 found = check_deployment(read, network, timing, latencies, start(network.name))
             if found.profile is not None:
                 title = f"{saved.network} on {profile.name} and {provider.name}"
-                write_atomically(folder / TRACE_FILE, deployment_trace(read, found.profile, predicted, title))
+                beside = predicted, profiled_spans(read, found.profile)
+                write_atomically(folder / TRACE_FILE, deployment_trace(*beside, title, provider.name))
+                if wants_plot(None):
+                    figure = deployment_figure(title, overlap_sentence(found.profile, predicted), *beside)
+                    write_atomically(folder / PICTURE_FILE, svg_picture(figure, {}, titled=True))
         write_atomically(folder / PAGE_FILE, page(saved, read, found, latencies))
         document: dict[str, Any] = {
             "model": saved.network,
@@ -203,6 +210,8 @@ def _onnxruntime(
             "remarks": list(network.remarks),
         }
 
+        files = deployed_files(folder)
+
         def parts() -> Iterator[Part]:
             counts = " and ".join(str(len(names)) for names in read.streams)
             yield wrapped(
@@ -215,14 +224,20 @@ def _onnxruntime(
                 yield wrapped(outputs_sentence(found))
                 yield wrapped(verdict(found, len(read.streams)))
                 if found.profile is not None:
-                    yield wrapped(overlap_sentence(found.profile, predicted))
+                    drawn = ", ".join(name for name in (PICTURE_FILE, TRACE_FILE) if name in files)
+                    yield wrapped(f"{overlap_sentence(found.profile, predicted)} Drawn in {drawn}.")
             else:
                 yield wrapped(predicted_sentence(latencies))
             yield from notes(network.remarks)
 
         differs = found is not None and not found.equal
         if not differs:
-            write_files(out, deployed_files(folder))
+            stale = stale_files(out, files)
+            write_files(out, files)
+            for path in stale:
+                path.unlink()
+            if stale:
+                typer.echo(f"removed {', '.join(map(str, stale))} of the deployment that was there", err=True)
         present(document, parts(), as_json, code=ExitCode.DOES_NOT_HOLD if differs else ExitCode.DONE)
 
 

@@ -14,6 +14,8 @@ from iossim.cli.options import ModelOptions, PricingOptions, argument, number, o
 from iossim.cli.outputs import Part, notes, present, table, tell_written, wrapped
 from iossim.cli.progress import interruptible, progress_bars
 
+#: More layers at a time than this are no matter of clocks.
+_BESIDE = 1.05
 #: Rows without --all.
 _ROWS_SHOWN = 20
 
@@ -25,7 +27,7 @@ Profiled = Annotated[
         "Systems (cuda_gpu_trace) or Nsight Compute (raw).",
     ),
 ]
-Runs = Annotated[int, number("--runs", "Number of runs of the network in the profile, if the file does not tell.")]
+Runs = Annotated[int | None, number("--runs", "Number of runs of the network in the profile, if it does not tell.")]
 Measurements = Annotated[
     Path | None,
     option(
@@ -49,7 +51,7 @@ def profile_report(
     device: options.Device = None,
     reading: ModelOptions,
     pricing: PricingOptions,
-    runs: Runs = 1,
+    runs: Runs = None,
     whole: Whole = False,
     measurements: Measurements = None,
     as_json: options.Json = False,
@@ -87,6 +89,11 @@ def profile_report(
     left_out: tuple[str, ...] = ()
     if report.is_doubtful:
         left_out = (f"few names in {profile} are of nodes of {network.name}, so order decided; is it of this model?",)
+    if report.products_times >= 2:
+        said = f"{report.products_times:.1f} times as many products ran in {profile} as {network.name} has"
+        left_out += (f"{said}; if it ran several times, record equal runs alone, and give --runs",)
+    if (times.overlap or 1.0) > _BESIDE:
+        left_out += ("layers that ran beside others took longer than alone; errors and --measurements count that, too",)
     if measurements is not None:
         taken = reports.measured_units(report, network, prices.profile)
         write_measurements(taken, measurements)
@@ -98,6 +105,7 @@ def profile_report(
         "source": times.source,
         "runs": times.runs,
         "measured_us": times.total_us,
+        "wall_us": times.wall_us,
         "matched_share": report.matched_share,
         "predicted_us": report.predicted_us,
         "overlap": times.overlap,
@@ -120,7 +128,8 @@ def profile_report(
 
     def parts() -> Iterator[Part]:
         ran = f"{times.runs} runs" if times.runs > 1 else "1 run"
-        yield wrapped(f"{network.name} as {times.source} ran it ({ran}), beside {found['sequential'].device}", "bold")
+        of = found["sequential"].device
+        yield wrapped(f"{network.name}, profiled by {times.source}, {ran}, beside predictions for {of}", "bold")
         shown = report.by_error if whole else report.by_error[:_ROWS_SHOWN]
         yield from table(
             "",
@@ -139,15 +148,18 @@ def profile_report(
             shortens=("unit",),
         )
         if len(shown) < len(report.rows):
-            yield wrapped(f"{len(report.rows) - len(shown)} more units with smaller errors: --all")
+            yield wrapped(f"{len(report.rows) - len(shown)} more with smaller errors: --all")
+        summed = "the layers' medians" if times.runs > 1 else "layers"
         yield wrapped(
-            f"Measured {times.total_us / 1e3:.3f} ms, {100 * report.matched_share:.1f}% of it matched to units; "
-            f"predicted {report.predicted_us / 1e3:.3f} ms."
+            f"Measured {times.total_us / 1e3:.3f} ms as the sum of {summed}, {100 * report.matched_share:.1f}% of it "
+            f"matched to units; predicted {report.predicted_us / 1e3:.3f} ms."
         )
-        together = "" if times.overlap is None else f"On average {times.overlap:.2f} layers ran at a time. "
-        yield wrapped(
-            f"{together}The best schedule is predicted to be {possible:.2f} times as fast as one unit after another."
-        )
+        if times.wall_us is not None:
+            yield wrapped(
+                f"The {'last ' if times.runs > 1 else ''}run took {times.wall_us / 1e3:.3f} ms from its first layer to "
+                f"its last; on average {times.overlap or 0:.2f} layers ran at a time."
+            )
+        yield wrapped(f"The best schedule is predicted to be {possible:.2f} times as fast as one unit after another.")
         yield from notes([*network.remarks, *left_out])
 
     present(document, parts(), as_json)

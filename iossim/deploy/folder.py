@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -31,6 +31,11 @@ from iossim.ir.network import Network
 from iossim.schedule.schedule import StreamSchedule
 
 PARTITION_FILE, PROGRAM_FILE, PAGE_FILE, TRACE_FILE = "partition.json", "run.py", "README.md", "trace.json"
+PICTURE_FILE = "timeline.svg"
+#: All that may be written, the model last.
+_FILES = (WEIGHTS_FILE, PARTITION_FILE, PROGRAM_FILE, PAGE_FILE, TRACE_FILE, PICTURE_FILE, MODEL_FILE)
+#: What the runtime loads; the second is there where the model has weights of some size.
+_RUN_FILES = (MODEL_FILE, WEIGHTS_FILE)
 _PARTITIONER = "DeviceBasedPartitioner"
 _REMEDY = "deploy the model again"
 
@@ -69,7 +74,7 @@ def _write_partition(folder: Path, provider: Provider, streams: Sequence[Sequenc
         "devices": [provider.device_type] * len(streams),
         "streams": [list(names) for names in streams],
         "provider": provider.name,
-        "model_sha256": _digest(folder / MODEL_FILE),
+        "files_sha256": {name: _digest(folder / name) for name in _RUN_FILES if (folder / name).exists()},
         "nodes_sha256": _names_digest(streams),
     }
     (folder / PARTITION_FILE).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
@@ -86,13 +91,14 @@ def read_deployment(folder: Path) -> Deployment:
         document: dict[str, Any] = json.loads(text)
         provider = Provider(document["provider"], document["devices"][0])
         streams = tuple(tuple(map(str, names)) for names in document["streams"])
-        told = document["model_sha256"]
+        told = dict(document["files_sha256"])
     except (ValueError, KeyError, IndexError, TypeError) as error:
         raise ScheduleError(f"{path} holds no streams ({type(error).__name__}: {error}); {_REMEDY}") from None
+    for file in (folder / name for name in told):
+        if not file.is_file() or _digest(file) != told[file.name]:
+            reason = "is another than" if file.is_file() else "is not there, which"
+            raise ScheduleError(f"{file} {reason} {PARTITION_FILE} was made for; {_REMEDY}")
     model = folder / MODEL_FILE
-    if not model.is_file() or _digest(model) != told:
-        reason = "is another than" if model.is_file() else "is not there, which"
-        raise ScheduleError(f"{model} {reason} {PARTITION_FILE} was made for; {_REMEDY}")
     _check_streams(path, streams, [node.name for node in optimised_nodes(model)])
     return Deployment(folder, provider, streams)
 
@@ -115,8 +121,14 @@ def _check_streams(path: Path, streams: Sequence[Sequence[str]], known: Sequence
 
 def deployed_files(folder: Path) -> Mapping[str, Callable[[Path], None]]:
     """What writes each file of a folder again elsewhere, the model last."""
-    names = [WEIGHTS_FILE, PARTITION_FILE, PROGRAM_FILE, PAGE_FILE, TRACE_FILE, MODEL_FILE]
-    return {name: _copier(folder / name) for name in names if (folder / name).exists()}
+    return {name: _copier(folder / name) for name in _FILES if (folder / name).exists()}
+
+
+def stale_files(folder: Path, written: Collection[str]) -> list[Path]:
+    """What a deployment that is in ``folder`` already has of its own, and the one that is ``written`` there has not."""
+    if not (folder / PARTITION_FILE).exists():
+        return []
+    return [folder / name for name in _FILES if name not in written and (folder / name).is_file()]
 
 
 def _copier(source: Path) -> Callable[[Path], None]:
@@ -132,4 +144,5 @@ def _names_digest(streams: Sequence[Sequence[str]]) -> str:
 
 
 def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

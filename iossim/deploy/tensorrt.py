@@ -6,9 +6,11 @@ a list of what its profile should show side by side if it decides alike.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from iossim.ir.network import Network
+from iossim.models.sources import onnx_file
 from iossim.schedule.schedule import Schedule
 
 
@@ -36,15 +38,18 @@ class TensorRtAdvice:
 
 
 def tensorrt_advice(network: Network, schedule: Schedule) -> TensorRtAdvice:
-    """The advice for a schedule that fits ``network``; layers of an engine are named after nodes of the model."""
+    """The advice for a schedule that fits ``network``; an engine names layers after nodes of the model's file."""
+    file = network.source.model if network.source else ""
+    values_of = onnx_file.values_of_nodes(file) if onnx_file.takes(file) else {}
+    in_file = {value: name for name, made in values_of.items() for value in made}
     stages = [
-        SideBySide(number, tuple(tuple(_names(network, group)) for group in stage.groups))
+        SideBySide(number, tuple(tuple(_names(network, group, in_file)) for group in stage.groups))
         for number, stage in enumerate(schedule.stages)
         if stage.concurrent
     ]
     return TensorRtAdvice(max(0, schedule.streams - 1), tuple(stages))
 
 
-def _names(network: Network, group: list[str]) -> list[str]:
+def _names(network: Network, group: Sequence[str], in_file: Mapping[str, str]) -> list[str]:
     units = (network.units[network.unit_index[name]] for name in group)
-    return [node.name for unit in units for node in network.unit_nodes(unit)]
+    return [in_file.get(node.outputs[0], node.name) for unit in units for node in network.unit_nodes(unit)]

@@ -106,27 +106,29 @@ def overlap_sentence(profile: LayerTimes, predicted: Sequence[Span]) -> str:
     """How many nodes ran at a time in the runtime's profile, beside how many kernels were predicted to."""
     measured = f"{profile.overlap or 0:.2f} nodes at a time"
     expected = overlap([(span.start_us, span.end_us) for span in predicted])
-    return f"With streams ONNX Runtime's own profile shows {measured}; predicted {expected or 0:.2f} (trace.json)."
+    return f"With streams ONNX Runtime's own profile shows {measured}; predicted {expected or 0:.2f}."
 
 
-def deployment_trace(deployed: Deployment, profile: LayerTimes, predicted: Sequence[Span], title: str) -> str:
-    """The trace as JSON text: the streams as predicted, and below them as the runtime's profile has them."""
-    streams = sorted({span.stream for span in predicted})
-    tracks = {1 + place: f"predicted, stream {stream}" for place, stream in enumerate(streams)}
-    events = [
-        complete(span.unit, "predicted", 1 + streams.index(span.stream), span.start_us, span.end_us, {})
-        for span in predicted
-    ]
-    first = 1 + len(tracks)
-    tracks |= {first + stream: f"ONNX Runtime, stream {stream}" for stream in range(len(deployed.streams))}
+def profiled_spans(deployed: Deployment, profile: LayerTimes) -> list[Span]:
+    """When each node ran in its stream by the runtime's own profile, from 0; nodes are the units."""
     stream_of = {name: stream for stream, names in enumerate(deployed.streams) for name in names}
-    spans = {layer.name: layer.span_us for layer in profile.layers if layer.span_us and layer.name in stream_of}
-    begin = min((start for start, _ in spans.values()), default=0.0)
-    events += [
-        complete(name, "measured", first + stream_of[name], start - begin, end - begin, {})
-        for name, (start, end) in spans.items()
-    ]
-    return trace_text(title, tracks, events, {"provider": deployed.provider.name})
+    ran = {layer.name: layer.span_us for layer in profile.layers if layer.span_us and layer.name in stream_of}
+    begin = min((start for start, _ in ran.values()), default=0.0)
+    return [Span(name, name, 0, stream_of[name], start - begin, end - begin) for name, (start, end) in ran.items()]
+
+
+def deployment_trace(expected: Sequence[Span], ran: Sequence[Span], title: str, provider: str) -> str:
+    """The trace as JSON text: the streams as predicted, and below them as the runtime's profile has them."""
+    tracks: dict[int, str] = {}
+    events = []
+    for words, category, spans in (("predicted", "predicted", expected), ("ONNX Runtime", "measured", ran)):
+        first = 1 + len(tracks)
+        track_of = {stream: first + place for place, stream in enumerate(sorted({span.stream for span in spans}))}
+        tracks |= {track: f"{words}, stream {stream}" for stream, track in track_of.items()}
+        events += [
+            complete(span.unit, category, track_of[span.stream], span.start_us, span.end_us, {}) for span in spans
+        ]
+    return trace_text(title, tracks, events, {"provider": provider})
 
 
 def tensorrt_sentences(advice: TensorRtAdvice, model: str) -> list[str]:

@@ -17,7 +17,7 @@ from iossim.measurements.profilers.layer_times import LayerTimes
 from iossim.models.sources import onnx_file
 from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import Stage
-from iossim.tasks.profile_match import by_name, matched, names_suffice
+from iossim.tasks.profile_match import by_name, layer_class, matched, names_suffice, op_class
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class ProfileRow:
 class ProfileReport:
     """The units in order; ``unmatched`` are layers of none. ``possible`` is how many times as fast the best schedule
     is predicted to be as one unit after another. ``is_doubtful``: the profile names nodes, and most are not the
-    network's, so that it may be of another model.
+    network's, so that it may be of another model. ``products_times`` as many products ran as the network has.
     """
 
     times: LayerTimes
@@ -54,6 +54,7 @@ class ProfileReport:
     matched_us: float
     possible: float
     is_doubtful: bool = False
+    products_times: float = 1.0
 
     @property
     def matched_share(self) -> float:
@@ -93,8 +94,9 @@ def measured_units(report: ProfileReport, network: Network, device: DeviceProfil
         issue=Issue.CALLS if device.kind == "cpu" else Issue.STREAM,
         source=f"iossim {__version__}, profile-report",
     )
-    left_out = len(report.rows) - len(taken) - len(stages)
-    notes = (f"{left_out} units left out: not measured, of several layers, or without columns in the format",)
+    count, left_out = len(report.rows), len(report.rows) - len(taken) - len(stages)
+    reasons = "not measured, of several layers, or without columns in the format"
+    notes = (f"{left_out} of {count} units left out: {reasons}",)
     return MeasurementSet(header, tuple(taken), tuple(stages), notes if left_out else ())
 
 
@@ -124,6 +126,8 @@ def profile_report(network: Network, times: LayerTimes, prices: DeviceCostModel,
         )
     lost = [layer for layer, number in zip(times.layers, found, strict=True) if number is None]
     matched_us = times.total_us - sum(layer.duration_us for layer in lost)
-    return ProfileReport(
-        times, tuple(rows), tuple(layer.name for layer in lost), matched_us, possible, times.names_nodes and not told
-    )
+    doubtful = times.names_nodes and not told
+    ops = sum(op_class(network.graph, node) == "product" for node in network.graph.nodes)
+    ran = sum(layer_class(layer) == "product" for layer in times.layers)
+    unmatched = tuple(layer.name for layer in lost)
+    return ProfileReport(times, tuple(rows), unmatched, matched_us, possible, doubtful, ran / ops if ops else 1.0)

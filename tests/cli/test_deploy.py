@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 from command_line import printed, printed_json, refused
 
+import iossim
 from iossim.base.user_files import write_atomically
+from iossim.cli.main import main
+from iossim.cli.outputs import wants_plot
 
 CPU = Path(__file__).resolve().parents[2] / "examples" / "cpu.yaml"
 QUICK = "--rounds 2 --warm-up 0"
@@ -36,6 +39,7 @@ def test_a_model_is_scheduled_written_and_checked(tmp_path: Path, capsys: pytest
     assert check["best"] in [row["name"] for row in check["rows"]]
     files = {path.name for path in (tmp_path / "out").iterdir()}
     assert files >= {"model.onnx", "partition.json", "run.py", "README.md", "trace.json"}
+    assert ("timeline.svg" in files) == wants_plot(None)
     partition = json.loads((tmp_path / "out" / "partition.json").read_text())
     assert partition["streams"] == document["streams"]
     assert partition["devices"] == ["0", "0"]
@@ -90,6 +94,25 @@ def test_predictions_without_a_check(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert alone["predicted_us"]["deployed, streams"] > alone["predicted_us"]["deployed, one thread"] > 0
 
 
+def test_nothing_of_a_former_deployment_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """But files that are not of a deployment do, and so do those of a folder that has none."""
+    out = tmp_path / "out"
+    out.mkdir()
+    for name in ("trace.json", "notes.txt"):
+        (out / name).write_text("mine")
+    printed(capsys, f"deploy ios_sample --device {CPU} --scheduler greedy --no-check --out {out}")
+    assert (out / "trace.json").read_text() == "mine"
+    printed(capsys, f"deploy ios_sample --device {CPU} --scheduler greedy {QUICK} --out {out}")
+    assert "traceEvents" in (out / "trace.json").read_text()
+    weights = out / "model.onnx.weights"
+    assert weights.exists()
+    line = f"deploy ios_sample --device {CPU} --scheduler greedy --no-check --out {out}"
+    assert main(line.split()) == 0
+    assert f"removed {out}/trace.json" in capsys.readouterr().err
+    names = {path.name for path in out.iterdir()}
+    assert names == {"README.md", "model.onnx", "model.onnx.weights", "notes.txt", "partition.json", "run.py"}
+
+
 def test_streams_that_a_search_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """From a file and at once: the same streams, and one where one is asked for."""
     printed(capsys, f"optimize squeezenet --units fused --device {CPU} --scheduler ios-streams --out {tmp_path}")
@@ -113,7 +136,6 @@ def test_outputs_that_differ(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Exit code 1, and nothing is written."""
-    from iossim.cli.main import main
     from iossim.deploy import check
 
     monkeypatch.setattr(check, "largest_error", lambda found, expected: 0.5)
@@ -135,6 +157,22 @@ def test_tensorrt_takes_no_schedule(capsys: pytest.CaptureFixture[str]) -> None:
     narrow = printed(capsys, line.replace("greedy", "sequential"))
     assert "--maxAuxStreams=0 " in narrow
     assert "nothing side by side" in narrow
+
+
+def test_layers_of_tensorrt_have_the_names_of_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nodes of exporters have other names in a network, where those of modules are known."""
+    onnx = pytest.importorskip("onnx")
+    path = tmp_path / "model.onnx"
+    printed(capsys, f"models export ios_sample --out {path}")
+    model = onnx.load(str(path), load_external_data=False)
+    for number, node in enumerate(model.graph.node):
+        node.name = f"node_{number}"
+        node.metadata_props.add(key="pkg.torch.onnx.name_scopes", value=f"['', 'part{number}', 'node_{number}']")
+    path.write_bytes(model.SerializeToString())
+    document = printed_json(capsys, f"deploy {path} --runtime tensorrt --device v100-sxm2 --scheduler greedy --json")
+    names = {name for one in document["side_by_side"] for group in one["groups"] for name in group}
+    assert not names & {node.name for node in iossim.load(path).graph.nodes}
+    assert names <= {f"node_{number}" for number in range(len(model.graph.node))}
 
 
 @pytest.mark.parametrize(

@@ -150,6 +150,23 @@ def test_an_optimised_model_that_changed(copied: Path) -> None:
         read_deployment(copied)
 
 
+def test_weights_that_changed_or_are_gone(copied: Path) -> None:
+    """One byte is enough; ONNX Runtime would run with other weights, and say nothing."""
+    weights = copied / "model.onnx.weights"
+    kept = weights.read_bytes()
+    for changed in (bytes([kept[0] ^ 1]) + kept[1:], kept[:-1], b""):
+        weights.write_bytes(changed)
+        refused_by_program(copied, "model.onnx.weights is another than partition.json was made for")
+        with pytest.raises(ScheduleError, match=r"model.onnx.weights is another than partition.json was made for; dep"):
+            read_deployment(copied)
+    weights.unlink()
+    refused_by_program(copied, "model.onnx.weights is another than partition.json was made for")
+    with pytest.raises(ScheduleError, match=r"model.onnx.weights is not there, which partition.json was made for"):
+        read_deployment(copied)
+    weights.write_bytes(kept)
+    assert read_deployment(copied).folder == copied
+
+
 def test_a_node_twice_nowhere_and_unknown(copied: Path) -> None:
     path = copied / "partition.json"
     document = json.loads(path.read_text())
@@ -165,6 +182,11 @@ def test_a_node_twice_nowhere_and_unknown(copied: Path) -> None:
         refused_by_program(copied, "partition.json does not name each node once")
     path.write_text(json.dumps({**document, "provider": "NoExecutionProvider"}))
     refused_by_program(copied, "no NoExecutionProvider in this ONNX Runtime")
+    path.write_text("{")
+    refused_by_program(
+        copied,
+        "partition.json cannot be read: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)",
+    )
     for text in ("{", "[]", "{}", '{"provider": "x", "devices": []}'):
         path.write_text(text)
         with pytest.raises(ScheduleError, match="holds no streams"):

@@ -23,7 +23,7 @@ from iossim.ir.ops.matmul import MatMul
 from iossim.ir.ops.nary import Add
 from iossim.measurements.measurement_set import read_measurements
 from iossim.measurements.operator_kinds import read_record
-from iossim.measurements.profilers.layer_times import TimedLayer, layer_times
+from iossim.measurements.profilers.layer_times import TimedLayer, layer_times, repetitions
 from iossim.measurements.text_files import CsvError
 from iossim.tasks.profile_match import LEFT_OUT, aligned, by_order, gains, layer_class, matched, op_class
 
@@ -38,13 +38,13 @@ KERNELS = {
 }
 
 
-def node_event(name: str, start: float, duration: float, kind: str = "Conv") -> dict[str, Any]:
+def node_event(name: str, start: float, duration: float, kind: str = "Conv", thread: int = 1) -> dict[str, Any]:
     args = {"op_name": kind, "provider": "CPUExecutionProvider"}
     return {
         "cat": "Node",
         "ph": "X",
         "pid": 1,
-        "tid": 1,
+        "tid": thread,
         "ts": start,
         "dur": duration,
         "name": f"{name}_kernel_time",
@@ -72,9 +72,21 @@ def test_nodes_of_onnxruntime() -> None:
 
 
 def test_overlap_of_two_streams() -> None:
-    events = [node_event("a", 0, 10), node_event("b", 5, 10), node_event("c", 20, 5)]
+    events = [node_event("a", 0, 10), node_event("b", 5, 10, thread=2), node_event("c", 20, 5)]
     times = layer_times(json.dumps(events))
     assert times.overlap == pytest.approx(25 / 20)
+    assert times.wall_us == 25
+
+
+def test_nodes_in_the_body_of_a_loop_are_in_its_time() -> None:
+    """Two runs, not as many as the body ran, and no time twice."""
+    events = []
+    for at in (0, 100):
+        body = [node_event("product", at + 12 + 10 * turn, 9, "MatMul") for turn in range(3)]
+        events += [node_event("first", at, 10), *body, node_event("loop", at + 10, 40, "Loop")]
+    times = layer_times(json.dumps(events))
+    assert [(one.name, one.duration_us) for one in times.layers] == [("first", 10), ("loop", 40)]
+    assert (times.runs, times.total_us) == (2, 50)
 
 
 def test_layers_of_tensorrt() -> None:
@@ -95,6 +107,127 @@ def test_operators_of_pytorch_are_the_outer_ones() -> None:
     events = [operator("aten::conv2d", 0, 10), operator("aten::convolution", 1, 8), operator("aten::relu", 11, 2)]
     times = layer_times(json.dumps({"traceEvents": events}))
     assert [(one.name, one.duration_us) for one in times.layers] == [("aten::conv2d", 10), ("aten::relu", 2)]
+
+
+@given(st.lists(st.sampled_from("ab"), min_size=1, max_size=12))
+def test_repetitions(names: list[str]) -> None:
+    counts = [count for count in range(1, len(names) + 1) if names == names[: len(names) // count] * count]
+    assert repetitions(names) == max(counts)
+
+
+def run_of_two_streams(run: int, late: bool) -> list[dict[str, Any]]:
+    """Stream 7 runs two kernels of 100 us, and stream 8 one of 120 beside them, from 30 on or, if ``late``, from 110.
+
+    Together they take 320 us in 200, or in 230.
+    """
+    spans = [("first", 7, 0, 100), ("second", 7, 100, 100), ("beside", 8, 110 if late else 30, 120)]
+    return [
+        {
+            "ph": "X", "cat": "kernel", "name": name, "pid": 0, "tid": stream, "ts": 9000 * run + start, "dur": took,
+            "args": {"device": 0, "context": 1, "stream": stream, "grid": [8, 1, 1], "block": [128, 1, 1]},
+        }
+        for name, stream, start, took in spans
+    ]  # fmt: skip
+
+
+def test_totals_of_kernels_of_two_streams() -> None:
+    times = layer_times(json.dumps({"traceEvents": run_of_two_streams(0, late=False)}))
+    assert [layer.name for layer in times.layers] == ["first", "beside", "second"]
+    assert (times.total_us, times.wall_us) == (320, 200)
+    assert times.overlap == pytest.approx(320 / 200)
+    # The streams of the second run are ordered otherwise: runs are equal by stream.
+    both = [event for run in range(2) for event in run_of_two_streams(run, late=run == 1)]
+    times = layer_times(json.dumps({"traceEvents": both}), 2)
+    assert [layer.name for layer in times.layers] == ["first", "second", "beside"]
+    assert (times.total_us, times.wall_us, times.runs) == (320, 230, 2)
+    assert times.overlap == pytest.approx(320 / 230)
+
+
+SYSTEMS_HEADER = (
+    "Start (ns),Duration (ns),CorrId,GrdX,GrdY,GrdZ,BlkX,BlkY,BlkZ,Reg/Trd,StcSMem (MB),DymSMem (MB),Bytes (MB),"
+    "Throughput (MBps),SrcMemKd,DstMemKd,Device,Ctx,Strm,Name"
+)
+
+
+def systems_table(runs: int) -> str:
+    rows = [
+        f"{1000 * (3 * run + place)},500,1,8,1,1,128,1,1,32,0,0,,,,,GPU (0),1,7,{name}"
+        for run in range(runs)
+        for place, name in enumerate(("conv", "relu", "gemm"))
+    ]
+    return "\n".join([SYSTEMS_HEADER, *rows]) + "\n"
+
+
+@pytest.mark.parametrize("kind", ["operators", "kernels", "streams", "systems"])
+def test_a_repetition_is_not_taken_for_one_run(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Totals would be three times too high, unless the network ran once and is a repetition itself."""
+
+    def text(runs: int) -> str:
+        if kind == "systems":
+            return systems_table(runs)
+        if kind == "streams":
+            return json.dumps(
+                {"traceEvents": [one for run in range(runs) for one in run_of_two_streams(run, run == 1)]}
+            )
+        names = ("aten::conv2d", "aten::relu", "aten::linear")
+        if kind == "kernels":
+            events = [run_of_two_streams(run, False)[place] for run in range(runs) for place in (0, 1, 2)]
+        else:
+            events = [operator(name, 100 * run + 10 * at, 5) for run in range(runs) for at, name in enumerate(names)]
+        return json.dumps({"traceEvents": events})
+
+    assert len(layer_times(text(1)).layers) == 3
+    with pytest.raises(CsvError, match="its 9 rows are 3 times the same 3"):
+        layer_times(text(3))
+    assert len(layer_times(text(3), 3).layers) == 3
+    assert len(layer_times(text(3), 1).layers) == 9
+    path = tmp_path / "profile"
+    path.write_text(text(3))
+    said = refused(capsys, f"profile-report squeezenet {path} --device v100-sxm2")
+    assert "give --runs 3, or 1 if the network ran once and repeats itself" in said
+
+
+@pytest.mark.parametrize(("before", "runs"), [(1, 3), (1, 1), (0, 1)])
+def test_runs_and_something_else_are_told(
+    before: int, runs: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A trace that also holds how its inputs were made is no repetition, but has the products of all runs."""
+    names = {"product": "aten::conv2d", "window": "aten::max_pool2d", "norm": "aten::softmax", "move": "aten::cat"}
+    classes = [op_class(NETWORK.graph, node) for node in NETWORK.graph.nodes]
+    run = [names.get(one, "aten::relu") for one in classes if one != "view"]
+    rows = ["aten::randn"] * before + run * runs
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"traceEvents": [operator(name, 10 * at, 5) for at, name in enumerate(rows)]}))
+    text = " ".join(printed(capsys, f"profile-report squeezenet {path} --device t4").split())
+    assert ("3.0 times as many products ran in" in text) == (runs == 3)
+    assert ("if it ran several times, record equal runs alone, and give --runs" in text) == (runs == 3)
+
+
+def test_layers_beside_others_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"traceEvents": run_of_two_streams(0, late=False)}))
+    document = printed_json(capsys, f"profile-report ios_sample {path} --device t4 --json")
+    assert (document["measured_us"], document["wall_us"], document["overlap"]) == (320, 200, pytest.approx(1.6))
+    assert any("layers that ran beside others took longer than alone" in remark for remark in document["remarks"])
+    text = printed(capsys, f"profile-report ios_sample {path} --device t4")
+    said = "run took 0.200 ms from its first layer to its last; on average 1.60 layers ran at a time."
+    assert said in " ".join(text.split())
+
+
+def test_steps_of_pytorch_are_runs() -> None:
+    names = ("aten::conv2d", "aten::relu")
+    events = [operator(name, 100 * run + 10 * at, 5 + run) for run in range(3) for at, name in enumerate(names)]
+    steps = [
+        {"ph": "X", "cat": category, "name": f"ProfilerStep#{2 + run}", "pid": 1, "tid": 2, "ts": 100 * run, "dur": 90}
+        for run in range(3)
+        for category in ("user_annotation", "gpu_user_annotation")
+    ]
+    times = layer_times(json.dumps({"traceEvents": events + steps}))
+    assert (times.runs, [one.duration_us for one in times.layers]) == (3, [6.5, 6.5])
+    with pytest.raises(CsvError, match="its 5 rows are not 3 equal runs") as refusal:
+        layer_times(json.dumps({"traceEvents": events[1:] + steps}))
+    assert refusal.value.remedy == "say with `runs` how often the network ran, if not once a ProfilerStep#"
+    assert len(layer_times(json.dumps({"traceEvents": events[1:] + steps}), 1).layers) == 5
 
 
 def test_runs_that_are_not_equal() -> None:
@@ -253,9 +386,11 @@ def test_the_command(profile: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert errors == sorted(errors, reverse=True)
     assert document["possible_speedup"] >= 1
     text = printed(capsys, line)
-    assert "more units with smaller errors: --all" in text
-    assert "On average 1.00 layers ran at a time." in text
+    assert "more with smaller errors: --all" in text
+    assert document["wall_us"] == document["measured_us"]
+    assert "from its first layer to its last; on average 1.00 layers ran at a time." in " ".join(text.split())
     assert "is it of this model?" not in text
+    assert "ran beside others" not in text
     assert len(printed(capsys, f"{line} --all").splitlines()) > len(text.splitlines())
 
 
@@ -311,7 +446,7 @@ def test_mistakes_of_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[s
 )
 def test_kernels_of_nsight_systems(path: Path) -> None:
     times = layer_times(path.read_text())
-    assert times.source == "kernels"
+    assert times.source == "Nsight"
     assert times.total_us > 0
     assert times.overlap is not None
     begins = [layer.span_us[0] for layer in times.layers if layer.span_us is not None]
@@ -365,5 +500,5 @@ def test_kernels_of_a_trace_with_grids() -> None:
     """Of two equal runs the medians of the second."""
     text = trace_with_grids([KERNELS["product"], KERNELS["elementwise"]])
     times = layer_times(text, 2)
-    assert (times.source, [one.duration_us for one in times.layers]) == ("PyTorch, kernels", [6, 6])
+    assert (times.source, [one.duration_us for one in times.layers]) == ("PyTorch (kernels)", [6, 6])
     assert times.overlap == pytest.approx(1.0)
