@@ -68,6 +68,7 @@ def explain(
     from iossim.report.explanation import overview, rewriting_dot, rewriting_lines
     from iossim.report.schedule_formats import dot
     from iossim.schedule.schedule import StreamSchedule
+    from iossim.search.assemble import reprice_streams
     from iossim.tasks.explain import explain as explain_schedule
     from iossim.tasks.explain_rewriting import explain_rewriting
     from iossim.tasks.stream_explain import explain_streams
@@ -84,6 +85,8 @@ def explain(
             raise OptionError(f"{schedule} is of streams, and has no stages; leave --stage and --out away")
         under = engine or saved.engine or "auto"
         prices = api.cost_model("simulator", device or saved.device, network.precision, under)
+        if prices.identity.to_json() != saved.cost_model:
+            saved = reprice_streams(saved, network, prices)
         tell_streams(explain_streams(saved, network, prices), all_stages, as_json)
         return
     under = engine or saved.engine or "auto"

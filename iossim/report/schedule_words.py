@@ -10,7 +10,7 @@ from rich.table import Table
 
 from iossim.base.tables import Cell, keyed_table
 from iossim.schedule.batch import Strategy
-from iossim.schedule.schedule import Schedule, Stage
+from iossim.schedule.schedule import AnySchedule, Schedule, Stage
 from iossim.search.options import StageSpace
 
 if TYPE_CHECKING:
@@ -33,18 +33,22 @@ def schedule_table(schedule: Schedule) -> Table:
                 }
             )
             number += 1
-    engine = f", {schedule.engine} engine" if schedule.engine else ""
-    title = (
-        f"{schedule.network} on {schedule.device}, batch {schedule.source.batch}, {schedule.precision}{engine}, "
-        f"{schedule.scheduler}: {schedule.latency_us / 1000:.3f} ms"
-    )
     return keyed_table(
-        title,
+        heading(schedule),
         rows,
         titles={"boundary_us": "before", "groups": "groups (one a line, > in order)"},
         wraps=("groups",),
         shortens=("block",),
         digits=1,
+    )
+
+
+def heading(schedule: AnySchedule) -> str:
+    """What a schedule is of, what it was priced for, what found it, and what it takes."""
+    engine = f", {schedule.engine} engine" if schedule.engine else ""
+    return (
+        f"{schedule.network} on {schedule.device}, batch {schedule.source.batch}, {schedule.precision}{engine}, "
+        f"{schedule.scheduler}: {schedule.latency_us / 1000:.3f} ms"
     )
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.table import Table
 
 from iossim.base.tables import Cell, keyed_table
+from iossim.report.schedule_words import heading
 from iossim.schedule.schedule import StreamLaunch, StreamSchedule
 from iossim.tasks.stream_explain import LaunchExplanation, StreamExplanation
 
@@ -22,11 +23,8 @@ def stream_table(schedule: StreamSchedule) -> Table:
         }
         for number, own in enumerate(schedule.streams)
     ]
-    title = (
-        f"{schedule.network} on {schedule.device}, batch {schedule.source.batch}, {schedule.precision}, "
-        f"{schedule.scheduler}: {schedule.latency_us / 1000:.3f} ms"
-    )
-    return keyed_table(title, rows, titles={"order": "launches (> in order, [what it waits for])"}, wraps=("order",))
+    titles = {"order": "launches (> in order, [what it waits for])"}
+    return keyed_table(heading(schedule), rows, titles=titles, wraps=("order",))
 
 
 def _launch(launch: StreamLaunch) -> str:
@@ -57,7 +55,7 @@ def path_lines(found: StreamExplanation) -> Iterator[str]:
     yield f"Critical path: {len(path)} of {len(found.launches)} launches; {divided}"
 
 
-def launches_table(launches: list[LaunchExplanation]) -> Table:
+def launches_table(launches: Sequence[LaunchExplanation], title: str = "") -> Table:
     """A row a launch: when it ran, what it waited for last, what others cost it, and how much later it could end."""
     rows: list[dict[str, Cell]] = [
         {
@@ -73,5 +71,5 @@ def launches_table(launches: list[LaunchExplanation]) -> Table:
         for one in launches
     ]
     return keyed_table(
-        "", rows, titles={"critical": "", "waited_for": "waited for last"}, wraps=("waited_for",), digits=1
+        title, rows, titles={"critical": "", "waited_for": "waited for last"}, wraps=("waited_for",), digits=1
     )

@@ -105,8 +105,9 @@ def perfetto_trace(
     return trace_text(title, tracks, events, {name: getattr(schedule, name) for name in told})
 
 
-def stream_trace(network: Network, found: StreamExplanation) -> str:
-    """The trace of a schedule of streams as JSON text: a track a stream, and an arrow for each wait.
+def stream_trace(network: Network, found: StreamExplanation, execution: Execution | None = None) -> str:
+    """The trace of a schedule of streams as JSON text: a track a stream, and an arrow for each wait; with counters
+    where ``execution`` is given, the run that was explained.
 
     Arrows are flow events (``ph: "s"`` and ``"f"``); those of the critical path are of a category of their own.
     """
@@ -133,6 +134,8 @@ def stream_trace(network: Network, found: StreamExplanation) -> str:
             begin = {"ph": "s", **_flow(launch_of[source], launch_of[source].end_us, category, number)}
             events += [begin, {"ph": "f", "bp": "e", **_flow(one, one.start_us, category, number)}]
             number += 1
+    if execution is not None:
+        events += counters(execution)
     told = ("network", "graph_hash", "device", "precision", "engine", "scheduler", "latency_us")
     return trace_text(title, tracks, events, {name: getattr(schedule, name) for name in told})
 

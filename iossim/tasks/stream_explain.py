@@ -96,8 +96,10 @@ class StreamExplanation:
         }
 
 
-def explain_streams(schedule: StreamSchedule, network: Network, prices: CostModel) -> StreamExplanation:
-    """Explain a schedule at given prices.
+def explain_streams(
+    schedule: StreamSchedule, network: Network, prices: CostModel, spans: Sequence[Span] | None = None
+) -> StreamExplanation:
+    """Explain a schedule at given prices; ``spans``, if given, are another run of it, such as one event by event.
 
     Raises ScheduleError where it does not fit the network, OptionError for prices that know no streams.
     """
@@ -111,7 +113,7 @@ def explain_streams(schedule: StreamSchedule, network: Network, prices: CostMode
     names = ["+".join(launch.units) for _, launch in order]
     units = [[network.unit_index[unit] for unit in launch.units] for _, launch in order]
     problem = StreamProblem.of(network, units, [launch.variant for _, launch in order])
-    spans = prices.timeline(network, schedule)
+    spans = prices.timeline(network, schedule) if spans is None else spans
     times = _times(names, spans, problem)
     alone_us = prices.launch_work(problem).serial_us.tolist()
     place = {unit: number for number, (_, launch) in enumerate(order) for unit in launch.units}
@@ -133,7 +135,7 @@ def explain_streams(schedule: StreamSchedule, network: Network, prices: CostMode
         told = cause, None if behind is None else names[behind], wait_us, slack_us[number], number in critical
         ran = names[number], stream, start_us, end_us, alone_us[number], tuple(launch.after)
         found.append(LaunchExplanation(*ran, *told))
-    return StreamExplanation(schedule, tuple(sorted(found, key=lambda one: (one.start_us, one.stream))), spans)
+    return StreamExplanation(schedule, tuple(sorted(found, key=lambda one: (one.start_us, one.stream))), tuple(spans))
 
 
 def _times(names: Sequence[str], spans: Sequence[Span], problem: StreamProblem) -> list[tuple[float, float]]:
