@@ -36,7 +36,10 @@ def stream_files(
     from iossim.report.schedule_formats import dot
     from iossim.report.traces import stream_trace
 
-    files: dict[str, Writer] = {"schedule.json": found.schedule.save, "graph.dot": text_file(dot(network))}
+    files: dict[str, Writer] = {
+        "schedule.json": found.schedule.save,
+        "graph.dot": text_file(dot(network, found.schedule)),
+    }
     if outputs.trace is not False:
         files["trace.json"] = text_file(stream_trace(network, found, execution))
     return files

@@ -145,15 +145,16 @@ def optimality(found: Schedule) -> str | None:
 
 def diff_lines(found: ScheduleDiff) -> list[str]:
     first, second = found.first, found.second
-    lines = [f"A: {_described(first)}", f"B: {_described(second)}"]
+    lines = [f"A: {described(first)}", f"B: {described(second)}"]
     if found.same_prices:
         more_us = second.latency_us - first.latency_us
         part = more_us / first.latency_us if first.latency_us else 0.0
         noise = {None: "", True: ": within the noise", False: ": more than the noise"}[found.tie]
         lines.append(f"B against A: {more_us:+.1f} us ({part:+.1%}){noise}")
     elif found.cross is not None:
-        lines.append(_crossed("A", first, found.cross.second_at_first_us, found.cross.tie_at_first))
-        lines.append(_crossed("B", second, found.cross.first_at_second_us, found.cross.tie_at_second))
+        cross = found.cross
+        lines.append(crossed("A", first, first.latency_us, cross.second_at_first_us, cross.tie_at_first))
+        lines.append(crossed("B", second, second.latency_us, cross.first_at_second_us, cross.tie_at_second))
     lines += [f"Unknown: {reason}" for reason in found.unknown]
     changed = found.changed
     same = sum(passage.is_same for passage in found.passages)
@@ -165,9 +166,14 @@ def diff_lines(found: ScheduleDiff) -> list[str]:
     own, other = found.decided_otherwise
     lines.append(f"Stages that differ: {own} of {len(first.stages)} in A, {other} of {len(second.stages)} in B")
     if found.moved:
-        more = f" and {len(found.moved) - 8} more" if len(found.moved) > 8 else ""
-        lines.append(f"Units that run with other units: {len(found.moved)} ({', '.join(found.moved[:8])}{more})")
+        lines.append(f"Units that run with other units: {few_words(found.moved)}")
     return lines
+
+
+def few_words(names: Sequence[str]) -> str:
+    """How many there are, and the first of them."""
+    more = f" and {len(names) - 8} more" if len(names) > 8 else ""
+    return f"{len(names)} ({', '.join(names[:8])}{more})" if names else "0"
 
 
 def diff_table(found: ScheduleDiff, all_passages: bool = False) -> Table:
@@ -213,20 +219,25 @@ def _total(name: str, passages: Sequence[Passage]) -> Mapping[str, Cell]:
     }
 
 
-def _described(schedule: Schedule) -> str:
-    groups = "1 group" if schedule.streams == 1 else f"{schedule.streams} concurrent groups"
+def described(schedule: AnySchedule) -> str:
+    """What a schedule is of, what found it where, and what it takes in how many parts."""
+    if isinstance(schedule, Schedule):
+        groups = "1 group" if schedule.streams == 1 else f"{schedule.streams} concurrent groups"
+        parts = f"{len(schedule.stages)} stages, at most {groups}"
+    else:
+        parts = f"{len(schedule.streams)} streams, {sum(len(one.after) for one in schedule.launches)} waits"
     where = f"on {schedule.device or schedule.cost_model.get('name', '')}, batch {schedule.source.batch}"
     setup = f"{schedule.scheduler}, {where}, {schedule.precision}, {schedule.engine or 'no'} engine"
-    took = f"{schedule.latency_us / 1e3:.3f} ms in {len(schedule.stages)} stages, at most {groups}"
-    return f"{schedule.network}, {setup}: {took}"
+    return f"{schedule.network}, {setup}: {schedule.latency_us / 1e3:.3f} ms in {parts}"
 
 
-def _crossed(name: str, at: Schedule, other_us: float, tie: bool | None) -> str:
+def crossed(name: str, at: AnySchedule, own_us: float, other_us: float, tie: bool | None) -> str:
+    """What two schedules take on the setup of the one that is called ``name``."""
     other = "B" if name == "A" else "A"
-    part = other_us / at.latency_us - 1 if at.latency_us else 0.0
+    part = other_us / own_us - 1 if own_us else 0.0
     noise = {None: "", True: ", within the noise", False: ", more than the noise"}[tie]
     setup = f"On the setup of {name} ({at.device}, batch {at.source.batch}, {at.engine} engine)"
-    took = f"{name} {at.latency_us / 1e3:.3f} ms, {other} {other_us / 1e3:.3f} ms ({part:+.1%}{noise})"
+    took = f"{name} {own_us / 1e3:.3f} ms, {other} {other_us / 1e3:.3f} ms ({part:+.1%}{noise})"
     return f"{setup}: {took}"
 
 

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from rich.table import Table
 
 from iossim.base.tables import Cell, keyed_table
-from iossim.report.schedule_words import heading
+from iossim.report.schedule_words import crossed, described, few_words, heading
 from iossim.schedule.schedule import StreamLaunch, StreamSchedule
+from iossim.tasks.stream_diff import StreamDiff
 from iossim.tasks.stream_explain import LaunchExplanation, StreamExplanation
 
 
@@ -48,11 +49,14 @@ def stream_summary(schedule: StreamSchedule) -> str:
 
 def path_lines(found: StreamExplanation) -> Iterator[str]:
     """The critical path, and what it consists of."""
-    path = found.critical
-    if not path:
-        return
+    if found.critical:
+        yield f"Critical path: {path_words(found)}"
+
+
+def path_words(found: StreamExplanation) -> str:
+    """How many launches a critical path has, and what it consists of."""
     divided = ", ".join(f"{name} {us / found.latency_us:.0%}" for name, us in found.path_us.items())
-    yield f"Critical path: {len(path)} of {len(found.launches)} launches; {divided}"
+    return f"{len(found.critical)} of {len(found.launches)} launches; {divided}"
 
 
 def launches_table(launches: Sequence[LaunchExplanation], title: str = "") -> Table:
@@ -72,4 +76,51 @@ def launches_table(launches: Sequence[LaunchExplanation], title: str = "") -> Ta
     ]
     return keyed_table(
         title, rows, titles={"critical": "", "waited_for": "waited for last"}, wraps=("waited_for",), digits=1
+    )
+
+
+def stream_diff_lines(found: StreamDiff) -> Iterator[str]:
+    """Two schedules as plans: what each takes where, what was merged or moved, and their critical paths."""
+    yield from (f"A: {described(found.first)}", f"B: {described(found.second)}")
+    for name, setup in zip("AB", (found.at_first, found.at_second), strict=True):
+        if setup is not None:
+            own, other = (setup.first, setup.second)[:: 1 if name == "A" else -1]
+            at = found.first if name == "A" else found.second
+            yield crossed(name, at, own.latency_us, other.latency_us, None) + ", as plans"
+    yield from (f"Unknown: {reason}" for reason in found.unknown)
+    for name, merged in zip("AB", found.merged, strict=True):
+        if merged:
+            yield f"Merged in {name} alone: {few_words(merged)}"
+    yield f"Units in another stream: {few_words(found.moved)}"
+    first, second = found.pairs
+    yield f"Pairs of units side by side: {len(first)} in A, {len(second)} in B, {len(first & second)} in both"
+    for name, run in zip("AB", (found.shown.first, found.shown.second), strict=True):
+        yield f"Critical path of {name}: {path_words(run)}"
+    for name, alone in zip("AB", found.critical_alone, strict=True):
+        yield f"Units on the critical path of {name} alone: {few_words(alone)}"
+
+
+def stream_diff_table(found: StreamDiff, all_units: bool = False) -> Table:
+    """A row a unit that moved to another stream, or runs beside others; or of all: its stream and start in both, and
+    what it runs beside in one of them alone.
+    """
+    rows: list[dict[str, Cell]] = [
+        {
+            "unit": one.unit,
+            "streams": f"{one.first_stream} {one.second_stream}{' *' if one.moved else ''}",
+            "a_us": one.first_start_us,
+            "b_us": one.second_start_us,
+            "first": ", ".join(one.beside_first_alone),
+            "second": ", ".join(one.beside_second_alone),
+        }
+        for one in found.units
+        if all_units or one.changed
+    ]
+    return keyed_table(
+        "streams in A and B (* in another one: those of most common units are the same), and starts",
+        rows,
+        titles={"a_us": "A", "b_us": "B", "first": "beside in A alone", "second": "beside in B alone"},
+        wraps=("first", "second"),
+        shortens=("unit",),
+        digits=1,
     )

@@ -117,7 +117,7 @@ def stream_trace(network: Network, found: StreamExplanation, execution: Executio
     launch_of = {one.unit: one for one in found.launches}
     events = []
     for span in sorted(found.spans, key=lambda span: (span.stream, span.start_us, span.end_us)):
-        one, members = launch_of[span.unit], span.unit.split("+")
+        one, members = launch_of[span.unit], found.units_of[span.unit]
         said = {name: getattr(one, name) for name in ("after", "cause", "behind", "slack_us", "is_critical")}
         arguments = {"unit": span.unit, "kernel": span.name, **said, **_work(network, members)}
         kind = main_kind(network, network.units[network.unit_index[members[0]]])
@@ -125,7 +125,7 @@ def stream_trace(network: Network, found: StreamExplanation, execution: Executio
         events.append(
             complete(span.unit, "kernel", track, span.start_us, span.end_us, arguments, reserved_colour(kind))
         )
-    named = {unit: one for one in found.launches for unit in one.unit.split("+")}
+    named = {unit: one for one in found.launches for unit in found.units_of[one.unit]}
     number = 0
     for one in found.launches:
         path = one.behind if one.is_critical and one.behind is not None else None

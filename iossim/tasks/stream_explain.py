@@ -12,16 +12,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from functools import cached_property
 from typing import Any
 
 from iossim.base.errors import OptionError
 from iossim.cost.capabilities import DeviceCostModel, StreamCostModel
 from iossim.cost.model import CostModel
+from iossim.execution.engine import Engine
 from iossim.execution.execution import Span
+from iossim.execution.lower import lower_schedule
 from iossim.ir.network import Network
 from iossim.schedule.fit import fit
-from iossim.schedule.schedule import StreamSchedule, issue_order
+from iossim.schedule.schedule import AnySchedule, StreamSchedule, issue_order
 from iossim.schedule.stream_problem import StreamProblem
+from iossim.schedule.streams import as_streams, with_barriers
 
 #: Times that differ by less are one.
 _ROUNDING_US = 1e-6
@@ -70,6 +74,11 @@ class StreamExplanation:
     @property
     def critical(self) -> list[LaunchExplanation]:
         return [one for one in self.launches if one.is_critical]
+
+    @cached_property
+    def units_of(self) -> Mapping[str, Sequence[str]]:
+        """The units of each launch, by what it is called; those of several are one stacked convolution."""
+        return {"+".join(launch.units): launch.units for launch in self.schedule.launches}
 
     @property
     def latency_us(self) -> float:
@@ -136,6 +145,20 @@ def explain_streams(
         ran = names[number], stream, start_us, end_us, alone_us[number], tuple(launch.after)
         found.append(LaunchExplanation(*ran, *told))
     return StreamExplanation(schedule, tuple(sorted(found, key=lambda one: (one.start_us, one.stream))), tuple(spans))
+
+
+def explain_plan(schedule: AnySchedule, network: Network, prices: CostModel) -> StreamExplanation:
+    """Explain the plan of a schedule, of stages too: a group is in the stream of its number, behind a barrier.
+
+    Raises as :func:`explain_streams`.
+    """
+    if isinstance(schedule, StreamSchedule):
+        return explain_streams(schedule, network, prices)
+    engine = Engine.named(prices.identity.engine)
+    if not engine.has_barriers or not isinstance(prices, StreamCostModel):
+        return explain_streams(as_streams(schedule, network), network, prices)
+    spans = prices.plan_spans(network, lower_schedule(schedule, network, engine))
+    return explain_streams(with_barriers(schedule), network, prices, spans)
 
 
 def _times(names: Sequence[str], spans: Sequence[Span], problem: StreamProblem) -> list[tuple[float, float]]:
