@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
@@ -14,7 +14,7 @@ from iossim.schedule.schedule import AnySchedule, Schedule, Stage
 from iossim.search.options import StageSpace
 
 if TYPE_CHECKING:
-    from iossim.tasks.schedule_diff import Passage, ScheduleDiff
+    from iossim.tasks.schedule_diff import Difference, Passage, ScheduleDiff
 
 
 def schedule_table(schedule: Schedule) -> Table:
@@ -143,9 +143,10 @@ def optimality(found: Schedule) -> str | None:
     return f"Provably optimal under this cost model ({among})"
 
 
-def diff_lines(found: ScheduleDiff) -> list[str]:
+def difference_lines(found: Difference[Any]) -> list[str]:
+    """Two schedules, and what they differ by in time."""
     first, second = found.first, found.second
-    lines = [f"A: {described(first)}", f"B: {described(second)}"]
+    lines = [f"A: {_described(first)}", f"B: {_described(second)}"]
     if found.same_prices:
         more_us = second.latency_us - first.latency_us
         part = more_us / first.latency_us if first.latency_us else 0.0
@@ -153,9 +154,13 @@ def diff_lines(found: ScheduleDiff) -> list[str]:
         lines.append(f"B against A: {more_us:+.1f} us ({part:+.1%}){noise}")
     elif found.cross is not None:
         cross = found.cross
-        lines.append(crossed("A", first, first.latency_us, cross.second_at_first_us, cross.tie_at_first))
-        lines.append(crossed("B", second, second.latency_us, cross.first_at_second_us, cross.tie_at_second))
-    lines += [f"Unknown: {reason}" for reason in found.unknown]
+        lines.append(_crossed("A", first, cross.second_at_first_us, cross.tie_at_first))
+        lines.append(_crossed("B", second, cross.first_at_second_us, cross.tie_at_second))
+    return [*lines, *(f"Unknown: {reason}" for reason in found.unknown)]
+
+
+def diff_lines(found: ScheduleDiff) -> list[str]:
+    lines = difference_lines(found)
     changed = found.changed
     same = sum(passage.is_same for passage in found.passages)
     if not changed:
@@ -164,7 +169,9 @@ def diff_lines(found: ScheduleDiff) -> list[str]:
     kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
     lines.append(f"Identical stages: {same}. Runs of stages that differ: {len(changed)} ({kinds})")
     own, other = found.decided_otherwise
-    lines.append(f"Stages that differ: {own} of {len(first.stages)} in A, {other} of {len(second.stages)} in B")
+    lines.append(
+        f"Stages that differ: {own} of {len(found.first.stages)} in A, {other} of {len(found.second.stages)} in B"
+    )
     if found.moved:
         lines.append(f"Units that run with other units: {few_words(found.moved)}")
     return lines
@@ -219,8 +226,7 @@ def _total(name: str, passages: Sequence[Passage]) -> Mapping[str, Cell]:
     }
 
 
-def described(schedule: AnySchedule) -> str:
-    """What a schedule is of, what found it where, and what it takes in how many parts."""
+def _described(schedule: AnySchedule) -> str:
     if isinstance(schedule, Schedule):
         groups = "1 group" if schedule.streams == 1 else f"{schedule.streams} concurrent groups"
         parts = f"{len(schedule.stages)} stages, at most {groups}"
@@ -231,13 +237,12 @@ def described(schedule: AnySchedule) -> str:
     return f"{schedule.network}, {setup}: {schedule.latency_us / 1e3:.3f} ms in {parts}"
 
 
-def crossed(name: str, at: AnySchedule, own_us: float, other_us: float, tie: bool | None) -> str:
-    """What two schedules take on the setup of the one that is called ``name``."""
+def _crossed(name: str, at: AnySchedule, other_us: float, tie: bool | None) -> str:
     other = "B" if name == "A" else "A"
-    part = other_us / own_us - 1 if own_us else 0.0
+    part = other_us / at.latency_us - 1 if at.latency_us else 0.0
     noise = {None: "", True: ", within the noise", False: ", more than the noise"}[tie]
     setup = f"On the setup of {name} ({at.device}, batch {at.source.batch}, {at.engine} engine)"
-    took = f"{name} {own_us / 1e3:.3f} ms, {other} {other_us / 1e3:.3f} ms ({part:+.1%}{noise})"
+    took = f"{name} {at.latency_us / 1e3:.3f} ms, {other} {other_us / 1e3:.3f} ms ({part:+.1%}{noise})"
     return f"{setup}: {took}"
 
 

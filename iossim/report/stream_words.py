@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from rich.table import Table
 
 from iossim.base.tables import Cell, keyed_table
-from iossim.report.schedule_words import crossed, described, few_words, heading
+from iossim.report.schedule_words import difference_lines, few_words, heading
 from iossim.schedule.schedule import StreamLaunch, StreamSchedule
 from iossim.tasks.stream_diff import StreamDiff
 from iossim.tasks.stream_explain import LaunchExplanation, StreamExplanation
@@ -81,23 +81,17 @@ def launches_table(launches: Sequence[LaunchExplanation], title: str = "") -> Ta
 
 def stream_diff_lines(found: StreamDiff) -> Iterator[str]:
     """Two schedules as plans: what each takes where, what was merged or moved, and their critical paths."""
-    yield from (f"A: {described(found.first)}", f"B: {described(found.second)}")
-    for name, setup in zip("AB", (found.at_first, found.at_second), strict=True):
-        if setup is not None:
-            own, other = (setup.first, setup.second)[:: 1 if name == "A" else -1]
-            at = found.first if name == "A" else found.second
-            yield crossed(name, at, own.latency_us, other.latency_us, None) + ", as plans"
-    yield from (f"Unknown: {reason}" for reason in found.unknown)
-    for name, merged in zip("AB", found.merged, strict=True):
-        if merged:
-            yield f"Merged in {name} alone: {few_words(merged)}"
+    yield from (*difference_lines(found), "Latencies are those of whole plans, stages with their barriers")
     yield f"Units in another stream: {few_words(found.moved)}"
     first, second = found.pairs
     yield f"Pairs of units side by side: {len(first)} in A, {len(second)} in B, {len(first & second)} in both"
-    for name, run in zip("AB", (found.shown.first, found.shown.second), strict=True):
-        yield f"Critical path of {name}: {path_words(run)}"
-    for name, alone in zip("AB", found.critical_alone, strict=True):
-        yield f"Units on the critical path of {name} alone: {few_words(alone)}"
+    for name, run, merged, critical in zip("AB", found.runs, found.merged_alone, found.critical_alone, strict=True):
+        yield f"Critical path of {name}: {run.latency_us / 1e3:.3f} ms, {path_words(run)}"
+        yield from (
+            f"{what} in {name} alone: {few_words(units)}"
+            for what, units in (("Merged", merged), ("Critical", critical))
+            if units
+        )
 
 
 def stream_diff_table(found: StreamDiff, all_units: bool = False) -> Table:

@@ -149,7 +149,10 @@ class Schedule(SavedSchedule, Displayed):
         """Raises ScheduleError naming the file and the field, or where it holds streams."""
         found = read_schedule(path)
         if isinstance(found, StreamSchedule):
-            raise ScheduleError(f"schedule {path} is of streams, and one of stages is needed; write one with optimize")
+            raise ScheduleError(
+                f"schedule {path} is of streams, and has no stages; read it with `read_any_schedule`, or write one of "
+                "stages with optimize"
+            )
         return found
 
 

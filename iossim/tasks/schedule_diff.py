@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from iossim.base.errors import ScheduleError
 from iossim.calibration.prediction.schedule_interval import schedule_errors
@@ -24,6 +24,8 @@ from iossim.schedule.schedule import AnySchedule, SavedSchedule, Schedule, Stage
 from iossim.search.assemble import reprice
 from iossim.tasks.explain import cost_us, schedule_facts
 from iossim.transforms.replay import network_of
+
+Either = TypeVar("Either", bound=AnySchedule)
 
 
 class Change(StrEnum):
@@ -73,29 +75,19 @@ class CrossPrices:
 
 
 @dataclass(frozen=True)
-class ScheduleDiff:
-    """What differs between two schedules of one network.
+class Difference(Generic[Either]):
+    """What two schedules of one network differ by in time.
 
     ``tie`` says whether their difference is inside the noise, where both have the same prices and these predict a
     device. ``cross`` is there where they have not, and both were simulated. ``unknown`` says what cannot be told.
     """
 
-    first: Schedule
-    second: Schedule
-    passages: tuple[Passage, ...]
+    first: Either
+    second: Either
     same_prices: bool
     tie: bool | None
     cross: CrossPrices | None
     unknown: tuple[str, ...]
-
-    @property
-    def changed(self) -> list[Passage]:
-        return [passage for passage in self.passages if not passage.is_same]
-
-    @property
-    def decided_otherwise(self) -> tuple[int, int]:
-        first, second = ([len(getattr(each, side)) for each in self.changed] for side in ("first", "second"))
-        return sum(first), sum(second)
 
     @property
     def regrets(self) -> tuple[float, float] | None:
@@ -110,10 +102,6 @@ class ScheduleDiff:
             self.cross.second_at_first_us / self.first.latency_us - 1.0,
         )
 
-    @property
-    def moved(self) -> list[str]:
-        return [unit for passage in self.passages for unit in passage.moved]
-
     def to_json(self) -> dict[str, Any]:
         return {
             "first": schedule_json(self.first),
@@ -122,8 +110,33 @@ class ScheduleDiff:
             "tie": self.tie,
             "cross": self.cross and asdict(self.cross),
             "unknown": list(self.unknown),
-            "decided_otherwise": list(self.decided_otherwise),
             "regrets": None if self.regrets is None else list(self.regrets),
+        }
+
+
+@dataclass(frozen=True)
+class ScheduleDiff(Difference[Schedule]):
+    """What differs between two schedules of stages."""
+
+    passages: tuple[Passage, ...]
+
+    @property
+    def changed(self) -> list[Passage]:
+        return [passage for passage in self.passages if not passage.is_same]
+
+    @property
+    def decided_otherwise(self) -> tuple[int, int]:
+        first, second = ([len(getattr(each, side)) for each in self.changed] for side in ("first", "second"))
+        return sum(first), sum(second)
+
+    @property
+    def moved(self) -> list[str]:
+        return [unit for passage in self.passages for unit in passage.moved]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            **super().to_json(),
+            "decided_otherwise": list(self.decided_otherwise),
             "changed_passages": len(self.changed),
             "moved_units": self.moved,
             "passages": [
@@ -152,16 +165,16 @@ def diff(first: Schedule, second: Schedule, model: str | None = None) -> Schedul
     if not all(one.cost_model.get("name", "").startswith("simulator") for one in (first, second)):
         unknown = ["the noise, which is known for simulated latencies only"]
         unknown += [] if same_prices else ["what each schedule would take on the other's setup"]
-        return ScheduleDiff(first, second, passages, same_prices, None, None, tuple(unknown))
+        return ScheduleDiff(first, second, same_prices, None, None, tuple(unknown), passages)
     if same_prices:
         network = network_of(first, model)
         errors = schedule_errors(network, prices_of(first, network))
         tie = None if errors is None else errors.is_tie(first, second)
-        return ScheduleDiff(first, second, passages, True, tie, None, ())
+        return ScheduleDiff(first, second, True, tie, None, (), passages)
     here, tie_here = _there(second, first, model)
     there, tie_there = _there(first, second, model)
     cross = CrossPrices(there, here, tie_here, tie_there)
-    return ScheduleDiff(first, second, passages, False, None, cross, ())
+    return ScheduleDiff(first, second, False, None, cross, (), passages)
 
 
 def _passages(first: Schedule, second: Schedule) -> tuple[Passage, ...]:

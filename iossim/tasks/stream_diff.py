@@ -7,27 +7,21 @@ with those of the first, the two that have most units in common before all other
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
 from iossim.execution.engine import Engine
 from iossim.schedule.schedule import AnySchedule, Schedule
-from iossim.tasks.schedule_diff import CrossPrices, check_same_units, have_same_prices, prices_of, schedule_json
+from iossim.tasks.schedule_diff import CrossPrices, Difference, check_same_units, have_same_prices, prices_of
 from iossim.tasks.stream_explain import LaunchExplanation, StreamExplanation, explain_plan
 from iossim.transforms.replay import network_of
 
+Pairs = frozenset[frozenset[str]]
+
 #: Kernels that share less time than this, us, are one after the other.
 _ROUNDING_US = 1e-6
-
-
-@dataclass(frozen=True)
-class Setup:
-    """Both schedules as they run where one of them was priced."""
-
-    first: StreamExplanation
-    second: StreamExplanation
 
 
 @dataclass(frozen=True)
@@ -52,104 +46,59 @@ class UnitChange:
 
 
 @dataclass(frozen=True)
-class StreamDiff:
-    """What differs between two schedules as plans. With the same prices there is one setup, that of the first; a setup
-    that runs no streams is None. ``unknown`` says what cannot be told.
+class StreamDiff(Difference[AnySchedule]):
+    """What differs between two schedules as plans, whose latencies are those of ``first`` and ``second`` here.
+
+    ``runs`` are both on the setup of the first, or of the second where that of the first runs no streams.
     """
 
-    first: AnySchedule
-    second: AnySchedule
-    same_prices: bool
-    at_first: Setup | None
-    at_second: Setup | None
-    unknown: tuple[str, ...]
-
-    @property
-    def shown(self) -> Setup:
-        """Where units and critical paths are compared: on the setup of the first, where that runs streams."""
-        setup = self.at_first or self.at_second
-        assert setup is not None  # as one of the schedules has streams
-        return setup
+    runs: tuple[StreamExplanation, StreamExplanation]
 
     @cached_property
-    def pairs(self) -> tuple[frozenset[frozenset[str]], frozenset[frozenset[str]]]:
+    def pairs(self) -> tuple[Pairs, Pairs]:
         """The pairs of units that share time, in the first and in the second."""
-        return _side_by_side(self.shown.first), _side_by_side(self.shown.second)
+        return _side_by_side(self.runs[0]), _side_by_side(self.runs[1])
 
     @cached_property
     def units(self) -> tuple[UnitChange, ...]:
         """All units, in the order in which the first schedule starts them."""
-        own, other = map(_launch_of, self._runs)
+        own, other = map(_launch_of, self.runs)
         paired = _paired(own, other)
-        lost, gained = (_neighbours(pairs - rest) for pairs, rest in (self.pairs, self.pairs[::-1]))
-        return tuple(
-            UnitChange(
-                unit,
-                was.stream,
-                other[unit].stream,
-                paired.get(was.stream) != other[unit].stream,
-                was.start_us,
-                other[unit].start_us,
-                tuple(one for one in own if one in lost.get(unit, ())),
-                tuple(one for one in own if one in gained.get(unit, ())),
-            )
-            for unit, was in own.items()
-        )
+        alone = self.pairs[0] - self.pairs[1], self.pairs[1] - self.pairs[0]
+        found = []
+        for unit, was in own.items():
+            now = other[unit]
+            lost, gained = (tuple(one for one in own if frozenset((unit, one)) in pairs) for pairs in alone)
+            moved = paired.get(was.stream) != now.stream
+            found.append(UnitChange(unit, was.stream, now.stream, moved, was.start_us, now.start_us, lost, gained))
+        return tuple(found)
 
     @property
     def moved(self) -> list[str]:
         return [one.unit for one in self.units if one.moved]
 
     @property
-    def merged(self) -> tuple[list[str], list[str]]:
+    def merged_alone(self) -> tuple[list[str], list[str]]:
         """The stacked convolutions of the first that the second has not, and the other way round."""
-        return _alone(*([name for name, units in run.units_of.items() if len(units) > 1] for run in self._runs))
+        return _alone(*([name for name, units in run.units_of.items() if len(units) > 1] for run in self.runs))
 
     @property
     def critical_alone(self) -> tuple[list[str], list[str]]:
         """The units on the critical path of the first alone, and of the second alone."""
-        return _alone(*([unit for one in run.critical for unit in run.units_of[one.unit]] for run in self._runs))
-
-    @property
-    def _runs(self) -> tuple[StreamExplanation, StreamExplanation]:
-        return self.shown.first, self.shown.second
-
-    @property
-    def cross(self) -> CrossPrices | None:
-        """As plans; whether the two tie is not known."""
-        if self.at_first is None or self.at_second is None:
-            return None
-        return CrossPrices(self.at_second.first.latency_us, self.at_first.second.latency_us, None, None)
-
-    @property
-    def regrets(self) -> tuple[float, float] | None:
-        """What each plan loses on the other's setup, as a fraction (negative: better there); None if unknown."""
-        here, there = self.at_first, self.at_first if self.same_prices else self.at_second
-        if here is None or there is None:
-            return None
-        return _loss(there.first, there.second), _loss(here.second, here.first)
+        return _alone(*([unit for one in run.critical for unit in run.units_of[one.unit]] for run in self.runs))
 
     def to_json(self) -> dict[str, Any]:
-        """The keys that two schedules of stages have, where they apply; units, and both plans on each setup."""
-        setups = {"first": self.at_first, "second": self.at_second}
+        """The keys that two schedules of stages have, where they apply, and what is told of plans."""
         first, second = self.pairs
+        told = ("latency_us", "critical_path", "critical_path_us")
         return {
-            "first": schedule_json(self.first),
-            "second": schedule_json(self.second),
-            "same_prices": self.same_prices,
-            "tie": None,
-            "cross": self.cross and asdict(self.cross),
-            "unknown": list(self.unknown),
-            "regrets": None if self.regrets is None else list(self.regrets),
+            **super().to_json(),
             "moved_units": self.moved,
-            "merged_alone": list(self.merged),
-            "side_by_side": {"first": len(first), "second": len(second), "both": len(first & second)},
+            "merged_alone": list(self.merged_alone),
             "critical_alone": list(self.critical_alone),
+            "pairs_side_by_side": {"first": len(first), "second": len(second), "both": len(first & second)},
+            "plans": [{name: run.to_json()[name] for name in told} for run in self.runs],
             "units": [asdict(one) for one in self.units],
-            "plans": {
-                at: setup and {"first": _plan_json(setup.first), "second": _plan_json(setup.second)}
-                for at, setup in setups.items()
-            },
         }
 
 
@@ -158,17 +107,25 @@ def diff_streams(first: AnySchedule, second: AnySchedule, model: str | None = No
 
     Raises ScheduleError if they hold different units, or one does not fit where the other was priced.
     """
-    own, other = (one.stages if isinstance(one, Schedule) else one.launches for one in (first, second))
-    check_same_units(own, other)
+    check_same_units(*(one.stages if isinstance(one, Schedule) else one.launches for one in (first, second)))
     same_prices = have_same_prices(first, second)
     unknown = ["the noise, which is known for schedules of stages only"]
-    setups: dict[str, Setup] = {}
+    runs: dict[str, tuple[StreamExplanation, StreamExplanation]] = {}
     for name, at in {"A": first, "B": second}.items():
         if reason := _runs_no_streams(at):
             unknown.append(f"what streams take on the setup of {name}: {reason}")
-        elif name == "A" or not same_prices:
-            setups[name] = Setup(_explained(first, at, model), _explained(second, at, model))
-    return StreamDiff(first, second, same_prices, setups.get("A"), setups.get("B"), tuple(unknown))
+        elif name == "B" and same_prices:
+            runs[name] = runs["A"]
+        else:
+            runs[name] = _explained(first, at, model), _explained(second, at, model)
+    cross = None
+    if len(runs) == 2 and not same_prices:
+        cross = CrossPrices(runs["B"][0].latency_us, runs["A"][1].latency_us, None, None)
+    if "A" in runs:
+        first = first.model_copy(update={"latency_us": runs["A"][0].latency_us})
+    if "B" in runs:
+        second = second.model_copy(update={"latency_us": runs["B"][1].latency_us})
+    return StreamDiff(first, second, same_prices, None, cross, tuple(unknown), next(iter(runs.values())))
 
 
 def _runs_no_streams(at: AnySchedule) -> str:
@@ -204,7 +161,7 @@ def _paired(own: Mapping[str, LaunchExplanation], other: Mapping[str, LaunchExpl
     return found
 
 
-def _side_by_side(run: StreamExplanation) -> frozenset[frozenset[str]]:
+def _side_by_side(run: StreamExplanation) -> Pairs:
     """Pairs of units of different launches that share time."""
     pairs: set[frozenset[str]] = set()
     running: list[LaunchExplanation] = []
@@ -217,22 +174,5 @@ def _side_by_side(run: StreamExplanation) -> frozenset[frozenset[str]]:
     return frozenset(pairs)
 
 
-def _neighbours(pairs: Iterable[frozenset[str]]) -> dict[str, set[str]]:
-    found: dict[str, set[str]] = {}
-    for pair in pairs:
-        for unit in pair:
-            found.setdefault(unit, set()).update(pair - {unit})
-    return found
-
-
 def _alone(first: list[str], second: list[str]) -> tuple[list[str], list[str]]:
     return [one for one in first if one not in second], [one for one in second if one not in first]
-
-
-def _loss(one: StreamExplanation, other: StreamExplanation) -> float:
-    return one.latency_us / other.latency_us - 1.0 if other.latency_us else 0.0
-
-
-def _plan_json(run: StreamExplanation) -> dict[str, Any]:
-    told = run.to_json()
-    return {name: told[name] for name in ("latency_us", "critical_path", "critical_path_us")}
