@@ -113,7 +113,9 @@ def diff_streams(first: AnySchedule, second: AnySchedule, model: str | None = No
     runs: dict[str, tuple[StreamExplanation, StreamExplanation]] = {}
     for name, at in {"A": first, "B": second}.items():
         if reason := _runs_no_streams(at):
-            unknown.append(f"what streams take on the setup of {name}: {reason}")
+            unknown.append(
+                f"what plans take on the setup of {name}: {reason}; the latency of {name} is as it was saved"
+            )
         elif name == "B" and same_prices:
             runs[name] = runs["A"]
         else:

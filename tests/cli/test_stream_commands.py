@@ -31,6 +31,8 @@ def test_streams_are_found_saved_and_explained(tmp_path: Path, capsys: pytest.Ca
     assert sum(document["critical_path_us"].values()) == pytest.approx(schedule.latency_us)
     assert len(document["launches"]) == len(schedule.launches)
     assert "is of streams, and has no stages" in refused(capsys, f"explain {out}/schedule.json --stage 1")
+    printed(capsys, f"explain {out}/schedule.json --out {tmp_path}/drawn")
+    assert (tmp_path / "drawn" / "graph.dot").read_text() == (out / "graph.dot").read_text()
 
 
 def test_streams_are_compared_with_stages(capsys: pytest.CaptureFixture[str]) -> None:

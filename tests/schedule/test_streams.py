@@ -106,7 +106,9 @@ def test_one_format_holds_both(network: Network, tmp_path: Path) -> None:
         schedule.save(tmp_path / name)
         assert read_schedule(tmp_path / name) == schedule
     assert Schedule.read(tmp_path / "stages.json") == stages
-    with pytest.raises(ScheduleError, match=r"streams.json is of streams, and has no stages; read it with"):
+    with pytest.raises(
+        ScheduleError, match=r"streams.json is of streams, and has no stages; iossim.api.read_any_schedule reads it"
+    ):
         Schedule.read(tmp_path / "streams.json")
     written = json.loads((tmp_path / "streams.json").read_text())
     assert written["format_version"] == 2
