@@ -150,8 +150,8 @@ class Schedule(SavedSchedule, Displayed):
         found = read_schedule(path)
         if isinstance(found, StreamSchedule):
             raise ScheduleError(
-                f"schedule {path} is of streams, and has no stages; iossim.api.read_any_schedule reads it, or write one "
-                "of stages with optimize"
+                f"schedule {path} is of streams, and has no stages; iossim.api.read_any_schedule reads it, or write "
+                "one of stages with optimize"
             )
         return found
 
