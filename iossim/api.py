@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 
 from iossim.base.errors import OptionError, did_you_mean
 from iossim.base.memory_size import size_bytes
@@ -23,9 +23,9 @@ from iossim.ir.types import Precision
 from iossim.models.load import load
 from iossim.models.passes.blocks import narrow_blocks
 from iossim.schedule.fit import fit
-from iossim.schedule.schedule import AnySchedule, Schedule
+from iossim.schedule.schedule import AnySchedule, Schedule, StreamSchedule
 from iossim.schedule.schedule import read_schedule as read_any
-from iossim.search.assemble import reprice
+from iossim.search.assemble import reprice, reprice_streams
 from iossim.search.ios import STRATEGIES
 from iossim.search.options import Budget, SearchOptions, StageSpace
 from iossim.search.scheduler import (
@@ -367,15 +367,34 @@ def _network(given: Network | str) -> Network:
     return load(given) if isinstance(given, str) else given
 
 
+class _SimulateOptions(TypedDict, total=False):
+    network: Network | None
+    engine: str | None
+    cost_model: str | CostModel
+
+
+@overload
 def simulate(
-    saved: Schedule | str | Path,
+    saved: Schedule, device: DeviceProfile | str | None = None, **options: Unpack[_SimulateOptions]
+) -> Schedule: ...
+
+
+@overload
+def simulate(
+    saved: AnySchedule | str | Path, device: DeviceProfile | str | None = None, **options: Unpack[_SimulateOptions]
+) -> AnySchedule: ...
+
+
+def simulate(
+    saved: AnySchedule | str | Path,
     device: DeviceProfile | str | None = None,
     *,
     network: Network | None = None,
     engine: str | None = None,
     cost_model: str | CostModel = "simulator",
-) -> Schedule:
-    """Price a saved schedule, stage by stage: on another device, or on its own where none is given.
+) -> AnySchedule:
+    """Price a saved schedule, stage by stage, or streams as a whole: on another device, or on its own where none is
+    given.
 
     The network is loaded as the schedule says, unless given. Raises ScheduleError if the schedule does not fit it.
     """
@@ -383,11 +402,13 @@ def simulate(
     if device is None and cost_model == "simulator":
         device = _own_device(read)
     prices = _cost_model(cost_model, device, network, engine or read.engine or AUTO)
+    if isinstance(read, StreamSchedule):
+        return reprice_streams(read, network, prices)
     return judged(network, [reprice(read, network, prices)], prices)[0]
 
 
 def simulate_events(
-    saved: Schedule | str | Path,
+    saved: AnySchedule | str | Path,
     device: DeviceProfile | str | None = None,
     *,
     network: Network | None = None,
@@ -405,31 +426,38 @@ def simulate_events(
     return run_schedule(network, read, profile, engine=Engine.named(engine or read.engine or AUTO, profile))
 
 
-def read_any_schedule(path: str | Path, model: str | None = None) -> tuple[AnySchedule, Network]:
-    """As :func:`read_schedule`, for schedules of stages and of streams."""
-    from iossim.transforms.replay import network_of
+def read_any_schedule(
+    path: str | Path, model: str | None = None, batch: int | None = None
+) -> tuple[AnySchedule, Network]:
+    """As :func:`read_schedule`, for schedules of stages and of streams; both for another ``batch`` size, if given."""
+    from iossim.transforms.replay import at_batch, network_of
 
     read = read_any(Path(path))
-    return read, network_of(read, model)
+    return (read, network_of(read, model)) if batch is None else at_batch(read, batch, model)
 
 
 def read_schedule(path: str | Path, model: str | None = None) -> tuple[Schedule, Network]:
-    """A saved schedule and its network, which it fits; ``model`` is where the model is now, if its file has moved."""
-    return _saved(path, None, model)
+    """A saved schedule and its network, which it fits; ``model`` is where the model is now, if its file has moved.
+    Raises ScheduleError for one of streams.
+    """
+    from iossim.transforms.replay import network_of
+
+    read = Schedule.read(Path(path))
+    return read, network_of(read, model)
 
 
-def _saved(saved: Schedule | str | Path, network: Network | None, model: str | None = None) -> tuple[Schedule, Network]:
+def _saved(saved: AnySchedule | str | Path, network: Network | None) -> tuple[AnySchedule, Network]:
     """A schedule, read where it is a file, and its network, loaded where it is not given; the two fit."""
-    read = saved if isinstance(saved, Schedule) else Schedule.read(Path(saved))
+    read = read_any(Path(saved)) if isinstance(saved, str | Path) else saved
     if network is None:
         from iossim.transforms.replay import network_of
 
-        return read, network_of(read, model)
+        return read, network_of(read)
     fit(read, network)
     return read, network
 
 
-def _own_device(read: Schedule) -> str:
+def _own_device(read: AnySchedule) -> str:
     if (priced_by := read.cost_model.get("name")) != "simulator":
         reason = f"the schedule was priced by {priced_by!r}, not for a device"
         raise OptionError(f"{reason}; say which with `device` or `cost_model`")

@@ -52,8 +52,8 @@ def bench(
     """Find each network's schedules by measured search, then time them and the baselines in interleaved rounds.
 
     Schedulers of IOS measure at most --budget stages a network, proposed by the simulator of --device (by default of
-    the device that the backend runs on). With --out, networks.jsonl holds every run with its schedule, as 'iossim
-    validate' reads it, and bench.svg shows them.
+    the device that the backend runs on); ios-streams searches at its prices, and is measured as a whole. With --out,
+    networks.jsonl holds every run with its schedule, as 'iossim validate' reads it, and bench.svg shows them.
     """
     from iossim import api
     from iossim.base.user_files import check_writable
@@ -62,7 +62,7 @@ def bench(
     from iossim.tasks.measured_schedules import measure_network, split_names
 
     _, baselines = split_names(compare, "--compare", plain=())
-    chosen = options.known_schedulers(schedulers)
+    chosen = options.known_schedulers(schedulers, with_streams=True)
     timing = timed.timing()
     search = api.search_options("general", max_group_size, max_groups)
     spend = Budget.parse(budget or "all")
@@ -126,7 +126,11 @@ def _parts(found: list[MeasuredNetwork], context: Context) -> Iterator[Part]:
         )
         yield wrapped(title, "bold")
         yield measured_table("", measured.rows)
-        yield from notes(f"{name}: {note}" for name, schedule in measured.schedules.items() for note in schedule.notes)
+        yield from notes(
+            f"{name}: {note.removeprefix(f'{name}: ')}"
+            for name, schedule in measured.schedules.items()
+            for note in schedule.notes
+        )
         yield from notes(network.remarks)
         if said := disturbance(measured.rows):
             yield wrapped(said)

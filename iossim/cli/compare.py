@@ -79,8 +79,11 @@ def compare(
     }
 
     def files() -> dict[str, Writer]:
-        """comparison.json with what JSON tells, the best schedule's files (index.html is its page), and the bars."""
+        """comparison.json with what JSON tells, the best schedule's files (index.html is its page), what schedulers of
+        streams found, and the bars.
+        """
         made = {"comparison.json": json_file(document)}
+        made |= {f"{one.scheduler}.json": one.save for one in comparison.streams}
         made |= outputs.files(
             its_network, best, prices, comparison.baseline_us, is_explained=True, comparison=comparison
         )

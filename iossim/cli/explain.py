@@ -68,6 +68,7 @@ def explain(
     from iossim.report.explanation import overview, rewriting_dot, rewriting_lines
     from iossim.report.schedule_formats import dot
     from iossim.schedule.schedule import StreamSchedule
+    from iossim.search.assemble import reprice_streams
     from iossim.tasks.explain import explain as explain_schedule
     from iossim.tasks.explain_rewriting import explain_rewriting
     from iossim.tasks.stream_explain import explain_streams
@@ -80,11 +81,15 @@ def explain(
         check_writable(out)
     saved, network = api.read_any_schedule(schedule, model)
     if isinstance(saved, StreamSchedule):
-        if stage or out is not None:
-            raise OptionError(f"{schedule} is of streams, and has no stages; leave --stage and --out away")
+        if stage:
+            raise OptionError(f"{schedule} is of streams, and has no stages; leave --stage away, or give --all")
         under = engine or saved.engine or "auto"
         prices = api.cost_model("simulator", device or saved.device, network.precision, under)
+        if prices.identity.to_json() != saved.cost_model:
+            saved = reprice_streams(saved, network, prices)
         tell_streams(explain_streams(saved, network, prices), all_stages, as_json)
+        if out is not None:
+            write_files(out, {"graph.dot": text_file(dot(network, saved))})
         return
     under = engine or saved.engine or "auto"
     prices = None  # neither at hand nor asked for

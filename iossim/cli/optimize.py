@@ -83,6 +83,8 @@ def optimize(
     if scheduler in stream_scheduler_names():
         if transforms != TransformOptions() or onnx is not None or budget is not None:
             raise OptionError(f"--scheduler {scheduler} takes neither --rewrite, --micro-batch, --onnx nor --budget")
+        if outputs.plot:
+            raise OptionError(f"--plot draws stages, and --scheduler {scheduler} finds streams; --out writes a trace")
         with progress_bars(quiet=as_json) as started, interruptible():
             made = api.optimize_streams(
                 network, None, scheduler=scheduler, cost_model=prices, options=search, progress=started

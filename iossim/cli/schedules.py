@@ -91,7 +91,7 @@ def export_schedule(
 
     check_file(out, "--out")
     write = OUTPUTS.find(format_name)
-    read, network = api.read_schedule(schedule, model)
+    read, network = api.read_any_schedule(schedule, model)
     write_atomically(out, write(network, read))
     tell_written([out])
 
@@ -116,7 +116,7 @@ FirstSchedule = Annotated[Path, argument("A", "A schedule.json.")]
 SecondSchedule = Annotated[
     Path, argument("B", "Another one of the same network, for the same or another device or batch size.")
 ]
-AllStages = Annotated[bool, switch("--all", "Show the stages that are the same, too.")]
+AllStages = Annotated[bool, switch("--all", "Show the stages, or units in streams, that are the same, too.")]
 
 
 def diff(
@@ -126,13 +126,24 @@ def diff(
     all_stages: AllStages = False,
     as_json: options.Json = False,
 ) -> None:
-    """Compare two saved schedules."""
+    """Compare two saved schedules, of stages or of streams; one of each by the plans that run them."""
     from iossim.report.schedule_words import diff_lines, diff_table
-    from iossim.schedule.schedule import Schedule
-    from iossim.tasks.schedule_diff import diff as diff_schedules
+    from iossim.report.stream_words import stream_diff_lines, stream_diff_table
+    from iossim.schedule.schedule import Schedule, read_schedule
+    from iossim.tasks.schedule_diff import diff as diff_stages
+    from iossim.tasks.stream_diff import diff_streams
 
-    found = diff_schedules(Schedule.read(a), Schedule.read(b), model)
-    parts: list[Part] = [*diff_lines(found)]
+    first, second = read_schedule(a), read_schedule(b)
+    parts: list[Part]
+    if not isinstance(first, Schedule) or not isinstance(second, Schedule):
+        plans = diff_streams(first, second, model)
+        parts = [*stream_diff_lines(plans)]
+        if all_stages or any(one.changed for one in plans.units):
+            parts.append(stream_diff_table(plans, all_stages))
+        present(plans.to_json, parts, as_json)
+        return
+    found = diff_stages(first, second, model)
+    parts = [*diff_lines(found)]
     if found.changed or all_stages:
         parts.append(diff_table(found, all_stages))
     present(found.to_json, parts, as_json)

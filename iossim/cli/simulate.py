@@ -9,28 +9,31 @@ import typer
 
 from iossim.base.errors import OptionError
 from iossim.cli import options
-from iossim.cli.options import switch, takes_options
+from iossim.cli.options import number, switch, takes_options
 from iossim.cli.outputs import Part, ScheduleOutputs, Writer, pictures, present, wrapped
 
 if TYPE_CHECKING:
     from iossim.cost.model import CostModel
     from iossim.execution.execution import Execution
     from iossim.ir.network import Network
-    from iossim.schedule.schedule import Schedule
+    from iossim.schedule.schedule import AnySchedule
+    from iossim.tasks.stream_explain import StreamExplanation
 
+OtherBatch = Annotated[int | None, number("--batch -b", "Another batch size than the schedule's own.")]
 EventDriven = Annotated[
     bool, switch("--event-driven", "Also run it as a whole, block by block, on the event-driven simulator.")
 ]
 
 
 def register(app: typer.Typer) -> None:
-    app.command("simulate", help="Price a saved schedule on a device, stage by stage.")(simulate)
+    app.command("simulate", help="Price a saved schedule on a device, by stages or launches.")(simulate)
 
 
 @takes_options
 def simulate(
     schedule: options.SavedSchedule,
     device: options.Device = None,
+    batch: OtherBatch = None,
     engine: options.OtherEngine = None,
     model: options.OtherModel = None,
     cost_model: options.CostModelName = "simulator",
@@ -40,12 +43,17 @@ def simulate(
     outputs: ScheduleOutputs,
     as_json: options.Json = False,
 ) -> None:
-    """Price a saved schedule, by default on its own device."""
+    """Price a saved schedule, of stages or of streams, by default on its own device and for its own batch size."""
     from iossim import api
+    from iossim.cli.streams import stream_files
+    from iossim.schedule.schedule import StreamSchedule
+    from iossim.tasks.stream_explain import explain_streams
 
     if event_driven and cost_model != "simulator":
         raise OptionError(f"--event-driven runs on the simulator, not on {cost_model!r}; leave --cost-model out")
-    saved, network = api.read_schedule(schedule, model)
+    saved, network = api.read_any_schedule(schedule, model, batch)
+    if isinstance(saved, StreamSchedule) and outputs.plot and not event_driven:
+        raise OptionError(f"--plot draws stages, and {schedule} is of streams; open trace.json, or add --event-driven")
     under = engine or saved.engine or "auto"
     if cost_model == "simulator":
         priced = api.simulate(saved, device, network=network, engine=engine)
@@ -55,9 +63,14 @@ def simulate(
         priced = api.simulate(saved, None, network=network, engine=engine, cost_model=prices)
     outputs.check(prices)
     execution = api.simulate_events(saved, device, network=network, engine=engine) if event_driven else None
+    explained = explain_streams(priced, network, prices) if isinstance(priced, StreamSchedule) else None
 
     def files() -> Mapping[str, Writer]:
-        made = outputs.files(network, priced, prices, execution=execution)
+        if not isinstance(priced, StreamSchedule):
+            made = outputs.files(network, priced, prices, execution=execution)
+        else:
+            spans = None if execution is None else execution.spans
+            made = stream_files(network, explain_streams(priced, network, prices, spans), outputs, execution)
         if execution is not None and outputs.draws:
             made |= _active_warps(network, priced, device or saved.device, prices, execution)
         return made
@@ -67,15 +80,24 @@ def simulate(
         means = ("latency_us", "mean_active_warps", "mean_issue", "mean_l2", "mean_dram", "mean_power")
         document["event_driven"] = {name: getattr(execution, name) for name in means}
         document["event_driven"]["kernels"] = len(execution.spans)
-    present(document, _parts(saved, priced, execution), as_json, out=outputs.out, files=files)
+    present(document, _parts(saved, priced, explained, execution), as_json, out=outputs.out, files=files)
 
 
-def _parts(saved: Schedule, priced: Schedule, execution: Execution | None) -> Iterator[Part]:
-    from iossim.report.schedule_words import schedule_table
+def _parts(
+    saved: AnySchedule, priced: AnySchedule, explained: StreamExplanation | None, execution: Execution | None
+) -> Iterator[Part]:
+    from iossim.report.schedule_words import heading, schedule_table
+    from iossim.report.stream_words import launches_table, path_lines
+    from iossim.schedule.schedule import Schedule
 
-    yield schedule_table(priced)
+    if isinstance(priced, Schedule):
+        yield schedule_table(priced)
+    elif explained is not None:
+        yield launches_table(explained.launches, heading(priced))
+        yield from path_lines(explained)
     ratio = priced.latency_us / saved.latency_us if saved.latency_us else 1.0
-    before = f"{saved.latency_us / 1e3:.3f} ms on {saved.device}, which it was found for ({ratio:.2f}x)"
+    own = "" if priced.source.batch == saved.source.batch else f", batch {saved.source.batch}"
+    before = f"{saved.latency_us / 1e3:.3f} ms on {saved.device}{own}, which it was found for ({ratio:.2f}x)"
     yield wrapped(f"{priced.latency_us / 1e3:.3f} ms on {priced.device}; {before}")
     if execution is not None:
         off = f" ({execution.latency_us / priced.latency_us - 1:+.1%})" if priced.latency_us else ""
@@ -87,7 +109,7 @@ def _parts(saved: Schedule, priced: Schedule, execution: Execution | None) -> It
 
 
 def _active_warps(
-    network: Network, priced: Schedule, device: str, prices: CostModel, execution: Execution
+    network: Network, priced: AnySchedule, device: str, prices: CostModel, execution: Execution
 ) -> dict[str, Writer]:
     """The picture of active warps over time: the sequential schedule above this one."""
     from iossim import api

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from iossim.cli.outputs import Part, ScheduleOutputs, Writer, present, text_file, wrapped
 
 if TYPE_CHECKING:
     from iossim.cost.model import CostModel
+    from iossim.execution.execution import Execution
     from iossim.ir.network import Network
     from iossim.schedule.schedule import StreamSchedule
     from iossim.tasks.stream_explain import StreamExplanation
@@ -30,13 +30,18 @@ def show_streams(
     present(lambda: found.model_dump_json(indent=1), parts, as_json, out=outputs.out, files=lambda: writers)
 
 
-def stream_files(network: Network, found: StreamExplanation, outputs: ScheduleOutputs) -> Mapping[str, Writer]:
+def stream_files(
+    network: Network, found: StreamExplanation, outputs: ScheduleOutputs, execution: Execution | None = None
+) -> dict[str, Writer]:
     from iossim.report.schedule_formats import dot
     from iossim.report.traces import stream_trace
 
-    files: dict[str, Writer] = {"schedule.json": found.schedule.save, "graph.dot": text_file(dot(network))}
+    files: dict[str, Writer] = {
+        "schedule.json": found.schedule.save,
+        "graph.dot": text_file(dot(network, found.schedule)),
+    }
     if outputs.trace is not False:
-        files["trace.json"] = text_file(stream_trace(network, found))
+        files["trace.json"] = text_file(stream_trace(network, found, execution))
     return files
 
 

@@ -96,8 +96,8 @@ def read_deployment(folder: Path) -> Deployment:
         raise ScheduleError(f"{path} holds no streams ({type(error).__name__}: {error}); {_REMEDY}") from None
     for file in (folder / name for name in told):
         if not file.is_file() or _digest(file) != told[file.name]:
-            reason = "is another than" if file.is_file() else "is not there, which"
-            raise ScheduleError(f"{file} {reason} {PARTITION_FILE} was made for; {_REMEDY}")
+            reason = f"differs from what {PARTITION_FILE} was made for" if file.is_file() else "is not there"
+            raise ScheduleError(f"{file} {reason}; {_REMEDY}")
     model = folder / MODEL_FILE
     _check_streams(path, streams, [node.name for node in optimised_nodes(model)])
     return Deployment(folder, provider, streams)

@@ -22,7 +22,7 @@ from iossim.execution.tolerance import LEAST
 from iossim.ir.types import Precision
 from iossim.measurements.measurement import unusable
 from iossim.measurements.text_files import read_file
-from iossim.schedule.schedule import Schedule
+from iossim.schedule.schedule import ScheduleField
 
 SCHEMA = "iossim-measured-networks"
 VERSION = 1
@@ -75,7 +75,7 @@ class NetworkRun(Value):
     #: What its stages take by themselves, added up: repeated back to back, and each with a flushed L2 cache.
     stages_warm_us: float | None = Field(default=None, ge=0)
     stages_cold_us: float | None = Field(default=None, ge=0)
-    schedule: Schedule | None = None
+    schedule: ScheduleField | None = None
 
     @property
     def key(self) -> tuple[str, int, str, str, str, str]:

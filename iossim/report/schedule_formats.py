@@ -6,22 +6,24 @@ Others add formats by entry points ``iossim.outputs`` (:mod:`iossim.base.registr
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 
+from iossim.base.errors import ScheduleError
 from iossim.base.registry import Extension, Group, Plugin
 from iossim.ir.network import Network, Unit
 from iossim.schedule.batch import Strategy
-from iossim.schedule.schedule import Schedule, Stage
+from iossim.schedule.schedule import AnySchedule, Schedule, Stage, StreamSchedule
 
 #: Pale colours that black text is legible on; groups beyond them start over.
 _GROUP_COLOURS = ("#cfe3f3", "#fbe3b5", "#c5e8dc", "#f1d9e7", "#d9eefa", "#f7d3bd", "#faf6c3", "#e3e3e3")
 
 
-def dot(network: Network, schedule: Schedule | None = None) -> str:
-    """DOT text; equal arguments give equal text."""
+def dot(network: Network, schedule: AnySchedule | None = None) -> str:
+    """DOT text: stages, or streams with their waits, as clusters; equal arguments give equal text."""
     return "\n".join(_lines(network, schedule)) + "\n"
 
 
-def _lines(network: Network, schedule: Schedule | None) -> Iterator[str]:
+def _lines(network: Network, schedule: AnySchedule | None) -> Iterator[str]:
     yield f"digraph {quoted(network.name)} {{"
     yield f"  label={quoted(_title(network, schedule))}; labelloc=t; fontname=Helvetica;"
     yield '  node [shape=box, style="rounded,filled", fillcolor=white, fontname=Helvetica, fontsize=10];'
@@ -33,6 +35,8 @@ def _lines(network: Network, schedule: Schedule | None) -> Iterator[str]:
     if schedule is None:
         for unit in network.units:
             yield f"  {_node(network, unit)}"
+    elif isinstance(schedule, StreamSchedule):
+        yield from _streams(network, schedule)
     else:
         yield from _clusters(network, schedule)
     inputs = {name: number for number, name in enumerate(graph.inputs)}
@@ -42,6 +46,8 @@ def _lines(network: Network, schedule: Schedule | None) -> Iterator[str]:
                 yield f"  in{inputs[value]} -> u{index};"
         for before in network.predecessors[index]:
             yield f"  u{before} -> u{index};"
+    if isinstance(schedule, StreamSchedule):
+        yield from _orders(network, schedule)
     yield "}"
 
 
@@ -61,6 +67,32 @@ def _clusters(network: Network, schedule: Schedule) -> Iterator[str]:
             number += 1
 
 
+def _streams(network: Network, schedule: StreamSchedule) -> Iterator[str]:
+    """A cluster a stream, in it one more for each stacked convolution."""
+    for stream, own in enumerate(schedule.streams):
+        yield f"  subgraph cluster_stream{stream} {{"
+        yield f'    label="stream {stream} · {len(own)} launches"; style=rounded; color=gray50; fontsize=9;'
+        colour = _GROUP_COLOURS[stream % len(_GROUP_COLOURS)]
+        for number, launch in enumerate(own):
+            nodes = [_node(network, network.units[network.unit_index[name]], colour) for name in launch.units]
+            if len(nodes) > 1:
+                own_box = f"subgraph cluster_stream{stream}_{number}"
+                nodes = [f'{own_box} {{ label=merge; style="rounded,dashed"; fontsize=9; {" ".join(nodes)} }}']
+            yield from (f"    {node}" for node in nodes)
+        yield "  }"
+
+
+def _orders(network: Network, schedule: StreamSchedule) -> Iterator[str]:
+    """Dashed edges between the launches of a stream, in order; bold ones for the events that launches wait for."""
+    index = network.unit_index
+    for own in schedule.streams:
+        for before, launch in pairwise(own):
+            yield f"  u{index[before.units[-1]]} -> u{index[launch.units[0]]} [style=dashed, constraint=false];"
+        for launch in own:
+            for name in launch.after:
+                yield f'  u{index[name]} -> u{index[launch.units[0]]} [style=bold, color="#b2182b", constraint=false];'
+
+
 def _stage_label(number: int, block: str, stage: Stage) -> str:
     groups = f"{len(stage.groups)} groups" if stage.concurrent else "1 group"
     what = "merge" if stage.strategy is Strategy.MERGE else groups
@@ -74,12 +106,13 @@ def _node(network: Network, unit: Unit, colour: str | None = None) -> str:
     return f"u{network.unit_index[unit.name]} [label={label}{fill}];"
 
 
-def _title(network: Network, schedule: Schedule | None) -> str:
+def _title(network: Network, schedule: AnySchedule | None) -> str:
     if schedule is None:
         return f"{network.name}: {len(network.units)} units"
+    parts = f"{len(schedule.stages)} stages" if isinstance(schedule, Schedule) else f"{len(schedule.streams)} streams"
     return (
         f"{schedule.network} on {schedule.device}, batch {schedule.source.batch}, {schedule.scheduler}: "
-        f"{len(schedule.stages)} stages, {schedule.latency_us / 1000:.3f} ms"
+        f"{parts}, {schedule.latency_us / 1000:.3f} ms"
     )
 
 
@@ -89,19 +122,29 @@ def quoted(text: str) -> str:
     return f'"{escaped}"'
 
 
-ScheduleFormat = Callable[[Network, Schedule], str]
+ScheduleFormat = Callable[[Network, AnySchedule], str]
 
 
-def ios(network: Network, schedule: Schedule) -> str:
-    """A file of the published IOS engine; raises ScheduleError for what it has no words for."""
+def ios(network: Network, schedule: AnySchedule) -> str:
+    """A file of the published IOS engine; raises ScheduleError for what it has no words for, such as streams."""
     from iossim.models.ios_engine.export import ios_file
 
-    return ios_file(schedule, network).text()
+    return ios_file(_of_stages(schedule, "`format` ios"), network).text()
+
+
+def _of_stages(schedule: AnySchedule, writer: str) -> Schedule:
+    if isinstance(schedule, StreamSchedule):
+        raise ScheduleError(
+            f"{writer} holds stages, with a barrier behind each, and this schedule has {len(schedule.streams)} streams "
+            "without barriers, which would be lost; export the stages that optimize finds by `scheduler` ios-both, or "
+            "give `format` dot"
+        )
+    return schedule
 
 
 def _of_plugin(added: Plugin, found: ScheduleFormat) -> ScheduleFormat:
-    def write(network: Network, schedule: Schedule) -> str:
-        text = added.guarded(found)(network, schedule)
+    def write(network: Network, schedule: AnySchedule) -> str:
+        text = added.guarded(found)(network, _of_stages(schedule, str(added)))
         if not isinstance(text, str):
             raise added.error(f"returns {type(text).__name__}, not text")
         return text

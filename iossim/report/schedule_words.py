@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
 from iossim.base.tables import Cell, keyed_table
 from iossim.schedule.batch import Strategy
-from iossim.schedule.schedule import Schedule, Stage
+from iossim.schedule.schedule import AnySchedule, Schedule, Stage
 from iossim.search.options import StageSpace
 
 if TYPE_CHECKING:
-    from iossim.tasks.schedule_diff import Passage, ScheduleDiff
+    from iossim.tasks.schedule_diff import Difference, Passage, ScheduleDiff
 
 
 def schedule_table(schedule: Schedule) -> Table:
@@ -33,18 +33,22 @@ def schedule_table(schedule: Schedule) -> Table:
                 }
             )
             number += 1
-    engine = f", {schedule.engine} engine" if schedule.engine else ""
-    title = (
-        f"{schedule.network} on {schedule.device}, batch {schedule.source.batch}, {schedule.precision}{engine}, "
-        f"{schedule.scheduler}: {schedule.latency_us / 1000:.3f} ms"
-    )
     return keyed_table(
-        title,
+        heading(schedule),
         rows,
         titles={"boundary_us": "before", "groups": "groups (one a line, > in order)"},
         wraps=("groups",),
         shortens=("block",),
         digits=1,
+    )
+
+
+def heading(schedule: AnySchedule) -> str:
+    """What a schedule is of, what it was priced for, what found it, and what it takes."""
+    engine = f", {schedule.engine} engine" if schedule.engine else ""
+    return (
+        f"{schedule.network} on {schedule.device}, batch {schedule.source.batch}, {schedule.precision}{engine}, "
+        f"{schedule.scheduler}: {schedule.latency_us / 1000:.3f} ms"
     )
 
 
@@ -139,7 +143,8 @@ def optimality(found: Schedule) -> str | None:
     return f"Provably optimal under this cost model ({among})"
 
 
-def diff_lines(found: ScheduleDiff) -> list[str]:
+def difference_lines(found: Difference[Any]) -> list[str]:
+    """Two schedules, and what they differ by in time."""
     first, second = found.first, found.second
     lines = [f"A: {_described(first)}", f"B: {_described(second)}"]
     if found.same_prices:
@@ -148,9 +153,14 @@ def diff_lines(found: ScheduleDiff) -> list[str]:
         noise = {None: "", True: ": within the noise", False: ": more than the noise"}[found.tie]
         lines.append(f"B against A: {more_us:+.1f} us ({part:+.1%}){noise}")
     elif found.cross is not None:
-        lines.append(_crossed("A", first, found.cross.second_at_first_us, found.cross.tie_at_first))
-        lines.append(_crossed("B", second, found.cross.first_at_second_us, found.cross.tie_at_second))
-    lines += [f"Unknown: {reason}" for reason in found.unknown]
+        cross = found.cross
+        lines.append(_crossed("A", first, cross.second_at_first_us, cross.tie_at_first))
+        lines.append(_crossed("B", second, cross.first_at_second_us, cross.tie_at_second))
+    return [*lines, *(f"Unknown: {reason}" for reason in found.unknown)]
+
+
+def diff_lines(found: ScheduleDiff) -> list[str]:
+    lines = difference_lines(found)
     changed = found.changed
     same = sum(passage.is_same for passage in found.passages)
     if not changed:
@@ -159,11 +169,18 @@ def diff_lines(found: ScheduleDiff) -> list[str]:
     kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
     lines.append(f"Identical stages: {same}. Runs of stages that differ: {len(changed)} ({kinds})")
     own, other = found.decided_otherwise
-    lines.append(f"Stages that differ: {own} of {len(first.stages)} in A, {other} of {len(second.stages)} in B")
+    lines.append(
+        f"Stages that differ: {own} of {len(found.first.stages)} in A, {other} of {len(found.second.stages)} in B"
+    )
     if found.moved:
-        more = f" and {len(found.moved) - 8} more" if len(found.moved) > 8 else ""
-        lines.append(f"Units that run with other units: {len(found.moved)} ({', '.join(found.moved[:8])}{more})")
+        lines.append(f"Units that run with other units: {few_words(found.moved)}")
     return lines
+
+
+def few_words(names: Sequence[str]) -> str:
+    """How many there are, and the first of them."""
+    more = f" and {len(names) - 8} more" if len(names) > 8 else ""
+    return f"{len(names)} ({', '.join(names[:8])}{more})" if names else "0"
 
 
 def diff_table(found: ScheduleDiff, all_passages: bool = False) -> Table:
@@ -209,15 +226,18 @@ def _total(name: str, passages: Sequence[Passage]) -> Mapping[str, Cell]:
     }
 
 
-def _described(schedule: Schedule) -> str:
-    groups = "1 group" if schedule.streams == 1 else f"{schedule.streams} concurrent groups"
+def _described(schedule: AnySchedule) -> str:
+    if isinstance(schedule, Schedule):
+        groups = "1 group" if schedule.streams == 1 else f"{schedule.streams} concurrent groups"
+        parts = f"{len(schedule.stages)} stages, at most {groups}"
+    else:
+        parts = f"{len(schedule.streams)} streams, {sum(len(one.after) for one in schedule.launches)} waits"
     where = f"on {schedule.device or schedule.cost_model.get('name', '')}, batch {schedule.source.batch}"
     setup = f"{schedule.scheduler}, {where}, {schedule.precision}, {schedule.engine or 'no'} engine"
-    took = f"{schedule.latency_us / 1e3:.3f} ms in {len(schedule.stages)} stages, at most {groups}"
-    return f"{schedule.network}, {setup}: {took}"
+    return f"{schedule.network}, {setup}: {schedule.latency_us / 1e3:.3f} ms in {parts}"
 
 
-def _crossed(name: str, at: Schedule, other_us: float, tie: bool | None) -> str:
+def _crossed(name: str, at: AnySchedule, other_us: float, tie: bool | None) -> str:
     other = "B" if name == "A" else "A"
     part = other_us / at.latency_us - 1 if at.latency_us else 0.0
     noise = {None: "", True: ", within the noise", False: ", more than the noise"}[tie]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.table import Table
 
 from iossim.base.tables import Cell, keyed_table
+from iossim.report.schedule_words import difference_lines, few_words, heading
 from iossim.schedule.schedule import StreamLaunch, StreamSchedule
+from iossim.tasks.stream_diff import StreamDiff
 from iossim.tasks.stream_explain import LaunchExplanation, StreamExplanation
 
 
@@ -22,11 +24,8 @@ def stream_table(schedule: StreamSchedule) -> Table:
         }
         for number, own in enumerate(schedule.streams)
     ]
-    title = (
-        f"{schedule.network} on {schedule.device}, batch {schedule.source.batch}, {schedule.precision}, "
-        f"{schedule.scheduler}: {schedule.latency_us / 1000:.3f} ms"
-    )
-    return keyed_table(title, rows, titles={"order": "launches (> in order, [what it waits for])"}, wraps=("order",))
+    titles = {"order": "launches (> in order, [what it waits for])"}
+    return keyed_table(heading(schedule), rows, titles=titles, wraps=("order",))
 
 
 def _launch(launch: StreamLaunch) -> str:
@@ -50,14 +49,17 @@ def stream_summary(schedule: StreamSchedule) -> str:
 
 def path_lines(found: StreamExplanation) -> Iterator[str]:
     """The critical path, and what it consists of."""
-    path = found.critical
-    if not path:
-        return
+    if found.critical:
+        yield f"Critical path: {path_words(found)}"
+
+
+def path_words(found: StreamExplanation) -> str:
+    """How many launches a critical path has, and what it consists of."""
     divided = ", ".join(f"{name} {us / found.latency_us:.0%}" for name, us in found.path_us.items())
-    yield f"Critical path: {len(path)} of {len(found.launches)} launches; {divided}"
+    return f"{len(found.critical)} of {len(found.launches)} launches; {divided}"
 
 
-def launches_table(launches: list[LaunchExplanation]) -> Table:
+def launches_table(launches: Sequence[LaunchExplanation], title: str = "") -> Table:
     """A row a launch: when it ran, what it waited for last, what others cost it, and how much later it could end."""
     rows: list[dict[str, Cell]] = [
         {
@@ -73,5 +75,46 @@ def launches_table(launches: list[LaunchExplanation]) -> Table:
         for one in launches
     ]
     return keyed_table(
-        "", rows, titles={"critical": "", "waited_for": "waited for last"}, wraps=("waited_for",), digits=1
+        title, rows, titles={"critical": "", "waited_for": "waited for last"}, wraps=("waited_for",), digits=1
+    )
+
+
+def stream_diff_lines(found: StreamDiff) -> Iterator[str]:
+    """Two schedules as plans: what each takes where, what was merged or moved, and their critical paths."""
+    yield from (*difference_lines(found), "Latencies are those of whole plans, stages with their barriers")
+    yield f"Units in another stream: {few_words(found.moved)}"
+    first, second = found.pairs
+    yield f"Pairs of units side by side: {len(first)} in A, {len(second)} in B, {len(first & second)} in both"
+    for name, run, merged, critical in zip("AB", found.runs, found.merged_alone, found.critical_alone, strict=True):
+        yield f"Critical path of {name}: {run.latency_us / 1e3:.3f} ms, {path_words(run)}"
+        yield from (
+            f"{what} in {name} alone: {few_words(units)}"
+            for what, units in (("Merged", merged), ("Critical", critical))
+            if units
+        )
+
+
+def stream_diff_table(found: StreamDiff, all_units: bool = False) -> Table:
+    """A row a unit that moved to another stream, or runs beside others; or of all: its stream and start in both, and
+    what it runs beside in one of them alone.
+    """
+    rows: list[dict[str, Cell]] = [
+        {
+            "unit": one.unit,
+            "streams": f"{one.first_stream} {one.second_stream}{' *' if one.moved else ''}",
+            "a_us": one.first_start_us,
+            "b_us": one.second_start_us,
+            "first": ", ".join(one.beside_first_alone),
+            "second": ", ".join(one.beside_second_alone),
+        }
+        for one in found.units
+        if all_units or one.changed
+    ]
+    return keyed_table(
+        "streams in A and B (* in another one: those of most common units are the same), and starts",
+        rows,
+        titles={"a_us": "A", "b_us": "B", "first": "beside in A alone", "second": "beside in B alone"},
+        wraps=("first", "second"),
+        shortens=("unit",),
+        digits=1,
     )

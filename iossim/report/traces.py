@@ -105,8 +105,9 @@ def perfetto_trace(
     return trace_text(title, tracks, events, {name: getattr(schedule, name) for name in told})
 
 
-def stream_trace(network: Network, found: StreamExplanation) -> str:
-    """The trace of a schedule of streams as JSON text: a track a stream, and an arrow for each wait.
+def stream_trace(network: Network, found: StreamExplanation, execution: Execution | None = None) -> str:
+    """The trace of a schedule of streams as JSON text: a track a stream, and an arrow for each wait; with counters
+    where ``execution`` is given, the run that was explained.
 
     Arrows are flow events (``ph: "s"`` and ``"f"``); those of the critical path are of a category of their own.
     """
@@ -116,7 +117,7 @@ def stream_trace(network: Network, found: StreamExplanation) -> str:
     launch_of = {one.unit: one for one in found.launches}
     events = []
     for span in sorted(found.spans, key=lambda span: (span.stream, span.start_us, span.end_us)):
-        one, members = launch_of[span.unit], span.unit.split("+")
+        one, members = launch_of[span.unit], found.units_of[span.unit]
         said = {name: getattr(one, name) for name in ("after", "cause", "behind", "slack_us", "is_critical")}
         arguments = {"unit": span.unit, "kernel": span.name, **said, **_work(network, members)}
         kind = main_kind(network, network.units[network.unit_index[members[0]]])
@@ -124,7 +125,7 @@ def stream_trace(network: Network, found: StreamExplanation) -> str:
         events.append(
             complete(span.unit, "kernel", track, span.start_us, span.end_us, arguments, reserved_colour(kind))
         )
-    named = {unit: one for one in found.launches for unit in one.unit.split("+")}
+    named = {unit: one for one in found.launches for unit in found.units_of[one.unit]}
     number = 0
     for one in found.launches:
         path = one.behind if one.is_critical and one.behind is not None else None
@@ -133,6 +134,8 @@ def stream_trace(network: Network, found: StreamExplanation) -> str:
             begin = {"ph": "s", **_flow(launch_of[source], launch_of[source].end_us, category, number)}
             events += [begin, {"ph": "f", "bp": "e", **_flow(one, one.start_us, category, number)}]
             number += 1
+    if execution is not None:
+        events += counters(execution)
     told = ("network", "graph_hash", "device", "precision", "engine", "scheduler", "latency_us")
     return trace_text(title, tracks, events, {name: getattr(schedule, name) for name in told})
 

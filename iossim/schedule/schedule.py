@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field, SerializerFunctionWrapHandler, ValidationError, model_serializer
+from pydantic import Discriminator, Field, SerializerFunctionWrapHandler, Tag, ValidationError, model_serializer
 from pydantic_core import from_json
 
 from iossim.base.display import Displayed
@@ -149,7 +149,10 @@ class Schedule(SavedSchedule, Displayed):
         """Raises ScheduleError naming the file and the field, or where it holds streams."""
         found = read_schedule(path)
         if isinstance(found, StreamSchedule):
-            raise ScheduleError(f"schedule {path} is of streams, and one of stages is needed; write one with optimize")
+            raise ScheduleError(
+                f"schedule {path} is of streams, and has no stages; iossim.api.read_any_schedule reads it, or write "
+                "one of stages with optimize"
+            )
         return found
 
 
@@ -188,6 +191,17 @@ class StreamSchedule(SavedSchedule):
 
 
 AnySchedule = Schedule | StreamSchedule
+
+
+def _kind(document: object) -> str:
+    has_streams = "streams" in document if isinstance(document, dict) else isinstance(document, StreamSchedule)
+    return "streams" if has_streams else "stages"
+
+
+#: Either, as a field of another value: what is wrong in it is said of the one that it is.
+ScheduleField = Annotated[
+    Annotated[Schedule, Tag("stages")] | Annotated[StreamSchedule, Tag("streams")], Discriminator(_kind)
+]
 
 
 def read_schedule(path: Path) -> AnySchedule:

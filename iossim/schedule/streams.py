@@ -10,11 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from iossim.base.errors import OptionError
 from iossim.ir.network import Network
 from iossim.schedule.batch import Strategy
-from iossim.schedule.schedule import AnySchedule, SavedSchedule, StreamLaunch, StreamSchedule, issue_order, ready_order
+from iossim.schedule.schedule import (
+    AnySchedule,
+    SavedSchedule,
+    Schedule,
+    StreamLaunch,
+    StreamSchedule,
+    issue_order,
+    ready_order,
+)
 
 
 def as_streams(schedule: AnySchedule, network: Network, most: int | None = None) -> StreamSchedule:
@@ -43,8 +52,32 @@ def as_streams(schedule: AnySchedule, network: Network, most: int | None = None)
                 variant = "" if merged else stage.variants.get(units[0], "")
                 order.append(IssuedLaunch(tuple(units), stream, variant))
                 stream_of |= dict.fromkeys(units, stream)
-    said = {name: getattr(schedule, name) for name in SavedSchedule.model_fields if name != "format_version"}
-    return StreamSchedule(**said, **in_streams(network, order))
+    return StreamSchedule(**_said(schedule), **in_streams(network, order))
+
+
+def with_barriers(schedule: Schedule) -> StreamSchedule:
+    """The same order of the same work: group ``i`` is in stream ``i``, and waits for all groups of the stage before.
+
+    Its latency is still that of the stages, whose boundaries may cost more than events do.
+    """
+    streams: list[list[StreamLaunch]] = [[] for _ in range(schedule.streams)]
+    ended: dict[int, str] = {}
+    for stage in schedule.stages:
+        merged = stage.strategy is Strategy.MERGE
+        last: dict[int, str] = {}
+        for stream, group in enumerate(stage.groups):
+            after = [unit for other, unit in ended.items() if other != stream]
+            for units in [group] if merged else [[unit] for unit in group]:
+                variant = "" if merged else stage.variants.get(units[0], "")
+                streams[stream].append(StreamLaunch(units=units, after=after, variant=variant))
+                after = []
+            last[stream] = group[-1]
+        ended = last
+    return StreamSchedule(**_said(schedule), streams=streams)
+
+
+def _said(schedule: Schedule) -> dict[str, Any]:
+    return {name: getattr(schedule, name) for name in SavedSchedule.model_fields if name != "format_version"}
 
 
 def _sharing(schedule: StreamSchedule, network: Network, most: int) -> StreamSchedule:

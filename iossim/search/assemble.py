@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from math import isfinite
+from typing import Any
 
-from iossim.base.errors import ScheduleError
+from iossim.base.errors import OptionError, ScheduleError
+from iossim.cost.capabilities import StreamCostModel
 from iossim.cost.model import START, CostModel, price_path, total_us
 from iossim.cost.workspace_limit import WorkspaceLimited
+from iossim.execution.lower import lower_schedule
 from iossim.ir.network import Network
 from iossim.schedule.batch import Strategy
 from iossim.schedule.planned_stage import PlannedStage, planned
 from iossim.schedule.problem import ScheduleProblem, bits
-from iossim.schedule.schedule import BlockSchedule, ModelReference, Schedule, Stage
+from iossim.schedule.schedule import AnySchedule, BlockSchedule, ModelReference, Schedule, Stage, StreamSchedule
 from iossim.search.lattice import MergedStages, bounds_with_merges
 
 
@@ -63,23 +66,23 @@ def build_schedule(
         plans = [[choose(problem, stage) for stage in plan] for problem, plan in zip(problems, plans, strict=True)]
         cost_model = cost_model.inner
     blocks = price_blocks(problems, plans, cost_model)
-    identity = cost_model.identity
-    return Schedule(
-        network=network.name,
-        source=ModelReference(
-            model=network.source.model, batch=network.source.batch, options=dict(network.source.options)
-        ),
-        graph_hash=network.graph.hash,
-        device=identity.device,
-        precision=str(network.precision),
-        engine=identity.engine,
-        cost_model=identity.to_json(),
-        scheduler=scheduler,
-        latency_us=total_latency_us(blocks),
-        blocks=blocks,
-        remarks=list(network.remarks),
-        **fields,
-    )
+    own = _of_network(network, cost_model)
+    return Schedule(scheduler=scheduler, latency_us=total_latency_us(blocks), blocks=blocks, **own, **fields)
+
+
+def _of_network(network: Network, cost_model: CostModel) -> dict[str, Any]:
+    """The fields of a schedule that say what it is of, and what priced it."""
+    source, identity = network.source, cost_model.identity
+    return {
+        "network": network.name,
+        "source": ModelReference(model=source.model, batch=source.batch, options=dict(source.options)),
+        "graph_hash": network.graph.hash,
+        "device": identity.device,
+        "precision": str(network.precision),
+        "engine": identity.engine,
+        "cost_model": identity.to_json(),
+        "remarks": list(network.remarks),
+    }
 
 
 def reprice(schedule: Schedule, network: Network, cost_model: CostModel) -> Schedule:
@@ -89,6 +92,29 @@ def reprice(schedule: Schedule, network: Network, cost_model: CostModel) -> Sche
     return build_schedule(
         network, problems, plans, cost_model, schedule.scheduler, options=schedule.options, notes=list(schedule.notes)
     )
+
+
+def reprice_streams(schedule: StreamSchedule, network: Network, cost_model: CostModel) -> StreamSchedule:
+    """The same streams at the price of their whole plan by another cost model; what bounds them there is not known.
+
+    Raises ScheduleError where the schedule does not fit, OptionError for a cost model or an engine without streams.
+    """
+    if not isinstance(cost_model, StreamCostModel):
+        raise OptionError(
+            f"cost model {cost_model.identity.name!r} prices stages alone, and this schedule has streams; give "
+            "`cost_model` simulator, or a schedule of stages"
+        )
+    latency_us = cost_model.plan_us(network, lower_schedule(schedule, network, cost_model.identity.engine))
+    kept = {"streams", "issue", "scheduler", "options", "notes", "format_version"}
+    fields = {name: getattr(schedule, name) for name in kept}
+    return StreamSchedule(latency_us=latency_us, **_of_network(network, cost_model), **fields)
+
+
+def reprice_any(schedule: AnySchedule, network: Network, cost_model: CostModel) -> AnySchedule:
+    """:func:`reprice`, or :func:`reprice_streams`."""
+    if isinstance(schedule, StreamSchedule):
+        return reprice_streams(schedule, network, cost_model)
+    return reprice(schedule, network, cost_model)
 
 
 def total_latency_us(blocks: Sequence[BlockSchedule]) -> float:

@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass
 
 from iossim.base.errors import OptionError, ScheduleError
-from iossim.cost.capabilities import StreamCostModel
 from iossim.cost.model import CostModel
 from iossim.execution.engine import Engine
 from iossim.execution.happens_before import check_happens_before
@@ -16,7 +15,7 @@ from iossim.execution.plan import Plan
 from iossim.ir.network import Network
 from iossim.schedule.fit import fit
 from iossim.schedule.schedule import AnySchedule, Schedule
-from iossim.search.assemble import reprice
+from iossim.search.assemble import reprice_any
 
 #: Sums of the same prices in another order may differ by this much.
 _ROUNDING = 1e-9
@@ -89,7 +88,7 @@ def no_slower_than(
     check_limits(tolerance=tolerance)
     if baseline.graph_hash == network.graph.hash:
         fit(baseline, network)
-        before_us, how = _again_us(baseline, network, prices), "priced again"
+        before_us, how = reprice_any(baseline, network, prices).latency_us, "priced again"
     elif baseline.cost_model == schedule.cost_model and baseline.precision == schedule.precision:
         of_another = f", of {baseline.network!r}" if baseline.network != network.name else ""
         before_us, how = baseline.latency_us, f"as it was saved{of_another}"
@@ -100,18 +99,6 @@ def no_slower_than(
     allowed = f" + {tolerance:.1%}" if tolerance else ""
     found = f"{schedule.latency_us / 1e3:.3f} ms, baseline {before_us / 1e3:.3f} ms ({how}){allowed}"
     return Check("no slower than before", schedule.latency_us <= before_us * (1 + tolerance + _ROUNDING), found)
-
-
-def _again_us(schedule: AnySchedule, network: Network, prices: CostModel) -> float:
-    """Stages by their prices, streams by that of their plan; raises OptionError where these are not priced."""
-    if isinstance(schedule, Schedule):
-        return reprice(schedule, network, prices).latency_us
-    if not isinstance(prices, StreamCostModel):
-        raise OptionError(
-            f"the baseline has streams, which cost model {prices.identity.name!r} does not price; give `cost_model` "
-            "simulator, or a baseline of stages"
-        )
-    return prices.plan_us(network, lower_schedule(schedule, network, Engine.named(prices.identity.engine)))
 
 
 def _words(schedule: AnySchedule) -> str:

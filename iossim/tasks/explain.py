@@ -20,7 +20,7 @@ from iossim.cost.model import START, CostModel
 from iossim.ir.network import Network
 from iossim.schedule.batch import Strategy
 from iossim.schedule.planned_stage import PlannedStage
-from iossim.schedule.schedule import BlockSchedule, Schedule, Stage
+from iossim.schedule.schedule import BlockSchedule, SavedSchedule, Schedule, Stage
 from iossim.search.alternatives import Alternatives, BlockContext, Plan, Space, block_contexts, is_small, other_ways
 from iossim.search.assemble import price_blocks
 from iossim.search.scheduler import Progress, ignore
@@ -293,7 +293,7 @@ def _only(schedule: Schedule, stages: Sequence[Stage]) -> Schedule:
     return schedule.model_copy(update={"blocks": [block], "latency_us": cost_us(stages)})
 
 
-def schedule_facts(found: Schedule) -> dict[str, Any]:
+def schedule_facts(found: SavedSchedule) -> dict[str, Any]:
     """What a schedule is of, what found and priced it, and what it takes, as JSON values."""
     own = ("engine", "cost_model", "scheduler", "latency_us")
     return {

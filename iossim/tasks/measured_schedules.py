@@ -3,33 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 
 from iossim.base.errors import OptionError, did_you_mean
-from iossim.cost.capabilities import StreamCostModel
 from iossim.cost.create import create_cost_model
 from iossim.cost.measured.cost_model import MeasuredCostModel
 from iossim.cost.measured.store import MeasurementStore
-from iossim.cost.model import CostModel
 from iossim.cost.random import RandomCostModel
 from iossim.execution.backend import Backend, Samples, Timing
 from iossim.execution.engine import Engine
-from iossim.execution.lower import lower_schedule
 from iossim.execution.measured_run import MeasuredRow, measure_schedules, ratio_of
 from iossim.hardware.load import device as load_device
 from iossim.hardware.load import device_names
 from iossim.ir.network import Network
 from iossim.models.passes.blocks import narrow_blocks
 from iossim.schedule.schedule import AnySchedule, Schedule
-from iossim.search.assemble import reprice
+from iossim.search.assemble import reprice_any
 from iossim.search.options import Budget, SearchOptions
-from iossim.search.scheduler import Progress, ignore, schedule
+from iossim.search.scheduler import Progress, ignore, schedule, schedule_any, stream_scheduler_names
 from iossim.tasks.comparison import ComparisonRow
-from iossim.tasks.task import Task
+from iossim.tasks.task import Task, estimating_model
 
 #: Schedulers whose stages depend on no price.
 PLAIN = ("sequential", "greedy")
@@ -90,14 +87,7 @@ def measure_beside(
 def predictions(network: Network, schedules: Mapping[str, AnySchedule], device: str, engine: str) -> dict[str, float]:
     """What the simulator of a device says of each schedule, values in place as backends keep them; microseconds."""
     prices = create_cost_model("simulator:in-place", load_device(device), network.precision, Engine.named(engine))
-    return {name: _predicted_us(network, found, prices) for name, found in schedules.items()}
-
-
-def _predicted_us(network: Network, found: AnySchedule, prices: CostModel) -> float:
-    if isinstance(found, Schedule):
-        return reprice(found, network, prices).latency_us
-    assert isinstance(prices, StreamCostModel)  # as the simulator is
-    return prices.plan_us(network, lower_schedule(found, network, prices.identity.engine))
+    return {name: reprice_any(found, network, prices).latency_us for name, found in schedules.items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +95,7 @@ class MeasuredNetwork:
     """A network measured under several schedules, beside baselines."""
 
     network: Network
-    schedules: Mapping[str, Schedule]
+    schedules: Mapping[str, AnySchedule]
     rows: tuple[MeasuredRow, ...]
 
     @property
@@ -130,10 +120,11 @@ def measure_network(
     """Find the schedules of a network on a backend, then time them and the baselines.
 
     Schedulers of IOS search at measured prices within ``budget`` (see :meth:`Budget.parse`), from the simulator's
-    estimates for ``device``, by default the one that is measured; predictions are those of the same simulator. Raises
-    OptionError where that has no profile.
+    estimates for ``device``, by default the one that is measured; predictions are those of the same simulator.
+    Schedulers of streams search at these estimates, and what they find is measured as a whole. Raises OptionError
+    where that device has no profile.
     """
-    found: dict[str, Schedule] = {}
+    found: dict[str, AnySchedule] = {}
     network = narrow_blocks(network)  # a search by measurements takes each block as a whole
     with MeasurementStore(store) as kept:
         prices = MeasuredCostModel(backend, kept, timing)
@@ -142,6 +133,12 @@ def measure_network(
                 found[name] = plain_schedule(network, name)
                 continue
             bar = progress(f"{network.name} {name}")
+            if name in stream_scheduler_names():
+                estimates = estimating_model(prices, device, network.precision)
+                streams = schedule_any(network, estimates, name, options, bar)
+                note = f"searched at the estimates of the simulator of {estimates.identity.device}"
+                found[name] = streams.model_copy(update={"notes": [*streams.notes, note]})
+                continue
             task = Task(network, prices, name, options or SearchOptions(), budget=budget, device=device)
             found[name] = task.search(bar, lambda done, most, best_us, bound_us, bar=bar: bar(done, most or done))
     own = backend.context.device
@@ -162,18 +159,17 @@ def comparison_rows(measured: MeasuredNetwork) -> list[ComparisonRow]:
     for row in measured.rows:
         schedule = measured.schedules.get(row.name)
         low, high = np.percentile(row.samples.times_us, (10, 90)).tolist()
-        rows.append(
-            ComparisonRow(
-                row.name,
-                row.samples.median_us,
-                row.speedup.value,
-                len(schedule.stages) if schedule else 0,
-                schedule.streams if schedule else 1,
-                schedule.search_s if schedule else 0.0,
-                interval_us=(low, high),
-                ties=ties if row is fastest else (),
-            )
+        blank = ComparisonRow("", 0.0, 0.0, 0, 1, 0.0)
+        shown = replace(
+            ComparisonRow.of_schedule(schedule, 0.0) if schedule else blank,
+            scheduler=row.name,
+            latency_us=row.samples.median_us,
+            speedup=row.speedup.value,
+            lower_bound_us=None,
+            interval_us=(low, high),
+            ties=ties if row is fastest else (),
         )
+        rows.append(shown)
     return rows
 
 

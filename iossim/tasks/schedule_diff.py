@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from iossim.base.errors import ScheduleError
 from iossim.calibration.prediction.schedule_interval import schedule_errors
@@ -20,10 +20,12 @@ from iossim.execution.engine import Engine
 from iossim.hardware.load import device as load_device
 from iossim.ir.network import Network
 from iossim.schedule.batch import Strategy
-from iossim.schedule.schedule import Schedule, Stage
+from iossim.schedule.schedule import AnySchedule, SavedSchedule, Schedule, Stage, StreamLaunch, StreamSchedule
 from iossim.search.assemble import reprice
 from iossim.tasks.explain import cost_us, schedule_facts
 from iossim.transforms.replay import network_of
+
+Either = TypeVar("Either", bound=AnySchedule)
 
 
 class Change(StrEnum):
@@ -73,29 +75,19 @@ class CrossPrices:
 
 
 @dataclass(frozen=True)
-class ScheduleDiff:
-    """What differs between two schedules of one network.
+class Difference(Generic[Either]):
+    """What two schedules of one network differ by in time.
 
     ``tie`` says whether their difference is inside the noise, where both have the same prices and these predict a
     device. ``cross`` is there where they have not, and both were simulated. ``unknown`` says what cannot be told.
     """
 
-    first: Schedule
-    second: Schedule
-    passages: tuple[Passage, ...]
+    first: Either
+    second: Either
     same_prices: bool
     tie: bool | None
     cross: CrossPrices | None
     unknown: tuple[str, ...]
-
-    @property
-    def changed(self) -> list[Passage]:
-        return [passage for passage in self.passages if not passage.is_same]
-
-    @property
-    def decided_otherwise(self) -> tuple[int, int]:
-        first, second = ([len(getattr(each, side)) for each in self.changed] for side in ("first", "second"))
-        return sum(first), sum(second)
 
     @property
     def regrets(self) -> tuple[float, float] | None:
@@ -110,20 +102,41 @@ class ScheduleDiff:
             self.cross.second_at_first_us / self.first.latency_us - 1.0,
         )
 
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "first": schedule_json(self.first),
+            "second": schedule_json(self.second),
+            "same_prices": self.same_prices,
+            "tie": self.tie,
+            "cross": self.cross and asdict(self.cross),
+            "unknown": list(self.unknown),
+            "regrets": None if self.regrets is None else list(self.regrets),
+        }
+
+
+@dataclass(frozen=True)
+class ScheduleDiff(Difference[Schedule]):
+    """What differs between two schedules of stages."""
+
+    passages: tuple[Passage, ...]
+
+    @property
+    def changed(self) -> list[Passage]:
+        return [passage for passage in self.passages if not passage.is_same]
+
+    @property
+    def decided_otherwise(self) -> tuple[int, int]:
+        first, second = ([len(getattr(each, side)) for each in self.changed] for side in ("first", "second"))
+        return sum(first), sum(second)
+
     @property
     def moved(self) -> list[str]:
         return [unit for passage in self.passages for unit in passage.moved]
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "first": _schedule_json(self.first),
-            "second": _schedule_json(self.second),
-            "same_prices": self.same_prices,
-            "tie": self.tie,
-            "cross": self.cross and asdict(self.cross),
-            "unknown": list(self.unknown),
+            **super().to_json(),
             "decided_otherwise": list(self.decided_otherwise),
-            "regrets": None if self.regrets is None else list(self.regrets),
             "changed_passages": len(self.changed),
             "moved_units": self.moved,
             "passages": [
@@ -146,26 +159,26 @@ def diff(first: Schedule, second: Schedule, model: str | None = None) -> Schedul
 
     Raises ScheduleError if they hold different units, and what loading raises where the noise needs the network.
     """
+    check_same_units(first.stages, second.stages)
     passages = _passages(first, second)
-    same_prices = first.cost_model == second.cost_model and first.graph_hash == second.graph_hash
+    same_prices = have_same_prices(first, second)
     if not all(one.cost_model.get("name", "").startswith("simulator") for one in (first, second)):
         unknown = ["the noise, which is known for simulated latencies only"]
         unknown += [] if same_prices else ["what each schedule would take on the other's setup"]
-        return ScheduleDiff(first, second, passages, same_prices, None, None, tuple(unknown))
+        return ScheduleDiff(first, second, same_prices, None, None, tuple(unknown), passages)
     if same_prices:
         network = network_of(first, model)
-        errors = schedule_errors(network, _prices(first, network))
+        errors = schedule_errors(network, prices_of(first, network))
         tie = None if errors is None else errors.is_tie(first, second)
-        return ScheduleDiff(first, second, passages, True, tie, None, ())
+        return ScheduleDiff(first, second, True, tie, None, (), passages)
     here, tie_here = _there(second, first, model)
     there, tie_there = _there(first, second, model)
     cross = CrossPrices(there, here, tie_here, tie_there)
-    return ScheduleDiff(first, second, passages, False, None, cross, ())
+    return ScheduleDiff(first, second, False, None, cross, (), passages)
 
 
 def _passages(first: Schedule, second: Schedule) -> tuple[Passage, ...]:
     own, other = first.stages, second.stages
-    _same_units(own, other)
     blocks = [block.name for block in first.blocks for _ in block.stages]
     found: list[Passage] = []
     left = right = 0
@@ -226,7 +239,12 @@ def _moved(was: Sequence[Stage], now: Sequence[Stage]) -> tuple[str, ...]:
     return tuple(unit for stage in was for unit in stage.units if unit not in stays)
 
 
-def _same_units(own: Sequence[Stage], other: Sequence[Stage]) -> None:
+def have_same_prices(first: SavedSchedule, second: SavedSchedule) -> bool:
+    return first.cost_model == second.cost_model and first.graph_hash == second.graph_hash
+
+
+def check_same_units(own: Sequence[Stage | StreamLaunch], other: Sequence[Stage | StreamLaunch]) -> None:
+    """Raise ScheduleError where one has a unit that the other lacks."""
     ours = {unit for stage in own for unit in stage.units}
     theirs = {unit for stage in other for unit in stage.units}
     if ours != theirs:
@@ -239,7 +257,7 @@ def _same_units(own: Sequence[Stage], other: Sequence[Stage]) -> None:
 def _there(moved: Schedule, at: Schedule, model: str | None) -> tuple[float, bool | None]:
     """The stages of one schedule at the prices of another, and whether they are a tie with that one's own there."""
     network = network_of(at, model)
-    prices = _prices(at, network)
+    prices = prices_of(at, network)
     priced = reprice(_in_blocks(moved, at), network, prices)
     errors = schedule_errors(network, prices)
     return priced.latency_us, None if errors is None else errors.is_tie(at, priced)
@@ -262,13 +280,17 @@ def _in_blocks(moved: Schedule, at: Schedule) -> Schedule:
     return moved.model_copy(update={"blocks": blocks})
 
 
-def _prices(schedule: Schedule, network: Network) -> CostModel:
+def prices_of(schedule: SavedSchedule, network: Network) -> CostModel:
+    """What priced a schedule that was simulated."""
     version = schedule.cost_model.get("version", "")
     spec = "simulator:in-place" if version.endswith("+in-place") else "simulator"
     engine = Engine.named(schedule.engine or Engine.PAPER)
     return create_cost_model(spec, load_device(schedule.device), network.precision, engine)
 
 
-def _schedule_json(schedule: Schedule) -> dict[str, Any]:
+def schedule_json(schedule: AnySchedule) -> dict[str, Any]:
+    """What a schedule is of, and its stages or streams."""
+    if isinstance(schedule, StreamSchedule):
+        return schedule_facts(schedule) | schedule.model_dump(include={"streams"})
     stages = [stage.model_dump(exclude={"variants"}) for stage in schedule.stages]
     return schedule_facts(schedule) | {"stages": stages}

@@ -12,16 +12,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from functools import cached_property
 from typing import Any
 
 from iossim.base.errors import OptionError
 from iossim.cost.capabilities import DeviceCostModel, StreamCostModel
 from iossim.cost.model import CostModel
+from iossim.execution.engine import Engine
 from iossim.execution.execution import Span
+from iossim.execution.lower import lower_schedule
 from iossim.ir.network import Network
 from iossim.schedule.fit import fit
-from iossim.schedule.schedule import StreamSchedule, issue_order
+from iossim.schedule.schedule import AnySchedule, StreamSchedule, issue_order
 from iossim.schedule.stream_problem import StreamProblem
+from iossim.schedule.streams import as_streams, with_barriers
 
 #: Times that differ by less are one.
 _ROUNDING_US = 1e-6
@@ -71,6 +75,11 @@ class StreamExplanation:
     def critical(self) -> list[LaunchExplanation]:
         return [one for one in self.launches if one.is_critical]
 
+    @cached_property
+    def units_of(self) -> Mapping[str, Sequence[str]]:
+        """The units of each launch, by what it is called; those of several are one stacked convolution."""
+        return {"+".join(launch.units): launch.units for launch in self.schedule.launches}
+
     @property
     def latency_us(self) -> float:
         return max((one.end_us for one in self.launches), default=0.0)
@@ -96,8 +105,10 @@ class StreamExplanation:
         }
 
 
-def explain_streams(schedule: StreamSchedule, network: Network, prices: CostModel) -> StreamExplanation:
-    """Explain a schedule at given prices.
+def explain_streams(
+    schedule: StreamSchedule, network: Network, prices: CostModel, spans: Sequence[Span] | None = None
+) -> StreamExplanation:
+    """Explain a schedule at given prices; ``spans``, if given, are another run of it, such as one event by event.
 
     Raises ScheduleError where it does not fit the network, OptionError for prices that know no streams.
     """
@@ -111,7 +122,7 @@ def explain_streams(schedule: StreamSchedule, network: Network, prices: CostMode
     names = ["+".join(launch.units) for _, launch in order]
     units = [[network.unit_index[unit] for unit in launch.units] for _, launch in order]
     problem = StreamProblem.of(network, units, [launch.variant for _, launch in order])
-    spans = prices.timeline(network, schedule)
+    spans = prices.timeline(network, schedule) if spans is None else spans
     times = _times(names, spans, problem)
     alone_us = prices.launch_work(problem).serial_us.tolist()
     place = {unit: number for number, (_, launch) in enumerate(order) for unit in launch.units}
@@ -133,7 +144,21 @@ def explain_streams(schedule: StreamSchedule, network: Network, prices: CostMode
         told = cause, None if behind is None else names[behind], wait_us, slack_us[number], number in critical
         ran = names[number], stream, start_us, end_us, alone_us[number], tuple(launch.after)
         found.append(LaunchExplanation(*ran, *told))
-    return StreamExplanation(schedule, tuple(sorted(found, key=lambda one: (one.start_us, one.stream))), spans)
+    return StreamExplanation(schedule, tuple(sorted(found, key=lambda one: (one.start_us, one.stream))), tuple(spans))
+
+
+def explain_plan(schedule: AnySchedule, network: Network, prices: CostModel) -> StreamExplanation:
+    """Explain the plan of a schedule, of stages too: a group is in the stream of its number, behind a barrier.
+
+    Raises as :func:`explain_streams`.
+    """
+    if isinstance(schedule, StreamSchedule):
+        return explain_streams(schedule, network, prices)
+    engine = Engine.named(prices.identity.engine)
+    if not engine.has_barriers or not isinstance(prices, StreamCostModel):
+        return explain_streams(as_streams(schedule, network), network, prices)
+    spans = prices.plan_spans(network, lower_schedule(schedule, network, engine))
+    return explain_streams(with_barriers(schedule), network, prices, spans)
 
 
 def _times(names: Sequence[str], spans: Sequence[Span], problem: StreamProblem) -> list[tuple[float, float]]:

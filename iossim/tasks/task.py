@@ -176,7 +176,7 @@ class Task:
         if self._is_measured:
             assert self.budget is not None
             assert isinstance(self.prices, MeasuringCostModel)
-            estimate = _estimating_model(self.prices, self.device, self.network.precision)
+            estimate = estimating_model(self.prices, self.device, self.network.precision)
             from iossim.search.measured.schedule import schedule_measured  # what most searches do not use
 
             return schedule_measured(
@@ -294,7 +294,7 @@ def _warm_up(network: Network, prices: CostModel) -> None:
     prices.price_stages(StageBatch.concurrent(problem, np.ones(1, dtype=np.uint64)))
 
 
-def _estimating_model(truth: MeasuringCostModel, device: DeviceProfile | str | None, precision: Precision) -> CostModel:
+def estimating_model(truth: MeasuringCostModel, device: DeviceProfile | str | None, precision: Precision) -> CostModel:
     """The simulator that proposes what to measure; raises OptionError where the device has no profile."""
     own = truth.identity.device
     try:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from iossim.execution.plan import Plan
     from iossim.hardware.profile import DeviceProfile
     from iossim.ir.network import Network
-    from iossim.schedule.schedule import Schedule
+    from iossim.schedule.schedule import AnySchedule
     from iossim.tasks.checks import Check
 
 # iossim is imported where it is used: loading the plugin costs nothing. pytest is optional: nothing else imports
@@ -109,7 +109,7 @@ def iossim_recorded(iossim_device: DeviceProfile) -> MakeRecorded:
     return make
 
 
-def assert_schedule_valid(schedule: Schedule, network: Network) -> None:
+def assert_schedule_valid(schedule: AnySchedule, network: Network) -> None:
     """The schedule runs each unit of the network once, behind all that it reads."""
     __tracebackhide__ = True  # the test is shown, not this
     from iossim.tasks.checks import valid
@@ -117,7 +117,7 @@ def assert_schedule_valid(schedule: Schedule, network: Network) -> None:
     _assert(valid(schedule, network))
 
 
-def assert_latency_at_most(schedule: Schedule, limit_ms: float) -> None:
+def assert_latency_at_most(schedule: AnySchedule, limit_ms: float) -> None:
     """The schedule takes at most so many milliseconds, by the prices that it was found with."""
     __tracebackhide__ = True  # the test is shown, not this
     from iossim.tasks.checks import latency_at_most
@@ -126,20 +126,24 @@ def assert_latency_at_most(schedule: Schedule, limit_ms: float) -> None:
 
 
 def assert_no_slower_than(
-    schedule: Schedule, baseline: Schedule | Path | str, network: Network, prices: CostModel, tolerance: float = 0.0
+    schedule: AnySchedule,
+    baseline: AnySchedule | Path | str,
+    network: Network,
+    prices: CostModel,
+    tolerance: float = 0.0,
 ) -> None:
     """The schedule takes no longer than a saved one, priced by ``prices`` too
     (:func:`iossim.tasks.checks.no_slower_than`).
     """
     __tracebackhide__ = True  # the test is shown, not this
-    from iossim.schedule.schedule import Schedule
+    from iossim.schedule.schedule import read_schedule
     from iossim.tasks.checks import no_slower_than
 
-    before = baseline if isinstance(baseline, Schedule) else Schedule.read(Path(baseline))
+    before = read_schedule(Path(baseline)) if isinstance(baseline, Path | str) else baseline
     _assert(no_slower_than(schedule, before, network, prices, tolerance))
 
 
-def assert_plan_race_free(plan: Plan | Schedule, network: Network | None = None, engine: str = "paper") -> None:
+def assert_plan_race_free(plan: Plan | AnySchedule, network: Network | None = None, engine: str = "paper") -> None:
     """A plan, or the one of a schedule of ``network``, computes the same however its streams interleave."""
     __tracebackhide__ = True  # the test is shown, not this
     from iossim.execution.plan import Plan

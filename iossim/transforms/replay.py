@@ -38,7 +38,22 @@ def network_of(saved: AnySchedule, model: str | None = None) -> Network:
     """The network that a schedule was made for, which it fits; ``model`` is where it is now, if its file has moved.
     Raises ScheduleError where the schedule does not fit it, ReplayError where it cannot be changed so.
     """
-    source, texts = split_source(saved.source.to_source(model))
-    network = replayed(load_source(source), texts)
+    network = _loaded(saved.source.to_source(model))
     fit(saved, network)
     return network
+
+
+def at_batch(saved: AnySchedule, batch: int, model: str | None = None) -> tuple[AnySchedule, Network]:
+    """The network of another batch size, and the same stages or streams of it, which still tell what they took at
+    their own. Raises as :func:`network_of`, of their own network too.
+    """
+    network_of(saved, model)
+    network = _loaded(replace(saved.source.to_source(model), batch=batch))
+    moved = saved.model_copy(update={"graph_hash": network.graph.hash})
+    fit(moved, network)
+    return moved, network
+
+
+def _loaded(given: ModelSource) -> Network:
+    source, texts = split_source(given)
+    return replayed(load_source(source), texts)

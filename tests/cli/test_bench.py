@@ -8,11 +8,15 @@ from typing import Any
 import pytest
 from command_line import printed, printed_json, refused
 
+from iossim.calibration.validation.measured_networks import evaluate_measured_networks
 from iossim.cli.main import main
 from iossim.cli.outputs import ExitCode
+from iossim.hardware.load import device
 from iossim.ir.network import Network
 from iossim.measurements.measured_networks import read_measured_networks
+from iossim.measurements.measurement import MeasurementError
 from iossim.schedule.fit import fit
+from iossim.schedule.schedule import StreamSchedule
 
 #: On made-up times, with estimates of a GPU: any device's will do, since they are corrected by what is measured.
 WHERE = ["--backend", "fake", "--device", "v100-sxm2"]
@@ -38,6 +42,37 @@ def test_schedules_are_found_measured_and_written(tmp_path: Path, capsys: pytest
     for run in measured.runs:
         assert run.schedule is not None
         fit(run.schedule, network)
+
+
+def test_streams_are_measured_beside_stages(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Searched at the simulator's prices, run as a whole, and written as a run that is read and priced again."""
+    out, schedulers = tmp_path / "out", ["--schedulers", "sequential,ios-streams"]
+    arguments = ["bench", "squeezenet", *QUICK, *schedulers, "--store", str(tmp_path / "s.sqlite"), "--out", str(out)]
+    text = printed(capsys, arguments)
+    assert "note: ios-streams: searched at the estimates of the simulator of v100-sxm2" in text
+    (_, run) = read_measured_networks(out / "networks.jsonl").runs
+    assert isinstance(run.schedule, StreamSchedule)
+    assert len(run.schedule.streams) > 1
+    (document,) = printed_json(capsys, [*arguments[:-2], "--json"])
+    assert [one["name"] for one in document["runs"]] == ["sequential", "ios-streams"]
+    predicted_us = [one["predicted_us"] for one in document["runs"]]
+    assert predicted_us[1] == pytest.approx(run.schedule.latency_us)
+    assert predicted_us[1] < predicted_us[0]
+    measured = read_measured_networks(out / "networks.jsonl")
+    found = evaluate_measured_networks(measured, device("v100-sxm2"))
+    assert not found.notes
+    assert [one.predicted_us for one in found.latencies] == pytest.approx(predicted_us)
+    assert [one.is_covered is None for one in found.latencies] == [False, True]
+    written = (out / "networks.jsonl").read_text()
+    (out / "networks.jsonl").write_text(written.replace('"after":["', '"after":[1,"', 1))
+    with pytest.raises(MeasurementError, match=r"schedule\.streams\.streams"):
+        read_measured_networks(out / "networks.jsonl")
+
+
+def test_streams_need_a_device_that_is_known(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = ["--store", str(tmp_path / "s.sqlite")]
+    arguments = ["bench", "ios_sample", "--backend", "numpy_reference", "--schedulers", "sequential,ios-streams"]
+    assert "has no profile to estimate its stages with" in refused(capsys, [*arguments, *store])
 
 
 def test_a_table_a_network_beside_baselines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

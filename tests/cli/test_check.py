@@ -66,7 +66,7 @@ def test_streams(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "PASS free of races" in found
     assert "(priced again)" in found
     assert "FAIL no slower than before" in fails(capsys, f"{line} --scheduler sequential")
-    assert "which cost model 'random' does not price" in refused(capsys, f"{line} --cost-model random:1")
+    assert "prices stages alone" in refused(capsys, f"{line} --cost-model random:1")
 
 
 @pytest.mark.parametrize(

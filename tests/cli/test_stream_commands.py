@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
-from command_line import printed, printed_json, refused
+from command_line import printed, printed_json, refused, run
 
 import iossim
 from iossim.execution.backend import create_backend
@@ -30,6 +31,8 @@ def test_streams_are_found_saved_and_explained(tmp_path: Path, capsys: pytest.Ca
     assert sum(document["critical_path_us"].values()) == pytest.approx(schedule.latency_us)
     assert len(document["launches"]) == len(schedule.launches)
     assert "is of streams, and has no stages" in refused(capsys, f"explain {out}/schedule.json --stage 1")
+    printed(capsys, f"explain {out}/schedule.json --out {tmp_path}/drawn")
+    assert (tmp_path / "drawn" / "graph.dot").read_text() == (out / "graph.dot").read_text()
 
 
 def test_streams_are_compared_with_stages(capsys: pytest.CaptureFixture[str]) -> None:
@@ -47,6 +50,7 @@ def test_streams_are_compared_with_stages(capsys: pytest.CaptureFixture[str]) ->
     ("options", "message"),
     [
         ("--rewrite", "takes neither --rewrite"),
+        ("--plot --out plots", "--plot draws stages"),
         ("--seconds 0", "leaves no time to search"),
         ("--stream-seed -1", "is not possible"),
         ("--workspace-limit 1MiB", "is for stages"),
@@ -66,13 +70,13 @@ def test_prices_of_stages_alone_find_no_streams(capsys: pytest.CaptureFixture[st
 def test_streams_are_run_beside_stages(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Outputs are right, predictions are those of the plan, and stages alone are refused."""
     printed(capsys, f"optimize ios_sample {SEARCHED} --engine graph --out {tmp_path}")
-    run = f"run {tmp_path}/schedule.json --backend numpy_reference --rounds 1 --device v100-sxm2"
-    document = printed_json(capsys, f"{run} --json")
+    line = f"run {tmp_path}/schedule.json --backend numpy_reference --rounds 1 --device v100-sxm2"
+    document = printed_json(capsys, f"{line} --json")
     assert [row["name"] for row in document["runs"]] == ["sequential", "ios-streams"]
     assert document["output_error"] <= document["output_tolerance"]
     sequential_us, streams_us = (row["predicted_us"] for row in document["runs"])
     assert 0.0 < streams_us <= sequential_us
-    assert "no stages to be measured" in refused(capsys, f"{run} --stages")
+    assert "no stages to be measured" in refused(capsys, f"{line} --stages")
 
 
 def test_variants_of_another_device_are_left_out_of_streams() -> None:
@@ -84,3 +88,122 @@ def test_variants_of_another_device_are_left_out_of_streams() -> None:
     assert isinstance(kept, StreamSchedule)
     assert kept.streams == found.streams
     assert "of another device" in remark
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the sample's best stages and the streams from them, in one CUDA graph and under the paper engine."""
+    folder = tmp_path_factory.mktemp("saved")
+    for engine in ("graph", "paper"):
+        for scheduler in ("ios-both", "ios-streams"):
+            line = (
+                f"optimize squeezenet --device v100-sxm2 --engine {engine} --scheduler {scheduler} --out {folder}/out"
+            )
+            assert run([*line.split(), "--no-trace"]) == 0
+            (folder / "out" / "schedule.json").rename(folder / f"{engine}-{scheduler}.json")
+    return folder
+
+
+def test_streams_are_simulated_elsewhere(saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    streams = saved / "graph-ios-streams.json"
+    own = read_schedule(streams)
+    simulate = f"simulate {streams}"
+    document = printed_json(capsys, f"{simulate} --json")
+    assert StreamSchedule.model_validate(document).latency_us == pytest.approx(own.latency_us)
+    stages = printed_json(capsys, f"simulate {saved}/graph-ios-both.json --event-driven --json")
+    there = printed_json(capsys, f"{simulate} --device t4 --batch 4 --engine paper --event-driven --json")
+    assert set(there) == (set(stages) - {"blocks"}) | {"streams", "issue"}
+    assert (there["device"], there["source"]["batch"], there["engine"]) == ("t4", 4, "paper")
+    assert set(there["event_driven"]) == set(stages["event_driven"])
+    assert there["event_driven"]["latency_us"] == pytest.approx(there["latency_us"], rel=0.1)
+    assert there["latency_us"] > own.latency_us
+    told = printed(capsys, f"{simulate} --device t4 --batch 4 --engine paper")
+    assert "squeezenet on t4, batch 4, fp32, paper engine, ios-streams" in told
+    assert "Critical path: " in told
+    said = f"{own.latency_us / 1e3:.3f} ms on v100-sxm2, batch 1, which it was found for"
+    assert said in " ".join(told.split())
+
+
+def test_simulated_streams_have_a_trace(saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of the run event by event, with what is in use, where that is asked for."""
+    streams = saved / "graph-ios-streams.json"
+    printed(capsys, f"simulate {streams} --out {tmp_path}/fluid")
+    assert {path.name for path in (tmp_path / "fluid").iterdir()} == {"schedule.json", "graph.dot", "trace.json"}
+    document = printed_json(capsys, f"simulate {streams} --event-driven --out {tmp_path}/events --json --no-plot")
+    events = json.loads((tmp_path / "events" / "trace.json").read_text())["traceEvents"]
+    assert {event["name"] for event in events if event["ph"] == "C"} >= {"active warps"}
+    ended_us = max(event["ts"] + event["dur"] for event in events if event["ph"] == "X")
+    assert ended_us == pytest.approx(document["event_driven"]["latency_us"], abs=1e-2)
+    printed(capsys, f"simulate {tmp_path}/events/schedule.json --no-plot")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--engine partition", "partition divides stages"),
+        ("--cost-model random:1", "prices stages alone"),
+        ("--plot --out plots", "--plot draws stages"),
+        ("--batch 0", "batch 0 is not possible"),
+    ],
+)
+def test_what_simulate_cannot_do_with_streams(
+    saved: Path, options: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert message in refused(capsys, f"simulate {saved}/graph-ios-streams.json {options}")
+
+
+def test_explained_elsewhere_the_price_is_of_there(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    streams = f"{saved}/graph-ios-streams.json"
+    there = printed_json(capsys, f"simulate {streams} --device t4 --json")
+    assert f"{there['latency_us'] / 1e3:.3f} ms in " in printed(capsys, f"explain {streams} --device t4")
+
+
+@pytest.mark.parametrize("engine", ["graph", "paper"])
+def test_stages_and_streams_are_diffed_as_plans(saved: Path, engine: str, capsys: pytest.CaptureFixture[str]) -> None:
+    stages, streams = (f"{saved}/{engine}-{name}.json" for name in ("ios-both", "ios-streams"))
+    document = printed_json(capsys, f"diff {stages} {streams} --json")
+    assert document["second"]["latency_us"] == pytest.approx(read_schedule(Path(streams)).latency_us)
+    faster = document["second"]["latency_us"] / document["first"]["latency_us"] - 1
+    assert faster < 0
+    assert document["regrets"][1] == pytest.approx(faster)
+    told = printed(capsys, f"diff {stages} {streams}")
+    assert f"({faster:+.1%})" in told
+    assert f"Units in another stream: {len(document['moved_units'])} (" in told
+    assert document["plans"][0]["critical_path"] != document["plans"][1]["critical_path"]
+    every = printed(capsys, f"diff {stages} {streams} --all")
+    assert len(every.splitlines()) > len(told.splitlines())
+    assert "Units in another stream: 0" in printed(capsys, f"diff {streams} {streams}")
+
+
+def test_schedules_of_two_engines_are_crossed(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    document = printed_json(capsys, f"diff {saved}/graph-ios-both.json {saved}/paper-ios-streams.json --json")
+    there = printed_json(capsys, f"simulate {saved}/paper-ios-streams.json --engine graph --json")
+    assert document["cross"]["second_at_first_us"] == pytest.approx(there["latency_us"])
+    stages = printed_json(capsys, f"diff {saved}/graph-ios-both.json {saved}/paper-ios-both.json --json")
+    assert set(stages) & set(document) == {
+        "first", "second", "same_prices", "tie", "cross", "unknown", "regrets", "moved_units",
+    }  # fmt: skip
+    assert stages["first"].keys() - {"stages"} == document["second"].keys() - {"streams"}
+
+
+def test_other_networks_are_not_diffed(saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    printed(capsys, f"optimize ios_sample --device t4 --out {tmp_path} --no-plot")
+    said = refused(capsys, f"diff {saved}/graph-ios-streams.json {tmp_path}/schedule.json")
+    assert "belong to different networks" in said
+
+
+def test_streams_are_exported_as_dot_alone(saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    export = f"schedules export {saved}/graph-ios-streams.json --out {tmp_path}/file"
+    said = refused(capsys, export)
+    assert "streams without barriers, which would be lost; export the stages" in said
+    assert not (tmp_path / "file").exists()
+    printed(capsys, f"{export} --format dot")
+    assert 'label="stream 1 · ' in (tmp_path / "file").read_text()
+
+
+def test_compare_saves_streams_that_are_read_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    schedulers = "--schedulers sequential,ios-streams"
+    compared = f"compare squeezenet --device v100-sxm2 {schedulers} --out {tmp_path} --no-plot --json"
+    (streams,) = printed_json(capsys, compared)["streams"]
+    again = printed_json(capsys, f"simulate {tmp_path}/ios-streams.json --json")
+    assert again["latency_us"] == pytest.approx(streams["latency_us"])

@@ -141,11 +141,11 @@ def test_an_optimised_model_that_changed(copied: Path) -> None:
     model = onnx.load(str(copied / "model.onnx"), load_external_data=False)
     model.graph.node[0].name = "another"
     (copied / "model.onnx").write_bytes(model.SerializeToString())
-    with pytest.raises(ScheduleError, match=r"model.onnx is another than partition.json was made for; deploy"):
+    with pytest.raises(ScheduleError, match=r"model.onnx differs from what partition.json was made for; deploy"):
         read_deployment(copied)
-    refused_by_program(copied, "model.onnx is another than partition.json was made for")
+    refused_by_program(copied, "model.onnx differs from what partition.json was made for")
     (copied / "model.onnx").unlink()
-    refused_by_program(copied, "model.onnx is another than partition.json was made for")
+    refused_by_program(copied, "model.onnx differs from what partition.json was made for")
     with pytest.raises(ScheduleError, match="is not there"):
         read_deployment(copied)
 
@@ -156,12 +156,12 @@ def test_weights_that_changed_or_are_gone(copied: Path) -> None:
     kept = weights.read_bytes()
     for changed in (bytes([kept[0] ^ 1]) + kept[1:], kept[:-1], b""):
         weights.write_bytes(changed)
-        refused_by_program(copied, "model.onnx.weights is another than partition.json was made for")
-        with pytest.raises(ScheduleError, match=r"model.onnx.weights is another than partition.json was made for; dep"):
+        refused_by_program(copied, "model.onnx.weights differs from what partition.json was made for")
+        with pytest.raises(ScheduleError, match=r"model.onnx.weights differs from what partition.json was made for; dep"):
             read_deployment(copied)
     weights.unlink()
-    refused_by_program(copied, "model.onnx.weights is another than partition.json was made for")
-    with pytest.raises(ScheduleError, match=r"model.onnx.weights is not there, which partition.json was made for"):
+    refused_by_program(copied, "model.onnx.weights differs from what partition.json was made for")
+    with pytest.raises(ScheduleError, match=r"model.onnx.weights is not there; deploy the model again"):
         read_deployment(copied)
     weights.write_bytes(kept)
     assert read_deployment(copied).folder == copied

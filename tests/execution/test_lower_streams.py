@@ -15,7 +15,6 @@ from random_networks import (
     sequential_schedule,
     unscheduled,
 )
-from stages_as_streams import as_streams
 
 from iossim.backends.numpy_reference.execute import execute, numpy_outputs
 from iossim.backends.simulator.events import run_schedule
@@ -28,6 +27,7 @@ from iossim.execution.measured_run import output_error
 from iossim.execution.memory import plan_memory
 from iossim.hardware.load import device
 from iossim.models.load import load
+from iossim.schedule.streams import with_barriers
 
 SEEDS = st.integers(0, 2**20)
 ENGINES = st.sampled_from(UNDIVIDED)
@@ -40,7 +40,7 @@ def test_streams_compute_what_the_graph_does(
     drawn: int, seed: int, engine: Engine, in_place: bool, were_stages: bool
 ) -> None:
     network = random_network(drawn, movers=in_place)
-    schedule = as_streams(random_schedule(network, seed)) if were_stages else random_streams(network, seed)
+    schedule = with_barriers(random_schedule(network, seed)) if were_stages else random_streams(network, seed)
     lowered = lower_schedule(schedule, network, engine, in_place=in_place)
     check_happens_before(lowered)
     for mutilated, is_race in Races(lowered).mutations():
@@ -75,7 +75,7 @@ def _accepted(plan) -> bool:  # type: ignore[no-untyped-def]
 def test_stages_and_the_streams_that_they_are_launch_alike(drawn: int, seed: int) -> None:
     network = random_network(drawn, movers=True)
     stages = random_schedule(network, seed)
-    plans = [lower_schedule(one, network, in_place=True) for one in (stages, as_streams(stages))]
+    plans = [lower_schedule(one, network, in_place=True) for one in (stages, with_barriers(stages))]
     assert plans[0].launches == plans[1].launches
     assert plans[0].buffers == plans[1].buffers
 
@@ -84,7 +84,7 @@ def test_stages_and_the_streams_that_they_are_launch_alike(drawn: int, seed: int
 def test_the_event_driven_engine_prices_streams(engine: Engine) -> None:
     network = load("inception_v3")
     stages = sequential_schedule(network)
-    alike = as_streams(stages)
+    alike = with_barriers(stages)
     # A single stream has nothing to wait for: the same launches in the same order.
     assert run_schedule(network, alike, V100, engine=engine).latency_us == pytest.approx(
         run_schedule(network, stages, V100, engine=engine).latency_us

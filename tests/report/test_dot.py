@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import pairwise
 
 import pydot
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_networks import make_stage, one_block, random_network, random_schedule
+from random_networks import make_stage, one_block, random_network, random_schedule, random_streams
 
 from iossim.ir.builder import GraphBuilder
 from iossim.report.schedule_formats import dot
@@ -58,6 +59,23 @@ def test_every_unit_edge_and_stage_is_drawn_once(network: int, schedule: int) ->
         assert cluster == [f"u{drawn.unit_index[name]}" for name in stage.units]
         fills = {parsed.nodes[node]["fillcolor"] for node in cluster}
         assert len(fills) == min(len(stage.groups), 8)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 2**20), st.integers(0, 2**20))
+def test_every_stream_order_and_wait_is_drawn(network: int, schedule: int) -> None:
+    drawn = random_network(network)
+    plan = random_streams(drawn, schedule)
+    parsed = Parsed.of(dot(drawn, plan))
+    of = {unit.name: f"u{index}" for index, unit in enumerate(drawn.units)}
+    assert set(parsed.nodes) == {*of.values(), "in0"}
+    for own, cluster in zip(plan.streams, parsed.clusters.values(), strict=True):
+        assert cluster == [of[launch.units[0]] for launch in own]
+    wanted = [(f"u{before}", f"u{after}") for after, reads in enumerate(drawn.predecessors) for before in reads]
+    for own in plan.streams:
+        wanted += [(of[before.units[0]], of[launch.units[0]]) for before, launch in pairwise(own)]
+        wanted += [(of[unit], of[launch.units[0]]) for launch in own for unit in launch.after]
+    assert sorted(edge for edge in parsed.edges if edge[0] != "in0") == sorted(wanted)
 
 
 @pytest.mark.parametrize("name", ['a "quoted" name', "back\\slash", "line\nend", "semi;colon {brace} -> é"])

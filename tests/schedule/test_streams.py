@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_networks import random_network, random_schedule, sequential_schedule
-from stages_as_streams import as_streams
 
 from iossim.base.errors import ScheduleError
 from iossim.ir.builder import GraphBuilder
@@ -18,6 +17,7 @@ from iossim.ir.network import Network
 from iossim.ir.ops.nary import Add
 from iossim.schedule.fit import fit
 from iossim.schedule.schedule import Schedule, StreamLaunch, StreamSchedule, issue_order, read_schedule
+from iossim.schedule.streams import with_barriers
 
 SEEDS = st.integers(0, 2**20)
 Launches = list[tuple[str, ...]]
@@ -36,7 +36,7 @@ def network() -> Network:
 def streams_of(network: Network, *streams: Launches) -> StreamSchedule:
     """Streams of launches, each the unit (or units, joined by ``+``) and what it waits for."""
     made = [[StreamLaunch(units=unit.split("+"), after=list(after)) for unit, *after in own] for own in streams]
-    return as_streams(sequential_schedule(network)).model_copy(update={"streams": made})
+    return with_barriers(sequential_schedule(network)).model_copy(update={"streams": made})
 
 
 def issued(schedule: StreamSchedule) -> list[str]:
@@ -92,7 +92,7 @@ def test_streams_that_are_not_valid(network: Network, streams: list[Launches], m
 def test_stages_as_streams_are_valid_and_issued_in_the_same_order(drawn: int, seed: int) -> None:
     network = random_network(drawn)
     stages = random_schedule(network, seed)
-    streams = as_streams(stages)
+    streams = with_barriers(stages)
     fit(streams, network)
     order = [unit for _, launch in issue_order(streams) for unit in launch.units]
     assert order == [unit for stage in stages.stages for unit in stage.units]
@@ -101,12 +101,14 @@ def test_stages_as_streams_are_valid_and_issued_in_the_same_order(drawn: int, se
 
 def test_one_format_holds_both(network: Network, tmp_path: Path) -> None:
     stages = sequential_schedule(network)
-    streams = as_streams(stages)
+    streams = with_barriers(stages)
     for schedule, name in ((stages, "stages.json"), (streams, "streams.json")):
         schedule.save(tmp_path / name)
         assert read_schedule(tmp_path / name) == schedule
     assert Schedule.read(tmp_path / "stages.json") == stages
-    with pytest.raises(ScheduleError, match=r"streams.json is of streams, and one of stages is needed"):
+    with pytest.raises(
+        ScheduleError, match=r"streams.json is of streams, and has no stages; iossim.api.read_any_schedule reads it"
+    ):
         Schedule.read(tmp_path / "streams.json")
     written = json.loads((tmp_path / "streams.json").read_text())
     assert written["format_version"] == 2

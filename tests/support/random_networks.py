@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import numpy as np
-from stages_as_streams import as_streams
 
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
@@ -18,6 +17,7 @@ from iossim.ir.ops.slice import Concat, Slice, Split
 from iossim.ir.ops.unary import Clip, Relu, Sigmoid
 from iossim.schedule.problem import ScheduleProblem, bits
 from iossim.schedule.schedule import BlockSchedule, ModelReference, Schedule, Stage, StreamLaunch, StreamSchedule
+from iossim.schedule.streams import with_barriers
 
 
 def random_network(seed: int, blocks: int = 2, units: int = 6, movers: bool = False) -> Network:
@@ -138,7 +138,7 @@ def random_streams(network: Network, seed: int) -> StreamSchedule:
             place[unit] = generator.randrange(3)
             after = [network.units[u].name for u in network.predecessors[unit] if place[u] != place[unit]]
             streams[place[unit]].append(StreamLaunch(units=[network.units[unit].name], after=after))
-    return as_streams(sequential_schedule(network)).model_copy(update={"streams": streams})
+    return with_barriers(sequential_schedule(network)).model_copy(update={"streams": streams})
 
 
 def make_stage(

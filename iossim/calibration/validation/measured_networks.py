@@ -23,8 +23,8 @@ from iossim.ir.network import ModelSource, Network
 from iossim.measurements.measured_networks import MeasuredNetworks, NetworkRun, find_measured_networks
 from iossim.models.load import load_source
 from iossim.schedule.fit import fit
-from iossim.schedule.schedule import Schedule
-from iossim.search.assemble import reprice
+from iossim.schedule.schedule import AnySchedule, StreamSchedule
+from iossim.search.assemble import reprice_any
 
 Progress = Callable[[int, int], None]
 
@@ -156,15 +156,19 @@ def evaluate_all(
 
 
 def _predict(
-    run: NetworkRun, schedule: Schedule, profile: DeviceProfile, networks: dict[ModelSource, Network]
-) -> tuple[float, float, float]:
-    """The latency and the ends of its interval, us; raises IossimError where it does not fit or has no price."""
+    run: NetworkRun, schedule: AnySchedule, profile: DeviceProfile, networks: dict[ModelSource, Network]
+) -> tuple[float, float | None, float | None]:
+    """The latency and the ends of its interval, us, which is not known of streams; raises IossimError where it does
+    not fit or has no price.
+    """
     source = schedule.source.to_source()
     if source not in networks:
         networks[source] = load_source(source)
     network = networks[source]
     fit(schedule, network)
     simulator = SimulatorCostModel(profile, network.precision, Engine.named(run.engine), in_place=True)
-    priced = reprice(schedule, network, simulator)
+    priced = reprice_any(schedule, network, simulator)
+    if isinstance(priced, StreamSchedule):
+        return priced.latency_us, None, None
     interval = ScheduleErrors(network, profile).interval(priced)
     return priced.latency_us, interval.low_us, interval.high_us

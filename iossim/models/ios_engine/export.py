@@ -42,6 +42,12 @@ from iossim.schedule.schedule import BlockSchedule, Schedule, Stage
 def ios_file(schedule: Schedule, network: Network) -> IosFile:
     """The file of a schedule; raises ScheduleError where it does not fit the network or the format."""
     fit(schedule, network)
+    named = next((unit for stage in schedule.stages for unit in stage.variants), None)
+    if named is not None:
+        raise ScheduleError(
+            f"the schedule names the kernel that {named!r} runs as, which the file of an IOS schedule cannot hold; "
+            "schedule without `workspace_limit`"
+        )
     try:
         return _Writer(network).file(schedule)
     except ScheduleError as error:

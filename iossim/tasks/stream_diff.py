@@ -1,0 +1,180 @@
+"""Two schedules of one network, at least one of streams, as the plans that run them: which units run in another stream
+or beside others, what each takes on the setup of either, and their critical paths.
+
+Stages are taken with their barriers, a stream a group. Streams have no names: those of the second schedule are paired
+with those of the first, the two that have most units in common before all others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
+
+from iossim.execution.engine import Engine
+from iossim.schedule.schedule import AnySchedule, Schedule
+from iossim.tasks.schedule_diff import CrossPrices, Difference, check_same_units, have_same_prices, prices_of
+from iossim.tasks.stream_explain import LaunchExplanation, StreamExplanation, explain_plan
+from iossim.transforms.replay import network_of
+
+Pairs = frozenset[frozenset[str]]
+
+#: Kernels that share less time than this, us, are one after the other.
+_ROUNDING_US = 1e-6
+
+
+@dataclass(frozen=True)
+class UnitChange:
+    """A unit in both schedules: ``second_stream`` by its own number, ``moved`` where that is not paired with the first;
+    starts are those of its launch. ``beside_first_alone`` are units that it shares time with in the first schedule,
+    and in the second not.
+    """
+
+    unit: str
+    first_stream: int
+    second_stream: int
+    moved: bool
+    first_start_us: float
+    second_start_us: float
+    beside_first_alone: tuple[str, ...]
+    beside_second_alone: tuple[str, ...]
+
+    @property
+    def changed(self) -> bool:
+        return self.moved or bool(self.beside_first_alone or self.beside_second_alone)
+
+
+@dataclass(frozen=True)
+class StreamDiff(Difference[AnySchedule]):
+    """What differs between two schedules as plans, whose latencies are those of ``first`` and ``second`` here.
+
+    ``runs`` are both on the setup of the first, or of the second where that of the first runs no streams.
+    """
+
+    runs: tuple[StreamExplanation, StreamExplanation]
+
+    @cached_property
+    def pairs(self) -> tuple[Pairs, Pairs]:
+        """The pairs of units that share time, in the first and in the second."""
+        return _side_by_side(self.runs[0]), _side_by_side(self.runs[1])
+
+    @cached_property
+    def units(self) -> tuple[UnitChange, ...]:
+        """All units, in the order in which the first schedule starts them."""
+        own, other = map(_launch_of, self.runs)
+        paired = _paired(own, other)
+        alone = self.pairs[0] - self.pairs[1], self.pairs[1] - self.pairs[0]
+        found = []
+        for unit, was in own.items():
+            now = other[unit]
+            lost, gained = (tuple(one for one in own if frozenset((unit, one)) in pairs) for pairs in alone)
+            moved = paired.get(was.stream) != now.stream
+            found.append(UnitChange(unit, was.stream, now.stream, moved, was.start_us, now.start_us, lost, gained))
+        return tuple(found)
+
+    @property
+    def moved(self) -> list[str]:
+        return [one.unit for one in self.units if one.moved]
+
+    @property
+    def merged_alone(self) -> tuple[list[str], list[str]]:
+        """The stacked convolutions of the first that the second has not, and the other way round."""
+        return _alone(*([name for name, units in run.units_of.items() if len(units) > 1] for run in self.runs))
+
+    @property
+    def critical_alone(self) -> tuple[list[str], list[str]]:
+        """The units on the critical path of the first alone, and of the second alone."""
+        return _alone(*([unit for one in run.critical for unit in run.units_of[one.unit]] for run in self.runs))
+
+    def to_json(self) -> dict[str, Any]:
+        """The keys that two schedules of stages have, where they apply, and what is told of plans."""
+        first, second = self.pairs
+        told = ("latency_us", "critical_path", "critical_path_us")
+        return {
+            **super().to_json(),
+            "moved_units": self.moved,
+            "merged_alone": list(self.merged_alone),
+            "critical_alone": list(self.critical_alone),
+            "pairs_side_by_side": {"first": len(first), "second": len(second), "both": len(first & second)},
+            "plans": [{name: run.to_json()[name] for name in told} for run in self.runs],
+            "units": [asdict(one) for one in self.units],
+        }
+
+
+def diff_streams(first: AnySchedule, second: AnySchedule, model: str | None = None) -> StreamDiff:
+    """Compare two schedules of one network, one of which at least has streams; ``model`` is where it is now.
+
+    Raises ScheduleError if they hold different units, or one does not fit where the other was priced.
+    """
+    check_same_units(*(one.stages if isinstance(one, Schedule) else one.launches for one in (first, second)))
+    same_prices = have_same_prices(first, second)
+    unknown = ["the noise, which is known for schedules of stages only"]
+    runs: dict[str, tuple[StreamExplanation, StreamExplanation]] = {}
+    for name, at in {"A": first, "B": second}.items():
+        if reason := _runs_no_streams(at):
+            unknown.append(
+                f"what plans take on the setup of {name}: {reason}; the latency of {name} is as it was saved"
+            )
+        elif name == "B" and same_prices:
+            runs[name] = runs["A"]
+        else:
+            runs[name] = _explained(first, at, model), _explained(second, at, model)
+    cross = None
+    if len(runs) == 2 and not same_prices:
+        cross = CrossPrices(runs["B"][0].latency_us, runs["A"][1].latency_us, None, None)
+    if "A" in runs:
+        first = first.model_copy(update={"latency_us": runs["A"][0].latency_us})
+    if "B" in runs:
+        second = second.model_copy(update={"latency_us": runs["B"][1].latency_us})
+    return StreamDiff(first, second, same_prices, None, cross, tuple(unknown), next(iter(runs.values())))
+
+
+def _runs_no_streams(at: AnySchedule) -> str:
+    """Why streams have no price where a schedule was priced; nothing where they have."""
+    name = at.cost_model.get("name", "")
+    if not name.startswith("simulator"):
+        return f"it was priced by {name!r}, which prices stages alone"
+    divides = at.engine and Engine.named(at.engine).facts.divides_sms
+    return f"engine {at.engine} divides stages, and streams have none" if divides else ""
+
+
+def _explained(one: AnySchedule, at: AnySchedule, model: str | None) -> StreamExplanation:
+    """The plan of a schedule on the setup of another; of the same graph it keeps its own blocks."""
+    network = network_of(one if one.graph_hash == at.graph_hash else at, model)
+    moved = one.model_copy(update={"graph_hash": network.graph.hash})
+    return explain_plan(moved, network, prices_of(at, network))
+
+
+def _launch_of(run: StreamExplanation) -> dict[str, LaunchExplanation]:
+    return {unit: one for one in run.launches for unit in run.units_of[one.unit]}
+
+
+def _paired(own: Mapping[str, LaunchExplanation], other: Mapping[str, LaunchExplanation]) -> dict[int, int]:
+    """The stream of the second schedule that each of the first is taken to be."""
+    common: dict[tuple[int, int], int] = {}
+    for unit, one in own.items():
+        both = one.stream, other[unit].stream
+        common[both] = common.get(both, 0) + 1
+    found: dict[int, int] = {}
+    for was, now in sorted(common, key=lambda both: (-common[both], both)):
+        if was not in found and now not in found.values():
+            found[was] = now
+    return found
+
+
+def _side_by_side(run: StreamExplanation) -> Pairs:
+    """Pairs of units of different launches that share time."""
+    pairs: set[frozenset[str]] = set()
+    running: list[LaunchExplanation] = []
+    for launch in run.launches:  # in the order of their starts
+        running = [one for one in running if one.end_us > launch.start_us + _ROUNDING_US]
+        if launch.end_us > launch.start_us + _ROUNDING_US:
+            near = [unit for one in running for unit in run.units_of[one.unit]]
+            pairs |= {frozenset((unit, one)) for unit in run.units_of[launch.unit] for one in near}
+            running.append(launch)
+    return frozenset(pairs)
+
+
+def _alone(first: list[str], second: list[str]) -> tuple[list[str], list[str]]:
+    return [one for one in first if one not in second], [one for one in second if one not in first]
