@@ -94,7 +94,8 @@ def create(precision: Precision, engine: Engine, options: Mapping[str, str]) -> 
         driver = CupyDriver()
         if engine.facts.divides_sms:
             GreenContexts(driver_library())  # refused before anything is planned
-        cudnn = CudnnGraphs(Allowed(settings.tf32, settings.nondeterministic, settings.runtime_compiled))
+        half_sums = settings.sums == "fp16"
+        cudnn = CudnnGraphs(Allowed(settings.tf32, settings.nondeterministic, settings.runtime_compiled, half_sums))
         library = WithCublas(cudnn, settings.tf32, dict(driver.facts.libraries)["cuda"].partition(".")[0])
         used = the_only()
         return CupyCudnnBackend(precision, engine, settings, driver, library, library.versions, str(used or ""))
@@ -341,7 +342,7 @@ class CupyCudnnBackend:
 
     def _check_outputs(self, network: Network, run: Run, expected: Mapping[str, Array]) -> None:
         found = largest_difference(self._outputs(run.prepared), expected)
-        if found.relative > tolerance(network, self._precision):
+        if found.relative > tolerance(network, self._precision, Precision(self._options.sums)):
             raise BackendError(
                 f"what was timed of {network.name!r} computes other outputs than the same calls one by one ({found}), "
                 "so that its times are worth nothing; try the other `engine`"

@@ -27,11 +27,12 @@ UIDS = {"x": 1, "w": 2, "b": 3, "y": 4, "z": 5, "q": 6, "k": 7, "v": 8, "m": 9}
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """What a plan may do: multiply in TF32, give other bits from run to run, be compiled when it is built."""
+    """What a plan may do: multiply in TF32, give other bits from run to run, be compiled when it is built, sum in fp16."""
 
     tf32: bool = False
     nondeterministic: bool = False
     runtime_compiled: bool = False
+    half_sums: bool = False
 
 
 @dataclass(frozen=True)
@@ -154,12 +155,13 @@ class CudnnGraphs:
     def _unwanted(self, dtype: DType) -> list[Any]:
         """The numerical notes of plans that the options exclude, or that compute in less than is stored.
 
-        Numbers of 16 bits are multiplied by tensor cores without loss; sums are of fp32 always.
+        Numbers of 16 bits are multiplied by tensor cores without loss; sums are of fp32, unless fp16 is allowed.
         """
         notes = self._cudnn.numerical_note
         unwanted = []
         if dtype is not DType.FLOAT32:
-            unwanted += [notes.DOWN_CONVERT_INPUTS, notes.REDUCED_PRECISION_REDUCTION]
+            unwanted += [notes.DOWN_CONVERT_INPUTS]
+            unwanted += [] if self._sums_in_half(dtype) else [notes.REDUCED_PRECISION_REDUCTION]
         elif not self._allowed.tf32:
             unwanted += [notes.TENSOR_CORE, notes.DOWN_CONVERT_INPUTS, notes.REDUCED_PRECISION_REDUCTION]
         if not self._allowed.nondeterministic:
@@ -213,9 +215,9 @@ class CudnnGraphs:
 
     def _begun(self, dtype: DType) -> tuple[Any, Callable[[str, TensorLayout], Any]]:
         """An empty graph for values of a type, and what adds an operand of a name to it."""
-        stored, sums = self._types[dtype], self._sums(dtype)
+        stored, made = self._types[dtype], self._made(dtype)
         graph = self._cudnn.pygraph(
-            io_data_type=stored, intermediate_data_type=sums, compute_data_type=sums, **self._device
+            io_data_type=stored, intermediate_data_type=made, compute_data_type=made, **self._device
         )
 
         def tensor(name: str, layout: TensorLayout) -> Any:
@@ -225,10 +227,17 @@ class CudnnGraphs:
 
         return graph, tensor
 
-    def _sums(self, dtype: DType) -> Any:
-        """What sums of products of a type are of."""
+    def _made(self, dtype: DType) -> Any:
+        """What is between the steps of a graph of a type."""
         types = self._cudnn.data_type
         return types.INT32 if dtype is DType.INT8 else types.FLOAT
+
+    def _sums(self, dtype: DType) -> Any:
+        """What products of a type are summed in."""
+        return self._cudnn.data_type.HALF if self._sums_in_half(dtype) else self._made(dtype)
+
+    def _sums_in_half(self, dtype: DType) -> bool:
+        return self._allowed.half_sums and dtype is DType.FLOAT16
 
     def _attention_graph(self, asked: FusedAttention) -> Any:
         graph, tensor = self._begun(asked.dtype)
@@ -244,7 +253,7 @@ class CudnnGraphs:
     def _product_graph(self, product: Product) -> Any:
         graph, tensor = self._begun(product.dtype)
         a, b = tensor("x", product.x), tensor("w", product.w)
-        y = graph.matmul(A=a, B=b, compute_data_type=self._cudnn.data_type.FLOAT)
+        y = graph.matmul(A=a, B=b, compute_data_type=self._sums(product.dtype))
         y.set_dim(list(product.y.shape)).set_stride(list(product.y.strides))
         y.set_output(True).set_data_type(self._types[product.dtype]).set_uid(UIDS["y"])
         return graph
@@ -274,6 +283,7 @@ class CudnnGraphs:
             y = graph.add(a=shaped(y), b=tensor("b", layout))
         if convolution.relu:
             y = graph.relu(input=shaped(y))
-        made = self._sums(DType.INT8) if convolution.dtype is DType.INT8 else self._types[convolution.dtype]
+        is_whole = convolution.dtype is DType.INT8
+        made = self._made(convolution.dtype) if is_whole else self._types[convolution.dtype]
         shaped(y).set_output(True).set_data_type(made).set_uid(UIDS["y"])
         return graph

@@ -20,6 +20,7 @@ DEFAULT_PLANS = 8
 class CudnnOptions:
     """``tf32`` and ``nondeterministic`` allow plans that multiply in TF32, or give other bits from run to run;
     ``runtime_compiled`` allows those that cuDNN compiles when it builds them, seconds each and anew in each process.
+    ``sums`` is what products of fp16 are summed in: ``fp32``, or ``fp16`` where cuDNN has such plans.
 
     ``workspace_limit_bytes`` bounds the workspace of a plan of cuDNN; ``plans`` is how many of cuDNN's own ranking
     are timed for a convolution, different engines first, fused with its epilogue and apart from it. ``choices`` names
@@ -36,6 +37,7 @@ class CudnnOptions:
     choices: Path | None = None
     runtime_compiled: bool = False
     layout: str = ""
+    sums: str = "fp32"
 
     def layout_for(self, precision: Precision) -> str:
         """How the images of all networks lie; ``auto`` where each network has what suits it."""
@@ -49,7 +51,8 @@ class CudnnOptions:
     @property
     def pairs(self) -> tuple[tuple[str, str], ...]:
         """Sorted names and values of those that times depend on."""
-        values = {name: value for name, value in asdict(self).items() if name not in ("choices", "layout")}
+        left_out = {"choices", "layout", *(["sums"] if self.sums == "fp32" else [])}
+        values = {name: value for name, value in asdict(self).items() if name not in left_out}
         return tuple(
             (name, str(value).lower() if isinstance(value, bool) else str(value))
             for name, value in sorted(values.items())
@@ -58,7 +61,7 @@ class CudnnOptions:
 
 def parsed_options(precision: Precision, options: Mapping[str, str]) -> CudnnOptions:
     """Raises OptionError for an unknown name or value; TF32 is allowed by default where the precision is TF32."""
-    known = [*(name for name, _ in CudnnOptions().pairs), "choices", "layout"]
+    known = [*(name for name, _ in CudnnOptions().pairs), "choices", "layout", "sums"]
     for name in options:
         if name not in known:
             raise OptionError(f"backend option {name!r} is not known; {did_you_mean(name, known)}")
@@ -71,6 +74,9 @@ def parsed_options(precision: Precision, options: Mapping[str, str]) -> CudnnOpt
     layout = options.get("layout", "")
     if layout not in ("", "nchw", "nhwc"):
         raise OptionError(f"backend option layout is {layout!r}; give nchw or nhwc (channels last)")
+    sums = options.get("sums", "fp32")
+    if sums not in ("fp32", "fp16") or (sums == "fp16" and precision is not Precision.FP16):
+        raise OptionError(f"backend option sums is {sums!r} in {precision}; give fp32, or fp16 where `dtype` is fp16")
     return CudnnOptions(
         _truth("tf32", options.get("tf32", str(precision is Precision.TF32))),
         _truth("nondeterministic", options.get("nondeterministic", "false")),
@@ -80,6 +86,7 @@ def parsed_options(precision: Precision, options: Mapping[str, str]) -> CudnnOpt
         Path(options["choices"]) if "choices" in options else None,
         _truth("runtime_compiled", options.get("runtime_compiled", "false")),
         layout,
+        sums,
     )
 
 

@@ -4,7 +4,7 @@ A value is rounded where it is stored, on both sides alike but not to the same n
 another order; what is computed from it carries that on. Errors of ``n`` roundings in a row add up as the root of ``n``,
 and so do those of the ``k`` terms of a sum in fp32. So an output may be off, of its largest value, by
 
-    ``SAFETY * sqrt(n) * (u + sqrt(k) * 2**-24)``
+    ``SAFETY * sqrt(n) * (u + sqrt(k) * 2**-24)`` (``2**-11`` where sums are of fp16)
 
 with ``n`` ops on the longest path, ``k`` terms of the deepest sum, and ``u`` half a step of the type that is stored
 (of TF32: that is multiplied; of whole numbers with scales: of 8 bits). No tolerance is below ``LEAST``: transforms of
@@ -38,13 +38,16 @@ ROUNDOFF = {
 _WHOLE = (DType.INT8, DType.UINT8)
 
 
-def tolerance(network: Network, precision: Precision | None = None) -> float:
-    """What outputs may differ by, of the largest value; of the network's own precision by default."""
+def tolerance(network: Network, precision: Precision | None = None, sums: Precision = Precision.FP32) -> float:
+    """What outputs may differ by, of the largest value; of the network's own precision by default.
+
+    ``sums`` is what products are summed in.
+    """
     graph = network.graph
     terms = max((_terms(graph, index) for index in range(len(graph.nodes))), default=1)
     own = precision or network.precision
     stored = Precision.INT8 if any(value.dtype in _WHOLE for value in graph.types.values()) else own
-    unit = max(ROUNDOFF[own], ROUNDOFF[stored]) + math.sqrt(terms) * ROUNDOFF[Precision.FP32]
+    unit = max(ROUNDOFF[own], ROUNDOFF[stored]) + math.sqrt(terms) * ROUNDOFF[sums]
     return max(LEAST, SAFETY * math.sqrt(_roundings(graph)) * unit)
 
 

@@ -157,7 +157,9 @@ def test_weights_that_changed_or_are_gone(copied: Path) -> None:
     for changed in (bytes([kept[0] ^ 1]) + kept[1:], kept[:-1], b""):
         weights.write_bytes(changed)
         refused_by_program(copied, "model.onnx.weights differs from what partition.json was made for")
-        with pytest.raises(ScheduleError, match=r"model.onnx.weights differs from what partition.json was made for; dep"):
+        with pytest.raises(
+            ScheduleError, match=r"model.onnx.weights differs from what partition.json was made for; dep"
+        ):
             read_deployment(copied)
     weights.unlink()
     refused_by_program(copied, "model.onnx.weights differs from what partition.json was made for")

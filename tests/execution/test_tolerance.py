@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from precisions import stored_in
+from quantised_networks import QUANTISED
 from small_networks import of_op
 
 from iossim.execution.tolerance import LEAST, Difference, largest_difference, tolerance
@@ -29,7 +30,13 @@ def test_tolerance_grows_with_rounding_and_depth() -> None:
     assert half == pytest.approx(4 * (2**-11 + 8 * 2**-24))
     assert brain == pytest.approx(4 * (2**-8 + 8 * 2**-24))
     assert tolerance(product, Precision.TF32) == half
+    short = tolerance(stored_in(product, Precision.FP16), sums=Precision.FP16)
+    assert short == pytest.approx(4 * (2**-11 + 8 * 2**-11))
     assert tolerance(stored_in(chain(9, 64), Precision.BF16)) == pytest.approx(3 * brain)
+
+
+def test_whole_numbers_are_rounded_as_8_bits_are() -> None:
+    assert tolerance(QUANTISED["convolution"]()) == pytest.approx(4 * 3**0.5 * (2**-8 + 54**0.5 * 2**-24))
 
 
 def test_the_largest_difference_says_where_and_how_much() -> None:

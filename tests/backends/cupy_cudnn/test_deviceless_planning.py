@@ -143,6 +143,19 @@ def test_every_kind_of_convolution_has_plans_in_16_bits(precision: Precision, de
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.usefixtures("graphs")
+def test_sums_of_fp16_are_planned_where_they_are_asked_for(device: str) -> None:
+    """Convolutions without an epilogue are; what is fused, and bf16, keeps other plans or none."""
+    described = CudnnGraphs(Allowed(half_sums=True), describe(device))
+    for name in [name for name in (*OPS, *UNITS) if "conv" in name or "gemm" in name]:
+        for convolution in convolutions(stored_in({**OPS, **UNITS}[name](), Precision.FP16), channels_last=True):
+            assert next(described.plans(convolution.plain), None), (name, convolution)
+    usual = CudnnGraphs(Allowed(), describe(device))
+    asked = replace(CONVOLUTION.plain, dtype=DType.BFLOAT16)
+    assert [plan.name for plan in described.plans(asked)] == [plan.name for plan in usual.plans(asked)]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.usefixtures("graphs")
 def test_every_product_of_whole_numbers_has_plans(device: str) -> None:
     """With any number of channels, in groups, and as a fully connected layer; all sums are of int32."""
     described = CudnnGraphs(Allowed(), describe(device))

@@ -131,6 +131,15 @@ def test_options_are_checked(options: dict[str, str], says: str) -> None:
         parsed_options(Precision.FP32, options)
 
 
+def test_sums_are_of_fp16_only_where_products_are() -> None:
+    given = parsed_options(Precision.FP16, {"sums": "fp16"})
+    assert dict(given.pairs)["sums"] == "fp16"
+    assert "sums" not in dict(parsed_options(Precision.FP16, {"sums": "fp32"}).pairs)
+    for precision, sums in ((Precision.BF16, "fp16"), (Precision.FP16, "bf16")):
+        with pytest.raises(OptionError, match=f"sums is '{sums}' in {precision}; give fp32, or fp16 where `dtype` is"):
+            parsed_options(precision, {"sums": sums})
+
+
 def test_options_are_part_of_what_measurements_are_kept_under() -> None:
     assert parsed_options(Precision.TF32, {}).tf32
     assert not parsed_options(Precision.FP32, {}).tf32
