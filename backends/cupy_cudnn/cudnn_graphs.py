@@ -27,7 +27,7 @@ UIDS = {"x": 1, "w": 2, "b": 3, "y": 4, "z": 5, "q": 6, "k": 7, "v": 8, "m": 9}
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """What a plan may do: multiply in TF32, give other bits from run to run, be compiled when it is built, sum in fp16."""
+    """What a plan may do: multiply in TF32, give other bits from run to run, be compiled when built, sum in fp16."""
 
     tf32: bool = False
     nondeterministic: bool = False
