@@ -21,6 +21,7 @@ What it cannot catch, and where ``benchmarks/gpu_report.py`` meets it first, in 
 - calls that are illegal in a capture, beyond allocation, copies and timing events: ``first``, on the graph engine;
 - what CuPy's NVRTC makes of a kernel's text on that driver (that it compiles is tested for three architectures): ``first``;
 - products in less than is stored (TF32 where fp32 was asked for, sums of fp16): ``first``, by the tolerance of each precision;
+- that cuDNN sums products of int8 in int32, with any number of channels: ``tests``;
 - real concurrency: which streams share a queue, what waits by accident: ``costs``, placement and launches of two streams;
 - that kernels and cuDNN run in streams of green contexts, and in one graph of several (``--engine partition``): ``tests``;
 - aborts of the libraries, which end the process: each section is one of its own, and ``doctor`` tries cuDNN in another.

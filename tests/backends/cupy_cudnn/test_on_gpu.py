@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from precisions import stored_in
+from quantised_networks import QUANTISED
 from random_networks import random_inputs, random_network, random_schedule, sequential_schedule
 from small_networks import OPS, UNITS
 from spelt_attentions import attention
@@ -79,6 +80,17 @@ def test_random_networks(seed: int, engine: Engine, backends: dict[Engine, Backe
 def test_every_op_and_every_way_ops_meet(name: str, backends: dict[Engine, Backend]) -> None:
     network = {**OPS, **UNITS}[name]()
     agree(run(backends[Engine.GRAPH], network, sequential_schedule(network), Engine.GRAPH), network)
+
+
+@pytest.mark.parametrize("name", QUANTISED)
+def test_whole_numbers_with_scales(name: str, backends: dict[Engine, Backend]) -> None:
+    """Sums of int32 are exact; where scales multiply in fp32 a whole number may be a step off."""
+    network = QUANTISED[name]()
+    found = run(backends[Engine.GRAPH], network, sequential_schedule(network), Engine.GRAPH)
+    for value, array in expected(network).items():
+        off = np.abs(found[value].astype(np.float64) - array.astype(np.float64))
+        assert off.max() <= (1 if array.dtype.kind in "iu" else tolerance(network) * np.abs(array).max()), value
+        assert (off > 1e-5 * np.abs(array.astype(np.float64)).max()).mean() <= 0.01, value
 
 
 @pytest.mark.parametrize("model", ["ios_sample", "squeezenet", "resnet18", "inception_v3", "randwire", "nasnet_a"])
