@@ -108,17 +108,24 @@ class PreparedPartition:
         work_us = np.minimum(work_us, self.single_us[:, None])
         return StageBounds(serial_us * _KEPT, self.single_us * _KEPT, work_us * _KEPT)
 
-    def divide(self, groups: Sequence[Sequence[int]]) -> tuple[range, ...]:
-        """The SMs of each group of a stage of several, units by index; groups may share a part."""
+    def divide(self, groups: Sequence[Sequence[int]]) -> tuple[tuple[range, ...], float]:
+        """The SMs of each group of a stage of several, units by index; groups may share a part. And its price, us.
+
+        As :meth:`price` has it, of any number of units.
+        """
         contexts = parts_of(len(groups), self.sizes, self.sms)
         chain_us = np.zeros((contexts, len(self.sizes)))
         for number, group in enumerate(groups):
             chain_us[number % contexts] += self.unit_us[list(group)].sum(axis=0)
         chosen = np.zeros(contexts, dtype=np.int64)
-        _divide(chain_us, self.sizes, self.sms, contexts, chosen)
+        longest_us = _divide(chain_us, self.sizes, self.sms, contexts, chosen)
         ends = np.cumsum(self.sizes[chosen]).tolist()
         parts = [range(begin, end) for begin, end in pairwise([0, *ends])]
-        return tuple(parts[number % contexts] for number in range(len(groups)))
+        shared_us = sum(
+            self.shared_us[list(group), chosen[number % contexts]].sum(axis=0) for number, group in enumerate(groups)
+        )
+        sms = tuple(parts[number % contexts] for number in range(len(groups)))
+        return sms, max(longest_us, *np.asarray(shared_us).tolist())
 
 
 def divided_spans(

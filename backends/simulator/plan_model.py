@@ -232,7 +232,8 @@ def price_streams(
     ahead_us: float,
     result: Floats,
 ) -> None:
-    """Write to ``result``, ``[schedules, 2]``, when the last kernel of each ends, and when the host has issued all.
+    """Write to ``result``, ``[schedules, 2 + launches]``, when the last kernel of each ends, when the host has issued
+    all, and when each launch ends.
 
     ``orders`` and ``streams`` are those of a :class:`~iossim.schedule.stream_problem.StreamBatch`, ``reads`` of its
     problem; ``kernel_begin[l]`` to ``kernel_begin[l + 1]`` are launch ``l``'s kernels, ``costs`` those of events.
@@ -248,6 +249,10 @@ def price_streams(
     waits = np.empty(len(reads) + 1, dtype=np.int64)
     places = np.empty((7, max(launches, MAX_STREAMS)), dtype=np.int64)
     clocks = np.empty((launches, MAX_STREAMS), dtype=np.int64)
+    launch_of = np.empty(len(columns), dtype=np.int64)
+    for launch in range(launches):
+        for kernel in range(kernel_begin[launch], kernel_begin[launch + 1]):
+            launch_of[kernel] = launch
     for index in range(len(orders)):
         _find_waits(orders[index], streams[index], reads, read_begin, waits, places, clocks)
         count = _emit(
@@ -257,8 +262,12 @@ def price_streams(
             count, commands, times, columns, interference, max_kernels, -ahead_us, events_us, numbers, integers, sets
         )
         issued_us = -ahead_us
+        result[index, 2:] = 0.0
         for place in range(count):
             issued_us += times[place, HOST_US]
+            if commands[place, KIND] == KERNEL:
+                # Those of a launch run in order.
+                result[index, 2 + launch_of[commands[place, REFERENCE]]] = times[place, ENDED_US]
         result[index, 1] = issued_us
 
 

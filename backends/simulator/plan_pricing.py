@@ -64,7 +64,7 @@ class PlanPricing:
         prepared = self._prepare(problem)
         costs = EventCosts.of(self.engine, self.profile)
         events = np.array([costs.host_us, costs.fork_us, costs.join_us, costs.wait_us])
-        result = np.empty((len(batch), 2), dtype=np.float64)
+        result = np.empty((len(batch), 2 + len(problem)), dtype=np.float64)
         price_streams(
             np.ascontiguousarray(batch.orders, dtype=np.int64),
             np.ascontiguousarray(batch.streams, dtype=np.int64),
@@ -77,7 +77,7 @@ class PlanPricing:
             batch.ahead_us,
             result,
         )
-        return StreamPrices(result[:, 0].copy(), result[:, 1].copy())
+        return StreamPrices(result[:, 0].copy(), result[:, 1].copy(), result[:, 2:])
 
     def work(self, problem: StreamProblem) -> LaunchWork:
         """What each launch takes at least, alone and of each resource."""

@@ -74,12 +74,11 @@ def _run_divided(
 ) -> StageRun:
     """A stage of several groups, each on SMs of its own: all as much slower as DRAM and power make the whole."""
     divided = pricing.partition(problem, variants)
-    sms = divided.divide(groups)
+    sms, price_us = divided.divide(groups)
     size_of = {unit: len(part) for group, part in zip(groups, sms, strict=True) for unit in group}
     by_size = {size: pricing.units.price(problem, variants, size) for size in set(size_of.values())}
     units = range(len(problem))
     prepared = PreparedProblem.of([by_size[size_of[unit]][unit] for unit in units])
-    (price_us,) = divided.price(np.array([problem.full], dtype=np.uint64), problem.predecessors).tolist()
     spans = divided_spans(prepared, groups, sms, price_us)
     models = tuple(pricing.units.parts[size_of[unit]] for unit in units)
     return StageRun(price_us, problem.unit_names, prepared, models, groups, spans, sms)
@@ -127,6 +126,6 @@ def divided_as_priced(pricing: StagePricing, network: Network) -> Divided:
         problem = ScheduleProblem.of_block(network, Block("stage", units))
         names = [variants.get(name, FASTEST) for name in problem.unit_names]
         place = {unit: index for index, unit in enumerate(problem.units)}
-        return pricing.partition(problem, names).divide([[place[unit] for unit in group] for group in groups])
+        return pricing.partition(problem, names).divide([[place[unit] for unit in group] for group in groups])[0]
 
     return divide

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,8 +14,21 @@ from iossim.cli.options import ModelOptions, StreamOptions, argument, number, op
 from iossim.cli.outputs import Part, json_file, present, text_file, wrapped
 from iossim.cli.progress import interruptible, progress_bars
 
+if TYPE_CHECKING:
+    from iossim.tasks.objective import Objective
+
 Models = Annotated[list[str], argument("MODEL...", "Networks of the zoo or ONNX files; one may be named twice.")]
 Copies = Annotated[int, number("--copies", "Copies of each model.")]
+Goal = Annotated[
+    str,
+    option("--objective", "makespan|latency", "What streams are searched for: all ended, or a weighted sum of ends."),
+]
+Weights = Annotated[
+    list[str] | None, option("--weight", "MODEL=W", "Weight of a model's latency (default 1); may be repeated.")
+]
+Limits = Annotated[
+    list[str] | None, option("--limit", "MODEL=MS", "Most latency of a model, in milliseconds; may be repeated.")
+]
 Arrivals = Annotated[
     str | None,
     option(
@@ -29,7 +42,7 @@ ArrivalSeed = Annotated[int, number("--arrival-seed", "Seed of the random reques
 
 
 def register(app: typer.Typer) -> None:
-    app.command("coschedule", help="Run several models at the same time on one device, in four ways.")(coschedule)
+    app.command("coschedule", help="Run several models at the same time on one device, in several ways.")(coschedule)
 
 
 @takes_options
@@ -41,13 +54,19 @@ def coschedule(
     reading: ModelOptions,
     engine: options.Engine = "auto",
     streams: StreamOptions,
+    objective: Goal = "makespan",
+    weight: Weights = None,
+    limit: Limits = None,
     arrivals: Arrivals = None,
     requests: Requests = 2000,
     arrival_seed: ArrivalSeed = 0,
     out: options.Out = None,
     as_json: options.Json = False,
 ) -> None:
-    """Run several models at the same time: one after another, a stream for each, shared stages, and shared streams.
+    """Run several models at the same time: one after another, in time slices, a stream for each, partitions of SMs,
+    shared stages, and shared streams.
+
+    --limit with the makespan asks for the most requests a second while that model answers in time.
 
     With --arrivals, requests for the models arrive over time, and the table has percentiles of their latency for each
     policy and load.
@@ -76,9 +95,10 @@ def coschedule(
         for place, label in enumerate(labels)
     ]
     networks = {name: read[model] for name, model in zip(names, given, strict=True)}
+    goal = _objective(objective, weight or [], limit or [], names)
     prices = api.cost_model("simulator", device, next(iter(networks.values())).precision, engine)
     with progress_bars(quiet=as_json, unit="searches") as progress, interruptible():
-        found = run(networks, prices, search, progress("coschedule"))
+        found = run(networks, prices, search, progress("coschedule"), goal)
         served = []
         if arrivals is not None:
             server = Server(networks, prices, search, found)
@@ -99,3 +119,29 @@ def coschedule(
 
     files = {"coschedule.json": json_file(document), "trace.json": text_file(coschedule_trace(found))}
     present(document, parts(), as_json, out=out, files=lambda: files)
+
+
+def _objective(name: str, weights: list[str], limits: list[str], labels: list[str]) -> Objective:
+    from iossim.tasks.objective import Objective
+
+    if name not in ("makespan", "latency"):
+        raise OptionError(f"--objective {name!r} is not known; give makespan or latency")
+    if weights and name == "makespan":
+        raise OptionError("--weight is of --objective latency; give both, or neither")
+    own = dict.fromkeys(labels, 1.0) if name == "latency" else {}
+    limits_us = {label: 1e3 * limit_ms for label, limit_ms in _by_label("--limit", limits).items()}
+    return Objective({**own, **_by_label("--weight", weights)}, limits_us)
+
+
+def _by_label(option_name: str, given: list[str]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for text in given:
+        label, _, number_text = text.rpartition("=")
+        try:
+            value = float(number_text)
+        except ValueError:
+            value = -1.0
+        if not label or not 0.0 < value < float("inf"):
+            raise OptionError(f"{option_name} {text!r} is not possible; give MODEL=NUMBER, a number above 0")
+        found[label] = value
+    return found

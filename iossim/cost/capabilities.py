@@ -118,10 +118,14 @@ class DeviceCostModel(CostModel, Protocol):
 
 @dataclass(frozen=True, eq=False)
 class StreamPrices:
-    """When the last kernel of each schedule ends, and when the host has issued all of it; us, shape ``[schedules]``."""
+    """When the last kernel of each schedule ends, and when the host has issued all of it; us, shape ``[schedules]``.
+
+    ``ends_us``, ``[schedules, launches]``, is when each launch has ended, 0 where it has no kernels.
+    """
 
     latency_us: NDArray[np.float64]
     issued_us: NDArray[np.float64]
+    ends_us: NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

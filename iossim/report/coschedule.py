@@ -18,15 +18,22 @@ _COLOURS = ("thread_state_running", "thread_state_iowait", "thread_state_runnabl
 
 
 def ways_table(found: Coschedule) -> Table:
-    """A row a way: when all have ended, against one after another, above the bound, and when each model has."""
-    base_us = found.baseline.makespan_us
+    """A row a way: when all have ended, against one after another, above the bound, and when each model has.
+
+    For an objective of weights what is gained, and the gap, are those of the weighted latency.
+    """
+    objective = found.objective
+    base_us = objective.value_us(found.baseline.ends_us)
+    value_us = {way.name: objective.value_us(way.ends_us) for way in found.ways}
     rows: list[dict[str, Cell]] = [
         {
             "way": way.name,
             "all_ms": way.makespan_us / 1e3,
-            "gain_x": base_us / way.makespan_us if way.makespan_us else 1.0,
-            "above_bound_percent": 100 * (way.makespan_us / found.bound_us - 1) if found.bound_us else None,
+            "weighted_ms": value_us[way.name] / 1e3,
+            "gain_x": base_us / value_us[way.name] if value_us[way.name] else 1.0,
+            "above_bound_percent": 100 * (value_us[way.name] / found.bound_us - 1) if found.bound_us else None,
             "event_by_event_ms": way.simulated_us / 1e3,
+            "in_limits": "no" if objective.over_us(way.ends_us) > 0.0 else "yes",
             **{f"{label}_ms": way.ends_us.get(label, 0.0) / 1e3 for label in found.labels},
         }
         for way in found.ways
@@ -34,9 +41,11 @@ def ways_table(found: Coschedule) -> Table:
     columns = [
         Column("way", wraps=True),
         Column("all_ms", digits=3),
+        *([Column("weighted_ms", "weighted", digits=3)] if objective.weights else []),
         Column("gain_x", "gain"),
         Column("above_bound_percent", "gap", digits=1),
         Column("event_by_event_ms", "event by event", digits=3),
+        *([Column("in_limits", "in limits")] if objective.limits_us else []),
         *(Column(f"{label}_ms", label, digits=3) for label in found.labels),
     ]
     title = f"{found.network.name} on {found.device}, {found.engine} engine"
@@ -45,10 +54,14 @@ def ways_table(found: Coschedule) -> Table:
 
 def bound_words(found: Coschedule) -> str:
     best, bound_us = found.best, found.bound_us
-    above = f" ({best.makespan_us / bound_us - 1:.0%} above)" if bound_us else ""
+    best_us = found.objective.value_us(best.ends_us)
+    above = f" ({best_us / bound_us - 1:.0%} above)" if bound_us else ""
+    what = "Lower bound of the weighted latency" if found.objective.weights else "Lower bound"
+    per_second = f"; {len(found.labels) * 1e6 / best.makespan_us:.0f} requests a second" if best.makespan_us else ""
+    missed = "" if not found.objective.over_us(best.ends_us) else "; no way keeps all limits"
     return (
-        f"Lower bound of all streams of these kernels: {bound_us / 1e3:.3f} ms; "
-        f"best: {best.name}, {best.makespan_us / 1e3:.3f} ms{above}"
+        f"{what} of all streams of these kernels: {bound_us / 1e3:.3f} ms; "
+        f"best: {best.name}, {best_us / 1e3:.3f} ms{above}{per_second}{missed}"
     )
 
 

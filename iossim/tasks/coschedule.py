@@ -1,26 +1,30 @@
 """Several networks on one device at a time: one schedule for all of them, beside what servers do without.
 
 The networks are one (:func:`iossim.ir.union.union`), and each way of running them is a schedule of it, priced as a
-whole plan: *one after another*, each by the best streams of its own; *one stream a model*, as an inference server has
-them; *stages side by side*, the first stages of all in one, then the second; and *streams*, searched over all of them
-from the best of these. Nothing tells a single model to wait: what is least is the time until all have ended.
+whole plan: *one after another*, each by the best streams of its own; *time slicing*, as processes share a GPU; *one
+stream a model*, as an inference server has them; *partitions*, each on SMs of its own; *stages side by side*, the first
+stages of all in one, then the second; and *streams*, searched over all of them from the best of these, for an objective
+(:mod:`iossim.tasks.objective`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import zip_longest
+from dataclasses import dataclass, field, replace
+from itertools import pairwise, zip_longest
 from typing import Any
 
 from iossim.base.errors import OptionError
-from iossim.cost.capabilities import StreamCostModel
+from iossim.cost.capabilities import DeviceCostModel, StreamCostModel
 from iossim.cost.model import CostModel
+from iossim.execution.engine import Engine
 from iossim.execution.execution import Span
 from iossim.execution.lower import lower_schedule
+from iossim.hardware.green_contexts import part_sizes
 from iossim.ir.network import Network
 from iossim.ir.union import BEHIND, label_of, union
 from iossim.schedule.batch import Strategy
+from iossim.schedule.problem import ScheduleProblem, bits
 from iossim.schedule.schedule import (
     AnySchedule,
     BlockSchedule,
@@ -30,15 +34,20 @@ from iossim.schedule.schedule import (
     StreamSchedule,
     issue_order,
 )
+from iossim.schedule.stream_problem import StreamProblem
 from iossim.schedule.streams import IssuedLaunch, as_streams, in_streams
 from iossim.search.options import SearchOptions
 from iossim.search.scheduler import Progress, ignore, schedule, schedule_any
 from iossim.search.streams import NAME
+from iossim.search.streams.bounds import stream_bound_us
 from iossim.search.streams.search import search_launches
 from iossim.tasks.arrivals import Ends, Request, Served, serve_in_turns, serve_side_by_side
+from iossim.tasks.objective import Objective
 
-ONE_AFTER_ANOTHER, ONE_STREAM_EACH = "one after another", "one stream a model"
-STAGES_BESIDE, STREAMS = "stages side by side", "streams"
+ONE_AFTER_ANOTHER, TIME_SLICING, ONE_STREAM_EACH = "one after another", "time slicing", "one stream a model"
+PARTITIONS, STAGES_BESIDE, STREAMS = "partitions", "stages side by side", "streams"
+#: How long a process has the GPU, us. NVIDIA does not publish it: assumed, as is that switching takes no time.
+SLICE_US = 2000.0
 #: Loads at which requests come at random, of what one after another can serve.
 LOADS = (0.3, 0.5, 0.7, 0.9, 1.1)
 
@@ -47,7 +56,7 @@ LOADS = (0.3, 0.5, 0.7, 0.9, 1.1)
 class Way:
     """One way of running all: when all have ended, also event by event, and when each model has; us.
 
-    Models one after another have no schedule in common.
+    Models that do not run side by side have no schedule in common.
     """
 
     name: str
@@ -68,10 +77,11 @@ class Coschedule:
     engine: str
     bound_us: float
     ways: tuple[Way, ...]
+    objective: Objective = field(default_factory=Objective)
 
     @property
     def best(self) -> Way:
-        return min(self.ways, key=lambda way: way.makespan_us)
+        return min(self.ways, key=lambda way: self.objective.order(way.ends_us))
 
     @property
     def baseline(self) -> Way:
@@ -83,12 +93,15 @@ class Coschedule:
             "device": self.device,
             "engine": self.engine,
             "bound_us": self.bound_us,
+            "objective": self.objective.to_json(),
             "ways": [
                 {
                     "way": way.name,
                     "makespan_us": way.makespan_us,
                     "event_by_event_us": way.simulated_us,
                     "ends_us": dict(way.ends_us),
+                    "objective_us": self.objective.value_us(way.ends_us),
+                    "over_limits_us": self.objective.over_us(way.ends_us),
                     "schedule": None if way.schedule is None else way.schedule.model_dump(mode="json"),
                 }
                 for way in self.ways
@@ -101,13 +114,16 @@ def coschedule(
     prices: CostModel,
     options: SearchOptions | None = None,
     progress: Progress = ignore,
+    objective: Objective | None = None,
 ) -> Coschedule:
     """Run networks (by label) at the same time, in each way; ``progress`` is told of each network, and of the search.
 
-    Raises OptionError for prices that know no streams or a label with a slash, GraphError for networks of different
+    Streams are searched for the ``objective``, by default the time until all have ended. Raises OptionError for prices
+    that know no streams, a label with a slash, or an objective of other models; GraphError for networks of different
     precisions.
     """
-    options = options or SearchOptions()
+    options, objective = options or SearchOptions(), objective or Objective()
+    objective.check(networks)
     if not isinstance(prices, StreamCostModel):
         raise OptionError(f"cost model {prices.identity.name!r} prices no streams; give `cost_model` simulator")
     for label in networks:
@@ -130,18 +146,42 @@ def coschedule(
         for number, (label, order) in enumerate(launches.items())
     }
     beside, alone = _alternating(beside_of), _alternating(alone_of)
-    in_turn = [launch for order in beside_of.values() for launch in order]
-    bound_us, found = search_launches(whole, prices, [beside, alone, in_turn], options)
-    ways = [
-        _one_after_another(networks, own, prices),
-        _way(ONE_STREAM_EACH, _streams(whole, prices, alone), whole, prices),
-        _way(STAGES_BESIDE, _stages_beside(whole, networks, prices, options), whole, prices),
-    ]
+    in_turn = _one_after_another(networks, own, prices)
+    starts = [beside, alone, [launch for order in beside_of.values() for launch in order]]
+    if not objective.is_plain:
+        # All of a model before the next one, in the same streams: first what may not wait, then the short and weighty.
+        ranked = sorted(networks, key=lambda label: _rank(label, in_turn, objective))
+        starts.append([launch for label in ranked for launch in launches[label]])
+    bound_us, found = search_launches(whole, prices, starts, options, objective.of)
+    if objective.weights:
+        bound_us = sum(objective.weight(label) * _bound_us(whole, prices, order) for label, order in launches.items())
+    ways = [in_turn, _time_sliced(in_turn), _way(ONE_STREAM_EACH, _streams(whole, prices, alone), whole, prices)]
+    if (divided := _partitions(whole, prices)) is not None:
+        ways.append(divided)
+    ways.append(_way(STAGES_BESIDE, _stages_beside(whole, networks, prices, options), whole, prices))
     candidates = [_way(STREAMS, _streams(whole, prices, order), whole, prices) for order in found]
-    ways.append(min(candidates, key=lambda way: max(way.makespan_us, way.simulated_us)))
+    ways.append(min(candidates, key=lambda way: _fitness(way, objective)))
     progress(len(networks) + 1, len(networks) + 1)
     identity = prices.identity
-    return Coschedule(whole, tuple(networks), identity.device, identity.engine, bound_us, tuple(ways))
+    return Coschedule(whole, tuple(networks), identity.device, identity.engine, bound_us, tuple(ways), objective)
+
+
+def _rank(label: str, in_turn: Way, objective: Objective) -> tuple[bool, float]:
+    weight = objective.weight(label) if objective.weights else 1.0
+    return label not in objective.limits_us, _alone_us(in_turn)[label] / weight if weight else float("inf")
+
+
+def _fitness(way: Way, objective: Objective) -> tuple[float, float]:
+    """By events all may take longer than in the fluid, and then each model is taken to take as much longer."""
+    slower = max(1.0, way.simulated_us / way.makespan_us) if way.makespan_us else 1.0
+    return objective.order({label: slower * end_us for label, end_us in way.ends_us.items()})
+
+
+def _bound_us(whole: Network, prices: StreamCostModel, order: Sequence[IssuedLaunch]) -> float:
+    """What no streams of one model's launches take less than, even if it has the device for itself."""
+    launches = [[whole.unit_index[unit] for unit in launch.units] for launch in order]
+    problem = StreamProblem.of(whole, launches, [launch.variant for launch in order])
+    return stream_bound_us(problem, prices.launch_work(problem))
 
 
 def _issued(label: str, found: AnySchedule, network: Network) -> list[IssuedLaunch]:
@@ -236,6 +276,62 @@ def _one_after_another(networks: Mapping[str, Network], own: Mapping[str, AnySch
         makespan_us = max((span.end_us for span in spans), default=0.0)
         simulated_us += prices.simulated_plan_us(network, plan)
     return Way(ONE_AFTER_ANOTHER, None, makespan_us, simulated_us, _ends_us(spans), tuple(spans))
+
+
+def _alone_us(in_turn: Way) -> dict[str, float]:
+    """What each model takes by itself, of all one after another."""
+    ends_us = list(in_turn.ends_us.values())
+    return dict(zip(in_turn.ends_us, (end - begin for begin, end in pairwise([0.0, *ends_us])), strict=True))
+
+
+def _time_sliced(in_turn: Way) -> Way:
+    """Each model in its own streams, as long as its slice lasts; then the next has the device."""
+    left_us, ends_us, spans, now_us = _alone_us(in_turn), dict[str, float](), list[Span](), 0.0
+    number = {label: place for place, label in enumerate(left_us)}
+    while left_us:
+        for label in list(left_us):
+            taken_us = min(SLICE_US, left_us[label])
+            spans.append(Span("slice", f"{label}{BEHIND}slice", 0, number[label], now_us, now_us + taken_us))
+            now_us += taken_us
+            left_us[label] -= taken_us
+            if left_us[label] <= 0.0:
+                ends_us[label] = now_us
+                del left_us[label]
+    ends_us = {label: ends_us[label] for label in in_turn.ends_us}
+    return Way(TIME_SLICING, None, in_turn.makespan_us, in_turn.simulated_us, ends_us, tuple(spans))
+
+
+def _partitions(whole: Network, prices: StreamCostModel) -> Way | None:
+    """Each model on SMs of its own, unit by unit, the SMs divided so that the longest takes least.
+
+    A model of several parts without an edge between them has SMs for each. None where there is but one part, the
+    engine is not a graph, or the device cannot be divided.
+    """
+    (block,) = whole.blocks
+    problem = ScheduleProblem.of_block(whole, block)
+    groups = [[problem.unit_names[unit] for unit in bits(group)] for group in problem.groups(problem.full)]
+    if len(groups) < 2 or not isinstance(prices, DeviceCostModel) or prices.engine is not Engine.GRAPH:
+        return None
+    try:
+        part_sizes(prices.profile)
+    except OptionError:
+        return None
+    divided = prices.at(engine=Engine.PARTITION)
+    assert isinstance(divided, StreamCostModel)
+    stage = Stage(strategy=Strategy.CONCURRENT, groups=groups, latency_us=0)
+    found = Schedule(**_saved(whole, divided, PARTITIONS), blocks=[BlockSchedule(name=block.name, stages=[stage])])
+    spans = divided.timeline(whole, found)
+    makespan_us = max((span.end_us for span in spans), default=0.0)
+    found = found.model_copy(update={"latency_us": makespan_us})
+    sms_of = {span.unit: span.sms for span in spans if span.sms is not None}
+
+    def divide(groups: Sequence[Sequence[int]], variants: Mapping[str, str]) -> tuple[range, ...]:
+        """As in the spans; what has no kernels needs no SMs."""
+        names = [[whole.units[unit].name for unit in group] for group in groups]
+        return tuple(next((sms_of[unit] for unit in group if unit in sms_of), range(0)) for group in names)
+
+    plan = lower_schedule(found, whole, Engine.PARTITION, divided=divide)
+    return Way(PARTITIONS, found, makespan_us, divided.simulated_plan_us(whole, plan), _ends_us(spans), spans)
 
 
 class Server:

@@ -64,6 +64,10 @@ def test_many_schedules_cost_what_their_plans_do(drawn: int, seed: int, engine: 
         schedule = StreamSchedule.model_validate(template.model_copy(update=made).model_dump())
         plan = lower_schedule(schedule, network, engine)
         assert model.plan_us(network, plan) == pytest.approx(prices.latency_us[index], rel=1e-9)
+        ended_us = {span.unit: span.end_us for span in model.plan_spans(network, plan)}
+        for launch, units in enumerate(batch.problem.launches):
+            name = "+".join(network.units[unit].name for unit in units)
+            assert prices.ends_us[index, launch] == pytest.approx(ended_us.get(name, 0.0), rel=1e-9)
         waits = sum(map(len, reduced_waits(*_in_order(batch, index))))
         assert sum(len(launch.after) for launch in schedule.launches) == waits
 

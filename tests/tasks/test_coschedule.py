@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_networks import random_inputs, random_network, unscheduled
+from random_streams import random_stream_batch
 
 from iossim.backends.numpy_reference.execute import execute
 from iossim.backends.simulator.cost_model import SimulatorCostModel
@@ -21,9 +22,20 @@ from iossim.execution.lower import lower_schedule
 from iossim.execution.memory import with_memory
 from iossim.hardware.load import device
 from iossim.ir.network import Network
-from iossim.ir.union import union
+from iossim.ir.union import label_of, union
+from iossim.models.load import load
 from iossim.tasks.arrivals import Request, poisson, read_trace, serve_in_turns, serve_side_by_side
-from iossim.tasks.coschedule import ONE_AFTER_ANOTHER, ONE_STREAM_EACH, STREAMS, Server, coschedule
+from iossim.tasks.coschedule import (
+    ONE_AFTER_ANOTHER,
+    ONE_STREAM_EACH,
+    PARTITIONS,
+    SLICE_US,
+    STREAMS,
+    TIME_SLICING,
+    Server,
+    coschedule,
+)
+from iossim.tasks.objective import Objective
 
 SEEDS = st.integers(0, 2**20)
 MODELS = {engine: SimulatorCostModel(device("v100-sxm2"), random_network(0).precision, engine) for engine in Engine}
@@ -56,6 +68,89 @@ def test_ways_are_right_and_streams_are_not_above_any_of_them(seed: int, engine:
         own = {name.removeprefix(f"{label}/"): array for name, array in inputs.items() if name.startswith(f"{label}/")}
         for name, expected in unscheduled(network, own).items():
             np.testing.assert_allclose(made[f"{label}/{name}"], expected, rtol=1e-4, atol=1e-4)
+
+
+@settings(max_examples=10)
+@given(SEEDS, st.floats(0.1, 9.0), st.sampled_from([Engine.PAPER, Engine.GRAPH]))
+def test_streams_are_searched_for_weighted_latencies(seed: int, weight: float, engine: Engine) -> None:
+    networks, objective = two(seed), Objective({"a": weight, "b": 1.0})
+    found = coschedule(networks, MODELS[engine], objective=objective)
+    by_name = {way.name: way for way in found.ways}
+    for way in found.ways:
+        assert found.bound_us <= objective.value_us(way.ends_us) * (1 + 1e-9)
+    alone, streams = by_name[ONE_STREAM_EACH], by_name[STREAMS]
+    assert objective.value_us(streams.ends_us) <= objective.value_us(alone.ends_us) * (1 + 1e-9) or (
+        streams.simulated_us / streams.makespan_us < alone.simulated_us / alone.makespan_us
+    )
+    assert found.best in found.ways
+    assert found.to_json()["objective"]["weights"] == {"a": weight, "b": 1.0}
+
+
+def test_a_limit_makes_one_model_first() -> None:
+    networks = {"small": load("squeezenet"), "large": load("inception_v3")}
+    prices = SimulatorCostModel(device("a100-sxm-40gb"), networks["small"].precision, Engine.GRAPH)
+    free = coschedule(networks, prices)
+    limit_us = 1.2 * free.baseline.ends_us["small"]
+    kept = coschedule(networks, prices, objective=Objective(limits_us={"small": limit_us}))
+    ends_us = {name: way.ends_us for found, name in ((free, "free"), (kept, "kept")) for way in found.ways[-1:]}
+    assert ends_us["kept"]["small"] <= limit_us < ends_us["free"]["small"]
+    assert max(ends_us["free"].values()) <= max(ends_us["kept"].values()) < kept.baseline.makespan_us
+
+
+def test_an_objective_orders_limits_first() -> None:
+    plain, weighted = Objective(), Objective({"a": 2.0}, {"b": 5.0})
+    assert (plain.is_plain, weighted.is_plain) == (True, False)
+    assert plain.order({"a": 3.0, "b": 7.0}) == (0.0, 7.0)
+    assert weighted.order({"a": 3.0, "b": 7.0}) == (2.0, 6.0)
+    with pytest.raises(OptionError, match="'c' is not one of the models; models: a, b"):
+        coschedule(two(1), MODELS[Engine.GRAPH], objective=Objective(limits_us={"c": 1.0}))
+
+
+@settings(max_examples=20)
+@given(SEEDS)
+def test_values_of_schedules_are_those_of_their_ends(seed: int) -> None:
+    """What the search makes small is the objective of the plan that is run."""
+    whole = union(two(seed))
+    batch = random_stream_batch(whole, seed, count=3)
+    objective = Objective({"a": 3.0, "b": 0.5}, {"a": 40.0})
+    model = MODELS[Engine.GRAPH]
+    prices = model.price_streams(batch)
+    for index, value in enumerate(objective.of(batch.problem)(prices)):
+        ends_us = {"a": 0.0, "b": 0.0}
+        for launch, units in enumerate(batch.problem.launches):
+            label = label_of(whole.units[units[0]].name)
+            ends_us[label] = max(ends_us[label], float(prices.ends_us[index, launch]))
+        assert value == pytest.approx(objective.value_us(ends_us) + 1e3 * objective.over_us(ends_us), rel=1e-9)
+
+
+def test_time_slices_go_round() -> None:
+    networks = {"a": load("inception_v3"), "b": load("resnet50")}
+    prices = SimulatorCostModel(device("k80"), networks["a"].precision, Engine.GRAPH)
+    found = coschedule(networks, prices)
+    by_name = {way.name: way for way in found.ways}
+    in_turn, sliced = by_name[ONE_AFTER_ANOTHER], by_name[TIME_SLICING]
+    assert PARTITIONS not in by_name  # Kepler's SMs cannot be divided
+    own_us = in_turn.makespan_us - in_turn.ends_us["a"]
+    assert min(in_turn.ends_us["a"], own_us) > 2 * SLICE_US
+    assert sliced.makespan_us == pytest.approx(in_turn.makespan_us)
+    assert sum(span.end_us - span.start_us for span in sliced.spans) == pytest.approx(in_turn.makespan_us)
+    # The shorter one ends when it has had its slices, and the other as many.
+    slices = -(-own_us // SLICE_US)
+    assert sliced.ends_us["b"] == pytest.approx(slices * SLICE_US + own_us)
+
+
+def test_partitions_have_sms_of_their_own() -> None:
+    networks = {"a": load("squeezenet"), "b": load("squeezenet")}
+    prices = SimulatorCostModel(device("a100-sxm-40gb"), networks["a"].precision, Engine.GRAPH)
+    (way,) = [way for way in coschedule(networks, prices).ways if way.name == PARTITIONS]
+    sms: dict[str, set[int]] = {"a": set(), "b": set()}
+    for span in way.spans:
+        assert span.sms is not None
+        sms[label_of(span.unit)] |= set(span.sms)
+    assert not sms["a"] & sms["b"]
+    assert len(sms["a"]) == len(sms["b"]) > 40
+    assert way.ends_us["a"] == pytest.approx(way.ends_us["b"])
+    assert way.simulated_us == pytest.approx(way.makespan_us, rel=0.1)
 
 
 def test_what_cannot_be_one_is_refused() -> None:

@@ -11,7 +11,7 @@ event. Where neither the search nor the stages as streams are faster in both, th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import NamedTuple
@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.base.compile_time import working_s
-from iossim.cost.capabilities import LaunchWork, StreamCostModel
+from iossim.cost.capabilities import LaunchWork, StreamCostModel, StreamPrices
 from iossim.execution.lower import lower_schedule
 from iossim.ir.network import Network
 from iossim.schedule.schedule import AnySchedule, SavedSchedule, Schedule, StreamSchedule, issue_order
@@ -42,6 +42,15 @@ _WORSE = 0.01
 MOST_EXACT, _MOST_PRICED = 12, 40_000
 #: Issuing counts a little: the host is ahead of what comes behind, or late.
 _ISSUE_WEIGHT = 1e-3
+
+
+#: What is made small, of each schedule.
+Values = Callable[[StreamPrices], NDArray[np.float64]]
+
+
+def latencies(prices: StreamPrices) -> NDArray[np.float64]:
+    """When the last kernel ends, us."""
+    return prices.latency_us
 
 
 class Ordered(NamedTuple):
@@ -79,10 +88,14 @@ def streams_from(
 
 
 def search_launches(
-    network: Network, cost_model: StreamCostModel, starts: Sequence[Sequence[IssuedLaunch]], options: SearchOptions
+    network: Network,
+    cost_model: StreamCostModel,
+    starts: Sequence[Sequence[IssuedLaunch]],
+    options: SearchOptions,
+    values_of: Callable[[StreamProblem], Values] = lambda problem: latencies,
 ) -> tuple[float, list[list[IssuedLaunch]]]:
     """What no streams of these launches take less than, us, and schedules of them: what was found, the best first,
-    and then the ``starts``, which are the same launches.
+    and then the ``starts``, which are the same launches. The best is what has the least of ``values_of`` the launches.
     """
     order = starts[0]
     problem = StreamProblem.of(
@@ -98,7 +111,7 @@ def search_launches(
         streams[issued] = [launch.stream for launch in start]
         ordered.append(Ordered(issued, streams))
     work = cost_model.launch_work(problem)
-    found = _Search(problem, cost_model, work, options).run(*ordered)
+    found = _Search(problem, cost_model, work, options, values_of(problem)).run(*ordered)
     schedules = [problem.issued(one.order.tolist(), one.streams.tolist()) for one in (*found, *ordered)]
     return stream_bound_us(problem, work), schedules
 
@@ -157,9 +170,15 @@ class _Search:
     """Searches the streams of one problem, part by part, and keeps what makes the whole faster."""
 
     def __init__(
-        self, problem: StreamProblem, cost_model: StreamCostModel, work: LaunchWork, options: SearchOptions
+        self,
+        problem: StreamProblem,
+        cost_model: StreamCostModel,
+        work: LaunchWork,
+        options: SearchOptions,
+        values: Values = latencies,
     ) -> None:
         self.problem, self.cost_model, self.work, self.seconds = problem, cost_model, work, options.seconds
+        self.values = values
         self.random = np.random.default_rng(options.seed)
         self._solved: dict[tuple[object, ...], list[Ordered]] = {}
 
@@ -232,7 +251,7 @@ class _Search:
 
     def _whole_us(self, one: Ordered) -> float:
         batch = StreamBatch(self.problem, one.order[None], one.streams[None])
-        return float(self.cost_model.price_streams(batch).latency_us[0])
+        return float(self.values(self.cost_model.price_streams(batch))[0])
 
     def _ahead_us(self, whole: Ordered, part: _Part) -> float:
         """How far the host is ahead of the device where a part begins, about."""
@@ -265,7 +284,7 @@ class _Search:
             part.problem, np.stack([one.order for one in starts]), np.stack([one.streams for one in starts]), ahead_us
         )
         found: list[Ordered] = []
-        if len(part.members) - part.first <= MOST_EXACT:
+        if len(part.members) - part.first <= MOST_EXACT and self.values is latencies:
             exact = best_streams(part.problem, self.cost_model, batch, _MOST_PRICED, part.first)
             found = [Ordered(exact.order, exact.streams)]
             if exact.complete:
@@ -328,7 +347,7 @@ class _Search:
 
     def _values(self, batch: StreamBatch) -> NDArray[np.float64]:
         prices = self.cost_model.price_streams(batch)
-        return prices.latency_us + _ISSUE_WEIGHT * prices.issued_us
+        return self.values(prices) + _ISSUE_WEIGHT * prices.issued_us
 
 
 def list_schedules(problem: StreamProblem, work: LaunchWork) -> Iterator[Ordered]:

@@ -1,0 +1,77 @@
+"""Bounded search against plain search and brute force, over many random problems.
+
+    python benchmarks/random_problems.py [--count 50000] [--seed 0]
+
+Each problem is a block of up to 11 units with random edges, merge classes, stage space and prices. All three find the
+same cost (brute force up to 6 units), the bounded search prices no more stages than the plain one, and its bound is
+not above the cost. Ends with exit code 1 at the first problem where that does not hold, and prints it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import numpy as np
+from rich.progress import track
+
+from iossim.cost.random import RandomCostModel
+from iossim.schedule.problem import ScheduleProblem
+from iossim.search.ios import solve
+from iossim.search.options import SearchOptions, StageSpace
+
+sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))
+from brute_force import cheapest
+
+MOST_UNITS, MOST_BY_BRUTE_FORCE = 11, 6
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--count", type=int, default=50_000)
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    by_brute_force = priced = plainly_priced = 0
+    for number in track(range(given.count), "problems", disable=not sys.stderr.isatty()):
+        draw = np.random.default_rng((given.seed, number))
+        problem, prices = (
+            _problem(draw, number),
+            RandomCostModel(number, float(draw.random()), 30 * float(draw.random())),
+        )
+        limits = [[None, 1, 2, 3][draw.integers(4)], [None, 1, 2, 3, 8][draw.integers(5)]]
+        space = StageSpace(["general", "paper"][draw.integers(2)], *limits)
+        may = {"concurrent": bool(draw.random() < 0.8), "merge": bool(draw.random() < 0.5)}
+        bounded = solve([problem], prices, SearchOptions(space), **may)
+        plain = solve([problem], prices, SearchOptions(space, bounded=False), **may)
+        costs_us = [bounded.cost_us, plain.cost_us]
+        if len(problem) <= MOST_BY_BRUTE_FORCE:
+            by_brute_force += 1
+            costs_us.append(cheapest(problem, prices, space, **may))  # type: ignore[arg-type]
+        priced, plainly_priced = priced + bounded.priced_stages, plainly_priced + plain.priced_stages
+        least_us = max(bounded.lower_bound_us or 0.0, bounded.relaxed_bound_us or 0.0)
+        holds = np.allclose(costs_us, costs_us[0], rtol=1e-9, atol=0) and least_us <= costs_us[0] * (1 + 1e-12)
+        if not holds or bounded.priced_stages > plain.priced_stages:
+            print(
+                f"problem {number} of seed {given.seed}: costs {costs_us}, bound {least_us}, {problem}, {space}, {may}"
+            )
+            return 1
+    print(
+        f"{given.count:,} problems, {by_brute_force:,} of them by brute force: equal costs, bounds below them; "
+        f"{priced:,} stages priced, {plainly_priced:,} by plain search"
+    )
+    return 0
+
+
+def _problem(draw: np.random.Generator, number: int) -> ScheduleProblem:
+    """A random block; units of one merge class read exactly the same units."""
+    count = int(draw.integers(1, MOST_UNITS + 1))
+    reads = [sorted(set(draw.integers(0, unit, draw.integers(0, 4)).tolist())) if unit else [] for unit in range(count)]
+    classes: dict[tuple[int, ...], int] = {}
+    merge_class = [classes.setdefault(tuple(own), len(classes)) if draw.random() < 0.5 else -1 for own in reads]
+    edges = [(before, unit) for unit, own in enumerate(reads) for before in own]
+    return ScheduleProblem.of_edges(count, edges, merge_class, name=str(number))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

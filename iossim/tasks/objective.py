@@ -1,0 +1,85 @@
+"""What schedules of several models are chosen by: when all have ended, or a weighted sum of when each has.
+
+Each model may have a limit of its own: the most requests a second while one model answers in time are those of the
+least time until all have ended, within the limit of that one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from iossim.base.errors import OptionError
+from iossim.cost.capabilities import StreamPrices
+from iossim.ir.union import label_of
+from iossim.schedule.stream_problem import StreamProblem
+from iossim.search.streams.search import Values, latencies
+
+#: What a microsecond over a limit counts: more than any other is worth.
+_OVER = 1e3
+
+
+@dataclass(frozen=True)
+class Objective:
+    """``weights`` of the latencies of models, by label, or none for the time until all have ended; and their limits."""
+
+    weights: Mapping[str, float] = field(default_factory=dict)
+    limits_us: Mapping[str, float] = field(default_factory=dict)
+
+    def check(self, labels: Collection[str]) -> None:
+        """Raise OptionError for a model that there is not."""
+        for label in (*self.weights, *self.limits_us):
+            if label not in labels:
+                raise OptionError(f"`objective`: {label!r} is not one of the models; models: {', '.join(labels)}")
+
+    @property
+    def name(self) -> str:
+        return "weighted latency" if self.weights else "all"
+
+    @property
+    def is_plain(self) -> bool:
+        return not self.weights and not self.limits_us
+
+    def weight(self, label: str) -> float:
+        """Models without a weight have none where others do."""
+        return self.weights.get(label, 0.0)
+
+    def value_us(self, ends_us: Mapping[str, float]) -> float:
+        """What is made small, limits aside."""
+        if self.weights:
+            return sum(self.weight(label) * end_us for label, end_us in ends_us.items())
+        return max(ends_us.values(), default=0.0)
+
+    def over_us(self, ends_us: Mapping[str, float]) -> float:
+        """By how much models are over their limits."""
+        return sum(max(0.0, ends_us.get(label, 0.0) - limit_us) for label, limit_us in self.limits_us.items())
+
+    def order(self, ends_us: Mapping[str, float]) -> tuple[float, float]:
+        """The less, the better: limits first."""
+        return self.over_us(ends_us), self.value_us(ends_us)
+
+    def of(self, problem: StreamProblem) -> Values:
+        """The same of schedules of some launches, whose units are those of the models' union."""
+        if self.is_plain:
+            return latencies
+        members: dict[str, list[int]] = {}
+        for launch, units in enumerate(problem.launches):
+            members.setdefault(label_of(problem.network.units[units[0]].name), []).append(launch)
+
+        def values(prices: StreamPrices) -> NDArray[np.float64]:
+            ends_us = {label: prices.ends_us[:, own].max(axis=1) for label, own in members.items()}
+            found = np.zeros(len(prices.latency_us)) if self.weights else prices.latency_us.copy()
+            for label, end_us in ends_us.items():
+                found += self.weight(label) * end_us
+                if label in self.limits_us:
+                    found += _OVER * np.maximum(0.0, end_us - self.limits_us[label])
+            return found
+
+        return values
+
+    def to_json(self) -> dict[str, Any]:
+        return {"name": self.name, "weights": dict(self.weights), "limits_us": dict(self.limits_us)}
