@@ -227,14 +227,17 @@ BUILDS: dict[str, Build] = {
 }
 
 
-def network(name: str) -> Network:
-    """The network of a name, cut where nothing is lost; NASNet-A-large is the zoo's, without its blocks."""
+def network(name: str, max_block: int | None = None) -> Network:
+    """The network of a name, cut where nothing is lost, and into parts of ``max_block`` units at most.
+
+    NASNet-A-large is the zoo's, without its blocks.
+    """
     if name == "nasnet_a_large":
         made = iossim.load("nasnet_a")
     else:
         b = GraphBuilder(name)
         made = b.network(BUILDS[name](b))
-    return cut_blocks(made)
+    return cut_blocks(made, max_block)
 
 
 def main() -> None:
@@ -242,10 +245,11 @@ def main() -> None:
     parser.add_argument("--device", default="v100-sxm2")
     parser.add_argument("--engine", default="paper")
     parser.add_argument("--models", nargs="+", default=["nasnet_a_large", *BUILDS])
+    parser.add_argument("--max-block", type=int, help="cut wider blocks, too, into parts of so many units")
     given = parser.parse_args()
     print("network               units widest      s  cpu_s   MiB  sequential  greedy  ios-both   bound   gap")
     for name in given.models:
-        made = network(name)
+        made = network(name, given.max_block)
         started, cpu = perf_counter(), process_time()
         compared = iossim.compare(made, given.device, engine=given.engine)
         took, cpu = perf_counter() - started, process_time() - cpu

@@ -21,6 +21,7 @@ from iossim.hardware.profile import DeviceProfile
 from iossim.ir.network import Network
 from iossim.ir.types import Precision
 from iossim.models.load import load
+from iossim.models.passes.blocks import narrow_blocks
 from iossim.schedule.fit import fit
 from iossim.schedule.schedule import AnySchedule, Schedule
 from iossim.schedule.schedule import read_schedule as read_any
@@ -140,6 +141,9 @@ def task(
     Raises OptionError for what cannot be combined.
     """
     network = _network(model)
+    if budget is not None:
+        # A search by measurements takes each block as a whole.
+        network = narrow_blocks(network)
     transforms: list[Transform] = []
     if rewrite is not None:
         from iossim.transforms.rewriting.backtracking import RewriteBudget

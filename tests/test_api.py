@@ -168,7 +168,7 @@ def test_bounds_of_a_comparison_are_what_its_searches_prove() -> None:
     ("call", "message"),
     [
         (lambda: iossim.optimize("ios_sample", "t4", scheduler="ios"), "`scheduler` 'ios'"),
-        (lambda: iossim.optimize("ios_sample", "t4", engine="x"), "known: auto, graph, paper"),
+        (lambda: iossim.optimize("ios_sample", "t4", engine="x"), "known: auto, graph, onnxruntime, paper"),
         (lambda: iossim.compare("ios_sample", None), "needs a device"),
         (lambda: iossim.load("ios_sample", dtype="x"), "unknown dtype 'x'"),
         (lambda: iossim.cost_model("simulator", "t4", "x"), "unknown dtype 'x'"),

@@ -27,7 +27,7 @@ from iossim.testing.schedulers import SchedulerConformance
 
 
 class TestSimulator(CostModelConformance):
-    @pytest.fixture(autouse=True, params=["paper", "graph", "partition"])
+    @pytest.fixture(autouse=True, params=["paper", "graph", "partition", "onnxruntime"])
     def _engine(self, request: pytest.FixtureRequest) -> None:
         self.engine = request.param
 

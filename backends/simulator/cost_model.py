@@ -1,9 +1,15 @@
 """The simulator as a cost model: it prices stages, knows the variants of units, and runs stages of schedules.
 
-Two engines. The *paper* engine gives each group a stream, issues kernels one by one, and synchronises the device
+Four engines. The *paper* engine gives each group a stream, issues kernels one by one, and synchronises the device
 between two stages unless both have a single group. The *graph* engine replays one CUDA graph: nothing is issued while
 it runs, each node costs a little, and a stage of several groups is forked into and joined from. The *partition*
 engine is the graph engine with SMs of its own for each group of a stage (:mod:`iossim.backends.simulator.partition`).
+
+The *onnxruntime* engine is the streams of a session, without barriers
+(:mod:`~iossim.backends.simulator.event_costs`). The sum of stages, which a search needs, is the makespan of each
+stage's groups as streams, with a notification between two stages of which one has several groups. It leaves out that
+streams run on into the next stage, that the host is ahead there, and that a stage may read nothing from other streams:
+those are in the prices of whole plans, and in the event-driven engine.
 """
 
 from __future__ import annotations
@@ -16,10 +22,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from iossim.backends.simulator import stage_runs
+from iossim.backends.simulator.event_costs import EventCosts, runs_on_cores
 from iossim.backends.simulator.stage_facts import stage_facts
 from iossim.backends.simulator.stage_pricing import StagePricing
 from iossim.backends.simulator.unit_prices import StructuredError, UnitPrice, UnitPrices
-from iossim.base.errors import OptionError
+from iossim.base.errors import OptionError, note_once
 from iossim.cost.capabilities import LaunchWork, StageFacts, StreamPrices, UnitVariant
 from iossim.cost.model import CostModelIdentity, Prices, StageBounds
 from iossim.execution.backend import Divided
@@ -48,7 +55,7 @@ STRUCTURED_ERROR = "structured-error="
 def create(
     device: DeviceProfile | None, precision: Precision, engine: str, argument: str = "", store: Path | None = None
 ) -> SimulatorCostModel:
-    """The simulator of a device under ``paper``, ``graph`` or ``partition``; ``argument`` may be ``in-place``.
+    """The simulator of a device under an engine; ``argument`` may be ``in-place``.
 
     ``structured-error=SEED`` gives each unit an error
     (:class:`~iossim.backends.simulator.unit_prices.StructuredError`).
@@ -63,8 +70,14 @@ def create(
             f"`cost_model` simulator needs a device; give `device` NAME; known: {', '.join(device_names())}"
         )
     device.require(precision)
+    chosen = Engine.named(engine, device)
+    if chosen.facts.is_session and not runs_on_cores(device):
+        note_once(
+            f"`engine` {chosen} on {device.name} is priced from launches of one thread; not known are what its CUDA "
+            "provider leaves to the CPU, how its threads share the driver, and what it takes in captured graphs"
+        )
     error = StructuredError(int(seed)) if seed else None
-    return SimulatorCostModel(device, precision, Engine.named(engine, device), argument == IN_PLACE, error)
+    return SimulatorCostModel(device, precision, chosen, argument == IN_PLACE, error)
 
 
 class SimulatorCostModel:
@@ -89,7 +102,7 @@ class SimulatorCostModel:
         self.in_place = in_place
         self._error = error
         self.units = UnitPrices(profile, precision, self.engine, in_place, error)
-        self.stages = StagePricing(profile, self.units)
+        self.stages = StagePricing(profile, self.units, self.engine)
         self._plans: PlanPricing | None = None
         self._merged: dict[tuple[str, int], UnitPrice | None] = {}
 
@@ -127,7 +140,10 @@ class SimulatorCostModel:
     def price_boundary(self, left_concurrent: bool, right_concurrent: bool) -> float:
         """Microseconds between two neighbouring stages: nothing between two of a single group each."""
         costs = self.profile.engine
-        if self.engine is Engine.PAPER:
+        if not self.engine.has_barriers:
+            events = EventCosts.of(self.engine, self.profile)
+            return 2 * events.host_us + events.wait_us if left_concurrent or right_concurrent else 0.0
+        if self.engine.synchronises:
             return costs.synchronise_us if left_concurrent or right_concurrent else 0.0
         return (costs.join_us if left_concurrent else 0.0) + (costs.fork_us if right_concurrent else 0.0)
 

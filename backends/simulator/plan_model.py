@@ -37,8 +37,8 @@ KERNEL, RECORD, WAIT, AWAIT_DEVICE = range(4)
 KIND, STREAM, REFERENCE, NEXT = range(4)
 #: Columns of their times: what it takes the host and its stream, and when it is issued; then from when to when it ran.
 HOST_US, STREAM_US, ISSUED_US, BEGAN_US, ENDED_US = range(5)
-#: Costs of events: of the host for each, and of a stream for a fork and a join in a graph.
-EVENT_US, FORK_US, JOIN_US = range(3)
+#: Costs of events: of the host for each, and of a stream for a fork and a join in a graph, and a wait in a session.
+EVENT_US, FORK_US, JOIN_US, WAIT_US = range(4)
 
 #: Rows of the work space of :mod:`~iossim.backends.simulator.device_sharing` that it leaves to whoever calls it: for
 #: each stream when its next kernel may start (inf: none may), when all before has run, and its next command.
@@ -349,7 +349,7 @@ def _emit(
             commands[count, STREAM] = stream
             commands[count, REFERENCE] = waits[read_begin[launch] + index]
             times[count, HOST_US] = costs[EVENT_US]
-            times[count, STREAM_US] = costs[JOIN_US] if joins else 0.0
+            times[count, STREAM_US] = costs[WAIT_US] + (costs[JOIN_US] if joins else 0.0)
             count += 1
         for kernel in range(kernel_begin[launch], kernel_begin[launch + 1]):
             commands[count, KIND] = KERNEL

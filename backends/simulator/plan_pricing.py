@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from iossim.backends.simulator.device_sharing import Floats, Integers
+from iossim.backends.simulator.event_costs import EventCosts
 from iossim.backends.simulator.graph_nodes import forks_and_joins
 from iossim.backends.simulator.plan_model import (
     AWAIT_DEVICE,
@@ -50,7 +51,7 @@ class PlanPricing:
     """Prices plans and stream schedules of networks on one device, under one engine."""
 
     def __init__(self, profile: DeviceProfile, units: UnitPrices, engine: Engine, max_kernels: int) -> None:
-        if engine is Engine.PARTITION:
+        if engine.facts.divides_sms:
             raise OptionError("`engine` partition divides stages, and streams have none; give paper or graph")
         self.profile, self.units, self.engine, self.max_kernels = profile, units, engine, max_kernels
         self._prepared: WeakKeyDictionary[StreamProblem, PreparedProblem] = WeakKeyDictionary()
@@ -61,9 +62,8 @@ class PlanPricing:
         if len(batch) and batch.streams.max(initial=0) >= MAX_STREAMS:
             raise OptionError(f"a schedule of more than {MAX_STREAMS} streams is not priced; give fewer")
         prepared = self._prepare(problem)
-        costs = self.profile.engine
-        is_graph = self.engine.is_recorded
-        events = np.array([0.0, costs.fork_us, costs.join_us] if is_graph else [costs.event_us, 0.0, 0.0])
+        costs = EventCosts.of(self.engine, self.profile)
+        events = np.array([costs.host_us, costs.fork_us, costs.join_us, costs.wait_us])
         result = np.empty((len(batch), 2), dtype=np.float64)
         price_streams(
             np.ascontiguousarray(batch.orders, dtype=np.int64),
@@ -135,10 +135,8 @@ class PlanPricing:
         self, given: Sequence[Command], prepared: PreparedProblem
     ) -> tuple[Integers, Floats, list[tuple[int, int, int]]]:
         """The commands as the model reads them; for each kernel its place there, its launch, and its place in that."""
-        costs = self.profile.engine
-        is_graph = self.engine.is_recorded
-        forks, joins = forks_and_joins(given) if is_graph else (set(), set())
-        event_us = 0.0 if is_graph else costs.event_us
+        costs = EventCosts.of(self.engine, self.profile)
+        forks, joins = forks_and_joins(given) if self.engine.is_recorded else (set(), set())
         rows: list[tuple[int, int, int, float, float]] = []
         kernels: list[tuple[int, int, int]] = []
         begin = prepared.kernels.kernel_begin.tolist()
@@ -152,12 +150,12 @@ class PlanPricing:
                     launch += 1
                 case Record():
                     fork_us = costs.fork_us if place in forks else 0.0
-                    rows.append((RECORD, command.queue.stream, command.event, event_us, fork_us))
+                    rows.append((RECORD, command.queue.stream, command.event, costs.host_us, fork_us))
                 case Wait():
-                    join_us = costs.join_us if place in joins else 0.0
-                    rows.append((WAIT, command.queue.stream, command.event, event_us, join_us))
+                    join_us = costs.wait_us + (costs.join_us if place in joins else 0.0)
+                    rows.append((WAIT, command.queue.stream, command.event, costs.host_us, join_us))
                 case Synchronize():
-                    rows.append((AWAIT_DEVICE, 0, 0, costs.synchronise_us, 0.0))
+                    rows.append((AWAIT_DEVICE, 0, 0, self.profile.engine.synchronise_us, 0.0))
         commands = np.zeros((len(rows), 4), dtype=np.int64)
         times = np.zeros((len(rows), 5), dtype=np.float64)
         for index, (kind, stream, reference, host_us, stream_us) in enumerate(rows):

@@ -16,6 +16,7 @@ from functools import cache
 import numpy as np
 
 from iossim.backends.simulator.device_sharing import ALONE, HOST, Floats
+from iossim.backends.simulator.event_costs import kernels_at_a_time
 from iossim.backends.simulator.partition import PreparedPartition
 from iossim.backends.simulator.preparation import PreparedProblem
 from iossim.backends.simulator.stage_bounds import stage_bounds, stage_bounds_of_any
@@ -24,7 +25,7 @@ from iossim.backends.simulator.unit_prices import UnitPrices
 from iossim.base.compiled import jit
 from iossim.base.cores import usable_cores
 from iossim.cost.model import Prices, StageBounds
-from iossim.hardware.lowering.target import target_of
+from iossim.execution.engine import Engine
 from iossim.hardware.profile import DeviceProfile
 from iossim.schedule.batch import StageBatch, Variants
 from iossim.schedule.masks import GrowingTable, find_slot
@@ -38,10 +39,10 @@ class StagePricing:
     At most ``max_kernels`` kernels run at a time.
     """
 
-    def __init__(self, profile: DeviceProfile, units: UnitPrices) -> None:
+    def __init__(self, profile: DeviceProfile, units: UnitPrices, engine: Engine = Engine.PAPER) -> None:
         self.profile, self.units = profile, units
         self.interference = profile.parameters.interference
-        self.max_kernels = profile.sm_count if target_of(profile).runs_one_kernel_per_sm else MAX_GROUPS
+        self.max_kernels = kernels_at_a_time(engine, profile)
         self._problems: dict[tuple[str, ...], PreparedProblem] = {}
         self._partitions: dict[tuple[str, ...], PreparedPartition] = {}
         self._memo = PriceMemo()

@@ -30,7 +30,7 @@ def measurement_set(records: Sequence[MeasurementRecord], is_cold: bool = False)
     """
     taken = [record for record in records if record.is_cold == is_cold]
     context = taken[0].context
-    between_us = (boundary_us(taken) or 0.0) if context.engine == Engine.PAPER else 0.0
+    between_us = (boundary_us(taken) or 0.0) if Engine(context.engine).synchronises else 0.0
     newest: dict[tuple[str, str], MeasurementRecord] = {}
     for record in sorted(taken, key=lambda record: record.date):
         if record.kind in (Kind.UNIT, Kind.STAGE, Kind.MERGE):

@@ -205,13 +205,13 @@ def search_space(
 
     space = search_options(stages, max_group_size, max_groups).space
     network = reading.network(model)
-    counted: dict[bytes, SearchSpace] = {}
+    counted: dict[tuple[int, ...], SearchSpace] = {}
     blocks: list[dict[str, str | int]] = []
     with progress_bars(quiet=as_json, unit="blocks") as bars:
         progress = bars("counting")
         for done, block in enumerate(network.blocks, 1):
             problem = ScheduleProblem.of_block(network, block)
-            edges = problem.predecessors.tobytes()
+            edges = tuple(problem.predecessors.tolist())
             if edges not in counted:
                 counted[edges] = count_search_space(problem, space)
             blocks.append(asdict(counted[edges]) | {"name": block.name})

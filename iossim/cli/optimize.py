@@ -127,7 +127,7 @@ def next_steps(out: Path | None, engine: str, has_page: bool) -> list[str]:
     """What to do next with a schedule, in three lines: its files, the other engine, and how it runs."""
     from iossim.execution.engine import Engine
 
-    other = "paper: streams, issued by the host" if engine == Engine.GRAPH else "graph: one CUDA graph"
+    other = Engine.PAPER if engine == Engine.GRAPH else Engine.GRAPH
     if out is None:
         files = "--out DIR writes schedule.json, a page to open in a browser, and pictures"
         runs = "iossim explain, simulate and run take that schedule.json"
@@ -135,7 +135,7 @@ def next_steps(out: Path | None, engine: str, has_page: bool) -> list[str]:
         saved, page = (shlex.quote(str(out / name)) for name in ("schedule.json", PAGE))
         files = f"open {page} in a browser" if has_page else f"iossim explain {saved}"
         runs = f"iossim deploy {saved}"
-    return [f"Next: {files}", f"      the same with --engine {other}", f"      {runs}"]
+    return [f"Next: {files}", f"      the same with --engine {other}: {other.facts.description}", f"      {runs}"]
 
 
 def default_budget(prices: CostModel) -> Budget | None:

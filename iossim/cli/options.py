@@ -74,7 +74,8 @@ OtherModel = Annotated[
     str | None, option("--model", "MODEL", "Path of the model, if it has moved since the schedule was saved.")
 ]
 OtherEngine = Annotated[
-    str | None, option("--engine", "NAME", "auto, paper, graph or partition; by default the schedule's own.")
+    str | None,
+    option("--engine", "NAME", "auto, paper, graph, partition or onnxruntime; by default the schedule's own."),
 ]
 ScenarioName = Annotated[
     str, argument("NAME|FILE", "A scenario that ships (see 'iossim study list'), or a .yaml file.")
@@ -105,14 +106,14 @@ Graphs = Annotated[
     Path | None, option("--graphs", "DIR", "Folder of edge lists for randwire, instead of its own graphs.")
 ]
 Units = Annotated[str, option("--units", "POLICY", "How ops fuse into schedule units: model, fused, none ...")]
-MaxBlock = Annotated[int, number("--max-block", "Split blocks of more than N units.")]
+MaxBlock = Annotated[int | None, number("--max-block", "Split blocks of more than N units.")]
 Engine = Annotated[
     str,
     option(
         "--engine",
         "NAME",
         "auto: graph since Ampere, paper before; paper: streams with syncs between stages; graph: one CUDA graph; "
-        "partition: that, each group of a stage on SMs of its own (simulated only).",
+        "partition: that, each group of a stage on SMs of its own; onnxruntime: its streams (both simulated only).",
     ),
 ]
 CostModelName = Annotated[
@@ -301,7 +302,7 @@ class ModelOptions(OptionGroup):
     passes: Passes = None
     graphs: Graphs = None
     units: Units = "model"
-    max_block: MaxBlock = 64
+    max_block: MaxBlock = None
     training: Training = False
 
     def network(self, model: str) -> Network:

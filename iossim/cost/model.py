@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.schedule.batch import StageBatch
-from iossim.schedule.planned_stage import PlannedStage, batch_of
+from iossim.schedule.planned_stage import PlannedStage, batches_of
 from iossim.schedule.problem import ScheduleProblem
 
 Prices = NDArray[np.float64]
@@ -105,7 +105,7 @@ class CostModel(Protocol):
         ...
 
     def bounds(self, problem: ScheduleProblem) -> StageBounds | None:
-        """Lower bounds for a problem's stages, or None where the model knows none."""
+        """Lower bounds for a problem's stages, or None where the model knows none; the problem may be wide."""
         ...
 
 
@@ -164,7 +164,7 @@ def price_path(
 
     ``entry`` says whether the stage before them runs several groups (0 or 1), or that there is none (:data:`START`).
     """
-    prices = cost_model.price_stages(batch_of(problem, stages)).tolist()
+    prices = [price for batch in batches_of(problem, stages) for price in cost_model.price_stages(batch).tolist()]
     boundaries, leaving = [], entry
     for stage in stages:
         bit = stage.is_concurrent(problem)

@@ -77,7 +77,7 @@ def replay(store: MeasurementStore, number: int, is_cold: bool = False) -> Repla
             "'iossim measurements list' says what there is"
         )
     context = held[0].context
-    between_us = boundary_us(held) if context.engine == Engine.PAPER else 0.0
+    between_us = boundary_us(held) if Engine(context.engine).synchronises else 0.0
     if between_us is None:
         raise StoreError(
             f"measurement store {store.path}: context {number} does not say what a boundary takes; measure a stage "

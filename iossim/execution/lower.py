@@ -3,7 +3,8 @@
 Under the *paper* engine the host waits for the device between two stages, unless both have a single group and so
 share stream 0 (as the published engine does). The *graph* engine never returns to the host: a stage forks off stream
 0 and joins it again by events, as a captured CUDA graph does. The *partition* engine is the graph engine with each
-group of a stage of several on SMs of its own, which ``divided`` names where the device is known.
+group of a stage of several on SMs of its own, which ``divided`` names where the device is known. *onnxruntime* has no
+stages: they become streams, with an event wherever data crosses (:mod:`iossim.schedule.streams`).
 
 By default each unit is launched, concats included, as the published engine does, and as simulators of it need. With
 ``in_place`` values lie where :mod:`iossim.execution.in_place` says, and what then is no work is not launched.
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from iossim.base.errors import OptionError, PlanError, ScheduleError
 from iossim.execution.box import starting
-from iossim.execution.engine import Engine
+from iossim.execution.engine import Between, Engine
 from iossim.execution.in_place import Slot, in_place_buffers
 from iossim.execution.plan import (
     Buffer,
@@ -37,7 +38,8 @@ from iossim.ir.network import Network
 from iossim.ir.types import TensorType
 from iossim.schedule.batch import FASTEST, Strategy
 from iossim.schedule.fit import fit
-from iossim.schedule.schedule import AnySchedule, StreamSchedule, issue_order
+from iossim.schedule.schedule import AnySchedule, Schedule, StreamSchedule, issue_order
+from iossim.schedule.streams import as_streams
 
 if TYPE_CHECKING:
     from iossim.execution.backend import Choices, Divided
@@ -57,7 +59,7 @@ def lower_schedule(
     choices: Choices | None = None,
     divided: Divided | None = None,
 ) -> Plan:
-    """The plan of a schedule on one device; ``engine`` is ``paper``, ``graph`` or ``partition``.
+    """The plan of a schedule on one device; ``engine`` is the name of one.
 
     ``divided`` are the SMs of the groups of a stage, under the partition engine. ``choices`` give each launch its
     algorithm and workspace; without, the algorithm is the variant that the schedule names. Raises ScheduleError if
@@ -70,8 +72,10 @@ def lower_schedule(
     for name in graph.inputs:
         lowering.buffer(name)
     outputs = tuple(name for name in graph.outputs if name not in graph.constants)
+    if isinstance(schedule, Schedule) and not chosen.has_barriers:
+        schedule = as_streams(schedule, network)
     if isinstance(schedule, StreamSchedule):
-        if chosen is Engine.PARTITION:
+        if chosen.facts.divides_sms:
             raise OptionError("`engine` partition divides stages, and this schedule has streams; give paper or graph")
         return lowering.plan(tuple(lowering.streams(schedule, chosen)), graph.inputs, outputs)
     stages = [
@@ -80,7 +84,7 @@ def lower_schedule(
         )
         for stage in schedule.stages
     ]
-    return lowering.plan(tuple(_SEPARATORS[chosen](stages)), graph.inputs, outputs)
+    return lowering.plan(tuple(_SEPARATORS[chosen.facts.between](stages)), graph.inputs, outputs)
 
 
 def lower_stage(
@@ -116,7 +120,8 @@ def lower_stage(
     lowering = _Lowering(network, chosen, in_place, choices, divided)
     for value in inputs:
         lowering.buffer(value)
-    return lowering.plan(tuple(_SEPARATORS[chosen]([lowering.stage(groups, strategy, variants)])), inputs, outputs)
+    stages = [lowering.stage(groups, strategy, variants)]
+    return lowering.plan(tuple(_SEPARATORS[chosen.facts.between](stages)), inputs, outputs)
 
 
 class _Lowering:
@@ -127,7 +132,7 @@ class _Lowering:
     ) -> None:
         self.network, self.choices = network, choices
         self.placement = in_place_buffers(network) if in_place else None
-        self.divided = divided if engine is Engine.PARTITION else None
+        self.divided = divided if engine.facts.divides_sms else None
         self.buffers: dict[str, Buffer] = {}
 
     def plan(self, commands: tuple[Command, ...], inputs: tuple[str, ...], outputs: tuple[str, ...]) -> Plan:
@@ -306,8 +311,8 @@ def _fork_and_join(stages: list[list[Work]]) -> Iterator[Command]:
     yield Synchronize()
 
 
-_SEPARATORS: dict[Engine, Callable[[list[list[Work]]], Iterator[Command]]] = {
-    Engine.PAPER: _synchronise_between,
-    Engine.GRAPH: _fork_and_join,
-    Engine.PARTITION: _fork_and_join,
+_SEPARATORS: dict[Between, Callable[[list[list[Work]]], Iterator[Command]]] = {
+    Between.SYNCHRONISATION: _synchronise_between,
+    Between.FORK_AND_JOIN: _fork_and_join,
+    Between.NOTIFICATION: _synchronise_between,
 }

@@ -250,6 +250,14 @@ class EngineOverheads(Value):
     #: What a node of a CUDA graph starts later while nodes of another chain run: fitted on an RTX A5000
     #: (``calibration.corun_fit``).
     graph_beside_us: NotNegative = 0.25
+    # Streams of ONNX Runtime (engine ``onnxruntime``): a CPU's are measured (``evidence.profiles.runtime_streams``). On
+    # GPUs nobody did: there nodes stand as kernels of a stream do, and events cost the host what others do.
+    #: What stands between nodes of a session, over what stands between calls.
+    session_gap_factor: Fraction = 1.0
+    #: What a stream goes on later than what it waits for in another.
+    notification_us: NotNegative = 0.0
+    #: The same where the threads, the one that calls included, are more than the cores: until it is given a turn.
+    starved_notification_us: NotNegative = 0.0
 
 
 #: What a call costs beside its kernels' work.

@@ -112,6 +112,10 @@ def _transferred(data: dict[str, Any]) -> dict[str, Any]:
         return {}
 
 
+#: What tells nodes and events of a session from those of streams.
+_OF_SESSIONS = frozenset({"session_gap_factor", "notification_us", "starved_notification_us"})
+
+
 class DeviceProfile(Device):
     """A GPU or a processor, as the lowering and the simulator see it."""
 
@@ -189,8 +193,16 @@ class DeviceProfile(Device):
     def fingerprint(self) -> str:
         """Hash of all that prices depend on: a price from another fingerprint is another device's."""
         unpriced = {"dram_bus_bits", "dram_pin_gbps", "sms_per_gpc"}
-        priced = self.model_dump_json(include={"datasheet", "parameters", "engine"}, exclude={"datasheet": unpriced})
+        unknown = set(_OF_SESSIONS) if self._is_no_session_known() else set[str]()
+        priced = self.model_dump_json(
+            include={"datasheet", "parameters", "engine"}, exclude={"datasheet": unpriced, "engine": unknown}
+        )
         return hashlib.sha256(priced.encode()).hexdigest()[:12]
+
+    def _is_no_session_known(self) -> bool:
+        """Whether nothing tells sessions from streams: such profiles are the same as before they were told apart."""
+        defaults = EngineOverheads.model_fields
+        return all(getattr(self.engine, name) == defaults[name].default for name in _OF_SESSIONS)
 
     def require(self, precision: Precision) -> None:
         """Raise DeviceError, naming what it has, where a GPU has no instructions for numbers of this precision.

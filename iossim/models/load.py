@@ -18,7 +18,6 @@ from iossim.models.options import LoadOptions
 from iossim.models.passes.blocks import single_block
 from iossim.models.passes.unit_fusion import MODEL
 from iossim.models.sources import ios_file, onnx_file, torch_module, zoo
-from iossim.schedule.problem import MAX_UNITS
 
 if TYPE_CHECKING:
     from torch import nn
@@ -50,7 +49,7 @@ def load(
     dimensions: Mapping[str, int] | None = None,
     graphs: str | Path | None = None,
     units: str = MODEL,
-    max_block: int = MAX_UNITS,
+    max_block: int | None = None,
     seed: int = 0,
     strict: bool = False,
     passes: Sequence[str] = (),
@@ -118,7 +117,8 @@ def load_source(source: ModelSource) -> Network:
 
 
 def _loaded(model: Any, options: LoadOptions) -> Network:
-    network = _source(model).load(model, options)
+    # What training adds to a block counts for its size: the whole is split.
+    network = _source(model).load(model, replace(options, max_block=None) if options.training else options)
     source = options.source(network)
     if options.training:
         from iossim.models.passes.training import training_network

@@ -13,7 +13,6 @@ from iossim.ir.network import ModelSource, Network
 from iossim.ir.types import Precision
 from iossim.models.passes.blocks import check_max_block
 from iossim.models.passes.unit_fusion import MODEL, unit_policy
-from iossim.schedule.problem import MAX_UNITS
 
 #: The batch of inputs that are as the file declares them, since they have none in common.
 _DECLARED = "declared"
@@ -74,7 +73,7 @@ class LoadOptions:
     dtype: Annotated[Precision | None, _PRECISION] = None
     graphs: Annotated[str | Path | None, _Text("graphs", _plain)] = None
     units: Annotated[str, _Text("units", _plain, omitted=MODEL)] = MODEL
-    max_block: Annotated[int, _Text("max_block", _integer, omitted=MAX_UNITS)] = MAX_UNITS
+    max_block: Annotated[int | None, _Text("max_block", _integer)] = None
     seed: Annotated[int, _Text("seed", _integer, omitted=0)] = 0
     passes: Annotated[tuple[str, ...], _PASSES] = ()
     shapes: Annotated[Mapping[str, tuple[int, ...]], _SHAPE] = field(default_factory=dict)

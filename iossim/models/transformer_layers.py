@@ -46,6 +46,13 @@ def layer_norm(b: GraphBuilder, name: str, x: str, epsilon: float = 1e-5) -> str
         return b.add(LayerNorm(epsilon=epsilon), x, scale, bias, name=f"{name}.layer_norm")
 
 
+def feed_forward(b: GraphBuilder, name: str, x: str, norm: str, activation: str) -> str:
+    """Two products, four times as wide between them, of what a layer norm makes of ``x``, which is added."""
+    width = b.types[x].shape[-1]
+    inner = linear(b, f"{name}.inner", layer_norm(b, f"{name}.{norm}", x), 4 * width, activation=activation)
+    return linear(b, f"{name}.outer", inner, width, added=x)
+
+
 def rms_norm(b: GraphBuilder, name: str, x: str) -> str:
     """A norm by the root mean square, with a scale."""
     with b.unit(name, "Rms-Norm"):

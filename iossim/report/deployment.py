@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from iossim.deploy.check import STREAMS, DeploymentCheck
+from iossim.deploy.check import SEQUENTIAL, STREAMS, DeploymentCheck
 from iossim.deploy.folder import Deployment
 from iossim.deploy.tensorrt import TensorRtAdvice
 from iossim.execution.execution import Span
@@ -41,7 +41,18 @@ def verdict(check: DeploymentCheck, width: int) -> str:
     # ONNX Runtime's caller spins until all streams are done.
     lacking = f" (they need {width + 1} cores, one of them for the spinning caller; {check.cores} are available)"
     why = lacking if check.cores <= width else ""
-    return f"{fastest} Streams take {factor:.2f} times as long{why}; do not use them on this machine."
+    lose = f"{fastest} Streams take {factor:.2f} times as long{why}; do not use them on this machine."
+    return " ".join(filter(None, (lose, _foretold(check))))
+
+
+def _foretold(check: DeploymentCheck) -> str:
+    """Whether the prediction said that streams lose to one thread; nothing where there is none."""
+    predicted = {row.name: row.predicted_us for row in check.rows}
+    streams_us, one_us = predicted.get(STREAMS), predicted.get(SEQUENTIAL)
+    if streams_us is None or one_us is None:
+        return ""
+    said = f"{streams_us / one_us:.2f} times as long as one thread"
+    return f"That was predicted: {said}." if streams_us >= one_us else f"The prediction was wrong: {said}."
 
 
 def check_json(check: DeploymentCheck) -> dict[str, Any]:

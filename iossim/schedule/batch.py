@@ -85,6 +85,10 @@ class StageBatch:
     strategies: NDArray[np.uint8]
     variants: Variants | None = None
 
+    def __post_init__(self) -> None:
+        if self.problem.is_wide:
+            raise ValueError(f"block {self.problem.name!r} is wide: restrict it to the units of the stages first")
+
     @staticmethod
     def concurrent(problem: ScheduleProblem, masks: Masks) -> StageBatch:
         return StageBatch(problem, masks, np.zeros(len(masks), dtype=np.uint8))

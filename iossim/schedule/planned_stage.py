@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from iossim.base.errors import PlanError
 from iossim.schedule.batch import FASTEST, StageBatch, Strategy, Variants
-from iossim.schedule.problem import ScheduleProblem, bits
+from iossim.schedule.problem import MAX_UNITS, ScheduleProblem, bits
 from iossim.schedule.schedule import BlockSchedule, Stage
 
 
@@ -43,6 +44,12 @@ class PlannedStage:
         variants = tuple((units[unit], variant) for unit, variant in self.variants)
         return PlannedStage(sum(1 << units[unit] for unit in bits(self.mask)), self.strategy, variants)
 
+    def within(self, units: Sequence[int]) -> PlannedStage:
+        """A stage of a problem as one of a part that holds its units; ``units`` are the part's, ascending."""
+        position = {unit: index for index, unit in enumerate(units)}
+        variants = tuple((position[unit], variant) for unit, variant in self.variants)
+        return PlannedStage(sum(1 << position[unit] for unit in bits(self.mask)), self.strategy, variants)
+
     def named(self, problem: ScheduleProblem, latency_us: float = 0.0, boundary_us: float = 0.0) -> Stage:
         """The stage by the names of its units, with its price and what stands before it, in us."""
         groups = [[problem.unit_names[unit] for unit in bits(group)] for group in self.groups(problem)]
@@ -60,8 +67,31 @@ def planned(problem: ScheduleProblem, block: BlockSchedule) -> tuple[PlannedStag
     return tuple(PlannedStage.of(problem, stage) for stage in block.stages)
 
 
+def batches_of(problem: ScheduleProblem, stages: Sequence[PlannedStage]) -> Iterator[StageBatch]:
+    """Planned stages of one problem in order: in one batch, or, of a wide problem, one for each run of few units.
+
+    Raises PlanError for a stage of more units than compiled code takes.
+    """
+    if not problem.is_wide:
+        yield batch_of(problem, stages)
+        return
+    begin = 0
+    while begin < len(stages):
+        held, end = 0, begin
+        while end < len(stages) and (longer := held | stages[end].mask).bit_count() <= MAX_UNITS:
+            held, end = longer, end + 1
+        if end == begin:
+            raise PlanError(
+                f"block {problem.name!r}: a stage has {longer.bit_count()} units, and may have {MAX_UNITS}; "
+                "split it in two"
+            )
+        units = bits(held)
+        yield batch_of(problem.restrict(units), [stage.within(units) for stage in stages[begin:end]])
+        begin = end
+
+
 def batch_of(problem: ScheduleProblem, stages: Sequence[PlannedStage]) -> StageBatch:
-    """Planned stages of one problem, to be priced together."""
+    """Planned stages of one problem that is not wide, to be priced together."""
     masks = np.array([stage.mask for stage in stages], dtype=np.uint64)
     strategies = np.array([stage.strategy.code for stage in stages], dtype=np.uint8)
     if not any(stage.variants for stage in stages):

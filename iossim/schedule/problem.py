@@ -1,6 +1,8 @@
-"""The scheduling problem of one block: a directed acyclic graph of at most 64 units, sets of units as bitmasks.
+"""The scheduling problem of one block: a directed acyclic graph of units, sets of units as bitmasks.
 
 Unit ``i`` of a problem is bit ``1 << i``; units are in topological order, so a unit's predecessors have lower bits.
+Compiled code takes masks of 64 bits. A *wide* problem has more units: its masks are Python's integers, and whoever
+prices or solves it restricts it to some of its units first.
 """
 
 from __future__ import annotations
@@ -18,15 +20,22 @@ from iossim.base.errors import GraphError
 from iossim.ir.merging import merge_keys
 from iossim.ir.network import Block, Network
 
+#: The units of a problem that compiled code takes.
 MAX_UNITS = 64
 Masks = NDArray[np.uint64]
+
+
+def masks_of(values: Sequence[int], units: int) -> Masks:
+    """Masks over so many units: of 64 bits each where these suffice, else of dtype object."""
+    return np.array(values, dtype=np.uint64 if units <= MAX_UNITS else object)
 
 
 @dataclass(frozen=True, eq=False)
 class ScheduleProblem:
     """A block to be scheduled.
 
-    ``predecessors[i]`` (uint64, shape ``[n]``) is the mask of the units whose outputs unit ``i`` reads.
+    ``predecessors[i]`` (uint64, of a wide problem object; shape ``[n]``) is the mask of the units whose outputs unit
+    ``i`` reads.
     ``merge_class[i]`` (int32, shape ``[n]``) is equal for units that may merge into one convolution, -1 for those
     that merge with nothing. ``signatures[i]`` names unit ``i``'s work: equal signatures have equal prices.
     ``units[i]`` is the unit's index in ``network.units``; a problem made for a test has no network.
@@ -39,7 +48,7 @@ class ScheduleProblem:
     signatures: tuple[str, ...]
     network: Network | None = None
     units: tuple[int, ...] = ()
-    #: ``not_before[i]`` (uint64, shape ``[n]``) is the mask of interchangeable units, none of which unit ``i`` need
+    #: ``not_before[i]`` (shape and dtype as above) is the mask of interchangeable units, none of which unit ``i`` need
     #: start before (:attr:`~iossim.ir.network.Network.interchangeable`): they may share a stage.
     not_before: Masks | None = None
     #: Masks of the units that a search keeps in one stage (:attr:`~iossim.ir.network.Network.clusters`), each unit in
@@ -47,7 +56,8 @@ class ScheduleProblem:
     clusters: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        _check_size(self.name, len(self.unit_names))
+        if not self.unit_names:
+            raise GraphError(f"block {self.name!r} has no units; a problem holds 1 or more")
         for index, mask in enumerate(self.predecessors.tolist()):
             if mask >> index:
                 raise GraphError(f"block {self.name!r}: unit {self.unit_names[index]!r} precedes what it reads")
@@ -55,12 +65,8 @@ class ScheduleProblem:
     @staticmethod
     def of_block(network: Network, block: Block) -> ScheduleProblem:
         """The problem of one block of a network; edges from other blocks are satisfied when it starts."""
-        _check_size(block.name, len(block.units))
         position = {unit: index for index, unit in enumerate(block.units)}
-        predecessors = np.array(
-            [sum(1 << position[p] for p in network.predecessors[unit] if p in position) for unit in block.units],
-            dtype=np.uint64,
-        )
+        predecessors = [sum(1 << position[p] for p in network.predecessors[unit] if p in position) for unit in position]
         keys = merge_keys(network, block.units)
         classes: dict[str, int] = {}
         merge_class = np.full(len(block.units), -1, dtype=np.int32)
@@ -70,7 +76,7 @@ class ScheduleProblem:
         return ScheduleProblem(
             block.name,
             tuple(network.units[unit].name for unit in block.units),
-            predecessors,
+            masks_of(predecessors, len(position)),
             merge_class,
             tuple(network.signatures[unit] for unit in block.units),
             network,
@@ -84,12 +90,17 @@ class ScheduleProblem:
         count: int, edges: Sequence[tuple[int, int]], merge_class: Sequence[int] | None = None, name: str = "problem"
     ) -> ScheduleProblem:
         """A problem without a network, for tests and tables; an edge ``(u, v)`` says that ``v`` reads ``u``."""
-        predecessors = np.zeros(count, dtype=np.uint64)
+        predecessors = [0] * count
         for before, after in edges:
-            predecessors[after] |= np.uint64(1 << before)
+            predecessors[after] |= 1 << before
         names = tuple(str(index) for index in range(count))
         classes = np.array(merge_class if merge_class is not None else [-1] * count, dtype=np.int32)
-        return ScheduleProblem(name, names, predecessors, classes, names)
+        return ScheduleProblem(name, names, masks_of(predecessors, count), classes, names)
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether it has more units than compiled code takes."""
+        return len(self) > MAX_UNITS
 
     def __len__(self) -> int:
         return len(self.unit_names)
@@ -109,7 +120,7 @@ class ScheduleProblem:
         return ScheduleProblem(
             f"{self.name}[{units[0]}:{units[-1] + 1}]",
             tuple(self.unit_names[unit] for unit in units),
-            np.array(predecessors, dtype=np.uint64),
+            masks_of(predecessors, len(units)),
             self.merge_class[list(units)],
             tuple(self.signatures[unit] for unit in units),
             self.network,
@@ -124,29 +135,29 @@ class ScheduleProblem:
     @cached_property
     def successors(self) -> Masks:
         """``successors[i]``: mask of the units that read unit ``i``'s outputs."""
-        result = np.zeros(len(self), dtype=np.uint64)
+        result = [0] * len(self)
         for index, mask in enumerate(self.predecessors.tolist()):
             for before in bits(mask):
-                result[before] |= np.uint64(1 << index)
-        return result
+                result[before] |= 1 << index
+        return masks_of(result, len(self))
 
     @cached_property
     def ancestors(self) -> Masks:
         """``ancestors[i]``: mask of all units that must be done before unit ``i``."""
-        result = self.predecessors.copy()
+        result: list[int] = self.predecessors.tolist()
         for index, mask in enumerate(self.predecessors.tolist()):
             for before in bits(mask):
                 result[index] |= result[before]
-        return result
+        return masks_of(result, len(self))
 
     @cached_property
     def descendants(self) -> Masks:
         """``descendants[i]``: mask of all units that unit ``i`` must be done before."""
-        result = self.successors.copy()
-        for index in range(len(self) - 1, -1, -1):
-            for after in bits(int(self.successors[index])):
+        result: list[int] = self.successors.tolist()
+        for index, mask in reversed(list(enumerate(self.successors.tolist()))):
+            for after in bits(mask):
                 result[index] |= result[after]
-        return result
+        return masks_of(result, len(self))
 
     @cached_property
     def depths(self) -> tuple[int, ...]:
@@ -164,9 +175,9 @@ class ScheduleProblem:
     @cached_property
     def key(self) -> str:
         """Equal for blocks with the same units in the same places: they have the same schedules and prices."""
-        order = [] if self.not_before is None else [self.not_before.tobytes().hex()]
+        order = [] if self.not_before is None else [_text(self.not_before)]
         together = [f"clusters {self.clusters}"] if self.clusters else []
-        arrays = [self.predecessors.tobytes().hex(), self.merge_class.tobytes().hex()]
+        arrays = [_text(self.predecessors), self.merge_class.tobytes().hex()]
         text = "\n".join([*arrays, *order, *together, *self.signatures])
         return hashlib.sha256(text.encode()).hexdigest()[:24]
 
@@ -191,18 +202,18 @@ class ScheduleProblem:
         return sorted(found, key=lambda group: group & -group)
 
 
-def _check_size(name: str, units: int) -> None:
-    if not 1 <= units <= MAX_UNITS:
-        raise GraphError(f"block {name!r} has {units} units; a problem holds 1 to {MAX_UNITS}: split the block")
+def _text(masks: Masks) -> str:
+    """Masks in text: the same in every process."""
+    return " ".join(map(str, masks.tolist())) if masks.dtype == object else masks.tobytes().hex()
 
 
 def _not_before(network: Network, position: dict[int, int]) -> Masks | None:
-    masks = np.zeros(len(position), dtype=np.uint64)
+    masks = [0] * len(position)
     for names in network.interchangeable:
         places = [position[unit] for name in names if (unit := network.unit_index[name]) in position]
         for before, after in pairwise(sorted(places)):
-            masks[after] |= np.uint64(1 << before)
-    return masks if masks.any() else None
+            masks[after] |= 1 << before
+    return masks_of(masks, len(position)) if any(masks) else None
 
 
 def _clusters(network: Network, position: dict[int, int]) -> tuple[int, ...]:
@@ -216,4 +227,9 @@ def _clusters(network: Network, position: dict[int, int]) -> tuple[int, ...]:
 
 def bits(mask: int) -> list[int]:
     """The units of a mask, lowest first."""
-    return [index for index in range(mask.bit_length()) if mask >> index & 1]
+    found = []
+    while mask:
+        lowest = mask & -mask
+        found.append(lowest.bit_length() - 1)
+        mask ^= lowest
+    return found

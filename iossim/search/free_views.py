@@ -12,11 +12,9 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from operator import or_
 
-import numpy as np
-
 from iossim.ir.network import BATCH_VIEW
 from iossim.schedule.planned_stage import PlannedStage
-from iossim.schedule.problem import ScheduleProblem, bits
+from iossim.schedule.problem import ScheduleProblem, bits, masks_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,12 +56,12 @@ class WithoutViews:
         smaller = ScheduleProblem(
             problem.name,
             tuple(problem.unit_names[unit] for unit in units),
-            np.array(read, dtype=np.uint64),
+            masks_of(read, len(units)),
             problem.merge_class[list(units)],
             tuple(problem.signatures[unit] for unit in units),
             network,
             tuple(problem.units[unit] for unit in units),
-            None if before is None else np.array([renumbered(int(before[unit])) for unit in units], dtype=np.uint64),
+            None if before is None else masks_of([renumbered(int(before[unit])) for unit in units], len(units)),
             tuple(dict.fromkeys(map(renumbered, problem.clusters))),
         )
         return WithoutViews(smaller, units, kept)

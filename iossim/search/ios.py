@@ -255,7 +255,7 @@ class _Solver:
         begun = {bit: _Prefix(prefix.cost_us, (*prefix.plans, ())) for bit, prefix in best.items()}
         if problem.key not in self._parts and not self.complete:
             return self._extend_plainly(begun, problem, range(len(problem)))
-        if problem.clusters and (reached := self._extend_clusters(begun, problem)):
+        if problem.clusters and not problem.is_wide and (reached := self._extend_clusters(begun, problem)):
             kept = "too wide to be solved unit by unit, stages keep clusters of units whole"
             self.notes.append((problem.name, BlockNote(kept)))
             return reached

@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 from iossim.base.compiled import jit
 from iossim.cost.model import CostModel, Prices, StageBounds
-from iossim.schedule.batch import StageBatch, Strategy
+from iossim.schedule.batch import Strategy
 from iossim.schedule.masks import count_bits, empty_set, grown, insert
-from iossim.schedule.problem import Masks, ScheduleProblem
+from iossim.schedule.planned_stage import PlannedStage, batches_of
+from iossim.schedule.problem import MAX_UNITS, Masks, ScheduleProblem, masks_of
 
 #: Classes of up to this many units are merged in every combination, larger ones in pairs, runs, and as a whole.
 ALL_SUBSETS = 10
@@ -24,7 +25,7 @@ ALL_SUBSETS = 10
 
 @dataclass(frozen=True, eq=False)
 class MergedStages:
-    """``masks`` (uint64) of sets of two or more units that merge, and their ``prices_us``; both ``[merges]``."""
+    """``masks`` of sets of two or more units that merge, and their ``prices_us``; both ``[merges]``."""
 
     masks: Masks
     prices_us: Prices
@@ -36,13 +37,13 @@ def no_merges() -> MergedStages:
 
 def price_merges(problem: ScheduleProblem, cost_model: CostModel, max_groups: int) -> MergedStages:
     """Price all merged stages of at most ``max_groups`` units; those that cannot run are left out."""
-    masks = np.array(_subsets(problem, max_groups), dtype=np.uint64)
-    if not len(masks):
+    found = _subsets(problem, min(max_groups, MAX_UNITS))
+    if not found:
         return no_merges()
-    strategies = np.full(len(masks), Strategy.MERGE.code, dtype=np.uint8)
-    prices = cost_model.price_stages(StageBatch(problem, masks, strategies))
+    batches = batches_of(problem, [PlannedStage(mask, Strategy.MERGE) for mask in found])
+    prices = np.concatenate([cost_model.price_stages(batch) for batch in batches])
     able = np.isfinite(prices)
-    return MergedStages(masks[able], prices[able])
+    return MergedStages(masks_of(found, len(problem))[able], prices[able])
 
 
 def largest_class(problem: ScheduleProblem) -> int:
@@ -128,7 +129,9 @@ def without(state: int, unit_bit: np.uint64, down: Downwards) -> int:
 
 
 def build_lattice(problem: ScheduleProblem, max_states: int) -> Lattice | None:
-    """All states of the problem, or None if there are more than ``max_states``."""
+    """All states of the problem, or None if there are more than ``max_states``, or it is wide."""
+    if problem.is_wide:
+        return None
     predecessors = problem.order
     count = len(problem)
     level: Masks = np.zeros(1, dtype=np.uint64)

@@ -47,7 +47,7 @@ class SearchMemo:
     cost_model: CostModel
     saved_s: float = 0.0
     _solutions: dict[BlockQuestion, tuple[BlockSolution, float]] = field(default_factory=dict, repr=False)
-    _lattices: dict[tuple[bytes, int], tuple[Lattice | None, float]] = field(default_factory=dict, repr=False)
+    _lattices: dict[tuple[tuple[int, ...], int], tuple[Lattice | None, float]] = field(default_factory=dict, repr=False)
 
     def solution(self, question: BlockQuestion, solve: Callable[[], BlockSolution]) -> BlockSolution:
         """The solution of a block."""
@@ -55,7 +55,7 @@ class SearchMemo:
 
     def lattice(self, problem: ScheduleProblem, max_states: int) -> Lattice | None:
         """The lattice of a problem (:func:`~iossim.search.lattice.build_lattice`)."""
-        key = problem.order.tobytes(), max_states
+        key = tuple(problem.order.tolist()), max_states
         return self._found(self._lattices, key, lambda: build_lattice(problem, max_states))
 
     def _found(self, known: dict[K, tuple[V, float]], key: K, make: Callable[[], V]) -> V:

@@ -14,7 +14,7 @@ from iossim.cost.model import CostModel
 from iossim.ir.network import Network
 from iossim.schedule.batch import Strategy
 from iossim.schedule.planned_stage import PlannedStage
-from iossim.schedule.problem import ScheduleProblem
+from iossim.schedule.problem import MAX_UNITS, ScheduleProblem, bits
 from iossim.schedule.schedule import Schedule
 from iossim.search.assemble import block_lower_bounds_us, build_schedule, sum_of_bounds_us
 from iossim.search.lattice import no_merges
@@ -29,10 +29,10 @@ def sequential_stages(problem: ScheduleProblem) -> list[PlannedStage]:
 
 
 def greedy_stages(problem: ScheduleProblem) -> list[PlannedStage]:
-    """Each stage holds all units that are ready."""
+    """Each stage holds all units that are ready, or the first of them that a stage may hold."""
     done, stages = 0, []
     while done != problem.full:
-        ready = problem.ready(done)
+        ready = sum(1 << unit for unit in bits(problem.ready(done))[:MAX_UNITS])
         stages.append(PlannedStage(ready, Strategy.CONCURRENT))
         done |= ready
     return stages

@@ -17,7 +17,6 @@ from pydantic import Field, model_validator
 from iossim.base.memory_size import size_bytes
 from iossim.base.values import Value
 from iossim.models.passes.unit_fusion import MODEL
-from iossim.schedule.problem import MAX_UNITS
 from iossim.search.options import StageSpace
 from iossim.transforms.rewriting.backtracking import ALPHA
 from iossim.transforms.rewriting.scheduled import RewriteSearch
@@ -55,7 +54,7 @@ class Model(_Labelled):
     shapes: dict[str, list[int]] = Field(default_factory=dict)
     dims: dict[str, int] = Field(default_factory=dict)
     units: str = MODEL
-    max_block: int = Field(default=MAX_UNITS, ge=1, le=MAX_UNITS)
+    max_block: int | None = Field(default=None, ge=1)
     #: One block alone, by its name, or its number: 1 is the first, -1 the last.
     block: str | int | None = None
 

@@ -87,13 +87,13 @@ def forecast(scenario: Scenario) -> Forecast:
 
 def _searched(model: str, name: str, network: Network, search: Search) -> Searched:
     problems = [ScheduleProblem.of_block(network, block) for block in network.blocks]
-    distinct = {problem.predecessors.tobytes(): problem for problem in problems}
+    distinct = {tuple(problem.predecessors.tolist()): problem for problem in problems}
     stages: int | None = None
     with suppress(OptionError):  # a block is too wide to count its stages
         counted = {
             edges: count_search_space(problem, search.space, _MAX_STATES, _MAX_TRANSITIONS).distinct_stages
             for edges, problem in distinct.items()
         }
-        stages = sum(counted[problem.predecessors.tobytes()] for problem in problems)
+        stages = sum(counted[tuple(problem.predecessors.tolist())] for problem in problems)
     largest = max(len(block.units) for block in network.blocks)
     return Searched(model, name, len(network.units), largest, stages)

@@ -23,6 +23,7 @@ from iossim.execution.measured_run import MeasuredRow, measure_schedules, ratio_
 from iossim.hardware.load import device as load_device
 from iossim.hardware.load import device_names
 from iossim.ir.network import Network
+from iossim.models.passes.blocks import narrow_blocks
 from iossim.schedule.schedule import AnySchedule, Schedule
 from iossim.search.assemble import reprice
 from iossim.search.options import Budget, SearchOptions
@@ -133,6 +134,7 @@ def measure_network(
     OptionError where that has no profile.
     """
     found: dict[str, Schedule] = {}
+    network = narrow_blocks(network)  # a search by measurements takes each block as a whole
     with MeasurementStore(store) as kept:
         prices = MeasuredCostModel(backend, kept, timing)
         for name in schedulers:

@@ -291,7 +291,7 @@ def _left_out_us(comparison: Comparison, task: Task) -> Mapping[str, float]:
 
 def _warm_up(network: Network, prices: CostModel) -> None:
     """Price one unit: loading compiled code is part of no scheduler's search time."""
-    problem = ScheduleProblem.of_block(network, network.blocks[0])
+    problem = ScheduleProblem.of_block(network, network.blocks[0]).restrict([0])
     prices.price_stages(StageBatch.concurrent(problem, np.ones(1, dtype=np.uint64)))
 
 

@@ -61,8 +61,7 @@ MISTAKES: list[tuple[str, Sequence[str]]] = [
     ("compare ios_sample --device t4 --max-group-size 0", ["--max-group-size 0", "1 or more"]),
     ("compare ios_sample --device t4 --max-groups -3", ["--max-groups -3", "1 or more"]),
     ("search-space ios_sample --max-groups 0", ["--max-groups 0", "1 or more"]),
-    ("compare ios_sample --device t4 --max-block 0", ["0 units", "1 to 64"]),
-    ("compare ios_sample --device t4 --max-block 65", ["65 units", "1 to 64"]),
+    ("compare ios_sample --device t4 --max-block 0", ["0 units", "1 or more"]),
     # shapes
     ("compare ios_sample --device t4 --shape image", ["'image'", "NAME=1x3x224x224"]),
     ("compare ios_sample --device t4 --shape image=1xx3", ["'image=1xx3'", "NAME=1x3x224x224"]),

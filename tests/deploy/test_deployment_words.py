@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from iossim.deploy.check import DEFAULT, SEQUENTIAL, STREAMS, DeploymentCheck
@@ -28,6 +30,18 @@ def test_streams_that_lose_where_cores_lack() -> None:
         "Fastest: 'deployed, one thread', 2.000 ms. Streams take 2.00 times as long (they need 3 cores"
     )
     assert "cores" not in verdict(check_of(3, default=3000, sequential=2000, streams=4000), 2)
+
+
+@pytest.mark.parametrize(
+    ("predicted_us", "told"),
+    [(4500.0, "That was predicted: 1.50 times as long as one thread."),
+     (1500.0, "The prediction was wrong: 0.50 times as long as one thread.")],
+)  # fmt: skip
+def test_whether_it_was_predicted_that_streams_lose(predicted_us: float, told: str) -> None:
+    check = check_of(2, default=3000, sequential=2000, streams=4000)
+    predicted = {SEQUENTIAL: 3000.0, STREAMS: predicted_us}
+    rows = tuple(replace(row, predicted_us=predicted.get(row.name)) for row in check.rows)
+    assert verdict(replace(check, rows=rows), 2).endswith(told)
 
 
 def test_streams_that_win_or_tie() -> None:

@@ -23,7 +23,9 @@ def test_names(engine: Engine) -> None:
 
 @pytest.mark.parametrize("name", ["", "graphs", "Paper"])
 def test_unknown_names(name: str) -> None:
-    with pytest.raises(OptionError, match=rf"unknown engine '{name}'; .*known: auto, graph, paper, partition"):
+    with pytest.raises(
+        OptionError, match=rf"unknown engine '{name}'; .*known: auto, graph, onnxruntime, paper, partition"
+    ):
         Engine.named(name)
 
 
@@ -74,3 +76,11 @@ def test_auto_without_a_device_is_the_engine_of_the_paper() -> None:
 @pytest.mark.parametrize(("name", "engine"), [("v100-sxm2", "paper"), ("h100-sxm", "graph")])
 def test_a_backend_chooses_for_the_device_that_it_finds(name: str, engine: str) -> None:
     assert backend_from("simulator", engine=AUTO, device=name).context.engine == engine
+
+
+def test_facts_say_what_stands_between_stages() -> None:
+    assert [engine for engine in Engine if engine.synchronises] == [Engine.PAPER]
+    assert [engine for engine in Engine if not engine.has_barriers] == [Engine.ONNXRUNTIME]
+    assert [engine for engine in Engine if engine.is_recorded] == [Engine.GRAPH, Engine.PARTITION]
+    assert [engine for engine in Engine if engine.facts.divides_sms] == [Engine.PARTITION]
+    assert [engine for engine in Engine if engine.facts.runs_on_devices] == [Engine.PAPER, Engine.GRAPH]

@@ -110,7 +110,9 @@ def test_what_a_plan_says_of_itself(diamond: Network) -> None:
 
 def test_an_unknown_engine(diamond: Network) -> None:
     schedule = one_block(diamond, make_stage([["a"]]))
-    with pytest.raises(OptionError, match="unknown engine 'graphs'; did you mean 'graph'\\? known: auto, graph, paper"):
+    with pytest.raises(
+        OptionError, match="unknown engine 'graphs'; did you mean 'graph'\\? known: auto, graph, onnxruntime, paper"
+    ):
         lower_schedule(schedule, diamond, "graphs")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from iossim.backends.simulator.event_costs import EventCosts, kernels_at_a_time, runs_on_cores
 from iossim.backends.simulator.events.demand import BlockDemand
 from iossim.backends.simulator.graph_nodes import forks_and_joins
 from iossim.backends.simulator.kernel_model import KernelModel
@@ -111,7 +112,7 @@ class KernelLibrary:
         sms = sms or self.profile.sm_count
         if sms not in self._models:
             libraries = self.engine.libraries_on(self.profile.architecture)
-            self._models[sms] = KernelModel(self.profile, self.engine.issue, libraries, sms)
+            self._models[sms] = KernelModel(self.engine.on(self.profile), self.engine.issue, libraries, sms)
         return self._models[sms]
 
     def unit(
@@ -183,14 +184,14 @@ def instructions(
             found.append(AwaitDevice(max(waits_us)))
             continue
         library = libraries[command.queue.device]
-        costs = library.profile.engine
-        host_event_us = 0.0 if graph else costs.event_us
+        cores = _cores(library)
+        costs = EventCosts.of(library.engine, library.profile)
         match command:
             case Launch():
                 unit = "+".join(command.units)
                 stage = (stages or {}).get(command.units[0], 0)
                 found += [
-                    IssueKernel(kernel, command.queue, unit, stage, command.sms)
+                    IssueKernel(kernel, command.queue, unit, stage, command.sms or cores)
                     for kernel in _launched(command, network, library)
                 ]
             case Copy():
@@ -201,22 +202,28 @@ def instructions(
                     if link is None:
                         raise OptionError(f"{command} crosses devices, and nothing joins them; give a link")
                     times_us = crossing.bytes / (link.bandwidth_gbps * 1e3), link.latency_us
-                    host_us = 0.0 if graph else costs.bare_launch_us
+                    host_us = 0.0 if graph else library.profile.engine.bare_launch_us
                     transfer = IssueTransfer(crossing[:2], command.queue, host_us, *times_us, command.unit, stage)
                     found.append(transfer)
                     continue
                 sms = None if command.sms is None else len(command.sms)
                 found += [
-                    IssueKernel(kernel, command.queue, command.unit, stage, command.sms)
+                    IssueKernel(kernel, command.queue, command.unit, stage, command.sms or cores)
                     for kernel in library.copy(moved, sms)
                 ]
             case Record():
                 fork_us = costs.fork_us if place in forks else 0.0
-                found.append(IssueRecord(command.event, command.queue, host_event_us, fork_us))
+                found.append(IssueRecord(command.event, command.queue, costs.host_us, fork_us))
             case Wait():
-                join_us = costs.join_us if place in joins else 0.0
-                found.append(IssueWait(command.event, command.queue, host_event_us, join_us))
+                join_us = costs.wait_us + (costs.join_us if place in joins else 0.0)
+                found.append(IssueWait(command.event, command.queue, costs.host_us, join_us))
     return found
+
+
+def _cores(library: KernelLibrary) -> range | None:
+    """The cores that kernels of a session on a CPU may use; None for all there are."""
+    free = kernels_at_a_time(library.engine, library.profile)
+    return range(free) if free < library.profile.sm_count and runs_on_cores(library.profile) else None
 
 
 def _launched(command: Launch, network: Network, library: KernelLibrary) -> tuple[IssuedKernel, ...]:

@@ -88,7 +88,8 @@ def run_schedule(
     divided = None
     if isinstance(schedule, Schedule):
         stages = {unit: number for number, stage in enumerate(schedule.stages) for unit in stage.units}
-    if engine == Engine.PARTITION:
-        units = UnitPrices(profile, network.precision, Engine.PARTITION, in_place=False, error=None)
-        divided = divided_as_priced(StagePricing(profile, units), network)
-    return run_plan(lower_schedule(schedule, network, engine, divided=divided), network, profile, engine, stages)
+    chosen = Engine.named(engine)
+    if chosen.facts.divides_sms:
+        units = UnitPrices(profile, network.precision, chosen, in_place=False, error=None)
+        divided = divided_as_priced(StagePricing(profile, units, chosen), network)
+    return run_plan(lower_schedule(schedule, network, chosen, divided=divided), network, profile, chosen, stages)

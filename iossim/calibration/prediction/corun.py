@@ -99,7 +99,7 @@ def corun(
     are; ScheduleError for a kernel of which no block fits an SM.
     """
     costs = profile.engine
-    graph = engine is not Engine.PAPER
+    graph = engine.is_recorded
     streams = sorted({raw.stream for raw in kernels})
     sms = dict(zip(streams, _shares(streams, profile, sm_share), strict=True))
     libraries = engine.libraries_on(profile.architecture)

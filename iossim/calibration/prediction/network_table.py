@@ -109,7 +109,7 @@ class NetworkTable:
 
 def predict_network(network: Network, profile: DeviceProfile, engine: Engine = Engine.GRAPH) -> NetworkTable:
     """Every unit of a network alone, as a node of a graph or a call of ``engine``; equal ones are lowered once."""
-    model = KernelModel(profile, engine.issue_alone, engine.libraries_on(profile.architecture))
+    model = KernelModel(engine.on(profile), engine.issue_alone, engine.libraries_on(profile.architecture))
     known: dict[str, Prediction] = {}
     for unit, signature in zip(network.units, network.signatures, strict=True):
         if signature not in known:

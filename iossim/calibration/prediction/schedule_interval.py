@@ -42,7 +42,7 @@ from iossim.hardware.parameters import Floats
 from iossim.hardware.profile import DeviceProfile, with_values
 from iossim.ir.network import Network
 from iossim.schedule.batch import StageBatch, Strategy
-from iossim.schedule.planned_stage import batch_of, planned
+from iossim.schedule.planned_stage import batches_of, planned
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import BlockSchedule, Schedule, Stage
 
@@ -87,7 +87,8 @@ class ConcurrencySlopes:
         is_graph = schedule.engine == Engine.GRAPH
         concurrent = [stage.concurrent for stage in schedule.stages]
         if name == "synchronise_us":
-            return 0.0 if is_graph else float(sum(left or right for left, right in pairwise(concurrent)))
+            waits = not is_graph and Engine.named(schedule.engine).has_barriers
+            return float(sum(left or right for left, right in pairwise(concurrent))) if waits else 0.0
         if name in ("fork_us", "join_us"):
             return float(sum(concurrent[1:] if name == "fork_us" else concurrent[:-1])) if is_graph else 0.0
         if name == ("bare_launch_us" if is_graph else "graph_gap_factor"):
@@ -109,7 +110,8 @@ class ConcurrencySlopes:
         for block in schedule.blocks:
             if block.stages:
                 problem = self._problem(block)
-                total_us += float(price(batch_of(problem, planned(problem, block))).sum())
+                batches = batches_of(problem, planned(problem, block))
+                total_us += sum(float(price(batch).sum()) for batch in batches)
         return total_us
 
     def _problem(self, block: BlockSchedule) -> ScheduleProblem:

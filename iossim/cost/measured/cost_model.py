@@ -165,7 +165,7 @@ class MeasuredCostModel:
 
     def boundary_us(self) -> float:
         """What stands between two stages of which one runs several groups."""
-        if self.context.engine != Engine.PAPER:
+        if not Engine(self.context.engine).synchronises:
             return 0.0
         if self._boundary_us is None:
             known = None

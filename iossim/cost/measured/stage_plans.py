@@ -129,7 +129,7 @@ class MeasuredStage:
 
     def synchronises(self, engine: str, copies: int) -> int:
         """How many synchronises a plan of so many copies holds."""
-        return copies if len(self.groups) > 1 and engine == Engine.PAPER else 1
+        return copies if len(self.groups) > 1 and Engine(engine).synchronises else 1
 
     def plan(
         self,

@@ -43,6 +43,9 @@ _OVERHEADS = EngineOverheads(
     cold_convolution_us=0.0,
     fork_us=10.0,
     join_us=10.0,
+    session_gap_factor=0.1,
+    notification_us=1.2,
+    starved_notification_us=1200.0,
 )
 
 KIND = DeviceKind(

@@ -26,13 +26,15 @@ from iossim.ir.network import Block, Network, boundary, make_unit, subgraph
 from iossim.schedule.problem import MAX_UNITS
 
 
-def cut_blocks(network: Network, max_block: int = MAX_UNITS) -> Network:
+def cut_blocks(network: Network, max_block: int | None = None) -> Network:
     """The network with a block between neighbouring cuts; a block of more than ``max_block`` units is split."""
     return split_blocks(network.with_blocks(_between_cuts(network)), max_block)
 
 
-def split_blocks(network: Network, max_block: int = MAX_UNITS) -> Network:
+def split_blocks(network: Network, max_block: int | None) -> Network:
     """The network with each block of more than ``max_block`` units split, and a note for each that was.
+
+    None splits nothing.
 
     A part is a run of the block's units in topological order, and no part has fewer than half the units that it would
     have if all had the same. Of the ways to do so with the fewest parts it is the one in which the fewest
@@ -41,6 +43,8 @@ def split_blocks(network: Network, max_block: int = MAX_UNITS) -> Network:
     Raises OptionError for an impossible limit.
     """
     check_max_block(max_block)
+    if max_block is None:
+        return network
     blocks: list[Block] = []
     notes: list[str] = []
     for block in network.blocks:
@@ -57,10 +61,22 @@ def split_blocks(network: Network, max_block: int = MAX_UNITS) -> Network:
     return network.with_blocks(blocks, *notes) if notes else network
 
 
-def check_max_block(max_block: int) -> None:
+def narrow_blocks(network: Network) -> Network:
+    """The network for whoever takes each block as a whole: none has more units than compiled code takes.
+
+    Its source says so where a block was split: who loads it again gets these blocks.
+    """
+    found = split_blocks(network, MAX_UNITS)
+    if found is network:
+        return network
+    options = {**dict(network.source.options), "max_block": str(MAX_UNITS)}
+    return replace(found, source=replace(network.source, options=tuple(options.items())))
+
+
+def check_max_block(max_block: int | None) -> None:
     """Raise OptionError unless a block may have that many units at most."""
-    if not isinstance(max_block, int) or not 1 <= max_block <= MAX_UNITS:
-        raise OptionError(f"blocks of at most {max_block!r} units cannot be: give a number from 1 to {MAX_UNITS}")
+    if max_block is not None and (not isinstance(max_block, int) or max_block < 1):
+        raise OptionError(f"blocks of at most {max_block!r} units cannot be: give 1 or more, or leave it out")
 
 
 def _between_cuts(network: Network) -> list[Block]:

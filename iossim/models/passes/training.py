@@ -17,13 +17,12 @@ from iossim.ir.network import Block, Network, make_unit
 from iossim.ir.types import TensorType
 from iossim.models.passes.blocks import split_blocks
 from iossim.models.passes.gradients import Tape, gradients
-from iossim.schedule.problem import MAX_UNITS
 
 #: What the gradient of a value is called.
 PREFIX = "grad:"
 
 
-def training_network(network: Network, max_block: int = MAX_UNITS) -> Network:
+def training_network(network: Network, max_block: int | None = None) -> Network:
     """The network with its gradients; raises ModelError for an op that has none, and where there is no weight."""
     graph = network.graph
     tape = Tape(graph, network.weights_to_learn)

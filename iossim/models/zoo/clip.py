@@ -39,8 +39,7 @@ def _layer(b: GraphBuilder, name: str, x: str, causal: bool) -> str:
     width = b.types[x].shape[2]
     y, _ = nn.self_attention(b, name, nn.layer_norm(b, f"{name}.norm1", x), width // 64, width // 64, causal=causal)
     x = nn.linear(b, f"{name}.out", y, width, added=x)
-    inner = nn.linear(b, f"{name}.inner", nn.layer_norm(b, f"{name}.norm2", x), 4 * width, activation="gelu")
-    return nn.linear(b, f"{name}.outer", inner, width, added=x)
+    return nn.feed_forward(b, name, x, "norm2", "gelu")
 
 
 MODELS = (

@@ -25,8 +25,7 @@ def gpt2(b: GraphBuilder, x: str, options: BuildOptions) -> list[str]:
             x = nn.linear(b, f"{name}.out", y, 768, added=x)
             kept += own
         with b.block(f"{name}.feed_forward"):
-            inner = nn.linear(b, f"{name}.inner", nn.layer_norm(b, f"{name}.norm2", x), 3072, activation="gelu_tanh")
-            x = nn.linear(b, f"{name}.outer", inner, 768, added=x)
+            x = nn.feed_forward(b, name, x, "norm2", "gelu_tanh")
     with b.block("head"):
         x = nn.layer_norm(b, "norm", nn.last_token(b, "last", x))
         return [nn.linear(b, "words", x, 50_257, bias=False), *kept]

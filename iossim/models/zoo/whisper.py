@@ -53,8 +53,7 @@ def decoder(b: GraphBuilder, x: str, options: BuildOptions) -> list[str]:
 
 def _feed_forward(b: GraphBuilder, name: str, x: str) -> str:
     with b.block(f"{name}.feed_forward"):
-        inner = nn.linear(b, f"{name}.inner", nn.layer_norm(b, f"{name}.norm3", x), 4 * _WIDTH, activation="gelu")
-        return nn.linear(b, f"{name}.outer", inner, _WIDTH, added=x)
+        return nn.feed_forward(b, name, x, "norm3", "gelu")
 
 
 MODELS = (

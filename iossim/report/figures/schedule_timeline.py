@@ -183,6 +183,6 @@ def _legend(colours: Mapping[str, str], schedule: Schedule, has_occupancy: bool)
         entries.append(LegendEntry(f"and {len(named) - len(shown)} more", "#ffffff"))
     if any(stage.strategy is Strategy.MERGE for stage in schedule.stages):
         entries.append(LegendEntry("merged stage", timeline.MERGED, "outline"))
-    between = "synchronisation" if schedule.engine == Engine.PAPER else "fork and join"
+    between = Engine.named(schedule.engine or Engine.GRAPH).facts.between
     entries += [LegendEntry("stage", timeline.BAND), LegendEntry(between, timeline.GAP)]
     return (*entries, *(timeline.occupancy_legend() if has_occupancy else ()))

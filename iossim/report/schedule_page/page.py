@@ -48,7 +48,7 @@ def schedule_page(
         headline += f", {schedule.speedup(sequential_us):.2f}x over sequential"
     said = [expectation(schedule), optimality(schedule)]
     kinds = kind_colours(main_kind(network, unit) for unit in network.units)
-    between = "synchronisation" if schedule.engine == Engine.PAPER else "fork and join"
+    between = Engine.named(schedule.engine or Engine.GRAPH).facts.between
     legend = [*kinds.items(), (between, "var(--gap)")]
     return Template(_file(_FOLDER, "page.html")).substitute(
         version=__version__,

@@ -5,10 +5,11 @@ from __future__ import annotations
 from math import log, sqrt
 
 from iossim.base.compile_time import working_s
+from iossim.base.errors import OptionError
 from iossim.cost.capabilities import DeviceCostModel, MeasuringCostModel
 from iossim.cost.model import CostModel
 from iossim.ir.network import Network
-from iossim.schedule.problem import ScheduleProblem
+from iossim.schedule.problem import MAX_UNITS, ScheduleProblem
 from iossim.schedule.schedule import Schedule
 from iossim.search.assemble import build_schedule, price_blocks, total_latency_us
 from iossim.search.ios import STRATEGIES
@@ -33,11 +34,17 @@ def schedule_measured(
 
     Its options say what was measured for it: ``budget``, ``measurements``, ``settled`` (whether the search came to
     its own end), ``kappa`` (how much hope was followed), ``estimate`` (the identity of the estimating model) and
-    ``estimated_us`` (what that makes of the schedule).
+    ``estimated_us`` (what that makes of the schedule). Raises OptionError for a wide block.
     """
     started = working_s()
     concurrent, merge = STRATEGIES[name]
     problems = [ScheduleProblem.of_block(network, block) for block in network.blocks]
+    for problem in problems:
+        if problem.is_wide:
+            raise OptionError(
+                f"block {problem.name!r} has {len(problem)} units, and a search by measurements takes at most "
+                f"{MAX_UNITS}; load the network with `max_block` {MAX_UNITS}"
+            )
     found = measured_search(
         problems,
         estimate,

@@ -149,7 +149,7 @@ def _chosen(
         "interval_us": None,
         "ties": [],
     }
-    proven = fluid_us <= bound_us * (1 + 1e-9)
+    proven = bool(fluid_us <= bound_us * (1 + 1e-9))
     return found.model_copy(update={**fields, **said, **bounds, "proven": proven, "notes": [*stages.notes, note]})
 
 

@@ -16,6 +16,7 @@ from iossim.cost.capabilities import MeasuredBy, MeasuringCostModel
 from iossim.cost.model import CostModel
 from iossim.cost.workspace_limit import workspace_limited
 from iossim.ir.network import Block, Network
+from iossim.models.passes.blocks import narrow_blocks
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import Schedule
 from iossim.search.free_views import WithoutViews
@@ -179,6 +180,19 @@ class MicroBatch:
                 f"`micro_batch`: the inputs of {network.name!r} have no batch in common; leave it out, or load "
                 "one that has"
             )
+        found = self._applied(narrow_blocks(network), batch, prices, scheduler, options, progress)
+        # What is not divided stays as it was, with blocks of any number of units.
+        return found if found.parts or found.units else replace(found, network=network)
+
+    def _applied(
+        self,
+        network: Network,
+        batch: int,
+        prices: CostModel,
+        scheduler: str,
+        options: SearchOptions,
+        progress: StartProgress,
+    ) -> MicroBatched:
         limit = options.workspace_limit_bytes
         if self.count is not None:
             return _in_equal_parts(network, self.count, batch, JOINED if limit is None else JOINED_LIMITED)

@@ -14,9 +14,8 @@ from functools import lru_cache
 from iossim.base.errors import OptionError
 from iossim.ir.graph import Graph
 from iossim.ir.network import Block, Network, Unit, boundary, make_unit, subgraph
-from iossim.models.passes.blocks import cut_blocks
+from iossim.models.passes.blocks import cut_blocks, split_blocks
 from iossim.models.passes.unit_fusion import UnitPolicy, unit_policy
-from iossim.schedule.problem import MAX_UNITS
 from iossim.transforms.rewriting.application import ReplayError, Step, replay
 from iossim.transforms.rewriting.rule import Rule
 from iossim.transforms.rewriting.rule_file import read_rules, write_rules
@@ -39,8 +38,9 @@ def rewritten_network(original: Network, graph: Graph) -> Network:
     units = (*kept, *_fused(graph, kept, policy))
     units = tuple(sorted(units, key=lambda unit: unit.nodes[-1]))
     whole = Block("all", tuple(range(len(units))))
-    max_block = int(dict(original.source.options).get("max_block", MAX_UNITS))
-    return cut_blocks(replace(original, graph=graph, units=units, blocks=(whole,), notes=()), max_block)
+    max_block = dict(original.source.options).get("max_block")
+    cut = cut_blocks(replace(original, graph=graph, units=units, blocks=(whole,), notes=()))
+    return split_blocks(cut, None if max_block is None else int(max_block))
 
 
 def _untouched(original: Network, graph: Graph) -> list[Unit]:

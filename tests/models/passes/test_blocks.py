@@ -12,8 +12,8 @@ from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Block, Network
 from iossim.ir.ops.nary import Add
 from iossim.ir.ops.unary import Relu
-from iossim.models.load import load
-from iossim.models.passes.blocks import cut_blocks, split_blocks
+from iossim.models.load import load, load_source
+from iossim.models.passes.blocks import cut_blocks, narrow_blocks, split_blocks
 from iossim.models.passes.unit_fusion import with_units
 from iossim.schedule.problem import ScheduleProblem
 from iossim.search.ios import solve
@@ -199,12 +199,23 @@ def test_a_split_prefers_few_crossing_values() -> None:
 
 
 def test_unfused_blocks_of_the_zoo_are_split_and_the_network_says_so() -> None:
-    network = split_blocks(with_units(load("randwire"), "none"))
+    network = narrow_blocks(with_units(load("randwire"), "none"))
     assert max(len(block.units) for block in network.blocks) <= 64
     assert any("'stage3'" in note for note in network.notes)
 
 
-@pytest.mark.parametrize("max_block", [0, 65, -1])
+def test_narrow_blocks_are_those_of_the_same_model_loaded_again() -> None:
+    network = load("randwire", units="none")
+    assert max(len(block.units) for block in network.blocks) > 64, "nothing is split unless it is asked for"
+    assert not network.notes
+    narrow = narrow_blocks(network)
+    again = load_source(narrow.source)
+    assert [block.units for block in again.blocks] == [block.units for block in narrow.blocks]
+    assert max(len(block.units) for block in narrow.blocks) <= 64
+    assert narrow_blocks(narrow) is narrow
+
+
+@pytest.mark.parametrize("max_block", [0, -1])
 def test_a_limit_that_cannot_be(max_block: int) -> None:
-    with pytest.raises(OptionError, match="1 to 64"):
+    with pytest.raises(OptionError, match="give 1 or more, or leave it out"):
         cut_blocks(network_of([set()]), max_block)

@@ -1,0 +1,48 @@
+"""What records and waits cost under an engine, and how many kernels it lets run at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from iossim.backends.simulator.stage_model import MAX_GROUPS
+from iossim.execution.engine import Engine
+from iossim.hardware.lowering.target import target_of
+from iossim.hardware.profile import DeviceProfile
+
+
+@dataclass(frozen=True, slots=True)
+class EventCosts:
+    """``host_us`` for each record and wait; of the stream ``fork_us`` and ``join_us`` in a graph, ``wait_us`` for each
+    wait in a session.
+    """
+
+    host_us: float
+    fork_us: float
+    join_us: float
+    wait_us: float
+
+    @staticmethod
+    def of(engine: Engine, profile: DeviceProfile) -> EventCosts:
+        """In a session on a CPU whose cores, but the caller's, are fewer than two streams, a notified stream waits
+        until the system gives its thread a turn.
+        """
+        costs = profile.engine
+        if engine.is_recorded:
+            return EventCosts(0.0, costs.fork_us, costs.join_us, 0.0)
+        if not engine.facts.is_session:
+            return EventCosts(costs.event_us, 0.0, 0.0, 0.0)
+        is_starved = runs_on_cores(profile) and kernels_at_a_time(engine, profile) < 2
+        wait_us = costs.starved_notification_us if is_starved else costs.notification_us
+        return EventCosts(costs.event_us, 0.0, 0.0, wait_us)
+
+
+def runs_on_cores(profile: DeviceProfile) -> bool:
+    """Whether a kernel keeps a core to itself."""
+    return target_of(profile).runs_one_kernel_per_sm
+
+
+def kernels_at_a_time(engine: Engine, profile: DeviceProfile) -> int:
+    """One a core of a CPU, of which a session's calling thread keeps one while there are several."""
+    if not runs_on_cores(profile):
+        return MAX_GROUPS
+    return max(1, profile.sm_count - engine.facts.is_session)

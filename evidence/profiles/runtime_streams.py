@@ -1,0 +1,63 @@
+"""What a session of ONNX Runtime costs on a CPU beside its kernels, from synthetic models on two cores.
+
+``python -m evidence.profiles.runtime_streams`` prints what the rows say, from which the defaults of
+:mod:`iossim.hardware.kinds.cpu` are rounded; so all rows are in-sample. Networks took no part (``docs/deploy.md`` has
+them).
+
+- *node*: the slope of chains of the smallest products, which holds such a product too.
+- *notification*: what each further crossing takes where one worker runs both streams: the least of all runs, the median
+  of the slopes of chains of 4 x 16 to 64 x 160, between 1 and 16 crossings.
+- *starved*: the same where the threads are more than the cores: what streams take longer than one thread, over the
+  crossings of modules, the median of all rows. Rows differ by a factor of ten, since the system's scheduler hands out
+  turns of 4 ms: a run of many short modules may see one turn, one of few long ones a turn at each crossing.
+"""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median, quantiles
+
+ROWS = Path(__file__).parents[2] / "hw_profiles" / "measurements" / "epyc-2-cores" / "onnxruntime_streams.csv"
+_SHAPE, _NODE = "shape", "node"
+#: Of chains of the largest products noise is more than what a crossing takes.
+_SHORT = ("tiny", "s", "m")
+
+
+@dataclass(frozen=True, slots=True)
+class SessionCosts:
+    """Microseconds; ``starved_quartiles_us`` hold half of the rows."""
+
+    node_us: float
+    notification_us: float
+    starved_us: float
+    starved_quartiles_us: tuple[float, float]
+
+
+def session_costs(path: Path = ROWS) -> SessionCosts:
+    """What the rows of a file say."""
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    chains = [row for row in rows if row[_SHAPE] == "chain"]
+    short, long = (row for row in chains if row["crossings"] == "0")
+    node_us = _slope(short, long, "nodes", "one_thread_least_us")
+    notifications = []
+    for node in _SHORT:
+        own = [row for row in chains if row[_NODE] == node and row["crossings"] != "0"]
+        notifications.append(_slope(own[0], own[-1], "crossings", "one_worker_least_us"))
+    starved = [
+        (float(row["streams_median_us"]) - float(row["one_thread_median_us"])) / int(row["crossings"])
+        for row in rows
+        if row[_SHAPE] == "fork-join"
+    ]
+    low, _, high = quantiles(starved, n=4)
+    return SessionCosts(node_us, median(notifications), median(starved), (low, high))
+
+
+def _slope(first: dict[str, str], last: dict[str, str], over: str, of: str) -> float:
+    return (float(last[of]) - float(first[of])) / (int(last[over]) - int(first[over]))
+
+
+if __name__ == "__main__":
+    print(session_costs())
