@@ -5,7 +5,8 @@ better side by side. So the price of a stage of several groups is the least that
 variants. From what is fastest alone, a unit (or all equal units, or all) is changed to another variant, always where
 that saves most, until nothing is saved. Then all choices are tried in which no group alone takes as long as the stage
 does by then, where they are at most :data:`MOST_CHOICES`, as of two or three groups they mostly are. So no stage costs
-more than with its fastest kernels.
+more than with its fastest kernels. The best of all choices is found where times alone bound what groups take beside
+others; those of the simulator count a dispatch for each kernel, by which a choice that is left out may be better.
 
 Stages of a single group, and merged ones, run as what is fastest alone. A search asks for more stages than there is
 time to choose for: of each problem the first :data:`MOST_STAGES` have the price of their choice, the others that of
