@@ -29,6 +29,7 @@ from iossim.schedule.schedule import StreamSchedule
 from iossim.search.assemble import reprice
 from iossim.search.options import SearchOptions, StageSpace
 from iossim.search.scheduler import schedule, schedule_any
+from iossim.tasks.task import under_other_engine
 
 
 @dataclass(frozen=True)
@@ -252,3 +253,35 @@ def test_it_is_a_cost_model_of_its_own() -> None:
     inner = api.cost_model(device="t4")
     assert isinstance(inner, VariantCostModel)
     assert ForCompany(inner).identity.version == inner.identity.version + "+company"
+
+
+def test_kernels_that_the_other_engine_lacks_do_not_keep_its_latency_away() -> None:
+    """The paper's engine has cuDNN's grouped convolution, a graph of generated kernels has not."""
+    network = load("randwire")
+    prices = api.cost_model(device="t4", engine="paper")
+    assert isinstance(prices, VariantCostModel)
+    plain = schedule(network, prices, "sequential")
+    problems = [ScheduleProblem.of_block(network, block) for block in network.blocks]
+    lacking = {
+        unit: one.name
+        for problem in problems
+        for unit, own in zip(problem.unit_names, prices.variants(problem), strict=True)
+        for one in own
+        if "grouped_convolve" in one.name
+    }
+    named = [
+        block.model_copy(
+            update={
+                "stages": [
+                    stage.model_copy(
+                        update={"variants": {unit: lacking[unit] for unit in stage.units if unit in lacking}}
+                    )
+                    for stage in block.stages
+                ]
+            }
+        )
+        for block in plain.blocks
+    ]
+    assert lacking
+    there = under_other_engine(network, plain.model_copy(update={"blocks": named}), prices)
+    assert there == under_other_engine(network, plain, prices)
