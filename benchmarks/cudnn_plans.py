@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How many plans cuDNN offers for what ten networks ask it for, on devices that are described to it, without a GPU.
+"""How many plans cuDNN offers for what sixteen networks ask it for, on devices that are described to it, without a GPU.
 
     python3 benchmarks/cudnn_plans.py
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 NETWORKS = (
     "squeezenet", "inception_v3", "randwire", "nasnet_a", "resnet50", "mobilenet_v1", "shufflenet_v1", "vgg16", "ssd300",
-    "bert_s",
+    "bert_s", "gpt2", "llama_1b", "whisper_encoder", "whisper_decoder", "clip", "moe_shared",
 )  # fmt: skip
 DTYPES = ("bf16", "fp16")
 

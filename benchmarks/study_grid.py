@@ -1,6 +1,7 @@
 """A study of 1,920 rows: 4 networks x 12 devices x 8 batch sizes x 5 schedulers, at r = 3 and s = 8.
 
     python benchmarks/study_grid.py [--workers N ...] [--dask N] [--devices ...] [--batches ...] [--models ...]
+    python benchmarks/study_grid.py --models squeezenet --devices all --batches $(seq 138) --workers --dask 2 --kill-after 150
 
 Prints for each run the time, the CPU time, and the most memory of all its processes together (shared pages counted
 once), and whether its files are equal byte for byte to those of the first.
@@ -15,13 +16,15 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from multiprocessing import get_context
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from iossim.hardware.load import device_names
 from iossim.report.study import write_report
 from iossim.study.axes import Device, Model, Search
-from iossim.study.run_directory import PARQUET, REPORT, RESULTS, SCHEDULES, TABLE
+from iossim.study.run_directory import JOURNAL, PARQUET, REPORT, RESULTS, SCHEDULES, TABLE
 from iossim.study.scenario import Scenario
 from iossim.study.sweep import run_study
 
@@ -37,6 +40,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--workers", type=int, nargs="*", default=[2])
     parser.add_argument("--dask", type=int, default=0, metavar="N", help="a local cluster of N processes, too")
+    parser.add_argument("--kill-after", type=float, metavar="SECONDS", help="kill the run on Dask, and resume it")
     parser.add_argument("--report", action="store_true", help="write the report, too")
     parser.add_argument("--models", nargs="+", default=MODELS)
     parser.add_argument("--devices", nargs="+", default=DEVICES)
@@ -45,7 +49,7 @@ def main() -> None:
     scenario = Scenario(
         name="grid",
         models=[Model(model=name) for name in given.models],
-        devices=[Device(device=name) for name in given.devices],
+        devices=[Device(device=name) for name in (device_names() if given.devices == ["all"] else given.devices)],
         batch_sizes=list(given.batches),
         searches=[Search(max_group_size=3, max_groups=8)],
     )
@@ -58,7 +62,23 @@ def main() -> None:
         if given.dask:
             folders.append(Path(folder) / f"dask-{given.dask}")
             with _told(folders), _cluster(given.dask) as address:
-                _run(scenario, folders[-1], given.report, executor="dask", address=address)
+                resume = given.kill_after is not None
+                if resume:
+                    _killed(given.kill_after, scenario, folders[-1], address)
+                _run(scenario, folders[-1], given.report, executor="dask", address=address, resume=resume)
+
+
+def _killed(after_s: float, scenario: Scenario, folder: Path, address: str) -> None:
+    process = get_context("spawn").Process(target=_begin, args=(scenario, folder, address))
+    process.start()
+    process.join(after_s)
+    process.kill()
+    process.join()
+    print(f"killed with {sum(1 for _ in (folder / JOURNAL).open())} lines in its journal", flush=True)
+
+
+def _begin(scenario: Scenario, folder: Path, address: str) -> None:
+    run_study(scenario, folder, executor="dask", address=address)
 
 
 def _run(scenario: Scenario, folder: Path, report: bool, **options: Any) -> None:

@@ -6,10 +6,10 @@ Networks and devices may be given as values or by name. Every function raises a 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from iossim.base.errors import OptionError, did_you_mean
 from iossim.base.memory_size import size_bytes
@@ -200,6 +200,16 @@ def optimize_streams(
     network = _network(model)
     prices = _cost_model(cost_model, device, network, engine)
     return schedule_any(network, prices, scheduler, options, progress(scheduler))
+
+
+def optimize_any(
+    model: Network | str, device: DeviceProfile | str | None, *, scheduler: str = "ios-both", **options: Any
+) -> AnySchedule:
+    """:func:`optimize_streams` where the scheduler is one of streams, else :func:`optimize`; both take ``engine``,
+    ``cost_model``, ``options`` and ``progress``.
+    """
+    search: Callable[..., AnySchedule] = optimize_streams if scheduler in stream_scheduler_names() else optimize
+    return search(model, device, scheduler=scheduler, **options)
 
 
 def compare(

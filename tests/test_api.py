@@ -91,7 +91,8 @@ def test_progress_is_told_of_every_scheduler() -> None:
     )
     units = sum(len(block.units) for block in network.blocks)
     for name in ("ios-merge", "ios-both"):
-        assert [done for who, done, _ in told if who == name] == sorted({done for who, done, _ in told if who == name})
+        done = [done for who, done, _ in told if who == name]
+        assert done == sorted(done)
         assert (name, units, units) in told
 
 

@@ -2,6 +2,7 @@
 
 The ops of an attention that is spelt out (:mod:`iossim.ir.attention`) are lowered one by one, which is what runs
 *apart*; the fused call reads the same values, whose heads are transposed by strides, and takes scales and a mask along.
+The op :class:`~iossim.ir.ops.attention.Attention` runs apart as two products with a softmax between them.
 """
 
 from __future__ import annotations
@@ -9,15 +10,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from iossim.backends.cupy_cudnn.convolution import FusedAttention, TensorLayout
+from iossim.backends.cupy_cudnn import element_kernels, reduction_kernels
+from iossim.backends.cupy_cudnn.convolution import ConvolutionCall, FusedAttention, TensorLayout
 from iossim.backends.cupy_cudnn.unit_calls import UnitCalls
 from iossim.backends.cupy_cudnn.views import CUDNN_ALIGNMENT_BYTES, View, row_major
 from iossim.ir.attention import SpeltAttention
 from iossim.ir.graph import Node
+from iossim.ir.ops.attention import Attention
 from iossim.ir.ops.matmul import MatMul
 from iossim.ir.ops.nary import Add, Mul, Nary
 from iossim.ir.ops.reshape import Reshape, Transpose
-from iossim.ir.ops.unary import Cast
+from iossim.ir.ops.unary import Cast, Unary
+from iossim.ir.types import DType
 
 
 def fused_attention(calls: UnitCalls, attention: SpeltAttention) -> tuple[FusedAttention, Mapping[str, View]] | None:
@@ -55,21 +59,9 @@ class _Attention:
             "v": self._operand(product.inputs[1]),
             "y": y,
         }
-        views = {name: _heads(view) for name, view in found.items() if view is not None}
-        if len(views) < len(found) or not all(view is not None and _suits(view, y) for view in views.values()):
-            return None
-        mask = None
-        if self.mask is not None:
-            mask = _of_scores(self.calls.view(self.mask), views["q"], views["k"])
-            if mask is None:
-                return None
-            views["m"] = mask
-        known = {name: view for name, view in views.items() if view is not None}
-        layouts = {name: _layout(view) for name, view in known.items()}
-        asked = FusedAttention(
-            layouts["q"], layouts["k"], layouts["v"], layouts["y"], self.scale, y.dtype, layouts.get("m")
-        )
-        return asked, known
+        views = {name: four for name, view in found.items() if view is not None and (four := _heads(view)) is not None}
+        mask = None if self.mask is None else self.calls.view(self.mask)
+        return None if len(views) < len(found) else _asked(views, mask, self.scale)
 
     def _inside(self, value: str) -> Node:
         return self.calls.graph.producer[value]
@@ -116,6 +108,110 @@ class _Attention:
         self.scale *= number if isinstance(node.op, Mul) else 1.0 / number
 
 
+def attention_op(calls: UnitCalls, node: Node) -> None:
+    """The op as one call of cuDNN where that may have one, or as two products with a softmax between them.
+
+    Raises BackendError for a mask of truth values that lets a query see nothing, or that is no constant.
+    """
+    op = node.op
+    assert isinstance(op, Attention)
+    shape = op.shape(calls.graph.input_types(node))
+    views = {
+        name: _split(view, heads)
+        for name, view, heads in (
+            ("q", calls.read(node), shape.heads),
+            ("k", calls.read(node, 1), shape.kv_heads),
+            ("v", calls.read(node, 2), shape.kv_heads),
+            ("y", calls.written(node), shape.heads),
+        )
+    }
+    dtype, scale = views["q"].dtype, op.scale or shape.features**-0.5
+    masks = [
+        calls.weights.seen(name, dtype) if calls.graph.types[name].dtype is DType.BOOL else calls.view(name)
+        for name in node.inputs[3:]
+    ]
+    before, calls.calls = calls.calls, []
+    _apart(calls, views, op, [*masks, *([calls.weights.causal(*shape.scores[2:], dtype)] * op.is_causal)], scale)
+    apart, calls.calls = calls.calls, before
+    asked = None
+    if not op.softcap and dtype.bytes == 2:
+        asked = _asked(views, masks[0] if masks else None, scale, op.is_causal)
+    calls.calls += apart if asked is None else [ConvolutionCall(*asked, apart=tuple(apart))]
+
+
+def _apart(calls: UnitCalls, views: Mapping[str, View], op: Attention, masks: Sequence[View], scale: float) -> None:
+    """Heads of queries that share one of keys are rows of one product, so that no key is read twice."""
+    (batch, heads, queries, _), (_, kv_heads, keys, _) = views["q"].shape, views["k"].shape
+    scores = calls.scratch((batch, heads, queries, keys), views["q"].dtype)
+    q, rows = _rows(views["q"], kv_heads), _grouped(scores, kv_heads)
+    if q is None:
+        q = _grouped(calls.dense_copy(views["q"]), kv_heads)
+    calls.multiply(q, views["k"].permuted((0, 1, 3, 2)), rows)
+    text = f"a0 * {element_kernels.literal(scale)}"
+    if op.softcap:
+        cap = element_kernels.literal(op.softcap)
+        text = f"{cap} * {element_kernels.activation(Unary('tanh'), f'({text}) / {cap}')}"
+    terms = " + ".join([text, *(f"a{index}" for index in range(1, 1 + len(masks)))])
+    calls.calls.append(element_kernels.chain(terms, [scores, *masks], scores))
+    calls.calls.append(reduction_kernels.softmax(scores, scores, [3]))
+    y = _rows(views["y"], kv_heads)
+    made = calls.scratch(views["y"].shape, views["y"].dtype) if y is None else views["y"]
+    calls.multiply(rows, views["v"], _grouped(made, kv_heads) if y is None else y)
+    if y is None:
+        calls.copy(made, views["y"])
+
+
+def _split(view: View, heads: int) -> View:
+    """``[batch, tokens, heads * features]`` as ``[batch, heads, tokens, features]``; four axes as they are."""
+    if len(view.shape) == 4:
+        return view
+    (batch, tokens, width), (apart, down, across) = view.shape, view.strides
+    features = width // heads
+    return replace(view, shape=(batch, heads, tokens, features), strides=(apart, features * across, down, across))
+
+
+def _rows(view: View, kv_heads: int) -> View | None:
+    """``[batch, kv_heads, rows, features]``, with the tokens of all heads that share one of keys as rows.
+
+    None where their steps differ.
+    """
+    batch, heads, tokens, features = view.shape
+    shared = heads // kv_heads
+    if shared == 1:
+        return view
+    apart, over, down, across = view.strides
+    if tokens > 1 and over != tokens * down:
+        return None
+    step = over if tokens == 1 else down
+    return replace(
+        view, shape=(batch, kv_heads, shared * tokens, features), strides=(apart, shared * over, step, across)
+    )
+
+
+def _grouped(view: View, kv_heads: int) -> View:
+    """The rows of what is dense."""
+    found = _rows(view, kv_heads)
+    assert found is not None, f"{view} is not dense"
+    return found
+
+
+def _asked(
+    views: Mapping[str, View], mask: View | None, scale: float, is_causal: bool = False
+) -> tuple[FusedAttention, Mapping[str, View]] | None:
+    """The call of cuDNN for views of four axes each, which all suit it; None where one does not."""
+    known = dict(views)
+    if not all(_suits(view, views["y"]) for view in views.values()):
+        return None
+    if mask is not None:
+        of_scores = _of_scores(mask, views["q"], views["k"])
+        if of_scores is None:
+            return None
+        known["m"] = of_scores
+    layouts = {name: _layout(view) for name, view in known.items()}
+    q, k, v, y = (layouts[name] for name in "qkvy")
+    return FusedAttention(q, k, v, y, scale, views["y"].dtype, layouts.get("m"), is_causal), known
+
+
 def _heads(view: View) -> View | None:
     """As ``[batch, heads, tokens, features]``; None of other ranks."""
     if len(view.shape) == 3:
@@ -133,9 +229,9 @@ def _suits(view: View, y: View) -> bool:
     )
 
 
-def _of_scores(mask: View, q: View | None, k: View | None) -> View | None:
+def _of_scores(mask: View, q: View, k: View) -> View | None:
     """A mask that broadcasts to the scores, with a row of all keys at least; None of others."""
-    if q is None or k is None or mask.dtype != q.dtype or len(mask.shape) > 4:
+    if mask.dtype != q.dtype or len(mask.shape) > 4:
         return None
     wide = mask.with_ones((*(1,) * (4 - len(mask.shape)), *mask.shape))
     scores = (*q.shape[:3], k.shape[2])

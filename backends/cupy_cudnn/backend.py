@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -20,10 +21,19 @@ from iossim.backends.cupy_cudnn.algorithms import Algorithms, KeptChoices, Plann
 from iossim.backends.cupy_cudnn.candidate_timing import CandidateTiming, randomise
 from iossim.backends.cupy_cudnn.cudnn_library import begins_here, check_version, make_findable, the_only, version_text
 from iossim.backends.cupy_cudnn.driver import ConvolutionLibrary, Driver
+from iossim.backends.cupy_cudnn.green_contexts import GreenContexts, driver_library
 from iossim.backends.cupy_cudnn.issue import Lane, issue_kernel
 from iossim.backends.cupy_cudnn.offers import PRECISIONS, attention_calls, convolution_calls, in_words
 from iossim.backends.cupy_cudnn.options import CudnnOptions, parsed_options
-from iossim.backends.cupy_cudnn.prepared_plan import Machine, PaperRun, PreparedPlan, Run, launch_program, ready_to_run
+from iossim.backends.cupy_cudnn.prepared_plan import (
+    Machine,
+    PaperRun,
+    Part,
+    PreparedPlan,
+    Run,
+    launch_program,
+    ready_to_run,
+)
 from iossim.backends.cupy_cudnn.timing import Stopwatch
 from iossim.backends.cupy_cudnn.unit_calls import UnitProgram
 from iossim.backends.cupy_cudnn.views import Memory, View, dense
@@ -36,24 +46,31 @@ from iossim.execution.backend import (
     Choices,
     Context,
     DeviceLostError,
+    Divided,
     Samples,
     TimedAlgorithm,
     Timing,
     without_variants,
 )
-from iossim.execution.engine import Engine
+from iossim.execution.engine import UNDIVIDED, Engine
 from iossim.execution.lower import MAIN, lower_stage
 from iossim.execution.made_inputs import check_graph, check_inputs
 from iossim.execution.memory import with_memory
 from iossim.execution.plan import Plan, Queue
 from iossim.execution.tolerance import largest_difference, tolerance
+from iossim.hardware.load import device as load_device
 from iossim.ir.network import Network
 from iossim.ir.op import Array
 from iossim.ir.types import Precision
 from iossim.measurements.measurement import device_of_product
 from iossim.schedule.batch import Strategy
 
+if TYPE_CHECKING:
+    from iossim.backends.simulator.cost_model import SimulatorCostModel
+
 INSTALL = "pip install 'iossim[gpu]' (CUDA 13) or 'iossim[gpu-cuda12]'"
+#: A stage's groups on SMs of their own (partition) are streams of green contexts.
+ENGINES = (*UNDIVIDED, Engine.PARTITION)
 #: Of the free memory, what the arenas of plans measured together may take.
 ARENA_SHARE = 0.5
 
@@ -75,6 +92,8 @@ def create(precision: Precision, engine: Engine, options: Mapping[str, str]) -> 
 
     try:
         driver = CupyDriver()
+        if engine.facts.divides_sms:
+            GreenContexts(driver_library())  # refused before anything is planned
         cudnn = CudnnGraphs(Allowed(settings.tf32, settings.nondeterministic, settings.runtime_compiled))
         library = WithCublas(cudnn, settings.tf32, dict(driver.facts.libraries)["cuda"].partition(".")[0])
         used = the_only()
@@ -130,7 +149,11 @@ def offers() -> list[str]:
         return CudnnGraphs(Allowed(tf32=precision is Precision.TF32))
 
     lines = in_words(convolution_calls(library_of), attention_calls(library_of))
-    return [*lines, "images of 16 bits: channels last where a network's channels suit it (option layout)"]
+    return [
+        *lines,
+        "int8: none; networks with scales (QuantizeLinear) are refused",
+        "images of 16 bits: channels last where a network's channels suit it (option layout)",
+    ]
 
 
 class CupyCudnnBackend:
@@ -151,6 +174,7 @@ class CupyCudnnBackend:
         self._precision, self._engine, self._driver, self._library = precision, engine, driver, library
         self._options = options
         self._lanes: dict[Queue, Lane] = {}
+        self._part_lanes: dict[tuple[Queue, Part], Lane] = {}
         self._weights: WeakKeyDictionary[Network, Weights] = WeakKeyDictionary()
         self._clock = WorkingClock(driver, self._lane(MAIN).stream)
         facts = driver.facts
@@ -164,8 +188,9 @@ class CupyCudnnBackend:
             KeptChoices(options.choices, where) if options.choices else None,
         )
         #: What plans are prepared on: the driver, cuDNN, its choices, and the lanes.
-        self.machine = Machine(driver, library, self._algorithms, self._lane)
+        self.machine = Machine(driver, library, self._algorithms, self._lane, self._part_lane)
         self._stopwatch: Stopwatch | None = None
+        self._prices: SimulatorCostModel | None = None
         self.context = Context(
             "cupy_cudnn",
             device_of_product(facts.name),
@@ -203,6 +228,16 @@ class CupyCudnnBackend:
             return found[key]
 
         return without_variants("cupy_cudnn", choose)
+
+    def divided(self, network: Network) -> Divided:
+        """The SMs that the price of a stage gives its groups, by this GPU's profile."""
+        from iossim.backends.simulator.cost_model import SimulatorCostModel
+
+        if self._prices is None:
+            self._prices = SimulatorCostModel(
+                load_device(self.context.device), self._precision, Engine.PARTITION, in_place=True
+            )
+        return self._prices.divided(network)
 
     def algorithms(self, network: Network, unit: str) -> list[TimedAlgorithm]:
         """The plans of cuDNN within the limit for a unit of one convolution, the first of its ranking."""
@@ -320,6 +355,12 @@ class CupyCudnnBackend:
             stream = self._driver.stream()
             self._lanes[queue] = Lane(stream, self._library.handle(stream))
         return self._lanes[queue]
+
+    def _part_lane(self, queue: Queue, part: Part) -> Lane:
+        if (queue, part) not in self._part_lanes:
+            stream = self._driver.stream_of_part(*part)
+            self._part_lanes[queue, part] = Lane(stream, self._library.handle(stream))
+        return self._part_lanes[queue, part]
 
     def _weights_of(self, network: Network) -> Weights:
         if network not in self._weights:

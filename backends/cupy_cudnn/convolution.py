@@ -89,7 +89,8 @@ class Product:
 class FusedAttention:
     """``y = softmax(scale * q @ k^T + mask) @ v``, each ``[batch, heads, tokens, features]``, with sums of fp32.
 
-    The mask, if there is one, broadcasts to ``[batch, heads, queries, keys]``.
+    The mask, if there is one, broadcasts to ``[batch, heads, queries, keys]``; with ``is_causal`` a query sees no later
+    keys. Neighbouring heads of queries may share one of keys and values.
     """
 
     q: TensorLayout
@@ -99,6 +100,7 @@ class FusedAttention:
     scale: float
     dtype: DType
     mask: TensorLayout | None = None
+    is_causal: bool = False
 
     @property
     def plain(self) -> FusedAttention:
@@ -110,7 +112,7 @@ class FusedAttention:
 
     def __str__(self) -> str:
         shapes = ("x".join(map(str, layout.shape)) for layout in (self.q, self.k))
-        return "an attention of {} to {} in {}".format(*shapes, self.dtype)
+        return "{} attention of {} to {} in {}".format("a causal" if self.is_causal else "an", *shapes, self.dtype)
 
 
 #: What cuDNN is asked for.

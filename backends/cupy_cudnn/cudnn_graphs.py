@@ -227,6 +227,8 @@ class CudnnGraphs:
     def _attention_graph(self, asked: FusedAttention) -> Any:
         graph, tensor = self._begun(asked.dtype)
         masked = {} if asked.mask is None else {"bias": tensor("m", asked.mask)}
+        if asked.is_causal:
+            masked["use_causal_mask"] = True
         q, k, v = tensor("q", asked.q), tensor("k", asked.k), tensor("v", asked.v)
         y, _ = graph.sdpa(q=q, k=k, v=v, attn_scale=asked.scale, is_inference=True, **masked)
         y.set_dim(list(asked.y.shape)).set_stride(list(asked.y.strides))

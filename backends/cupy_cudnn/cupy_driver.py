@@ -12,6 +12,7 @@ import numpy as np
 from cupy.cuda import runtime
 
 from iossim.backends.cupy_cudnn.driver import DeviceFacts
+from iossim.backends.cupy_cudnn.green_contexts import GreenContexts, driver_library
 from iossim.backends.cupy_cudnn.views import Scalar
 from iossim.execution.backend import BackendError
 from iossim.ir.op import Array
@@ -41,6 +42,7 @@ class CupyDriver:
         runtime.setDevice(0)
         runtime.deviceSynchronize()  # makes the context now, not while something is timed
         self._kernels: dict[tuple[str, str], Any] = {}
+        self._green: GreenContexts | None = None
         properties = runtime.getDeviceProperties(0)
         name = properties["name"]
         self.facts = DeviceFacts(
@@ -92,6 +94,11 @@ class CupyDriver:
 
     def stream(self) -> Any:
         return cupy.cuda.Stream(non_blocking=True)
+
+    def stream_of_part(self, division: tuple[range, ...], part: int) -> Any:
+        if self._green is None:
+            self._green = GreenContexts(driver_library())
+        return cupy.cuda.ExternalStream(self._green.stream(division, part), 0)
 
     def event(self, timing: bool = False) -> Any:
         return cupy.cuda.Event(disable_timing=not timing)

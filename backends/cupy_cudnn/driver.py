@@ -75,6 +75,9 @@ class Driver(Protocol):
     def stream(self) -> Stream:
         """A new stream that does not synchronise with the default one."""
 
+    def stream_of_part(self, division: tuple[range, ...], part: int) -> Stream:
+        """Such a stream that has the SMs of one part of a division to itself; raises BackendError where none has."""
+
     def event(self, timing: bool = False) -> Event: ...
     def record(self, event: Event, stream: Stream) -> None: ...
     def wait(self, event: Event, stream: Stream) -> None: ...

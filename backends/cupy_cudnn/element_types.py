@@ -43,7 +43,8 @@ _DEFINED = {DType.FLOAT16: _HALF, DType.BFLOAT16: _BFLOAT}
 def element_name(dtype: DType) -> str:
     """What kernels call an element type; raises BackendError for one that none of them reads."""
     if dtype not in NAMES:
-        raise BackendError(f"no kernel reads {dtype}, only {', '.join(NAMES)}; load the model with `dtype` fp32")
+        remedy = "load the model with `dtype` fp32" if dtype.is_floating else "use another backend"
+        raise BackendError(f"no kernel reads {dtype}, only {', '.join(NAMES)}; {remedy}")
     return NAMES[dtype]
 
 

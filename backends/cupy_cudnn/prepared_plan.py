@@ -16,6 +16,7 @@ from iossim.backends.cupy_cudnn.algorithms import Algorithms, Timed
 from iossim.backends.cupy_cudnn.convolution import ConvolutionCall
 from iossim.backends.cupy_cudnn.driver import ConvolutionLibrary, Driver, Event, Graph, Stream
 from iossim.backends.cupy_cudnn.element_types import element_name
+from iossim.backends.cupy_cudnn.green_contexts import divisions
 from iossim.backends.cupy_cudnn.issue import Address, Issue, Lane, captured, issue_convolution, issue_kernel
 from iossim.backends.cupy_cudnn.unit_calls import UnitProgram
 from iossim.backends.cupy_cudnn.unit_program import merged_program, unit_program
@@ -31,6 +32,9 @@ from iossim.execution.plan import Copy, Launch, Plan, Queue, Queued, Record, Wai
 from iossim.ir.network import Network
 from iossim.schedule.batch import Strategy
 
+#: A division of the SMs, and the number of a part of it.
+Part = tuple[tuple[range, ...], int]
+
 
 @dataclass(frozen=True)
 class Machine:
@@ -40,6 +44,8 @@ class Machine:
     library: ConvolutionLibrary
     algorithms: Algorithms
     lane: Callable[[Queue], Lane]
+    #: Of a queue where it runs on a part of a division of the SMs.
+    part_lane: Callable[[Queue, Part], Lane]
 
 
 @dataclass(frozen=True)
@@ -66,27 +72,42 @@ class PreparedPlan:
         self._extra_bytes = self._extra_scratch_bytes()
         self._extra = {queue: machine.driver.allocate(size) for queue, size in self._extra_bytes.items()}
         self._issued: dict[Launch | Copy, list[Issue]] = {}
+        work = [command for command in self.plan.commands if isinstance(command, Launch | Copy)]
+        self._parts = {work[place]: part for place, part in divisions([command.sms for command in work]).items()}
 
     def issues(self, commands: Sequence[Queued]) -> list[Issue]:
         """The host's calls for commands between two synchronises; each event that they name is made anew.
 
         Waits for events of an earlier segment need no call: the host has waited for them.
         """
+        driver = self._machine.driver
         events: dict[int, Event] = {}
         found: list[Issue] = []
+        streams: dict[Queue, Stream] = {}  # where queues are that run on parts of the device
+
+        def moved(queue: Queue, stream: Stream) -> None:
+            """Go on with a queue in another stream, behind what it has issued."""
+            before = streams.get(queue, self._machine.lane(queue).stream)
+            if before is not stream:
+                event = driver.event()
+                found.extend([partial(driver.record, event, before), partial(driver.wait, event, stream)])
+                streams[queue] = stream
+
         for command in commands:
             match command:
                 case Launch() | Copy():
+                    moved(command.queue, self._lane(command).stream)
                     if command not in self._issued:
                         self._issued[command] = self._issues(command)
                     found += self._issued[command]
                 case Record():
-                    events[command.event] = self._machine.driver.event()
-                    stream = self._machine.lane(command.queue).stream
-                    found.append(partial(self._machine.driver.record, events[command.event], stream))
+                    events[command.event] = driver.event()
+                    stream = streams.get(command.queue, self._machine.lane(command.queue).stream)
+                    found.append(partial(driver.record, events[command.event], stream))
                 case Wait() if command.event in events:
-                    stream = self._machine.lane(command.queue).stream
-                    found.append(partial(self._machine.driver.wait, events[command.event], stream))
+                    stream = streams.get(command.queue, self._machine.lane(command.queue).stream)
+                    found.append(partial(driver.wait, events[command.event], stream))
+        moved(MAIN, self._machine.lane(MAIN).stream)
         return found
 
     def poison(self) -> None:
@@ -109,6 +130,10 @@ class PreparedPlan:
             assert self.plan.offsets is not None
             begin = self._arena.address + self.plan.offsets[name]
         return begin + view.offset_bytes
+
+    def _lane(self, command: Launch | Copy) -> Lane:
+        part = self._parts.get(command)
+        return self._machine.lane(command.queue) if part is None else self._machine.part_lane(command.queue, part)
 
     def _prepared(self, launch: Launch) -> _Work:
         program = launch_program(self._network, self.plan, launch, self._weights)
@@ -135,7 +160,7 @@ class PreparedPlan:
         return self._arena.address + self.plan.offsets[launch.workspace]
 
     def _issues(self, command: Launch | Copy) -> list[Issue]:
-        machine, lane = self._machine, self._machine.lane(command.queue)
+        machine, lane = self._machine, self._lane(command)
         if isinstance(command, Copy):
             copied = element_kernels.copy(self.view(command.source), self.view(command.target))
             return [issue_kernel(machine.driver, copied, self.address, lane)]
@@ -229,7 +254,7 @@ Run = PaperRun | GraphRun
 
 def ready_to_run(engine: Engine, driver: Driver, prepared: PreparedPlan, main: Stream) -> Run:
     """A run by the engine, of a plan that has run call by call."""
-    return GraphRun(driver, prepared, main) if engine is Engine.GRAPH else PaperRun(driver, prepared)
+    return GraphRun(driver, prepared, main) if engine.is_recorded else PaperRun(driver, prepared)
 
 
 def capturable(segment: Sequence[Queued]) -> list[Queued]:
@@ -252,13 +277,23 @@ def capturable(segment: Sequence[Queued]) -> list[Queued]:
     alone = [queue for queue in side if not isinstance(begins[queue], Wait)]
     forks: list[Queued] = [Record(fresh, MAIN), *(Wait(fresh, queue) for queue in alone)] if alone else []
     joins: list[Queued] = []
-    for number, queue in enumerate(queue for queue in side if not _joined(kept, queue)):
-        event = fresh + 1 + number
+    for event, queue in enumerate(_unjoined(kept), start=fresh + 1):
         joins += [Record(event, queue), Wait(event, MAIN)]
     return [*forks, *kept, *joins]
 
 
-def _joined(commands: Sequence[Queued], queue: Queue) -> bool:
-    """Whether the last command of a queue is a record that stream 0 waits for."""
-    last = [command for command in commands if command.queue == queue][-1]
-    return isinstance(last, Record) and Wait(last.event, MAIN) in commands
+def _unjoined(commands: Sequence[Queued]) -> list[Queue]:
+    """The queues whose last command stream 0 does not end behind, by its own waits or those of others."""
+    clocks: dict[Queue, dict[Queue, int]] = {}  # for each queue how much of each is sure to have run
+    events: dict[int, dict[Queue, int]] = {}
+    for command in commands:
+        clock = clocks.setdefault(command.queue, {})
+        if isinstance(command, Record):
+            events[command.event] = dict(clock)
+            continue
+        if isinstance(command, Wait):
+            for queue, ended in events[command.event].items():
+                clock[queue] = max(clock.get(queue, 0), ended)
+        clock[command.queue] = clock.get(command.queue, 0) + 1
+    main = clocks.get(MAIN, {})
+    return [queue for queue, clock in sorted(clocks.items()) if clock.get(queue, 0) > main.get(queue, 0)]

@@ -1,4 +1,4 @@
-"""Kernels in which a block works on one row together: global pooling, softmax and layer normalisation.
+"""Kernels in which a block works on one row together: global pooling, reductions, softmax, layer and RMS normalisation.
 
 A row is a run of equally spaced elements; rows are numbered by up to three axes. Threads of a block take every so
 manieth element of the row and then halve their number as they combine what they found, always in the same order, so
@@ -7,6 +7,7 @@ that results do not change from run to run.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -45,18 +46,17 @@ _LOWEST = "-__int_as_float(0x7f800000)"
 _SUM = _COMBINE.format(combine="part + other")
 _MAX = _COMBINE.format(combine="fmaxf(part, other)")
 
-GLOBAL_AVERAGE = (
-    _HEAD.format(name="global_average_pool", more="")
-    + f"    float part = 0.0f;\n    {_WALK} part += from[(long long)i * xi];\n"
-    + _SUM
-    + "    if (thread == 0) *to = shared[0] / (float)length;\n}\n"
-)
-GLOBAL_MAX = (
-    _HEAD.format(name="global_max_pool", more="")
-    + f"    float part = {_LOWEST};\n    {_WALK} part = fmaxf(part, from[(long long)i * xi]);\n"
-    + _MAX
-    + "    if (thread == 0) *to = shared[0];\n}\n"
-)
+
+def _fold(name: str, begin: str, step: str, combine: str, end: str) -> str:
+    """A kernel that makes one number of a row: from ``begin`` by a ``step`` an element, ``combine``, and ``end``."""
+    walked = f"    float part = {begin};\n    {_WALK} {step};\n"
+    return _HEAD.format(name=name, more="") + walked + combine + f"    if (thread == 0) *to = {end};\n}}\n"
+
+
+_ADD, _LARGER = "part += from[(long long)i * xi]", "part = fmaxf(part, from[(long long)i * xi])"
+GLOBAL_AVERAGE = _fold("global_average_pool", "0.0f", _ADD, _SUM, "shared[0] / (float)length")
+GLOBAL_MAX = _fold("global_max_pool", _LOWEST, _LARGER, _MAX, "shared[0]")
+REDUCE_SUM = _fold("reduce_sum", "0.0f", _ADD, _SUM, "shared[0]")
 SOFTMAX = (
     _HEAD.format(name="softmax", more="")
     + f"    float part = {_LOWEST};\n    {_WALK} part = fmaxf(part, from[(long long)i * xi]);\n"
@@ -66,6 +66,16 @@ SOFTMAX = (
     + _SUM
     + "    const float total = shared[0];\n"
     + f"    {_WALK} to[(long long)i * yi] = expf(from[(long long)i * xi] - largest) / total;\n"
+    + "}\n"
+)
+#: Further arguments: the scale of each element of a row, dense, and what is added to the mean of squares.
+RMS_NORM = (
+    _HEAD.format(name="rms_norm", more=",\n    const in_t* scale, float epsilon")
+    + "    float part = 0.0f;\n"
+    + f"    {_WALK} {{ const float own = from[(long long)i * xi]; part += own * own; }}\n"
+    + _SUM
+    + "    const float root = sqrtf(shared[0] / (float)length + epsilon);\n"
+    + f"    {_WALK} to[(long long)i * yi] = from[(long long)i * xi] / root * scale[i];\n"
     + "}\n"
 )
 #: Further arguments: scale and shift of each element of a row, dense, and what is added to the variance.
@@ -88,6 +98,20 @@ def global_pool(x: View, y: View, *, is_average: bool) -> KernelCall:
     return _over_rows(source, name, x, y, list(range(2, len(x.shape))))
 
 
+_REDUCTIONS = {
+    "sum": (REDUCE_SUM, "reduce_sum"),
+    "mean": (GLOBAL_AVERAGE, "global_average_pool"),
+    "max": (GLOBAL_MAX, "global_max_pool"),
+}
+
+
+def reduction(function: str, x: View, y: View, axes: Sequence[int]) -> KernelCall:
+    """``x`` over ``axes``, which are of one element in ``y``; raises BackendError for other functions than three."""
+    if function not in _REDUCTIONS:
+        raise BackendError(f"no kernel reduces to {function}, only {', '.join(_REDUCTIONS)}; use another backend")
+    return _over_rows(*_REDUCTIONS[function], x, y, list(axes))
+
+
 def softmax(x: View, y: View, axes: Sequence[int]) -> KernelCall:
     """Softmax over ``axes``, which are neighbours, of views of one shape."""
     return _over_rows(SOFTMAX, "softmax", x, y, list(axes))
@@ -100,6 +124,14 @@ def layer_norm(x: View, y: View, scale: View, shift: View, first: int, epsilon: 
     if not all(view.is_dense and view.elements == size and view.dtype == x.dtype for view in (scale, shift)):
         raise BackendError("layer_norm takes a scale and a shift of the shape of a row; write them out")
     return _over_rows(LAYER_NORM, "layer_norm", x, y, axes, (scale, shift, np.float32(epsilon)))
+
+
+def rms_norm(x: View, y: View, scale: View, first: int, epsilon: float) -> KernelCall:
+    """Over axis ``first`` and all behind it; raises BackendError unless the scale is dense, one an element."""
+    axes = list(range(first, len(x.shape)))
+    if not (scale.is_dense and scale.elements == math.prod(x.shape[first:]) and scale.dtype == x.dtype):
+        raise BackendError("rms_norm takes a scale of the shape of a row; write it out")
+    return _over_rows(RMS_NORM, "rms_norm", x, y, axes, (scale, np.float32(epsilon)))
 
 
 def _over_rows(

@@ -13,8 +13,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from iossim.backends.cupy_cudnn import element_kernels, reduction_kernels, window_kernels
-from iossim.backends.cupy_cudnn.attention_calls import fused_attention
+from iossim.backends.cupy_cudnn import element_kernels, gather_kernels, reduction_kernels, window_kernels
+from iossim.backends.cupy_cudnn.attention_calls import attention_op, fused_attention
 from iossim.backends.cupy_cudnn.convolution import ConvolutionCall
 from iossim.backends.cupy_cudnn.element_types import element_name
 from iossim.backends.cupy_cudnn.unit_calls import SCRATCH, Epilogue, UnitCalls, UnitProgram
@@ -26,12 +26,16 @@ from iossim.ir.graph import Node
 from iossim.ir.merging import merged_convolution
 from iossim.ir.network import Network
 from iossim.ir.op import Op, normal_axis
+from iossim.ir.ops.attention import Attention
 from iossim.ir.ops.channels_last import TO_FIRST, ChannelsLast, ConvNhwc
 from iossim.ir.ops.conv import Conv
+from iossim.ir.ops.gather import Gather
 from iossim.ir.ops.matmul import Gemm, MatMul
 from iossim.ir.ops.nary import Add, Mul, Nary
-from iossim.ir.ops.normalization import BatchNorm, LayerNorm, LocalResponseNorm
+from iossim.ir.ops.normalization import BatchNorm, LayerNorm, LocalResponseNorm, RmsNorm
 from iossim.ir.ops.pool import AveragePool, GlobalAveragePool, GlobalMaxPool, MaxPool
+from iossim.ir.ops.quantize import Dequantize, DynamicQuantize, IntegerMatMul, Quantize, QuantizedConv, QuantizedMatMul
+from iossim.ir.ops.reduce import Reduce
 from iossim.ir.ops.reshape import Flatten, Reshape, Transpose
 from iossim.ir.ops.slice import Concat, Slice, Split
 from iossim.ir.ops.softmax import Softmax
@@ -39,6 +43,7 @@ from iossim.ir.ops.unary import Cast, Clip, Identity, Relu, Sigmoid, Unary
 
 _ACTIVATIONS = (Relu, Clip, Sigmoid, Unary)
 _ELEMENTWISE = (Add, Mul, Nary, BatchNorm, Cast, *_ACTIVATIONS)
+_QUANTISED = (Quantize, Dequantize, DynamicQuantize, IntegerMatMul, QuantizedConv, QuantizedMatMul)
 _POINTWISE = Conv((1, 1), (0, 0, 0, 0), (1, 1), 1)
 
 
@@ -104,6 +109,11 @@ class _Lowering(UnitCalls):
         self.calls += apart if found is None else [ConvolutionCall(*found, apart=tuple(apart))]
 
     def _lower(self, node: Node) -> None:
+        if isinstance(node.op, _QUANTISED):
+            raise BackendError(
+                f"{node.op.kind} is of int8 with scales, which cupy_cudnn does not compute; run the network before its "
+                "quantisation in fp16 or bf16, or use `backend` onnxruntime_cpu"
+            )
         for value_type in self.graph.output_types(node):
             element_name(value_type.dtype)
         match node.op:
@@ -131,6 +141,17 @@ class _Lowering(UnitCalls):
                 first = normal_axis(node.op.axis, len(x.shape))
                 made = reduction_kernels.layer_norm(x, self.written(node), scale, shift, first, node.op.epsilon)
                 self.calls.append(made)
+            case RmsNorm():
+                x = self.read(node)
+                first = normal_axis(node.op.axis, len(x.shape))
+                made = reduction_kernels.rms_norm(x, self.written(node), self.read(node, 1), first, node.op.epsilon)
+                self.calls.append(made)
+            case Attention():
+                attention_op(self, node)
+            case Gather():
+                self._gather(node, node.op)
+            case Reduce():
+                self._reduce(node, node.op)
             case Slice() | Split() | Transpose():
                 for value, view in zip(node.outputs, _moved(node.op, self.read(node)), strict=True):
                     self.pass_on(value, view)
@@ -321,6 +342,25 @@ class _Lowering(UnitCalls):
             self.copy(made, y)
         else:
             self.calls.append(reduction_kernels.softmax(x, y, axes))
+
+    def _gather(self, node: Node, op: Gather) -> None:
+        x, y = self.read(node), self.written(node)
+        axis, shape = normal_axis(op.axis, len(x.shape)), self.graph.types[node.inputs[1]].shape
+        indices = self.weights.indices(node.inputs[1], x.shape[axis])
+        x = x if gather_kernels.steps_evenly(x, axis) else self.dense_copy(x)
+        flat = (*y.shape[:axis], indices.elements, *y.shape[axis + len(shape) :])
+        target = y.reshaped(flat)
+        even = target is not None and gather_kernels.steps_evenly(target, axis)
+        made = target if target is not None and even else self.scratch(flat, y.dtype)
+        self.calls.append(gather_kernels.gather(x, made, indices, axis))
+        if not even:
+            self.copy(dense(SCRATCH, y.shape, made.offset, y.dtype), y)
+
+    def _reduce(self, node: Node, op: Reduce) -> None:
+        x, y = self.read(node), self.written(node)
+        axes = sorted(normal_axis(axis, len(x.shape)) for axis in op.axes)
+        kept = tuple(1 if axis in axes else size for axis, size in enumerate(x.shape))
+        self.calls.append(reduction_kernels.reduction(op.function, x, y.with_ones(kept), axes))
 
     def _reshape(self, node: Node) -> None:
         value = node.outputs[0]

@@ -80,6 +80,38 @@ class Weights:
     def zeros(self, size: int, dtype: DType) -> View:
         return self._form(f"zeros {size} {dtype}", TensorType((size,), dtype), lambda: np.zeros(size, np.float32))
 
+    def seen(self, name: str, dtype: DType) -> View:
+        """A constant mask of truth values as what is added to scores: minus infinity where they are not seen.
+
+        Raises BackendError where it is no constant, and when it is uploaded where a row sees nothing.
+        """
+        if not self.knows(name):
+            raise BackendError(f"its mask {name!r} has truth values computed at run time; give numbers that are added")
+
+        def make() -> Array:
+            mask = self._load(name)
+            if not mask.any(axis=-1).all():
+                raise BackendError(f"mask {name!r} has a row that sees nothing; let each row see something")
+            return np.where(mask, np.float32(0), np.float32(-np.inf))
+
+        return self._form(f"seen {dtype}: {name}", TensorType(self._graph.types[name].shape, dtype), make)
+
+    def causal(self, queries: int, keys: int, dtype: DType) -> View:
+        """What is added to scores ``[queries, keys]`` so that no query sees later keys."""
+        shape = TensorType((queries, keys), dtype)
+        return self._form(
+            f"causal {queries} {keys} {dtype}",
+            shape,
+            lambda: np.where(np.tri(queries, keys, dtype=np.bool_), np.float32(0), np.float32(-np.inf)),
+        )
+
+    def indices(self, name: str, size: int) -> View:
+        """Constant indices of an axis of ``size`` entries, flat, none negative; raises BackendError for no constant."""
+        if not self.knows(name):
+            raise BackendError(f"its indices {name!r} are computed at run time; give constants, or use another backend")
+        of_type = TensorType((self._graph.types[name].elements,), DType.INT32)
+        return self._form(f"indices {size}: {name}", of_type, lambda: self._load(name).reshape(-1) % size)
+
     def normalisation(self, node: Node) -> tuple[View, View]:
         """Multiplier and shift of a batch normalisation, each ``[C]`` in fp32; raises BackendError unless constant."""
         assert isinstance(node.op, BatchNorm)

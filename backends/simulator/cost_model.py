@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from iossim.backends.simulator import stage_runs
-from iossim.backends.simulator.event_costs import EventCosts, runs_on_cores
+from iossim.backends.simulator.event_costs import EventCosts, tell_unknown
 from iossim.backends.simulator.stage_facts import stage_facts
 from iossim.backends.simulator.stage_pricing import StagePricing
 from iossim.backends.simulator.unit_prices import StructuredError, UnitPrice, UnitPrices
-from iossim.base.errors import OptionError, note_once
+from iossim.base.errors import OptionError
 from iossim.cost.capabilities import LaunchWork, StageFacts, StreamPrices, UnitVariant
 from iossim.cost.model import CostModelIdentity, Prices, StageBounds
 from iossim.execution.backend import Divided
@@ -71,11 +71,7 @@ def create(
         )
     device.require(precision)
     chosen = Engine.named(engine, device)
-    if chosen.facts.is_session and not runs_on_cores(device):
-        note_once(
-            f"`engine` {chosen} on {device.name} is priced from launches of one thread; not known are what its CUDA "
-            "provider leaves to the CPU, how its threads share the driver, and what it takes in captured graphs"
-        )
+    tell_unknown(chosen, device)
     error = StructuredError(int(seed)) if seed else None
     return SimulatorCostModel(device, precision, chosen, argument == IN_PLACE, error)
 

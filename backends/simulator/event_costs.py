@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from iossim.backends.simulator.stage_model import MAX_GROUPS
+from iossim.base.errors import note_once
 from iossim.execution.engine import Engine
 from iossim.hardware.lowering.target import target_of
 from iossim.hardware.profile import DeviceProfile
@@ -34,6 +35,15 @@ class EventCosts:
         is_starved = runs_on_cores(profile) and kernels_at_a_time(engine, profile) < 2
         wait_us = costs.starved_notification_us if is_starved else costs.notification_us
         return EventCosts(costs.event_us, 0.0, 0.0, wait_us)
+
+
+def tell_unknown(engine: Engine, profile: DeviceProfile) -> None:
+    """Note what prices of an engine leave out on a device, where they do."""
+    if engine.facts.is_session and not runs_on_cores(profile):
+        note_once(
+            f"`engine` {engine} on {profile.name} is priced from launches of one thread; not known are what its CUDA "
+            "provider leaves to the CPU, how its threads share the driver, and what it takes in captured graphs"
+        )
 
 
 def runs_on_cores(profile: DeviceProfile) -> bool:

@@ -1,10 +1,11 @@
 """What stages cost at least, by the rules of the fluid (:mod:`iossim.backends.simulator.stage_model`).
 
-Resources are host issue, issue capacity, DRAM and power. No SM gives its resident blocks more than it has, so neither
-do all SMs. Waiting for slots, and operands that L2 loses to others, only make stages longer. While two or more
-kernels are active, what they ask for counts ``1 + interference`` times, so that a kernel of demand ``d`` takes ``(1 +
-interference) * d`` of the device's time beside others for each of its own, and all of it by itself: at least the
-smaller of the two.
+Resources are host issue, issue capacity, DRAM, power, and slots of each kind. No SM gives its resident blocks more
+than it has, so neither do all SMs; operands that L2 loses to others only make stages longer. A kernel that finds slots
+for a part of its blocks runs that part as fast, so it holds slots for as long as alone at least, over all its blocks.
+While two or more kernels are active, what they ask for counts ``1 + interference`` times, so that a kernel of demand
+``d`` takes ``(1 + interference) * d`` of the device's time beside others for each of its own, and all of it by itself:
+at least the smaller of the two.
 
 Work is late where a unit begins with kernels that hardly ask for anything, and that the host issues before those that
 do. Two resources have late work, if only *heavy* kernels count:
@@ -29,8 +30,11 @@ from iossim.backends.simulator.device_sharing import (
     EVEN_SPREAD,
     HOST,
     ISSUE_DEMAND,
+    LAST_SPREAD,
     LAST_US,
     POWER_DEMAND,
+    SLOT_KINDS,
+    SLOTS,
     SPREAD,
     Floats,
 )
@@ -44,6 +48,8 @@ _KEPT = 1.0 - 1e-9
 _HEAVY = 0.5
 #: A wide kernel shares an SM with so many others like it at least.
 _FEWEST_WIDE = 3
+#: Slots are lowered by this part: what fits but for rounding runs.
+_FITTING = 1.0 - 1e-6
 #: SMs that segments may be off by.
 _ROUNDING = 1e-6
 
@@ -70,19 +76,26 @@ def _lowered(work: Floats, single_us: Floats, late: LateWork | None) -> StageBou
 
 
 def kernel_work_us(prepared: PreparedProblem, interference: float) -> Floats:
-    """What units take alone and of each resource (host issue, issue capacity, DRAM, power), shape ``[units, 5]``."""
+    """What units take alone and of each resource (host issue, issue capacity, DRAM, power, and each kind of slots),
+    shape ``[units, 9]``.
+    """
     columns = prepared.kernels.columns
-    alone_us = columns[:, ALONE]
+    alone_us, last_us = columns[:, ALONE], columns[:, LAST_US]
     demands = (_part(columns[:, demand], interference) for demand in (ISSUE_DEMAND, DRAM_DEMAND, POWER_DEMAND))
-    numbers = alone_us, columns[:, HOST], *(alone_us * part for part in demands)
+    resident_us = (alone_us - last_us) * columns[:, SPREAD] + last_us * columns[:, LAST_SPREAD]
+    slots = (resident_us * columns[:, SLOTS + kind] * _FITTING for kind in range(SLOT_KINDS))
+    numbers = alone_us, columns[:, HOST], *(alone_us * part for part in demands), *slots
     return np.stack([prepared.per_unit(each) for each in numbers], axis=1)
 
 
 def most_shares(prepared: PreparedProblem, interference: float) -> Floats:
-    """The largest part of issue capacity, DRAM and power that any kernel of each unit asks for, ``[units, 3]``."""
+    """The largest part of issue capacity, DRAM, power and each kind of slots that any kernel of each unit asks for,
+    shape ``[units, 7]``.
+    """
     begin, columns, _ = prepared.kernels
     parts = _part(columns[:, [ISSUE_DEMAND, DRAM_DEMAND, POWER_DEMAND]], interference)
-    return np.array([parts[a:b].max(axis=0, initial=0.0) for a, b in pairwise(begin.tolist())]).reshape(-1, 3)
+    parts = np.column_stack([parts, columns[:, SPREAD, None] * columns[:, SLOTS : SLOTS + SLOT_KINDS]])
+    return np.array([parts[a:b].max(axis=0, initial=0.0) for a, b in pairwise(begin.tolist())]).reshape(-1, 7)
 
 
 def _part(demand: Floats, interference: float) -> Floats:

@@ -8,10 +8,8 @@ equal in that and priced once, the others on all cores: the compiled code holds 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from itertools import pairwise
 
 import numpy as np
 
@@ -23,7 +21,7 @@ from iossim.backends.simulator.stage_bounds import stage_bounds, stage_bounds_of
 from iossim.backends.simulator.stage_model import MAX_GROUPS, StageKernels, price_masks
 from iossim.backends.simulator.unit_prices import UnitPrices
 from iossim.base.compiled import jit
-from iossim.base.cores import usable_cores
+from iossim.base.threads import on_all_cores, threads
 from iossim.cost.model import Prices, StageBounds
 from iossim.execution.engine import Engine
 from iossim.hardware.profile import DeviceProfile
@@ -158,7 +156,6 @@ MOST_KEPT = 1 << 20
 #: Fewer stages than this are priced by the thread that asks: handing them over costs more.
 FEWEST_IN_PARALLEL = 2_000
 _NO_SPANS = np.empty((0, 3))
-_limit: int | None = None
 
 
 class PriceMemo:
@@ -195,34 +192,14 @@ def price_concurrent(
 ) -> Floats:
     """The price of each mask as a concurrent stage, us, shape ``[len(masks)]``; the same on any number of cores."""
     prices = np.empty(len(masks), dtype=np.float64)
-    parts = (_limit or len(usable_cores())) if len(masks) >= FEWEST_IN_PARALLEL else 1
-    if parts == 1:
-        price_masks(masks, predecessors, *kernels, interference, prices, max_kernels, _NO_SPANS)
-        return prices
+    parts = threads() if len(masks) >= FEWEST_IN_PARALLEL else 1
     bounds = np.linspace(0, len(masks), parts + 1).astype(np.int64).tolist()
 
-    def price(part: int) -> None:
-        own = slice(bounds[part], bounds[part + 1])
+    def price(own: slice) -> None:
         price_masks(masks[own], predecessors, *kernels, interference, prices[own], max_kernels, _NO_SPANS)
 
-    list(_threads().map(price, range(parts)))
+    on_all_cores(price, [slice(*each) for each in pairwise(bounds)])
     return prices
-
-
-def set_pricing_threads(count: int | None) -> None:
-    """Limit the threads of this process that price at a time; None takes all cores."""
-    global _limit  # noqa: PLW0603
-    _limit = count
-
-
-@cache
-def _threads() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(len(usable_cores()), thread_name_prefix="iossim-pricing")
-
-
-if hasattr(os, "register_at_fork"):
-    # A forked process has none of its parent's threads: it starts its own.
-    os.register_at_fork(after_in_child=_threads.cache_clear)
 
 
 @jit

@@ -1,8 +1,8 @@
 """What a session of ONNX Runtime costs on a CPU beside its kernels, from synthetic models on two cores.
 
-``python -m evidence.profiles.runtime_streams`` prints what the rows say, from which the defaults of
-:mod:`iossim.hardware.kinds.cpu` are rounded; so all rows are in-sample. Networks took no part (``docs/deploy.md`` has
-them).
+``python -m evidence.profiles.runtime_streams [FILE]`` prints what the rows of a file say. By default those are the
+kept ones, from which the defaults of :mod:`iossim.hardware.kinds.cpu` are rounded; so all of them are in-sample.
+Networks took no part (``docs/deploy.md`` has them). ``benchmarks/onnxruntime_streams.py`` measures such rows.
 
 - *node*: the slope of chains of the smallest products, which holds such a product too.
 - *notification*: what each further crossing takes where one worker runs both streams: the least of all runs, the median
@@ -15,6 +15,7 @@ them).
 from __future__ import annotations
 
 import csv
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median, quantiles
@@ -60,4 +61,4 @@ def _slope(first: dict[str, str], last: dict[str, str], over: str, of: str) -> f
 
 
 if __name__ == "__main__":
-    print(session_costs())
+    print(session_costs(*map(Path, sys.argv[1:])))

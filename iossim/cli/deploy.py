@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from iossim.execution.execution import Execution
     from iossim.hardware.profile import DeviceProfile
     from iossim.ir.network import Network
-    from iossim.schedule.schedule import Schedule, StreamSchedule
+    from iossim.schedule.schedule import AnySchedule, Schedule, StreamSchedule
 
 RUNTIMES = ("onnxruntime", "tensorrt")
 
@@ -71,7 +71,7 @@ def deploy(
 
     The model is written as ONNX Runtime optimises it, merged convolutions stacked. Units of a MODEL are what the
     runtime fuses, unless --units says otherwise. On a CPU it is run at once: outputs compared, and five ways timed in
-    interleaved rounds. Where outputs differ nothing is written.
+    interleaved rounds. Where outputs differ nothing is written. With --no-check predictions are all that is said.
     """
     if runtime not in RUNTIMES:
         raise OptionError(f"--runtime {runtime!r} is not known; {did_you_mean(runtime, RUNTIMES)}")
@@ -81,38 +81,57 @@ def deploy(
         raise OptionError(f"--streams {streams} is not possible; give 1 or more")
     saved, network = _given(target, model, reading)
     if runtime == "tensorrt":
+        from iossim.schedule.schedule import StreamSchedule
+
         found = saved or _searched(network, device, scheduler, pricing, as_json)
+        if isinstance(found, StreamSchedule):
+            raise OptionError("--runtime tensorrt is told by the stages of a schedule; give one of another --scheduler")
         _tensorrt(network, found, model or (saved.source.model if saved else target), as_json)
         return
     assert out is not None
     _onnxruntime(network, saved, device, reading.units, scheduler, pricing, streams, check, timed, out, as_json)
 
 
-def _given(target: str, model: str | None, reading: ModelOptions) -> tuple[Schedule | None, Network]:
+def _given(target: str, model: str | None, reading: ModelOptions) -> tuple[AnySchedule | None, Network]:
     """The schedule that was given, with its network; or none, and the network of a model."""
     from iossim import api
     from iossim.schedule.schedule import is_schedule
 
     if is_schedule(Path(target)):
-        return api.read_schedule(target, model)
+        return api.read_any_schedule(target, model)
     if model is not None:
         raise OptionError(f"--model is for a schedule, and {target!r} is none; leave it out")
     return None, reading.network(target)
 
 
-def _searched(network: Network, device: str | None, scheduler: str, pricing: PricingOptions, as_json: bool) -> Schedule:
+def _searched(
+    network: Network, device: str | None, scheduler: str, pricing: PricingOptions, as_json: bool
+) -> AnySchedule:
     from iossim import api
 
     prices = pricing.prices(network, device)
     with progress_bars(quiet=as_json) as progress, interruptible():
-        return api.optimize(
+        return api.optimize_any(
             network, None, scheduler=scheduler, cost_model=prices, options=pricing.search, progress=progress
         )
 
 
+def _profile_of(device: str) -> DeviceProfile:
+    """The device that a saved schedule is for; raises OptionError where it has a profile that is not known here."""
+    from iossim.base.errors import DeviceError
+    from iossim.hardware.load import device as load_device
+
+    try:
+        return load_device(device)
+    except DeviceError:
+        raise OptionError(
+            f"the schedule is for {device}, which is no known device; give its profile, --device FILE.yaml"
+        ) from None
+
+
 def _onnxruntime(
     network: Network,
-    saved: Schedule | None,
+    saved: AnySchedule | None,
     device: str | None,
     units: str,
     scheduler: str,
@@ -125,20 +144,29 @@ def _onnxruntime(
 ) -> None:
     from iossim.base.cores import usable_cores
     from iossim.base.user_files import check_writable, write_atomically
-    from iossim.deploy.check import STREAMS, check_deployment
+    from iossim.deploy.check import SEQUENTIAL, STREAMS, check_deployment
     from iossim.deploy.folder import PAGE_FILE, TRACE_FILE, deployed_files, write_deployment
     from iossim.deploy.runtime import MODEL_FILE, as_optimised, provider_of
     from iossim.hardware.host_cpu import HOST_CPU
     from iossim.hardware.load import device as load_device
     from iossim.models.onnx.export import check_exportable
     from iossim.models.passes.unit_fusion import MODEL
-    from iossim.report.deployment import check_json, deployment_trace, outputs_sentence, overlap_sentence, page, verdict
+    from iossim.report.deployment import (
+        check_json,
+        deployment_trace,
+        outputs_sentence,
+        overlap_sentence,
+        page,
+        predicted_sentence,
+        verdict,
+    )
     from iossim.report.measured_runs import disturbance, measured_table
+    from iossim.schedule.schedule import Schedule
     from iossim.schedule.streams import as_streams
 
     check_writable(out)
     timing = timed.timing()
-    profile = load_device(device or (saved.device if saved else HOST_CPU))
+    profile = _profile_of(saved.device) if saved and device is None else load_device(device or HOST_CPU)
     provider = provider_of(profile)
     on_cpu = profile.kind == "cpu"
     with tempfile.TemporaryDirectory(prefix="iossim-deploy-") as staging:
@@ -150,26 +178,27 @@ def _onnxruntime(
             saved = _searched(network, device or HOST_CPU, scheduler, pricing, as_json)
         streams = as_streams(saved, network, most or (_streams_at_most(len(usable_cores())) if on_cpu else None))
         read = write_deployment(folder, provider, network, streams)
+        runs = _predictions(network, streams, profile)
+        latencies = {name: run.latency_us for name, run in runs.items()}
+        predicted = runs.get(STREAMS, runs[SEQUENTIAL]).spans
         found: DeploymentCheck | None = None
         if check or (check is None and on_cpu):
             with progress_bars(quiet=as_json, unit="rounds") as start:
-                runs = _predictions(network, saved, streams, profile)
-                latencies = {name: run.latency_us for name, run in runs.items()}
                 found = check_deployment(read, network, timing, latencies, start(network.name))
             if found.profile is not None:
-                predicted = runs[STREAMS].spans
                 title = f"{saved.network} on {profile.name} and {provider.name}"
                 write_atomically(folder / TRACE_FILE, deployment_trace(read, found.profile, predicted, title))
-        write_atomically(folder / PAGE_FILE, page(saved, read, found))
+        write_atomically(folder / PAGE_FILE, page(saved, read, found, latencies))
         document: dict[str, Any] = {
             "model": saved.network,
             "device": profile.name,
             "runtime": "onnxruntime",
             "provider": provider.name,
             "scheduler": saved.scheduler,
-            "stages": len(saved.stages),
+            "stages": len(saved.stages) if isinstance(saved, Schedule) else None,
             "units": len(network.units),
             "streams": [list(names) for names in read.streams],
+            "predicted_us": latencies,
             "check": None if found is None else check_json(found),
             "remarks": list(network.remarks),
         }
@@ -187,6 +216,8 @@ def _onnxruntime(
                 yield wrapped(verdict(found, len(read.streams)))
                 if found.profile is not None:
                     yield wrapped(overlap_sentence(found.profile, predicted))
+            else:
+                yield wrapped(predicted_sentence(latencies))
             yield from notes(network.remarks)
 
         differs = found is not None and not found.equal
@@ -200,16 +231,20 @@ def _streams_at_most(cores: int) -> int:
     return cores - (cores > 2)
 
 
-def _predictions(
-    network: Network, schedule: Schedule, streams: StreamSchedule, profile: DeviceProfile
-) -> dict[str, Execution]:
-    """What the event-driven simulator says of one stream and of all, as a session of the runtime has them."""
+def _predictions(network: Network, streams: StreamSchedule, profile: DeviceProfile) -> dict[str, Execution]:
+    """What the event-driven simulator says of one stream and, where there are more, of all, as a session of the
+    runtime has them.
+    """
+    from iossim.backends.simulator.event_costs import tell_unknown
     from iossim.backends.simulator.events import run_schedule
     from iossim.deploy.check import SEQUENTIAL, STREAMS
     from iossim.execution.engine import Engine
     from iossim.schedule.streams import as_streams
 
-    of = {SEQUENTIAL: as_streams(schedule, network, 1), STREAMS: streams}
+    tell_unknown(Engine.ONNXRUNTIME, profile)
+    of = {SEQUENTIAL: as_streams(streams, network, 1)}
+    if len(streams.streams) > 1:
+        of[STREAMS] = streams
     return {name: run_schedule(network, each, profile, Engine.ONNXRUNTIME) for name, each in of.items()}
 
 

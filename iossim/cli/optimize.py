@@ -76,11 +76,13 @@ def optimize(
     # The device of a backend is where estimates come from.
     prices = pricing.prices(network, None if measures(pricing.cost_model) else device)
     spend = budget or default_budget(prices)
+    search = streams.of(pricing.search)
+    if spend and search.seconds is not None:
+        raise OptionError(f"--seconds ends no search that measures; give --budget {search.seconds:g}s")
     outputs.check(prices)
     if scheduler in stream_scheduler_names():
         if transforms != TransformOptions() or onnx is not None or budget is not None:
             raise OptionError(f"--scheduler {scheduler} takes neither --rewrite, --micro-batch, --onnx nor --budget")
-        search = streams.of(pricing.search)
         with progress_bars(quiet=as_json) as started, interruptible():
             made = api.optimize_streams(
                 network, None, scheduler=scheduler, cost_model=prices, options=search, progress=started
@@ -98,7 +100,7 @@ def optimize(
         device if spend else None,
         scheduler=scheduler,
         cost_model=prices,
-        options=pricing.search,
+        options=search,
         budget=spend,
         **vars(transforms),
     )
@@ -171,7 +173,7 @@ def check(
 ) -> None:
     """Schedule a model, and check that the schedule is valid, free of races, and as fast as is asked."""
     from iossim import api
-    from iossim.schedule.schedule import Schedule
+    from iossim.schedule.schedule import read_schedule
     from iossim.tasks import checks
 
     if max_latency_ms is None and baseline is None:
@@ -180,9 +182,11 @@ def check(
     search = pricing.search
     network = reading.network(model)
     prices = pricing.prices(network, device)
-    before = Schedule.read(baseline) if baseline is not None else None
+    before = read_schedule(baseline) if baseline is not None else None
     with progress_bars(quiet=as_json) as progress, interruptible():
-        found = api.optimize(network, None, scheduler=scheduler, cost_model=prices, options=search, progress=progress)
+        found = api.optimize_any(
+            network, None, scheduler=scheduler, cost_model=prices, options=search, progress=progress
+        )
     made = [checks.valid(found, network), checks.runs_without_races(found, network)]
     if max_latency_ms is not None:
         made.append(checks.latency_at_most(found, max_latency_ms))

@@ -113,7 +113,7 @@ Engine = Annotated[
         "--engine",
         "NAME",
         "auto: graph since Ampere, paper before; paper: streams with syncs between stages; graph: one CUDA graph; "
-        "partition: that, each group of a stage on SMs of its own; onnxruntime: its streams (both simulated only).",
+        "partition: that, each group of a stage on SMs of its own; onnxruntime: its streams (simulated only).",
     ),
 ]
 CostModelName = Annotated[
@@ -198,7 +198,7 @@ Rounds = Annotated[int, number("--rounds", "Timed rounds; each round runs every 
 WarmUp = Annotated[int, number("--warm-up", "Rounds that run first and are not timed.")]
 Seed = Annotated[int, number("--seed", "Seed of the generated inputs and of the order within a round.")]
 Seconds = Annotated[
-    float | None, option("--seconds", "S", "How long ios-streams searches behind the stages; by default as it needs.")
+    float | None, option("--seconds", "S", "How long each scheduler may search; by default as long as it needs.")
 ]
 StreamSeed = Annotated[int, number("--stream-seed", "Seed of the random choices of ios-streams.")]
 Cold = Annotated[bool, switch("--cold", "Flush caches before each run, so that inputs and weights come from memory.")]

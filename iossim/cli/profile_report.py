@@ -11,7 +11,7 @@ import typer
 from iossim.base.errors import OptionError
 from iossim.cli import options
 from iossim.cli.options import ModelOptions, PricingOptions, argument, number, option, switch, takes_options
-from iossim.cli.outputs import Part, notes, present, table, wrapped
+from iossim.cli.outputs import Part, notes, present, table, tell_written, wrapped
 from iossim.cli.progress import interruptible, progress_bars
 
 #: Rows without --all.
@@ -85,10 +85,13 @@ def profile_report(
     possible = found["ios-both"].speedup(found["sequential"].latency_us)
     report = reports.profile_report(network, times, prices, possible)
     left_out: tuple[str, ...] = ()
+    if report.is_doubtful:
+        left_out = (f"few names in {profile} are of nodes of {network.name}, so order decided; is it of this model?",)
     if measurements is not None:
         taken = reports.measured_units(report, network, prices.profile)
         write_measurements(taken, measurements)
-        left_out = taken.notes
+        left_out += taken.notes
+        tell_written([measurements])
     document = {
         "model": network.name,
         "device": found["sequential"].device,
@@ -141,8 +144,10 @@ def profile_report(
             f"Measured {times.total_us / 1e3:.3f} ms, {100 * report.matched_share:.1f}% of it matched to units; "
             f"predicted {report.predicted_us / 1e3:.3f} ms."
         )
-        told = "is not told" if times.overlap is None else f"was {times.overlap:.2f} layers at a time"
-        yield wrapped(f"Overlap {told}; the best schedule is predicted to be {possible:.2f} times as fast.")
+        together = "" if times.overlap is None else f"On average {times.overlap:.2f} layers ran at a time. "
+        yield wrapped(
+            f"{together}The best schedule is predicted to be {possible:.2f} times as fast as one unit after another."
+        )
         yield from notes([*network.remarks, *left_out])
 
     present(document, parts(), as_json)

@@ -26,7 +26,7 @@ from iossim.measurements.profilers.layer_times import LayerTimes, layer_times
 from iossim.models.onnx.export import write_onnx
 
 #: The ways that are timed.
-DEFAULT = "model, runtime's default"
+DEFAULT = "model, default"
 PARALLEL = "model, ORT_PARALLEL"
 THREADS = "deployed, intra-op threads"
 SEQUENTIAL = "deployed, one thread"

@@ -70,6 +70,7 @@ def _write_partition(folder: Path, provider: Provider, streams: Sequence[Sequenc
         "streams": [list(names) for names in streams],
         "provider": provider.name,
         "model_sha256": _digest(folder / MODEL_FILE),
+        "nodes_sha256": _names_digest(streams),
     }
     (folder / PARTITION_FILE).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     program = resources.files("iossim.deploy").joinpath("program.py.txt").read_text(encoding="utf-8")
@@ -123,6 +124,11 @@ def _copier(source: Path) -> Callable[[Path], None]:
         target.write_bytes(source.read_bytes())
 
     return write
+
+
+def _names_digest(streams: Sequence[Sequence[str]]) -> str:
+    """Of the names of all nodes, whichever stream they are in: the program, which has no list of them, checks it."""
+    return hashlib.sha256("\n".join(sorted(name for own in streams for name in own)).encode()).hexdigest()
 
 
 def _digest(path: Path) -> str:

@@ -157,7 +157,7 @@ def open_session(model: Path, options: Any, provider: Provider, *, optimised: bo
     if optimised:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     try:
-        with _stdout_to_stderr():
+        with _silent():
             return onnxruntime.InferenceSession(str(model), options, providers=[provider.name])
     except Exception as error:  # its exceptions have no base class of their own
         raise BackendError(
@@ -166,16 +166,17 @@ def open_session(model: Path, options: Any, provider: Provider, *, optimised: bo
 
 
 @contextmanager
-def _stdout_to_stderr() -> Iterator[None]:
-    """What the runtime prints while it plans streams is no part of a command's output."""
+def _silent() -> Iterator[None]:
+    """While it plans streams the runtime prints for its own developers which buffers it reuses."""
     sys.stdout.flush()
-    kept = os.dup(1)
+    kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
     try:
-        os.dup2(2, 1)
+        os.dup2(nowhere, 1)
         yield
     finally:
         os.dup2(kept, 1)
         os.close(kept)
+        os.close(nowhere)
 
 
 def optimised_nodes(model: Path) -> list[OptimisedNode]:

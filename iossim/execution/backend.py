@@ -272,7 +272,7 @@ def create_backend(
     """
     module = BACKENDS.find(name)
     if engine not in module.engines:
-        why = ", which is simulated only" if not engine.facts.runs_on_devices else ""
+        why = ", which is simulated only" if not (engine.facts.runs_on_devices or engine.facts.divides_sms) else ""
         raise OptionError(
             f"backend {name} cannot run `engine` {engine}{why}; give {' or '.join(map(str, module.engines))}"
         )

@@ -30,8 +30,8 @@ class EngineFacts:
     """What prices, plans and pages ask of an engine: ``between`` the stages; whether it ``is_recorded``, all issued
     before it runs, so that the host costs nothing meanwhile; whether it ``is_session`` of a runtime, whose nodes and
     events cost what the profile says of sessions; whether it ``divides_sms`` among the groups of a stage.
-    ``libraries``: whose kernels it calls before Ampere, and since. ``runs_on_devices``: backends of devices run its
-    plans, else they are simulated only. ``description``: what it is, in a few words.
+    ``libraries``: whose kernels it calls before Ampere, and since. ``runs_on_devices``: all backends of devices run
+    its plans. ``description``: what it is, in a few words.
     """
 
     between: Between
@@ -47,7 +47,7 @@ class Engine(StrEnum):
     """``paper``: a stream a group, issued kernel by kernel; the host waits for the device between two stages, unless
     both have a single group (as the published engine does). ``graph``: one CUDA graph, forked and joined by events.
     ``partition``: such a graph whose stages of several groups run each group on SMs of its own (green contexts, made
-    beforehand); it is simulated, and no backend runs it on a GPU. ``onnxruntime``: the streams of a session of ONNX
+    beforehand); backend cupy_cudnn runs it where the driver has them. ``onnxruntime``: the streams of a session of ONNX
     Runtime; nothing is between stages but that a stream waits where it reads what another makes. On a CPU the thread
     that calls spins meanwhile, and has a core to itself. Each calls the libraries of its time.
     """

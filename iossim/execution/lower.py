@@ -12,7 +12,7 @@ By default each unit is launched, concats included, as the published engine does
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING
@@ -29,8 +29,10 @@ from iossim.execution.plan import (
     Plan,
     Queue,
     Record,
+    Region,
     Synchronize,
     Wait,
+    accesses,
     workspace_buffer,
 )
 from iossim.ir.merging import merged_convolution
@@ -39,7 +41,7 @@ from iossim.ir.types import TensorType
 from iossim.schedule.batch import FASTEST, Strategy
 from iossim.schedule.fit import fit
 from iossim.schedule.schedule import AnySchedule, Schedule, StreamSchedule, issue_order
-from iossim.schedule.streams import as_streams
+from iossim.schedule.streams import as_streams, reduced_waits
 
 if TYPE_CHECKING:
     from iossim.execution.backend import Choices, Divided
@@ -158,30 +160,69 @@ class _Lowering:
         return work
 
     def streams(self, schedule: StreamSchedule, engine: Engine) -> Iterator[Command]:
-        """The commands of streams: an event for each launch that others wait for, one synchronise at the end.
+        """The commands of streams: events where work must wait for work of others, one synchronise at the end.
 
-        Under the graph engine all streams fork off the first and join it, as a captured graph does.
+        The events are the fewest that order what touches the same memory, and what else the schedule orders: what
+        launches nothing, as values lie in place, neither waits nor is waited for. Under the graph engine all streams
+        fork off the first and join it, as a captured graph does, where their events do not say that already.
         """
+        issued = self._issued(schedule)
+        stream_of = [stream for stream, _, _ in issued]
+        reads: list[Iterable[int]] = [read for _, _, read in issued]
+        last = {stream: number for number, stream in enumerate(stream_of)}
+        if engine.is_recorded:  # the first stream ends behind all others
+            stream_of.append(0)
+            reads.append(last.values())
+        waits = reduced_waits(stream_of, reads)
         event = count()
-        side = [Queue(MAIN.device, stream) for stream in range(1, len(schedule.streams))] * engine.is_recorded
-        if side:
+        first = {stream: number for number, stream in reversed(list(enumerate(stream_of)))}
+        forked = [stream for stream in sorted(last) if stream and not waits[first[stream]]] * engine.is_recorded
+        if forked:
             yield Record(fork := next(event), MAIN)
-            yield from (Wait(fork, queue) for queue in side)
-        awaited = {unit for launch in schedule.launches for unit in launch.after}
-        ended: dict[str, int] = {}
-        for stream, launch in issue_order(schedule):
+            yield from (Wait(fork, Queue(MAIN.device, stream)) for stream in forked)
+        awaited = {number for own in waits for number in own}
+        ended: dict[int, int] = {}
+        for number, (stream, own) in enumerate(zip(stream_of, waits, strict=True)):
             queue = Queue(MAIN.device, stream)
-            for before in dict.fromkeys(ended[unit] for unit in launch.after):
-                yield Wait(before, queue)
-            units = [self.network.unit_index[name] for name in launch.units]
-            yield from self._merged(units, queue) if len(units) > 1 else self._unit(units[0], queue, launch.variant)
-            if not awaited.isdisjoint(launch.units):
+            yield from (Wait(ended[before], queue) for before in sorted(own, key=lambda one: stream_of[one]))
+            if number < len(issued):
+                yield from issued[number][1]
+            if number in awaited:
                 yield Record(end := next(event), queue)
-                ended |= dict.fromkeys(launch.units, end)
-        for queue in side:
-            yield Record(join := next(event), queue)
-            yield Wait(join, MAIN)
+                ended[number] = end
         yield Synchronize()
+
+    def _issued(self, schedule: StreamSchedule) -> list[tuple[int, list[Work], set[int]]]:
+        """The launches that are work, as the host issues them: of each its stream, its commands, and those that must
+        have ended before, by their numbers: what touches the same memory, and what else the schedule names.
+        """
+        network = self.network
+        issued: list[tuple[int, list[Work], set[int]]] = []
+        ends: dict[int, set[int]] = {}  # of each unit the launches behind which what it makes is there
+        for stream, launch in issue_order(schedule):
+            units = [network.unit_index[name] for name in launch.units]
+            queue = Queue(MAIN.device, stream)
+            work = self._merged(units, queue) if len(units) > 1 else self._unit(units[0], queue, launch.variant)
+            read = {before for unit in units for before in network.predecessors[unit]}
+            named = {network.unit_index[name] for name in launch.after} - read
+            ends |= dict.fromkeys(
+                units, {len(issued)} if work else {end for unit in read | named for end in ends[unit]}
+            )
+            if work:
+                issued.append((stream, work, {end for unit in named for end in ends[unit]}))
+        touched: dict[str, list[tuple[int, Region, bool]]] = {}
+        plan = self.plan((), (), ())
+        for number, (_, work, before) in enumerate(issued):
+            for command in work:
+                for names, writes in zip(accesses(command), (False, True), strict=True):
+                    for region in map(plan.region, names):
+                        others = touched.setdefault(region.storage, [])
+                        before.update(
+                            other for other, where, wrote in others if (wrote or writes) and where.overlaps(region)
+                        )
+                        others.append((number, region, writes))
+            before.discard(number)
+        return issued
 
     def buffer(self, value: str, slot: Slot | None = None, name: str | None = None) -> str:
         """Make sure of the buffer of a value: at its place, or at ``slot`` under another ``name``."""

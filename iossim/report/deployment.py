@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from iossim.deploy.check import SEQUENTIAL, STREAMS, DeploymentCheck
 from iossim.deploy.folder import Deployment
+from iossim.deploy.runtime import WEIGHTS_FILE
 from iossim.deploy.tensorrt import TensorRtAdvice
 from iossim.execution.execution import Span
 from iossim.measurements.profilers.layer_times import LayerTimes, overlap
 from iossim.report.measured_runs import disturbance
 from iossim.report.traces import complete, trace_text
-from iossim.schedule.schedule import Schedule
+from iossim.schedule.schedule import AnySchedule, Schedule
 
 
 def outputs_sentence(check: DeploymentCheck) -> str:
@@ -51,8 +52,16 @@ def _foretold(check: DeploymentCheck) -> str:
     streams_us, one_us = predicted.get(STREAMS), predicted.get(SEQUENTIAL)
     if streams_us is None or one_us is None:
         return ""
-    said = f"{streams_us / one_us:.2f} times as long as one thread"
+    took = {row.name: row.samples.median_us for row in check.rows}
+    said = f"{streams_us / one_us:.2f} times as long as one thread, and measured {took[STREAMS] / took[SEQUENTIAL]:.2f}"
     return f"That was predicted: {said}." if streams_us >= one_us else f"The prediction was wrong: {said}."
+
+
+def predicted_sentence(predicted_us: Mapping[str, float]) -> str:
+    """What one thread and, where there are some, streams are predicted to take, of what was not run."""
+    one_us, streams_us = predicted_us[SEQUENTIAL], predicted_us.get(STREAMS)
+    said = f"Not run. Predicted: {one_us / 1e3:.3f} ms on one thread"
+    return f"{said}." if streams_us is None else f"{said}, {streams_us / 1e3:.3f} ms with streams."
 
 
 def check_json(check: DeploymentCheck) -> dict[str, Any]:
@@ -67,20 +76,26 @@ def check_json(check: DeploymentCheck) -> dict[str, Any]:
     }
 
 
-def page(schedule: Schedule, deployed: Deployment, check: DeploymentCheck | None) -> str:
+def page(
+    schedule: AnySchedule, deployed: Deployment, check: DeploymentCheck | None, predicted_us: Mapping[str, float]
+) -> str:
     """README.md of a deployed folder."""
-    counts = ", ".join(str(len(names)) for names in deployed.streams)
+    width = len(deployed.streams)
+    counts = " and ".join(str(len(names)) for names in deployed.streams)
+    stages = f", {len(schedule.stages)} stages" if isinstance(schedule, Schedule) else ""
+    weights = f" Its weights are in `{WEIGHTS_FILE}`." if (deployed.folder / WEIGHTS_FILE).exists() else ""
     lines = [
-        f"# {schedule.network} on ONNX Runtime, {len(deployed.streams)} streams",
+        f"# {schedule.network} on ONNX Runtime, {width} stream{'s' if width > 1 else ''}",
         "",
-        f"`model.onnx` is the model as ONNX Runtime optimised it for {deployed.provider.name}. Run it on a machine",
-        f"like the one that wrote it, with optimisation off. `partition.json` has its nodes by stream ({counts}).",
-        f"Schedule: {schedule.scheduler}, {len(schedule.stages)} stages, for {schedule.device}, batch",
-        f"{schedule.source.batch}. `python run.py` runs it.",
+        "`python run.py` runs it; copy `session()` from there.",
+        f"`model.onnx` is the model as ONNX Runtime optimised it for {deployed.provider.name}: load it with",
+        f"optimisation off, on a machine like the one that wrote it.{weights}",
+        f"`partition.json` has the names of its nodes by stream ({counts} nodes).",
+        f"Schedule: {schedule.scheduler}, for {schedule.device}, batch {schedule.source.batch}{stages}.",
         "",
     ]
     if check is None:
-        lines.append("It was not run: what it takes is not known.")
+        lines.append(predicted_sentence(predicted_us))
     else:
         busy = disturbance(check.rows)
         lines += [outputs_sentence(check), verdict(check, len(deployed.streams)) + (f" ({busy})" if busy else "")]

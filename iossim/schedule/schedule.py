@@ -156,7 +156,7 @@ class Schedule(SavedSchedule, Displayed):
 class StreamLaunch(Value):
     """One launch of a stream: a unit, or several that run as one stacked convolution.
 
-    ``after`` are units of other streams that must have ended before: the stream waits for an event of each.
+    ``after`` are units of other streams that must have ended before: the stream waits for them, by the fewest events.
     ``variant`` names what the unit runs as, as a stage does.
     """
 

@@ -14,17 +14,21 @@ from dataclasses import dataclass
 from iossim.base.errors import OptionError
 from iossim.ir.network import Network
 from iossim.schedule.batch import Strategy
-from iossim.schedule.schedule import SavedSchedule, Schedule, StreamLaunch, StreamSchedule, ready_order
+from iossim.schedule.schedule import AnySchedule, SavedSchedule, StreamLaunch, StreamSchedule, issue_order, ready_order
 
 
-def as_streams(schedule: Schedule, network: Network, most: int | None = None) -> StreamSchedule:
+def as_streams(schedule: AnySchedule, network: Network, most: int | None = None) -> StreamSchedule:
     """The streams of a schedule that fits ``network``; at most ``most``, so that groups of a stage share some.
+
+    One of more streams already has them share in turn: the first with that of number ``most``, and so on.
 
     Its latency is still that of the stages, whose boundaries may cost more than events do. Raises OptionError for
     fewer streams than one.
     """
     if most is not None and most < 1:
         raise OptionError(f"`streams` {most} is not possible; give 1 or more")
+    if isinstance(schedule, StreamSchedule):
+        return _sharing(schedule, network, most or len(schedule.streams))
     width = min(schedule.streams, most or schedule.streams)
     order: list[IssuedLaunch] = []
     stream_of: dict[str, int] = {}
@@ -41,6 +45,15 @@ def as_streams(schedule: Schedule, network: Network, most: int | None = None) ->
                 stream_of |= dict.fromkeys(units, stream)
     said = {name: getattr(schedule, name) for name in SavedSchedule.model_fields if name != "format_version"}
     return StreamSchedule(**said, **in_streams(network, order))
+
+
+def _sharing(schedule: StreamSchedule, network: Network, most: int) -> StreamSchedule:
+    if most >= len(schedule.streams):
+        return schedule
+    order = [
+        IssuedLaunch(tuple(launch.units), stream % most, launch.variant) for stream, launch in issue_order(schedule)
+    ]
+    return schedule.model_copy(update=in_streams(network, order))
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -113,17 +114,18 @@ class _Search:
             self._relax_known(begin, end, self.merges, Strategy.MERGE)
             self._relax_known(begin, end, alone, Strategy.CONCURRENT)
             if self.walk_limits[:2] != (1, 1):  # else there are no stages but those
-                self._settle(begin, end)
+                self._settle(begin, end, partial(progress, level - 1))
             leave(begin, end, self.boundary, self.labels)
 
     def solution(self) -> BlockSolution:
         paths = [self._path(bit) if np.isfinite(self.labels.cost[-1, bit]) else None for bit in range(2)]
         return BlockSolution(paths[0], paths[1], self.known.used + len(self.merges.masks), self.looked_at)
 
-    def _settle(self, begin: int, end: int) -> None:
-        """Find the best endings of the states of a level."""
+    def _settle(self, begin: int, end: int, still_here: Callable[[], None]) -> None:
+        """Find the best endings of the states of a level; ``still_here`` is called a few times a second."""
         position, filled = begin, 0
         while position < end:
+            still_here()
             position, filled, full = find_endings(
                 position,
                 end,

@@ -164,8 +164,18 @@ class BoundArrays(NamedTuple):
         none = np.zeros((units, 0))
         late = bounds.late or LateWork(np.zeros(units), none, none, np.zeros(0, dtype=np.int64))
         issue_us = np.zeros(units) if bounds.issue_us is None else bounds.issue_us
-        rows = np.column_stack([bounds.work_us, late.work_us, bounds.single_us, bounds.serial_us, issue_us])
+        work_us = _undominated(bounds.work_us)
+        rows = np.column_stack([work_us, late.work_us, bounds.single_us, bounds.serial_us, issue_us])
         return BoundArrays(*map(np.ascontiguousarray, (rows, late.lead_us, late.share, late.most_groups)))
+
+
+def _undominated(work_us: Floats) -> Floats:
+    """The columns that are not everywhere at most as large as another: no sum of those left out is the largest."""
+    kept: list[Floats] = []
+    for column in sorted(work_us.T, key=lambda each: -each.sum()):
+        if not any((column <= other).all() for other in kept):
+            kept.append(column)
+    return np.stack(kept, axis=1) if kept else work_us
 
 
 #: The last columns of ``BoundArrays.of_unit``.

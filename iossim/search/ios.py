@@ -4,54 +4,38 @@ Blocks are solved one by one and joined by the one bit that boundaries depend on
 and the first of the next, run several groups. Blocks with the same units in the same places are solved once. A block
 with too many states or transitions is improved in windows, which the schedule's notes say. It begins as the better of
 greedy stages and of its runs solved one by one, for ios-both as what ios-parallel and ios-merge found; so ios-both is
-never worse than these.
+never worse than these. Where seconds are given, pruned searches come first, and what the last one does not get to is
+as the one before it found it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
-from math import inf, isfinite
+from collections.abc import Mapping, Sequence
+from functools import partial
+from math import inf
 
 from iossim.base.compile_time import working_s
 from iossim.base.errors import ScheduleError
-from iossim.cost.model import START, CostModel, price_path
+from iossim.cost.model import START, CostModel
 from iossim.ir.network import Network
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import Schedule
-from iossim.search.assemble import block_lower_bounds_us, build_schedule, sum_of_bounds_us
-from iossim.search.block_parts import BlockNote, Part, notes_of_blocks, prepare_block, prepare_window
-from iossim.search.block_search import BlockSolution, solve_block
-from iossim.search.clusters import cluster_states, solve_clusters
+from iossim.search.anytime import PRUNINGS, within
+from iossim.search.assemble import build_schedule
+from iossim.search.block_parts import notes_of_blocks
 from iossim.search.free_views import WithoutViews
-from iossim.search.lattice import MergedStages, largest_class, no_merges, price_merges
-from iossim.search.memo import BlockQuestion, SearchMemo
-from iossim.search.options import SearchLimits, SearchOptions
+from iossim.search.memo import SearchMemo
+from iossim.search.options import SearchOptions, StageSpace
 from iossim.search.scheduler import Progress, ignore, scheduler
-from iossim.search.unsearched import greedy_stages, sequential_stages
-from iossim.search.windows import LIMITS, improve
+from iossim.search.solver import Prefix, Solution, Solver
+from iossim.search.unsearched import greedy_stages
 
 #: By scheduler whether a stage may run several groups, and whether it may merge convolutions.
 STRATEGIES = {"ios-merge": (False, True), "ios-parallel": (True, False), "ios-both": (True, True)}
 
 
-#: Told how many units of a block are done.
-UnitProgress = Callable[[int], None]
-
-
-@dataclass(frozen=True, slots=True)
-class _Prefix:
-    """The best way found to have run all blocks so far, ending in a stage of a given bit."""
-
-    cost_us: float
-    plans: tuple[tuple[PlannedStage, ...], ...] = ()
-
-    def followed_by(self, cost_us: float, stages: Iterable[PlannedStage], units: Sequence[int]) -> _Prefix:
-        """The prefix with further stages in its last block, at a new cost; ``units`` are the block's."""
-        spread = [stage.spread(units) for stage in stages]
-        return _Prefix(cost_us, (*self.plans[:-1], (*self.plans[-1], *spread)))
+_TIME_IS_UP = "the search was ended after {:g} s: not all stages were looked at"
 
 
 def _schedule(
@@ -65,9 +49,20 @@ def _schedule(
     started = working_s()
     concurrent, merge = STRATEGIES[name]
     problems = [ScheduleProblem.of_block(network, block) for block in network.blocks]
-    solution = solve(problems, cost_model, options, concurrent=concurrent, merge=merge, progress=progress, memo=memo)
+    memo = memo or SearchMemo(cost_model)
+
+    is_greedy = concurrent and options.seconds is not None
+
+    def search(asked: SearchOptions, told: Progress, found: Solution | None) -> Solution:
+        before = found.searched if found else _greedily(problems, options.space) if is_greedy else {}
+        return solve(
+            problems, cost_model, asked, concurrent=concurrent, merge=merge, progress=told, memo=memo, before=before
+        )
+
+    solution = within(options, progress, search, PRUNINGS if concurrent else ())
     # Bounds of the parts of a block that was split before are none of the whole.
     proven = solution.complete and not network.notes and not solution.notes
+    bounds_all = not network.notes and solution.space == options.space
     found = build_schedule(
         network,
         problems,
@@ -75,10 +70,10 @@ def _schedule(
         cost_model,
         name,
         options=options.to_json() | {"concurrent": concurrent, "merge": merge},
-        lower_bound_us=solution.relaxed_bound_us if network.notes else solution.lower_bound_us,
+        lower_bound_us=solution.lower_bound_us if bounds_all else solution.relaxed_bound_us,
         relaxed_bound_us=solution.relaxed_bound_us,
         notes=[*network.notes, *solution.notes],
-        complete=solution.complete,
+        complete=solution.complete or solution.time_is_up,
         proven=proven,
         search_s=working_s() - started + solution.saved_s,
     )
@@ -87,34 +82,6 @@ def _schedule(
 
 for _name in STRATEGIES:
     scheduler(_name)(partial(_schedule, _name))
-
-
-@dataclass(frozen=True, slots=True)
-class Solution:
-    """The best stages of each block, what they cost together, and what any schedule costs at least.
-
-    ``lower_bound_us`` is what the search proves of all schedules of its space: the sum over blocks of what the best
-    costs, where a block was solved as a whole, else of its bound. ``relaxed_bound_us`` is that of bounds alone. Either
-    is None where no bound is known. ``endings`` is how many pairs of states were looked at. ``complete`` is False if
-    the search was interrupted: then the stages may cost less than ``cost_us``, since what was improved last was not
-    carried to the end. ``saved_s`` are the seconds that were saved by what an earlier search had found (``memo``).
-    """
-
-    plans: tuple[tuple[PlannedStage, ...], ...]
-    cost_us: float
-    lower_bound_us: float | None
-    relaxed_bound_us: float | None
-    priced_stages: int
-    endings: int
-    complete: bool
-    notes: tuple[str, ...]
-    saved_s: float = 0.0
-    #: The keys of the problems, in order.
-    keys: tuple[str, ...] = ()
-
-    def plan_of(self, problem: ScheduleProblem) -> tuple[PlannedStage, ...]:
-        """The stages of the first block with these units in these places."""
-        return self.plans[self.keys.index(problem.key)]
 
 
 def solve(
@@ -128,13 +95,17 @@ def solve(
     entry: int = START,
     leaving_us: tuple[float, float] = (0.0, 0.0),
     memo: SearchMemo | None = None,
+    before: Mapping[str, Sequence[PlannedStage]] | None = None,
 ) -> Solution:
     """The cheapest schedule of blocks that run one after another.
 
     ``concurrent``: may a stage run several groups? ``merge``: may it merge convolutions? Of blocks within a schedule,
     ``entry`` says whether the stage before them runs several groups (0, 1, or :data:`START`), and ``leaving_us`` what
     the boundary behind them costs if their last stage runs one group, and if it runs several. ``memo`` holds what
-    earlier searches at these prices found. Raises ScheduleError if the cost model can run no schedule at all.
+    earlier searches at these prices found. ``before`` has stages of blocks by their keys, as :attr:`Solution.searched`
+    does, which stand where none better are found, or the search is ended before.
+
+    Raises ScheduleError if the cost model can run no schedule at all.
     """
     if memo is None or memo.cost_model is not cost_model:
         memo = SearchMemo(cost_model)
@@ -142,22 +113,25 @@ def solve(
     originals = [WithoutViews.of(problem) for problem in problems]
     problems = [each.problem for each in originals]
 
+    progress = _rising(progress)
+
     def solve_without(concurrent: bool, merge: bool) -> Solution:
         return solve(
             problems, cost_model, options,
-            concurrent=concurrent, merge=merge, entry=entry, leaving_us=leaving_us, memo=memo,
+            concurrent=concurrent, merge=merge, progress=lambda units, of: progress(0, of), entry=entry,
+            leaving_us=leaving_us, memo=memo,
         )  # fmt: skip
 
     plainer = (lambda: [solve_without(True, False), solve_without(False, True)]) if concurrent and merge else list
-    solver = _Solver(cost_model, options, concurrent, merge, memo, plainer)
-    best: dict[int, _Prefix] = {entry: _Prefix(0.0)}
+    solver = Solver(cost_model, options, concurrent, merge, memo, plainer, before or {})
+    best: dict[int, Prefix] = {entry: Prefix(0.0)}
     done, total = 0, sum(len(problem) for problem in problems)
     for problem in problems:
         try:
-            best = solver.extend(best, problem, _block_progress(progress, done, total))
-        except KeyboardInterrupt:
+            best = solver.extend(best, problem, partial(_report, progress, done, total))
+        except KeyboardInterrupt as stop:
             # From here on nothing is searched, so that there is a whole schedule to show, and soon.
-            solver.complete = False
+            solver.stop(stop)
             best = solver.extend(best, problem)
         if not best and not solver.complete:
             raise KeyboardInterrupt
@@ -167,7 +141,11 @@ def solve(
                 "price at least every unit alone"
             )
         done += len(problem)
-        progress(done, total)
+        if solver.complete:
+            try:
+                progress(done, total)
+            except KeyboardInterrupt as stop:
+                solver.stop(stop)
     last = min(best, key=lambda bit: best[bit].cost_us + leaving_us[bit])
     plans, cost_us = best[last].plans, best[last].cost_us + leaving_us[last]
     for other in solver.found_without:
@@ -175,9 +153,10 @@ def solve(
             plans, cost_us = other.plans, other.cost_us
     try:
         lower_bound_us, relaxed_us = solver.lower_bounds_us(problems)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
         # The bound may ask for prices of its own; the schedule stands without.
-        lower_bound_us, relaxed_us, solver.complete = None, None, False
+        lower_bound_us, relaxed_us = None, None
+        solver.stop(stop)
     if solver.complete and not solver.notes:
         lower_bound_us = best[last].cost_us
     return Solution(
@@ -188,261 +167,34 @@ def solve(
         sum(solution.priced_stages for solution in solver.solutions),
         sum(solution.endings for solution in solver.solutions),
         solver.complete,
-        tuple(notes_of_blocks(solver.notes)),
+        (*notes_of_blocks(solver.notes), *([_TIME_IS_UP.format(options.seconds)] if solver.time_is_up else [])),
         memo.saved_s - saved_before_s,
-        tuple(problem.key for problem in problems),
+        {problem.key: stages for problem, stages in zip(reversed(problems), reversed(plans), strict=True)},
+        solver.time_is_up,
+        options.space,
     )
 
 
-def _unheard(units: int) -> None:
-    """The progress of what is short."""
+def _greedily(problems: Sequence[ScheduleProblem], space: StageSpace) -> dict[str, list[PlannedStage]]:
+    """The greedy stages of each block that are stages of the space, by key."""
+    bare = [WithoutViews.of(problem).problem for problem in problems]
+    found = {problem.key: greedy_stages(problem) for problem in bare}
+    most = space.max_groups or inf
+    return {key: stages for key, stages in found.items() if max(each.mask.bit_count() for each in stages) <= most}
 
 
-def _block_progress(progress: Progress, done: int, total: int) -> UnitProgress:
-    """Reports the units of all blocks from those of the next block; the number never falls."""
-    most = done
+def _rising(progress: Progress) -> Progress:
+    """The progress, told a number that never falls."""
+    most = 0
 
-    def report(units: int) -> None:
+    def told(done: int, total: int) -> None:
         nonlocal most
-        if done + units > most:
-            most = done + units
-            progress(most, total)
+        most = max(most, done)
+        progress(most, total)
 
-    return report
-
-
-def _part_progress(report: UnitProgress, before: int, rounds: int = 1) -> UnitProgress:
-    """Reports units that follow ``before`` others, where all are gone through ``rounds`` times."""
-    return lambda units: report((before + units) // rounds)
+    return told
 
 
-class _Solver:
-    """Solves blocks, each distinct one once, and joins their solutions.
-
-    Once it is not ``complete`` any more, it searches no more: what is not solved yet runs greedily or unit by unit.
-    """
-
-    def __init__(
-        self,
-        cost_model: CostModel,
-        options: SearchOptions,
-        concurrent: bool,
-        merge: bool,
-        memo: SearchMemo,
-        plainer: Callable[[], list[Solution]],
-    ) -> None:
-        self.cost_model, self.options = cost_model, options
-        self.concurrent, self.merge = concurrent, merge
-        self.complete = True
-        self.notes: list[tuple[str, BlockNote]] = []
-        self._memo = memo
-        self._parts: dict[str, tuple[list[Part], list[BlockNote]]] = {}
-        self._solutions: dict[tuple[str, int], BlockSolution] = {}
-        self._plainer = plainer
-
-    @cached_property
-    def found_without(self) -> list[Solution]:
-        """What searches without merging, and without concurrency, find: for ``ios-both`` if a block is too wide."""
-        is_asked = self.complete and any(len(parts) > 1 for parts, _ in self._parts.values())
-        found = self._plainer() if is_asked else []
-        self.complete &= all(each.complete for each in found)
-        return found
-
-    def extend(
-        self, best: dict[int, _Prefix], problem: ScheduleProblem, report: UnitProgress = _unheard
-    ) -> dict[int, _Prefix]:
-        """Append a block to the best schedules of all that comes before it."""
-        begun = {bit: _Prefix(prefix.cost_us, (*prefix.plans, ())) for bit, prefix in best.items()}
-        if problem.key not in self._parts and not self.complete:
-            return self._extend_plainly(begun, problem, range(len(problem)))
-        if problem.clusters and not problem.is_wide and (reached := self._extend_clusters(begun, problem)):
-            kept = "too wide to be solved unit by unit, stages keep clusters of units whole"
-            self.notes.append((problem.name, BlockNote(kept)))
-            return reached
-        if problem.key not in self._parts:
-            self._parts[problem.key] = prepare_block(
-                problem,
-                self.cost_model,
-                self.options,
-                concurrent=self.concurrent,
-                merge=self.merge,
-                build=self._memo.lattice,
-                runs=LIMITS[0],
-            )
-        parts, notes = self._parts[problem.key]
-        self.notes += [(problem.name, note) for note in notes]
-        if len(parts) == 1:
-            return self._extend_part(begun, parts[0], report)
-        return _cheapest(*(self._extend_wide({entry: best[entry]}, problem, parts, report) for entry in best))
-
-    def _extend_wide(
-        self, best: dict[int, _Prefix], problem: ScheduleProblem, parts: Sequence[Part], report: UnitProgress
-    ) -> dict[int, _Prefix]:
-        """Append a block that is too wide to be solved as a whole, after one prefix."""
-        ((entry, prefix),) = best.items()
-        units = range(len(problem))
-        begun = {entry: _Prefix(prefix.cost_us, (*prefix.plans, ()))}
-        reached, done = begun, 0
-        if found := self.found_without:
-            reached = _cheapest(*(self._append(begun, problem, units, each.plan_of(problem)) for each in found))
-        else:
-            for part in parts:
-                reached = self._extend_part(reached, part, _part_progress(report, done, 1 + len(LIMITS)))
-                done += len(part.problem)
-            if self.concurrent:
-                reached = _cheapest(reached, self._extend_greedily(begun, problem, units))
-        if not reached:
-            return {}
-        stages = list(min(reached.values(), key=lambda each: each.cost_us).plans[-1])
-        try:
-            for number, limits in enumerate(LIMITS if self.complete else (), 1):
-                told = _part_progress(report, number * len(problem), 1 + len(LIMITS))
-                prepare = partial(self._window, problem, limits)
-                improve(problem, stages, self.cost_model, entry, prepare, partial(self._solve, report=_unheard), told)
-        except KeyboardInterrupt:
-            self.complete = False  # what was improved so far stands
-        return _cheapest(reached, self._append(begun, problem, units, stages))
-
-    def _window(self, problem: ScheduleProblem, limits: SearchLimits, units: Sequence[int]) -> Part | None:
-        return prepare_window(
-            problem.restrict(units),
-            self.cost_model,
-            replace(self.options, limits=limits.least(self.options.limits)),
-            concurrent=self.concurrent,
-            merge=self.merge,
-            build=self._memo.lattice,
-        )
-
-    def _extend_greedily(
-        self, best: dict[int, _Prefix], problem: ScheduleProblem, units: Sequence[int]
-    ) -> dict[int, _Prefix]:
-        """Append greedy stages, if the space of stages has them: what is split may have lost them."""
-        stages = greedy_stages(problem)
-        if max(stage.mask.bit_count() for stage in stages) > (self.options.space.max_groups or len(problem)):
-            return {}
-        return self._append(best, problem, units, stages)
-
-    def _extend_plainly(
-        self, best: dict[int, _Prefix], problem: ScheduleProblem, units: Sequence[int]
-    ) -> dict[int, _Prefix]:
-        """Append greedy stages, or all units one by one: what needs no search."""
-        alone = self._append(best, problem, units, sequential_stages(problem))
-        return _cheapest(alone, self._extend_greedily(best, problem, units)) if self.concurrent else alone
-
-    def _append(
-        self, best: dict[int, _Prefix], problem: ScheduleProblem, units: Sequence[int], stages: Sequence[PlannedStage]
-    ) -> dict[int, _Prefix]:
-        """Append concurrent stages of single-unit groups to the last block; ``units`` are the block's."""
-        ways: list[dict[int, _Prefix]] = []
-        for entry, prefix in best.items():
-            path = price_path(problem, stages, self.cost_model, entry)
-            cost_us = path.cost_us(prefix.cost_us)
-            if isfinite(cost_us):
-                ways.append({path.leaving: prefix.followed_by(cost_us, stages, units)})
-        return _cheapest(*ways)
-
-    @property
-    def solutions(self) -> Iterable[BlockSolution]:
-        """The solutions of all distinct blocks."""
-        return self._solutions.values()
-
-    def _extend_part(self, best: dict[int, _Prefix], part: Part, report: UnitProgress) -> dict[int, _Prefix]:
-        ways = []
-        for index, (entry, prefix) in enumerate(best.items()):
-            solution = self._solve(part, entry, _part_progress(report, index * len(part.problem), len(best)))
-            ways.append(_behind(prefix, solution, part.units))
-        plainly = {} if self.complete else self._extend_plainly(best, part.problem, part.units)
-        return _cheapest(*ways, plainly)
-
-    def _extend_clusters(self, best: dict[int, _Prefix], problem: ScheduleProblem) -> dict[int, _Prefix]:
-        """Append a block whose stages keep clusters whole; nothing where these have too many states."""
-        problem = self.options.space.ordered(problem)
-        states = cluster_states(problem)
-        if states is None:
-            return {}
-        most = self.options.space.max_groups or len(problem)
-        merges = price_merges(problem, self.cost_model, most) if self.merge else no_merges()
-        merged = merges.masks.tobytes(), merges.prices_us.tobytes()
-        ways = []
-        for entry, prefix in best.items():
-            solve = partial(solve_clusters, problem, states, self.cost_model, self.options.space, merges)
-            question = BlockQuestion(problem.key, entry, self.options.space, self.concurrent, False, merged)
-            solution = self._memo.solution(question, partial(solve, concurrent=self.concurrent, entry=entry))
-            ways.append(_behind(prefix, solution, range(len(problem))))
-        return _cheapest(*ways)
-
-    def _solve(self, part: Part, entry: int, report: UnitProgress) -> BlockSolution | None:
-        key = (part.problem.key, entry)
-        if key not in self._solutions and self.complete:
-            merges = part.merges.masks.tobytes(), part.merges.prices_us.tobytes()
-            question = BlockQuestion(*key, part.space, self.concurrent, self.options.bounded, merges)
-
-            def solve() -> BlockSolution:
-                bounds = self.cost_model.bounds(part.problem) if self.options.bounded else None
-                return solve_block(
-                    part, self.cost_model, concurrent=self.concurrent, entry=entry, bounds=bounds, progress=report
-                )
-
-            self._solutions[key] = self._memo.solution(question, solve)
-        return self._solutions.get(key)
-
-    def lower_bounds_us(self, problems: Sequence[ScheduleProblem]) -> tuple[float | None, float | None]:
-        """What any schedule of the blocks costs at least: proven by the search of its space, and relaxed.
-
-        The latter holds split and pruned or not. None after an interrupt where merged stages would have to be priced
-        for it.
-        """
-        if not self.complete and self.merge:
-            unseen = [problem for problem in problems if problem.key not in self._parts]
-            if any(largest_class(problem) > 1 for problem in unseen):
-                return None, None
-        merges = [self._merges_of(problem) for problem in problems]
-        relaxed = block_lower_bounds_us(problems, merges, self.cost_model, self.concurrent)
-        exact = [self._exact_us(problem) for problem in problems]
-        best = [own if least is None else max(own or 0.0, least) for own, least in zip(relaxed, exact, strict=True)]
-        return sum_of_bounds_us(best), sum_of_bounds_us(relaxed)
-
-    def _exact_us(self, problem: ScheduleProblem) -> float | None:
-        """What the block costs at least, after whatever stage; None where it was not solved as a whole.
-
-        A block may have been solved after a stage of one bit alone: after the other it costs less by no more than the
-        boundary between.
-        """
-        parts, notes = self._parts.get(problem.key, ([], []))
-        solved = {entry: found for (key, entry), found in self._solutions.items() if key == problem.key}
-        if not self.complete or len(parts) != 1 or notes or not solved:
-            return None
-        costs_us = {
-            entry: min((path.cost_us for path in (found.single, found.concurrent) if path is not None), default=inf)
-            for entry, found in solved.items()
-        }
-        price = self.cost_model.price_boundary
-        for entry in {0, 1} - costs_us.keys() if START not in costs_us else ():
-            spared_us = max(price(not entry, bit) - price(bool(entry), bit) for bit in (False, True))
-            costs_us[entry] = costs_us[1 - entry] - max(0.0, spared_us)
-        return min(costs_us.values())
-
-    def _merges_of(self, problem: ScheduleProblem) -> MergedStages:
-        parts, _ = self._parts.get(problem.key, ([], []))
-        if len(parts) == 1 and parts[0].space.max_groups is None:
-            return parts[0].merges
-        return price_merges(problem, self.cost_model, len(problem)) if self.merge else no_merges()
-
-
-def _behind(prefix: _Prefix, solution: BlockSolution | None, units: Sequence[int]) -> dict[int, _Prefix]:
-    """A prefix with the solution of a problem behind it, for each bit of its last stage."""
-    paths = () if solution is None else enumerate((solution.single, solution.concurrent))
-    return {
-        bit: prefix.followed_by(prefix.cost_us + path.cost_us, path.stages, units)
-        for bit, path in paths
-        if path is not None
-    }
-
-
-def _cheapest(*ways: dict[int, _Prefix]) -> dict[int, _Prefix]:
-    """For each bit the cheapest of several ways; of equals the first."""
-    result: dict[int, _Prefix] = {}
-    for bit, prefix in (item for way in ways for item in way.items()):
-        if bit not in result or prefix.cost_us < result[bit].cost_us:
-            result[bit] = prefix
-    return result
+def _report(progress: Progress, done: int, total: int, units: int) -> None:
+    """Reports the units of all blocks from those of the next block."""
+    progress(done + units, total)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from time import perf_counter
+
 from iossim.base.compile_time import working_s
 from iossim.base.errors import OptionError
 from iossim.cost.capabilities import StreamCostModel
@@ -30,6 +33,8 @@ def ios_streams(
         )
     if options.workspace_limit_bytes is not None:
         raise OptionError(f"`workspace_limit` is for stages, and scheduler {NAME!r} has none; give another scheduler")
-    started_s = working_s()
-    stages = schedule(network, cost_model, _STAGES, options, progress, memo)
-    return streams_from(network, cost_model, stages, options, started_s)
+    started_s, began_s = working_s(), perf_counter()
+    half_s = None if options.seconds is None else options.seconds / 2
+    stages = schedule(network, cost_model, _STAGES, replace(options, seconds=half_s), progress, memo)
+    left_s = None if half_s is None else max(half_s, 2 * half_s - (perf_counter() - began_s))
+    return streams_from(network, cost_model, stages, replace(options, seconds=left_s), started_s)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from iossim.backends.simulator.stage_pricing import set_pricing_threads
+from iossim.base.threads import limit_threads
 from iossim.schedule.schedule import Schedule
 from iossim.search.assemble import reprice
 from iossim.study.axes import AXES
@@ -56,7 +56,7 @@ def families(points: Sequence[Point], axis: str) -> Iterator[tuple[Point, ...]]:
 
 def evaluate_cross(task: CrossTask) -> CrossResult:
     """Price the schedules of others at a point; what cannot be priced has its reason."""
-    set_pricing_threads(1 if task.one_of_many else None)
+    limit_threads(1 if task.one_of_many else None)
     failures = Failures()
     try:
         context = context_of(task.point)

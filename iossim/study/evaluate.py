@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from iossim.backends.simulator.stage_pricing import set_pricing_threads
+from iossim.base.threads import limit_threads
 from iossim.calibration.prediction.published import is_in_sample
 from iossim.cost.capabilities import DeviceCostModel
 from iossim.cost.random import RandomCostModel
@@ -68,7 +68,7 @@ class PointResult:
 
 def evaluate_point(task: PointTask) -> PointResult:
     """Schedule a point by all schedulers; what fails is a row with its reason. An interrupt is passed on."""
-    set_pricing_threads(1 if task.one_of_many else None)
+    limit_threads(1 if task.one_of_many else None)
     failures = Failures()
     if task.point.dataflow.plans:
         return _on_edge_devices(task, failures)

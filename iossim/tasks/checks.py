@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from iossim.base.errors import OptionError, ScheduleError
+from iossim.cost.capabilities import StreamCostModel
 from iossim.cost.model import CostModel
 from iossim.execution.engine import Engine
 from iossim.execution.happens_before import check_happens_before
@@ -14,7 +15,7 @@ from iossim.execution.memory import with_memory
 from iossim.execution.plan import Plan
 from iossim.ir.network import Network
 from iossim.schedule.fit import fit
-from iossim.schedule.schedule import Schedule
+from iossim.schedule.schedule import AnySchedule, Schedule
 from iossim.search.assemble import reprice
 
 #: Sums of the same prices in another order may differ by this much.
@@ -41,13 +42,14 @@ def check_limits(limit_ms: float | None = None, tolerance: float = 0.0) -> None:
         raise OptionError(f"`tolerance` {tolerance:g} is not a fraction; give 0.02 for 2%")
 
 
-def valid(schedule: Schedule, network: Network) -> Check:
+def valid(schedule: AnySchedule, network: Network) -> Check:
     """Whether the schedule runs each unit of the network once, and behind what it reads."""
     try:
         fit(schedule, network)
     except ScheduleError as error:
         return Check("valid", False, str(error))
-    return Check("valid", True, f"{len(schedule.stages)} stages run each of {len(network.units)} units once")
+    parts = f"{len(schedule.stages)} stages" if isinstance(schedule, Schedule) else f"{len(schedule.streams)} streams"
+    return Check("valid", True, f"{parts} run each of {len(network.units)} units once")
 
 
 def race_free(plan: Plan) -> Check:
@@ -59,7 +61,7 @@ def race_free(plan: Plan) -> Check:
     return Check("free of races", True, f"all conflicting accesses of {len(plan.commands)} commands are ordered")
 
 
-def runs_without_races(schedule: Schedule, network: Network, engine: str = "") -> Check:
+def runs_without_races(schedule: AnySchedule, network: Network, engine: str = "") -> Check:
     """:func:`race_free` of the plan that real backends run, by default under the schedule's own engine.
 
     Raises ScheduleError for a schedule that does not fit.
@@ -68,7 +70,7 @@ def runs_without_races(schedule: Schedule, network: Network, engine: str = "") -
     return race_free(lower_schedule(schedule, network, chosen, in_place=True))
 
 
-def latency_at_most(schedule: Schedule, limit_ms: float) -> Check:
+def latency_at_most(schedule: AnySchedule, limit_ms: float) -> Check:
     """Whether the schedule takes no longer than ``limit_ms``; raises OptionError for what is no time."""
     check_limits(limit_ms)
     found_ms = schedule.latency_us / 1e3
@@ -76,7 +78,7 @@ def latency_at_most(schedule: Schedule, limit_ms: float) -> Check:
 
 
 def no_slower_than(
-    schedule: Schedule, baseline: Schedule, network: Network, prices: CostModel, tolerance: float = 0.0
+    schedule: AnySchedule, baseline: AnySchedule, network: Network, prices: CostModel, tolerance: float = 0.0
 ) -> Check:
     """Whether the schedule takes no longer than ``baseline``, by more than ``tolerance`` (0.02: two per cent).
 
@@ -87,7 +89,7 @@ def no_slower_than(
     check_limits(tolerance=tolerance)
     if baseline.graph_hash == network.graph.hash:
         fit(baseline, network)
-        before_us, how = reprice(baseline, network, prices).latency_us, "priced again"
+        before_us, how = _again_us(baseline, network, prices), "priced again"
     elif baseline.cost_model == schedule.cost_model and baseline.precision == schedule.precision:
         of_another = f", of {baseline.network!r}" if baseline.network != network.name else ""
         before_us, how = baseline.latency_us, f"as it was saved{of_another}"
@@ -100,6 +102,18 @@ def no_slower_than(
     return Check("no slower than before", schedule.latency_us <= before_us * (1 + tolerance + _ROUNDING), found)
 
 
-def _words(schedule: Schedule) -> str:
+def _again_us(schedule: AnySchedule, network: Network, prices: CostModel) -> float:
+    """Stages by their prices, streams by that of their plan; raises OptionError where these are not priced."""
+    if isinstance(schedule, Schedule):
+        return reprice(schedule, network, prices).latency_us
+    if not isinstance(prices, StreamCostModel):
+        raise OptionError(
+            f"the baseline has streams, which cost model {prices.identity.name!r} does not price; give `cost_model` "
+            "simulator, or a baseline of stages"
+        )
+    return prices.plan_us(network, lower_schedule(schedule, network, Engine.named(prices.identity.engine)))
+
+
+def _words(schedule: AnySchedule) -> str:
     """What priced it; a cost model may say the precision itself."""
     return " ".join(filter(None, dict.fromkeys([*schedule.cost_model.values(), schedule.precision])))

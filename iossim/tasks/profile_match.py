@@ -23,8 +23,8 @@ Scores = NDArray[np.float64]
 Places = NDArray[np.intp]
 
 #: Behind names: what ONNX Runtime adds for blocked channels and fused products, and to tell nodes apart.
-_ADDED = re.compile(r"(_nchwc|_token_\d+|/MatMul\w+Fusion/?)+$")
-_LAYOUTS = re.compile(r"reorder|reformat|memcpy|copynode|nchwtonhwc|nhwctonchw", re.IGNORECASE)
+_ADDED = re.compile(r"(_nchwc|_token_\d+|/Mat[Mm]ul\w+Fusion/?)+$")
+_LAYOUTS = re.compile(r"reorder|reformat|memcpy|copynode|nchwtonhwc|nhwctonchw|gemm_\w+_reshape", re.IGNORECASE)
 #: What a kernel or operator does, by its name; the first that is found.
 _CLASSES = {
     "elementwise": re.compile(r"elementwise|triton_poi", re.IGNORECASE),
@@ -57,9 +57,7 @@ def matched(
     ``values_of`` has the values that nodes make whose names in the model's file are not those of the network.
     """
     found = by_name(network, layers, values_of)
-    total = sum(layer.duration_us for layer in layers)
-    named = sum(layer.duration_us for layer, unit in zip(layers, found, strict=True) if unit is not None)
-    if named < _NAMED * total:
+    if not names_suffice(layers, found):
         return _with_layouts(layers, by_order(network, layers, range(len(network.units))))
     # What a runtime fused has a name of its own: it is of the units that no name told, in order.
     places = [place for place, unit in enumerate(found) if unit is None and layer_class(layers[place]) != "elementwise"]
@@ -67,6 +65,12 @@ def matched(
     for place, unit in zip(places, by_order(network, [layers[place] for place in places], untold), strict=True):
         found[place] = unit
     return _with_layouts(layers, found)
+
+
+def names_suffice(layers: Sequence[TimedLayer], found: Sequence[int | None]) -> bool:
+    """Whether names tell enough of the time; ``found`` is what :func:`by_name` found."""
+    named = sum(layer.duration_us for layer, unit in zip(layers, found, strict=True) if unit is not None)
+    return named >= _NAMED * sum(layer.duration_us for layer in layers)
 
 
 def by_name(

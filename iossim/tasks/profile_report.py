@@ -17,7 +17,7 @@ from iossim.measurements.profilers.layer_times import LayerTimes
 from iossim.models.sources import onnx_file
 from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import Stage
-from iossim.tasks.profile_match import matched
+from iossim.tasks.profile_match import by_name, matched, names_suffice
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,8 @@ class ProfileRow:
 @dataclass(frozen=True)
 class ProfileReport:
     """The units in order; ``unmatched`` are layers of none. ``possible`` is how many times as fast the best schedule
-    is predicted to be as one unit after another.
+    is predicted to be as one unit after another. ``is_doubtful``: the profile names nodes, and most are not the
+    network's, so that it may be of another model.
     """
 
     times: LayerTimes
@@ -52,6 +53,7 @@ class ProfileReport:
     unmatched: tuple[str, ...]
     matched_us: float
     possible: float
+    is_doubtful: bool = False
 
     @property
     def matched_share(self) -> float:
@@ -99,7 +101,9 @@ def measured_units(report: ProfileReport, network: Network, device: DeviceProfil
 def profile_report(network: Network, times: LayerTimes, prices: DeviceCostModel, possible: float) -> ProfileReport:
     """Each unit by itself, kernels alone, beside the layers of a profile that are of it."""
     file = network.source.model if network.source else ""
-    found = matched(network, times.layers, onnx_file.values_of_nodes(file) if onnx_file.takes(file) else {})
+    values_of = onnx_file.values_of_nodes(file) if onnx_file.takes(file) else {}
+    found = matched(network, times.layers, values_of)
+    told = names_suffice(times.layers, by_name(network, times.layers, values_of))
     layers: list[list[int]] = [[] for _ in network.units]
     for place, number in enumerate(found):
         if number is not None:
@@ -120,4 +124,6 @@ def profile_report(network: Network, times: LayerTimes, prices: DeviceCostModel,
         )
     lost = [layer for layer, number in zip(times.layers, found, strict=True) if number is None]
     matched_us = times.total_us - sum(layer.duration_us for layer in lost)
-    return ProfileReport(times, tuple(rows), tuple(layer.name for layer in lost), matched_us, possible)
+    return ProfileReport(
+        times, tuple(rows), tuple(layer.name for layer in lost), matched_us, possible, times.names_nodes and not told
+    )

@@ -213,11 +213,12 @@ def compare(task: Task, schedulers: Sequence[str], progress: StartProgress = sil
     """
     _warm_up(task.network, task.prices)
     given = replace(task, transforms=())
+    memo = SearchMemo(task.prices)
     found: list[Schedule] = []
     complete = True
     for name in schedulers:
         try:
-            found.append(replace(given, scheduler=name).search(progress(name)))
+            found.append(replace(given, scheduler=name).search(progress(name), memo=memo))
             complete = found[-1].complete
         except KeyboardInterrupt:
             if not found:

@@ -10,6 +10,7 @@ import pytest
 
 import iossim
 from iossim.backends.simulator import stage_pricing
+from iossim.base import threads
 from iossim.schedule.batch import StageBatch
 from iossim.schedule.problem import Masks, ScheduleProblem
 from iossim.search.lattice import build_lattice
@@ -31,15 +32,15 @@ def test_the_same_prices_on_any_number_of_cores(cores: int, monkeypatch: pytest.
     problem, masks = many_stages()
     prices = iossim.cost_model("simulator", "v100-sxm2")
     few = [prices.price_stages(StageBatch.concurrent(problem, part)) for part in np.array_split(masks, 40)]
-    monkeypatch.setattr(stage_pricing, "usable_cores", lambda: tuple(range(cores)))
-    stage_pricing._threads.cache_clear()
+    monkeypatch.setattr(threads, "usable_cores", lambda: tuple(range(cores)))
+    threads._pool.cache_clear()
     at_once = prices.price_stages(StageBatch.concurrent(problem, masks))
-    stage_pricing._threads.cache_clear()
+    threads._pool.cache_clear()
     assert np.array_equal(at_once, np.concatenate(few))
 
 
 def test_a_forked_process_has_threads_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stage_pricing, "usable_cores", lambda: (0, 1))
+    monkeypatch.setattr(threads, "usable_cores", lambda: (0, 1))
     problem, masks = many_stages()
     prices = iossim.cost_model("simulator", "v100-sxm2")
     expected = prices.price_stages(StageBatch.concurrent(problem, masks))

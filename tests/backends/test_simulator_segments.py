@@ -308,6 +308,9 @@ def test_bounds_of_the_fluid(groups: list[list[Kernel]], interference: float) ->
     for asked in (lambda one: one.demand, lambda one: one.device, lambda one: one.power):
         bound_us = sum(one.alone_us * min(1.0, (1 + interference) * asked(one)) for one in everything)
         assert found_us >= bound_us * (1 - 1e-6)
+    # Each holds slots for as long as it takes alone, in its last wave those of its last blocks.
+    held_us = sum(one.alone_us * one.slots * one.spread * (1 - one.tail + one.tail * one.last) for one in everything)
+    assert found_us >= held_us * (1 - 1e-6)
 
 
 def test_two_kernels_that_interfere_until_one_ends() -> None:

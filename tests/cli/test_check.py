@@ -55,6 +55,20 @@ def test_a_baseline(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     )
 
 
+def test_streams(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    printed(
+        capsys,
+        f"optimize squeezenet --device v100-sxm2 --engine graph --scheduler ios-streams --out {tmp_path}/best --no-plot",
+    )
+    line = f"check squeezenet --device v100-sxm2 --engine graph --baseline {tmp_path}/best/schedule.json"
+    found = printed(capsys, f"{line} --scheduler ios-streams --max-latency-ms 1")
+    assert "streams run each of" in found
+    assert "PASS free of races" in found
+    assert "(priced again)" in found
+    assert "FAIL no slower than before" in fails(capsys, f"{line} --scheduler sequential")
+    assert "which cost model 'random' does not price" in refused(capsys, f"{line} --cost-model random:1")
+
+
 @pytest.mark.parametrize(
     ("line", "words"),
     [

@@ -25,7 +25,7 @@ def test_a_model_is_scheduled_written_and_checked(tmp_path: Path, capsys: pytest
     check = document["check"]
     assert check["equal"] is True
     assert [row["name"] for row in check["rows"]] == [
-        "model, runtime's default",
+        "model, default",
         "model, ORT_PARALLEL",
         "deployed, intra-op threads",
         "deployed, one thread",
@@ -71,8 +71,42 @@ def test_a_saved_schedule(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
         capsys, f"deploy {tmp_path}/schedule.json --device {CPU} --no-check --streams 1 --out {tmp_path}/out"
     )
     assert "by stream" in text
-    assert "It was not run" in (tmp_path / "out" / "README.md").read_text()
+    assert "\nNot run. Predicted: " in (tmp_path / "out" / "README.md").read_text()
+    assert text.splitlines()[1].startswith("Not run. Predicted: ")
     assert len(json.loads((tmp_path / "out" / "partition.json").read_text())["streams"]) == 1
+    said = refused(capsys, f"deploy {tmp_path}/schedule.json --no-check --out {tmp_path}/out")
+    assert "the schedule is for example-cpu, which is no known device; give its profile, --device FILE.yaml" in said
+
+
+def test_predictions_without_a_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """They are those that a check shows; on two cores streams wait for a turn at every notification."""
+    line = f"deploy ios_sample --device {CPU} --scheduler greedy {QUICK} --out {tmp_path}/out --json"
+    checked = printed_json(capsys, line)
+    alone = printed_json(capsys, f"{line} --no-check")
+    assert alone["check"] is None
+    assert alone["predicted_us"] == checked["predicted_us"]
+    rows = {row["name"]: row["predicted_us"] for row in checked["check"]["rows"] if row["predicted_us"] is not None}
+    assert rows == checked["predicted_us"]
+    assert alone["predicted_us"]["deployed, streams"] > alone["predicted_us"]["deployed, one thread"] > 0
+
+
+def test_streams_that_a_search_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """From a file and at once: the same streams, and one where one is asked for."""
+    printed(capsys, f"optimize squeezenet --units fused --device {CPU} --scheduler ios-streams --out {tmp_path}")
+    saved = json.loads((tmp_path / "schedule.json").read_text())
+    assert len(saved["streams"]) == 2
+    given = f"--device {CPU} --no-check --out {tmp_path}/out --json"
+    document = printed_json(capsys, f"deploy {tmp_path}/schedule.json --streams 2 {given}")
+    assert document["stages"] is None
+    assert len(document["streams"]) == 2
+    assert document["predicted_us"].keys() == {"deployed, one thread", "deployed, streams"}
+    one = printed_json(capsys, f"deploy {tmp_path}/schedule.json --streams 1 {given}")
+    assert len(one["streams"]) == 1
+    assert one["predicted_us"].keys() == {"deployed, one thread"}
+    searched = printed_json(capsys, f"deploy squeezenet --scheduler ios-streams --units fused --streams 2 {given}")
+    assert searched["streams"] == document["streams"]
+    said = refused(capsys, f"deploy {tmp_path}/schedule.json --runtime tensorrt")
+    assert "--runtime tensorrt is told by the stages of a schedule" in said
 
 
 def test_outputs_that_differ(

@@ -34,8 +34,8 @@ def test_streams_that_lose_where_cores_lack() -> None:
 
 @pytest.mark.parametrize(
     ("predicted_us", "told"),
-    [(4500.0, "That was predicted: 1.50 times as long as one thread."),
-     (1500.0, "The prediction was wrong: 0.50 times as long as one thread.")],
+    [(4500.0, "That was predicted: 1.50 times as long as one thread, and measured 2.00."),
+     (1500.0, "The prediction was wrong: 0.50 times as long as one thread, and measured 2.00.")],
 )  # fmt: skip
 def test_whether_it_was_predicted_that_streams_lose(predicted_us: float, told: str) -> None:
     check = check_of(2, default=3000, sequential=2000, streams=4000)

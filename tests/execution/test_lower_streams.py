@@ -53,6 +53,15 @@ def test_streams_compute_what_the_graph_does(
         np.testing.assert_allclose(array, expected[name], rtol=1e-5, atol=1e-5)
 
 
+@settings(max_examples=30, deadline=None)
+@given(SEEDS, SEEDS, st.booleans())
+def test_no_wait_of_a_stream_is_implied_by_others(drawn: int, seed: int, in_place: bool) -> None:
+    """Though the schedule names all that is read, and values that lie in place are made by no launch."""
+    network = random_network(drawn, movers=in_place)
+    plan = lower_schedule(random_streams(network, seed), network, Engine.PAPER, in_place=in_place)
+    assert all(is_race for _, is_race in Races(plan).mutations())
+
+
 def _accepted(plan) -> bool:  # type: ignore[no-untyped-def]
     try:
         check_happens_before(plan)

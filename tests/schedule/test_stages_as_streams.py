@@ -19,7 +19,7 @@ from iossim.execution.memory import with_memory
 from iossim.execution.plan import Launch, Plan, Record, Wait
 from iossim.ir.network import Network
 from iossim.schedule.fit import fit
-from iossim.schedule.schedule import StreamSchedule
+from iossim.schedule.schedule import StreamSchedule, issue_order
 from iossim.schedule.streams import IssuedLaunch, as_streams, in_streams, reduced_waits
 
 seeds = st.integers(0, 10_000)
@@ -129,6 +129,22 @@ def test_a_single_stream_has_no_waits() -> None:
     (own,) = as_streams(random_schedule(network, 3), network, 1).streams
     assert not [launch for launch in own if launch.after]
     assert len(as_streams(sequential_schedule(network), network).streams) == 1
+
+
+@given(seeds, st.integers(1, 5))
+def test_streams_that_share(seed: int, most: int) -> None:
+    """Fewer streams run the same launches as the host issued them."""
+    network = random_network(seed)
+    given_streams = random_streams(network, seed)
+    found = as_streams(given_streams, network, most)
+    fit(found, network)
+    assert len(found.streams) == min(most, len(given_streams.streams))
+    assert [launch.units for _, launch in issue_order(found)] == [
+        launch.units for _, launch in issue_order(given_streams)
+    ]
+    if most >= len(given_streams.streams):
+        assert found is given_streams
+    check_happens_before(with_memory(lower_schedule(found, network, "paper")))
 
 
 def test_no_streams_are_refused() -> None:

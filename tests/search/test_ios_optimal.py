@@ -15,9 +15,10 @@ from iossim.cost.random import RandomCostModel
 from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.problem import ScheduleProblem
 from iossim.search.assemble import price_blocks, total_latency_us
-from iossim.search.ios import Solution, solve
+from iossim.search.ios import solve
 from iossim.search.lattice import build_lattice
 from iossim.search.options import SearchLimits, SearchOptions, StageSpace
+from iossim.search.solver import Solution
 from iossim.search.unsearched import greedy_stages
 
 

@@ -64,7 +64,8 @@ def test_small_problems_are_solved_as_exhaustive_search_does(seed: int, engine: 
     least_us = model.price_streams(batch).latency_us.min()
     found = best_streams(problem, model, known, most_priced=10**6)
     assert found.complete
-    assert found.latency_us == least_us
+    # Bounds stop at what is equal but for rounding.
+    assert found.latency_us == pytest.approx(least_us, rel=1e-9)
     whole = best_streams(problem, model, known, most_priced=10**6, bounded=False)
     assert (whole.latency_us, whole.priced) == (least_us, len(every))
     assert stream_bound_us(problem, model.launch_work(problem)) <= least_us

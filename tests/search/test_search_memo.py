@@ -8,7 +8,7 @@ import iossim
 from iossim.cost.random import RandomCostModel
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import Schedule
-from iossim.search import ios
+from iossim.search import ios, solver
 from iossim.search.memo import SearchMemo
 from iossim.search.options import SearchLimits, SearchOptions, StageSpace
 from iossim.search.scheduler import schedule, scheduler_names
@@ -38,13 +38,13 @@ def test_what_was_solved_is_not_solved_again(monkeypatch: pytest.MonkeyPatch) ->
     """Where nothing merges, ios-both asks for what ios-parallel has solved; another cost model for nothing of it."""
     problem = ScheduleProblem.of_edges(5, [(0, 2), (1, 3), (1, 4)])
     solved: list[int] = []
-    solve_block = ios.solve_block
+    solve_block = solver.solve_block
 
     def counted(*given: object, **named: object) -> object:
         solved.append(1)
         return solve_block(*given, **named)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(ios, "solve_block", counted)
+    monkeypatch.setattr(solver, "solve_block", counted)
     prices, options = RandomCostModel(), SearchOptions()
     memo = SearchMemo(prices)
     first = ios.solve([problem], prices, options, concurrent=True, merge=False, memo=memo)

@@ -22,6 +22,7 @@ What it cannot catch, and where ``benchmarks/gpu_report.py`` meets it first, in 
 - what CuPy's NVRTC makes of a kernel's text on that driver (that it compiles is tested for three architectures): ``first``;
 - products in less than is stored (TF32 where fp32 was asked for, sums of fp16): ``first``, by the tolerance of each precision;
 - real concurrency: which streams share a queue, what waits by accident: ``costs``, placement and launches of two streams;
+- that kernels and cuDNN run in streams of green contexts, and in one graph of several (``--engine partition``): ``tests``;
 - aborts of the libraries, which end the process: each section is one of its own, and ``doctor`` tries cuDNN in another.
 """
 
@@ -99,6 +100,7 @@ class HostStream:
     ptr: int
     front: set[Node] = field(default_factory=set)
     capture: HostGraph | None = None
+    sms: range | None = None
 
 
 @dataclass(eq=False)
@@ -218,6 +220,11 @@ class HostDriver:
     def stream(self) -> HostStream:
         self._streams.append(HostStream(len(self._streams)))
         return self._streams[-1]
+
+    def stream_of_part(self, division: tuple[range, ...], part: int) -> HostStream:
+        stream = self.stream()
+        stream.sms = division[part]
+        return stream
 
     def event(self, timing: bool = False) -> HostEvent:
         self._events += 1

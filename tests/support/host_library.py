@@ -100,7 +100,8 @@ class HostLibrary:
             mask = [] if convolution.mask is None else [self._tensor(addresses["m"], convolution.mask, dtype)]
             operands = {"q": convolution.q, "k": convolution.k, "v": convolution.v}
             arrays = [self._tensor(addresses[name], layout, dtype) for name, layout in operands.items()]
-            made = Attention(scale=convolution.scale).compute(*(each.astype(np.float32) for each in (*arrays, *mask)))
+            op = Attention(scale=convolution.scale, is_causal=convolution.is_causal)
+            made = op.compute(*(each.astype(np.float32) for each in (*arrays, *mask)))
             self._tensor(addresses["y"], convolution.y, dtype)[...] = made
             return
         if isinstance(convolution, Product):

@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+import numpy as np
+
 from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
-from iossim.ir.op import Op
+from iossim.ir.op import Array, Op
+from iossim.ir.ops.attention import Attention
 from iossim.ir.ops.channels_last import AveragePoolNhwc, ConvNhwc, GlobalAveragePoolNhwc, GlobalMaxPoolNhwc, MaxPoolNhwc
 from iossim.ir.ops.conv import Conv
+from iossim.ir.ops.gather import Gather
 from iossim.ir.ops.matmul import Gemm, MatMul
 from iossim.ir.ops.nary import Add, Mul, Nary
-from iossim.ir.ops.normalization import BatchNorm, LayerNorm, LocalResponseNorm
+from iossim.ir.ops.normalization import BatchNorm, LayerNorm, LocalResponseNorm, RmsNorm
 from iossim.ir.ops.pool import AveragePool, GlobalAveragePool, GlobalMaxPool, MaxPool
+from iossim.ir.ops.reduce import Reduce
 from iossim.ir.ops.reshape import Flatten, Reshape, Transpose
 from iossim.ir.ops.slice import Concat, Slice, Split
 from iossim.ir.ops.softmax import Softmax
@@ -102,6 +107,34 @@ def _attention() -> Network:
     return b.network([b.add(LayerNorm(), y, b.constant("g", (16,)), b.constant("h", (16,)))])
 
 
+def attention_op(op: Attention, *shapes: Shape, mask: Array | None = None, head: int = 0) -> Network:
+    """The op of inputs of these shapes, and a constant mask; ``head`` features of each begin a wider tensor."""
+    b = GraphBuilder("attention_op")
+    values = [b.input(f"x{index}", shape) for index, shape in enumerate(shapes)]
+    with b.unit("u", "Attention"):
+        if head:
+            values = [b.add(Slice((0,), (head,), (2,), (1,)), value) for value in values]
+        y = b.add(op, *values, *([b.numbers("mask", mask)] if mask is not None else []))
+    return b.network([y])
+
+
+def _picked(axis: int, indices: Array, shape: Shape) -> Network:
+    b = GraphBuilder("picked")
+    return b.network([b.add(Gather(axis), b.input("x", shape), b.numbers("indices", indices))])
+
+
+def _turned() -> Network:
+    """A gather of neighbours inside a unit, and of a value that lies with gaps; a reduction of what was gathered."""
+    b = GraphBuilder("turned")
+    x = b.input("x", (2, 3, 8))
+    with b.unit("u", "Gather"):
+        part = b.add(Slice((1,), (7,), (2,), (1,)), x)
+        y = b.add(Gather(2), part, b.numbers("pairs", np.arange(6) ^ 1))
+        y = b.add(Gather(1), b.add(Mul(), y, part), b.numbers("rows", np.array([[2, 0], [-1, 1]])))
+        y = b.add(Reduce("sum", (2,), False), y)
+    return b.network([y])
+
+
 def _fully_connected_relu() -> Network:
     b = GraphBuilder("classifier")
     x = b.input("x", (4, 12))
@@ -169,7 +202,32 @@ def _pooled_slices() -> Network:
     return b.network([pooled, normal, *means, b.add(Flatten(), parts[1]), b.add(Reshape((6, -1)), parts[0])])
 
 
+#: Four queries, the last of six tokens that have keys: each sees those before it.
+_SEEN = np.tri(4, 6, 2, dtype=np.bool_)
 OPS: dict[str, Callable[[], Network]] = {
+    "attention op": lambda: attention_op(Attention(), (2, 3, 5, 8), (2, 3, 6, 8), (2, 3, 6, 16)),
+    "attention op, heads side by side": lambda: attention_op(Attention(2, 2), (2, 5, 16), (2, 5, 16), (2, 5, 16)),
+    "attention op, causal": lambda: attention_op(Attention(2, 2, is_causal=True), *[(2, 5, 16)] * 3),
+    "attention op, shared keys": lambda: attention_op(Attention(6, 2), (2, 4, 48), (2, 5, 16), (2, 5, 16)),
+    "attention op, shared keys, one query": lambda: attention_op(Attention(6, 2), (2, 1, 48), *[(2, 5, 16)] * 2),
+    "attention op, shared keys of a past": lambda: attention_op(
+        Attention(4, 2), (1, 4, 32), (1, 6, 16), (1, 6, 16), mask=_SEEN
+    ),
+    "attention op, soft cap and scale": lambda: attention_op(
+        Attention(2, 2, scale=0.7, softcap=1.5, is_causal=True), *[(2, 5, 16)] * 3
+    ),
+    "attention op, a mask that is added": lambda: attention_op(Attention(2, 2), *[(2, 5, 16)] * 3, (2, 1, 5, 5)),
+    "attention op, rows that are not aligned": lambda: attention_op(Attention(3, 3), *[(1, 5, 12)] * 3),
+    "attention op, of parts": lambda: attention_op(Attention(2, 2), (1, 3, 20), (1, 5, 20), (1, 5, 24), head=16),
+    "rms norm": lambda: of_op(RmsNorm(), (2, 3, 11), weights=((11,),)),
+    "rms norm of rows of two axes": lambda: of_op(RmsNorm(1, 0.1), (2, 3, 11), weights=((3, 11),)),
+    "gather of images": lambda: _picked(0, np.array([1, 0, -1]), (2, 3, 5)),
+    "gather by a table of indices": lambda: _picked(1, np.array([[2, 0], [-1, 1]]), (2, 3, 5)),
+    "gather of features": lambda: _picked(-1, np.arange(6) ^ 1, (2, 3, 6)),
+    "gather of one": lambda: _picked(1, np.array(2), (2, 3, 5)),
+    "sum over an axis": lambda: of_op(Reduce("sum", (2,), False), (2, 3, 5, 4)),
+    "mean over axes": lambda: of_op(Reduce("mean", (-1, 1)), (2, 3, 1, 4)),
+    "largest of all": lambda: of_op(Reduce("max", (0, 1, 2)), (2, 3, 4)),
     "add of three": lambda: of_op(Add(), IMAGE, IMAGE, IMAGE),
     "add to itself": _add_to_itself,
     "add, broadcast": lambda: of_op(Add(), IMAGE, (6, 1, 1), (1, 1, 9, 7)),
@@ -243,6 +301,7 @@ UNITS: dict[str, Callable[[], Network]] = {
     "gemm, bias, residual and relu": _product_with_residual,
     "gemm, bias and gelu": _product_with_gelu,
     "attention": _attention,
+    "gather of a part": _turned,
     "gemm and relu": _fully_connected_relu,
     "separable conv of a sum": _separable,
     "concat of sums": _concat_of_sums,

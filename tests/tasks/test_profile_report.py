@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import iossim
+from iossim.cli.main import main
 from iossim.cost.measured.stage_plans import step_operators
 from iossim.hardware.lowering.unit import unit_steps
 from iossim.ir.builder import GraphBuilder
@@ -211,8 +212,9 @@ def test_what_a_runtime_fused_is_of_the_unit_that_no_name_told() -> None:
 
 def test_nodes_that_a_network_renames_are_found_by_their_values() -> None:
     value = NETWORK.units[3].outputs[0]
-    layers = [TimedLayer("node_MatMul_9/MatMulAddFusion", "Gemm", 1.0)]
-    assert matched(NETWORK, layers, {"node_MatMul_9": ("gone", value)}) == [3]
+    for added in ("/MatMulAddFusion", "/MatMulScaleFusion//MatmulTransposeFusion/"):
+        layers = [TimedLayer(f"node_MatMul_9{added}", "Gemm", 1.0)]
+        assert matched(NETWORK, layers, {"node_MatMul_9": ("gone", value)}) == [3]
 
 
 def test_no_layers_and_no_likeness() -> None:
@@ -252,7 +254,14 @@ def test_the_command(profile: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert document["possible_speedup"] >= 1
     text = printed(capsys, line)
     assert "more units with smaller errors: --all" in text
+    assert "On average 1.00 layers ran at a time." in text
+    assert "is it of this model?" not in text
     assert len(printed(capsys, f"{line} --all").splitlines()) > len(text.splitlines())
+
+
+def test_a_profile_of_another_model(profile: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed(capsys, f"profile-report alexnet {profile} --device v100-sxm2")
+    assert "are of nodes of alexnet, so order decided; is it of this model?" in " ".join(text.split())
 
 
 def test_units_of_one_layer_are_what_calibrate_reads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -263,8 +272,10 @@ def test_units_of_one_layer_are_what_calibrate_reads(tmp_path: Path, capsys: pyt
     assert len(both) == 2
     profile, out = tmp_path / "profile.json", tmp_path / "measured.jsonl"
     profile.write_text(onnxruntime_profile([*both, *run]))
-    text = printed(capsys, f"profile-report squeezenet {profile} --device t4 --measurements {out}")
-    assert "units left out" in text
+    assert main(["profile-report", "squeezenet", str(profile), "--device", "t4", "--measurements", str(out)]) == 0
+    told = capsys.readouterr()
+    assert "units left out" in told.out
+    assert f"wrote {out}" in told.err
     found = read_measurements(out)
     assert found.device == "t4"
     assert not found.header.includes_gaps
@@ -289,7 +300,7 @@ def test_mistakes_of_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "nowhere" in refused(capsys, "profile-report squeezenet nowhere.json --device t4")
     path = tmp_path / "no.json"
     path.write_text("{}")
-    assert "is no profile that is known" in refused(capsys, f"profile-report squeezenet {path} --device t4")
+    assert "its format is not known" in refused(capsys, f"profile-report squeezenet {path} --device t4")
     path.write_text(onnxruntime_profile([("a", 1)]))
     said = refused(capsys, f"profile-report squeezenet {path} --device t4 --cost-model random:1")
     assert "needs prices of kernels" in said

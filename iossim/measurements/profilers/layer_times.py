@@ -21,6 +21,7 @@ from iossim.measurements.text_files import CsvError
 
 _NODE_SUFFIX = "_kernel_time"
 _HEAD = 100_000
+_ONNXRUNTIME, _TENSORRT = "ONNX Runtime", "TensorRT"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,11 @@ class LayerTimes:
     source: str
     layers: tuple[TimedLayer, ...]
     runs: int
+
+    @property
+    def names_nodes(self) -> bool:
+        """Whether layers have the names of the model's nodes."""
+        return self.source in (_ONNXRUNTIME, _TENSORRT)
 
     @property
     def total_us(self) -> float:
@@ -76,7 +82,7 @@ def layer_times(text: str, runs: int = 1) -> LayerTimes:
     found = profile_of(text)
     if found is None or not found.kernels:
         raise CsvError(
-            "is no profile that is known" if found is None else "holds no kernels",
+            "its format is not known" if found is None else "it has no kernels",
             "give ONNX Runtime's or trtexec's JSON, a trace of PyTorch's profiler, or CSV of Nsight",
         )
     layers = _of_kernels(found)
@@ -87,7 +93,7 @@ def _of_json(text: str, runs: int) -> LayerTimes:
     try:
         document = json.loads(text)
     except ValueError as error:
-        raise CsvError(f"is no whole JSON: {error}", "it may be cut short, record it again") from None
+        raise CsvError(f"it is not complete JSON ({error})", "record it again") from None
     rows = [row for row in document if isinstance(row, dict)] if isinstance(document, list) else []
     nodes = [row for row in rows if row.get("cat") == "Node" and str(row.get("name", "")).endswith(_NODE_SUFFIX)]
     try:
@@ -96,18 +102,16 @@ def _of_json(text: str, runs: int) -> LayerTimes:
         if any("averageMs" in row for row in rows):
             return _of_tensorrt(rows)
     except (KeyError, TypeError, ValueError) as error:
-        raise CsvError(f"is not whole ({type(error).__name__}: {error})", "record it again") from None
+        raise CsvError(f"it is not complete ({type(error).__name__}: {error})", "record it again") from None
     if not is_chrome_trace(text[:_HEAD]):
-        raise CsvError(
-            "is no profile that is known", "give ONNX Runtime's, trtexec's, or a trace of PyTorch's profiler"
-        )
+        raise CsvError("its format is not known", "give ONNX Runtime's, trtexec's, or a trace of PyTorch's profiler")
     found = profile_of(text)
     if found is not None and found.kernels:
         return LayerTimes("PyTorch, kernels", _one_run(_of_kernels(found), runs), runs)
     _, events = read_trace(text)
     operators = [_timed(one.name, one.begin_us, one.duration_us) for one in _outer(events)]
     if not operators:
-        raise CsvError("holds no kernels and no operators", "record with ProfilerActivity.CPU or CUDA")
+        raise CsvError("it has no kernels and no operators", "record with ProfilerActivity.CPU or CUDA")
     return LayerTimes("PyTorch, operators", _one_run(operators, runs), runs)
 
 
@@ -136,7 +140,7 @@ def _of_onnxruntime(nodes: Sequence[Mapping[str, Any]]) -> LayerTimes:
         )
         layers.append(replace(one, duration_us=float(median(float(row["dur"]) for row in kept))))
     runs = max(len(taken) for taken in times.values())
-    return LayerTimes("ONNX Runtime", tuple(sorted(layers, key=lambda one: one.span_us or (0.0, 0.0))), runs)
+    return LayerTimes(_ONNXRUNTIME, tuple(sorted(layers, key=lambda one: one.span_us or (0.0, 0.0))), runs)
 
 
 def _of_tensorrt(rows: Sequence[Mapping[str, Any]]) -> LayerTimes:
@@ -144,7 +148,7 @@ def _of_tensorrt(rows: Sequence[Mapping[str, Any]]) -> LayerTimes:
     runs = next((int(row["count"]) for row in rows if "count" in row and "name" not in row), 1)
     timed = [row for row in rows if "averageMs" in row and "name" in row]
     layers = [TimedLayer(str(row["name"]), "", 1e3 * float(row.get("medianMs", row["averageMs"]))) for row in timed]
-    return LayerTimes("TensorRT", tuple(layers), runs)
+    return LayerTimes(_TENSORRT, tuple(layers), runs)
 
 
 def _outer(events: Sequence[TraceEvent]) -> list[TraceEvent]:

@@ -21,10 +21,11 @@ from iossim.schedule.batch import StageBatch, Strategy
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import MAX_UNITS, ScheduleProblem, bits
 from iossim.search.assemble import block_lower_bound_us
-from iossim.search.ios import Solution, solve
+from iossim.search.ios import solve
 from iossim.search.lattice import no_merges, price_merges
 from iossim.search.memo import SearchMemo
 from iossim.search.options import SearchOptions
+from iossim.search.solver import Solution
 
 #: A schedule that took more prices to find than this is not found anew for each graph that differs by a step.
 MANY = 3_000

@@ -6,12 +6,16 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
 from host_device import HostDriver
 from host_library import HostLibrary, default_plans
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from precisions import stored_in
 from random_networks import sequential_schedule
+from small_networks import OPS, attention_op
 from spelt_attentions import FEATURES, HEADS, LENGTH, attention
 
 from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend
@@ -20,14 +24,16 @@ from iossim.backends.cupy_cudnn.driver import EnginePlan
 from iossim.backends.cupy_cudnn.issue import How
 from iossim.backends.cupy_cudnn.options import CudnnOptions
 from iossim.backends.numpy_reference.execute import evaluate_graph
-from iossim.execution.backend import Choice, Timing
+from iossim.execution.backend import BackendError, Choice, Timing
 from iossim.execution.engine import UNDIVIDED, Engine
 from iossim.execution.lower import lower_schedule
 from iossim.execution.made_inputs import made_arrays
 from iossim.execution.tolerance import largest_difference, tolerance
 from iossim.ir.network import Network
+from iossim.ir.ops.attention import Attention
 from iossim.ir.types import Precision
 from iossim.models.load import load
+from iossim.models.onnx.export import export_graph
 from iossim.schedule.batch import Strategy
 
 
@@ -168,3 +174,29 @@ def test_a_layer_of_bert_is_timed_with_its_attention_in_one_call(units: str) -> 
     (samples,) = backend.measure(network, [plan], Timing(rounds=2, warm_up=0))
     assert len(samples.times_us) == 2
     assert (fused_of(library) is not None) == (units == "fused")
+
+
+@pytest.mark.parametrize("name", [name for name in OPS if name.startswith("attention op")])
+def test_the_op_from_onnx_is_one_call_or_its_products(name: str, tmp_path: Path) -> None:
+    file = tmp_path / "attention.onnx"
+    onnx.save(export_graph(OPS[name]().graph), file)
+    network = load(file, dtype="bf16", units="fused")
+    library, algorithm = ran(network)
+    asked = fused_of(library)
+    if any(reason in name for reason in ("soft cap", "not aligned")):
+        assert asked is None
+        assert algorithm.count("apart") + algorithm.count("fused") == 2
+        return
+    assert asked is not None
+    assert asked.is_causal == ("causal" in name)
+    assert (asked.mask is not None) == any(reason in name for reason in ("past", "mask"))
+    assert asked.q.shape[1] == asked.k.shape[1] * (
+        1 + 2 * ("one query" in name or name.endswith("keys")) + ("past" in name)
+    )
+
+
+def test_masks_of_truth_values_that_no_kernel_takes_are_refused() -> None:
+    sees_nothing = np.array([[True, False], [False, False]])
+    network = stored_in(attention_op(Attention(1, 1), *[(1, 2, 8)] * 3, mask=sees_nothing), Precision.BF16)
+    with pytest.raises(BackendError, match="mask 'mask' has a row that sees nothing; let each row see something"):
+        ran(network)

@@ -8,7 +8,8 @@ from host_device import Call, HostDriver
 from host_library import HostLibrary
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_networks import random_network, random_schedule
+from needed_waits import needed_waits
+from random_networks import random_network, random_schedule, random_streams
 
 from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend
 from iossim.backends.cupy_cudnn.options import CudnnOptions
@@ -16,6 +17,7 @@ from iossim.backends.cupy_cudnn.prepared_plan import GraphRun, PaperRun, Prepare
 from iossim.backends.cupy_cudnn.weights import Weights
 from iossim.execution.engine import Engine
 from iossim.execution.lower import MAIN, lower_schedule
+from iossim.execution.memory import with_memory
 from iossim.execution.plan import Command, Plan, Queue, Record, Synchronize, Wait, repeat, segments
 from iossim.ir.network import Network
 from iossim.ir.types import Precision
@@ -141,9 +143,24 @@ def test_a_launch_works_in_workspaces_of_its_queue_alone(seed: int, merge: bool)
 def test_a_plan_of_the_graph_engine_is_captured_as_it_is() -> None:
     for seed in range(20):
         network = random_network(seed, movers=True)
-        plan = lower_schedule(random_schedule(network, seed), network, Engine.GRAPH, in_place=True)
-        (segment,) = segments(plan)
-        assert capturable(segment) == segment
+        for schedule in (random_schedule(network, seed), random_streams(network, seed)):
+            plan = lower_schedule(schedule, network, Engine.GRAPH, in_place=True)
+            (segment,) = segments(plan)
+            assert capturable(segment) == segment
+
+
+def test_each_event_of_streams_is_needed() -> None:
+    """By what reads and writes the same memory, or, at the ends of streams, by what a capture asks for."""
+    found = []
+    for seed in range(20):
+        network = random_network(seed, movers=True)
+        plan = lower_schedule(random_streams(network, seed), network, Engine.GRAPH, in_place=True)
+        driver = HostDriver()
+        backend = CupyCudnnBackend(Precision.FP32, Engine.GRAPH, CudnnOptions(), driver, HostLibrary(driver))
+        found.append(needed_waits(network, with_memory(plan), backend))
+    assert sum(one.nothing for one in found) == 0
+    assert sum(one.races for one in found) > 50
+    assert sum(one.captures for one in found) > 20
 
 
 def test_a_plan_without_forks_and_joins_gets_them_for_a_capture() -> None:

@@ -107,6 +107,20 @@ def test_attentions_are_planned_as_they_are_asked_for(
         assert "cuLibraryLoadData" in described.refusal(asked)
 
 
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(("queries", "is_causal", "masked"), [(1, False, False), (128, True, False), (16, False, True)])
+@pytest.mark.usefixtures("graphs")
+def test_decoders_with_shared_keys_are_planned(queries: int, is_causal: bool, masked: bool, device: str) -> None:
+    """A step behind a past, a prefill, and several tokens behind a past, whose mask is added."""
+    keys = 128
+    q, k = (
+        TensorLayout((1, heads, n, 64), (n * heads * 64, 64, heads * 64, 1)) for heads, n in ((32, queries), (8, keys))
+    )
+    mask = dense(1, 1, queries, keys) if masked else None
+    asked = FusedAttention(q, k, k, q, 0.125, DType.BFLOAT16, mask, is_causal)
+    assert CudnnGraphs(Allowed(), describe(device)).planned_names(asked)
+
+
 def test_an_attention_that_cudnn_does_not_take_has_no_plan_and_a_reason(graphs: CudnnGraphs) -> None:
     describe("H100")
     heads = dense(1, 4, 16, 12)

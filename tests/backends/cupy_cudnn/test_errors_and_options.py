@@ -22,11 +22,14 @@ from iossim.execution.backend import BackendError, backend_names, create_backend
 from iossim.execution.engine import Engine
 from iossim.execution.lower import lower_schedule
 from iossim.execution.plan import Launch, Plan, Queue
+from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.ops.matmul import MatMul
 from iossim.ir.ops.nary import Nary
-from iossim.ir.ops.normalization import LayerNorm
+from iossim.ir.ops.normalization import LayerNorm, RmsNorm
 from iossim.ir.ops.pool import MaxPool
+from iossim.ir.ops.quantize import Dequantize, Quantize
+from iossim.ir.ops.reduce import Reduce
 from iossim.ir.ops.unary import Unary
 from iossim.ir.types import Precision
 
@@ -151,6 +154,15 @@ def test_the_context_names_device_driver_and_libraries() -> None:
     assert (context.precision, context.engine, context.layout) == ("fp32", "graph", "nchw")
 
 
+def _quantised() -> Network:
+    """As networks of int8 come: numbers that were quantised and are numbers again, in one unit."""
+    b = GraphBuilder("quantised")
+    x, scale, zero = b.input("x", (2, 3)), b.numbers("s", np.float32(0.1)), b.numbers("z", np.int8(0))
+    with b.unit("op", "Quantize-Dequantize"):
+        y = b.add(Dequantize(), b.add(Quantize(), x, scale, zero, name="op"), scale, zero)
+    return b.network([y])
+
+
 @pytest.mark.parametrize(
     ("build", "says"),
     [
@@ -159,6 +171,9 @@ def test_the_context_names_device_driver_and_libraries() -> None:
         (lambda: of_op(Unary("acos"), (2, 3)), "no kernel computes acos"),
         (lambda: of_op(Nary("mod"), (2, 3), (2, 3)), "no kernel computes mod"),
         (lambda: of_op(LayerNorm(), (2, 3), weights=((1,),)), "layer_norm takes a scale and a shift of the shape"),
+        (lambda: of_op(RmsNorm(), (2, 3), weights=((1,),)), "rms_norm takes a scale of the shape of a row"),
+        (lambda: of_op(Reduce("l2", (1,)), (2, 3)), "no kernel reduces to l2, only sum, mean, max"),
+        (_quantised, "quantize is of int8 with scales, which cupy_cudnn does not compute; run the network before its"),
     ],
 )
 def test_an_op_that_no_kernel_covers_is_named_with_its_unit(build: Callable[[], Network], says: str) -> None:

@@ -16,10 +16,11 @@ from iossim.backends.cupy_cudnn import candidate_timing
 from iossim.backends.cupy_cudnn.backend import CupyCudnnBackend
 from iossim.backends.cupy_cudnn.cublas import WithCublas
 from iossim.backends.numpy_reference.execute import evaluate_graph
-from iossim.execution.backend import Backend, Choice, Choices, Timing, create_backend, missing_for
+from iossim.execution.backend import Backend, BackendError, Choice, Choices, Timing, create_backend, missing_for
 from iossim.execution.engine import UNDIVIDED, Engine
 from iossim.execution.lower import lower_schedule, lower_stage
 from iossim.execution.made_inputs import made_arrays
+from iossim.execution.measured_run import plan_for
 from iossim.execution.plan import repeat
 from iossim.execution.tolerance import largest_difference, tolerance
 from iossim.ir.builder import GraphBuilder
@@ -145,6 +146,30 @@ def test_an_attention_in_one_call_and_apart(
     assert {way.partition(":")[0] for way in ways} >= ({"apart"} if mask else {"apart", "fused"})
     for way in ways:
         agrees(backend, network, lambda units, strategy, variant="", way=way: Choice(way))
+
+
+@pytest.mark.parametrize("precision", SIXTEEN)
+@pytest.mark.parametrize("name", [name for name in OPS if name.startswith("attention op")])
+def test_attention_ops_as_they_are_chosen(
+    name: str, precision: Precision, in_16_bits: dict[Precision, Backend]
+) -> None:
+    """Causal, with keys that heads share, behind a past: of what is one call of cuDNN, the fastest way."""
+    network = stored_in(OPS[name](), precision)
+    agrees(in_16_bits[precision], network, in_16_bits[precision].choices(network))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_stages_on_parts_of_the_device(seed: int) -> None:
+    """In one graph of several green contexts, where the driver has them."""
+    if reason := missing_for("cupy_cudnn"):
+        pytest.skip(reason)
+    try:
+        backend = create_backend("cupy_cudnn", Precision.FP32, Engine.PARTITION, {"plans": "2"})
+    except BackendError as error:
+        pytest.skip(str(error))
+    network = random_network(seed)
+    found = backend.execute(network, plan_for(random_schedule(network, seed), network, backend), random_inputs(network))
+    agree(found, network)
 
 
 @pytest.mark.parametrize("precision", [Precision.FP32, *SIXTEEN])

@@ -1,0 +1,133 @@
+"""What bounds of the search are worth, on the widest block of a network.
+
+    python benchmarks/bounds.py [--network randwire] [--device v100-sxm2] [--engine paper]
+    python benchmarks/bounds.py --parts [--device v100-sxm2]
+
+The first prints how near bounds of stages are to their prices, how many endings and prices they leave, and as many if
+each state's final cost had been known before; and how many states work and critical paths of what is left would rule
+out, beside the optimum. ``--parts`` prints how far the bound of wide networks rises where they are cut at units that
+all others of a part come before or after, and the parts' bounds are added.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+import numpy as np
+from large_networks import network as large_network
+
+import iossim
+from iossim.cost.model import START, CostModel, StageBounds
+from iossim.schedule.batch import StageBatch
+from iossim.schedule.problem import ScheduleProblem, bits
+from iossim.search.block_parts import prepare_block
+from iossim.search.block_search import _Search
+from iossim.search.free_views import WithoutViews
+from iossim.search.lattice import build_lattice
+from iossim.search.options import SearchOptions
+
+WIDE = ("nasnet_a_large", "pnasnet_5_large", "hrnet_w18", "clip")
+#: A part of more units than these is left whole.
+MOST_UNITS = 120
+
+
+class _Told(_Search):
+    """Keeps the ratio of bound and price of endings; ``final`` are the costs of labels, if they are known before."""
+
+    final: np.ndarray | None = None
+    ratios: tuple[np.ndarray, ...] = ()
+
+    def _relax(self, filled: int, begin: int, end: int) -> None:
+        stages, labels = self.endings.stage[:filled].copy(), self.endings.label[:filled].copy()
+        leaving = self.labels.leaving[self.endings.source[:filled], labels & 1]
+        bounds_us = self.endings.least_us[:filled] - leaving
+        super()._relax(filled, begin, end)
+        several = np.flatnonzero(labels & 1)[:: max(1, filled // 500)]
+        if len(several):
+            prices = self.cost_model.price_stages(StageBatch.concurrent(self.problem, stages[several]))
+            self.ratios += (bounds_us[several] / prices,)
+
+    def _settle(self, begin: int, end: int, still_here: object) -> None:
+        if self.final is not None:
+            self.labels.cost[begin:end] = np.minimum(self.labels.cost[begin:end], self.final[begin:end] + 1e-9)
+        super()._settle(begin, end, still_here)  # type: ignore[arg-type]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--network", default="randwire")
+    parser.add_argument("--device", default="v100-sxm2")
+    parser.add_argument("--engine", default="paper")
+    parser.add_argument("--parts", action="store_true")
+    given = parser.parse_args()
+    prices = iossim.cost_model("simulator", given.device, engine=given.engine)
+    if given.parts:
+        for name in WIDE:
+            network = large_network(name)
+            problem = max((ScheduleProblem.of_block(network, block) for block in network.blocks), key=len)
+            print(name, in_parts(WithoutViews.of(problem).problem, prices), flush=True)
+    else:
+        network = iossim.load(given.network)
+        blocks = [ScheduleProblem.of_block(network, block) for block in network.blocks]
+        sizes = [len(build_lattice(block, 400_000) or ()) for block in blocks]
+        one_block(blocks[int(np.argmax(sizes))], prices)
+
+
+def one_block(problem: ScheduleProblem, prices: CostModel) -> None:
+    (part,), _ = prepare_block(problem, prices, SearchOptions(), concurrent=True, merge=False)
+    bounds = prices.bounds(part.problem)
+    assert bounds is not None
+    search = _Told(part, prices, True, START, bounds)
+    search.run(lambda units: None)
+    known = _Told(part, prices, True, START, bounds)
+    known.final = search.labels.cost.copy()
+    known.run(lambda units: None)
+    cost_us = search.labels.cost.min(axis=1)
+    print(f"{len(problem)} units, {len(part.lattice)} states, optimum {cost_us[-1]:.0f} us")
+    ratio = np.quantile(np.concatenate(search.ratios), [0.1, 0.5, 0.9])
+    print(
+        "bound over price of stages of several groups: " + ", ".join(f"{one:.2f}" for one in ratio) + " (10, 50, 90%)"
+    )
+    for name, one in (("", search), (", each state's cost known before", known)):
+        print(f"endings {one.looked_at:,}, priced stages {one.known.used:,}{name}")
+    everything = (1 << len(problem)) - 1
+    ahead_us = [least_us(part.problem, bounds, list(bits(everything & ~int(mask)))) for mask in part.lattice.masks]
+    ruled_out = np.mean(cost_us + ahead_us > cost_us[-1] * (1 + 1e-9))
+    print(f"states ruled out by work and critical paths of what is left: {ruled_out:.1%}")
+
+
+def least_us(problem: ScheduleProblem, bounds: StageBounds, units: Sequence[int]) -> float:
+    """The critical path of some units, or their work on one resource."""
+    if not units:
+        return 0.0
+    tails: dict[int, float] = {}
+    for unit in reversed(units):
+        after = [tails[other] for other in bits(int(problem.successors[unit])) if other in tails]
+        tails[unit] = float(bounds.serial_us[unit]) + max(after, default=0.0)
+    return max(float(bounds.work_us[list(units)].sum(axis=0).max()), *tails.values())
+
+
+def in_parts(problem: ScheduleProblem, prices: CostModel) -> str:
+    """The bound of the whole, and the largest sum of bounds of parts between units that are comparable to all of one.
+
+    A stage with units of two parts has the unit between them, and all of them in one group: one after another.
+    """
+    bounds = prices.bounds(problem)
+    assert bounds is not None
+    ancestors, descendants = (list(map(int, masks)) for masks in (problem.ancestors, problem.descendants))
+    until: list[float] = []
+    for last in range(len(problem)):
+        ways = [least_us(problem, bounds, [*bits(ancestors[last]), last])]
+        for first in bits(ancestors[last]):
+            between = [*bits(ancestors[last] & descendants[first]), last]
+            if len(between) <= MOST_UNITS:
+                ways.append(until[first] + least_us(problem, bounds, between))
+        until.append(max(ways))
+    behind = [until[unit] + least_us(problem, bounds, list(bits(descendants[unit]))) for unit in range(len(problem))]
+    whole_us = least_us(problem, bounds, range(len(problem)))
+    return f"whole {whole_us:.0f} us, in parts {max(behind):.0f} us ({max(behind) / whole_us - 1:+.0%})"
+
+
+if __name__ == "__main__":
+    main()

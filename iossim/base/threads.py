@@ -1,0 +1,45 @@
+"""Compiled functions on all cores of this process: they hold no interpreter lock."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import TypeVar
+
+from iossim.base.cores import usable_cores
+
+A = TypeVar("A")
+
+_limit: int | None = None
+
+
+def limit_threads(count: int | None) -> None:
+    """Let this process compute in so many threads at most; None takes all cores."""
+    global _limit  # noqa: PLW0603
+    _limit = count
+
+
+def threads() -> int:
+    """In how many threads this process computes."""
+    return _limit or len(usable_cores())
+
+
+def on_all_cores(work: Callable[[A], None], parts: Sequence[A]) -> None:
+    """Do the work for each part, in order in one thread, or in several."""
+    if len(parts) == 1 or threads() == 1:
+        for part in parts:
+            work(part)
+    else:
+        list(_pool().map(work, parts))
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(len(usable_cores()), thread_name_prefix="iossim")
+
+
+if hasattr(os, "register_at_fork"):
+    # A forked process has none of its parent's threads: it starts its own.
+    os.register_at_fork(after_in_child=_pool.cache_clear)

@@ -1,0 +1,328 @@
+"""Solves the blocks of a network one by one, each distinct one once, and joins the best stages of each.
+
+A block that is too wide begins as the better of greedy stages and of its runs solved one by one, and is improved in
+windows. Once a search is stopped, what is not solved yet runs greedily, unit by unit, or as a search before found it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from math import inf, isfinite
+
+from iossim.cost.model import START, CostModel, price_path
+from iossim.schedule.planned_stage import PlannedStage
+from iossim.schedule.problem import ScheduleProblem
+from iossim.search.anytime import TimeIsUp
+from iossim.search.assemble import block_lower_bounds_us, sum_of_bounds_us
+from iossim.search.block_parts import BlockNote, Part, prepare_block, prepare_window
+from iossim.search.block_search import BlockSolution, solve_block
+from iossim.search.clusters import cluster_states, solve_clusters
+from iossim.search.lattice import MergedStages, largest_class, no_merges, price_merges
+from iossim.search.memo import BlockQuestion, SearchMemo
+from iossim.search.options import SearchLimits, SearchOptions, StageSpace
+from iossim.search.unsearched import greedy_stages, sequential_stages
+from iossim.search.windows import LIMITS, improve
+
+#: Told how many units of a block are done.
+UnitProgress = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """The best stages of each block, what they cost together, and what any schedule costs at least.
+
+    ``lower_bound_us`` is what the search proves of all schedules of its space: the sum over blocks of what the best
+    costs, where a block was solved as a whole, else of its bound. ``relaxed_bound_us`` is that of bounds alone. Either
+    is None where no bound is known. ``endings`` is how many pairs of states were looked at. ``complete`` is False if
+    the search was interrupted, ``time_is_up`` whether by its own clock: then the stages may cost less than
+    ``cost_us``, since what was improved last was not carried to the end. ``saved_s`` are the seconds that were saved
+    by what an earlier search had found (``memo``).
+    """
+
+    plans: tuple[tuple[PlannedStage, ...], ...]
+    cost_us: float
+    lower_bound_us: float | None
+    relaxed_bound_us: float | None
+    priced_stages: int
+    endings: int
+    complete: bool
+    notes: tuple[str, ...]
+    saved_s: float = 0.0
+    #: The stages of each distinct problem as it was searched, without views, by its key: those of the first block.
+    searched: Mapping[str, Sequence[PlannedStage]] = field(default_factory=dict)
+    time_is_up: bool = False
+    #: The stages that were searched: fewer than were asked for, where the time was up before.
+    space: StageSpace = field(default_factory=StageSpace)
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """The best way found to have run all blocks so far, ending in a stage of a given bit."""
+
+    cost_us: float
+    plans: tuple[tuple[PlannedStage, ...], ...] = ()
+
+    def followed_by(self, cost_us: float, stages: Iterable[PlannedStage], units: Sequence[int]) -> Prefix:
+        """The prefix with further stages in its last block, at a new cost; ``units`` are the block's."""
+        spread = [stage.spread(units) for stage in stages]
+        return Prefix(cost_us, (*self.plans[:-1], (*self.plans[-1], *spread)))
+
+
+def _unheard(units: int) -> None:
+    """The progress of what is short."""
+
+
+def _part_progress(report: UnitProgress, before: int, rounds: int = 1) -> UnitProgress:
+    """Reports units that follow ``before`` others, where all are gone through ``rounds`` times."""
+    return lambda units: report((before + units) // rounds)
+
+
+class Solver:
+    """Solves blocks, each distinct one once, and joins their solutions.
+
+    Once it is not ``complete`` any more, it searches no more: what is not solved yet runs greedily or unit by unit.
+    """
+
+    def __init__(
+        self,
+        cost_model: CostModel,
+        options: SearchOptions,
+        concurrent: bool,
+        merge: bool,
+        memo: SearchMemo,
+        plainer: Callable[[], list[Solution]],
+        before: Mapping[str, Sequence[PlannedStage]],
+    ) -> None:
+        self.cost_model, self.options = cost_model, options
+        self.concurrent, self.merge = concurrent, merge
+        self.complete, self.time_is_up = True, False
+        self.notes: list[tuple[str, BlockNote]] = []
+        self._memo = memo
+        self._parts: dict[str, tuple[list[Part], list[BlockNote]]] = {}
+        self._solutions: dict[tuple[str, int], BlockSolution] = {}
+        self._plainer, self._before = plainer, before
+
+    def stop(self, by: KeyboardInterrupt) -> None:
+        """Search no more."""
+        self.complete, self.time_is_up = False, self.time_is_up or isinstance(by, TimeIsUp)
+
+    @cached_property
+    def found_without(self) -> list[Solution]:
+        """What searches without merging, and without concurrency, find: for ``ios-both`` if a block is too wide."""
+        is_asked = self.complete and any(len(parts) > 1 for parts, _ in self._parts.values())
+        found = self._plainer() if is_asked else []
+        self.complete &= all(each.complete for each in found)
+        self.time_is_up |= any(each.time_is_up for each in found)
+        return found
+
+    def extend(
+        self, best: dict[int, Prefix], problem: ScheduleProblem, report: UnitProgress = _unheard
+    ) -> dict[int, Prefix]:
+        """Append a block to the best schedules of all that comes before it."""
+        found = self._extend(best, problem, report)
+        if problem.key not in self._before:
+            return found
+        return _cheapest(found, self._append(_begun(best), problem, range(len(problem)), self._before[problem.key]))
+
+    def _extend(self, best: dict[int, Prefix], problem: ScheduleProblem, report: UnitProgress) -> dict[int, Prefix]:
+        begun = _begun(best)
+        if problem.key not in self._parts and not self.complete:
+            return self._extend_plainly(begun, problem, range(len(problem)))
+        if problem.clusters and not problem.is_wide and (reached := self._extend_clusters(begun, problem)):
+            kept = "too wide to be solved unit by unit, stages keep clusters of units whole"
+            self.notes.append((problem.name, BlockNote(kept)))
+            return reached
+        if problem.key not in self._parts:
+            self._parts[problem.key] = prepare_block(
+                problem,
+                self.cost_model,
+                self.options,
+                concurrent=self.concurrent,
+                merge=self.merge,
+                build=self._memo.lattice,
+                runs=LIMITS[0],
+            )
+        parts, notes = self._parts[problem.key]
+        self.notes += [(problem.name, note) for note in notes]
+        if len(parts) == 1:
+            return self._extend_part(begun, parts[0], report)
+        return _cheapest(*(self._extend_wide({entry: best[entry]}, problem, parts, report) for entry in best))
+
+    def _extend_wide(
+        self, best: dict[int, Prefix], problem: ScheduleProblem, parts: Sequence[Part], report: UnitProgress
+    ) -> dict[int, Prefix]:
+        """Append a block that is too wide to be solved as a whole, after one prefix."""
+        (entry,) = best
+        units = range(len(problem))
+        begun = _begun(best)
+        reached, done = begun, 0
+        if found := self.found_without:
+            reached = _cheapest(*(self._append(begun, problem, units, each.searched[problem.key]) for each in found))
+        else:
+            for part in parts:
+                reached = self._extend_part(reached, part, _part_progress(report, done, 1 + len(LIMITS)))
+                done += len(part.problem)
+            if self.concurrent:
+                reached = _cheapest(reached, self._extend_greedily(begun, problem, units))
+        if not reached:
+            return {}
+        stages = list(min(reached.values(), key=lambda each: each.cost_us).plans[-1])
+        try:
+            for number, limits in enumerate(LIMITS if self.complete else (), 1):
+                told = _part_progress(report, number * len(problem), 1 + len(LIMITS))
+                prepare = partial(self._window, problem, limits)
+                improve(problem, stages, self.cost_model, entry, prepare, partial(self._solve, report=_unheard), told)
+        except KeyboardInterrupt as stop:
+            self.stop(stop)  # what was improved so far stands
+        return _cheapest(reached, self._append(begun, problem, units, stages))
+
+    def _window(self, problem: ScheduleProblem, limits: SearchLimits, units: Sequence[int]) -> Part | None:
+        return prepare_window(
+            problem.restrict(units),
+            self.cost_model,
+            replace(self.options, limits=limits.least(self.options.limits)),
+            concurrent=self.concurrent,
+            merge=self.merge,
+            build=self._memo.lattice,
+        )
+
+    def _extend_greedily(
+        self, best: dict[int, Prefix], problem: ScheduleProblem, units: Sequence[int]
+    ) -> dict[int, Prefix]:
+        """Append greedy stages, if the space of stages has them: what is split may have lost them."""
+        stages = greedy_stages(problem)
+        if max(stage.mask.bit_count() for stage in stages) > (self.options.space.max_groups or len(problem)):
+            return {}
+        return self._append(best, problem, units, stages)
+
+    def _extend_plainly(
+        self, best: dict[int, Prefix], problem: ScheduleProblem, units: Sequence[int]
+    ) -> dict[int, Prefix]:
+        """Append greedy stages, or all units one by one: what needs no search."""
+        alone = self._append(best, problem, units, sequential_stages(problem))
+        return _cheapest(alone, self._extend_greedily(best, problem, units)) if self.concurrent else alone
+
+    def _append(
+        self, best: dict[int, Prefix], problem: ScheduleProblem, units: Sequence[int], stages: Sequence[PlannedStage]
+    ) -> dict[int, Prefix]:
+        """Append stages to the last block; ``units`` are the block's."""
+        ways: list[dict[int, Prefix]] = []
+        for entry, prefix in best.items():
+            path = price_path(problem, stages, self.cost_model, entry)
+            cost_us = path.cost_us(prefix.cost_us)
+            if isfinite(cost_us):
+                ways.append({path.leaving: prefix.followed_by(cost_us, stages, units)})
+        return _cheapest(*ways)
+
+    @property
+    def solutions(self) -> Iterable[BlockSolution]:
+        """The solutions of all distinct blocks."""
+        return self._solutions.values()
+
+    def _extend_part(self, best: dict[int, Prefix], part: Part, report: UnitProgress) -> dict[int, Prefix]:
+        ways = []
+        for index, (entry, prefix) in enumerate(best.items()):
+            solution = self._solve(part, entry, _part_progress(report, index * len(part.problem), len(best)))
+            ways.append(_behind(prefix, solution, part.units))
+        plainly = {} if self.complete else self._extend_plainly(best, part.problem, part.units)
+        return _cheapest(*ways, plainly)
+
+    def _extend_clusters(self, best: dict[int, Prefix], problem: ScheduleProblem) -> dict[int, Prefix]:
+        """Append a block whose stages keep clusters whole; nothing where these have too many states."""
+        problem = self.options.space.ordered(problem)
+        states = cluster_states(problem)
+        if states is None:
+            return {}
+        most = self.options.space.max_groups or len(problem)
+        merges = price_merges(problem, self.cost_model, most) if self.merge else no_merges()
+        merged = merges.masks.tobytes(), merges.prices_us.tobytes()
+        ways = []
+        for entry, prefix in best.items():
+            solve = partial(solve_clusters, problem, states, self.cost_model, self.options.space, merges)
+            question = BlockQuestion(problem.key, entry, self.options.space, self.concurrent, False, merged)
+            solution = self._memo.solution(question, partial(solve, concurrent=self.concurrent, entry=entry))
+            ways.append(_behind(prefix, solution, range(len(problem))))
+        return _cheapest(*ways)
+
+    def _solve(self, part: Part, entry: int, report: UnitProgress) -> BlockSolution | None:
+        key = (part.problem.key, entry)
+        if key not in self._solutions and self.complete:
+            merges = part.merges.masks.tobytes(), part.merges.prices_us.tobytes()
+            question = BlockQuestion(*key, part.space, self.concurrent, self.options.bounded, merges)
+
+            def solve() -> BlockSolution:
+                bounds = self.cost_model.bounds(part.problem) if self.options.bounded else None
+                return solve_block(
+                    part, self.cost_model, concurrent=self.concurrent, entry=entry, bounds=bounds, progress=report
+                )
+
+            self._solutions[key] = self._memo.solution(question, solve)
+        return self._solutions.get(key)
+
+    def lower_bounds_us(self, problems: Sequence[ScheduleProblem]) -> tuple[float | None, float | None]:
+        """What any schedule of the blocks costs at least: proven by the search of its space, and relaxed.
+
+        The latter holds split and pruned or not. None after an interrupt where merged stages would have to be priced
+        for it.
+        """
+        if not self.complete and not self.time_is_up and self.merge:
+            unseen = [problem for problem in problems if problem.key not in self._parts]
+            if any(largest_class(problem) > 1 for problem in unseen):
+                return None, None
+        merges = [self._merges_of(problem) for problem in problems]
+        relaxed = block_lower_bounds_us(problems, merges, self.cost_model, self.concurrent)
+        exact = [self._exact_us(problem) for problem in problems]
+        best = [own if least is None else max(own or 0.0, least) for own, least in zip(relaxed, exact, strict=True)]
+        return sum_of_bounds_us(best), sum_of_bounds_us(relaxed)
+
+    def _exact_us(self, problem: ScheduleProblem) -> float | None:
+        """What the block costs at least, after whatever stage; None where it was not solved as a whole.
+
+        A block may have been solved after a stage of one bit alone: after the other it costs less by no more than the
+        boundary between.
+        """
+        parts, notes = self._parts.get(problem.key, ([], []))
+        solved = {entry: found for (key, entry), found in self._solutions.items() if key == problem.key}
+        if len(parts) != 1 or notes or not solved:
+            return None
+        costs_us = {
+            entry: min((path.cost_us for path in (found.single, found.concurrent) if path is not None), default=inf)
+            for entry, found in solved.items()
+        }
+        price = self.cost_model.price_boundary
+        for entry in {0, 1} - costs_us.keys() if START not in costs_us else ():
+            spared_us = max(price(not entry, bit) - price(bool(entry), bit) for bit in (False, True))
+            costs_us[entry] = costs_us[1 - entry] - max(0.0, spared_us)
+        return min(costs_us.values())
+
+    def _merges_of(self, problem: ScheduleProblem) -> MergedStages:
+        parts, _ = self._parts.get(problem.key, ([], []))
+        if len(parts) == 1 and parts[0].space.max_groups is None:
+            return parts[0].merges
+        return price_merges(problem, self.cost_model, len(problem)) if self.merge else no_merges()
+
+
+def _begun(best: dict[int, Prefix]) -> dict[int, Prefix]:
+    """The prefixes with another block, which has no stages yet."""
+    return {bit: Prefix(prefix.cost_us, (*prefix.plans, ())) for bit, prefix in best.items()}
+
+
+def _behind(prefix: Prefix, solution: BlockSolution | None, units: Sequence[int]) -> dict[int, Prefix]:
+    """A prefix with the solution of a problem behind it, for each bit of its last stage."""
+    paths = () if solution is None else enumerate((solution.single, solution.concurrent))
+    return {
+        bit: prefix.followed_by(prefix.cost_us + path.cost_us, path.stages, units)
+        for bit, path in paths
+        if path is not None
+    }
+
+
+def _cheapest(*ways: dict[int, Prefix]) -> dict[int, Prefix]:
+    """For each bit the cheapest of several ways; of equals the first."""
+    result: dict[int, Prefix] = {}
+    for bit, prefix in (item for way in ways for item in way.items()):
+        if bit not in result or prefix.cost_us < result[bit].cost_us:
+            result[bit] = prefix
+    return result
