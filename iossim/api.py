@@ -94,15 +94,16 @@ def search_options(
     max_group_size: int | None = None,
     max_groups: int | None = None,
     workspace_limit: int | str | None = None,
+    company: bool = False,
 ) -> SearchOptions:
     """Options of the search: definition of stages, and the pruning r (``max_group_size``) and s (``max_groups``).
 
     ``workspace_limit``: what kernels that run at the same time may need together besides their tensors, in bytes or
-    as ``64MiB``.
+    as ``64MiB``. ``company`` chooses what units run as for the stage that they are in.
     """
     limit = _limit(workspace_limit, "workspace_limit")
     space = StageSpace(stages, max_group_size, max_groups)  # type: ignore[arg-type]
-    return SearchOptions(space, workspace_limit_bytes=limit)
+    return SearchOptions(space, workspace_limit_bytes=limit, company=company)
 
 
 def task(

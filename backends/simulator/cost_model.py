@@ -118,6 +118,8 @@ class SimulatorCostModel:
 
         Raises PlanError for a variant that is not known.
         """
+        if batch.variants is not None and self.stages.varies(batch):
+            return self.stages.price_varied(batch, batch.variants)
         return self._price(batch, self.stages.price, lambda merged: merged.single_us)
 
     def price_changed(self, batch: StageBatch, interference: float, launches: float) -> Prices:

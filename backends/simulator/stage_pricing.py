@@ -25,9 +25,9 @@ from iossim.base.threads import on_all_cores, threads
 from iossim.cost.model import Prices, StageBounds
 from iossim.execution.engine import Engine
 from iossim.hardware.profile import DeviceProfile
-from iossim.schedule.batch import StageBatch
+from iossim.schedule.batch import StageBatch, Variants
 from iossim.schedule.masks import GrowingTable, find_slot
-from iossim.schedule.problem import Masks, ScheduleProblem
+from iossim.schedule.problem import MAX_UNITS, Masks, ScheduleProblem, bits
 from iossim.schedule.stage_hash import stage_hashes
 
 
@@ -44,6 +44,17 @@ class StagePricing:
         self._problems: dict[tuple[str, ...], PreparedProblem] = {}
         self._partitions: dict[tuple[str, ...], PreparedPartition] = {}
         self._memo = PriceMemo()
+
+    def varies(self, batch: StageBatch) -> bool:
+        """Whether :meth:`price_varied` can price a batch."""
+        variants = batch.variants
+        return (
+            variants is not None
+            and not self.is_divided
+            and len(batch) > 1
+            and sum(map(len, variants.names)) <= MAX_UNITS
+            and not batch.merged.any()
+        )
 
     @property
     def is_divided(self) -> bool:
@@ -62,6 +73,25 @@ class StagePricing:
             prepared.unit_keys,
             lambda some: price_concurrent(some, predecessors, prepared.kernels, self.interference, self.max_kernels),
         )
+
+    def price_varied(self, batch: StageBatch, variants: Variants) -> Prices:
+        """The price of each of a batch of concurrent stages, whose units run as other variants from stage to stage.
+
+        Each variant that is named stands as a unit of its own: there are at most 64, and no parts of the device.
+        """
+        problem, names = batch.problem, variants.names
+        begin = np.cumsum([0, *map(len, names)])
+        own_names = [tuple(own[min(at, len(own) - 1)] for own in names) for at in range(max(map(len, names)))]
+        by_place = [self.units.price(problem, own) for own in own_names]
+        prepared = PreparedProblem.of([by_place[at][unit] for unit, own in enumerate(names) for at in range(len(own))])
+        units = np.arange(len(problem), dtype=np.uint64)
+        one = np.uint64(1)
+        held = batch.masks[:, None] >> units & one
+        masks = (held << (begin[:-1] + variants.chosen).astype(np.uint64)).sum(axis=1, dtype=np.uint64)
+        spread = [sum(1 << place for place in range(begin[unit], begin[unit + 1])) for unit in range(len(names))]
+        before = [sum(spread[unit] for unit in bits(int(mask))) for mask in problem.predecessors]
+        predecessors = np.repeat(np.array(before, dtype=np.uint64), list(map(len, names)))
+        return price_concurrent(masks, predecessors, prepared.kernels, self.interference, self.max_kernels)
 
     def price_changed(
         self, problem: ScheduleProblem, masks: Masks, variants: Sequence[str], interference: float, launches: float

@@ -170,6 +170,9 @@ MaxGroups = Annotated[
 WorkspaceLimit = Annotated[
     str | None, option("--workspace-limit", "SIZE", "Limit on the total workspace of concurrent kernels: 64MiB.")
 ]
+Company = Annotated[
+    bool, switch("--company", "Choose kernels for what runs beside them, not each as the fastest alone.")
+]
 MicroBatch = Annotated[
     str | None,
     option(
@@ -328,6 +331,7 @@ class PricingOptions(OptionGroup):
     max_group_size: MaxGroupSize = None
     max_groups: MaxGroups = None
     workspace_limit: WorkspaceLimit = None
+    company: Company = False
     stages: Stages = "general"
     cost_model: CostModelName = "simulator"
     store: Store = None
@@ -337,7 +341,7 @@ class PricingOptions(OptionGroup):
         """Raises OptionError."""
         from iossim.api import search_options
 
-        return search_options(self.stages, self.max_group_size, self.max_groups, self.workspace_limit)
+        return search_options(self.stages, self.max_group_size, self.max_groups, self.workspace_limit, self.company)
 
     def prices(self, network: Network, device: str | None) -> CostModel:
         """Raises OptionError."""

@@ -132,6 +132,14 @@ class WrappedCostModel:
         return self.inner.bounds(problem)
 
 
+class VariantChoosing(WrappedCostModel):
+    """A wrapper that prices a stage without variants as with those that it would choose for it."""
+
+    def chosen(self, problem: ScheduleProblem, stage: PlannedStage) -> PlannedStage:
+        """The stage with the variants that its price is of."""
+        raise NotImplementedError
+
+
 #: Stands for the bit of the stage before, where a stage is the first of its network.
 START = 2
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from iossim.base.errors import OptionError
 from iossim.cost.capabilities import UnitVariant, VariantCostModel
-from iossim.cost.model import CostModel, CostModelIdentity, Prices, StageBounds, WrappedCostModel
+from iossim.cost.model import CostModel, CostModelIdentity, Prices, StageBounds, VariantChoosing
 from iossim.ir.network import Network
 from iossim.schedule.batch import FASTEST, StageBatch, Strategy
 from iossim.schedule.planned_stage import PlannedStage, batch_of
@@ -65,7 +65,7 @@ class _Choice(NamedTuple):
 
 
 @dataclass(eq=False)
-class WorkspaceLimited(WrappedCostModel):
+class WorkspaceLimited(VariantChoosing):
     """``inner`` under a limit of ``limit_bytes``."""
 
     inner: VariantCostModel

@@ -95,15 +95,17 @@ def lower_stage(
     strategy: Strategy,
     engine: str = Engine.PAPER,
     *,
+    variants: Mapping[str, str] = _NO_VARIANTS,
     in_place: bool = False,
     choices: Choices | None = None,
     divided: Divided | None = None,
 ) -> Plan:
     """The plan of one stage by itself: what a backend measures.
 
-    ``groups`` are indices of the network's units, each group in execution order (one group where they merge). The
-    inputs of the plan are the values that they read and none of them makes, its outputs those that are read
-    elsewhere. Raises ScheduleError for units that do not merge, OptionError for an unknown engine.
+    ``groups`` are indices of the network's units, each group in execution order (one group where they merge), and
+    ``variants`` what units run as, by name. The inputs of the plan are the values that they read and none of them
+    makes, its outputs those that are read elsewhere. Raises ScheduleError for units that do not merge, OptionError for
+    an unknown engine.
     """
     chosen = Engine.named(engine)
     graph = network.graph
@@ -120,7 +122,8 @@ def lower_stage(
     lowering = _Lowering(network, chosen, in_place, choices, divided)
     for value in inputs:
         lowering.buffer(value)
-    return lowering.plan(tuple(_SEPARATORS[chosen.facts.between]([lowering.stage(groups, strategy)])), inputs, outputs)
+    stages = [lowering.stage(groups, strategy, variants)]
+    return lowering.plan(tuple(_SEPARATORS[chosen.facts.between](stages)), inputs, outputs)
 
 
 class _Lowering:

@@ -8,8 +8,7 @@ from typing import Any
 
 from iossim.base.errors import OptionError, ScheduleError
 from iossim.cost.capabilities import StreamCostModel
-from iossim.cost.model import START, CostModel, price_path, total_us
-from iossim.cost.workspace_limit import WorkspaceLimited
+from iossim.cost.model import START, CostModel, VariantChoosing, price_path, total_us
 from iossim.execution.lower import lower_schedule
 from iossim.ir.network import Network
 from iossim.schedule.batch import Strategy
@@ -59,9 +58,9 @@ def build_schedule(
 ) -> Schedule:
     """A schedule of the network, one plan a block; ``fields`` are further fields of :class:`Schedule`.
 
-    Under a limit on workspace the stages name the variants that the limit left, and are priced as such.
+    Where prices are of variants that a cost model chose, the stages name them, and are priced as such.
     """
-    if isinstance(cost_model, WorkspaceLimited):
+    if isinstance(cost_model, VariantChoosing):
         choose = cost_model.chosen
         plans = [[choose(problem, stage) for stage in plan] for problem, plan in zip(problems, plans, strict=True)]
         cost_model = cost_model.inner

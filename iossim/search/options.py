@@ -91,6 +91,8 @@ class SearchOptions:
     bounded: bool = True
     #: The workspace, in bytes, of all kernels that run at the same time together; None limits nothing.
     workspace_limit_bytes: int | None = None
+    #: Choose what units run as for the stage that they are in, and not as what is fastest alone.
+    company: bool = False
     #: How long a scheduler may search; half of it for the stages that streams begin from. None: as long as it takes,
     #: or, for streams, as a number of schedules takes that grows with the network and is the same anywhere.
     seconds: float | None = None
@@ -105,11 +107,14 @@ class SearchOptions:
         limit = self.workspace_limit_bytes
         if limit is not None and limit < 0:
             raise OptionError(f"`workspace_limit` {limit} is negative; give 0 bytes or more, or leave it out")
+        if self.company and limit is not None:
+            raise OptionError("`company` chooses kernels without a `workspace_limit`; leave one of them out")
 
     def to_json(self) -> dict[str, Any]:
-        """The options that a schedule records: the stages, and a limit where there is one."""
+        """The options that a schedule records: the stages, a limit where there is one, and a choice for company."""
+        company = {"company": True} if self.company else {}
         limit = {} if self.workspace_limit_bytes is None else {"workspace_limit_bytes": self.workspace_limit_bytes}
-        return self.space.to_json() | limit
+        return self.space.to_json() | limit | company
 
 
 _REMEDY = "give a number of measurements (1000), seconds (60s), or all"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from iossim.base.errors import OptionError, ScheduleError
@@ -11,6 +12,7 @@ from iossim.cost.model import CostModel
 from iossim.cost.workspace_limit import workspace_limited
 from iossim.ir.network import Network
 from iossim.schedule.schedule import AnySchedule, Schedule
+from iossim.search.company import with_company
 from iossim.search.memo import SearchMemo
 from iossim.search.options import SearchOptions
 
@@ -154,6 +156,12 @@ def schedule(
     find = stage_scheduler(name)
     if options.workspace_limit_bytes is not None:
         cost_model = workspace_limited(cost_model, network, options.workspace_limit_bytes)
+    if options.company:
+        plain = replace(options, company=False)
+        fastest = schedule(network, cost_model, name, plain, progress, memo)
+        return with_company(
+            fastest, network, cost_model, lambda prices: schedule(network, prices, name, plain, progress)
+        )
     found = find(network, cost_model, options, progress, memo)
     if not isinstance(found, Schedule):
         raise ScheduleError(f"scheduler {name!r} returned {type(found).__name__}, and not a schedule of stages")

@@ -83,7 +83,7 @@ def _priced(
         return _price(task, other, reason=other.reason)
     try:
         made = Schedule.model_validate_json(other.text)
-        stages = json.dumps([(stage.strategy, stage.groups) for stage in made.stages])
+        stages = json.dumps([(stage.strategy, stage.groups, stage.variants) for stage in made.stages])
         key = other.scheduler, json.dumps(made.source.options), stages
         if key in known:
             return known[key].model_copy(update={"made_for": other.made_for})

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from iossim.base.errors import DeviceError, OptionError
+from iossim.base.errors import DeviceError, OptionError, PlanError
 from iossim.calibration.prediction.published import without_network
 from iossim.calibration.prediction.schedule_interval import schedule_errors
 from iossim.cost.capabilities import DeviceCostModel, MeasuredBy, MeasuringCostModel
@@ -85,7 +85,7 @@ def under_other_engine(
     searching = found.scheduler if found.scheduler.startswith("ios") else "ios-both"
     try:
         best = schedule(network, there, searching, SearchOptions(space, _LIMITS))
-        same_us = reprice(found, network, there).latency_us
+        same_us = _same_us(found, network, there)
         sequential_us = schedule(network, there, "sequential").latency_us
     except KeyboardInterrupt:
         return None
@@ -99,6 +99,20 @@ def under_other_engine(
         space.max_group_size or PAPER_GROUP_SIZE,
         space.max_groups or PAPER_GROUPS,
     )
+
+
+def _same_us(found: Schedule, network: Network, there: CostModel) -> float:
+    """What a schedule takes at prices of another engine, us; with the kernels that are fastest there where the
+    libraries of that engine lack one that it names.
+    """
+    try:
+        return reprice(found, network, there).latency_us
+    except PlanError:
+        blocks = [
+            block.model_copy(update={"stages": [stage.model_copy(update={"variants": {}}) for stage in block.stages]})
+            for block in found.blocks
+        ]
+        return reprice(found.model_copy(update={"blocks": blocks}), network, there).latency_us
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,6 +156,8 @@ class Task:
             if self.options.workspace_limit_bytes is not None:
                 reason = "measurements do not include the workspaces of kernels; leave one out"
                 raise OptionError(f"`workspace_limit` does not go with a `budget`: {reason}")
+            if self.options.company:
+                raise OptionError("`company` does not go with a `budget`: what measures knows one kernel of each unit")
         for transform in self.transforms:
             transform.check(self.prices, self.scheduler)
 

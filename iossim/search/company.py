@@ -1,0 +1,110 @@
+"""Schedules whose kernels are chosen for the stage that they run in (:mod:`iossim.cost.company`).
+
+Two are looked at: the stages found at prices of the fastest kernels, and those found at prices of kernels chosen for
+them. A choice is kept where its stage is no slower event by event either: it was made by prices of the fluid, and who
+takes the best of hundreds takes their errors as well. Where neither schedule is then faster in both, the first is
+returned as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from iossim.cost.capabilities import StreamCostModel
+from iossim.cost.company import chosen_for_company
+from iossim.cost.model import CostModel
+from iossim.execution.engine import Engine
+from iossim.execution.lower import lower_schedule, lower_stage
+from iossim.ir.network import Network
+from iossim.schedule.planned_stage import PlannedStage, planned
+from iossim.schedule.problem import ScheduleProblem, bits
+from iossim.schedule.schedule import Schedule
+from iossim.search.assemble import price_blocks, reprice, total_latency_us
+
+#: How many kernels a note names.
+MOST_NAMED = 4
+
+
+def with_company(
+    found: Schedule, network: Network, cost_model: CostModel, search: Callable[[CostModel], Schedule]
+) -> Schedule:
+    """A schedule, found at prices of the fastest kernels, or a better one whose kernels are chosen for their stage.
+
+    ``search`` finds one at other prices. Of all choices of kernels nothing is proven but the bounds of any variants.
+    Raises OptionError for a cost model that knows no variants.
+    """
+    chosen = chosen_for_company(cost_model)
+    offers = [found.model_copy(update={"blocks": reprice(found, network, chosen).blocks})]
+    bound_us, search_s = None, found.search_s
+    if found.complete:
+        searched = search(chosen)
+        offers.append(searched)
+        bound_us, search_s = searched.relaxed_bound_us, search_s + searched.search_s
+    seen = None
+    if isinstance(cost_model, StreamCostModel) and cost_model.identity.engine != Engine.PARTITION:
+        seen = _EventByEvent(network, cost_model)
+    best, best_seen_us = found, seen.schedule_us(found) if seen else 0.0
+    problems = [ScheduleProblem.of_block(network, block) for block in network.blocks]
+    for offer in offers:
+        plans = [
+            [seen.kept(problem, stage) if seen else stage for stage in planned(problem, block)]
+            for problem, block in zip(problems, offer.blocks, strict=True)
+        ]
+        blocks = price_blocks(problems, plans, cost_model)
+        better = offer.model_copy(update={"blocks": blocks, "latency_us": total_latency_us(blocks)})
+        if better.complete and better.latency_us < best.latency_us:
+            seen_us = seen.schedule_us(better) if seen else 0.0
+            if seen_us <= best_seen_us:
+                best, best_seen_us = better, seen_us
+    said = {
+        "options": {**best.options, "company": True},
+        "lower_bound_us": bound_us,
+        "relaxed_bound_us": bound_us,
+        "proven": False,
+        "search_s": search_s,
+        "notes": [*best.notes, _said(best)],
+    }
+    return best.model_copy(update=said)
+
+
+def _said(schedule: Schedule) -> str:
+    """A sentence on the stages whose kernels were chosen, and the first of these kernels."""
+    stages = [stage for block in schedule.blocks for stage in block.stages if len(stage.groups) > 1]
+    named = [f"{unit} {variant}" for stage in stages for unit, variant in stage.variants.items()]
+    changed = sum(bool(stage.variants) for stage in stages)
+    if not changed:
+        return (
+            "company: no kernels are better side by side than those that are fastest alone, in the fluid and by events"
+        )
+    more = f" and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
+    return (
+        f"company: kernels were chosen for what runs beside them in {changed} of {len(stages)} stages of several "
+        f"groups: {', '.join(named[:MOST_NAMED])}{more}; not all choices were looked at"
+    )
+
+
+@dataclass(frozen=True)
+class _EventByEvent:
+    """What stages and schedules take event by event."""
+
+    network: Network
+    cost_model: StreamCostModel
+
+    def schedule_us(self, schedule: Schedule) -> float:
+        plan = lower_schedule(schedule, self.network, self.cost_model.identity.engine)
+        return self.cost_model.simulated_plan_us(self.network, plan)
+
+    def kept(self, problem: ScheduleProblem, stage: PlannedStage) -> PlannedStage:
+        """The stage with its variants if it is no slower so than with its fastest kernels, else without."""
+        plain = replace(stage, variants=())
+        if not stage.variants or self._stage_us(problem, stage) <= self._stage_us(problem, plain):
+            return stage
+        return plain
+
+    def _stage_us(self, problem: ScheduleProblem, stage: PlannedStage) -> float:
+        groups = [[problem.units[unit] for unit in bits(group)] for group in stage.groups(problem)]
+        variants = {problem.unit_names[unit]: name for unit, name in stage.variants}
+        engine = self.cost_model.identity.engine
+        plan = lower_stage(self.network, groups, stage.strategy, engine, variants=variants)
+        return self.cost_model.simulated_plan_us(self.network, plan)

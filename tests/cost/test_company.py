@@ -1,0 +1,287 @@
+"""Kernels chosen for what runs beside them: against every choice, on made-up and simulated prices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from iossim import api
+from iossim.base.errors import OptionError
+from iossim.cost import company
+from iossim.cost.capabilities import StreamCostModel, UnitVariant, VariantCostModel
+from iossim.cost.company import ForCompany, chosen_for_company
+from iossim.cost.model import CostModelIdentity, Prices, StageBounds
+from iossim.execution.lower import lower_schedule
+from iossim.ir.builder import GraphBuilder
+from iossim.ir.network import Network
+from iossim.ir.ops.conv import Conv
+from iossim.models.load import load
+from iossim.schedule.batch import FASTEST, StageBatch, Strategy
+from iossim.schedule.planned_stage import PlannedStage, batch_of
+from iossim.schedule.problem import ScheduleProblem, bits
+from iossim.schedule.schedule import StreamSchedule
+from iossim.search.assemble import reprice
+from iossim.search.options import SearchOptions, StageSpace
+from iossim.search.scheduler import schedule, schedule_any
+from iossim.tasks.task import under_other_engine
+
+
+@dataclass(frozen=True)
+class Shared:
+    """A stage takes what its longest group takes alone, and what its units ask for of one resource, if that is more.
+
+    By unit ``offers[unit]`` are pairs of a time alone and a demand, the fastest first.
+    """
+
+    offers: tuple[tuple[tuple[float, float], ...], ...]
+
+    @property
+    def identity(self) -> CostModelIdentity:
+        return CostModelIdentity("shared", "none", "fp32", "graph", "1")
+
+    def variants(self, problem: ScheduleProblem) -> tuple[tuple[UnitVariant, ...], ...]:
+        return tuple(
+            tuple(UnitVariant(f"v{at}" if at else FASTEST, us, 0) for at, (us, _) in enumerate(self.offers[unit]))
+            for unit in map(int, problem.unit_names)
+        )
+
+    def price_stages(self, batch: StageBatch) -> Prices:
+        prices = np.empty(len(batch))
+        for names, stages in batch.by_variants():
+            numbers = [int(name[1:] or 0) for name in names]
+            offers = [self.offers[int(unit)][at] for unit, at in zip(batch.problem.unit_names, numbers, strict=True)]
+            for index in stages.tolist():
+                groups = [bits(group) for group in batch.problem.groups(int(batch.masks[index]))]
+                longest = max(sum(offers[unit][0] for unit in group) for group in groups)
+                demand = sum(offers[unit][1] for group in groups for unit in group)
+                prices[index] = max(longest, demand if len(groups) > 1 else 0.0)
+        return prices
+
+    def price_boundary(self, left_concurrent: bool, right_concurrent: bool) -> float:
+        return 0.0
+
+    def bounds(self, problem: ScheduleProblem) -> StageBounds | None:
+        return None
+
+    bounds_of_any_variant = bounds
+
+    def merged_workspace_bytes(self, problem: ScheduleProblem, mask: int) -> int:
+        return 0
+
+
+def chains(lengths: Sequence[int]) -> ScheduleProblem:
+    """Groups of so many units, each a chain; units are called by their numbers."""
+    edges, first = [], 0
+    for length in lengths:
+        edges += [(unit, unit + 1) for unit in range(first, first + length - 1)]
+        first += length
+    problem = ScheduleProblem.of_edges(first, edges)
+    return replace(problem, unit_names=tuple(map(str, range(first))))
+
+
+times = st.floats(1, 100)
+an_offer = st.lists(st.tuples(times, times), min_size=1, max_size=4).map(lambda own: tuple(sorted(own)))
+
+
+@given(lengths=st.lists(st.integers(1, 2), min_size=2, max_size=3), data=st.data())
+@settings(max_examples=150, deadline=None)
+def test_two_and_three_groups_have_the_best_of_all_choices(lengths: list[int], data: st.DataObject) -> None:
+    problem = chains(lengths)
+    prices = Shared(tuple(data.draw(an_offer) for _ in range(len(problem))))
+    stage = PlannedStage(problem.full, Strategy.CONCURRENT)
+    every = [
+        replace(stage, variants=tuple((unit, f"v{at}") for unit, at in enumerate(choice) if at))
+        for choice in product(*(range(len(own)) for own in prices.offers))
+    ]
+    best_us = prices.price_stages(batch_of(problem, every)).min()
+    chosen = chosen_for_company(prices)
+    assert chosen.price_stages(batch_of(problem, [stage])).tolist() == [best_us]
+    named = chosen.chosen(problem, stage)
+    assert prices.price_stages(batch_of(problem, [named])).tolist() == [best_us]
+
+
+@given(lengths=st.lists(st.integers(1, 2), min_size=4, max_size=6), data=st.data())
+@settings(max_examples=50, deadline=None)
+def test_more_groups_never_cost_more_than_with_their_fastest_kernels(lengths: list[int], data: st.DataObject) -> None:
+    problem = chains(lengths)
+    prices = Shared(tuple(data.draw(an_offer) for _ in range(len(problem))))
+    stage = PlannedStage(problem.full, Strategy.CONCURRENT)
+    (fastest_us,) = prices.price_stages(batch_of(problem, [stage])).tolist()
+    chosen = chosen_for_company(prices)
+    (price_us,) = chosen.price_stages(batch_of(problem, [stage])).tolist()
+    assert price_us <= fastest_us
+    assert prices.price_stages(batch_of(problem, [chosen.chosen(problem, stage)])).tolist() == [price_us]
+
+
+def test_equal_units_change_together_where_one_alone_saves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two of three changed take as long as none, since the longest of all decides."""
+    monkeypatch.setattr(company, "MOST_CHOICES", 0)
+    problem = replace(chains([1, 1, 1]), signatures=("equal",) * 3)
+
+    @dataclass(frozen=True)
+    class Together(Shared):
+        def price_stages(self, batch: StageBatch) -> Prices:
+            prices = super().price_stages(batch)
+            for names, stages in batch.by_variants():
+                prices[stages] = 40.0 if all(names) else np.maximum(prices[stages], 60.0)
+            return prices
+
+    prices = Together((((10.0, 1.0), (12.0, 1.0)),) * 3)
+    stage = PlannedStage(problem.full, Strategy.CONCURRENT)
+    assert chosen_for_company(prices).price_stages(batch_of(problem, [stage])).tolist() == [40.0]
+
+
+def branches() -> Network:
+    """Convolutions of one input, side by side and behind each other."""
+    b = GraphBuilder("branches")
+    x = b.input("x", (1, 64, 28, 28))
+    ends = []
+    with b.block("branches"):
+        for index, width in enumerate((64, 96, 128)):
+            with b.unit(f"c{index}", "Conv"):
+                ends.append(
+                    b.add(Conv((1, 1), (1, 1, 1, 1)), x, b.constant(f"w{index}", (width, 64, 3, 3)), name=f"c{index}")
+                )
+        with b.unit("d", "Conv"):
+            ends[0] = b.add(Conv((1, 1), (1, 1, 1, 1)), ends[0], b.constant("wd", (48, 64, 3, 3)), name="d")
+    return b.network(ends)
+
+
+@pytest.mark.parametrize("engine", ["paper", "graph", "partition"])
+@pytest.mark.parametrize("board", ["v100-sxm2", "t4"])
+def test_many_variants_at_a_time_have_the_prices_of_each_by_itself(board: str, engine: str) -> None:
+    """Also where the stages are of other units, in groups of more than one."""
+    network = branches()
+    prices = api.cost_model(device=board, engine=engine)
+    assert isinstance(prices, VariantCostModel)
+    problem = ScheduleProblem.of_block(network, network.blocks[0])
+    drawn = np.random.default_rng(0)
+    names = [[one.name for one in own] for own in prices.variants(problem)]
+    stages = []
+    for _ in range(40):
+        mask = int(drawn.integers(1, problem.full + 1))
+        held = [unit for unit in bits(mask) if drawn.random() < 0.7]
+        variants = tuple((unit, names[unit][drawn.integers(1, len(names[unit]))]) for unit in held)
+        stages.append(PlannedStage(mask, Strategy.CONCURRENT, variants))
+    together = prices.price_stages(batch_of(problem, stages))
+    assert together.tolist() == [prices.price_stages(batch_of(problem, [stage])).item() for stage in stages]
+
+
+@pytest.mark.parametrize("engine", ["paper", "graph"])
+def test_a_simulated_stage_has_the_best_of_all_choices(engine: str) -> None:
+    network = branches()
+    prices = api.cost_model(device="t4", engine=engine)
+    assert isinstance(prices, VariantCostModel)
+    problem = ScheduleProblem.of_block(network, network.blocks[0]).restrict([1, 2])
+    stage = PlannedStage(problem.full, Strategy.CONCURRENT)
+    names = [[one.name for one in own] for own in prices.variants(problem)]
+    every = [
+        replace(stage, variants=tuple((unit, name) for unit, name in enumerate(choice) if name))
+        for choice in product(*names)
+    ]
+    found = chosen_for_company(prices).price_stages(batch_of(problem, [stage]))
+    assert found.tolist() == [prices.price_stages(batch_of(problem, every)).min()]
+
+
+@pytest.mark.parametrize(("board", "engine"), [("t4", "graph"), ("v100-sxm2", "paper"), ("h100-sxm", "graph")])
+def test_a_schedule_costs_no_more_and_says_its_kernels(board: str, engine: str) -> None:
+    network, prices = load("squeezenet"), api.cost_model(device=board, engine=engine)
+    options = SearchOptions(StageSpace("general", 3, 8))
+    alone, chosen = (schedule(network, prices, "ios-both", replace(options, company=on)) for on in (False, True))
+    assert chosen.latency_us <= alone.latency_us
+    assert chosen.lower_bound_us is not None
+    assert chosen.lower_bound_us <= chosen.latency_us
+    assert not chosen.proven
+    assert chosen.options["company"] is True
+    assert "company" not in alone.options
+    assert reprice(chosen, network, prices).latency_us == chosen.latency_us
+    named = [stage for block in chosen.blocks for stage in block.stages if stage.variants]
+    assert all(len(stage.groups) > 1 for stage in named)
+    assert bool(named) is (chosen.latency_us < alone.latency_us)
+    assert isinstance(prices, StreamCostModel)
+    seen_us = [
+        prices.simulated_plan_us(network, lower_schedule(one, network, prices.identity.engine))
+        for one in (alone, chosen)
+    ]
+    assert seen_us[1] <= seen_us[0]
+    if board == "t4":
+        assert chosen.latency_us < 0.98 * alone.latency_us
+
+
+def test_where_stages_are_too_many_the_schedule_is_still_no_worse(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(company, "MOST_STAGES", 0)
+    network, prices = load("squeezenet"), api.cost_model(device="t4", engine="graph")
+    alone, chosen = (schedule(network, prices, "ios-both", SearchOptions(company=on)) for on in (False, True))
+    assert chosen.latency_us < alone.latency_us
+
+
+@pytest.mark.parametrize(
+    ("use", "message"),
+    [
+        (lambda: api.search_options(workspace_limit="1MiB", company=True), "leave one of them out"),
+        (lambda: chosen_for_company(api.cost_model("random:1")), "does not know what else a unit may run as"),
+    ],
+)
+def test_what_it_does_not_go_with_is_refused(use: object, message: str) -> None:
+    assert callable(use)
+    with pytest.raises(OptionError, match=message):
+        use()
+
+
+def test_streams_begin_from_stages_with_chosen_kernels() -> None:
+    network, prices = load("squeezenet"), api.cost_model(device="t4", engine="graph")
+    found = schedule_any(network, prices, "ios-streams", SearchOptions(company=True))
+    plain = schedule_any(network, prices, "ios-streams")
+    assert isinstance(found, StreamSchedule)
+    assert any(launch.variant for launch in found.launches)
+    assert found.latency_us < plain.latency_us
+
+
+def test_groups_on_sms_of_their_own_have_their_kernels_chosen() -> None:
+    network, prices = load("squeezenet"), api.cost_model(device="t4", engine="partition")
+    alone, chosen = (schedule(network, prices, "ios-both", SearchOptions(company=on)) for on in (False, True))
+    assert chosen.latency_us <= alone.latency_us
+
+
+def test_it_is_a_cost_model_of_its_own() -> None:
+    inner = api.cost_model(device="t4")
+    assert isinstance(inner, VariantCostModel)
+    assert ForCompany(inner).identity.version == inner.identity.version + "+company"
+
+
+def test_kernels_that_the_other_engine_lacks_do_not_keep_its_latency_away() -> None:
+    """The paper's engine has cuDNN's grouped convolution, a graph of generated kernels has not."""
+    network = load("randwire")
+    prices = api.cost_model(device="t4", engine="paper")
+    assert isinstance(prices, VariantCostModel)
+    plain = schedule(network, prices, "sequential")
+    problems = [ScheduleProblem.of_block(network, block) for block in network.blocks]
+    lacking = {
+        unit: one.name
+        for problem in problems
+        for unit, own in zip(problem.unit_names, prices.variants(problem), strict=True)
+        for one in own
+        if "grouped_convolve" in one.name
+    }
+    named = [
+        block.model_copy(
+            update={
+                "stages": [
+                    stage.model_copy(
+                        update={"variants": {unit: lacking[unit] for unit in stage.units if unit in lacking}}
+                    )
+                    for stage in block.stages
+                ]
+            }
+        )
+        for block in plain.blocks
+    ]
+    assert lacking
+    there = under_other_engine(network, plain.model_copy(update={"blocks": named}), prices)
+    assert there == under_other_engine(network, plain, prices)
