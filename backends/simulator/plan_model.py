@@ -262,7 +262,8 @@ def price_streams(
             count, commands, times, columns, interference, max_kernels, -ahead_us, events_us, numbers, integers, sets
         )
         issued_us = -ahead_us
-        result[index, 2:] = 0.0
+        for launch in range(launches):
+            result[index, 2 + launch] = 0.0
         for place in range(count):
             issued_us += times[place, HOST_US]
             if commands[place, KIND] == KERNEL:
