@@ -2,7 +2,8 @@
 
 That is a stack of products, and a convolution of images of one pixel, which a layer of a transformer is. cuBLAS is
 called by ctypes: CuPy sets a handle's stream anew at each call, and no workspace, without which a capture would hold
-allocations. Sums are of fp32, and so is what is summed up again; TF32 only where it is allowed.
+allocations. Sums are of fp32, and so is what is summed up again; TF32 only where it is allowed. Products of int8 are
+summed in int32, where they lie as its kernels on tensor cores take them (cuBLAS manual, ``cublasLtMatmul``).
 """
 
 from __future__ import annotations
@@ -24,8 +25,10 @@ PLAN = "cublas"
 WORKSPACE_BYTES = 32 * 2**20
 
 _PLAIN, _TRANSPOSED = 0, 1
-_TYPES = {DType.FLOAT32: 0, DType.FLOAT16: 2, DType.BFLOAT16: 14}
-_COMPUTE_FP32, _COMPUTE_TF32 = 68, 77
+_TYPES = {DType.FLOAT32: 0, DType.FLOAT16: 2, DType.BFLOAT16: 14, DType.INT8: 3, DType.INT32: 10}
+_COMPUTE_FP32, _COMPUTE_TF32, _COMPUTE_INT32 = 68, 77, 72
+#: Of int8 rows, columns and steps must be multiples of this.
+_INT8_STEP = 4
 _NO_REDUCTION_IN_LESS = 16
 _ITS_OWN_CHOICE = -1
 
@@ -72,7 +75,13 @@ def gemm_of(asked: Asked) -> Gemm | None:
     b, a, written = operands
     if b is None or a is None or written is None or written[0] == _TRANSPOSED:
         return None
-    return Gemm(columns, rows, depth, b, a, written[1:], count)
+    found = Gemm(columns, rows, depth, b, a, written[1:], count)
+    return found if asked.dtype is not DType.INT8 or _takes_int8(found) else None
+
+
+def _takes_int8(gemm: Gemm) -> bool:
+    is_even = not any(number % _INT8_STEP for number in (gemm.m, gemm.k, gemm.b[1], gemm.a[1], gemm.y[0]))
+    return is_even and (gemm.b[0], gemm.a[0]) == (_TRANSPOSED, _PLAIN)
 
 
 def _is_product(asked: Convolution) -> bool:
@@ -119,6 +128,7 @@ class WithCublas:
         self.refusals: tuple[type[Exception], ...] = (*cudnn.refusals, CublasError)
         self._library = load_package(f"libcublas.so.{cuda}")
         self._one, self._zero = ctypes.c_float(1.0), ctypes.c_float(0.0)
+        self._whole_one, self._whole_zero = ctypes.c_int(1), ctypes.c_int(0)
 
     @property
     def versions(self) -> tuple[tuple[str, str], ...]:
@@ -163,17 +173,21 @@ class WithCublas:
             return
         if handle.cublas is None:
             handle.cublas = self._handle(handle.stream)
-        gemm, of_type = executable.gemm, _TYPES[executable.dtype]
+        gemm, of_type, is_whole = executable.gemm, _TYPES[executable.dtype], executable.dtype is DType.INT8
+        one = ctypes.byref(self._whole_one) if is_whole else ctypes.byref(self._one)
+        zero = ctypes.byref(self._whole_zero) if is_whole else ctypes.byref(self._zero)
+        made = _TYPES[DType.INT32] if is_whole else of_type
         b, a, y = (ctypes.c_void_p(addresses[name]) for name in executable.operands)
         compute = _COMPUTE_TF32 if executable.dtype is DType.FLOAT32 and self._tf32 else _COMPUTE_FP32
+        compute = _COMPUTE_INT32 if is_whole else compute
         self._checked(
             "cublasSetWorkspace_v2", handle.cublas, ctypes.c_void_p(workspace), ctypes.c_size_t(WORKSPACE_BYTES)
         )
         self._checked(
             "cublasGemmStridedBatchedEx", handle.cublas, gemm.b[0], gemm.a[0], gemm.m, gemm.n, gemm.k,
-            ctypes.byref(self._one), b, of_type, gemm.b[1], ctypes.c_longlong(gemm.b[2]),
+            one, b, of_type, gemm.b[1], ctypes.c_longlong(gemm.b[2]),
             a, of_type, gemm.a[1], ctypes.c_longlong(gemm.a[2]),
-            ctypes.byref(self._zero), y, of_type, gemm.y[0], ctypes.c_longlong(gemm.y[1]),
+            zero, y, made, gemm.y[0], ctypes.c_longlong(gemm.y[1]),
             gemm.stack, compute, _ITS_OWN_CHOICE,
         )  # fmt: skip
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -190,6 +191,28 @@ def test_its_plan_is_beside_those_of_cudnn_and_works_in_memory_that_it_is_given(
     assert plain[6:10] == [512, 14, 24, 0]
     assert plain[10:14] == [256, 14, 16, 128]
     assert plain[15:] == [768, 14, 24, 192, 4, 68, -1]
+
+
+def test_products_of_int8_are_summed_in_int32(library: _Library) -> None:
+    """Where rows, columns and steps are multiples of four; elsewhere cuDNN is alone."""
+    both = WithCublas(_Cudnn(), tf32=False, cuda="13")  # type: ignore[arg-type]
+    for depth, columns, is_offered in ((16, 24, True), (16, 22, False), (18, 24, False)):
+        x, w, y = (
+            TensorLayout((*sizes, 1, 1), (sizes[1], 1, sizes[1], sizes[1]))
+            for sizes in ((9, depth), (columns, depth), (9, columns))
+        )
+        one, none = (1, 1), (0, 0)
+        asked = Convolution(x, w, y, none, none, one, one, dtype=DType.INT8, last=True)
+        assert (both.named(asked, PLAN) is not None) == is_offered
+    asked = replace(asked, x=replace(x, shape=(9, 16, 1, 1), strides=(16, 1, 16, 16)))
+    asked = replace(asked, w=replace(w, shape=(24, 16, 1, 1), strides=(16, 1, 16, 16)))
+    both.execute(both.bind(asked, PLAN), {"x": 256, "w": 512, "y": 768}, 0, both.handle(SimpleNamespace(ptr=1)))
+    plain = [each.value if isinstance(each, ctypes._SimpleCData) else each for each in library.calls[-1][1][1:]]
+    assert plain[:5] == [1, 0, 24, 9, 16]
+    assert plain[6:10] == [512, 3, 16, 0]
+    assert plain[10:14] == [256, 3, 16, 0]
+    assert plain[15:] == [768, 10, 24, 0, 1, 72, -1]
+    assert [pointer._obj.value for pointer in (plain[5], plain[14])] == [1, 0]
 
 
 def test_where_there_is_no_cublas_cudnn_is_alone(library: _Library) -> None:
