@@ -27,7 +27,7 @@ from iossim.backends.simulator.stage_facts import stage_facts
 from iossim.backends.simulator.stage_pricing import StagePricing
 from iossim.backends.simulator.unit_prices import StructuredError, UnitPrice, UnitPrices
 from iossim.base.errors import OptionError
-from iossim.cost.capabilities import LaunchWork, StageFacts, StreamPrices, UnitVariant
+from iossim.cost.capabilities import LaunchWork, StageFacts, StreamPrices, UnitVariant, VariantBounds, least_of_variants
 from iossim.cost.model import CostModelIdentity, Prices, StageBounds
 from iossim.execution.backend import Divided
 from iossim.execution.engine import Engine
@@ -118,7 +118,7 @@ class SimulatorCostModel:
 
         Raises PlanError for a variant that is not known.
         """
-        if batch.variants is not None and self.stages.varies(batch):
+        if batch.variants is not None and not self.stages.is_divided and not batch.merged.any():
             return self.stages.price_varied(batch, batch.variants)
         return self._price(batch, self.stages.price, lambda merged: merged.single_us)
 
@@ -157,8 +157,11 @@ class SimulatorCostModel:
     def bounds(self, problem: ScheduleProblem) -> StageBounds:
         return self.stages.bounds(problem)
 
+    def bounds_of_variants(self, problem: ScheduleProblem) -> tuple[VariantBounds, ...]:
+        return self.stages.bounds_of_variants(problem)
+
     def bounds_of_any_variant(self, problem: ScheduleProblem) -> StageBounds:
-        return self.stages.bounds_of_any_variant(problem)
+        return least_of_variants(self.bounds_of_variants(problem))
 
     def variants(self, problem: ScheduleProblem) -> tuple[tuple[UnitVariant, ...], ...]:
         return self.units.variants(problem)

@@ -81,15 +81,6 @@ class PreparedPartition:
         sizes = np.array([size for size, _ in by_size], dtype=np.int64)
         return PreparedPartition(profile.sm_count, sizes, np.ascontiguousarray(unit_us), shared_us, single_us, keys)
 
-    @staticmethod
-    def least(ways: Sequence[PreparedPartition]) -> PreparedPartition:
-        """For bounds: a unit for each of ``ways``, with the least of each number over its variants."""
-        unit_us = np.array([way.unit_us.min(axis=0) for way in ways])
-        shared_us = np.array([way.shared_us.min(axis=0) for way in ways])
-        single_us = np.array([way.single_us.min() for way in ways])
-        none = np.zeros(len(ways), dtype=np.uint64)
-        return PreparedPartition(ways[0].sms, ways[0].sizes, unit_us, shared_us, single_us, none)
-
     def price(self, masks: Masks, predecessors: Masks) -> Floats:
         """The price of each mask as a stage of groups, us, shape ``[len(masks)]``."""
         prices = np.empty(len(masks), dtype=np.float64)

@@ -18,7 +18,6 @@ do. Two resources have late work, if only *heavy* kernels count:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -60,14 +59,13 @@ def stage_bounds(prepared: PreparedProblem, interference: float) -> StageBounds:
     return _lowered(kernel_work_us(prepared, interference), prepared.kernels.single_us, late)
 
 
-def stage_bounds_of_any(ways: Sequence[PreparedProblem], interference: float) -> StageBounds:
-    """Bounds whatever each unit runs as; ``ways`` has a problem a unit: its variants.
+def variant_bounds(ways: PreparedProblem, interference: float) -> StageBounds:
+    """Bounds of the variants of a unit, each of them a unit of ``ways``.
 
     A variant may ask less of a resource than what is fastest alone, or even take less time (a library's benchmark
-    counts dispatches too): this is the least over each unit's variants, each number by itself. No work is late.
+    counts dispatches too). Work is late by what stands beside it, and so none is here.
     """
-    work = np.stack([kernel_work_us(each, interference).min(axis=0) for each in ways])
-    return _lowered(work, np.array([each.kernels.single_us.min() for each in ways]), None)
+    return _lowered(kernel_work_us(ways, interference), ways.kernels.single_us, None)
 
 
 def _lowered(work: Floats, single_us: Floats, late: LateWork | None) -> StageBounds:

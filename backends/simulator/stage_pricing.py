@@ -17,11 +17,12 @@ from iossim.backends.simulator.device_sharing import ALONE, HOST, Floats
 from iossim.backends.simulator.event_costs import kernels_at_a_time
 from iossim.backends.simulator.partition import PreparedPartition
 from iossim.backends.simulator.preparation import PreparedProblem
-from iossim.backends.simulator.stage_bounds import stage_bounds, stage_bounds_of_any
+from iossim.backends.simulator.stage_bounds import stage_bounds, variant_bounds
 from iossim.backends.simulator.stage_model import MAX_GROUPS, StageKernels, price_masks
-from iossim.backends.simulator.unit_prices import UnitPrices
+from iossim.backends.simulator.unit_prices import UnitPrice, UnitPrices
 from iossim.base.compiled import jit
 from iossim.base.threads import on_all_cores, threads
+from iossim.cost.capabilities import VariantBounds
 from iossim.cost.model import Prices, StageBounds
 from iossim.execution.engine import Engine
 from iossim.hardware.profile import DeviceProfile
@@ -45,17 +46,6 @@ class StagePricing:
         self._partitions: dict[tuple[str, ...], PreparedPartition] = {}
         self._memo = PriceMemo()
 
-    def varies(self, batch: StageBatch) -> bool:
-        """Whether :meth:`price_varied` can price a batch."""
-        variants = batch.variants
-        return (
-            variants is not None
-            and not self.is_divided
-            and len(batch) > 1
-            and sum(map(len, variants.names)) <= MAX_UNITS
-            and not batch.merged.any()
-        )
-
     @property
     def is_divided(self) -> bool:
         """Whether the groups of a stage have SMs of their own."""
@@ -77,21 +67,36 @@ class StagePricing:
     def price_varied(self, batch: StageBatch, variants: Variants) -> Prices:
         """The price of each of a batch of concurrent stages, whose units run as other variants from stage to stage.
 
-        Each variant that is named stands as a unit of its own: there are at most 64, and no parts of the device.
+        Each variant that occurs stands as a unit of its own; where there are more than 64 the batch is halved. The
+        device is not divided.
         """
-        problem, names = batch.problem, variants.names
-        begin = np.cumsum([0, *map(len, names)])
-        own_names = [tuple(own[min(at, len(own) - 1)] for own in names) for at in range(max(map(len, names)))]
-        by_place = [self.units.price(problem, own) for own in own_names]
-        prepared = PreparedProblem.of([by_place[at][unit] for unit, own in enumerate(names) for at in range(len(own))])
+        problem = batch.problem
         units = np.arange(len(problem), dtype=np.uint64)
-        one = np.uint64(1)
-        held = batch.masks[:, None] >> units & one
-        masks = (held << (begin[:-1] + variants.chosen).astype(np.uint64)).sum(axis=1, dtype=np.uint64)
-        spread = [sum(1 << place for place in range(begin[unit], begin[unit + 1])) for unit in range(len(names))]
+        held = (batch.masks[:, None] >> units & np.uint64(1)).astype(bool)
+        places = [(unit, at) for unit in range(len(problem)) for at in np.unique(variants.chosen[held[:, unit], unit])]
+        if len(places) > MAX_UNITS:
+            halves = np.array_split(np.arange(len(batch)), 2)
+            return np.concatenate(
+                [
+                    self.price_varied(batch.take(half), Variants(variants.names, variants.chosen[half]))
+                    for half in halves
+                ]
+            )
+        masks = np.zeros(len(batch), dtype=np.uint64)
+        kernels, spread = [], [0] * len(problem)
+        by_place = {at: self._by_place(problem, variants.names, at) for _, at in places}
+        for place, (unit, at) in enumerate(places):
+            masks[held[:, unit] & (variants.chosen[:, unit] == at)] |= np.uint64(1 << place)
+            kernels.append(by_place[at][unit])
+            spread[unit] |= 1 << place
         before = [sum(spread[unit] for unit in bits(int(mask))) for mask in problem.predecessors]
-        predecessors = np.repeat(np.array(before, dtype=np.uint64), list(map(len, names)))
+        predecessors = np.array([before[unit] for unit, _ in places], dtype=np.uint64)
+        prepared = PreparedProblem.of(kernels)
         return price_concurrent(masks, predecessors, prepared.kernels, self.interference, self.max_kernels)
+
+    def _by_place(self, problem: ScheduleProblem, names: Sequence[Sequence[str]], place: int) -> list[UnitPrice]:
+        """The price of each unit as the variant of that place among its names; its last, if it has fewer."""
+        return self.units.price(problem, [own[min(place, len(own) - 1)] for own in names])
 
     def price_changed(
         self, problem: ScheduleProblem, masks: Masks, variants: Sequence[str], interference: float, launches: float
@@ -114,19 +119,19 @@ class StagePricing:
             return self.partition(problem).bounds()
         return stage_bounds(self.prepare(problem), self.interference)
 
-    def bounds_of_any_variant(self, problem: ScheduleProblem) -> StageBounds:
-        """Bounds of stages whatever variants their units run as."""
+    def bounds_of_variants(self, problem: ScheduleProblem) -> tuple[VariantBounds, ...]:
+        """For each unit the bounds of its variants."""
         variants = self.units.price_variants(problem)
         if not self.is_divided:
-            return stage_bounds_of_any([PreparedProblem.of(own) for own in variants], self.interference)
+            ways = [PreparedProblem.of(own) for own in variants]
+            return tuple(VariantBounds(variant_bounds(own, self.interference), own.unit_keys) for own in ways)
         by_size = [(sms, self.units.price_variants(problem, sms)) for sms in self.units.parts]
         rates = self.units.whole.rates
-        return PreparedPartition.least(
-            [
-                PreparedPartition.of(self.profile, rates, own, [(sms, prices[unit]) for sms, prices in by_size])
-                for unit, own in enumerate(variants)
-            ]
-        ).bounds()
+        parts = [
+            PreparedPartition.of(self.profile, rates, own, [(sms, prices[unit]) for sms, prices in by_size])
+            for unit, own in enumerate(variants)
+        ]
+        return tuple(VariantBounds(own.bounds(), own.unit_keys) for own in parts)
 
     def prepare(self, problem: ScheduleProblem, variants: Sequence[str] = ()) -> PreparedProblem:
         """The problem's kernels, its units run as ``variants``; only what is fastest alone is kept."""

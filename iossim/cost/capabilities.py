@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from iossim.cost.model import CostModel, Prices, StageBounds
 from iossim.schedule.batch import StageBatch
-from iossim.schedule.problem import ScheduleProblem
+from iossim.schedule.problem import Masks, ScheduleProblem
 
 if TYPE_CHECKING:
     from iossim.execution.engine import Engine
@@ -65,6 +65,28 @@ class UnitVariant(NamedTuple):
     workspace_bytes: int
 
 
+class VariantBounds(NamedTuple):
+    """Bounds of a unit's variants, as if each were a unit of its own, in the order of ``variants``.
+
+    ``keys`` (uint64, shape ``[variants]``) are equal where the variants are priced alike in every stage.
+    """
+
+    bounds: StageBounds
+    keys: Masks
+
+
+def least_of_variants(ways: Sequence[VariantBounds]) -> StageBounds:
+    """Bounds that hold whatever each unit runs as: for each unit the least of its variants, each number by itself."""
+    own = [way.bounds for way in ways]
+    work_us = np.stack([each.work_us.min(axis=0) for each in own])
+    serial_us, single_us = (
+        np.array([numbers.min() for numbers in column])
+        for column in ([each.serial_us for each in own], [each.single_us for each in own])
+    )
+    issue_us = [each.issue_us.min() for each in own if each.issue_us is not None]
+    return StageBounds(serial_us, single_us, work_us, np.array(issue_us) if len(issue_us) == len(own) else None)
+
+
 @runtime_checkable
 class VariantCostModel(CostModel, Protocol):
     """A cost model that knows the variants of units, and prices stages that name them."""
@@ -75,6 +97,10 @@ class VariantCostModel(CostModel, Protocol):
 
     def merged_workspace_bytes(self, problem: ScheduleProblem, mask: int) -> int:
         """The workspace of the units as one stacked convolution; 0 where they do not merge."""
+        ...
+
+    def bounds_of_variants(self, problem: ScheduleProblem) -> tuple[VariantBounds, ...]:
+        """For each unit the bounds of its variants: a stage that runs some of them costs at least what they say."""
         ...
 
     def bounds_of_any_variant(self, problem: ScheduleProblem) -> StageBounds | None:

@@ -3,10 +3,10 @@
 A candidate that is slower alone, but whose blocks are smaller, fewer, or ask for less of what others wait for, may be
 better side by side. So the price of a stage of several groups is the least that is found over choices of its units'
 variants. From what is fastest alone, a unit (or all equal units, or all) is changed to another variant, always where
-that saves most, until nothing is saved. Then all choices are tried in which no group alone takes as long as the stage
-does by then, where they are at most :data:`MOST_CHOICES`, as of two or three groups they mostly are. So no stage costs
-more than with its fastest kernels. The best of all choices is found where times alone bound what groups take beside
-others; those of the simulator count a dispatch for each kernel, by which a choice that is left out may be better.
+that saves most, until nothing is saved. Then all choices are looked at whose bound is below what was found: of each
+group the sum of its units by themselves, of each resource the work of all. Where these are at most
+:data:`MOST_CHOICES`, and of the stages that a schedule takes :data:`MOST_IN_THE_END`, as of two or three groups they
+mostly are, the choice is the best there is. No stage costs more than with its fastest kernels.
 
 Stages of a single group, and merged ones, run as what is fastest alone. A search asks for more stages than there is
 time to choose for: of each problem the first :data:`MOST_STAGES` have the price of their choice, the others that of
@@ -18,21 +18,25 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from math import fsum, prod
+from math import fsum
 
 import numpy as np
 from numpy.typing import NDArray
 
 from iossim.base.errors import OptionError
-from iossim.cost.capabilities import UnitVariant, VariantCostModel
+from iossim.cost.capabilities import UnitVariant, VariantBounds, VariantCostModel
 from iossim.cost.model import CostModel, CostModelIdentity, Prices, StageBounds, VariantChoosing
 from iossim.schedule.batch import FASTEST, StageBatch, Strategy, Variants
 from iossim.schedule.masks import count_groups
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem, bits
 
-#: Where there are at most so many choices all are tried.
-MOST_CHOICES = 4096
+#: Where bounds leave at most so many choices the best is found: while a problem is searched, and of what it takes.
+MOST_CHOICES, MOST_IN_THE_END = 4096, 1 << 17
+#: Bounds are lowered by this part, since their sums are rounded.
+_KEPT = 1.0 - 1e-9
+#: Choices priced at a time.
+_PRICED_TOGETHER = 2048
 #: For so many stages of a problem kernels are chosen while it is searched.
 MOST_STAGES = 300
 
@@ -57,7 +61,7 @@ class ForCompany(VariantChoosing):
 
     inner: VariantCostModel
     #: By the units of a stage as a problem of their own, and what each may run as.
-    _choices: dict[tuple[str, _Fronts], _Choice] = field(default_factory=dict, repr=False)
+    _choices: dict[tuple[str, _Fronts, int], _Choice] = field(default_factory=dict, repr=False)
     #: By the key of a problem how many of its stages were chosen for.
     _asked: Counter[str] = field(default_factory=Counter, repr=False)
 
@@ -82,34 +86,41 @@ class ForCompany(VariantChoosing):
         return prices
 
     def chosen(self, problem: ScheduleProblem, stage: PlannedStage) -> PlannedStage:
-        """The stage with the variants that its price is of."""
+        """The stage with the variants that its price is of, or better ones."""
         if stage.variants or stage.strategy is Strategy.MERGE or not stage.is_concurrent(problem):
             return stage
         units = bits(stage.mask)
-        variants, _ = self._choose(problem, units, None)
+        variants, _ = self._choose(problem, units, None, MOST_IN_THE_END)
         return replace(stage, variants=tuple((units[unit], name) for unit, name in variants))
 
-    def _choose(self, problem: ScheduleProblem, units: list[int], fastest_us: float | None) -> _Choice:
+    def _choose(
+        self, problem: ScheduleProblem, units: list[int], fastest_us: float | None, most: int = MOST_CHOICES
+    ) -> _Choice:
         """The best choice found for a stage, whose price with the fastest variants may be known."""
         part = problem.restrict(units)
-        key = part.key, self.inner.variants(part)
+        key = part.key, self.inner.variants(part), most
         if key not in self._choices:
             if fastest_us is None:
                 fastest = Variants(((FASTEST,),) * len(part), np.zeros((1, len(part)), dtype=np.uint16))
                 (fastest_us,) = self._price(part, fastest).tolist()
-            self._choices[key] = self._best(part, fastest_us)
+            self._choices[key] = self._best(part, fastest_us, most)
         return self._choices[key]
 
-    def _best(self, part: ScheduleProblem, fastest_us: float) -> _Choice:
+    def _best(self, part: ScheduleProblem, fastest_us: float, most: int) -> _Choice:
         fronts = self.inner.variants(part)
         groups = [bits(group) for group in part.groups(part.full)]
         names, row, best_us = self._changed_step_by_step(part, fronts, groups, fastest_us)
-        tried = _all_choices(fronts, groups, names, best_us)
-        if len(tried):
-            prices = self._price(part, Variants(names, tried))
+        left, least_us = _left_by_bounds(self.inner.bounds_of_variants(part), groups, best_us, most)
+        if len(left):
+            every = tuple((FASTEST, *(one.name for one in own[1:])) for own in fronts)
+        for begin in range(0, len(left), _PRICED_TOGETHER):
+            if least_us[begin] >= best_us:
+                break
+            tried = left[begin : begin + _PRICED_TOGETHER]
+            prices = self._price(part, Variants(every, tried))
             best = int(np.argmin(prices))
             if prices[best] < best_us:
-                row, best_us = tried[best], float(prices[best])
+                names, row, best_us = every, tried[best], float(prices[best])
         return tuple((unit, own[int(at)]) for unit, (own, at) in enumerate(zip(names, row, strict=True)) if at), best_us
 
     def _changed_step_by_step(
@@ -158,26 +169,33 @@ def _together(part: ScheduleProblem) -> list[tuple[int, ...]]:
     return list(dict.fromkeys([*((unit,) for unit in units), *map(tuple, equal.values()), tuple(units)]))
 
 
-def _all_choices(
-    fronts: _Fronts, groups: Sequence[Sequence[int]], names: Sequence[Sequence[str]], best_us: float
-) -> NDArray[np.uint16]:
-    """Every choice in which no group takes as long alone as the best stage found does; none where there are too many.
+def _left_by_bounds(
+    bounds: Sequence[VariantBounds], groups: Sequence[Sequence[int]], best_us: float, most: int
+) -> tuple[NDArray[np.uint16], NDArray[np.float64]]:
+    """Choices of variants whose bounds are below the best stage found, least bounds first, and these bounds.
 
-    Shape ``[choices, units]``: the numbers of variants among ``names``.
+    Shape ``[choices, units]``; none where there are more than ``most``, of which nothing is known then. Of variants
+    that are priced alike one is looked at.
     """
-    by_group = []
-    for group in groups:
-        alone_us = [[own.alone_us for own in fronts[unit] if own.name in names[unit]] for unit in group]
-        sizes = [len(own) for own in alone_us]
-        if prod(sizes) > MOST_CHOICES:
-            return np.empty((0, len(fronts)), dtype=np.uint16)
-        numbers = np.stack(np.unravel_index(np.arange(prod(sizes)), sizes), axis=1)
-        taken_us = sum(np.array(own)[numbers[:, place]] for place, own in enumerate(alone_us))
-        by_group.append(numbers[taken_us < best_us])
-    counts = [len(own) for own in by_group]
-    if prod(counts) > MOST_CHOICES:
-        return np.empty((0, len(fronts)), dtype=np.uint16)
-    chosen = np.zeros((prod(counts), len(fronts)), dtype=np.uint16)
-    for group, own, places in zip(groups, by_group, np.unravel_index(np.arange(prod(counts)), counts), strict=True):
-        chosen[:, group] = own[places]
-    return chosen
+    chosen = np.zeros((1, len(bounds)), dtype=np.uint16)
+    serial_us = np.array([[sum(bounds[unit].bounds.serial_us.min() for unit in group) for group in groups]])
+    work_us = sum(own.bounds.work_us.min(axis=0) for own in bounds)[None]
+    least_us = np.zeros(1)
+    for number, group in enumerate(groups):
+        for unit in group:
+            own = bounds[unit].bounds
+            different = np.sort(np.unique(bounds[unit].keys, return_index=True)[1])
+            index = np.repeat(np.arange(len(chosen)), len(different))
+            variant = np.tile(different, len(chosen))
+            serial_us, work_us, chosen = serial_us[index], work_us[index], chosen[index]
+            # What was counted with the least of all variants is counted with this one's.
+            serial_us[:, number] += own.serial_us[variant] - own.serial_us.min()
+            work_us = work_us + own.work_us[variant] - own.work_us.min(axis=0)
+            chosen[:, unit] = variant
+            least_us = np.maximum(serial_us.max(axis=1), work_us.max(axis=1)) * _KEPT
+            kept = least_us < best_us
+            serial_us, work_us, chosen, least_us = serial_us[kept], work_us[kept], chosen[kept], least_us[kept]
+            if len(chosen) > most:
+                return chosen[:0], least_us[:0]
+    order = np.argsort(least_us, kind="stable")
+    return chosen[order], least_us[order]

@@ -32,7 +32,7 @@ from iossim.models.load import load
 from iossim.schedule.batch import FASTEST, StageBatch, Variants
 from iossim.schedule.fit import fit
 from iossim.schedule.planned_stage import batch_of, planned
-from iossim.schedule.problem import ScheduleProblem
+from iossim.schedule.problem import ScheduleProblem, bits
 from iossim.schedule.schedule import BlockSchedule, Schedule
 from iossim.schedule.stage_hash import stage_hashes, unit_keys
 from iossim.testing.least_prices import least_price_us
@@ -117,6 +117,26 @@ def test_bounds_of_any_variant_hold_for_every_choice(network: int, seed: int, en
     batch = random_batch(problem, model, seed)
     for mask, price_us in zip(batch.masks.tolist(), model.price_stages(batch).tolist(), strict=True):
         assert price_us >= least_price_us(bounds, problem.groups(mask))
+
+
+@settings(max_examples=25, deadline=None)
+@given(SEEDS, SEEDS, st.sampled_from(["paper", "graph", "partition"]), st.booleans())
+def test_bounds_of_each_variant_hold_where_it_runs(network: int, seed: int, engine: str, off: bool) -> None:
+    """Of stages of several groups; variants of equal keys have equal prices."""
+    model = SimulatorCostModel(V100, Precision.FP32, Engine.named(engine), error=StructuredError(0) if off else None)
+    problem = problem_of(random_network(network))
+    bounds, names = model.bounds_of_variants(problem), [[one.name for one in own] for own in model.variants(problem)]
+    batch = random_batch(problem, model, seed)
+    prices_us = model.price_stages(batch)
+    assert batch.variants is not None
+    for stage, mask in enumerate(batch.masks.tolist()):
+        groups = problem.groups(mask)
+        if len(groups) == 1:
+            continue
+        at = {u: names[u].index(batch.variants.names[u][batch.variants.chosen[stage, u]]) for u in bits(mask)}
+        serial_us = max(sum(bounds[u].bounds.serial_us[at[u]] for u in bits(group)) for group in groups)
+        work_us = sum(bounds[u].bounds.work_us[at[u]] for u in bits(mask))
+        assert prices_us[stage] >= max(serial_us, *np.asarray(work_us).tolist()) * (1 - 1e-9)
 
 
 def test_bounds_of_the_fastest_do_not_hold_for_every_choice() -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from iossim import api
 from iossim.base.errors import OptionError
 from iossim.cost import company
-from iossim.cost.capabilities import StreamCostModel, UnitVariant, VariantCostModel
+from iossim.cost.capabilities import StreamCostModel, UnitVariant, VariantBounds, VariantCostModel
 from iossim.cost.company import ForCompany, chosen_for_company
 from iossim.cost.model import CostModelIdentity, Prices, StageBounds
 from iossim.execution.lower import lower_schedule
@@ -40,6 +40,8 @@ class Shared:
     """
 
     offers: tuple[tuple[tuple[float, float], ...], ...]
+    #: How near bounds are to prices.
+    tight: float = 1.0
 
     @property
     def identity(self) -> CostModelIdentity:
@@ -71,6 +73,14 @@ class Shared:
 
     bounds_of_any_variant = bounds
 
+    def bounds_of_variants(self, problem: ScheduleProblem) -> tuple[VariantBounds, ...]:
+        found = []
+        for unit in map(int, problem.unit_names):
+            alone_us, demand_us = np.array(self.offers[unit]).T * self.tight
+            own = StageBounds(alone_us, alone_us, demand_us[:, None])
+            found.append(VariantBounds(own, np.arange(len(alone_us), dtype=np.uint64)))
+        return tuple(found)
+
     def merged_workspace_bytes(self, problem: ScheduleProblem, mask: int) -> int:
         return 0
 
@@ -93,7 +103,7 @@ an_offer = st.lists(st.tuples(times, times), min_size=1, max_size=4).map(lambda 
 @settings(max_examples=150, deadline=None)
 def test_two_and_three_groups_have_the_best_of_all_choices(lengths: list[int], data: st.DataObject) -> None:
     problem = chains(lengths)
-    prices = Shared(tuple(data.draw(an_offer) for _ in range(len(problem))))
+    prices = Shared(tuple(data.draw(an_offer) for _ in range(len(problem))), data.draw(st.floats(0, 1)))
     stage = PlannedStage(problem.full, Strategy.CONCURRENT)
     every = [
         replace(stage, variants=tuple((unit, f"v{at}") for unit, at in enumerate(choice) if at))
