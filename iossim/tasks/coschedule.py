@@ -155,7 +155,7 @@ def coschedule(
     bound_us, found = search_launches(whole, prices, starts, options, objective.of)
     if objective.weights:
         bound_us = sum(objective.weight(label) * _bound_us(whole, prices, order) for label, order in launches.items())
-    ways = [in_turn, _time_sliced(in_turn), _way(ONE_STREAM_EACH, _streams(whole, prices, alone), whole, prices)]
+    ways = [in_turn, time_sliced(in_turn), _way(ONE_STREAM_EACH, _streams(whole, prices, alone), whole, prices)]
     if (divided := _partitions(whole, prices)) is not None:
         ways.append(divided)
     ways.append(_way(STAGES_BESIDE, _stages_beside(whole, networks, prices, options), whole, prices))
@@ -284,7 +284,7 @@ def _alone_us(in_turn: Way) -> dict[str, float]:
     return dict(zip(in_turn.ends_us, (end - begin for begin, end in pairwise([0.0, *ends_us])), strict=True))
 
 
-def _time_sliced(in_turn: Way) -> Way:
+def time_sliced(in_turn: Way) -> Way:
     """Each model in its own streams, as long as its slice lasts; then the next has the device."""
     left_us, ends_us, spans, now_us = _alone_us(in_turn), dict[str, float](), list[Span](), 0.0
     number = {label: place for place, label in enumerate(left_us)}

@@ -33,7 +33,9 @@ from iossim.tasks.coschedule import (
     STREAMS,
     TIME_SLICING,
     Server,
+    Way,
     coschedule,
+    time_sliced,
 )
 from iossim.tasks.objective import Objective
 
@@ -87,7 +89,7 @@ def test_streams_are_searched_for_weighted_latencies(seed: int, weight: float, e
 
 
 def test_a_limit_makes_one_model_first() -> None:
-    networks = {"small": load("squeezenet"), "large": load("inception_v3")}
+    networks = {"small": load("squeezenet"), "large": load("resnet18")}
     prices = SimulatorCostModel(device("a100-sxm-40gb"), networks["small"].precision, Engine.GRAPH)
     free = coschedule(networks, prices)
     limit_us = 1.2 * free.baseline.ends_us["small"]
@@ -123,20 +125,28 @@ def test_values_of_schedules_are_those_of_their_ends(seed: int) -> None:
         assert value == pytest.approx(objective.value_us(ends_us) + 1e3 * objective.over_us(ends_us), rel=1e-9)
 
 
-def test_time_slices_go_round() -> None:
-    networks = {"a": load("inception_v3"), "b": load("resnet50")}
-    prices = SimulatorCostModel(device("k80"), networks["a"].precision, Engine.GRAPH)
-    found = coschedule(networks, prices)
-    by_name = {way.name: way for way in found.ways}
-    in_turn, sliced = by_name[ONE_AFTER_ANOTHER], by_name[TIME_SLICING]
-    assert PARTITIONS not in by_name  # Kepler's SMs cannot be divided
-    own_us = in_turn.makespan_us - in_turn.ends_us["a"]
-    assert min(in_turn.ends_us["a"], own_us) > 2 * SLICE_US
-    assert sliced.makespan_us == pytest.approx(in_turn.makespan_us)
-    assert sum(span.end_us - span.start_us for span in sliced.spans) == pytest.approx(in_turn.makespan_us)
-    # The shorter one ends when it has had its slices, and the other as many.
-    slices = -(-own_us // SLICE_US)
-    assert sliced.ends_us["b"] == pytest.approx(slices * SLICE_US + own_us)
+@given(st.lists(st.floats(1.0, 9000.0), min_size=1, max_size=4))
+def test_time_slices_go_round(own_us: list[float]) -> None:
+    ends_us = dict(zip("abcd", np.cumsum(own_us).tolist(), strict=False))
+    in_turn = Way(ONE_AFTER_ANOTHER, None, ends_us["abcd"[len(own_us) - 1]], 0.0, ends_us, ())
+    sliced = time_sliced(in_turn)
+    assert max(sliced.ends_us.values()) == pytest.approx(in_turn.makespan_us)
+    for number, (label, alone_us) in enumerate(zip("abcd", own_us, strict=False)):
+        own = [span for span in sliced.spans if span.stream == number]
+        assert sum(span.end_us - span.start_us for span in own) == pytest.approx(alone_us)
+        assert all(span.end_us - span.start_us <= SLICE_US * (1 + 1e-9) for span in own)
+        # Every model that has not ended had as many slices, but for the round that it is in.
+        slices = len(own)
+        others = sum(min(other, slices * SLICE_US) for at, other in enumerate(own_us) if at < number)
+        others += sum(min(other, (slices - 1) * SLICE_US) for at, other in enumerate(own_us) if at > number)
+        assert sliced.ends_us[label] == pytest.approx(alone_us + others)
+
+
+def test_sms_that_cannot_be_divided_are_not() -> None:
+    prices = SimulatorCostModel(device("k80"), random_network(0).precision, Engine.GRAPH)
+    names = [way.name for way in coschedule(two(1), prices).ways]
+    assert TIME_SLICING in names
+    assert PARTITIONS not in names
 
 
 def test_partitions_have_sms_of_their_own() -> None:
