@@ -58,7 +58,7 @@ def read_model(path: Path) -> OnnxModel:
     opset = standard_opset(model)
     if model.functions:
         model = inlined(model, path)
-    model = written_out(model)
+    model = written_out(model, opset)
     if opset < OLDEST_OPSET:
         model = _converted(model, path, opset)
     return OnnxModel(model, path, path.stem)

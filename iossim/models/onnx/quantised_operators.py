@@ -2,18 +2,24 @@
 
 Its quantisation tool writes them in the format *QOperator*: beside ONNX's QLinearConv and QLinearMatMul there are those
 of its domain ``com.microsoft`` (`ContribOperators.md`, microsoft/onnxruntime). What passes find in networks of
-quantisations and dequantisations they find in these, too.
+quantisations and dequantisations they find in these, too. QLinearMatMul is among them where it has a scale for each
+column.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Collection, Sequence
 from copy import deepcopy
+from functools import partial
 
 import onnx
 from onnx import NodeProto, helper
 
 DOMAIN = "com.microsoft"
+#: The operator set since which Softmax is along one axis (QLinearSoftmax names the one that it follows), and
+#: DequantizeLinear has an axis.
+WITH_AXES = 13
 #: What each computes of how many operands. Operands come with scale and zero point, and so does the result.
 _COMPUTE = {
     "QLinearAdd": ("Add", 2),
@@ -22,23 +28,31 @@ _COMPUTE = {
     "QLinearGlobalAveragePool": ("GlobalAveragePool", 1),
     "QLinearLeakyRelu": ("LeakyRelu", 1),
     "QLinearSigmoid": ("Sigmoid", 1),
+    "QLinearSoftmax": ("Softmax", 1),
 }
 
 
-def written_out(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model, in which such operators are written out as far as they are known."""
-    if any(map(_is_known, model.graph.node)):
+def written_out(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
+    """The model, in which such operators are written out as far as they are known; ``opset`` is its own."""
+    several = {each.name for each in model.graph.initializer if opset >= WITH_AXES and math.prod(each.dims) > 1}
+    is_known = partial(_is_known, several=several)
+    if any(map(is_known, model.graph.node)):
         taken = {name for node in model.graph.node for name in (*node.input, *node.output)}
         kept: list[NodeProto] = []
         for node in model.graph.node:
-            kept += _Written(node, taken).nodes() if _is_known(node) else [deepcopy(node)]
+            kept += _Written(node, taken).nodes() if is_known(node) else [deepcopy(node)]
         del model.graph.node[:]
         model.graph.node.extend(kept)
     return model
 
 
-def _is_known(node: NodeProto) -> bool:
+def _is_known(node: NodeProto, several: Collection[str]) -> bool:
+    if node.domain != DOMAIN and node.op_type == "QLinearMatMul" and len(node.input) == 8:
+        return node.input[4] in several and not {node.input[1], node.input[6]} & set(several)
     if node.domain != DOMAIN or any(each.name == "channels_last" and each.i for each in node.attribute):
+        return False
+    opset = next((each.i for each in node.attribute if each.name == "opset"), WITH_AXES)
+    if opset < WITH_AXES:
         return False
     if node.op_type == "QLinearConcat":
         return len(node.input) > 2 and len(node.input) % 3 == 2
@@ -52,7 +66,7 @@ class _Written:
 
     def __init__(self, node: NodeProto, taken: set[str]) -> None:
         self.node, self.taken = node, taken
-        self.attributes = [each for each in node.attribute if each.name != "channels_last"]
+        self.attributes = [each for each in node.attribute if each.name not in ("channels_last", "opset")]
         self.made: list[NodeProto] = []
 
     def nodes(self) -> list[NodeProto]:
@@ -61,6 +75,10 @@ class _Written:
             case "QLinearConcat":
                 operands = [self._dequantised(*inputs[at : at + 3]) for at in range(2, len(inputs), 3)]
                 self._quantised("Concat", operands, inputs[:2])
+            case "QLinearMatMul":
+                a, a_scale, a_zero, b, b_scale, b_zero, *result = inputs
+                operands = [self._dequantised(a, a_scale, a_zero), self._dequantised(b, b_scale, b_zero, axis=-1)]
+                self._quantised("MatMul", operands, result)
             case "QGemm":
                 self._fully_connected([*inputs, *[""] * (9 - len(inputs))])
             case known:

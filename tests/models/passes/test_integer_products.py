@@ -261,6 +261,28 @@ def test_a_network_that_onnxruntime_quantised(form: str, model: str, tmp_path: P
     assert np.abs(found - expected).max() <= 0.05 * np.abs(expected).max()
 
 
+def test_a_quantised_product_with_a_scale_for_each_column(tmp_path: Path) -> None:
+    product = node("QLinearMatMul", "q u u0 p each nought y y9", "m")
+    nodes = [node("QuantizeLinear", "x u u0", "q"), product, node("DequantizeLinear", "m y y9", "o")]
+    network = loaded(tmp_path, nodes, shape=(3, 7), step=0.3)
+    assert kinds(network) == ["quantize", "integer_matmul", "dequantize", "quantize", "dequantize"]
+
+
+def test_a_quantised_softmax(tmp_path: Path) -> None:
+    given = {"scale": np.float32(1 / 256), "zero": np.uint8(0)}
+    softmax = helper.make_node(
+        "QLinearSoftmax", ["q", "u", "u0", "scale", "zero"], ["s"], domain="com.microsoft", axis=-1, opset=13
+    )
+    nodes = [node("QuantizeLinear", "x u u0", "q"), softmax, node("DequantizeLinear", "s scale zero", "y")]
+    weights = {**given, "u": GIVEN["u"], "u0": GIVEN["u0"]}
+    path = write_onnx(tmp_path / "net.onnx", nodes, {"x": (3, 7)}, weights, domains=["com.microsoft"])
+    arrays = {"x": np.random.default_rng(0).standard_normal((3, 7)).astype(np.float32)}
+    (expected,) = run_onnxruntime(str(path), arrays)
+    network = load(str(path))
+    assert kinds(network) == ["quantize", "dequantize", "softmax", "quantize", "dequantize"]
+    assert np.abs(evaluate_graph(network.graph, arrays)["y"] - expected).max() <= 1.01 / 256
+
+
 def test_operators_of_onnxruntime_that_are_damaged_are_told(tmp_path: Path) -> None:
     bad = helper.make_node("QLinearAdd", ["q", "u", "u0"], ["y"], domain="com.microsoft")
     path = write_onnx(
