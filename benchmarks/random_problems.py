@@ -1,37 +1,57 @@
 """Bounded search against plain search and brute force, over many random problems.
 
     python benchmarks/random_problems.py [--count 50000] [--seed 0]
+    python benchmarks/random_problems.py --streams [--count 1000]
 
 Each problem is a block of up to 11 units with random edges, merge classes, stage space and prices. All three find the
 same cost (brute force up to 6 units), the bounded search prices no more stages than the plain one, and its bound is
-not above the cost. Ends with exit code 1 at the first problem where that does not hold, and prints it.
+not above the cost. With ``--streams`` the problems are launches of random blocks of 3 to 12 units on the simulated V100:
+branch and bound over orders of issue and streams finds what pricing all of them does, where these are few enough, and
+the lower bound of all streams is not above what 50 random schedules cost. Ends with exit code 1 at the first problem
+where something does not hold, and prints it.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
 from rich.progress import track
 
+from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.cost.random import RandomCostModel
+from iossim.execution.engine import Engine
+from iossim.hardware.load import device
+from iossim.ir.types import Precision
 from iossim.schedule.problem import ScheduleProblem
 from iossim.search.ios import solve
 from iossim.search.options import SearchOptions, StageSpace
+from iossim.search.streams.bounds import stream_bound_us
+from iossim.search.streams.exact import best_streams
 
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))
 from brute_force import cheapest
+from random_networks import random_network
+from random_streams import random_stream_batch
 
 MOST_UNITS, MOST_BY_BRUTE_FORCE = 11, 6
+#: Of streams: random schedules of each problem, and how many are priced where all are.
+SCHEDULES, MOST_PRICED = 50, 1_000_000
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--count", type=int, default=50_000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--streams", action="store_true")
     given = parser.parse_args()
+    return streams(given.count, given.seed) if given.streams else stages(given)
+
+
+def stages(given: argparse.Namespace) -> int:
     by_brute_force = priced = plainly_priced = 0
     for number in track(range(given.count), "problems", disable=not sys.stderr.isatty()):
         draw = np.random.default_rng((given.seed, number))
@@ -59,6 +79,39 @@ def main() -> int:
     print(
         f"{given.count:,} problems, {by_brute_force:,} of them by brute force: equal costs, bounds below them; "
         f"{priced:,} stages priced, {plainly_priced:,} by plain search"
+    )
+    return 0
+
+
+def streams(count: int, seed: int) -> int:
+    models = [
+        SimulatorCostModel(device("v100-sxm2"), Precision.FP32, engine) for engine in (Engine.PAPER, Engine.GRAPH)
+    ]
+    solved: Counter[int] = Counter()
+    schedules = 0
+    for number in track(range(count), "problems", disable=not sys.stderr.isatty()):
+        draw = np.random.default_rng((seed, number))
+        model = models[number % 2]
+        network = random_network(int(draw.integers(2**20)), blocks=1, units=int(draw.integers(3, 13)))
+        known = random_stream_batch(network, number, count=SCHEDULES, most=6)
+        bound_us = stream_bound_us(known.problem, model.launch_work(known.problem))
+        least_us = float(model.price_streams(known).latency_us.min())
+        schedules += SCHEDULES
+        found = best_streams(known.problem, model, known, most_priced=MOST_PRICED)
+        every = best_streams(known.problem, model, known, most_priced=MOST_PRICED, bounded=False)
+        if every.complete:
+            solved[len(known.problem)] += 1
+            least_us = min(least_us, every.latency_us)
+        holds = not every.complete or (
+            found.complete and np.isclose(found.latency_us, every.latency_us, rtol=1e-9, atol=0)
+        )
+        if not holds or bound_us > least_us * (1 + 1e-9):
+            print(f"problem {number} of seed {seed}: bound {bound_us}, {found}, all {every}")
+            return 1
+    sizes = ", ".join(f"{times} of {size}" for size, times in sorted(solved.items()))
+    print(
+        f"{count:,} problems: {solved.total():,} equal to all orders and streams (launches: {sizes}); the bound is below "
+        f"all of {schedules:,} random schedules"
     )
     return 0
 
