@@ -27,7 +27,7 @@ from iossim.backends.simulator.stage_facts import stage_facts
 from iossim.backends.simulator.stage_pricing import StagePricing
 from iossim.backends.simulator.unit_prices import StructuredError, UnitPrice, UnitPrices
 from iossim.base.errors import OptionError
-from iossim.cost.capabilities import LaunchWork, StageFacts, StreamPrices, UnitVariant, VariantBounds, least_of_variants
+from iossim.cost.capabilities import LaunchWork, StageFacts, StreamPrices, UnitVariant, VariantBounds
 from iossim.cost.model import CostModelIdentity, Prices, StageBounds
 from iossim.execution.backend import Divided
 from iossim.execution.engine import Engine
@@ -159,9 +159,6 @@ class SimulatorCostModel:
 
     def bounds_of_variants(self, problem: ScheduleProblem) -> tuple[VariantBounds, ...]:
         return self.stages.bounds_of_variants(problem)
-
-    def bounds_of_any_variant(self, problem: ScheduleProblem) -> StageBounds:
-        return least_of_variants(self.bounds_of_variants(problem))
 
     def variants(self, problem: ScheduleProblem) -> tuple[tuple[UnitVariant, ...], ...]:
         return self.units.variants(problem)

@@ -103,10 +103,6 @@ class VariantCostModel(CostModel, Protocol):
         """For each unit the bounds of its variants: a stage that runs some of them costs at least what they say."""
         ...
 
-    def bounds_of_any_variant(self, problem: ScheduleProblem) -> StageBounds | None:
-        """Bounds that hold whatever variants the units of a stage run as; ``bounds`` hold for the fastest ones."""
-        ...
-
 
 @runtime_checkable
 class DeviceCostModel(CostModel, Protocol):

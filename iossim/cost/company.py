@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.base.errors import OptionError
-from iossim.cost.capabilities import UnitVariant, VariantBounds, VariantCostModel
+from iossim.cost.capabilities import UnitVariant, VariantBounds, VariantCostModel, least_of_variants
 from iossim.cost.model import CostModel, CostModelIdentity, Prices, StageBounds, VariantChoosing
 from iossim.schedule.batch import FASTEST, StageBatch, Strategy, Variants
 from iossim.schedule.masks import count_groups
@@ -71,7 +71,7 @@ class ForCompany(VariantChoosing):
 
     def bounds(self, problem: ScheduleProblem) -> StageBounds | None:
         """Bounds of stages whose units run as any variant."""
-        return self.inner.bounds_of_any_variant(problem)
+        return least_of_variants(self.inner.bounds_of_variants(problem))
 
     def price_stages(self, batch: StageBatch) -> Prices:
         """Microseconds of each stage, shape ``[len(batch)]``; one that names variants is priced as it says."""

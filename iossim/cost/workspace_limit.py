@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iossim.base.errors import OptionError
-from iossim.cost.capabilities import UnitVariant, VariantCostModel
+from iossim.cost.capabilities import UnitVariant, VariantCostModel, least_of_variants
 from iossim.cost.model import CostModel, CostModelIdentity, Prices, StageBounds, VariantChoosing
 from iossim.ir.network import Network
 from iossim.schedule.batch import FASTEST, StageBatch, Strategy
@@ -80,7 +80,7 @@ class WorkspaceLimited(VariantChoosing):
 
     def bounds(self, problem: ScheduleProblem) -> StageBounds | None:
         """Bounds of stages whose units run as any variant."""
-        return self.inner.bounds_of_any_variant(problem)
+        return least_of_variants(self.inner.bounds_of_variants(problem))
 
     def price_stages(self, batch: StageBatch) -> Prices:
         """Microseconds of each stage, shape ``[len(batch)]``; inf where it needs more workspace than there may be.

@@ -13,6 +13,7 @@ from iossim import api
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.backends.simulator.partition import PreparedPartition
 from iossim.base.errors import OptionError
+from iossim.cost.capabilities import least_of_variants
 from iossim.execution.engine import Engine
 from iossim.hardware.green_contexts import granularity, part_sizes
 from iossim.hardware.load import device
@@ -104,7 +105,7 @@ def test_bounds_of_stages_of_a_network(name: str) -> None:
         masks = np.unique(random.integers(1, problem.full + 1, 300, dtype=np.uint64))
         prices = model.price_stages(StageBatch.concurrent(problem, masks))
         for any_variant in (False, True):
-            bounds = model.bounds_of_any_variant(problem) if any_variant else model.bounds(problem)
+            bounds = least_of_variants(model.bounds_of_variants(problem)) if any_variant else model.bounds(problem)
             for mask, price in zip(masks.tolist(), prices.tolist(), strict=True):
                 groups = [list(bits(group)) for group in problem.groups(mask)]
                 least = max(bounds.serial_us[group].sum() for group in groups)

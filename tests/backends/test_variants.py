@@ -15,6 +15,7 @@ from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.backends.simulator.events import run_plan, run_schedule
 from iossim.backends.simulator.unit_prices import StructuredError
 from iossim.base.errors import PlanError, ScheduleError
+from iossim.cost.capabilities import least_of_variants
 from iossim.cost.model import CostModel, price_path
 from iossim.cost.perturbed import PerturbedCostModel
 from iossim.cost.random import RandomCostModel
@@ -113,7 +114,7 @@ def test_stages_of_variants_cost_together_what_they_do_one_by_one(network: int, 
 def test_bounds_of_any_variant_hold_for_every_choice(network: int, seed: int, engine: str, off: bool) -> None:
     model = SimulatorCostModel(V100, Precision.FP32, Engine.named(engine), error=StructuredError(0) if off else None)
     problem = problem_of(random_network(network))
-    bounds = model.bounds_of_any_variant(problem)
+    bounds = least_of_variants(model.bounds_of_variants(problem))
     batch = random_batch(problem, model, seed)
     for mask, price_us in zip(batch.masks.tolist(), model.price_stages(batch).tolist(), strict=True):
         assert price_us >= least_price_us(bounds, problem.groups(mask))
@@ -143,7 +144,7 @@ def test_bounds_of_the_fastest_do_not_hold_for_every_choice() -> None:
     """A variant that is slower alone may ask less of a resource than the fastest: so there are bounds of any variant."""
     model = SimulatorCostModel(V100, Precision.FP32)
     problem = problem_of(load("inception_v3"))
-    fastest, least = model.bounds(problem), model.bounds_of_any_variant(problem)
+    fastest, least = model.bounds(problem), least_of_variants(model.bounds_of_variants(problem))
     assert (least.work_us <= fastest.work_us).all()
     assert (least.work_us < 0.9 * fastest.work_us).any()
     assert (least.serial_us <= fastest.serial_us).all()

@@ -71,8 +71,6 @@ class Shared:
     def bounds(self, problem: ScheduleProblem) -> StageBounds | None:
         return None
 
-    bounds_of_any_variant = bounds
-
     def bounds_of_variants(self, problem: ScheduleProblem) -> tuple[VariantBounds, ...]:
         found = []
         for unit in map(int, problem.unit_names):

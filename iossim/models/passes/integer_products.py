@@ -84,9 +84,8 @@ def integer_remarks(scheduled: Graph) -> tuple[str, ...]:
     """How many products of an imported graph are of whole numbers, in a sentence."""
     kinds = ("quantized_conv", "integer_conv", "quantized_matmul", "integer_matmul")
     count = sum(len(scheduled.of_kind.get(kind, ())) for kind in kinds)
-    return (
-        (f"{count} product{'s run' if count > 1 else ' runs'} in int8: the operands are quantised.",) if count else ()
-    )
+    what = "products run" if count > 1 else "product runs"
+    return (f"{count} {what} in int8: the operands are quantised.",) if count else ()
 
 
 @dataclass
@@ -99,6 +98,7 @@ class _Rewriting:
     made: dict[str, tuple[Node, ...]] = field(default_factory=dict)
     before: dict[str, list[Node]] = field(default_factory=dict)
     constants: dict[str, Constant] = field(default_factory=dict)
+    zeros: dict[DType, str] = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -139,9 +139,10 @@ class _Rewriting:
 
     def _product(self, node: Node, a: _Whole | None, b: _Whole | None, bias: str | None) -> None:
         """Of matrices; the second may have a scale for each column."""
-        if a is None or b is None or a.axis is not None or len(self.graph.types[a.value].shape) < 2:
+        if a is None or b is None or a.axis is not None:
             return
-        if b.axis is not None and b.axis != len(self.graph.types[node.inputs[1]].shape) - 1:
+        ranks = [len(self.graph.types[value].shape) for value in node.inputs[:2]]
+        if min(ranks) < 2 or b.axis not in (None, ranks[1] - 1):
             return
         if b.axis is not None and not self._is_zero(b.zero):
             return
@@ -204,10 +205,7 @@ class _Rewriting:
         x, reader = self._whole(node.inputs[0]), self._only_reader(node)
         if x is None or x.axis is not None or len(node.inputs) != 1 or reader is None:
             return
-        if (
-            not isinstance(reader.op, Quantize)
-            or self.graph.types[reader.outputs[0]].dtype != self.graph.types[x.value].dtype
-        ):
+        if not isinstance(reader.op, Quantize) or self.graph.types[reader.outputs[0]].dtype != x.dtype:
             return
         same = self._number(x.scale) is not None and self._number(x.scale) == self._number(reader.inputs[1])
         zeros = [self._number(each) if each else 0.0 for each in (x.zero, (*reader.inputs, None)[2])]
@@ -228,9 +226,10 @@ class _Rewriting:
         whole, scale, zero = (*node.inputs, None)[:3]
         assert whole is not None
         assert scale is not None
-        if self.graph.types[whole].dtype not in _BYTES:
-            return None
         of_type = self.graph.types[whole]
+        # Products of two scales may be too small for 16 bits.
+        if of_type.dtype not in _BYTES or self.graph.types[scale].dtype is not DType.FLOAT32:
+            return None
         axis = None if self._is_single(scale) else node.op.axis % len(of_type.shape)
         return _Whole(whole, of_type.dtype, scale, zero, axis)
 
@@ -271,9 +270,10 @@ class _Rewriting:
         return end.quantised.inputs[2] if len(end.quantised.inputs) > 2 else self._zero(end.dtype)
 
     def _zero(self, dtype: DType) -> str:
-        name = f"zero of {dtype}"
-        self.constants[name] = ArrayConstant(np.zeros((), dtype.numpy))
-        return name
+        if dtype not in self.zeros:
+            self.zeros[dtype] = self._free(f"zero of {dtype}")
+            self.constants[self.zeros[dtype]] = ArrayConstant(np.zeros((), dtype.numpy))
+        return self.zeros[dtype]
 
     def _free(self, name: str) -> str:
         name = free_name(name, self.names)

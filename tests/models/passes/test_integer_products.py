@@ -14,11 +14,15 @@ from quantised_networks import whole
 
 from iossim.backends.numpy_reference.execute import evaluate_graph
 from iossim.base.errors import ModelError
+from iossim.ir.builder import GraphBuilder
 from iossim.ir.network import Network
 from iossim.ir.op import Array
+from iossim.ir.ops.conv import Conv
+from iossim.ir.ops.quantize import Dequantize, Quantize
 from iossim.ir.types import Precision
 from iossim.models.load import load
 from iossim.models.onnx.export import write_onnx as write_network
+from iossim.models.passes.integer_products import IntegerProducts
 from iossim.models.passes.retype import retype
 
 IMAGE = (2, 6, 8, 7)
@@ -29,7 +33,7 @@ GIVEN: dict[str, Array] = {
     "high": np.float32(6), "w": whole(1, (4, 6, 3, 3), np.int8), "t": np.float32(0.02),
     "each": np.linspace(0.01, 0.03, 4, dtype=np.float32), "nought": np.zeros(4, np.int8), "b": np.arange(4, dtype=np.float32),
     "bw": np.arange(-400, 400, 200, dtype=np.int32), "bs": np.float32(0.02 * 0.02), "nothing": np.int32(0),
-    "p": whole(2, (7, 4), np.int8), "pt": whole(3, (4, 7), np.int8), "far": np.int8(3), "f": np.ones((4, 6, 3, 3), np.float32),
+    "shape": np.array([4, 7]), "p": whole(2, (7, 4), np.int8), "pt": whole(3, (4, 7), np.int8), "far": np.int8(3), "f": np.ones((4, 6, 3, 3), np.float32),
 }  # fmt: skip
 
 
@@ -204,6 +208,27 @@ def test_products_of_computed_matrices_around_zero_points(tmp_path: Path) -> Non
 def test_what_is_left_as_it_is(nodes: list[NodeProto], tmp_path: Path) -> None:
     network = loaded(tmp_path, nodes)
     assert not any("quantized" in kind or "integer" in kind for kind in kinds(network))
+
+
+def test_a_constant_that_is_turned_on_the_left(tmp_path: Path) -> None:
+    """Of a name that the pass would give, too."""
+    left = [node("DequantizeLinear", "pt t s0", "wt"), node("Transpose", "wt", "w2", perm=[1, 0])]
+    nodes = [*X, *left, node("MatMul", "w2 xd", "o"), node("Reshape", "w2 shape", "v")]
+    network = loaded(tmp_path, nodes, outputs=("o", "v"), shape=(4, 5))
+    assert "integer_matmul" in kinds(network)
+
+
+@pytest.mark.parametrize(("precision", "is_whole"), [(Precision.FP32, True), (Precision.FP16, False)])
+def test_scales_of_16_bits_stay_apart(precision: Precision, is_whole: bool) -> None:
+    """Their products may be too small."""
+    b = GraphBuilder("scaled", precision)
+    scale = b.numbers("s", np.asarray(0.001, precision.storage.numpy))
+    zero, w = b.numbers("z", np.int8(0)), b.numbers("w", whole(1, (4, 6, 1, 1), np.int8))
+    x = b.add(Dequantize(), b.add(Quantize(), b.input("x", IMAGE), scale, zero), scale, zero)
+    graph = b.network([b.add(Conv(), x, b.add(Dequantize(), w, scale, zero))]).graph
+    made = IntegerProducts().apply(graph)
+    assert ("integer_conv" in made.of_kind) == is_whole
+    assert (made is graph) == (not is_whole)
 
 
 def test_what_others_read_stays(tmp_path: Path) -> None:
