@@ -9,7 +9,6 @@ from typing import Any
 from iossim.base.errors import OptionError, ScheduleError
 from iossim.cost.capabilities import StreamCostModel
 from iossim.cost.model import START, CostModel, VariantChoosing, price_path, total_us
-from iossim.execution.lower import lower_schedule
 from iossim.ir.network import Network
 from iossim.schedule.batch import Strategy
 from iossim.schedule.planned_stage import PlannedStage, planned
@@ -98,6 +97,8 @@ def reprice_streams(schedule: StreamSchedule, network: Network, cost_model: Cost
 
     Raises ScheduleError where the schedule does not fit, OptionError for a cost model or an engine without streams.
     """
+    from iossim.execution.lower import lower_schedule  # loaded by who has streams
+
     if not isinstance(cost_model, StreamCostModel):
         raise OptionError(
             f"cost model {cost_model.identity.name!r} prices stages alone, and this schedule has streams; give "
