@@ -12,10 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from iossim.cost.capabilities import StreamCostModel
-from iossim.cost.company import chosen_for_company
 from iossim.cost.model import CostModel
 from iossim.execution.engine import Engine
-from iossim.execution.lower import lower_schedule, lower_stage
 from iossim.ir.network import Network
 from iossim.schedule.planned_stage import PlannedStage, planned
 from iossim.schedule.problem import ScheduleProblem, bits
@@ -34,6 +32,8 @@ def with_company(
     ``search`` finds one at other prices. Of all choices of kernels nothing is proven but the bounds of any variants.
     Raises OptionError for a cost model that knows no variants.
     """
+    from iossim.cost.company import chosen_for_company  # loaded by who asks for it
+
     chosen = chosen_for_company(cost_model)
     offers = [found.model_copy(update={"blocks": reprice(found, network, chosen).blocks})]
     bound_us, search_s = None, found.search_s
@@ -92,6 +92,8 @@ class _EventByEvent:
     cost_model: StreamCostModel
 
     def schedule_us(self, schedule: Schedule) -> float:
+        from iossim.execution.lower import lower_schedule
+
         plan = lower_schedule(schedule, self.network, self.cost_model.identity.engine)
         return self.cost_model.simulated_plan_us(self.network, plan)
 
@@ -103,6 +105,8 @@ class _EventByEvent:
         return plain
 
     def _stage_us(self, problem: ScheduleProblem, stage: PlannedStage) -> float:
+        from iossim.execution.lower import lower_stage
+
         groups = [[problem.units[unit] for unit in bits(group)] for group in stage.groups(problem)]
         variants = {problem.unit_names[unit]: name for unit, name in stage.variants}
         engine = self.cost_model.identity.engine

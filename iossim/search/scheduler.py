@@ -12,6 +12,7 @@ from iossim.cost.model import CostModel
 from iossim.cost.workspace_limit import workspace_limited
 from iossim.ir.network import Network
 from iossim.schedule.schedule import AnySchedule, Schedule
+from iossim.search.company import with_company
 from iossim.search.memo import SearchMemo
 from iossim.search.options import SearchOptions
 
@@ -156,8 +157,6 @@ def schedule(
     if options.workspace_limit_bytes is not None:
         cost_model = workspace_limited(cost_model, network, options.workspace_limit_bytes)
     if options.company:
-        from iossim.search.company import with_company  # loaded by who asks for it
-
         plain = replace(options, company=False)
         fastest = schedule(network, cost_model, name, plain, progress, memo)
         return with_company(
