@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from iossim.base.errors import OptionError
+from iossim.base.public import public
 from iossim.ir.network import ModelSource, Network
 from iossim.ir.types import Precision
 from iossim.models.options import LoadOptions
@@ -39,6 +40,7 @@ class Source(Protocol):
 _SOURCES: tuple[Source, ...] = (torch_module, ios_file, onnx_file, zoo)
 
 
+@public
 def load(
     model: str | Path | nn.Module,
     example_inputs: Any = None,

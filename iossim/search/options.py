@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 from iossim.base.errors import OptionError, did_you_mean
+from iossim.base.public import is_count
 from iossim.schedule.problem import ScheduleProblem, bits
 
 StageDefinition = Literal["general", "paper"]
@@ -33,7 +34,7 @@ class StageSpace:
                 f"{did_you_mean(self.definition, get_args(StageDefinition))}"
             )
         for name, value in (("max_group_size", self.max_group_size), ("max_groups", self.max_groups)):
-            if value is not None and (not isinstance(value, int) or value < 1):
+            if value is not None and not is_count(value):
                 raise OptionError(f"`{name}` {value!r} allows no stage; give 1 or more, or leave it out")
 
     @property

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 
@@ -145,7 +146,7 @@ class Task:
     options: SearchOptions = field(default_factory=SearchOptions)
     transforms: tuple[Transform, ...] = ()
     budget: Budget | None = None
-    device: DeviceProfile | str | None = None
+    device: DeviceProfile | str | Path | None = None
 
     def __post_init__(self) -> None:
         stage_scheduler(self.scheduler)
@@ -310,11 +311,13 @@ def _warm_up(network: Network, prices: CostModel) -> None:
     prices.price_stages(StageBatch.concurrent(problem, np.ones(1, dtype=np.uint64)))
 
 
-def estimating_model(truth: MeasuringCostModel, device: DeviceProfile | str | None, precision: Precision) -> CostModel:
+def estimating_model(
+    truth: MeasuringCostModel, device: DeviceProfile | str | Path | None, precision: Precision
+) -> CostModel:
     """The simulator that proposes what to measure; raises OptionError where the device has no profile."""
     own = truth.identity.device
     try:
-        profile = load_device(own) if device is None else load_device(device) if isinstance(device, str) else device
+        profile = load_device(own if device is None else device)
     except DeviceError:
         if device is not None:
             raise

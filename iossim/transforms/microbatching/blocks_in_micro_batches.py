@@ -12,6 +12,7 @@ from math import inf
 from typing import Any
 
 from iossim.base.errors import GraphError, OptionError, ScheduleError
+from iossim.base.public import is_count
 from iossim.cost.capabilities import MeasuredBy, MeasuringCostModel
 from iossim.cost.model import CostModel
 from iossim.cost.workspace_limit import workspace_limited
@@ -150,8 +151,8 @@ class MicroBatch:
     policy: str | int
 
     def __post_init__(self) -> None:
-        is_number = isinstance(self.policy, int) or self.policy.isdecimal()
-        if self.policy != AUTO and not (is_number and int(self.policy) >= 1):
+        number = int(self.policy) if isinstance(self.policy, str) and self.policy.isdecimal() else self.policy
+        if self.policy != AUTO and not is_count(number):
             raise OptionError(
                 f"`micro_batch` {self.policy!r} is not known; give {AUTO}, or how many micro-batches, as 2"
             )
