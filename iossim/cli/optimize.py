@@ -19,6 +19,7 @@ from iossim.cli.options import (
     StreamOptions,
     TransformOptions,
     option,
+    switch,
     takes_options,
     with_flags,
 )
@@ -157,6 +158,9 @@ Baseline = Annotated[
     Path | None,
     option("--baseline", "SCHEDULE", "A saved schedule.json that the best schedule must not be slower than."),
 ]
+ChangedModel = Annotated[
+    bool, switch("--changed-model", "The model has changed since the baseline, whose saved latency counts.")
+]
 Tolerance = Annotated[float, option("--tolerance", "PART", "Allowed slowdown against the baseline: 0.02 for 2%.")]
 
 
@@ -168,6 +172,7 @@ def check(
     reading: ModelOptions,
     max_latency_ms: MaxLatency = None,
     baseline: Baseline = None,
+    changed_model: ChangedModel = False,
     tolerance: Tolerance = 0.0,
     scheduler: options.SchedulerName = "ios-both",
     pricing: PricingOptions,
@@ -185,6 +190,8 @@ def check(
     network = reading.network(model)
     prices = pricing.prices(network, device)
     before = read_schedule(baseline) if baseline is not None else None
+    if before is not None:
+        checks.check_baseline(before, network, prices, changed_model)
     with progress_bars(quiet=as_json) as progress, interruptible():
         found = api.optimize_any(
             network, None, scheduler=scheduler, cost_model=prices, options=search, progress=progress
@@ -193,15 +200,16 @@ def check(
     if max_latency_ms is not None:
         made.append(checks.latency_at_most(found, max_latency_ms))
     if before is not None:
-        made.append(checks.no_slower_than(found, before, network, prices, tolerance))
+        made.append(checks.no_slower_than(found, before, network, prices, tolerance, changed_model))
     holds = all(each.holds for each in made)
     document = {
         "model": network.name,
         "device": found.device,
         "engine": found.engine,
         "latency_us": found.latency_us,
+        "complete": found.complete,
         "holds": holds,
-        "checks": [{"check": each.name, "holds": each.holds, "found": each.found} for each in made],
+        "checks": [each.to_json() for each in made],
     }
     code = ExitCode.DONE if holds else ExitCode.DOES_NOT_HOLD
     present(document, map(str, made), as_json, code=code if found.complete else ExitCode.INCOMPLETE)

@@ -76,8 +76,8 @@ class ModelReference(Value):
         """The reference, read from ``file``, with its paths as they are from here: beside the file, from the working
         directory, or from a folder above the file.
         """
-        graphs = {"graphs": _found_from(file, text) for name, text in self.options.items() if name == "graphs"}
-        return self.model_copy(update={"model": _found_from(file, self.model), "options": self.options | graphs})
+        options = {name: _found_from(file, text) if name == "graphs" else text for name, text in self.options.items()}
+        return self.model_copy(update={"model": _found_from(file, self.model), "options": options})
 
 
 def _found_from(file: Path, name: str) -> str:
