@@ -131,8 +131,8 @@ def no_slower_than(
     """Whether the schedule takes no longer than ``baseline``, by more than ``tolerance`` (0.02: two per cent).
 
     A baseline of the same graph is priced again, as the schedule was; one of a ``changed_model`` counts with the
-    latency that was saved. Raises OptionError for a baseline of another question (:func:`check_baseline`), ScheduleError for
-    one of the same graph in other units.
+    latency that was saved. Raises OptionError for a baseline of another question (:func:`check_baseline`),
+    ScheduleError for one of the same graph in other units.
     """
     check_limits(tolerance=tolerance)
     check_baseline(baseline, network, prices, changed_model)
