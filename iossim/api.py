@@ -181,7 +181,7 @@ def optimize(
     Takes what :func:`task` does. Its ``ties`` say whether it differs from the sequential schedule by more than the
     noise.
 
-    KeyboardInterrupt ends a search of IOS with the best schedule so far, which then is not ``complete``.
+    KeyboardInterrupt ends the search with the best schedule so far, which then is not ``complete``.
     """
     return task(model, device, **options).run(progress, measuring).schedule
 
@@ -196,7 +196,10 @@ def optimize_streams(
     options: SearchOptions | None = None,
     progress: StartProgress = silent,
 ) -> AnySchedule:
-    """The streams that a scheduler finds; the stages that it began from where no streams are faster."""
+    """The streams that a scheduler finds; the stages that it began from where no streams are faster.
+
+    KeyboardInterrupt ends the search with the best schedule so far, which then is not ``complete``.
+    """
     network = _network(model)
     prices = _cost_model(cost_model, device, network, engine)
     return schedule_any(network, prices, scheduler, options, progress(scheduler))
@@ -228,7 +231,7 @@ def compare(
     one's alone.
 
     ``progress`` starts the progress of each scheduler. KeyboardInterrupt ends the comparison with the schedules so
-    far, once there is one.
+    far, at the least the first one's.
     """
     asked = schedulers or scheduler_names()
     by_streams = [name for name in asked if name in stream_scheduler_names()]
@@ -255,12 +258,14 @@ def _with_streams(
     of_stages = [name for name in asked if name not in by_streams] or ["ios-both"]
     comparison = compare(network, None, schedulers=of_stages, progress=progress, **options)
     prices, search = options["cost_model"], options.get("options")
-    found = []
-    for name in by_streams if comparison.complete else ():
-        found.append(
-            optimize_streams(network, None, scheduler=name, cost_model=prices, options=search, progress=progress)
-        )
-    return replace(comparison, streams=tuple(found))
+    found: list[AnySchedule] = []
+    for name in by_streams:
+        if comparison.complete and all(one.complete for one in found):
+            found.append(
+                optimize_streams(network, None, scheduler=name, cost_model=prices, options=search, progress=progress)
+            )
+    complete = comparison.complete and all(one.complete for one in found)
+    return replace(comparison, streams=tuple(found), complete=complete)
 
 
 def _changed_for(schedulers: Sequence[str]) -> str:

@@ -77,6 +77,7 @@ class Steps:
         if self.interrupted:
             return otherwise
         try:
+            self.clock.check()
             return step()
         except TimeIsUp:
             return otherwise
@@ -85,9 +86,22 @@ class Steps:
             return otherwise
 
     @property
+    def ended(self) -> bool:
+        """Whether no step is taken any more."""
+        return self.interrupted or self.clock.is_up
+
+    @property
     def cause(self) -> str:
         """Why a step was left out, in words."""
         return "the search was interrupted" if self.interrupted else "the time was up"
+
+
+def finished(make: Callable[[bool], S]) -> S:
+    """What ``make`` makes of what a search found: it is told whether no interrupt came, and begins anew after one."""
+    try:
+        return make(True)
+    except KeyboardInterrupt:
+        return make(False)
 
 
 class Found(Protocol):

@@ -44,9 +44,10 @@ def with_company(
     steps = Steps(Clock(options.seconds))
     chosen = chosen_for_company(cost_model)
     found = search(cost_model, replace(options, seconds=steps.clock.part_s(1 / 3)))
-    offers = [found.model_copy(update={"blocks": reprice(found, network, chosen).blocks})]
+    first = steps.take(lambda: found.model_copy(update={"blocks": reprice(found, network, chosen).blocks}), None)
+    offers = [] if first is None else [first]
     bound_us, search_s = None, found.search_s
-    if found.complete:
+    if found.complete and not steps.ended:
         searched = search(chosen, replace(options, seconds=steps.clock.part_s(1 / 2)))
         offers.append(searched)
         bound_us, search_s = searched.relaxed_bound_us, search_s + searched.search_s

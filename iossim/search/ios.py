@@ -22,7 +22,7 @@ from iossim.ir.network import Network
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem
 from iossim.schedule.schedule import Schedule
-from iossim.search.anytime import PRUNINGS, within
+from iossim.search.anytime import PRUNINGS, finished, within
 from iossim.search.assemble import build_schedule
 from iossim.search.block_parts import notes_of_blocks
 from iossim.search.free_views import WithoutViews
@@ -70,7 +70,7 @@ def _schedule(
     proven = solution.complete and not network.notes and not solution.notes
     bounds_all = not network.notes and solution.space == options.space
 
-    def build(complete: bool) -> Schedule:
+    def build(goes_on: bool) -> Schedule:
         return build_schedule(
             network,
             problems,
@@ -81,15 +81,12 @@ def _schedule(
             lower_bound_us=solution.lower_bound_us if bounds_all else solution.relaxed_bound_us,
             relaxed_bound_us=solution.relaxed_bound_us,
             notes=[*network.notes, *solution.notes],
-            complete=complete,
+            complete=goes_on and (solution.complete or solution.time_is_up),
             proven=proven,
             search_s=working_s() - started + solution.saved_s,
         )
 
-    try:
-        found = build(solution.complete or solution.time_is_up)
-    except KeyboardInterrupt:  # the stages are known: their prices are looked up once more
-        found = build(complete=False)
+    found = finished(build)
     return found.model_copy(update={"lower_bound_us": found.latency_us}) if proven else found
 
 

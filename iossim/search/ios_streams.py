@@ -37,8 +37,8 @@ def ios_streams(
     half = replace(options, seconds=steps.clock.part_s(1 / 2))
     stages = schedule(network, cost_model, _STAGES, half, progress, memo)
     if not stages.complete:
-        return stages.model_copy(update={"scheduler": NAME})
+        return stages.model_copy(update={"scheduler": NAME, "proven": False})
     try:
         return streams_from(network, cost_model, stages, options.seed, steps, started_s)
     except KeyboardInterrupt:  # between two steps
-        return stages.model_copy(update={"scheduler": NAME, "complete": False})
+        return stages.model_copy(update={"scheduler": NAME, "complete": False, "proven": False})

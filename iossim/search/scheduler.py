@@ -140,13 +140,12 @@ def schedule_any(
 
     KeyboardInterrupt ends it as it does :func:`schedule`.
     """
-    if name not in stream_scheduler_names():
-        return schedule(network, cost_model, name, options, progress, memo)
-    find = SCHEDULERS.find(name)
     try:
-        return find(network, cost_model, options or SearchOptions(), progress, memo)
+        if name not in stream_scheduler_names():
+            return schedule(network, cost_model, name, options, progress, memo)
+        return SCHEDULERS.find(name)(network, cost_model, options or SearchOptions(), progress, memo)
     except KeyboardInterrupt:
-        return without_search(network, cost_model, name)
+        return without_search(network, cost_model, name, options)
 
 
 def schedule(
@@ -163,7 +162,20 @@ def schedule(
     KeyboardInterrupt ends a search with the best schedule that it knows (:mod:`iossim.search.anytime`), which then is
     not ``complete``.
     """
-    options = options or SearchOptions()
+    try:
+        return _scheduled(network, cost_model, name, options or SearchOptions(), progress, memo)
+    except KeyboardInterrupt:
+        return without_search(network, cost_model, name, options)
+
+
+def _scheduled(
+    network: Network,
+    cost_model: CostModel,
+    name: str,
+    options: SearchOptions,
+    progress: Progress,
+    memo: SearchMemo | None,
+) -> Schedule:
     find = stage_scheduler(name)
     if options.workspace_limit_bytes is not None:
         cost_model = workspace_limited(cost_model, network, options.workspace_limit_bytes)
@@ -174,27 +186,29 @@ def schedule(
             replace(options, company=False),
             lambda prices, own: schedule(network, prices, name, own, progress, memo),
         )
-    try:
-        found = find(network, cost_model, options, progress, memo)
-    except KeyboardInterrupt:
-        return without_search(network, cost_model, name)
+    found = find(network, cost_model, options, progress, memo)
     if not isinstance(found, Schedule):
         raise ScheduleError(f"scheduler {name!r} returned {type(found).__name__}, and not a schedule of stages")
     return found
 
 
-def without_search(network: Network, cost_model: CostModel, name: str) -> Schedule:
-    """The schedule of a scheduler that was interrupted before it knew any: the better of those that take no search.
+def without_search(
+    network: Network, cost_model: CostModel, name: str, options: SearchOptions | None = None
+) -> Schedule:
+    """The schedule of a scheduler that was interrupted before it knew any: the better of those that take no search,
+    under the limit on workspace of the options.
 
     Prices that measure measure units alone, and schedulers of one group a stage have none of several.
     """
+    if options is not None and options.workspace_limit_bytes is not None:
+        cost_model = workspace_limited(cost_model, network, options.workspace_limit_bytes)
     names = ["sequential"]
     if name not in ("sequential", "ios-merge") and not isinstance(cost_model, MeasuringCostModel):
         names.append("greedy")
     found: list[Schedule] = []
     for one in names:
         with suppress(ScheduleError) if found else nullcontext():  # not every stage has a price
-            made = _SCHEDULERS[one](network, cost_model, SearchOptions(), ignore, None)
+            made = SCHEDULERS.find(one)(network, cost_model, SearchOptions(), ignore, None)
             assert isinstance(made, Schedule)
             found.append(made)
     best = min(found, key=lambda each: each.latency_us)

@@ -139,13 +139,12 @@ def coschedule(
     for label in networks:
         if BEHIND in label:
             raise OptionError(f"label {label!r} has a {BEHIND}; give one without")
-    whole = union(networks)
-    steps = Steps(Clock(options.seconds))
     try:
-        return _coscheduled(networks, whole, prices, options, progress, objective, steps)
+        steps = Steps(Clock(options.seconds))
+        return _coscheduled(networks, union(networks), prices, options, progress, objective, steps)
     except KeyboardInterrupt:  # between two steps: what takes no search
-        steps.interrupted = True
-        return _coscheduled(networks, whole, prices, options, progress, objective, steps)
+        steps = Steps(interrupted=True)
+        return _coscheduled(networks, union(networks), prices, options, progress, objective, steps)
 
 
 def _coscheduled(
@@ -198,11 +197,16 @@ def _coscheduled(
 
     least_us = steps.take(bound_us, None)
     ways = [in_turn, time_sliced(in_turn), _way(ONE_STREAM_EACH, _streams(whole, prices, alone), whole, prices, steps)]
-    ways += filter(None, [steps.take(lambda: _partitions(whole, prices, steps), None)])
+    divided = steps.take(lambda: [_partitions(whole, prices, steps)], None)
+    ways += filter(None, divided or [])
     stages = steps.take(lambda: _stages_beside(whole, networks, prices, options, steps), None)
     if stages is not None:
         ways.append(_way(STAGES_BESIDE, stages, whole, prices, steps))
-    candidates = [_way(STREAMS, _streams(whole, prices, order), whole, prices, steps) for order in found]
+    candidates: list[Way] = []
+    for order in found:  # the best in the fluid first, the starts last
+        if candidates and len(found) > len(starts) and steps.ended:
+            break
+        candidates.append(_way(STREAMS, _streams(whole, prices, order), whole, prices, steps))
     ways.append(min(candidates, key=lambda way: _fitness(way, objective)))
     progress(len(networks) + 1, len(networks) + 1)
     identity = prices.identity
@@ -211,8 +215,9 @@ def _coscheduled(
         notes.append(f"no lower bound, so that the gap is not known: {steps.cause}")
     if any(way.simulated_us is None for way in ways):
         notes.append(f"not every way was run event by event: {steps.cause}")
-    if stages is None:
-        notes.append(f"stages side by side were not searched to the end: {steps.cause}")
+    skipped = [name for name, made in ((PARTITIONS, divided), (STAGES_BESIDE, stages)) if made is None]
+    if skipped:
+        notes.append(f"not looked at: {' and '.join(skipped)}; {steps.cause}")
     return Coschedule(
         whole, tuple(networks), identity.device, identity.engine, least_us, tuple(ways), objective,
         not steps.interrupted, tuple(notes),

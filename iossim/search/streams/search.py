@@ -216,7 +216,11 @@ class _Search:
         return self._solved[key]
 
     def _search_anew(self, part: _Part, start: list[Ordered], ahead_us: float, seconds: float | None) -> list[Ordered]:
-        starts = [*start, *list_schedules(part.problem, self.cost_model.launch_work(part.problem))]
+        clock, starts = Clock(seconds), list(start)
+        for one in list_schedules(part.problem, self.cost_model.launch_work(part.problem)):
+            starts.append(one)
+            if clock.is_up:
+                break
         batch = StreamBatch(
             part.problem, np.stack([one.order for one in starts]), np.stack([one.streams for one in starts]), ahead_us
         )
@@ -224,9 +228,7 @@ class _Search:
         began = perf_counter()
         if len(part.members) - part.first <= MOST_EXACT and self.values is latencies:
             try:
-                exact = best_streams(
-                    part.problem, self.cost_model, batch, _MOST_PRICED, part.first, clock=Clock(seconds)
-                )
+                exact = best_streams(part.problem, self.cost_model, batch, _MOST_PRICED, part.first, clock=clock)
                 found = [Ordered(exact.order, exact.streams)]
             except KeyboardInterrupt:
                 self.interrupted = True
@@ -309,9 +311,9 @@ def list_schedules(problem: StreamProblem, work: LaunchWork) -> Iterator[Ordered
         streams = np.zeros(len(problem), dtype=np.int64)
         order: list[int] = []
         starts: list[float] = []
-        waiting = set(range(len(problem)))
-        while waiting:
-            ready = [one for one in waiting if all(before in end_us for before in problem.reads[one])]
+        missing = [len(before) for before in problem.reads]
+        ready = {one for one, count in enumerate(missing) if not count}
+        while ready:
             launch = max(ready, key=lambda one: (critical[one], float(total_us[one]), -one))
             there_us = max((end_us[one] for one in problem.reads[launch]), default=0.0)
             made = {int(streams[one]) for one in problem.reads[launch]}
@@ -321,7 +323,11 @@ def list_schedules(problem: StreamProblem, work: LaunchWork) -> Iterator[Ordered
             streams[launch] = stream
             order.append(launch)
             starts.append(begin[stream])
-            waiting.remove(launch)
+            ready.remove(launch)
+            for reader in problem.readers[launch]:
+                missing[reader] -= 1
+                if not missing[reader]:
+                    ready.add(reader)
         # What is first in every schedule stays so: it is read by all others.
         sequence = sorted(range(len(order)), key=lambda index: (starts[index], index))
         yield Ordered(np.array([order[index] for index in sequence], dtype=np.int64), streams)
