@@ -82,7 +82,7 @@ def _schedule(
             relaxed_bound_us=solution.relaxed_bound_us,
             notes=[*network.notes, *solution.notes],
             complete=goes_on and (solution.complete or solution.time_is_up),
-            proven=proven,
+            proven=proven and goes_on,
             search_s=working_s() - started + solution.saved_s,
         )
 

@@ -4,7 +4,9 @@ whenever it is looked at.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -27,6 +29,7 @@ from iossim.execution.engine import Engine
 from iossim.hardware.load import device as load_device
 from iossim.ir.network import Network
 from iossim.models.seeded_network import seeded_network
+from iossim.report.coschedule import bound_words
 from iossim.schedule.fit import fit
 from iossim.schedule.schedule import AnySchedule
 from iossim.search import anytime
@@ -189,6 +192,29 @@ QUICK = {*scheduler_names(), *stream_scheduler_names(), "measured", "comparison"
 
 def _simulator() -> SimulatorCostModel:
     return SimulatorCostModel(load_device("t4"), NETWORK.precision, Engine.GRAPH)
+
+
+@pytest.mark.usefixtures("clock")
+def test_what_there_is_no_time_for_is_left_out_and_said() -> None:
+    """Neither bounds nor runs event by event, which take most."""
+    soon, prices = SearchOptions(seconds=0.5), _simulator()
+    run = Counter[str]()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(prices, "simulated_plan_us", lambda *given: run.update(["simulated"]))
+        streams = schedule_any(NETWORK, prices, "ios-streams", soon)
+        together = coschedule({"a": NETWORK, "b": NETWORK}, prices, soon)
+        company = schedule_any(NETWORK, prices, "ios-both", replace(soon, company=True))
+    assert not run
+    for found in (streams, company):
+        fit(found, NETWORK)
+        assert found.complete
+        assert any("the time was up" in note for note in found.notes)
+    assert "ios-streams: no lower bound of streams, so that the gap is not known: the time was up" in streams.notes
+    assert together.complete
+    assert (together.bound_us, together.to_json()["bound_us"]) == (None, None)
+    assert {way.simulated_us for way in together.ways} == {None}
+    assert "not every way was run event by event: the time was up" in together.notes
+    assert "not known" in bound_words(together)
 
 
 def _ends_whole(search: str, moments: int) -> None:

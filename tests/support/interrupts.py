@@ -12,9 +12,10 @@ from types import FrameType
 
 @dataclass
 class Calls:
-    """Counts calls; SIGINT arrives at the call of number ``at``."""
+    """Counts calls of functions ``within`` a package; SIGINT arrives at the call of number ``at``."""
 
     at: int = 0
+    within: str = "iossim."
     count: int = 0
 
     @property
@@ -30,7 +31,7 @@ class Calls:
             sys.setprofile(None)
 
     def _call(self, frame: FrameType, event: str, argument: object) -> None:
-        if event == "call" and frame.f_globals.get("__name__", "").startswith("iossim."):
+        if event == "call" and frame.f_globals.get("__name__", "").startswith(self.within):
             self.count += 1
             if self.count == self.at:
                 sys.setprofile(None)

@@ -80,7 +80,7 @@ def schedule_measured(
             },
             notes=[*network.notes, *found.notes],
             complete=goes_on and not found.interrupted,
-            proven=found.exhaustive and not network.notes and not found.notes,
+            proven=goes_on and found.exhaustive and not network.notes and not found.notes,
             search_s=working_s() - started,
         )
 
