@@ -175,7 +175,7 @@ def optimize(
     Takes what :func:`task` does. Its ``ties`` say whether it differs from the sequential schedule by more than the
     noise.
 
-    KeyboardInterrupt ends a search of IOS with the best schedule so far, which then is not ``complete``.
+    KeyboardInterrupt ends the search with the best schedule so far, which then is not ``complete``.
     """
     asked = task(
         model,
@@ -206,7 +206,10 @@ def optimize_streams(
     options: SearchOptions | None = None,
     progress: StartProgress = silent,
 ) -> AnySchedule:
-    """The streams that a scheduler finds; the stages that it began from where no streams are faster."""
+    """The streams that a scheduler finds; the stages that it began from where no streams are faster.
+
+    KeyboardInterrupt ends the search with the best schedule so far, which then is not ``complete``.
+    """
     network = network_of(model)
     prices = prices_of(cost_model, device, network, engine)
     return schedule_any(network, prices, scheduler, options, progress(scheduler))
@@ -251,7 +254,7 @@ def compare(
     one's alone.
 
     ``progress`` starts the progress of each scheduler. KeyboardInterrupt ends the comparison with the schedules so
-    far, once there is one.
+    far, at the least the first one's.
     """
     asked = (schedulers.split(",") if isinstance(schedulers, str) else schedulers) or scheduler_names()
     by_streams = [name for name in asked if name in stream_scheduler_names()]
@@ -272,9 +275,12 @@ def compare(
         micro_batch=micro_batch,
     )
     comparison = compare_schedulers(whole, of_stages, progress)
-    streams = by_streams if comparison.complete else []
-    found = [schedule_any(whole.network, whole.prices, name, options, progress(name)) for name in streams]
-    return replace(comparison, streams=tuple(found)) if found else comparison
+    found: list[AnySchedule] = []
+    for name in by_streams:
+        if comparison.complete and all(one.complete for one in found):
+            found.append(schedule_any(whole.network, whole.prices, name, options, progress(name)))
+    complete = comparison.complete and all(one.complete for one in found)
+    return replace(comparison, streams=tuple(found), complete=complete)
 
 
 def _changed_for(schedulers: Sequence[str]) -> str:

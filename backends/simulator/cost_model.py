@@ -187,10 +187,14 @@ class SimulatorCostModel:
     def plan_spans(self, network: Network, plan: Plan) -> tuple[Span, ...]:
         return self.plans.run(network, plan).spans
 
-    def simulated_plan_us(self, network: Network, plan: Plan) -> float:
+    def simulated_plan_us(self, network: Network, plan: Plan, check: Callable[[], None] | None = None) -> float:
         from iossim.backends.simulator.events.run import run_plan
 
-        return run_plan(plan, network, self.profile, self.engine).latency_us
+        def observe(now: float, classes: object) -> None:
+            if check is not None:
+                check()
+
+        return run_plan(plan, network, self.profile, self.engine, observer=observe).latency_us
 
     def timeline(self, network: Network, schedule: AnySchedule) -> tuple[Span, ...]:
         if isinstance(schedule, StreamSchedule):

@@ -19,7 +19,18 @@ from iossim.cli.options import (
     takes_options,
     with_flags,
 )
-from iossim.cli.outputs import ExitCode, Part, ScheduleOutputs, Writer, json_file, notes, pictures, present, wrapped
+from iossim.cli.outputs import (
+    ExitCode,
+    Part,
+    ScheduleOutputs,
+    Writer,
+    json_file,
+    kept_schedule,
+    notes,
+    pictures,
+    present,
+    wrapped,
+)
 from iossim.cli.progress import interruptible, progress_bars
 
 if TYPE_CHECKING:
@@ -95,7 +106,8 @@ def compare(
         return made
 
     code = ExitCode.DONE if comparison.complete else ExitCode.INCOMPLETE
-    present(document, _parts(comparison, there), as_json, out=outputs.out, files=files, code=code)
+    kept = kept_schedule(best) if comparison.complete else None
+    present(document, _parts(comparison, there), as_json, out=outputs.out, files=files, kept=kept, code=code)
 
 
 def _parts(comparison: Comparison, there: OtherEngine | None) -> Iterator[Part]:

@@ -99,25 +99,24 @@ def optimize(
         check_writable(out)
     network = load(model, batch=batch, dtype=dtype)
     found: Dataflow | Distributed
+    code = ExitCode.DONE
     if parts and devices != 1:
         raise OptionError("`parts` are of one device's units; leave `devices` out")
     if devices == 1:
-        found = _planned(network, name, policy, parts, quiet=as_json)
+        found = planned = _planned(network, name, policy, parts, quiet=as_json)
+        code = ExitCode.INCOMPLETE if planned.was_interrupted else ExitCode.DONE
         title, table, words = _title(network, found.device.name), dataflow_table(found), dataflow_words(found)
     else:
         found = related.distribute(network, name, devices, link=link, sync=sync, mix=mix, policy=policy)
         title = _title(network, f"{devices} {found.device.name}")
         table, words = distribution_table(found), distribution_words(found)
     started = perf_counter()
-    present(
-        found.to_json,
-        [wrapped(title, "bold"), table, words],
-        as_json,
-        out=out,
-        files=lambda: _files(found, title, wants_plot(plot)),
-    )
-    if out is not None:
-        typer.echo(f"writing them took {perf_counter() - started:.1f} s", err=True)
+    said = [wrapped(title, "bold"), table, words]
+    try:
+        present(found.to_json, said, as_json, out=out, files=lambda: _files(found, title, wants_plot(plot)), code=code)
+    finally:
+        if out is not None:
+            typer.echo(f"writing them took {perf_counter() - started:.1f} s", err=True)
 
 
 @takes_options

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +12,7 @@ import typer
 from iossim.base.errors import OptionError
 from iossim.cli import options
 from iossim.cli.options import ModelOptions, PricingOptions, argument, number, option, switch, takes_options
-from iossim.cli.outputs import Part, notes, present, table, tell_written, wrapped
+from iossim.cli.outputs import ExitCode, Part, notes, present, table, tell_written, wrapped
 from iossim.cli.progress import interruptible, progress_bars
 
 #: More layers at a time than this are no matter of clocks.
@@ -78,13 +79,11 @@ def profile_report(
     if not isinstance(prices, DeviceCostModel):
         raise OptionError("profile-report needs prices of kernels; leave out --cost-model")
     with progress_bars(quiet=as_json) as progress, interruptible():
-        found = {
-            name: api.optimize(
-                network, None, scheduler=name, cost_model=prices, options=pricing.search, progress=progress
-            )
-            for name in ("sequential", "ios-both")
-        }
-    possible = found["ios-both"].speedup(found["sequential"].latency_us)
+        search = partial(api.optimize, network, None, cost_model=prices, options=pricing.search, progress=progress)
+        sequential = best = search(scheduler="sequential")
+        if sequential.complete:
+            best = search(scheduler="ios-both")
+    possible = best.speedup(sequential.latency_us)
     report = reports.profile_report(network, times, prices, possible)
     left_out: tuple[str, ...] = ()
     if report.is_doubtful:
@@ -101,7 +100,7 @@ def profile_report(
         tell_written([measurements])
     document = {
         "model": network.name,
-        "device": found["sequential"].device,
+        "device": sequential.device,
         "source": times.source,
         "runs": times.runs,
         "measured_us": times.total_us,
@@ -128,8 +127,8 @@ def profile_report(
 
     def parts() -> Iterator[Part]:
         ran = f"{times.runs} runs" if times.runs > 1 else "1 run"
-        of = found["sequential"].device
-        yield wrapped(f"{network.name}, profiled by {times.source}, {ran}, beside predictions for {of}", "bold")
+        beside = f"beside predictions for {sequential.device}"
+        yield wrapped(f"{network.name}, profiled by {times.source}, {ran}, {beside}", "bold")
         shown = report.by_error if whole else report.by_error[:_ROWS_SHOWN]
         yield from table(
             "",
@@ -159,7 +158,8 @@ def profile_report(
                 f"The {'last ' if times.runs > 1 else ''}run took {times.wall_us / 1e3:.3f} ms from its first layer to "
                 f"its last; on average {times.overlap or 0:.2f} layers ran at a time."
             )
-        yield wrapped(f"The best schedule is predicted to be {possible:.2f} times as fast as one unit after another.")
+        which = "best schedule" if best.complete else "best schedule found before the interrupt"
+        yield wrapped(f"The {which} is predicted to be {possible:.2f} times as fast as one unit after another.")
         yield from notes([*network.remarks, *left_out])
 
-    present(document, parts(), as_json)
+    present(document, parts(), as_json, code=ExitCode.DONE if best.complete else ExitCode.INCOMPLETE)

@@ -235,6 +235,8 @@ def in_parts(
     model = PartsCostModel(whole, policy)
     progress(0, len(network.blocks))
     found = schedule(network, model, "ios-parallel", options)
+    if not found.complete:
+        raise KeyboardInterrupt
     by_block = [model.stages(block) for block in found.blocks]
 
     ordered = [sorted(step for stage in block for lane in stage for step in lane.steps) for block in by_block]

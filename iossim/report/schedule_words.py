@@ -16,6 +16,9 @@ from iossim.search.options import StageSpace
 if TYPE_CHECKING:
     from iossim.tasks.schedule_diff import Difference, Passage, ScheduleDiff
 
+#: Of a schedule whose search was interrupted.
+INTERRUPTED = "Interrupted: this is the best schedule found so far, not a proven optimum"
+
 
 def schedule_table(schedule: Schedule) -> Table:
     """A schedule stage by stage: what runs side by side (a line a group), and what it costs."""
@@ -130,7 +133,7 @@ def describe(space: StageSpace) -> str:
 def optimality(found: Schedule) -> str | None:
     """What the search that found a schedule proves about it, in words; None for a scheduler that does not search."""
     if not found.complete:
-        return "Interrupted: this is the best schedule found so far, not a proven optimum"
+        return INTERRUPTED
     if "stages" not in found.options:
         return None
     if "measurements" in found.options and not found.options["everything_measured"]:

@@ -211,6 +211,27 @@ def _microbatch() -> Schema:
     )
 
 
+def _check() -> Schema:
+    """What ``iossim check --json`` prints: each check with the numbers that it compares."""
+    check = _record(
+        check=_TEXT,
+        holds={"type": "boolean"},
+        found={"type": "string", "description": "the same in words, or what is wrong"},
+    )
+    check["properties"] |= dict.fromkeys(("units", "stages", "streams", "commands"), _SIZE)
+    check["properties"] |= dict.fromkeys(("latency_us", "limit_us", "baseline_us"), _TIME_US)
+    check["properties"]["tolerance"] = {"type": "number", "minimum": 0, "description": "a fraction"}
+    return _described(_check) | _record(
+        model=_TEXT,
+        device=_TEXT,
+        engine=_TEXT,
+        latency_us=_TIME_US,
+        complete={"type": "boolean", "description": "false if the search was interrupted"},
+        holds={"type": "boolean", "description": "whether all checks do"},
+        checks=_list_of(check),
+    )
+
+
 def _described(make: Callable[[], Schema]) -> Schema:
     """The docstring of what makes a schema, as its description."""
     return {"description": " ".join((make.__doc__ or "").split())}
@@ -271,6 +292,7 @@ _SCHEMAS: dict[str, tuple[str, Callable[[], Schema]]] = {
     "measurement": ("A line of a measurement set of iossim (JSON lines)", _measurement),
     "rule": ("A graph substitution for iossim (YAML)", _rule),
     "corun": ("Kernels side by side, as iossim corun prints them (JSON)", _corun),
+    "check": ("Checks of a model's schedule, as iossim check prints them (JSON)", _check),
     "microbatch": ("Micro-batches, as iossim microbatch prints them (JSON)", _microbatch),
 }
 _GROUP: Group[tuple[str, Callable[[], Schema]]] = Group("no schema {!r}", lambda: _SCHEMAS, _SCHEMAS.get)

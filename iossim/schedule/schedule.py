@@ -72,6 +72,21 @@ class ModelReference(Value):
         """Where to load it from; ``model`` is where it is now, if its file has moved."""
         return ModelSource(model or self.model, self.batch, tuple(self.options.items()))
 
+    def found_from(self, file: Path) -> ModelReference:
+        """The reference, read from ``file``, with its paths as they are from here: beside the file, from the working
+        directory, or from a folder above the file.
+        """
+        options = {name: _found_from(file, text) if name == "graphs" else text for name, text in self.options.items()}
+        return self.model_copy(update={"model": _found_from(file, self.model), "options": options})
+
+
+def _found_from(file: Path, name: str) -> str:
+    given = Path(name)
+    if given.name == name and not given.suffix:  # of the zoo
+        return name
+    beside, above = (file.parent / given, file.parent / given.name), file.absolute().parent.parents
+    return str(next((one for one in (*beside, given, *(each / given for each in above)) if one.exists()), name))
+
 
 class SavedSchedule(Value):
     """What is said of any schedule, of stages or of streams: what it is for, and where it comes from."""
@@ -218,7 +233,7 @@ def read_schedule(path: Path) -> AnySchedule:
             f"schedule {path} has format {schedule.format_version}, this iossim reads {known}; write it again with "
             "optimize"
         )
-    return schedule
+    return schedule.model_copy(update={"source": schedule.source.found_from(path)})
 
 
 def is_schedule(path: Path) -> bool:

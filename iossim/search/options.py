@@ -94,8 +94,9 @@ class SearchOptions:
     workspace_limit_bytes: int | None = None
     #: Choose what units run as for the stage that they are in, and not as what is fastest alone.
     company: bool = False
-    #: How long a scheduler may search; half of it for the stages that streams begin from. None: as long as it takes,
-    #: or, for streams, as a number of schedules takes that grows with the network and is the same anywhere.
+    #: How long a scheduler may search, with bounds and runs event by event; half of it for the stages that streams
+    #: begin from. None: as long as it takes, or, for streams, as a number of schedules takes that grows with the
+    #: network and is the same anywhere.
     seconds: float | None = None
     #: Of what a search draws.
     seed: int = 0

@@ -98,9 +98,9 @@ class MicroBatched:
     seen: int = 0
     wide: tuple[str, ...] = ()
 
+    interrupted: bool = False
+
     name = "micro_batches"
-    #: The search raises KeyboardInterrupt where it is interrupted.
-    interrupted = False
 
     @property
     def alternatives(self) -> Mapping[str, Network]:
@@ -264,12 +264,17 @@ class _Search:
             block.name: [tuple(stage.units) for stage in own.stages]
             for block, own in zip(self.network.blocks, undivided.blocks, strict=True)
         }
+        self._latency_us[scheduler, whole] = undivided.latency_us
+        interrupted = False
         begin = [whole, *(tuple(self._most(own, count) for own in self.choices) for count in TRIED)]
-        if scheduler != "sequential":
-            begin.append(self._climb(whole, "sequential"))
-            first = scheduled_first(self.network, self.cost_model, undivided, TRIED)
-            begin.append(tuple(first.parts.get(block.name, 1) for block in self.network.blocks))
-        ends = [self._climb(way, scheduler) for way in dict.fromkeys(begin)]
+        try:
+            if scheduler != "sequential":
+                begin.append(self._climb(whole, "sequential"))
+                first = scheduled_first(self.network, self.cost_model, undivided, TRIED)
+                begin.append(tuple(first.parts.get(block.name, 1) for block in self.network.blocks))
+            ends = [self._climb(way, scheduler) for way in dict.fromkeys(begin)]
+        except KeyboardInterrupt:  # of those that were tried
+            ends, interrupted = [way for name, way in self._latency_us if name == scheduler], True
         found = min(ends, key=lambda way: self._us(way, scheduler))
         if self._us(found, scheduler) >= self._us(whole, scheduler):
             found = whole
@@ -282,6 +287,7 @@ class _Search:
             self._us(found, scheduler),
             sum(name == scheduler for name, _ in self._latency_us),
             tuple(name for name, count in division.parts.items() if self._is_wide(name, count)),
+            interrupted,
         )
 
     def _climb(self, way: tuple[int, ...], scheduler: str) -> tuple[int, ...]:
