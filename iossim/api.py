@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 
 from iossim.base.errors import OptionError
-from iossim.base.memory_size import size_bytes
+from iossim.base.memory import size_bytes
 from iossim.base.public import public
 from iossim.cost.create import create_cost_model
 from iossim.cost.model import CostModel

@@ -10,9 +10,7 @@ from pathlib import Path
 from iossim.api import cost_model, network_of, simulate
 from iossim.base.errors import OptionError
 from iossim.base.public import public
-from iossim.calibration.prediction.corun import Corun
-from iossim.calibration.prediction.corun import corun as run_side_by_side
-from iossim.calibration.prediction.kernel_table import read_kernels
+from iossim.calibration.prediction.corun import Corun, corun_file
 from iossim.calibration.prediction.network_table import NetworkTable, predict_network
 from iossim.execution.engine import AUTO, Engine
 from iossim.hardware.load import device as load_device
@@ -63,19 +61,18 @@ def predict(model: Network | str | Path, device: DeviceProfile | str | Path, *, 
 @public
 def corun(
     kernels: Path | str,
-    device: DeviceProfile | str | Path,
+    device: DeviceProfile | str | Path | None = None,
     *,
     engine: str = Engine.GRAPH,
     sm_share: Sequence[float] | None = None,
 ) -> Corun:
     """The kernels of a table, or of a profiler's recording, side by side on the event-driven simulator.
 
+    ``device`` is by default the one that a recording names. The result tells how long the recorded kernels took, too.
     ``engine``: ``graph``, all in one CUDA graph, or ``paper``, launched by the host. ``sm_share``: the percentage of
     the SMs that each stream has for itself. Raises KernelTableError, OptionError or ScheduleError.
     """
-    profile = load_device(device)
-    called = Engine.named(engine, profile)
-    return run_side_by_side(read_kernels(Path(kernels), profile, called).kernels, profile, called, sm_share)
+    return corun_file(Path(kernels), device, engine, sm_share)
 
 
 @public

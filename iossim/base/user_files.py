@@ -5,14 +5,22 @@ Files that a user gives and gets are read with an error of one line, and written
 
 from __future__ import annotations
 
+import codecs
+import gzip
+import io
 import os
 import shutil
 import sys
 import tempfile
+import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from iossim.base.errors import IossimError, OptionError
+
+_GZIP = b"\x1f\x8b"
+#: What a zipped file may hold: zeros are zipped to a thousandth.
+_MOST_UNZIPPED_BYTES = 1 << 29
 
 
 def user_data() -> Path:
@@ -35,14 +43,36 @@ def _folder(variable: str, windows: str, library: str, xdg_variable: str, xdg_de
     return Path(os.environ.get(xdg_variable) or Path.home() / xdg_default) / "iossim"
 
 
-def read_text(path: Path, what: str, remedy: str, error: type[IossimError]) -> str:
-    """The text of a UTF-8 file; raises ``error`` with ``what``, ``path`` and the ``remedy``."""
+def read_text(
+    path: Path,
+    what: str,
+    remedy: str,
+    error: type[IossimError],
+    known: Callable[[Path, bytes], str] = lambda path, data: "",
+) -> str:
+    """The text of a file, gzipped or not: UTF-8, or UTF-16 with its mark, as PowerShell redirects output.
+
+    ``known`` recognises a file that is no text, and says what it is with the remedy. Raises ``error`` with ``what``,
+    ``path`` and the ``remedy``.
+    """
     try:
-        return path.read_text(encoding="utf-8")
+        data = path.read_bytes()
+        if data.startswith(_GZIP):
+            with gzip.open(io.BytesIO(data)) as stream:
+                data = stream.read(_MOST_UNZIPPED_BYTES + 1)
+            if len(data) > _MOST_UNZIPPED_BYTES:
+                raise error(f"{what} {path}: holds more than {_MOST_UNZIPPED_BYTES >> 20} MiB; split the file")
+        marked = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+        text = data.decode("utf-16" if marked else "utf-8-sig")
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        raise error(f"{what} {path}: the gzip file is damaged or cut short; copy it again") from None
     except OSError as problem:
         raise error(f"cannot read {what} {path}: {problem.strerror}; {remedy}") from None
     except UnicodeDecodeError:
-        raise error(f"{what} {path} is not text; {remedy}") from None
+        text = "\0"
+    if "\0" in text:
+        raise error(f"{what} {path} is {known(path, data) or f'not text; {remedy}'}")
+    return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
 
 
 def write_atomically(path: Path, contents: str | bytes) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from iossim.base.peak_memory import peak_memory_bytes
+from iossim.base.memory import peak_memory_bytes
 from iossim.cli import options
 from iossim.cli.options import (
     ModelOptions,

@@ -167,11 +167,16 @@ def _corun() -> Schema:
         slowed_by=_list_of({"$ref": "#/$defs/slowed"}),
         inferred=_list_of(_TEXT),
     )
+    recorded = "of the kernels of a recording, from the first start to the last end; null of any other table"
     run = _record(
+        device=_TEXT,
         makespan_us={**_TIME_US, "description": "until the last kernel ends"},
+        recorded_us={"type": ["number", "null"], "minimum": 0, "description": recorded},
+        difference_percent={"type": ["number", "null"], "description": "of the simulated makespan from the recorded"},
         alone_us={**_TIME_US, "description": "of the longest stream by itself"},
         sequential_us={**_TIME_US, "description": "of the streams one after another"},
         kernels=_list_of({"$ref": "#/$defs/kernel"}),
+        notes=_list_of(_TEXT),
     )
     return _described(_corun) | {"$defs": {"slowed": slowed, "kernel": kernel}} | run
 

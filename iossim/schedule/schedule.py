@@ -16,7 +16,7 @@ from pydantic_core import from_json
 from iossim.base.display import Displayed
 from iossim.base.errors import ScheduleError
 from iossim.base.user_files import read_text, write_atomically
-from iossim.base.values import Value, first_problem
+from iossim.base.values import TimeUs, Value, first_problem
 from iossim.ir.network import ModelSource
 from iossim.schedule.batch import Strategy
 
@@ -34,9 +34,9 @@ class Stage(Value):
     strategy: Strategy = Field(strict=False)
     groups: list[list[str]]
     variants: dict[str, str] = Field(default_factory=dict)
-    latency_us: float = Field(ge=0)
+    latency_us: TimeUs
     #: What stands between the stage before it and this one.
-    boundary_us: float = Field(default=0.0, ge=0)
+    boundary_us: TimeUs = 0.0
 
     @model_serializer(mode="wrap")
     def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -101,7 +101,7 @@ class SavedSchedule(Value):
     cost_model: dict[str, str]
     scheduler: str
     options: dict[str, Any] = Field(default_factory=dict)
-    latency_us: float = Field(ge=0)
+    latency_us: TimeUs
     #: What no schedule of the stages that were searched costs less than at these prices: what it costs itself, where
     #: that is proven.
     lower_bound_us: float | None = None

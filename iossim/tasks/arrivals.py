@@ -22,6 +22,7 @@ import numpy as np
 import simpy
 
 from iossim.base.errors import OptionError
+from iossim.base.numbers import LONGEST_US, NumberError, read_number
 from iossim.base.user_files import read_text
 
 #: When each model of a set has ended, us, if all start together.
@@ -71,12 +72,11 @@ def read_trace(path: Path, models: Sequence[str]) -> list[Request]:
     for number, row in enumerate(csv.DictReader(lines), 2):
         model = row.get("model") or ""
         try:
-            time_ms = float(row.get("time_ms") or "")
-        except ValueError:
-            raise OptionError(f"{path}, line {number}: time_ms {row.get('time_ms')!r} is not a number") from None
-        if model not in models or not 0 <= time_ms < float("inf"):
-            reason = "is not one of the models" if model not in models else "comes at no time"
-            raise OptionError(f"{path}, line {number}: {model!r} {reason}; models: {', '.join(models)}")
+            time_ms = read_number(row.get("time_ms"), most=LONGEST_US / 1e3)
+        except NumberError as error:
+            raise OptionError(f"{path}, line {number}: time_ms {row.get('time_ms')!r} {error}") from None
+        if model not in models:
+            raise OptionError(f"{path}, line {number}: {model!r} is not one of the models; models: {', '.join(models)}")
         found.append(Request(time_ms * 1e3, model))
     if not found:
         raise OptionError(f"{path} holds no requests; give a line for each, below the names time_ms,model")

@@ -160,7 +160,7 @@ def test_device_file_that_holds_no_profile(contents: str, reason: str, capsys: p
 
 
 def test_device_file_that_is_not_text(capsys: pytest.CaptureFixture[str]) -> None:
-    Path("mine.yaml").write_bytes(b"\xff\xfe\x00\x01")
+    Path("mine.yaml").write_bytes(b"\x80\xfe\x00\x01")
     assert "not text" in refused(capsys, "devices show mine.yaml")
     assert "mine.yaml" in refused(capsys, "devices show ./folder/mine.yaml")
 

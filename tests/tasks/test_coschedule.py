@@ -233,7 +233,7 @@ def test_a_server_tells_percentiles_by_policy(tmp_path: Path) -> None:
         ("time_ms,model\n", "holds no requests"),
         ("time_ms,model\nsoon,a\n", "line 2: time_ms 'soon' is not a number"),
         ("time_ms,model\n0,a\n1,c\n", "line 3: 'c' is not one of the models"),
-        ("time_ms,model\n-1,a\n", "line 2: 'a' comes at no time"),
+        ("time_ms,model\n-1,a\n", "line 2: time_ms '-1' is negative"),
     ],
 )
 def test_traces_that_cannot_be_read(text: str, message: str, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from math import inf
 from typing import Any
 
 from iossim.base.errors import GraphError, OptionError, ScheduleError
+from iossim.base.numbers import read_json
 from iossim.base.public import is_count
 from iossim.cost.capabilities import MeasuredBy, MeasuringCostModel
 from iossim.cost.model import CostModel
@@ -357,7 +358,7 @@ def with_micro_batches(network: Network, division: Division) -> Network:
 def divided_again(network: Network, text: str) -> Network:
     """The network divided as the text of its source says; raises ScheduleError for a text that says no parts."""
     try:
-        division = Division.of_json(json.loads(text))
+        division = Division.of_json(read_json(text))
     except (ValueError, TypeError, KeyError, AttributeError):
         raise ScheduleError(
             f"option {OPTION!r} of the schedule's source names no micro-batches of blocks or units; write it anew"

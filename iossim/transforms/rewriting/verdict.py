@@ -19,6 +19,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from iossim.base.numbers import read_json
 from iossim.base.user_files import user_cache, write_atomically
 from iossim.transforms.rewriting.expression import ExpressionError, parse_expression
 from iossim.transforms.rewriting.refute import Counterexample
@@ -176,7 +177,7 @@ def _shipped() -> Mapping[str, Verification]:
 def _trusted(text: str) -> dict[str, Verification]:
     """The verdicts of a file by the hash of their rule; none where it is of another checker, or damaged."""
     try:
-        data = json.loads(text)
+        data = read_json(text)
         if data["text"] != checker_text_hash() and data["checker"] != checker_hash():
             return {}
         return {key: Verification.from_json(value) for key, value in data["verdicts"].items()}
