@@ -119,6 +119,8 @@ CHANGES: dict[str, tuple[str, Callable[[Whole], object]]] = {
     "class": ("__class__", lambda m: setattr(m.inner, "__class__", nn.Identity)),
     "number": ("scale", lambda m: setattr(m, "scale", 3)),
     "number of another type": ("scale", lambda m: setattr(m, "scale", 2.0)),
+    "attribute deleted": ("attributes", lambda m: delattr(m, "scale")),
+    "attribute renamed": ("scaled", lambda m: (delattr(m, "scale"), setattr(m, "scaled", 2))),
     "attribute of an attribute": ("options.power", lambda m: setattr(m.options, "power", 3)),
     "list in a tuple in a dict": ("options.nested.a.1", lambda m: m.options.nested["a"][1].append(3)),
     "array": ("a weight", lambda m: m.array.__setitem__(1, 7.0)),
@@ -190,6 +192,17 @@ def test_inference_tensors_have_no_versions_and_are_compared_by_values() -> None
         assert state.change() == ""
         module.conv.weight.mul_(2)
     assert state.change() == "a weight"
+
+
+def test_values_on_a_device_are_compared_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("iossim.torch.state._READABLE", set())
+    module = made()
+    state = State(module)
+    assert state.change() == ""
+    module.norm.running_var.data[3] += 1
+    assert state.change() == "a weight"
+    module.norm.running_var.data[3] -= 1
+    assert state.change() == ""
 
 
 def test_hooks_of_all_modules_are_noticed() -> None:

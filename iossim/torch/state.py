@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dis import get_instructions
 from functools import cached_property, partial
 from itertools import chain
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from sys import stdlib_module_names
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -32,6 +32,8 @@ _LONGEST, _MOST = 1_000, 50_000
 _PROBED = 32
 #: What is of these packages is not looked into, but for containers and name spaces.
 _OPAQUE = (stdlib_module_names | {"torch", "numpy"}) - {"argparse", "collections", "types"}
+#: Where values are read without a kernel.
+_READABLE = {"cpu"}
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 _TABLES = ("_parameters", "_buffers", "_modules")
 _QUIET = vars(nn.Module()).keys() - {"training", *_TABLES}
@@ -55,6 +57,7 @@ class State:
         self._sized: dict[str, Any] = {f"_global{name}": getattr(torch_module, f"_global{name}") for name in _HOOKS}
         self._typed: list[Any] = []
         self._classes: set[type] = set()
+        self._tables: set[int] = set()
         self._held: list[tuple[Any, Any]] = []
         self._buffers: list[Any] = []
         self._walk(module)
@@ -63,7 +66,7 @@ class State:
         self._blocks: dict[tuple[torch.device, int], list[torch.Tensor]] = {}
         for tensor in self.plain:
             for block in _blocks(tensor):
-                if block.device.type == "cpu":
+                if block.device.type in _READABLE:
                     self._buffers.append(block.numpy())
                 else:
                     self._blocks.setdefault((block.device, block.element_size()), []).append(block)
@@ -105,12 +108,17 @@ class State:
     def _now(self) -> tuple[Any, ...]:
         """All that is compared; the last says whether probed values are as they were."""
         probe = self._probed()
+        try:
+            identities = [*map(id, chain.from_iterable([read() for read in self._reads]))]
+        except KeyError:  # an attribute is gone
+            identities = []
         return (
-            [*map(id, chain.from_iterable([read() for read in self._reads]))],
+            identities,
             [*map(len, self._sized.values())],
-            [*map(attrgetter("shape", "dtype"), self.plain)],
             [*map(torch.Tensor.data_ptr, self.plain)],
             [*map(torch.Tensor.stride, self.plain)],
+            [*map(torch.Tensor.numel, self.plain)],
+            [*map(attrgetter("dtype"), self.plain)],
             [*map(attrgetter("_version"), self._versioned)],
             probe[0] == self._probe[0] and all(map(torch.equal, probe[1], self._probe[1])),
         )
@@ -134,7 +142,7 @@ class State:
             if not isinstance(value, _SCALARS) and id(value) not in seen:
                 seen.add(id(value))
                 if isinstance(value, nn.Module):
-                    keep(([_join(path, "__class__")], lambda value=value: [type(value)]))
+                    keep(([_join(path, "__class__")], partial(map, type, (value,))))
                 for part in self._parts(path, value):
                     self._reads.append(part[1])
                     keep(part)
@@ -153,18 +161,23 @@ class State:
             case nn.Module():
                 own = vars(value)
                 names = [name for name in own if name not in _QUIET]
-                self._sized |= {_join(path, name): own[name] for name in _HOOKS} | {f"attributes of {path}": own}
+                self._sized |= {_join(path, name): own[name] for name in (*_HOOKS, *_TABLES)}
+                self._sized[f"attributes of {path}"] = own
+                self._tables |= {id(own[name]) for name in _TABLES}
                 self._held.append((own, own.copy()))
                 self._typed.append(value)
-                yield [_join(path, "" if name in _TABLES else name) for name in names], partial(map, own.get, names)
+                yield [_join(path, "" if name in _TABLES else name) for name in names], partial(itemgetter(*names), own)
                 yield from self._class_parts(type(value))
             case dict() | list() | set() | deque():
-                if len(value) > _LONGEST:
+                is_table = id(value) in self._tables
+                if not is_table and not 0 < len(value) <= _LONGEST:
                     self._sized[path] = value
-                    return
                 self._held.append((value, value.copy()))
+                if not 0 < len(value) <= _LONGEST:
+                    return
                 names = [_join(path, str(name)) for name in (value if isinstance(value, dict) else range(len(value)))]
-                yield names, value.__iter__
+                if not is_table:
+                    yield names, value.__iter__
                 if isinstance(value, dict):
                     yield names, value.values
             case FunctionType() if not _is_opaque(value):
