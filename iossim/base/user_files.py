@@ -6,17 +6,24 @@ Files that a user gives and gets are read with an error of one line, and written
 from __future__ import annotations
 
 import codecs
+import errno
 import gzip
 import io
 import os
 import shutil
+import stat
 import sys
 import tempfile
 import zlib
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 
 from iossim.base.errors import IossimError, OptionError
+
+if sys.platform != "win32":
+    import grp
+    import pwd
 
 _GZIP = b"\x1f\x8b"
 #: What a zipped file may hold: zeros are zipped to a thousandth.
@@ -41,6 +48,52 @@ def _folder(variable: str, windows: str, library: str, xdg_variable: str, xdg_de
     if sys.platform == "darwin":
         return Path.home() / "Library" / library / "iossim"
     return Path(os.environ.get(xdg_variable) or Path.home() / xdg_default) / "iossim"
+
+
+def own_folder(folder: Path) -> Path:
+    """A folder for code, made (with those above it, mode 0700) where it is missing; its path without symbolic links.
+
+    Raises OSError where it cannot be made, and where another user owns it, may write it, or may put another in its
+    place: somebody who can owns a folder or link on the way to it, or may write one that has no sticky bit. The group
+    that is this user's alone counts as the user. On Windows, where such folders are private, nothing is asked.
+    """
+    folder = folder.absolute()
+    _check_own(folder)
+    for place in (*reversed(folder.parents), folder):
+        place.mkdir(mode=0o700, exist_ok=True)
+    found = folder.resolve()
+    _check_own(folder)
+    _check_own(found)
+    return found
+
+
+def _check_own(folder: Path) -> None:
+    if sys.platform == "win32":
+        return
+    # The owner of the root folder is the system, also in a container that knows it by another number.
+    trusted = {os.geteuid(), 0, Path("/").stat().st_uid}
+    for place in (*reversed(folder.parents), folder):
+        try:
+            status = place.lstat()
+        except FileNotFoundError:
+            return
+        if status.st_uid not in trusted:
+            raise PermissionError(errno.EPERM, f"{place} belongs to user {status.st_uid}", str(folder))
+        writers = status.st_mode & (stat.S_IWOTH if status.st_gid == _own_group() else stat.S_IWOTH | stat.S_IWGRP)
+        keeps_entries = place != folder and status.st_mode & stat.S_ISVTX
+        if writers and not keeps_entries and not stat.S_ISLNK(status.st_mode):
+            raise PermissionError(errno.EPERM, f"other users may write {place}", str(folder))
+
+
+@cache
+def _own_group() -> int | None:
+    """The group that has no member but this user, as many systems make one for each; None without."""
+    try:
+        user = pwd.getpwuid(os.geteuid())
+        group = grp.getgrgid(user.pw_gid)
+    except KeyError:
+        return None
+    return group.gr_gid if group.gr_name == user.pw_name and {*group.gr_mem} <= {user.pw_name} else None
 
 
 def read_text(

@@ -103,14 +103,14 @@ def read_rows(path: Path) -> KernelRows:
         raise KernelTableError(f"{where}: {error.reason}; {error.remedy}") from None
 
 
-def profile_for(rows: KernelRows, path: Path, device: DeviceProfile | str | None) -> DeviceProfile:
+def profile_for(rows: KernelRows, path: Path, device: DeviceProfile | str | Path | None) -> DeviceProfile:
     """The device that is asked for, or else that of the recording; raises OptionError where neither is known."""
     if device is None and not rows.device:
         raise OptionError(f"corun needs a device; give `device` NAME; known: {', '.join(device_names())}")
     if device is None and rows.device not in device_names():
         raise OptionError(f"{path} was recorded on {rows.device}, which has no profile; give another with `device`")
     chosen = rows.device if device is None else device
-    return load_device(chosen) if isinstance(chosen, str) else chosen
+    return load_device(chosen)
 
 
 def read_kernels(path: Path, profile: DeviceProfile, engine: Engine = Engine.GRAPH) -> KernelTable:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from iossim.base.numbers import read_json
-from iossim.base.user_files import user_cache, write_atomically
+from iossim.base.user_files import own_folder, user_cache, write_atomically
 from iossim.transforms.rewriting.expression import ExpressionError, parse_expression
 from iossim.transforms.rewriting.refute import Counterexample
 from iossim.transforms.rewriting.rule import Rule
@@ -149,10 +149,8 @@ def recall(rule: Rule) -> Verification | None:
 
 def remember(rule: Rule, verification: Verification) -> None:
     """Keep a verdict in the user's cache, where that can be written."""
-    place = _place(rule)
     with suppress(OSError):
-        place.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(place, written([(rule, verification)]))
+        write_atomically(_place(rule), written([(rule, verification)]))
 
 
 def written(verdicts: Iterable[tuple[Rule, Verification]]) -> str:
@@ -162,7 +160,8 @@ def written(verdicts: Iterable[tuple[Rule, Verification]]) -> str:
 
 
 def _place(rule: Rule) -> Path:
-    return user_cache() / "verdicts" / f"{rule.hash}.json"
+    """The file of a rule's verdict; raises OSError where others can write there, who could call any rule proved."""
+    return own_folder(user_cache() / "verdicts") / f"{rule.hash}.json"
 
 
 @cache
