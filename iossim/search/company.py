@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from iossim.cost.capabilities import StreamCostModel
-from iossim.cost.model import CostModel
+from iossim.cost.model import CostModel, problems_of
 from iossim.execution.engine import Engine
 from iossim.ir.network import Network
 from iossim.schedule.planned_stage import PlannedStage, planned
@@ -45,7 +45,7 @@ def with_company(
     if isinstance(cost_model, StreamCostModel) and cost_model.identity.engine != Engine.PARTITION:
         seen = _EventByEvent(network, cost_model)
     best, best_seen_us = found, seen.schedule_us(found) if seen else 0.0
-    problems = [ScheduleProblem.of_block(network, block) for block in network.blocks]
+    problems = problems_of(network, cost_model)
     for offer in offers:
         plans = [
             [seen.kept(problem, stage) if seen else stage for stage in planned(problem, block)]
