@@ -247,11 +247,11 @@ def _way(name: str, found: AnySchedule, whole: Network, prices: StreamCostModel)
     spans = prices.plan_spans(whole, plan)
     makespan_us = max((span.end_us for span in spans), default=0.0)
     found = found.model_copy(update={"latency_us": makespan_us})
-    return Way(name, found, makespan_us, prices.simulated_plan_us(whole, plan), _ends_us(spans), spans)
+    return Way(name, found, makespan_us, prices.simulated_plan_us(whole, plan), _ends_us(whole, spans), spans)
 
 
-def _ends_us(spans: Sequence[Span]) -> dict[str, float]:
-    ends_us: dict[str, float] = {}
+def _ends_us(whole: Network, spans: Sequence[Span]) -> dict[str, float]:
+    ends_us = {label_of(unit.name): 0.0 for unit in whole.units}  # a model without kernels has no span
     for span in spans:
         label = label_of(span.unit)
         ends_us[label] = max(ends_us.get(label, 0.0), span.end_us)
@@ -261,6 +261,7 @@ def _ends_us(spans: Sequence[Span]) -> dict[str, float]:
 def _one_after_another(networks: Mapping[str, Network], own: Mapping[str, AnySchedule], prices: StreamCostModel) -> Way:
     """Each model in its own streams, when the one before it has ended."""
     spans: list[Span] = []
+    ends_us: dict[str, float] = {}
     makespan_us = simulated_us = 0.0
     for label, network in networks.items():
         plan = lower_schedule(own[label], network, prices.identity.engine)
@@ -273,9 +274,9 @@ def _one_after_another(networks: Mapping[str, Network], own: Mapping[str, AnySch
             )
             for span in prices.plan_spans(network, plan)
         ]
-        makespan_us = max((span.end_us for span in spans), default=0.0)
+        ends_us[label] = makespan_us = max((span.end_us for span in spans), default=0.0)
         simulated_us += prices.simulated_plan_us(network, plan)
-    return Way(ONE_AFTER_ANOTHER, None, makespan_us, simulated_us, _ends_us(spans), tuple(spans))
+    return Way(ONE_AFTER_ANOTHER, None, makespan_us, simulated_us, ends_us, tuple(spans))
 
 
 def _alone_us(in_turn: Way) -> dict[str, float]:
@@ -331,7 +332,7 @@ def _partitions(whole: Network, prices: StreamCostModel) -> Way | None:
         return tuple(next((sms_of[unit] for unit in group if unit in sms_of), range(0)) for group in names)
 
     plan = lower_schedule(found, whole, Engine.PARTITION, divided=divide)
-    return Way(PARTITIONS, found, makespan_us, divided.simulated_plan_us(whole, plan), _ends_us(spans), spans)
+    return Way(PARTITIONS, found, makespan_us, divided.simulated_plan_us(whole, plan), _ends_us(whole, spans), spans)
 
 
 class Server:

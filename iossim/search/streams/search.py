@@ -144,7 +144,7 @@ def _chosen(
         if simulated_us <= stages_simulated_us:
             best = fluid_us, simulated_us, candidate
     said = {"scheduler": NAME, "search_s": working_s() - started_s, "relaxed_bound_us": bound_us, "proven": False}
-    if best is None:
+    if best is None or not stages_us:
         note = f"{NAME}: no streams were found that take less than these stages, in the fluid and event by event"
         return stages.model_copy(update={**said, "notes": [*stages.notes, note]})
     fluid_us, simulated_us, found = best
