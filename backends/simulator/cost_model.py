@@ -113,6 +113,10 @@ class SimulatorCostModel:
         chosen = profile or self.profile, self.precision, engine or self.engine
         return SimulatorCostModel(*chosen, self.in_place, self._error)
 
+    def price_keys(self, problem: ScheduleProblem) -> Sequence[str]:
+        """For each unit its work, and what its placement changes of it."""
+        return [work + placed for work, placed in self.units.keys(problem)]
+
     def price_stages(self, batch: StageBatch) -> Prices:
         """Microseconds of each stage, shape ``[len(batch)]``; inf for units that do not merge, or merge as a variant.
 

@@ -105,6 +105,8 @@ def coschedule(
         def serve(given: str) -> None:
             server = Server(networks, prices, search, found)
             if given == "poisson":
+                if not found.baseline.makespan_us:
+                    raise OptionError("--arrivals poisson: the models take no time, and no requests load the device")
                 rate_per_us = len(networks) / found.baseline.makespan_us
                 for load in LOADS:
                     served.extend(server.serve(poisson(names, load * rate_per_us, requests, arrival_seed), load))

@@ -100,7 +100,7 @@ def _parts(
     before = f"{saved.latency_us / 1e3:.3f} ms on {saved.device}{own}, which it was found for ({ratio:.2f}x)"
     yield wrapped(f"{priced.latency_us / 1e3:.3f} ms on {priced.device}; {before}")
     if execution is not None:
-        off = f" ({execution.latency_us / priced.latency_us - 1:+.1%})" if priced.latency_us else ""
+        off = f" ({priced.excess(execution.latency_us):+.1%})" if priced.latency_us else ""
         yield wrapped(
             f"Event-driven simulator: {execution.latency_us / 1e3:.3f} ms{off}. Mean active warps: "
             f"{execution.mean_active_warps:,.0f}. Mean utilisation: issue {execution.mean_issue:.0%}, "

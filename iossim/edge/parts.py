@@ -52,6 +52,10 @@ class PartsCostModel:
     def identity(self) -> CostModelIdentity:
         return CostModelIdentity("parts", self.whole.device.name, str(self.whole.precision), "", self.policy)
 
+    def price_keys(self, problem: ScheduleProblem) -> Sequence[str]:
+        """Units by name: each lies in the plan as it does."""
+        return problem.unit_names
+
     @property
     def levels(self) -> int:
         return min(LEVELS, self.whole.device.units.value)

@@ -109,7 +109,7 @@ def _measured_summary(found: Schedule) -> list[str]:
     return [
         f"{options['measurements']:,} stages measured, {end}; {options['estimate']['name']} of "
         f"{options['estimate']['device']} predicts {estimated_us / 1e3:.3f} ms for this schedule "
-        f"({100 * (estimated_us / found.latency_us - 1):+.1f}%)"
+        f"({found.excess(estimated_us):+.1%})"
     ]
 
 
@@ -242,7 +242,7 @@ def _described(schedule: AnySchedule) -> str:
 
 def _crossed(name: str, at: AnySchedule, other_us: float, tie: bool | None) -> str:
     other = "B" if name == "A" else "A"
-    part = other_us / at.latency_us - 1 if at.latency_us else 0.0
+    part = at.excess(other_us)
     noise = {None: "", True: ", within the noise", False: ", more than the noise"}[tie]
     setup = f"On the setup of {name} ({at.device}, batch {at.source.batch}, {at.engine} engine)"
     took = f"{name} {at.latency_us / 1e3:.3f} ms, {other} {other_us / 1e3:.3f} ms ({part:+.1%}{noise})"

@@ -127,6 +127,10 @@ class SavedSchedule(Value):
             return None
         return self.latency_us / self.lower_bound_us - 1
 
+    def excess(self, other_us: float) -> float:
+        """How far ``other_us`` is above the latency, as a fraction; 0 where the schedule takes no time."""
+        return other_us / self.latency_us - 1.0 if self.latency_us else 0.0
+
     def speedup(self, baseline_us: float) -> float:
         """How many times as fast as what takes ``baseline_us``; 1 where nothing takes time."""
         return baseline_us / self.latency_us if self.latency_us else 1.0

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from iossim.cost.capabilities import StreamCostModel
-from iossim.cost.model import CostModel
+from iossim.cost.model import CostModel, problems_of
 from iossim.execution.engine import Engine
 from iossim.ir.network import Network
 from iossim.schedule.planned_stage import PlannedStage, planned
@@ -54,7 +54,7 @@ def with_company(
     seen = None
     if isinstance(cost_model, StreamCostModel) and cost_model.identity.engine != Engine.PARTITION:
         seen = _EventByEvent(network, cost_model, steps.clock.check)
-    problems = [ScheduleProblem.of_block(network, block) for block in network.blocks]
+    problems = problems_of(network, cost_model)
 
     def with_kept_choices(offer: Schedule) -> Schedule:
         plans = [

@@ -17,7 +17,7 @@ from math import inf
 
 from iossim.base.compile_time import working_s
 from iossim.base.errors import ScheduleError
-from iossim.cost.model import START, CostModel
+from iossim.cost.model import START, CostModel, problems_of
 from iossim.ir.network import Network
 from iossim.schedule.planned_stage import PlannedStage
 from iossim.schedule.problem import ScheduleProblem
@@ -49,7 +49,7 @@ def _schedule(
 ) -> Schedule:
     started = working_s()
     concurrent, merge = STRATEGIES[name]
-    problems = [ScheduleProblem.of_block(network, block) for block in network.blocks]
+    problems = problems_of(network, cost_model)
     memo = memo or SearchMemo(cost_model)
 
     is_greedy = concurrent and options.seconds is not None

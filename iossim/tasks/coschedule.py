@@ -314,7 +314,7 @@ def _way(name: str, found: AnySchedule, whole: Network, prices: StreamCostModel,
     spans = prices.plan_spans(whole, plan)
     makespan_us = max((span.end_us for span in spans), default=0.0)
     found = found.model_copy(update={"latency_us": makespan_us})
-    return Way(name, found, makespan_us, _run_us(whole, plan, prices, steps), _ends_us(spans), spans)
+    return Way(name, found, makespan_us, _run_us(whole, plan, prices, steps), _ends_us(whole, spans), spans)
 
 
 def _run_us(network: Network, plan: Plan, prices: StreamCostModel, steps: Steps) -> float | None:
@@ -322,8 +322,8 @@ def _run_us(network: Network, plan: Plan, prices: StreamCostModel, steps: Steps)
     return steps.take(lambda: prices.simulated_plan_us(network, plan, steps.clock.check), None)
 
 
-def _ends_us(spans: Sequence[Span]) -> dict[str, float]:
-    ends_us: dict[str, float] = {}
+def _ends_us(whole: Network, spans: Sequence[Span]) -> dict[str, float]:
+    ends_us = {label_of(unit.name): 0.0 for unit in whole.units}  # a model without kernels has no span
     for span in spans:
         label = label_of(span.unit)
         ends_us[label] = max(ends_us.get(label, 0.0), span.end_us)
@@ -335,6 +335,7 @@ def _one_after_another(
 ) -> Way:
     """Each model in its own streams, when the one before it has ended."""
     spans: list[Span] = []
+    ends_us: dict[str, float] = {}
     makespan_us = 0.0
     simulated_us: float | None = 0.0
     for label, network in networks.items():
@@ -348,10 +349,10 @@ def _one_after_another(
             )
             for span in prices.plan_spans(network, plan)
         ]
-        makespan_us = max((span.end_us for span in spans), default=0.0)
+        ends_us[label] = makespan_us = max((span.end_us for span in spans), default=0.0)
         run_us = _run_us(network, plan, prices, steps)
         simulated_us = None if simulated_us is None or run_us is None else simulated_us + run_us
-    return Way(ONE_AFTER_ANOTHER, None, makespan_us, simulated_us, _ends_us(spans), tuple(spans))
+    return Way(ONE_AFTER_ANOTHER, None, makespan_us, simulated_us, ends_us, tuple(spans))
 
 
 def _alone_us(in_turn: Way) -> dict[str, float]:
@@ -407,7 +408,7 @@ def _partitions(whole: Network, prices: StreamCostModel, steps: Steps) -> Way | 
         return tuple(next((sms_of[unit] for unit in group if unit in sms_of), range(0)) for group in names)
 
     plan = lower_schedule(found, whole, Engine.PARTITION, divided=divide)
-    return Way(PARTITIONS, found, makespan_us, _run_us(whole, plan, divided, steps), _ends_us(spans), spans)
+    return Way(PARTITIONS, found, makespan_us, _run_us(whole, plan, divided, steps), _ends_us(whole, spans), spans)
 
 
 class Server:

@@ -7,9 +7,9 @@ from math import log, sqrt
 from iossim.base.compile_time import working_s
 from iossim.base.errors import OptionError
 from iossim.cost.capabilities import DeviceCostModel, MeasuringCostModel
-from iossim.cost.model import CostModel
+from iossim.cost.model import CostModel, problems_of
 from iossim.ir.network import Network
-from iossim.schedule.problem import MAX_UNITS, ScheduleProblem
+from iossim.schedule.problem import MAX_UNITS
 from iossim.schedule.schedule import Schedule
 from iossim.search.anytime import finished
 from iossim.search.assemble import build_schedule, price_blocks, total_latency_us
@@ -39,7 +39,7 @@ def schedule_measured(
     """
     started = working_s()
     concurrent, merge = STRATEGIES[name]
-    problems = [ScheduleProblem.of_block(network, block) for block in network.blocks]
+    problems = problems_of(network, truth)
     for problem in problems:
         if problem.is_wide:
             raise OptionError(

@@ -90,7 +90,7 @@ class _Judge:
             notes.append(f"{NAME}: no lower bound of streams, so that the gap is not known: {self.steps.cause}")
         else:
             said["relaxed_bound_us"] = bound_us
-        if best is None:
+        if best is None or not stages_us:
             how = "in the fluid and event by event" if self.simulated_us is not None else "in the fluid"
             note = f"{NAME}: no streams were found that take less than these stages, {how}"
             return stages.model_copy(update={**said, "notes": [*notes, note]})
