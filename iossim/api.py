@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 
 from iossim.base.errors import OptionError, did_you_mean
 from iossim.base.memory_size import size_bytes
+from iossim.cost.capabilities import DeviceCostModel
 from iossim.cost.create import create_cost_model
 from iossim.cost.model import CostModel
 from iossim.execution.engine import AUTO, Engine
@@ -42,6 +43,7 @@ from iossim.search.scheduler import (
 from iossim.tasks.comparison import Comparison
 from iossim.tasks.task import Task, judged
 from iossim.tasks.task import compare as compare_schedulers
+from iossim.transforms.fused_joins import ChooseJoins
 
 if TYPE_CHECKING:  # what most calls do not use is loaded by those that do
     from iossim.edge.distributed import Distributed
@@ -69,6 +71,7 @@ class TaskOptions(TypedDict, total=False):
     rewrite_budget: RewriteBudget | str
     unproved: bool
     micro_batch: int | str | None
+    choose_joins: bool | None
 
 
 def cost_model(
@@ -121,6 +124,7 @@ def task(
     rewrite_budget: RewriteBudget | str = "200",
     unproved: bool = False,
     micro_batch: int | str | None = None,
+    choose_joins: bool | None = None,
 ) -> Task:
     """The task that :func:`optimize`, :func:`compare` and the command line run.
 
@@ -134,6 +138,11 @@ def task(
     that are units of their own; ``auto`` tries 1, 2 and 4 for each block, and is never slower than undivided by the
     same scheduler.
 
+    With ``choose_joins``, the default for a model by name, sums and other joins of branches are fused into products or
+    apart from them, whichever makes the schedule faster (:class:`~iossim.transforms.fused_joins.ChooseJoins`), where
+    a device's profile prices them and no ``seconds`` limit the search. A network that is given as a value keeps its
+    units by default.
+
     With a ``budget`` (:class:`Budget`, or its text: ``1000`` measurements, ``60s``, ``all``) the stages of a cost
     model that measures are measured only as far as they matter; the simulator proposes them, on ``device`` or the one
     that is measured. Without a budget every stage is priced, whatever that takes.
@@ -144,6 +153,7 @@ def task(
     if budget is not None:
         # A search by measurements takes each block as a whole.
         network = narrow_blocks(network)
+    prices, options = _cost_model(cost_model, device, network, engine), options or SearchOptions()
     transforms: list[Transform] = []
     if rewrite is not None:
         from iossim.transforms.rewriting.backtracking import RewriteBudget
@@ -153,15 +163,18 @@ def task(
         rules = rules_named(rewrite) if isinstance(rewrite, str) else tuple(rewrite)
         spend = RewriteBudget.parse(rewrite_budget) if isinstance(rewrite_budget, str) else rewrite_budget
         transforms.append(Rewrite(rules, rewrite_search, alpha, spend, unproved))
+    chooses = isinstance(model, str) if choose_joins is None else choose_joins
+    if chooses and isinstance(prices, DeviceCostModel) and options.seconds is None:
+        transforms.append(ChooseJoins())
     if micro_batch is not None:
         from iossim.transforms.microbatching.blocks_in_micro_batches import MicroBatch
 
         transforms.append(MicroBatch(micro_batch))
     return Task(
         network,
-        _cost_model(cost_model, device, network, engine),
+        prices,
         scheduler,
-        options or SearchOptions(),
+        options,
         tuple(transforms),
         Budget.parse(budget) if isinstance(budget, str) else budget,
         device,
@@ -235,7 +248,7 @@ def compare(
     if by_streams:
         return _with_streams(model, device, asked, by_streams, progress, options)
     changes = any(options.get(name) is not None for name in ("rewrite", "micro_batch"))
-    options["scheduler"] = _changed_for(asked) if changes else asked[0]
+    options["scheduler"] = _changed_for(asked, asked[-1] if not changes else None)
     return compare_schedulers(task(model, device, **options), asked, progress)
 
 
@@ -249,6 +262,7 @@ def _with_streams(
 ) -> Comparison:
     """A comparison of the schedulers of stages, and the streams of the others beside them."""
     network = _network(model)
+    options.setdefault("choose_joins", isinstance(model, str))
     options["cost_model"] = _cost_model(
         options.get("cost_model", "simulator"), device, network, options.get("engine", AUTO)
     )
@@ -263,11 +277,15 @@ def _with_streams(
     return replace(comparison, streams=tuple(found))
 
 
-def _changed_for(schedulers: Sequence[str]) -> str:
-    """The scheduler that a comparison changes the network for: of those asked, the one that searches most."""
+def _changed_for(schedulers: Sequence[str], other: str | None) -> str:
+    """The scheduler that a comparison changes the network for: of those asked, the one that searches most, or
+    ``other``.
+    """
     for name in ("ios-both", *(name for name in STRATEGIES if name != "ios-both"), "sequential"):
         if name in schedulers:
             return name
+    if other is not None:
+        return other
     known = ", ".join(("sequential", *STRATEGIES))
     raise OptionError(f"`rewrite` cannot price graphs for any of {', '.join(schedulers)}; add one of {known}")
 

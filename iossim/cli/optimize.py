@@ -104,6 +104,7 @@ def optimize(
         cost_model=prices,
         options=search,
         budget=spend,
+        choose_joins=reading.units is None,
         **vars(transforms),
     )
     # One bar: blocks that are done, or stages that are measured.

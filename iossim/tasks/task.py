@@ -12,7 +12,7 @@ import numpy as np
 
 from iossim.base.errors import DeviceError, OptionError, PlanError
 from iossim.calibration.prediction.published import without_network
-from iossim.calibration.prediction.schedule_interval import schedule_errors
+from iossim.calibration.prediction.schedule_interval import ScheduleErrors, schedule_errors
 from iossim.cost.capabilities import DeviceCostModel, MeasuredBy, MeasuringCostModel
 from iossim.cost.create import create_cost_model
 from iossim.cost.model import CostModel
@@ -166,10 +166,11 @@ class Task:
 
         KeyboardInterrupt ends a search with the best so far.
         """
-        changed = self.change(progress)
+        _warm_up(self.network, self.prices)
+        memo = SearchMemo(self.prices)
+        changed = self.change(progress, memo)
         task = replace(self, network=changed.network, transforms=())
-        _warm_up(changed.network, self.prices)
-        found = task.search(progress(self.scheduler), measuring)
+        found = task.search(progress(self.scheduler), measuring, memo)
         if not self._is_measured:
             beside = "sequential" if found.complete and self.scheduler != "sequential" else ""
             (found,) = judged(changed.network, [found], self.prices, beside)
@@ -179,8 +180,8 @@ class Task:
             found = found.model_copy(update={"remarks": [*found.remarks, there.sentence()]})
         return Scheduled(found, changed)
 
-    def change(self, progress: StartProgress = silent) -> Changed:
-        return change(self.network, self.transforms, self.prices, self.scheduler, self.options, progress)
+    def change(self, progress: StartProgress = silent, memo: SearchMemo | None = None) -> Changed:
+        return change(self.network, self.transforms, self.prices, self.scheduler, self.options, progress, memo)
 
     def search(
         self,
@@ -213,7 +214,7 @@ def compare(task: Task, schedulers: Sequence[str], progress: StartProgress = sil
     """
     _warm_up(task.network, task.prices)
     given = replace(task, transforms=())
-    memo = SearchMemo(task.prices)
+    memo, errors = SearchMemo(task.prices), schedule_errors(task.network, task.prices)
     found: list[Schedule] = []
     complete = True
     for name in schedulers:
@@ -227,13 +228,15 @@ def compare(task: Task, schedulers: Sequence[str], progress: StartProgress = sil
         if not complete:
             break
     identity = task.prices.identity
-    schedules = tuple(judged(task.network, bounded_by_searches(found, task.options.space), task.prices))
+    found = bounded_by_searches(found, task.options.space)
+    schedules = tuple(judged(task.network, found, task.prices, errors=errors))
     comparison = Comparison(task.network, identity.device, identity.engine, identity.to_json(), schedules, complete)
     if not complete:
         return comparison
     comparison = replace(comparison, left_out_us=_left_out_us(comparison, task))
     try:
-        return _with_changed(comparison, task, progress) if task.transforms else comparison
+        comparison = _with_changed(comparison, task, progress, memo) if task.transforms else comparison
+        return comparison if errors is None else _judged_beside(comparison, found, errors)
     except KeyboardInterrupt:
         return replace(comparison, complete=False)
 
@@ -249,9 +252,9 @@ def bounded_by_searches(schedules: Sequence[Schedule], space: StageSpace) -> lis
     ]
 
 
-def _with_changed(comparison: Comparison, task: Task, progress: StartProgress) -> Comparison:
+def _with_changed(comparison: Comparison, task: Task, progress: StartProgress, memo: SearchMemo) -> Comparison:
     """The comparison with the schedules of the networks that the transforms make beside it."""
-    outcomes = task.change(progress).outcomes
+    outcomes = task.change(progress, memo).outcomes
     shown: list[tuple[Outcome, str, Network, str]] = []
     for outcome in outcomes:
         own = [(outcome, label, network, task.scheduler) for label, network in outcome.alternatives.items()]
@@ -264,8 +267,8 @@ def _with_changed(comparison: Comparison, task: Task, progress: StartProgress) -
         shown += own
     schedules: list[ChangedSchedule] = []
     for outcome, label, network, name in shown:
-        found = replace(task, network=network, transforms=(), scheduler=name).search()
-        schedules.append(ChangedSchedule(outcome.name, label, network, judged(network, [found], task.prices)[0]))
+        found = replace(task, network=network, transforms=(), scheduler=name).search(memo=memo)
+        schedules.append(ChangedSchedule(outcome.name, label, network, found))
         if not found.complete:
             break
     interrupted = any(outcome.interrupted for outcome in outcomes)
@@ -273,14 +276,35 @@ def _with_changed(comparison: Comparison, task: Task, progress: StartProgress) -
     return replace(comparison, outcomes=outcomes, changed=tuple(schedules), complete=complete)
 
 
-def judged(network: Network, schedules: Sequence[Schedule], prices: CostModel, beside: str = "") -> list[Schedule]:
+def _judged_beside(comparison: Comparison, given: Sequence[Schedule], errors: ScheduleErrors) -> Comparison:
+    """The comparison with the intervals of the schedules of changed networks, and their ties with all others, those of
+    the network as ``given`` among them, by the names of their rows.
+    """
+    for each in comparison.changed:
+        errors.include(each.network, [each.schedule])
+    rivals = [(one.scheduler, one) for one in given] + [(one.label, one.schedule) for one in comparison.changed]
+    judged = (
+        errors.judged_beside(each.schedule, [rival for rival in rivals if rival[1] is not each.schedule])
+        for each in comparison.changed
+    )
+    pairs = zip(comparison.changed, judged, strict=True)
+    return replace(comparison, changed=tuple(replace(each, schedule=one) for each, one in pairs))
+
+
+def judged(
+    network: Network,
+    schedules: Sequence[Schedule],
+    prices: CostModel,
+    beside: str = "",
+    errors: ScheduleErrors | None = None,
+) -> list[Schedule]:
     """The schedules with their intervals, and their ties among them and with that of a scheduler ``beside`` them.
 
     Prices that predict no device have no noise. KeyboardInterrupt leaves intervals and ties out: schedules that were
     found are kept.
     """
     try:
-        errors = schedule_errors(network, prices)
+        errors = errors or schedule_errors(network, prices)
         if errors is None:
             return list(schedules)
         return errors.judged(schedules, [schedule(network, prices, beside)] if beside else [])
