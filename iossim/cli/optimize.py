@@ -120,7 +120,7 @@ def optimize(
 
     present(lambda: found.model_dump_json(indent=1), schedule_parts(found), as_json, out=outputs.out, files=all_files)
     if onnx is not None:
-        tell_written(write_onnx(network.graph, onnx, name=network.name))
+        tell_written(write_onnx(network.graph, onnx, name=network.name, network=network))
     if not as_json and sys.stdout.isatty():
         has_page = outputs.out is not None and (outputs.out / PAGE).is_file()
         typer.echo("\n".join(next_steps(outputs.out, found.engine, has_page)))
