@@ -79,6 +79,7 @@ def compare(
             cost_model=prices,
             options=search,
             progress=progress,
+            choose_joins=reading.units is None,
             **vars(transforms),
         )
         best, its_network = comparison.best, comparison.best_network
@@ -124,9 +125,8 @@ def _parts(comparison: Comparison, there: OtherEngine | None) -> Iterator[Part]:
             yield wrapped("LOO: the error of a fit without any figure of this network (leave one out)", "dim")
     every = (*comparison.schedules, *comparison.streams)
     yield from notes(dict.fromkeys(note for found in every for note in (*found.notes, *found.remarks)))
-    for outcome in comparison.outcomes:
-        said = outcome.sentence()
-        yield wrapped(f"{said[0].upper()}{said[1:]}")
+    for said in filter(None, (outcome.sentence() for outcome in comparison.outcomes)):
+        yield wrapped(with_flags(f"{said[0].upper()}{said[1:]}"))
     best, baseline = comparison.best, comparison.baseline
     if best.ties:
         yield wrapped(f"{TIE} tied with the best: the difference is within the noise")

@@ -134,7 +134,7 @@ def _onnxruntime(
     network: Network,
     saved: AnySchedule | None,
     device: str | None,
-    units: str,
+    units: str | None,
     scheduler: str,
     pricing: PricingOptions,
     most: int | None,
@@ -179,7 +179,7 @@ def _onnxruntime(
         folder = Path(staging)
         check_exportable(network, folder / MODEL_FILE)
         if saved is None:
-            if units == MODEL:
+            if units in (None, MODEL):
                 network = as_optimised(network, provider)
             saved = _searched(network, device or HOST_CPU, scheduler, pricing, as_json)
             complete = saved.complete

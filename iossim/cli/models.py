@@ -174,6 +174,7 @@ def _listed(kinds: Mapping[str, int], most: int | None = None) -> str:
 @takes_options
 def export_model(model: options.Model, out: ToFile, reading: ModelOptions, opset: OperatorSet = None) -> None:
     """Write a network with its weights as ONNX, as it is scheduled: constants folded, passes applied, sizes bound.
+    Its units and blocks are noted in the file, and read again from there.
 
     Weights of more than 1 GiB go to a file beside it.
     """
@@ -181,7 +182,7 @@ def export_model(model: options.Model, out: ToFile, reading: ModelOptions, opset
 
     network = reading.network(model)
     check_exportable(network, out)
-    written = write_onnx(network.graph, out, opset=opset, name=network.name)
+    written = write_onnx(network.graph, out, opset=opset, name=network.name, network=network)
     tell_written(written)
 
 

@@ -116,6 +116,7 @@ def optimize(
         cost_model=prices,
         options=search,
         budget=spend,
+        choose_joins=reading.units is None,
         **vars(transforms),
     )
     # One bar: blocks that are done, or stages that are measured.
@@ -131,7 +132,7 @@ def optimize(
 
     _show(found, all_files, outputs, as_json)
     if onnx is not None:
-        tell_written(write_onnx(network.graph, onnx, name=network.name))
+        tell_written(write_onnx(network.graph, onnx, name=network.name, network=network))
     if not as_json and sys.stdout.isatty():
         has_page = outputs.out is not None and (outputs.out / PAGE).is_file()
         typer.echo("\n".join(next_steps(outputs.out, found.engine, has_page)))

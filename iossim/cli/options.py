@@ -105,7 +105,15 @@ Passes = Annotated[
 Graphs = Annotated[
     Path | None, option("--graphs", "DIR", "Folder of edge lists for randwire, instead of its own graphs.")
 ]
-Units = Annotated[str, option("--units", "POLICY", "How ops fuse into schedule units: model, fused, none ...")]
+Units = Annotated[
+    str | None,
+    option(
+        "--units",
+        "POLICY",
+        "How ops fuse into schedule units: model, fused, apart, none ...; by default the model's, where a schedule is "
+        "searched with joins of branches in products or apart, as is faster.",
+    ),
+]
 MaxBlock = Annotated[int | None, number("--max-block", "Split blocks of more than N units.")]
 Engine = Annotated[
     str,
@@ -302,12 +310,13 @@ class ModelOptions(OptionGroup):
     strict: Strict = False
     passes: Passes = None
     graphs: Graphs = None
-    units: Units = "model"
+    units: Units = None
     max_block: MaxBlock = None
     training: Training = False
 
     def network(self, model: str) -> Network:
         from iossim.models.load import load
+        from iossim.models.passes.unit_fusion import MODEL
 
         return load(
             model,
@@ -315,7 +324,7 @@ class ModelOptions(OptionGroup):
             dtype=self.dtype,
             shapes=_shapes(self.shape or ()),
             graphs=self.graphs,
-            units=self.units,
+            units=self.units or MODEL,
             max_block=self.max_block,
             dimensions=_dimensions(self.dim or ()),
             strict=self.strict,

@@ -16,7 +16,7 @@ from iossim.ir.network import Network
 from iossim.schedule.schedule import AnySchedule, Schedule
 from iossim.search.company import with_company
 from iossim.search.memo import SearchMemo
-from iossim.search.options import SearchOptions
+from iossim.search.options import SearchLimits, SearchOptions
 
 
 class Progress(Protocol):
@@ -186,9 +186,15 @@ def _scheduled(
             replace(options, company=False),
             lambda prices, own: schedule(network, prices, name, own, progress, memo),
         )
+    key = network, name, replace(options, limits=SearchLimits())
+    known = memo.schedules if memo is not None and memo.cost_model is cost_model else {}
+    if key in known:
+        return known[key]
     found = find(network, cost_model, options, progress, memo)
     if not isinstance(found, Schedule):
         raise ScheduleError(f"scheduler {name!r} returned {type(found).__name__}, and not a schedule of stages")
+    if found.proven:
+        known[key] = found
     return found
 
 

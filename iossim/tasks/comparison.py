@@ -244,7 +244,7 @@ class Comparison(Displayed):
                 for found in self.schedules
             ],
             **({"streams": [one.model_dump(mode="json") for one in self.streams]} if self.streams else {}),
-            **dict.fromkeys(("rewriting", "micro_batches")),
+            **dict.fromkeys(("rewriting", "joins", "micro_batches")),
             **{outcome.name: self._outcome_json(outcome) for outcome in self.outcomes},
         }
 
@@ -253,8 +253,6 @@ class Comparison(Displayed):
         return {"speedup": found.speedup(self.baseline_us), "stages": len(found.stages), **figures}
 
     def _outcome_json(self, outcome: Outcome) -> dict[str, Any]:
-        from iossim.transforms.rewriting.rewritten import applied_rules
-
         return {
             **outcome.to_json(),
             "schedules": [
@@ -262,13 +260,21 @@ class Comparison(Displayed):
                     "way": each.how,
                     **_fields(each.schedule, "scheduler", "latency_us", "interval_us"),
                     **self._worth_json(each.schedule),
-                    "rules": applied_rules(each.network),
+                    "rules": _rules_of(each.network),
                     **_search_json(each.schedule),
                 }
                 for each in self.changed
                 if each.transform == outcome.name
             ],
         }
+
+
+def _rules_of(network: Network) -> dict[str, int]:
+    if "rewriting" not in dict(network.source.options):
+        return {}
+    from iossim.transforms.rewriting.rewritten import applied_rules  # what most comparisons do not use
+
+    return applied_rules(network)
 
 
 def _search_json(found: Schedule) -> dict[str, Any]:

@@ -9,12 +9,14 @@ from iossim.ir.network import ModelSource, Network
 from iossim.models.load import load_source
 from iossim.schedule.fit import fit
 from iossim.schedule.schedule import AnySchedule
+from iossim.transforms import fused_joins
 from iossim.transforms.microbatching import blocks_in_micro_batches
 from iossim.transforms.rewriting import rewritten
 
 #: For each option by which a source names a transform, what repeats it from the option's text, in order.
 _REPLAYS: dict[str, Callable[[Network, str], Network]] = {
     rewritten.OPTION: rewritten.rewritten_again,
+    fused_joins.OPTION: fused_joins.joined_again,
     blocks_in_micro_batches.OPTION: blocks_in_micro_batches.divided_again,
 }
 
