@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,13 @@ def test_a_unit_that_is_chosen_is_lit_everywhere(
     )
     shown.goto((tmp_path / "index.html").as_uri())
     assert shown.locator("#timeline .kernel").count() == len(data["kernels"])
+    numbers = shown.evaluate(
+        "[...document.querySelectorAll('#timeline .number')].map(each => each.getBoundingClientRect())"
+    )
+    assert len(numbers) == len(data["stages"])
+    for one, other in combinations(numbers, 2):
+        apart = one["right"] <= other["left"] or other["right"] <= one["left"]
+        assert apart or abs(one["y"] - other["y"]) >= 10, "no number covers another"
     assert shown.locator("#timeline svg").bounding_box()["y"] < size[1] / 2, "the picture is on the first screen"
     assert shown.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
 
