@@ -18,6 +18,7 @@ from iossim.backends.simulator.events.multiprocessors import Through
 from iossim.backends.simulator.events.program import IssuedKernel, IssueKernel
 from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.backends.simulator.raw_kernels import RawKernel, raw_kernel_work
+from iossim.base.display import Printed
 from iossim.base.errors import OptionError
 from iossim.execution.engine import Engine
 from iossim.execution.execution import Execution
@@ -54,7 +55,7 @@ class CorunKernel:
 
 
 @dataclass(frozen=True, slots=True)
-class Corun:
+class Corun(Printed):
     """Streams side by side: until all have ended, the longest of them by itself, and one after another."""
 
     makespan_us: float
@@ -62,6 +63,11 @@ class Corun:
     sequential_us: float
     kernels: tuple[CorunKernel, ...]
     execution: Execution
+
+    def __repr__(self) -> str:
+        return (
+            f"<Corun of {len(self.kernels)} kernels: {self.makespan_us:,.1f} us, {self.sequential_us:,.1f} in sequence>"
+        )
 
     def to_json(self) -> dict[str, Any]:
         """What ``iossim corun --json`` prints."""

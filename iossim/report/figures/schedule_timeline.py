@@ -17,6 +17,7 @@ from iossim.report.colours import kind_colour, kind_colours, text_on
 from iossim.report.figures import timeline
 from iossim.report.figures.figure import Figure, LegendEntry, Panel
 from iossim.report.figures.graph import short_name
+from iossim.report.schedule_words import headline, schedule_facts
 from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import Schedule
 
@@ -182,18 +183,14 @@ def _by_time(records: Sequence[Mapping[str, Cell]]) -> dict[str, str]:
 
 
 def _facts(schedule: Schedule, sequential_us: float | None, execution: Execution | None) -> str:
-    told = f"{schedule.latency_us / 1000:.3f} ms" + (" (analytic)" if execution is not None else "")
-    if sequential_us:
-        told += f", speed-up {sequential_us / schedule.latency_us:.2f}x over sequential"
+    told = [headline(schedule, sequential_us)]
     if schedule.proven:
-        told += ", proven optimal"
+        told.append("proven optimal")
     elif schedule.lower_bound_us and schedule.gap is not None:
-        told += f", lower bound {schedule.lower_bound_us / 1000:.3f} ms (gap {100 * schedule.gap:.1f} %)"
+        told.append(f"lower bound {schedule.lower_bound_us / 1000:.3f} ms (gap {schedule.gap:.1%})")
     if execution is not None:
-        told += f", event-driven simulator {execution.latency_us / 1000:.3f} ms"
-    facts = [f"batch {schedule.source.batch}", schedule.precision, f"{schedule.engine} engine", schedule.scheduler]
-    facts += [f"{len(schedule.stages)} stages", f"{schedule.streams} stream{'s' if schedule.streams != 1 else ''}"]
-    return f"{told}   ·   {'  ·  '.join(facts)}"
+        told.append(f"drawn as the event-driven simulator runs it: {execution.latency_us / 1000:.3f} ms")
+    return f"{', '.join(told)}\n{schedule_facts(schedule)}"
 
 
 def _legend(colours: Mapping[str, str], schedule: Schedule, has_occupancy: bool) -> tuple[LegendEntry, ...]:

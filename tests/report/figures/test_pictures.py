@@ -150,9 +150,13 @@ def test_the_title_names_network_device_latency_and_speed_up(network: Network, s
     figure = timeline_figure(network, priced, fake_timeline(network, schedule), sequential_us=3000.0)
     title = whole_specification(figure, {}, titled=True)["title"]
     assert title["text"] == "random5 on test-device"
-    (said,) = title["subtitle"]
-    assert said.startswith("2.000 ms, speed-up 1.50x over sequential, lower bound 1.600 ms (gap 25.0 %)")
-    assert "batch 1  ·  fp32  ·  paper engine  ·  random" in said
+    said, facts = title["subtitle"]
+    assert said == "2.000 ms priced by test, speed-up 1.50x over sequential, lower bound 1.600 ms (gap 25.0%)"
+    assert facts.startswith("batch 1 · fp32 · paper engine · random")
+    judged = {"cost_model": {"name": "simulator"}, "interval_us": [1800.0, 2200.0], "ties": ["sequential"]}
+    figure = timeline_figure(network, priced.model_copy(update=judged), fake_timeline(network, schedule), 2000.0)
+    expected = "2.000 ms simulated, 1.80-2.20 ms expected on hardware (90% interval)"
+    assert figure.finding.startswith(f"{expected}, speed-up 1.00x over sequential, within the noise, lower bound")
 
 
 def test_a_timeline_of_one_stage_and_one_of_nothing(network: Network, tmp_path: Path) -> None:
