@@ -126,9 +126,9 @@ def test_a_comparison_prints_what_the_command_line_does(comparison: iossim.Compa
 #: What each result prints, and how many rows its data frame has.
 RESULTS: dict[str, tuple[Callable[[iossim.Network, iossim.Schedule], Any], str, str, Callable[[Any], int]]] = {
     "explain": (
-        lambda network, best: iossim.explain(best, network),
-        "squeezenet on t4",
-        "more stages take",
+        lambda network, best: iossim.explain(iossim.optimize("ios_sample", "t4"), iossim.load("ios_sample")),
+        "ios_sample on t4, batch 1, fp32, paper engine, ios-both: ",
+        "Time by limit: ",
         lambda found: len(found.schedule.stages),
     ),
     "predict": (
