@@ -1,4 +1,4 @@
-"""How values show themselves in a notebook: as HTML, as a picture and as a data frame.
+"""How values show themselves when printed and in a notebook: as text, as HTML, as a picture and as a data frame.
 
 Values stand on low floors and what draws them on a high one. So a value knows the module that draws by name only, and
 imports it when it is first asked for something.
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pandas
 
-#: The module that has ``html``, ``picture`` and ``records``, each a function of a value.
+#: The module that has ``html``, ``text``, ``picture`` and ``records``, each a function of a value.
 _DRAWS = "iossim.report.notebook"
 
 
@@ -68,7 +68,8 @@ class Displayed:
         return made
 
     def to_dataframe(self) -> pandas.DataFrame:
-        """A row for each unit, stage, scheduler, or point and scheduler; units of columns stand in their names.
+        """A row for each unit, stage, launch, kernel, scheduler, or point and scheduler; columns are named with their
+        units.
 
         Raises OptionError where pandas is not installed.
         """
@@ -79,3 +80,16 @@ class Displayed:
 
             raise OptionError("a data frame needs pandas, which is not installed; pip install pandas") from None
         return pandas.DataFrame(import_module(_DRAWS).records(self))
+
+
+class Printed(Displayed):
+    """A value that prints as the tables and sentences of the command line, without colour; its ``repr`` is one line."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        text: str = import_module(_DRAWS).text(self)
+        return text
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(str(self))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import asdict
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -26,7 +26,6 @@ from iossim.cli.outputs import (
     Writer,
     json_file,
     kept_schedule,
-    notes,
     pictures,
     present,
     wrapped,
@@ -35,7 +34,6 @@ from iossim.cli.progress import interruptible, progress_bars
 
 if TYPE_CHECKING:
     from iossim.tasks.comparison import Comparison
-    from iossim.tasks.task import OtherEngine
 
 
 Schedulers = Annotated[
@@ -63,6 +61,7 @@ def compare(
 ) -> None:
     """Schedule a model by every scheduler, side by side; with --rewrite or --micro-batch the changed model, too."""
     from iossim import api
+    from iossim.report.schedule_words import comparison_lines
     from iossim.tasks.task import under_other_engine
 
     search = streams.of(pricing.search)
@@ -83,12 +82,10 @@ def compare(
             **vars(transforms),
         )
         best, its_network = comparison.best, comparison.best_network
-        there = under_other_engine(its_network, best, prices, search) if comparison.complete else None
-    document = {
-        **comparison.to_json(),
-        "other_engine": there and asdict(there),
-        "peak_memory_bytes": peak_memory_bytes(),
-    }
+        if comparison.complete:
+            comparison = replace(comparison, other_engine=under_other_engine(its_network, best, prices, search))
+    document = {**comparison.to_json(), "peak_memory_bytes": peak_memory_bytes()}
+    said = list(map(with_flags, comparison_lines(comparison)))
 
     def files() -> dict[str, Writer]:
         """comparison.json with what JSON tells, the best schedule's files (index.html is its page), what schedulers of
@@ -96,9 +93,7 @@ def compare(
         """
         made = {"comparison.json": json_file(document)}
         made |= {f"{one.scheduler}.json": one.save for one in comparison.streams}
-        made |= outputs.files(
-            its_network, best, prices, comparison.baseline_us, is_explained=True, comparison=comparison
-        )
+        made |= outputs.files(its_network, best, prices, comparison.baseline_us, said=said, comparison=comparison)
         if outputs.draws:
             from iossim.report.figures.bars import comparison_figure
 
@@ -108,40 +103,14 @@ def compare(
 
     code = ExitCode.DONE if comparison.complete else ExitCode.INCOMPLETE
     kept = kept_schedule(best) if comparison.complete else None
-    present(document, _parts(comparison, there), as_json, out=outputs.out, files=files, kept=kept, code=code)
+    present(document, _parts(comparison, said), as_json, out=outputs.out, files=files, kept=kept, code=code)
 
 
-def _parts(comparison: Comparison, there: OtherEngine | None) -> Iterator[Part]:
-    from iossim.report.schedule_words import expectation, optimality
-    from iossim.tasks.comparison import TIE, comparison_table
+def _parts(comparison: Comparison, said: Sequence[str]) -> Iterator[Part]:
+    from iossim.report.schedule_words import comparison_notes
+    from iossim.tasks.comparison import comparison_table
 
     yield wrapped(comparison.title, "bold")
     yield comparison_table("", comparison.rows)
-    seen = [found.scheduler for found in comparison.schedules if comparison.is_in_sample(found.scheduler)]
-    if seen:
-        said = f"error: simulated against published; only the figure of {' and '.join(seen)} was fitted to"
-        yield wrapped(said, "dim")
-        if comparison.left_out_us:
-            yield wrapped("LOO: the error of a fit without any figure of this network (leave one out)", "dim")
-    every = (*comparison.schedules, *comparison.streams)
-    yield from notes(dict.fromkeys(note for found in every for note in (*found.notes, *found.remarks)))
-    for said in filter(None, (outcome.sentence() for outcome in comparison.outcomes)):
-        yield wrapped(with_flags(f"{said[0].upper()}{said[1:]}"))
-    best, baseline = comparison.best, comparison.baseline
-    if best.ties:
-        yield wrapped(f"{TIE} tied with the best: the difference is within the noise")
-    if best.latency_us < baseline.latency_us * (1 - 1e-9):
-        speedup = f"speed-up {baseline.latency_us / best.latency_us:.2f}x over {baseline.scheduler}"
-        tie = ", within the noise" if baseline.scheduler in best.ties else ""
-        which = "Best of stages" if comparison.streams else "Best"
-        yield wrapped(f"{which}: {comparison.best_label}, {best.latency_us / 1e3:.3f} ms, {speedup}{tie}")
-        if expected := expectation(best):
-            yield wrapped(expected)
-    else:
-        yield wrapped(f"Best: no scheduler is faster than {baseline.scheduler}")
-    if not comparison.complete:
-        yield wrapped("Interrupted: the search is incomplete; the last row is the best schedule so far")
-    elif claim := optimality(best):
-        yield wrapped(claim if comparison.best_changed is None else f"{claim}, for the changed network")
-    if there is not None:
-        yield with_flags(there.sentence())
+    yield from (wrapped(note, "dim") for note in comparison_notes(comparison))
+    yield from map(wrapped, said)

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from iossim.cost.model import CostModel
     from iossim.tasks.explain import Explanation
 
-#: So many stages are told where neither --stage nor --all asks for others.
-_FEW = 10
-
 StageNumbers = Annotated[
     list[int] | None, option("--stage", "N", "Explain stage N in full (the first is 0); may be repeated.")
 ]
@@ -65,7 +62,7 @@ def explain(
     from iossim.base.errors import OptionError
     from iossim.base.user_files import check_writable
     from iossim.edge.plan_json import is_saved_plan, planned_again
-    from iossim.report.explanation import overview, rewriting_dot, rewriting_lines
+    from iossim.report.explanation import overview, rewriting_dot, rewriting_lines, slowest_lines
     from iossim.report.schedule_formats import dot
     from iossim.schedule.schedule import StreamSchedule
     from iossim.search.assemble import reprice_streams
@@ -109,30 +106,19 @@ def explain(
         write_files(out, files)
     document = {**found.to_json(), "rewriting": [step.to_json() for step in steps]}
     parts: list[Part] = [*overview(found)]
+    all_by = "" if all_stages else "--all shows them; --stage N tells more about one"
     if steps and not stage:
         parts += ["", *rewriting_lines(steps, all_stages)]
-    present(document, [*parts, *_stages(found, bool(stage), all_stages)], as_json)
+    present(document, [*parts, *(_in_full(found) if stage else slowest_lines(found, all_by))], as_json)
 
 
-def _stages(found: Explanation, are_named: bool, all_stages: bool) -> Iterator[Part]:
-    """All that is known of the stages that are named; else a few lines each, of those that take longest or of all."""
-    from iossim.report.explanation import LEGEND, choices_table, kernels_table, long_lines, short_lines
+def _in_full(found: Explanation) -> Iterator[Part]:
+    """All that is known of each stage."""
+    from iossim.report.explanation import choices_table, kernels_table, long_lines
 
-    for one in found.stages if are_named else ():
+    for one in found.stages:
         yield from ("", *long_lines(one))
         if one.facts is not None and one.facts.kernels:
             yield kernels_table(one)
         if one.ways or one.next_best or one.own:
             yield choices_table(one)
-    if are_named:
-        return
-    ordered = found.by_importance
-    shown = ordered if all_stages else ordered[:_FEW]
-    for one in shown:
-        yield from ("", *short_lines(one))
-    if len(shown) < len(ordered):
-        rest = sum(one.share for one in ordered[len(shown) :])
-        more = f"{len(ordered) - len(shown)} more stages take {rest:.1%}"
-        yield f"\n{more} (--all shows them; --stage N tells more about one)"
-    if any(one.own or one.next_best for one in shown):
-        yield LEGEND

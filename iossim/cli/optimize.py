@@ -81,6 +81,7 @@ def optimize(
     from iossim.cli.streams import show_streams
     from iossim.cost.create import measures
     from iossim.models.onnx.export import check_exportable, write_onnx
+    from iossim.report.schedule_words import summary
     from iossim.schedule.schedule import StreamSchedule
     from iossim.search.scheduler import stream_scheduler_names
 
@@ -128,7 +129,8 @@ def optimize(
 
     def all_files() -> Mapping[str, Writer]:
         baseline = api.task(network, None, scheduler="sequential", cost_model=prices).search()
-        return outputs.files(network, found, prices, baseline.latency_us, is_explained=True)
+        said = [*summary(found).split("\n"), *(f"note: {remark}" for remark in found.remarks)]
+        return outputs.files(network, found, prices, baseline.latency_us, said=said)
 
     _show(found, all_files, outputs, as_json)
     if onnx is not None:

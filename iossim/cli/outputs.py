@@ -91,14 +91,14 @@ class ScheduleOutputs(TimelineOutputs):
         cost_model: CostModel,
         sequential_us: float | None = None,
         execution: Execution | None = None,
-        is_explained: bool = False,
+        said: Sequence[str] | None = None,
         comparison: Comparison | None = None,
     ) -> dict[str, Writer]:
         """schedule.json, graph.dot, graph.svg, and, where the cost model knows a timeline, trace.json and its picture.
 
-        Trace and picture show ``execution``, where it is given, in place of the cost model's own timeline. A schedule
-        that is to be explained has a page, too: index.html, with the
-        table of the ``comparison`` that it is the best of.
+        Trace and picture show ``execution``, where it is given, in place of the cost model's own timeline. With what
+        the terminal ``said`` of the schedule it has a page, too: index.html, with the table of the ``comparison`` that
+        it is the best of.
         """
         from iossim.cost.capabilities import DeviceCostModel
         from iossim.report.schedule_formats import dot
@@ -115,13 +115,14 @@ class ScheduleOutputs(TimelineOutputs):
             from iossim.report.traces import perfetto_trace
 
             files["trace.json"] = text_file(perfetto_trace(network, schedule, spans, execution))
-        if is_explained and self.plot is not False:
+        if said is not None and self.plot is not False:
             from iossim.report.schedule_page import schedule_page
             from iossim.tasks.explain import explain
 
             explanation = explain(schedule, network, cost_model)
-            page = schedule_page(network, schedule, spans, explanation, sequential_us, comparison)
-            files[PAGE] = text_file(page)
+            files[PAGE] = text_file(
+                schedule_page(network, schedule, spans, said, explanation, sequential_us, comparison)
+            )
         if self.draws:
             from iossim.report.figures.schedule_timeline import timeline_figure
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,15 +12,11 @@ import typer
 from iossim.base.errors import OptionError, did_you_mean
 from iossim.cli import options
 from iossim.cli.options import ModelOptions, argument, switch, takes_options
-from iossim.cli.outputs import Part, notes, present, tell_written
+from iossim.cli.outputs import notes, present, tell_written
 
 if TYPE_CHECKING:
-    from iossim.base.tables import Cell
-    from iossim.calibration.prediction.network_table import NetworkTable
     from iossim.hardware.profile import DeviceProfile
 
-#: Rows of a model that are read; of one with more, so many of the most expensive are shown.
-_ROWS_READ, _ROWS_SHOWN = 24, 16
 #: What models' names end in, where a file has them.
 _MODEL_ENDINGS = (".onnx", ".json")
 
@@ -99,6 +94,7 @@ def predict(
     from iossim.execution.engine import Engine
     from iossim.hardware.load import device as load_device
     from iossim.hardware.load import device_names
+    from iossim.report.predictions import predicted_table, remarks
 
     if device is None:
         raise OptionError(f"predict needs a device; give --device NAME; known: {', '.join(device_names())}")
@@ -115,7 +111,11 @@ def predict(
         profile.require(network.precision)
         table = predict_network(network, profile, Engine.named(engine or "auto", profile))
         if out is None and not (as_csv or as_json):
-            present(None, _parts(table, whole), as_json=False)
+            present(
+                None,
+                [predicted_table(table, "" if whole else "--all lists all"), *notes(remarks(table))],
+                as_json=False,
+            )
             return
         text = table.json() + "\n" if as_json else table.csv()
     if out is None:
@@ -151,49 +151,3 @@ def _of_table(path: Path, kind: str | None, profile: DeviceProfile, engine: str,
         libraries = named.libraries_on(profile.architecture)
         predictions = predict_operators(table.operators, profile, libraries, named.issue_alone)
     return predicted_json(table, predictions) + "\n" if as_json else predicted_csv(table, predictions)
-
-
-def _parts(table: NetworkTable, whole: bool) -> Iterator[Part]:
-    """The rows in the model's order, or the most expensive of many; and the total."""
-    from iossim.base.tables import Column, records_table
-
-    network, rows = table.network, list(table.rows)
-    what = "units" if any(len(row.ops) > 1 for row in rows) else "ops"
-    where = (
-        f"{network.name} on {table.device}, batch {network.source.batch}, {network.precision}, {table.engine} engine"
-    )
-    title = f"{where}: {len(rows)} {what}"
-    rest: list[dict[str, Cell]] = []
-    if len(rows) > _ROWS_READ and not whole:
-        rows.sort(key=lambda row: -row.prediction.gpu_time_us)  # of equals, the first in the model
-        rows, others = rows[:_ROWS_SHOWN], rows[_ROWS_SHOWN:]
-        title += f", the {_ROWS_SHOWN} slowest (--all lists all)"
-        us, share = sum(row.prediction.gpu_time_us for row in others), sum(row.share for row in others)
-        rest = [{"name": f"{len(others)} more", "gpu_time_us": us, "share_percent": 100 * share}]
-    shown: list[dict[str, Cell]] = [
-        {
-            "name": row.name,
-            "kind": row.kind,
-            "output_shape": ", ".join(row.output_shapes),
-            "gpu_time_us": row.prediction.gpu_time_us,
-            "low_us": row.prediction.low_us,
-            "high_us": row.prediction.high_us,
-            "share_percent": 100 * row.share,
-            "algorithm": row.prediction.algorithm,
-        }
-        for row in rows
-    ]
-    interval = table.interval
-    total: dict[str, Cell] = {
-        "name": "total",
-        "gpu_time_us": table.total_us,
-        "low_us": interval.low_us,
-        "high_us": interval.high_us,
-        "share_percent": 100.0,
-    }
-    long = ("name", "output_shape", "algorithm")
-    columns = [Column(key, digits=1, shortens=key in long) for key in shown[0]] if shown else []
-    yield records_table(title, [*shown, *rest, total], columns)
-    names = [row.name for row in table.rows if row.remark]
-    unknown = [f"Priced by their memory traffic alone: {', '.join(names)}."] if names else []
-    yield from notes([*network.remarks, *unknown])

@@ -86,7 +86,7 @@ def simulate(
 def _parts(
     saved: AnySchedule, priced: AnySchedule, explained: StreamExplanation | None, execution: Execution | None
 ) -> Iterator[Part]:
-    from iossim.report.schedule_words import heading, schedule_table
+    from iossim.report.schedule_words import heading, run_words, schedule_table
     from iossim.report.stream_words import launches_table, path_lines
     from iossim.schedule.schedule import Schedule
 
@@ -100,12 +100,7 @@ def _parts(
     before = f"{saved.latency_us / 1e3:.3f} ms on {saved.device}{own}, which it was found for ({ratio:.2f}x)"
     yield wrapped(f"{priced.latency_us / 1e3:.3f} ms on {priced.device}; {before}")
     if execution is not None:
-        off = f" ({priced.excess(execution.latency_us):+.1%})" if priced.latency_us else ""
-        yield wrapped(
-            f"Event-driven simulator: {execution.latency_us / 1e3:.3f} ms{off}. Mean active warps: "
-            f"{execution.mean_active_warps:,.0f}. Mean utilisation: issue {execution.mean_issue:.0%}, "
-            f"L2 {execution.mean_l2:.0%}, DRAM {execution.mean_dram:.0%}, power {execution.mean_power:.0%}"
-        )
+        yield wrapped(run_words(execution, priced.latency_us))
 
 
 def _active_warps(

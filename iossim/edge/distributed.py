@@ -67,6 +67,10 @@ class Distributed:
     by_mode_us: Mapping[str, float]
     optimise_s: float
 
+    def __repr__(self) -> str:
+        where = f"{self.distribution.network.name} on {self.distribution.devices} x {self.device.name}"
+        return f"<Distributed {where}: {self.latency_us / 1e3:,.3f} ms>"
+
     @property
     def compute_us(self) -> float:
         return sum(row.compute_us for row in self.rows)

@@ -63,6 +63,10 @@ class Dataflow:
     #: Whether the search for splits was interrupted; operators behind it are split by the priority.
     was_interrupted: bool = False
 
+    def __repr__(self) -> str:
+        plan = self.plans[Variant.FULL]
+        return f"<Dataflow of {plan.network.name} on {self.device.name}: {self.total_us(Variant.FULL) / 1e3:,.3f} ms>"
+
     def total_us(self, variant: Variant) -> float:
         return self.times[variant].total_us
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from iossim.base.display import Printed
+
 
 @dataclass(frozen=True, slots=True)
 class Span:
@@ -33,7 +35,7 @@ Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
-class Execution:
+class Execution(Printed):
     """One run of a plan. Times are microseconds since the host issued the first command.
 
     ``spans`` are the kernels in the order they started, each from its first block's start to its last block's end.
@@ -54,6 +56,9 @@ class Execution:
     l2: Floats
     dram: Floats
     power: Floats
+
+    def __repr__(self) -> str:
+        return f"<Execution: {self.latency_us / 1e3:.3f} ms, {len(self.spans)} kernels>"
 
     @property
     def mean_active_warps(self) -> float:

@@ -11,7 +11,7 @@ from rich.table import Table
 from iossim.base.tables import Cell, keyed_table
 from iossim.cost.capabilities import StageFacts
 from iossim.report.schedule_formats import quoted
-from iossim.report.schedule_words import number_words, stage_words
+from iossim.report.schedule_words import heading, number_words, speedup_words, stage_words
 from iossim.schedule.batch import Strategy
 from iossim.tasks.explain import Choice, Explanation, StageExplanation
 from iossim.tasks.explain_rewriting import ExplainedStep, Part
@@ -19,6 +19,8 @@ from iossim.transforms.rewriting.scheduled import rewritten_by
 
 #: Parts of a stage's time that are not worth a word.
 _SMALL = 0.08
+#: So many stages are told where not all are asked for.
+_FEW = 10
 #: How :func:`short_lines` writes other stages.
 LEGEND = '"2, 1|3" means: a stage of two units in order, then a stage of two concurrent groups of one and three units'
 #: What limits a stage, in a few words more than its name.
@@ -35,13 +37,9 @@ _WORDS = {
 
 def overview(explanation: Explanation) -> list[str]:
     found = explanation.schedule
-    engine = f", {found.engine} engine" if found.engine else ""
-    whole = (
-        f"{found.network} on {found.device or found.cost_model.get('name', '')}, batch {found.source.batch}, "
-        f"{found.precision}{engine}, {found.scheduler}: {found.latency_us / 1e3:.3f} ms in {len(found.stages)} stages"
-    )
+    whole = f"{heading(found)} in {len(found.stages)} stages"
     if explanation.sequential_us and found.latency_us:
-        whole += f", {explanation.sequential_us / found.latency_us:.2f}x over sequential"
+        whole += f", {speedup_words(found, explanation.sequential_us)}"
     lines = [whole]
     if explanation.limits_us:
         lines.append(f"Time by limit: {divided(explanation.limits_us, found.latency_us)}")
@@ -58,6 +56,19 @@ def short_lines(one: StageExplanation) -> list[str]:
     """A stage in a line, what limits it in another, and what else it could have been in a third."""
     lines = [_heading(one), _bound(one) if one.facts is not None else "", _otherwise(one)]
     return [lines[0], *(f"  {line}" for line in lines[1:] if line)]
+
+
+def slowest_lines(found: Explanation, all_by: str = "") -> Iterator[str]:
+    """A few lines for each stage, the slowest first: for few stages, where the words ``all_by`` say how all are had."""
+    ordered = found.by_importance
+    shown = ordered[:_FEW] if all_by else ordered
+    for one in shown:
+        yield from ("", *short_lines(one))
+    if len(shown) < len(ordered):
+        rest = sum(one.share for one in ordered[len(shown) :])
+        yield f"\n{len(ordered) - len(shown)} more stages take {rest:.1%} ({all_by})"
+    if any(one.own or one.next_best for one in shown):
+        yield LEGEND
 
 
 def long_lines(one: StageExplanation) -> list[str]:

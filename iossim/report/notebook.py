@@ -1,4 +1,6 @@
-"""What a notebook shows of networks, schedules, comparisons and studies (:class:`iossim.base.display.Displayed`)."""
+"""How results look in a notebook, and what they print (:class:`iossim.base.display.Displayed`): one function for each
+kind of result and way to show it.
+"""
 
 from __future__ import annotations
 
@@ -17,39 +19,65 @@ from rich.table import Table
 from iossim.api import cost_model
 from iossim.base.display import Picture
 from iossim.base.errors import IossimError, OptionError
-from iossim.base.tables import keyed_table, records_table
+from iossim.base.tables import keyed_table, plain_text, records_table
+from iossim.calibration.prediction.corun import Corun
+from iossim.calibration.prediction.network_table import NetworkTable
 from iossim.cost.capabilities import DeviceCostModel
+from iossim.execution.execution import Execution
 from iossim.hardware.lowering.unit import main_kind
 from iossim.ir.network import Network
+from iossim.report.corun import corun_figure, corun_table, inferred_words, lost_words, makespan_words, slower
+from iossim.report.explanation import overview, slowest_lines
 from iossim.report.figures.bars import comparison_figure
 from iossim.report.figures.figure import Figure
 from iossim.report.figures.graph import graph_svg
 from iossim.report.figures.pictures import svg_picture
 from iossim.report.figures.schedule_timeline import timeline_figure
-from iossim.report.schedule_words import schedule_table, summary
+from iossim.report.figures.timeline import active_warps_figure
+from iossim.report.micro_batches import micro_batch_table, total_words
+from iossim.report.predictions import predicted_table, remarks
+from iossim.report.schedule_words import comparison_lines, comparison_notes, run_words, schedule_table, summary
+from iossim.report.stream_words import stream_summary, stream_table
 from iossim.report.study.layout import varying
 from iossim.report.study.plots import figures
 from iossim.report.study.report import row_columns, row_records
 from iossim.schedule.fit import fit
-from iossim.schedule.schedule import Schedule
+from iossim.schedule.schedule import Schedule, StreamSchedule
 from iossim.study.study_run import StudyRun
-from iossim.tasks.comparison import TIE, Comparison, comparison_table
+from iossim.tasks.comparison import Comparison, comparison_table
+from iossim.tasks.explain import Explanation
+from iossim.transforms.microbatching.kernels_under_limits import MicroBatching
 from iossim.transforms.replay import network_of
 
 #: A graph of more units than these is not shown unless asked for, and of a table no more rows.
 _MOST_UNITS, _MOST_ROWS = 300, 40
+#: How all rows are had where the slowest are printed.
+_ALL = "to_dataframe() has all"
+
+
+@singledispatch
+def parts(value: Any) -> list[str | Table]:
+    """Sentences and tables, as the command line prints them of a value; the first is or has a title."""
+    raise TypeError(type(value))
+
+
+def text(value: Any) -> str:
+    """A value as the command line prints it, without colour."""
+    return "\n".join(part if isinstance(part, str) else plain_text(part) for part in parts(value))
 
 
 @singledispatch
 def html(value: Any) -> str:
     """A value as HTML that stands alone: no scripts, nothing loaded."""
-    raise TypeError(type(value))
+    first, *rest = parts(value)
+    made = [_lines(part) if isinstance(part, str) else html_table(part) for part in (first, *rest)]
+    return _whole(first, *made[1:]) if isinstance(first, str) else _whole(str(first.title), *made)
 
 
 @singledispatch
 def picture(value: Any) -> Picture:
-    """A value as a picture; raises OptionError where a library that draws it is not installed."""
-    raise TypeError(type(value))
+    """A value as a picture; raises OptionError where there is none, or a library that draws it is not installed."""
+    raise OptionError(f"there is no picture of a {type(value).__name__}; to_dataframe() has its rows")
 
 
 @singledispatch
@@ -143,11 +171,12 @@ def _(schedule: Schedule) -> list[dict[str, Any]]:
     ]
 
 
-@html.register
-def _(comparison: Comparison) -> str:
-    tie = [f"{TIE} tied with the best: the difference is within the noise"] if comparison.best.ties else []
-    said = _lines(f"Best: {comparison.best_label}, {comparison.best.latency_us / 1e3:.3f} ms", *tie)
-    return _whole(comparison.title, html_table(comparison_table("", comparison.rows)), said)
+@parts.register
+def _(comparison: Comparison) -> list[str | Table]:
+    if not comparison.schedules:
+        return [comparison.title]
+    table = comparison_table("", comparison.rows)
+    return [comparison.title, table, *comparison_notes(comparison), *comparison_lines(comparison)]
 
 
 @picture.register
@@ -162,14 +191,118 @@ def _(comparison: Comparison) -> list[dict[str, Any]]:
     return [{**asdict(row), **{name: getattr(row, name) for name in names}} for row in comparison.rows]
 
 
+@parts.register
+def _(found: NetworkTable) -> list[str | Table]:
+    return [predicted_table(found, _ALL), *(f"note: {one}" for one in remarks(found))]
+
+
+@records.register
+def _(found: NetworkTable) -> list[dict[str, Any]]:
+    return [row.cells(list) for row in found.rows]
+
+
+@parts.register
+def _(found: Explanation) -> list[str | Table]:
+    return [*overview(found), *slowest_lines(found, _ALL)]
+
+
+@picture.register
+def _(found: Explanation) -> Picture:
+    return picture(found.schedule)
+
+
+@records.register
+def _(found: Explanation) -> list[dict[str, Any]]:
+    return [
+        {
+            "stage": one.number,
+            "block": one.block,
+            "strategy": str(one.stage.strategy),
+            "groups": len(one.stage.groups),
+            "units": one.stage.units,
+            "latency_us": one.stage.latency_us,
+            "boundary_us": one.stage.boundary_us,
+            "share": one.share,
+            "limited_by": one.facts and one.facts.bound and str(one.facts.bound),
+            "saves_us": one.saves_us,
+            "own_units_otherwise_us": one.own and one.own.more_us,
+            "next_best_us": one.next_best and one.next_best.more_us,
+        }
+        for one in found.stages
+    ]
+
+
+@parts.register
+def _(run: Corun) -> list[str | Table]:
+    return [makespan_words(run), corun_table(run), *filter(None, [lost_words(run)]), *inferred_words(run)]
+
+
+@picture.register
+def _(run: Corun) -> Picture:
+    return _svg(corun_figure(run, "Kernels side by side"))
+
+
+@records.register
+def _(run: Corun) -> list[dict[str, Any]]:
+    return [
+        {
+            **{name: getattr(row.kernel, name) for name in ("name", "stream")},
+            **{name: getattr(row, name) for name in ("ready_us", "start_us", "end_us", "alone_us")},
+            "slowdown": slower(row),
+        }
+        for row in run.kernels
+    ]
+
+
+@parts.register
+def _(found: MicroBatching) -> list[str | Table]:
+    return [total_words(found), micro_batch_table(found)]
+
+
+@records.register
+def _(found: MicroBatching) -> list[dict[str, Any]]:
+    return [{**one.to_json(), "configuration": str(one.configuration)} for one in found.kernels]
+
+
+@parts.register
+def _(found: StreamSchedule) -> list[str | Table]:
+    return [stream_table(found), *stream_summary(found).split("\n")]
+
+
+@records.register
+def _(found: StreamSchedule) -> list[dict[str, Any]]:
+    return [{"stream": stream, **launch.model_dump()} for stream, own in enumerate(found.streams) for launch in own]
+
+
+@parts.register
+def _(run: Execution) -> list[str | Table]:
+    return [run_words(run)]
+
+
+@picture.register
+def _(run: Execution) -> Picture:
+    return _svg(active_warps_figure("Active warps over time", {"schedule": run}))
+
+
+@records.register
+def _(run: Execution) -> list[dict[str, Any]]:
+    return [asdict(span) for span in run.spans]
+
+
+@parts.register
+def _(run: StudyRun) -> list[str | Table]:
+    scenario, count = run.results.scenario, len(run.results.rows)
+    answers = [f"{answer.question} {answer.answer}" for answer in run.results.answers]
+    shown = row_records(run)[:_MOST_ROWS]
+    table = records_table("", shown, row_columns(run, varying(run.results.rows) or ["model"]))
+    name = f"the first {len(shown)} of {count:,} rows ({_ALL})" if count > len(shown) else f"{count} rows"
+    return [scenario.title or scenario.name, *answers, name, table]
+
+
 @html.register
 def _(run: StudyRun) -> str:
-    scenario = run.results.scenario
-    answers = [f"{answer.question} {answer.answer}" for answer in run.results.answers]
-    shown, count = row_records(run)[:_MOST_ROWS], len(run.results.rows)
-    table = records_table("", shown, row_columns(run, varying(run.results.rows) or ["model"]))
-    name = f"the first {len(shown)} of {count:,} rows" if count > len(shown) else f"{count} rows"
-    return _whole(scenario.title or scenario.name, _lines(*answers), _folded(name, html_table(table)))
+    title, *answers, name, table = parts(run)
+    return _whole(str(title), _lines(*map(str, answers)), _folded(str(name), html_table(table)))
 
 
 @picture.register

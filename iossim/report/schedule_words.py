@@ -1,4 +1,6 @@
-"""Schedules as tables and sentences: one by itself, and what differs between two."""
+"""Schedules as tables and sentences, for terminal, pages and notebooks: one by itself, a comparison, and two of which
+it is told how they differ.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,11 @@ from iossim.base.tables import Cell, keyed_table
 from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import AnySchedule, Schedule, Stage
 from iossim.search.options import StageSpace
+from iossim.tasks.comparison import TIE
 
 if TYPE_CHECKING:
+    from iossim.execution.execution import Execution
+    from iossim.tasks.comparison import Comparison
     from iossim.tasks.schedule_diff import Difference, Passage, ScheduleDiff
 
 #: Of a schedule whose search was interrupted.
@@ -47,12 +52,38 @@ def schedule_table(schedule: Schedule) -> Table:
 
 
 def heading(schedule: AnySchedule) -> str:
-    """What a schedule is of, what it was priced for, what found it, and what it takes."""
-    engine = f", {schedule.engine} engine" if schedule.engine else ""
-    return (
-        f"{schedule.network} on {schedule.device}, batch {schedule.source.batch}, {schedule.precision}{engine}, "
-        f"{schedule.scheduler}: {schedule.latency_us / 1000:.3f} ms"
-    )
+    """Network, setup, scheduler and latency of a schedule."""
+    where = f"{schedule.network} on {schedule.device or schedule.cost_model.get('name', '')}"
+    setup = ", ".join(setup_words(schedule))
+    return f"{where}, {setup}: {schedule.latency_us / 1e3:.3f} ms"
+
+
+def setup_words(schedule: AnySchedule) -> list[str]:
+    engine = [f"{schedule.engine} engine"] if schedule.engine else []
+    return [f"batch {schedule.source.batch}", schedule.precision, *engine, schedule.scheduler]
+
+
+def headline(found: Schedule, sequential_us: float | None = None) -> str:
+    """Latency, where it comes from, the interval that is expected and, if it is known, the speed-up."""
+    name = found.cost_model.get("name")
+    told = [f"{found.latency_us / 1e3:.3f} ms {'simulated' if name == 'simulator' else f'priced by {name}'}"]
+    if found.interval_us is not None:
+        told.append(f"{_interval(found.interval_us)} expected on hardware (90% interval)")
+    if sequential_us and found.scheduler != "sequential":
+        told.append(speedup_words(found, sequential_us))
+    return ", ".join(told)
+
+
+def speedup_words(found: Schedule, baseline_us: float, baseline: str = "sequential") -> str:
+    noise = ", within the noise" if baseline in found.ties else ""
+    return f"speed-up {found.speedup(baseline_us):.2f}x over {baseline}{noise}"
+
+
+def schedule_facts(found: Schedule) -> str:
+    """The setup of a schedule, and how many stages and streams it has."""
+    several = "at most " if found.streams > 1 else ""
+    counts = [f"{len(found.stages)} stages", f"{several}{found.streams} stream{'s' if found.streams != 1 else ''}"]
+    return " · ".join([*setup_words(found), *counts])
 
 
 def stage_words(stage: Stage, block: str = "", between: str = " | ") -> str:
@@ -81,7 +112,8 @@ def summary(found: Schedule) -> str:
         f"(at most {found.streams}), {merged} merge convolutions"
     ]
     if found.proven and found.relaxed_bound_us is not None:
-        lines.append(f"Critical paths, or the work of one resource, take {found.relaxed_bound_us / 1e3:.3f} ms alone")
+        bound = f"Lower bound of any schedule: {found.relaxed_bound_us / 1e3:.3f} ms"
+        lines.append(f"{bound} (critical paths, or the work of one resource)")
     elif found.lower_bound_us is not None and found.gap is not None:
         bound = f"Lower bound: {found.lower_bound_us / 1e3:.3f} ms"
         lines.append(f"{bound}; this one is {100 * found.gap:.1f}% above it")
@@ -117,9 +149,13 @@ def expectation(found: Schedule) -> str | None:
     """Where 90% of a schedule's measurements are expected, in words; None where the prices are no prediction."""
     if found.interval_us is None:
         return None
-    low_ms, high_ms = (bound_us / 1e3 for bound_us in found.interval_us)
+    return f"Expected on hardware: {_interval(found.interval_us)} (90% interval)"
+
+
+def _interval(bounds_us: Sequence[float]) -> str:
+    low_ms, high_ms = (bound_us / 1e3 for bound_us in bounds_us)
     digits = 2 if low_ms >= 1 else 3
-    return f"Expected on hardware: {low_ms:.{digits}f}-{high_ms:.{digits}f} ms (90% interval)"
+    return f"{low_ms:.{digits}f}-{high_ms:.{digits}f} ms"
 
 
 def describe(space: StageSpace) -> str:
@@ -144,6 +180,49 @@ def optimality(found: Schedule) -> str | None:
     stages = describe(space) if found.options["concurrent"] else "single units and merged convolutions"
     among = stages if found.options["merge"] else f"{stages}, without merging"
     return f"Provably optimal under this cost model ({among})"
+
+
+def comparison_notes(found: Comparison) -> list[str]:
+    """What the columns of a comparison's table hold, where it has published figures, and what was noted."""
+    seen = [one.scheduler for one in found.schedules if found.is_in_sample(one.scheduler)]
+    lines = []
+    if seen:
+        lines.append(f"error: simulated against published; only the figure of {' and '.join(seen)} was fitted to")
+        if found.left_out_us:
+            lines.append("LOO: the error of a fit without any figure of this network (leave one out)")
+    every = (*found.schedules, *found.streams)
+    return [*lines, *dict.fromkeys(f"note: {note}" for one in every for note in (*one.notes, *one.remarks))]
+
+
+def comparison_lines(found: Comparison) -> list[str]:
+    """The best of a comparison: its latency, what is expected and proved of it, and what the other engine gives."""
+    best, baseline = found.best, found.baseline
+    said = filter(None, (outcome.sentence() for outcome in found.outcomes))
+    lines = [sentence[0].upper() + sentence[1:] for sentence in said]
+    if best.ties:
+        lines.append(f"{TIE} tied with the best: the difference is within the noise")
+    if best.latency_us < baseline.latency_us * (1 - 1e-9):
+        speedup = speedup_words(best, baseline.latency_us, baseline.scheduler)
+        which = "Best of stages" if found.streams else "Best"
+        lines.append(f"{which}: {found.best_label}, {best.latency_us / 1e3:.3f} ms, {speedup}")
+    else:
+        lines.append(f"Best: no scheduler is faster than {baseline.scheduler}")
+    lines += filter(None, [expectation(best)])
+    if not found.complete:
+        lines.append("Interrupted: the search is incomplete; the last row is the best schedule so far")
+    elif claim := optimality(best):
+        lines.append(claim if found.best_changed is None else f"{claim}, for the changed network")
+    return [*lines, found.other_engine.sentence()] if found.other_engine else lines
+
+
+def run_words(run: Execution, analytic_us: float | None = None) -> str:
+    """What a run on the event-driven simulator takes, against the analytic latency if that is known, and uses."""
+    off = f" ({run.latency_us / analytic_us - 1:+.1%})" if analytic_us else ""
+    return (
+        f"Event-driven simulator: {run.latency_us / 1e3:.3f} ms{off}. Mean active warps: {run.mean_active_warps:,.0f}. "
+        f"Mean utilisation: issue {run.mean_issue:.0%}, L2 {run.mean_l2:.0%}, DRAM {run.mean_dram:.0%}, "
+        f"power {run.mean_power:.0%}"
+    )
 
 
 def difference_lines(found: Difference[Any]) -> list[str]:
@@ -232,12 +311,9 @@ def _total(name: str, passages: Sequence[Passage]) -> Mapping[str, Cell]:
 def _described(schedule: AnySchedule) -> str:
     if isinstance(schedule, Schedule):
         groups = "1 group" if schedule.streams == 1 else f"{schedule.streams} concurrent groups"
-        parts = f"{len(schedule.stages)} stages, at most {groups}"
-    else:
-        parts = f"{len(schedule.streams)} streams, {sum(len(one.after) for one in schedule.launches)} waits"
-    where = f"on {schedule.device or schedule.cost_model.get('name', '')}, batch {schedule.source.batch}"
-    setup = f"{schedule.scheduler}, {where}, {schedule.precision}, {schedule.engine or 'no'} engine"
-    return f"{schedule.network}, {setup}: {schedule.latency_us / 1e3:.3f} ms in {parts}"
+        return f"{heading(schedule)} in {len(schedule.stages)} stages, at most {groups}"
+    waits = sum(len(one.after) for one in schedule.launches)
+    return f"{heading(schedule)} in {len(schedule.streams)} streams, {waits} waits"
 
 
 def _crossed(name: str, at: AnySchedule, other_us: float, tie: bool | None) -> str:

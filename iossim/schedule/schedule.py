@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from pydantic import Discriminator, Field, SerializerFunctionWrapHandler, Tag, ValidationError, model_serializer
 from pydantic_core import from_json
 
-from iossim.base.display import Displayed
+from iossim.base.display import Displayed, Printed
 from iossim.base.errors import ScheduleError
 from iossim.base.user_files import read_text, write_atomically
 from iossim.base.values import TimeUs, Value, first_problem
@@ -135,6 +135,10 @@ class SavedSchedule(Value):
         """How many times as fast as what takes ``baseline_us``; 1 where nothing takes time."""
         return baseline_us / self.latency_us if self.latency_us else 1.0
 
+    def _shown(self, kind: str) -> str:
+        where = f"{self.network} on {self.device}, batch {self.source.batch}, {self.precision}"
+        return f"<{kind} {self.scheduler} of {where}: {self.latency_us / 1e3:.3f} ms"
+
     def save(self, path: Path) -> None:
         """Write as JSON: to a temporary file beside ``path``, then renamed."""
         write_atomically(path, self.model_dump_json(indent=1) + "\n")
@@ -146,11 +150,7 @@ class Schedule(SavedSchedule, Displayed):
     blocks: list[BlockSchedule]
 
     def __repr__(self) -> str:
-        return (
-            f"<Schedule {self.scheduler} of {self.network} on {self.device}, batch {self.source.batch}, "
-            f"{self.precision}: {self.latency_us / 1e3:.3f} ms in {len(self.stages)} stages, {self.streams} side by "
-            "side at most>"
-        )
+        return f"{self._shown('Schedule')} in {len(self.stages)} stages, {self.streams} side by side at most>"
 
     __str__ = __repr__
 
@@ -187,7 +187,7 @@ class StreamLaunch(Value):
     variant: str = ""
 
 
-class StreamSchedule(SavedSchedule):
+class StreamSchedule(SavedSchedule, Printed):
     """A schedule of streams: each runs its launches in order, and waits for others by events alone.
 
     The host issues all of it without waiting. ``issue`` names the stream of each launch, as the host issues them;
@@ -197,6 +197,11 @@ class StreamSchedule(SavedSchedule):
     format_version: int = STREAMS_VERSION
     streams: list[list[StreamLaunch]]
     issue: list[int] = Field(default_factory=list)
+
+    def __repr__(self) -> str:
+        return f"{self._shown('StreamSchedule')} in {len(self.streams)} streams>"
+
+    __str__ = Printed.__str__
 
     @model_serializer(mode="wrap")
     def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:

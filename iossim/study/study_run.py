@@ -26,7 +26,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from iossim.base.display import Displayed
+from iossim.base.display import Printed
 from iossim.base.errors import IossimError
 from iossim.base.values import Value
 from iossim.study.scenario import Scenario
@@ -163,7 +163,7 @@ class Results(Value):
 
 
 @dataclass(frozen=True, eq=False)
-class StudyRun(Displayed):
+class StudyRun(Printed):
     """A run directory, read."""
 
     folder: Path
@@ -171,6 +171,9 @@ class StudyRun(Displayed):
     environment: dict[str, Any]
     #: Seconds of each search by point and scheduler.
     search_s: dict[tuple[int, str], float]
+
+    def __repr__(self) -> str:
+        return f"<StudyRun {self.results.scenario.name}: {len(self.results.rows):,} rows, in {self.folder}>"
 
 
 #: The folder of tracebacks in that of a run.

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
 from rich.table import Table
 
-from iossim.base.display import Displayed
+from iossim.base.display import Printed
 from iossim.base.errors import OptionError, did_you_mean
-from iossim.base.tables import Cell, Column, plain_text, records_table
+from iossim.base.tables import Cell, Column, records_table
 from iossim.calibration.prediction.published import comparable_published_us
 from iossim.ir.network import Network
 from iossim.measurements.published_figures import SEQUENTIAL, is_pinned
@@ -109,7 +109,25 @@ class ChangedSchedule:
 
 
 @dataclass(frozen=True)
-class Comparison(Displayed):
+class OtherEngine:
+    """Latencies under ``engine``: of the same schedule, one op after another, and the best of a quick search."""
+
+    engine: str
+    same_schedule_us: float
+    sequential_us: float
+    best_us: float
+    max_group_size: int
+    max_groups: int
+
+    def sentence(self) -> str:
+        return (
+            f"With `engine` {self.engine}: {self.same_schedule_us / 1e3:.3f} ms; best found: "
+            f"{self.best_us / 1e3:.3f} ms ({self.sequential_us / self.best_us:.2f}x over sequential)"
+        )
+
+
+@dataclass(frozen=True)
+class Comparison(Printed):
     """Schedules of one network on one device, each by another scheduler, in the order asked for.
 
     Where transforms changed the network, too, ``outcomes`` says what each did, and ``changed`` are the schedules of
@@ -130,21 +148,11 @@ class Comparison(Displayed):
     changed: tuple[ChangedSchedule, ...] = ()
     #: What schedulers of streams found: streams, or stages where no streams are faster.
     streams: tuple[AnySchedule, ...] = ()
+    other_engine: OtherEngine | None = None
 
     def __repr__(self) -> str:
         best = f"best {self.best_label}, {self.best.latency_us / 1e3:.3f} ms" if self.schedules else "nothing"
         return f"<Comparison {self.title}: {best} of {len(self.schedules)} schedulers>"
-
-    def __str__(self) -> str:
-        """The table of the command line, without colour."""
-        lines = [self.title]
-        if self.schedules:
-            lines.append(plain_text(comparison_table("", self.rows)))
-            lines += [f"{TIE} tied with the best: the difference is within the noise"] * bool(self.best.ties)
-        return "\n".join(lines)
-
-    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        printer.text(str(self))
 
     def __getitem__(self, scheduler: str) -> Schedule:
         for found in self.schedules:
@@ -246,6 +254,7 @@ class Comparison(Displayed):
             **({"streams": [one.model_dump(mode="json") for one in self.streams]} if self.streams else {}),
             **dict.fromkeys(("rewriting", "joins", "micro_batches")),
             **{outcome.name: self._outcome_json(outcome) for outcome in self.outcomes},
+            "other_engine": self.other_engine and asdict(self.other_engine),
         }
 
     def _worth_json(self, found: Schedule) -> dict[str, Any]:

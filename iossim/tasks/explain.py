@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from math import fsum, isfinite
 from typing import Any
 
+from iossim.base.display import Printed
 from iossim.base.errors import OptionError
 from iossim.calibration.prediction.schedule_interval import ScheduleErrors, schedule_errors
 from iossim.cost.capabilities import DeviceCostModel, Limit, MeasuredBy, MeasuringCostModel, StageFacts
@@ -102,7 +103,7 @@ class StageExplanation:
 
 
 @dataclass(frozen=True)
-class Explanation:
+class Explanation(Printed):
     """A schedule, stage by stage. ``limits_us`` divides its latency, boundaries as ``synchronisation``.
 
     ``could_save_us`` is what the cheapest stages of each block would save, one block at a time; None where not all
@@ -115,6 +116,9 @@ class Explanation:
     limits_us: Mapping[str, float]
     could_save_us: float | None
     unknown: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return f"<Explanation of {len(self.stages)} stages: {self.schedule!r}>"
 
     @property
     def by_importance(self) -> list[StageExplanation]:

@@ -42,7 +42,7 @@ from iossim.search.scheduler import (
     stage_scheduler,
     without_search,
 )
-from iossim.tasks.comparison import ChangedSchedule, Comparison
+from iossim.tasks.comparison import ChangedSchedule, Comparison, OtherEngine
 from iossim.transforms.transform import Changed, Outcome, Transform, change
 
 #: The search is there for a line of print: as the paper prunes, and blocks that take long even so are split; of a limit
@@ -50,24 +50,6 @@ from iossim.transforms.transform import Changed, Outcome, Transform, change
 _LIMITS, _PART = SearchLimits(max_states=20_000, max_transitions=2_000_000), 0.25
 #: How long the network that an interrupted transform leaves is scheduled.
 _AFTER_INTERRUPT_S = 1.0
-
-
-@dataclass(frozen=True)
-class OtherEngine:
-    """Latencies under ``engine``: of the same schedule, one op after another, and the best of a quick search."""
-
-    engine: str
-    same_schedule_us: float
-    sequential_us: float
-    best_us: float
-    max_group_size: int
-    max_groups: int
-
-    def sentence(self) -> str:
-        return (
-            f"With `engine` {self.engine}: {self.same_schedule_us / 1e3:.3f} ms; best found: "
-            f"{self.best_us / 1e3:.3f} ms ({self.sequential_us / self.best_us:.2f}x over sequential)"
-        )
 
 
 def under_other_engine(
@@ -153,6 +135,9 @@ class Task:
     transforms: tuple[Transform, ...] = ()
     budget: Budget | None = None
     device: DeviceProfile | str | Path | None = None
+
+    def __repr__(self) -> str:
+        return f"<Task: {self.scheduler} of {self.network!r}, priced by {self.prices.identity.name}>"
 
     def __post_init__(self) -> None:
         stage_scheduler(self.scheduler)

@@ -42,7 +42,7 @@ def test_explain(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
     best_us, both_us, one_by_one_us, greedy_us = (
         latency_us(saved / f"{name}.json") for name in ("best", "both", "one_by_one", "greedy")
     )
-    told = f"{best_us / 1e3:.3f} ms in 2 stages, {one_by_one_us / best_us:.2f}x over sequential"
+    told = f"{best_us / 1e3:.3f} ms in 2 stages, speed-up {one_by_one_us / best_us:.2f}x over sequential"
     assert f"ios_sample on v100-sxm2, batch 1, fp32, paper engine, ios-parallel: {told}" in text
     assert "Time by limit: " in text
     assert "No block has a faster set of stages under this cost model" in text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,28 @@ def test_table(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[st
     # Beside the simulator's figures stand the published ones.
     assert "published" in text
     assert "0.98" in rows[1]
+
+
+@pytest.mark.parametrize(
+    ("command", "starts"),
+    [
+        ("compare", ["≈ tied with", "Best: no", "Expected", "Provably", "With --engine graph: "]),
+        (
+            "optimize",
+            ["2.394 ms in", "Lower bound", "Expected", "Tied with", "Provably", "note: With --engine graph: "],
+        ),
+    ],
+)
+def test_the_page_has_every_sentence_of_the_terminal(
+    command: str, starts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a network that no schedule makes faster: ties, the interval and the other engine among them."""
+    monkeypatch.setenv("COLUMNS", "200")
+    said = printed(capsys, f"{command} gpt2 -d v100-sxm2 --out {tmp_path} --no-trace").splitlines()[-len(starts) :]
+    assert all(line.startswith(start) for line, start in zip(said, starts, strict=True))
+    page = unescape((tmp_path / "index.html").read_text(encoding="utf-8"))
+    assert [line for line in said if f"<p>{line}</p>" not in page] == []
+    assert "2.394 ms simulated, 2.16-2.65 ms expected on hardware (90% interval)" in page
 
 
 def test_table_says_what_was_not_searched(capsys: pytest.CaptureFixture[str]) -> None:

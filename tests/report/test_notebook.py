@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 import sys
 import warnings
+from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -17,6 +19,7 @@ from iossim.base.errors import OptionError
 from iossim.report.figures.graph import graph_svg
 
 VOID = {"meta", "br"}
+EXAMPLES = Path(iossim.__file__).resolve().parents[1] / "examples"
 
 
 class Balanced(HTMLParser):
@@ -112,6 +115,71 @@ def test_a_comparison_shows_its_table(comparison: iossim.Comparison) -> None:
     assert list(frame.latency_us) == [found.latency_us for found in comparison.schedules]
 
 
+def test_a_comparison_prints_what_the_command_line_does(comparison: iossim.Comparison) -> None:
+    *_, best, expected, claim = str(comparison).splitlines()
+    assert best.startswith("Best: ios-both, ")
+    assert expected.startswith("Expected on hardware: ")
+    assert claim == "Provably optimal under this cost model (general stages)"
+    assert f"<div>{expected}</div><div>{claim}</div>" in comparison._repr_html_()
+
+
+#: What each result prints, and how many rows its data frame has.
+RESULTS: dict[str, tuple[Callable[[iossim.Network, iossim.Schedule], Any], str, str, Callable[[Any], int]]] = {
+    "explain": (
+        lambda network, best: iossim.explain(iossim.optimize("ios_sample", "t4"), iossim.load("ios_sample")),
+        "ios_sample on t4, batch 1, fp32, paper engine, ios-both: ",
+        "Time by limit: ",
+        lambda found: len(found.schedule.stages),
+    ),
+    "predict": (
+        lambda network, best: iossim.predict(network, "t4"),
+        "squeezenet on t4",
+        "the 16 slowest (to_dataframe() has all)",
+        lambda found: len(found.network.units),
+    ),
+    "simulate_events": (
+        lambda network, best: iossim.simulate_events(best),
+        "Event-driven simulator: ",
+        "Mean utilisation",
+        lambda found: len(found.spans),
+    ),
+    "microbatch": (
+        lambda network, best: iossim.microbatch(network, "t4"),
+        "30 kernels take",
+        "fire2.squeeze.conv",
+        lambda found: 30,
+    ),
+    "corun": (
+        lambda network, best: iossim.corun(EXAMPLES / "corun" / "v100_fp64.csv", "v100-pcie-32gb"),
+        "Concurrent: ",
+        "Time lost to contention",
+        lambda found: 4,
+    ),
+    "optimize_streams": (
+        lambda network, best: iossim.optimize_streams(network, "v100-sxm2"),
+        "squeezenet on v100-sxm2, batch 1, fp32, paper engine, ios-streams: ",
+        "Lower bound of all streams",
+        lambda found: len(found.launches),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_results_are_a_line_where_others_hold_them_and_print_tables(
+    name: str, network: iossim.Network, comparison: iossim.Comparison
+) -> None:
+    make, starts, says, rows = RESULTS[name]
+    found = make(network, comparison["ios-both"])
+    assert len(repr(found)) < 200
+    assert "\n" not in repr(found)
+    printed = str(found)
+    assert printed.startswith(starts)
+    assert says in " ".join(printed.split())
+    assert len(printed) < 6_000
+    Balanced(found._repr_html_())
+    assert len(found.to_dataframe()) == rows(found)
+
+
 def test_pictures_of_one_notebook_share_no_ids(comparison: iossim.Comparison, network: iossim.Network) -> None:
     """Else the second is clipped by the frame of the first."""
     pytest.importorskip("vl_convert")
@@ -134,6 +202,8 @@ def test_pictures_can_be_saved(comparison: iossim.Comparison, tmp_path: Path) ->
 def test_a_study_shows_answers_and_rows(tmp_path: Path) -> None:
     run = made_run(tmp_path / "run", made_scenario())
     names = Balanced(run._repr_html_()).names
+    assert repr(run) == f"<StudyRun made: {len(run.results.rows)} rows, in {run.folder}>"
+    assert str(run).startswith("A made-up study\n")
     assert names.count("tr") == len(run.results.rows) + 1
     assert list(run.to_dataframe().latency_ms) == [row.latency_ms for row in run.results.rows]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,8 @@ def schedule(network: iossim.Network) -> iossim.Schedule:
 def page(network: iossim.Network, schedule: iossim.Schedule) -> str:
     spans = iossim.cost_model("simulator", "v100-sxm2").timeline(network, schedule)
     compared = iossim.compare(network, "v100-sxm2", schedulers=["sequential", "greedy"])
-    return schedule_page(network, schedule, spans, iossim.explain(schedule, network), 6280.0, compared)
+    said = ["Best: <one>", "≈ a tie"]
+    return schedule_page(network, schedule, spans, said, iossim.explain(schedule, network), 6280.0, compared)
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +55,16 @@ def test_every_unit_has_its_stage_and_every_kernel_its_unit(
         assert data["stages"][stage]["start"] <= start <= end <= data["stages"][stage]["end"]
     assert max(end for _, _, _, end, _, _ in data["kernels"]) == pytest.approx(schedule.latency_us, rel=0.02)
     assert all(stage["why"] for stage in data["stages"])
+
+
+def test_it_says_what_the_terminal_said_and_where_the_latency_is_from(page: str) -> None:
+    assert "<p>Best: &lt;one&gt;</p><p>≈ a tie</p>" in page
+    (title,) = re.findall("<h1>(.*)</h1>", page)
+    assert re.fullmatch(
+        r"inception_v3 on v100-sxm2: 3\.\d{3} ms simulated, \d\.\d\d-\d\.\d\d ms expected on hardware \(90% interval\), "
+        r"speed-up 1\.\d\dx over sequential",
+        title,
+    )
 
 
 def test_it_is_one_small_file_that_loads_nothing(page: str) -> None:
@@ -101,6 +113,13 @@ def test_a_unit_that_is_chosen_is_lit_everywhere(
     )
     shown.goto((tmp_path / "index.html").as_uri())
     assert shown.locator("#timeline .kernel").count() == len(data["kernels"])
+    numbers = shown.evaluate(
+        "[...document.querySelectorAll('#timeline .number')].map(each => each.getBoundingClientRect())"
+    )
+    assert len(numbers) == len(data["stages"])
+    for one, other in combinations(numbers, 2):
+        apart = one["right"] <= other["left"] or other["right"] <= one["left"]
+        assert apart or abs(one["y"] - other["y"]) >= 10, "no number covers another"
     assert shown.locator("#timeline svg").bounding_box()["y"] < size[1] / 2, "the picture is on the first screen"
     assert shown.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
 

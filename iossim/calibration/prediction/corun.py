@@ -19,6 +19,7 @@ from iossim.backends.simulator.events.multiprocessors import Through
 from iossim.backends.simulator.events.program import IssuedKernel, IssueKernel
 from iossim.backends.simulator.kernel_model import KernelModel
 from iossim.backends.simulator.raw_kernels import RawKernel, raw_kernel_work
+from iossim.base.display import Printed
 from iossim.base.errors import OptionError
 from iossim.calibration.prediction.kernel_table import kernels_of, profile_for, read_rows
 from iossim.execution.engine import Engine
@@ -56,7 +57,7 @@ class CorunKernel:
 
 
 @dataclass(frozen=True, slots=True)
-class Corun:
+class Corun(Printed):
     """Streams side by side: until all have ended, the longest of them by itself, and one after another.
 
     ``recorded_us`` is how long the kernels of a recording took together, None of any other table; for ``idle_us`` of
@@ -77,6 +78,11 @@ class Corun:
     def difference_percent(self) -> float | None:
         """How much longer the simulated run is than the recorded one, of the latter."""
         return 100 * (self.makespan_us / self.recorded_us - 1) if self.recorded_us else None
+
+    def __repr__(self) -> str:
+        return (
+            f"<Corun of {len(self.kernels)} kernels: {self.makespan_us:,.1f} us, {self.sequential_us:,.1f} in sequence>"
+        )
 
     def to_json(self) -> dict[str, Any]:
         """What ``iossim corun --json`` prints."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from iossim.backends.simulator.cost_model import SimulatorCostModel
 from iossim.backends.simulator.kernel_model import KernelModel
+from iossim.base.display import Printed
 from iossim.base.tables import csv_text
 from iossim.calibration.prediction.predict import Prediction, predict_steps, rounded
 from iossim.calibration.prediction.schedule_interval import LatencyInterval, ScheduleErrors
@@ -69,7 +70,7 @@ class UnitRow:
 
 
 @dataclass(frozen=True)
-class NetworkTable:
+class NetworkTable(Printed):
     """The units of a network in its order, and what they sum to. That is no schedule's latency: every unit is one
     call among many of its like, and what a schedule launches and waits for is left out.
 
@@ -82,6 +83,10 @@ class NetworkTable:
     rows: tuple[UnitRow, ...]
     total_us: float
     interval: LatencyInterval
+
+    def __repr__(self) -> str:
+        where = f"{self.network.name} on {self.device}, batch {self.network.source.batch}, {self.network.precision}"
+        return f"<NetworkTable {where}, {self.engine} engine: {len(self.rows)} units, {self.total_us:,.1f} us>"
 
     def total(self) -> dict[str, Any]:
         times = _times(self.total_us, self.interval.low_us, self.interval.high_us)

@@ -15,7 +15,7 @@ from iossim.edge.planned import Dataflow
 from iossim.edge.simulator.events import BusySpan, Timed
 from iossim.hardware.edge import EdgeDevice
 from iossim.report.figures.figure import Figure, LegendEntry, Panel
-from iossim.report.figures.timeline import fitting_label, from_to_ms
+from iossim.report.figures.timeline import LINE_PIXELS, fitting_label, from_to_ms, staggered, text_pixels, texts_above
 from iossim.report.figures.vega import PALETTE, coloured, layer, need_altair, only, specification
 
 #: Of more units every nth is shown.
@@ -111,22 +111,28 @@ def _finding(found: Dataflow) -> str:
     return f"Units compute {', '.join(shares)} of their time."
 
 
-#: Where operators' names stand.
-_TOP = ""
+#: Where operators' names stand, in letters of this size, and on at most so many lines.
+_TOP, _NAME_PIXELS, _MOST_LINES = "", 8, 8
 
 
 def _lane_records(plan_name: str, plan: EdgePlan, timed: Timed) -> Iterator[dict[str, Cell]]:
     pixels_per_us = _LANES_PIXELS / timed.total_us
     names = [step.operator.name for step in plan.steps]
-    for index, name in enumerate(names):
-        start_us, end_us = timed.steps[index]
-        common: dict[str, Cell] = {"plan": plan_name, "lane": _TOP, "operator": name}
-        if plan.places[index][1].first_unit:  # beside what is marked already
-            continue
+    # An operator on other units stands beside one that is marked already.
+    marked = [index for index in range(len(names)) if not plan.places[index][1].first_unit]
+    middles_us = [sum(timed.steps[index]) / 2 for index in marked]
+    halves_us = [text_pixels(f"{names[index]} ", _NAME_PIXELS) / 2 / pixels_per_us for index in marked]
+    lines = staggered([(at - half, at + half) for at, half in zip(middles_us, halves_us, strict=True)])
+    for index, middle_us, line in zip(marked, middles_us, lines, strict=True):
+        (start_us, end_us), text = timed.steps[index], names[index]
+        common: dict[str, Cell] = {"plan": plan_name, "lane": _TOP, "operator": text}
         yield {"what": "operator", "odd": index % 2, **common, **from_to_ms(start_us, end_us)}
-        text = fitting_label([name, name.rpartition(".")[2]], (end_us - start_us) * pixels_per_us - 2)
+        has_lines = max(lines) < _MOST_LINES
+        if not has_lines:
+            text = fitting_label([text, text.rpartition(".")[2]], (end_us - start_us) * pixels_per_us - 2)
         if text:
-            yield {"what": "name", **common, "start_ms": (start_us + end_us) / 2e3, "text": text}
+            above = 3 + LINE_PIXELS * _NAME_PIXELS * line * has_lines
+            yield {"what": "name", **common, "start_ms": middle_us / 1e3, "text": text, "above": above}
     for lane in dataflow_lanes(timed, plan.device):
         for span in _drawn(lane.spans, _LEAST_PIXELS / pixels_per_us):
             yield {
@@ -171,7 +177,7 @@ def _lanes(lanes: Sequence[str], total_ms: float) -> Mapping[str, Any]:
         only("bar")
         .mark_bar()
         .encode(x=x, x2="end_ms:Q", y=y, color=coloured("part", _LANE_PARTS, legend=None), tooltip=tooltip),
-        only("name").mark_text(baseline="bottom", dy=-3, fontSize=8).encode(x=x, y=alt.value(0), text="text:N"),
+        *texts_above(only("name"), _NAME_PIXELS, x=x, text="text:N"),
         height={"step": _LANE_PIXELS},
     )
 

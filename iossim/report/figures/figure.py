@@ -53,7 +53,7 @@ class LegendEntry:
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure; ``finding`` says in a sentence what is to be seen.
+    """A figure; ``finding`` says in a sentence, or in a line each, what is to be seen.
 
     ``records`` are all its data. Of each column in ``choices`` one value is drawn at a time. Panels stand beside each
     other where there is room, or one under the other if ``stacked``. On the page of a study ``caption`` says how it

@@ -90,7 +90,7 @@ def _heading(figure: Figure, chosen: Mapping[str, Cell], titled: bool) -> dict[s
     """
     told = ", ".join(f"{title_of(key)} {value}" for key, value in chosen.items())
     if titled:
-        return {"text": figure.title, "fontSize": 15, "subtitle": [figure.finding, *filter(None, [told])]}
+        return {"text": figure.title, "fontSize": 15, "subtitle": [*figure.finding.split("\n"), *filter(None, [told])]}
     return {"text": told, "fontSize": 11, "fontWeight": 400} if told else {}
 
 

@@ -16,11 +16,15 @@ from iossim.ir.network import Network
 from iossim.report.colours import kind_colour, kind_colours, text_on
 from iossim.report.figures import timeline
 from iossim.report.figures.figure import Figure, LegendEntry, Panel
+from iossim.report.figures.graph import short_name
+from iossim.report.schedule_words import headline, schedule_facts
 from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import Schedule
 
 #: The width, and rows are added until each has at most about this many stages, and kernels in its fullest lane.
 _WIDTH_PIXELS, _STAGES_PER_ROW, _KERNELS_PER_ROW, _MAXIMUM_ROWS = 1100, 18, 60, 8
+#: Names of blocks that need more lines above the lowest are shortened.
+_MOST_LINES = 3
 #: Kinds of ops for which the legend has room.
 _MOST_ENTRIES = 8
 
@@ -43,6 +47,7 @@ def timeline_figure(
     ends_ms = [_domain_ms(row) for row in rows]
     row_ms = max((end_ms - start_ms for start_ms, end_ms in ends_ms), default=1.0) * 1.005
     row_of = {extent.number: number for number, row in enumerate(rows) for extent in row}
+    above = {extent.number: up for row in rows for extent, up in zip(row, _numbers_above(row, row_ms), strict=True)}
     records: list[dict[str, Cell]] = []
     for record in timeline.timeline_records(network, schedule, spans, execution):
         if record["strip"]:
@@ -54,7 +59,7 @@ def timeline_figure(
         else:
             stage = int(record["stage"] or 0)
             merged = schedule.stages[stage].strategy is Strategy.MERGE
-            records.append({**record, "row": row_of[stage], "merged": merged})
+            records.append({**record, "row": row_of[stage], "merged": merged, "above": above[stage]})
     for number, row in enumerate(rows):
         own = [record for record in records if record["row"] == number and record["what"] == "kernel"]
         for extra in (*_gaps(row), *_blocks(row, row_ms), *_labels(schedule, own, _WIDTH_PIXELS / row_ms)):
@@ -107,17 +112,37 @@ def _gaps(row: _Row) -> list[dict[str, Cell]]:
     return [{"what": "gap", **timeline.from_to_ms(left.end_us, right.start_us)} for left, right in pairwise(row)]
 
 
+def _numbers_above(row: _Row, row_ms: float) -> list[float]:
+    """How many pixels above the lanes the number of each stage of a row stands."""
+    size = timeline.NUMBER_PIXELS
+    ends = []
+    for extent in row:
+        middle = (extent.start_us + extent.end_us) / 2e3 * _WIDTH_PIXELS / row_ms
+        half = timeline.text_pixels(str(extent.number), size) / 2 + 1
+        ends.append((middle - half, middle + half))
+    return [2 + timeline.LINE_PIXELS * size * line for line in timeline.staggered(ends)]
+
+
 def _blocks(row: _Row, row_ms: float) -> list[dict[str, Cell]]:
-    """Where each block of a row begins, with its name where that has room behind the one before."""
-    found: list[dict[str, Cell]] = []
-    free_ms = -math.inf
-    for block, group in groupby(row, key=lambda extent: extent.block):
-        start_ms = next(iter(group)).start_us / 1e3
-        has_room = start_ms > free_ms
-        found.append({"what": "block", "text": block if has_room else "", "start_ms": start_ms})
-        if has_room:
-            free_ms = start_ms + (timeline.text_pixels(block, 10.5) + 8) * row_ms / _WIDTH_PIXELS
-    return found
+    """Where each block of a row begins, and how many pixels above the lanes its name stands: over all numbers."""
+    starts_ms = {block: next(iter(group)).start_us / 1e3 for block, group in groupby(row, key=lambda one: one.block)}
+    lefts = [start_ms * _WIDTH_PIXELS / row_ms for start_ms in starts_ms.values()]
+    names = list(starts_ms)
+    for texts in (names, [short_name(name) for name in names]):
+        widths = (timeline.text_pixels(text, timeline.BLOCK_PIXELS * 1.05) + 8 for text in texts)
+        lines = timeline.staggered([(left, left + width) for left, width in zip(lefts, widths, strict=True)])
+        if max(lines) <= _MOST_LINES:
+            break
+    lowest = max(_numbers_above(row, row_ms)) + timeline.LINE_PIXELS * timeline.NUMBER_PIXELS
+    return [
+        {
+            "what": "block",
+            "text": text,
+            "start_ms": start_ms,
+            "above": lowest + timeline.LINE_PIXELS * timeline.BLOCK_PIXELS * line,
+        }
+        for text, start_ms, line in zip(texts, starts_ms.values(), lines, strict=True)
+    ]
 
 
 def _labels(schedule: Schedule, kernels: Sequence[Mapping[str, Cell]], pixels_per_ms: float) -> list[dict[str, Cell]]:
@@ -158,18 +183,14 @@ def _by_time(records: Sequence[Mapping[str, Cell]]) -> dict[str, str]:
 
 
 def _facts(schedule: Schedule, sequential_us: float | None, execution: Execution | None) -> str:
-    told = f"{schedule.latency_us / 1000:.3f} ms" + (" (analytic)" if execution is not None else "")
-    if sequential_us:
-        told += f", speed-up {sequential_us / schedule.latency_us:.2f}x over sequential"
+    told = [headline(schedule, sequential_us)]
     if schedule.proven:
-        told += ", proven optimal"
+        told.append("proven optimal")
     elif schedule.lower_bound_us and schedule.gap is not None:
-        told += f", lower bound {schedule.lower_bound_us / 1000:.3f} ms (gap {100 * schedule.gap:.1f} %)"
+        told.append(f"lower bound {schedule.lower_bound_us / 1000:.3f} ms (gap {schedule.gap:.1%})")
     if execution is not None:
-        told += f", event-driven simulator {execution.latency_us / 1000:.3f} ms"
-    facts = [f"batch {schedule.source.batch}", schedule.precision, f"{schedule.engine} engine", schedule.scheduler]
-    facts += [f"{len(schedule.stages)} stages", f"{schedule.streams} stream{'s' if schedule.streams != 1 else ''}"]
-    return f"{told}   ·   {'  ·  '.join(facts)}"
+        told.append(f"drawn as the event-driven simulator runs it: {execution.latency_us / 1000:.3f} ms")
+    return f"{', '.join(told)}\n{schedule_facts(schedule)}"
 
 
 def _legend(colours: Mapping[str, str], schedule: Schedule, has_occupancy: bool) -> tuple[LegendEntry, ...]:

@@ -5,7 +5,7 @@ time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -18,7 +18,7 @@ from iossim.hardware.lowering.unit import main_kind
 from iossim.ir.network import Network
 from iossim.report.colours import scheduler_marks
 from iossim.report.figures.figure import Figure, LegendEntry, Panel
-from iossim.report.figures.vega import coloured, layer, need_altair, only, specification
+from iossim.report.figures.vega import HALO, coloured, layer, need_altair, only, specification
 from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import Schedule, Stage
 
@@ -26,13 +26,19 @@ BUSY, WARPS = "#a79bd0", "#d55e00"
 LANE_PIXELS, _STRIP_PIXELS, LOW_STRIP_PIXELS = 24, 92, 40
 #: Steps of the occupancy that are drawn; between them it is the mean over time.
 _STEPS = 240
-#: A stage that is narrower has no room for its number.
-_NUMBER_PIXELS = 6
 LABELS_PIXELS = 62
+#: The sizes of what stands above the lanes: numbers of stages, and names of blocks.
+NUMBER_PIXELS, BLOCK_PIXELS = 9, 10
+#: The lines that they stand on are so much higher.
+LINE_PIXELS = 1.25
+#: A stage that is narrower has no number on a page, whose width changes; tooltips and the table have it.
+_NUMBER_ROOM_PIXELS = 6
 BAND, GAP, MERGED = "#eef0f2", "#c4c4c4", "#10151a"
 #: The size of the labels of kernels, and the mean width of a letter over it, by the font of pictures.
 LABEL_PIXELS = 7.8
 _LETTER_WIDTH = 0.54
+#: With fewer letters behind an ellipsis a name tells nothing.
+_FEWEST_LETTERS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +74,10 @@ def timeline_records(
 
 
 def lanes(colours: Mapping[str, str], domain_ms: tuple[float, float] | None = None) -> dict[str, Any]:
-    """Stages and kernels; over the time of ``domain_ms``, or from 0 to the cell ``end_of_both_ms``."""
+    """Stages and kernels; over the time of ``domain_ms``, or from 0 to the cell ``end_of_both_ms``.
+
+    Over ``domain_ms`` the cell ``above`` says how high the number of a stage and the name of a block stand.
+    """
     alt = need_altair()
     x, middle = (time_axis(alt, key, None, domain_ms, domain_ms is not None) for key in ("start_ms", "middle"))
     y = stream_axis(alt)
@@ -77,9 +86,6 @@ def lanes(colours: Mapping[str, str], domain_ms: tuple[float, float] | None = No
     names = {"stage:Q": "stage", "unit:N": "unit or block", "kernel:N": "kernel", "kind:N": "kind"}
     tooltip = [alt.Tooltip(key, title=title) for key, title in names.items()]
     tooltip += [alt.Tooltip(f"{of}_ms:Q", title=f"{of}, ms", format=".4f") for of in ("start", "time")]
-    numbered = "datum.end_of_both_ms" if domain_ms is None else f"{domain_ms[1] - domain_ms[0]!r}"
-    # On a phone neighbours of two digits would overlap.
-    room = f"{_NUMBER_PIXELS} * (datum.stage > 9 ? 2 : 1)" if domain_ms is None else f"{_NUMBER_PIXELS}"
     whole = {"y": alt.value(0), "y2": alt.value("height")}
     layers = [
         stages.mark_rect(color=BAND, **band).encode(x=x, x2="end_ms:Q", **whole, tooltip=tooltip),
@@ -87,10 +93,6 @@ def lanes(colours: Mapping[str, str], domain_ms: tuple[float, float] | None = No
             x=x, x2="end_ms:Q", y=y, tooltip=tooltip,
             color=coloured("kind", colours, sort=list(colours)),
         ),
-        stages.transform_filter(f"datum.time_ms / {numbered} * width > {room}")
-        .transform_calculate(middle="(datum.start_ms + datum.end_ms) / 2")
-        .mark_text(baseline="bottom", fontSize=9, dy=-2)
-        .encode(x=middle, y=alt.value(0), text="stage:Q"),
     ]  # fmt: skip
     if domain_ms is None:
         layers.append(_end(alt))
@@ -101,11 +103,45 @@ def lanes(colours: Mapping[str, str], domain_ms: tuple[float, float] | None = No
             merged.mark_bar(fillOpacity=0, stroke=MERGED, strokeWidth=1.4).encode(x=x, x2="end_ms:Q", y=y),
             *label_layers(x, y),
             only("block")
-            .mark_text(align="left", baseline="bottom", fontSize=10, fontWeight="bold", dy=-13)
-            .encode(x=x, y=alt.value(0), text="text:N"),
-            only("block").mark_rule(color="#333333", strokeWidth=0.8).encode(x=x, **whole),
+            .mark_rule(color="#333333", strokeWidth=0.8)
+            .encode(x=x, y=alt.YValue(_ABOVE), y2=alt.value("height")),
+            *texts_above(only("block"), BLOCK_PIXELS, align="left", fontWeight="bold", dx=2, x=x, text="text:N"),
         ]
+    if domain_ms is None:
+        # The width is not known. On a phone neighbours of two digits would overlap.
+        room = f"{_NUMBER_ROOM_PIXELS} * (datum.stage > 9 ? 2 : 1)"
+        stages = stages.transform_filter(f"datum.time_ms / datum.end_of_both_ms * width > {room}")
+        stages = stages.transform_calculate(above="2")
+    numbers = stages.transform_calculate(middle="(datum.start_ms + datum.end_ms) / 2")
+    layers += texts_above(numbers, NUMBER_PIXELS, x=middle, text="stage:Q")
     return specification(*layers, height={"step": LANE_PIXELS})
+
+
+#: How much higher than the lanes' top a text stands, as Vega has it.
+_ABOVE = {"expr": "-datum.above"}
+
+
+def texts_above(chart: Any, size: float, x: Any, text: str, **look: Any) -> list[Any]:
+    """Texts as high above the lanes as their cell ``above`` says, each over a shadow that keeps rules away from it."""
+    top = need_altair().value(0)
+    return [
+        chart.mark_text(baseline="bottom", fontSize=size, dy=_ABOVE, **look, **more).encode(x=x, y=top, text=text)
+        for more in ({"style": HALO}, {})
+    ]
+
+
+def staggered(labels: Sequence[tuple[float, float]]) -> list[int]:
+    """The line of each label, 0 the lowest, as low as keeps it apart from those to its right.
+
+    ``labels`` are the left and right ends, in the order of their places.
+    """
+    begins: list[float] = []  # where the leftmost label of each line does
+    lines = []
+    for left, right in reversed(labels):
+        line = next((line for line, begin in enumerate(begins) if right <= begin), len(begins))
+        begins[line : line + 1] = [left]
+        lines.append(line)
+    return lines[::-1]
 
 
 def occupancy(domain_ms: tuple[float, float] | None = None) -> dict[str, Any]:
@@ -133,9 +169,14 @@ def occupancy(domain_ms: tuple[float, float] | None = None) -> dict[str, Any]:
     return specification(*layers, height=LOW_STRIP_PIXELS)
 
 
-def fitting_label(texts: Iterable[str], pixels: float) -> str:
-    """The first of ``texts`` that fits in ``pixels``; nothing where none does."""
-    return next((text for text in texts if text_pixels(text, LABEL_PIXELS) <= pixels), "")
+def fitting_label(texts: Sequence[str], pixels: float) -> str:
+    """The first of ``texts`` that fits in ``pixels``, else the end of the last one; nothing where that has no room for
+    a few letters.
+    """
+    if fitting := next((text for text in texts if text_pixels(text, LABEL_PIXELS) <= pixels), ""):
+        return fitting
+    letters = int(pixels / (LABEL_PIXELS * _LETTER_WIDTH)) - 1
+    return f"…{texts[-1][-letters:]}" if letters >= _FEWEST_LETTERS else ""
 
 
 def text_pixels(text: str, size: float) -> float:

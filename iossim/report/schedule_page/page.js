@@ -3,7 +3,7 @@
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const hosts = { timeline: document.getElementById("timeline"), graph: document.getElementById("graph"), table: document.getElementById("table") };
-const LANE = 26, TOP = 18, BOTTOM = 20, LEFT = 22;
+const LANE = 26, LINE = 11, BOTTOM = 20, LEFT = 22;
 const order = data.stages.flatMap((stage) => stage.groups.flat());
 const stageOf = new Map(data.stages.flatMap((stage, number) => stage.groups.flat().map((unit) => [unit, number])));
 const end = Math.max(1, ...data.kernels.map((kernel) => kernel[3]));
@@ -25,9 +25,22 @@ function tickStep(scale) {
   return power * [1, 2, 5, 10].find((factor) => factor * power >= least);
 }
 
+/** The line of each stage's number, 0 the lowest, so that none covers one to its right. */
+function numberLines(at) {
+  const begins = [], lines = [];
+  for (let number = data.stages.length - 1; number >= 0; number -= 1) {
+    const stage = data.stages[number], middle = (at(stage.start) + at(stage.end)) / 2, half = 3.25 * String(number).length + 1.5;
+    const free = begins.findIndex((begin) => middle + half <= begin);
+    lines[number] = stage.start === null ? 0 : free < 0 ? begins.length : free;
+    if (stage.start !== null) begins[lines[number]] = middle - half;
+  }
+  return lines;
+}
+
 function drawTimeline() {
-  const width = Math.max(300, (hosts.timeline.clientWidth - 2) * zoom), height = TOP + lanes * LANE + BOTTOM;
+  const width = Math.max(300, (hosts.timeline.clientWidth - 2) * zoom);
   const scale = (width - LEFT - 8) / end, at = (time) => LEFT + time * scale;
+  const lines = numberLines(at), TOP = 18 + LINE * Math.max(0, ...lines), height = TOP + lanes * LANE + BOTTOM;
   const svg = made("svg", { width, height, role: "img", "aria-label": `${data.kernels.length} kernels in ${lanes} streams` });
   const add = (name, attributes, ...children) => svg.append(made(name, attributes, ...children));
   add("rect", { x: LEFT, y: TOP, width: width - LEFT - 8, height: lanes * LANE, fill: "var(--gap)" });
@@ -37,7 +50,7 @@ function drawTimeline() {
     const box = { x: at(stage.start), y: TOP, width: wide, height: lanes * LANE };
     add("rect", { ...box, fill: "var(--card)" });
     add("rect", { ...box, class: "stage", "data-stage": number, fill: "var(--band)", stroke: "var(--page)", "stroke-width": 0.8 });
-    if (wide > 6.5 * String(number).length + 3) add("text", { x: box.x + wide / 2, y: TOP - 5, "text-anchor": "middle" }, String(number));
+    add("text", { class: "number", x: box.x + wide / 2, y: TOP - 5 - LINE * lines[number], "text-anchor": "middle" }, String(number));
   });
   for (let lane = 0; lane < lanes; lane += 1) add("text", { x: 6, y: TOP + (lane + 0.65) * LANE }, String(lane));
   data.kernels.forEach(([stage, stream, from, to, name, units], place) => {
@@ -46,8 +59,9 @@ function drawTimeline() {
     const title = made("title", {}, `${units.map((each) => data.units[each].name).join(" + ")}\n${name}, ${(to - from).toFixed(1)} us`);
     const kind = `kernel${data.stages[stage].merged ? " merged" : ""}`;
     add("rect", { class: kind, "data-kernel": place, x: at(from), y: TOP + stream * LANE + 3, width: wide, height: LANE - 6, fill: unit.colour }, title);
-    const label = many ? `${units.length} merged` : unit.short;
-    if (label.length * 5.8 + 6 < wide) {
+    const whole = many ? `${units.length} merged` : unit.short, room = Math.floor((wide - 6) / 5.8);
+    const label = whole.length <= room ? whole : room > 5 ? `…${whole.slice(1 - room)}` : "";
+    if (label) {
       add("text", { class: "within", x: at(from) + wide / 2, y: TOP + (stream + 0.64) * LANE, "text-anchor": "middle", style: `fill:${unit.ink}` }, label);
     }
   });

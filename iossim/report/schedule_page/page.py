@@ -19,7 +19,7 @@ from iossim.report.explanation import overview, short_lines
 from iossim.report.figures.graph import graph_svg, short_name, unit_facts
 from iossim.report.figures.timeline import stage_extents
 from iossim.report.notebook import html_table
-from iossim.report.schedule_words import expectation, optimality
+from iossim.report.schedule_words import headline, schedule_facts
 from iossim.schedule.batch import Strategy
 from iossim.schedule.schedule import Schedule
 from iossim.tasks.comparison import Comparison, comparison_table
@@ -32,31 +32,25 @@ def schedule_page(
     network: Network,
     schedule: Schedule,
     spans: Sequence[Span],
+    said: Sequence[str] = (),
     explanation: Explanation | None = None,
     sequential_us: float | None = None,
     comparison: Comparison | None = None,
 ) -> str:
     """The page of a schedule whose kernels run as ``spans`` say; equal arguments give equal text.
 
-    ``sequential_us``, if known, is the latency that the speed-up is against. A ``comparison`` that the schedule is
-    the best of stands on the page as its table.
+    ``said`` are the sentences that the terminal has of it. ``sequential_us``, if known, is the latency that the
+    speed-up is against. A ``comparison`` that the schedule is the best of stands on the page as its table.
     """
-    facts = [f"batch {schedule.source.batch}", schedule.precision, f"{schedule.engine} engine", schedule.scheduler]
-    facts += [f"{len(schedule.stages)} stages", f"at most {schedule.streams} streams"]
-    headline = f"{schedule.latency_us / 1e3:.3f} ms"
-    if sequential_us:
-        headline += f", {schedule.speedup(sequential_us):.2f}x over sequential"
-    said = [expectation(schedule), optimality(schedule)]
     kinds = kind_colours(main_kind(network, unit) for unit in network.units)
     between = Engine.named(schedule.engine or Engine.GRAPH).facts.between
     legend = [*kinds.items(), (between, "var(--gap)")]
     return Template(_file(_FOLDER, "page.html")).substitute(
         version=__version__,
         title=escape(f"{schedule.network} on {schedule.device}"),
-        headline=escape(headline),
-        facts=escape(" · ".join(facts)),
-        said="".join(f"<p>{escape(line)}</p>" for line in filter(None, said)),
-        overview="".join(f"<p>{escape(line)}</p>" for line in (overview(explanation)[1:] if explanation else ())),
+        headline=escape(headline(schedule, sequential_us)),
+        facts=escape(schedule_facts(schedule)),
+        said="".join(f"<p>{escape(line)}</p>" for line in (*said, *(overview(explanation)[1:] if explanation else ()))),
         compared="" if comparison is None else _compared(comparison),
         legend="".join(
             f'<li><span class="swatch" style="background:{colour}"></span>{escape(name)}</li>'

@@ -16,6 +16,7 @@ from itertools import accumulate, chain
 from math import fsum, inf
 from typing import Any
 
+from iossim.base.display import Printed
 from iossim.base.errors import OptionError
 from iossim.execution.memory import plan_memory
 from iossim.execution.plan import Launch, Plan, Queue, Queued, accesses, aligned, segments, workspace_buffer
@@ -199,7 +200,7 @@ class DividedKernel:
 
 
 @dataclass(frozen=True)
-class MicroBatching:
+class MicroBatching(Printed):
     """All kernels. ``division`` tells of the limit that they share, ``memory`` of one that they share with
     activations; without either each has its own best.
     """
@@ -211,6 +212,9 @@ class MicroBatching:
     division: Division | None = None
     memory_limit_bytes: int | None = None
     memory: InMemory | None = None
+
+    def __repr__(self) -> str:
+        return f"<MicroBatching of {len(self.kernels)} kernels, policy {self.policy}: {self.time_us:,.1f} us>"
 
     @property
     def time_us(self) -> float:

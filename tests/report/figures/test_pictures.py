@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from iossim.report.figures.bars import comparison_figure
 from iossim.report.figures.figure import Figure, Panel
 from iossim.report.figures.pictures import picture_files, whole_specification
 from iossim.report.figures.schedule_timeline import timeline_figure
-from iossim.report.figures.timeline import LABEL_PIXELS, active_warps_figure
+from iossim.report.figures.timeline import LABEL_PIXELS, NUMBER_PIXELS, active_warps_figure, fitting_label, staggered
 from iossim.schedule.schedule import Schedule
 from iossim.tasks.comparison import ComparisonRow
 
@@ -117,14 +118,45 @@ def test_labels_stay_inside_their_bars(network: Network, schedule: Schedule) -> 
     assert labels > 10
 
 
+def test_every_block_and_stage_is_labelled_and_no_label_covers_another(network: Network, schedule: Schedule) -> None:
+    """The names of blocks that are close stand on lines of their own, above the numbers of stages."""
+    long = [one.model_copy(update={"name": f"encoder_{one.name}" * 4}) for one in schedule.blocks]
+    named = schedule.model_copy(update={"blocks": long})
+    figure = timeline_figure(network, named, fake_timeline(network, named))
+    lines = set()
+    for panel in figure.panels:
+        left, right = domain(panel)
+        pixels_per_ms = figure.panel_pixels / (right - left)
+        stages, blocks = drawn(figure, panel, "stage"), drawn(figure, panel, "block")
+        assert [block["text"] for block in blocks] == list(dict.fromkeys(stage["unit"] for stage in stages))
+        assert min(block["above"] for block in blocks) > max(stage["above"] for stage in stages) + NUMBER_PIXELS
+        lines |= {block["above"] for block in blocks}
+        ends = [(one["above"], one["start_ms"] * pixels_per_ms, len(one["text"]) * 5.4) for one in blocks]
+        ends += [(one["above"], (one["start_ms"] + one["end_ms"]) / 2 * pixels_per_ms, 4.9) for one in stages]
+        for (line, begin, width), (other, after, _) in pairwise(sorted(ends)):
+            assert line != other or begin + width <= after
+    assert len(lines) > 1
+    assert staggered([(0, 9), (8, 30), (10, 12), (12, 14)]) == [0, 1, 0, 0]
+
+
+def test_a_label_is_shortened_to_its_end_where_that_has_room() -> None:
+    texts, letter = ["mixed.branch7x7", "branch7x7"], LABEL_PIXELS * 0.54
+    fitted = {letters: fitting_label(texts, letters * letter + 0.1) for letters in (15, 14, 8, 5)}
+    assert fitted == {15: "mixed.branch7x7", 14: "branch7x7", 8: "…anch7x7", 5: ""}
+
+
 def test_the_title_names_network_device_latency_and_speed_up(network: Network, schedule: Schedule) -> None:
     priced = schedule.model_copy(update={"latency_us": 2000.0, "lower_bound_us": 1600.0})
     figure = timeline_figure(network, priced, fake_timeline(network, schedule), sequential_us=3000.0)
     title = whole_specification(figure, {}, titled=True)["title"]
     assert title["text"] == "random5 on test-device"
-    (said,) = title["subtitle"]
-    assert said.startswith("2.000 ms, speed-up 1.50x over sequential, lower bound 1.600 ms (gap 25.0 %)")
-    assert "batch 1  ·  fp32  ·  paper engine  ·  random" in said
+    said, facts = title["subtitle"]
+    assert said == "2.000 ms priced by test, speed-up 1.50x over sequential, lower bound 1.600 ms (gap 25.0%)"
+    assert facts.startswith("batch 1 · fp32 · paper engine · random")
+    judged = {"cost_model": {"name": "simulator"}, "interval_us": [1800.0, 2200.0], "ties": ["sequential"]}
+    figure = timeline_figure(network, priced.model_copy(update=judged), fake_timeline(network, schedule), 2000.0)
+    expected = "2.000 ms simulated, 1.80-2.20 ms expected on hardware (90% interval)"
+    assert figure.finding.startswith(f"{expected}, speed-up 1.00x over sequential, within the noise, lower bound")
 
 
 def test_a_timeline_of_one_stage_and_one_of_nothing(network: Network, tmp_path: Path) -> None:
