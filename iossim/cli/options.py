@@ -291,10 +291,16 @@ def _check_names(given: Mapping[str, Any], groups: Collection[type[Any]]) -> Non
 
 
 @dataclass(frozen=True)
-class ModelOptions(OptionGroup):
-    """How a model is read: the options that all commands have which read one, each of a field's name."""
+class BatchOptions(OptionGroup):
+    """The batch size that a model is read for."""
 
     batch: Batch = None
+
+
+@dataclass(frozen=True)
+class ReadingOptions(OptionGroup):
+    """How a model is read, but for its batch: options of all commands that read one, each of a field's name."""
+
     dtype: ModelDataType = None
     shape: Shape = None
     dim: Dimension = None
@@ -305,12 +311,12 @@ class ModelOptions(OptionGroup):
     max_block: MaxBlock = None
     training: Training = False
 
-    def network(self, model: str) -> Network:
+    def network_of_batch(self, model: str, batch: int | None) -> Network:
         from iossim.models.load import load
 
         return load(
             model,
-            batch=self.batch,
+            batch=batch,
             dtype=self.dtype,
             shapes=_shapes(self.shape or ()),
             graphs=self.graphs,
@@ -321,6 +327,14 @@ class ModelOptions(OptionGroup):
             passes=self.passes or (),
             training=self.training,
         )
+
+
+@dataclass(frozen=True)
+class ModelOptions(ReadingOptions, BatchOptions):
+    """How a model is read: its batch, and all else."""
+
+    def network(self, model: str) -> Network:
+        return self.network_of_batch(model, self.batch)
 
 
 @dataclass(frozen=True)
