@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -84,6 +85,12 @@ SchedulerName = Annotated[
     str, option("--scheduler", "NAME", "sequential, greedy, ios-merge, ios-parallel or ios-both; or ios-streams.")
 ]
 Device = Annotated[str | None, option("--device -d", "NAME", "A device (see 'iossim devices list') or a profile.yaml.")]
+Devices = Annotated[
+    list[str] | None,
+    option(
+        "--device -d", "NAME", "A device (see 'iossim devices list') or a profile.yaml; several by commas or again."
+    ),
+]
 Batch = Annotated[int | None, number("--batch -b", "Batch size; by default 1, or an ONNX file's own.")]
 DataType = Annotated[str, option("--dtype", "TYPE", "fp32, tf32, fp16, bf16 or int8.")]
 ModelDataType = Annotated[
@@ -231,6 +238,13 @@ def known_schedulers(names: str, with_streams: bool = False) -> list[str]:
     return chosen
 
 
+def several_devices(given: str | Sequence[str] | None) -> list[str]:
+    """The devices of ``["t4,v100-sxm2", "a100"]``, each once; commas in ``t4+sms=20,dram_gbps=200`` divide none."""
+    texts = [given] if isinstance(given, str) else given or ()
+    parts = (part for text in texts for part in ([text] if os.path.exists(text) else _COMMA.split(text)))
+    return list(dict.fromkeys(filter(None, parts)))
+
+
 #: By name of a parameter or field, the flags that are spelled otherwise.
 FLAGS = {
     "address": "--scheduler",  # of a Dask cluster
@@ -243,6 +257,8 @@ FLAGS = {
     "shapes": "--shape",
     "sm_count": "--sm",
 }
+#: Before a device, and not before something that is replaced in one.
+_COMMA = re.compile(r",(?![^,+]*=)")
 _NAME = re.compile(r"`([a-z][a-z0-9_]*)`")
 
 
@@ -292,7 +308,8 @@ def _check_names(given: Mapping[str, Any], groups: Collection[type[Any]]) -> Non
     if PricingOptions in groups and given.get("device"):
         from iossim.hardware.load import check_known as check_device
 
-        check_device(given["device"])
+        for device in several_devices(given["device"]):
+            check_device(device)
     if ModelOptions in groups and given.get("model"):
         from iossim.models.load import check_known as check_model
 
@@ -300,10 +317,16 @@ def _check_names(given: Mapping[str, Any], groups: Collection[type[Any]]) -> Non
 
 
 @dataclass(frozen=True)
-class ModelOptions(OptionGroup):
-    """How a model is read: the options that all commands have which read one, each of a field's name."""
+class BatchOptions(OptionGroup):
+    """The batch size that a model is read for."""
 
     batch: Batch = None
+
+
+@dataclass(frozen=True)
+class ReadingOptions(OptionGroup):
+    """How a model is read, but for its batch: options of all commands that read one, each of a field's name."""
+
     dtype: ModelDataType = None
     shape: Shape = None
     dim: Dimension = None
@@ -314,13 +337,13 @@ class ModelOptions(OptionGroup):
     max_block: MaxBlock = None
     training: Training = False
 
-    def network(self, model: str) -> Network:
+    def network_of_batch(self, model: str, batch: int | None) -> Network:
         from iossim.models.load import load
         from iossim.models.passes.unit_fusion import MODEL
 
         return load(
             model,
-            batch=self.batch,
+            batch=batch,
             dtype=self.dtype,
             shapes=_shapes(self.shape or ()),
             graphs=self.graphs,
@@ -331,6 +354,14 @@ class ModelOptions(OptionGroup):
             passes=self.passes or (),
             training=self.training,
         )
+
+
+@dataclass(frozen=True)
+class ModelOptions(ReadingOptions, BatchOptions):
+    """How a model is read: its batch, and all else."""
+
+    def network(self, model: str) -> Network:
+        return self.network_of_batch(model, self.batch)
 
 
 @dataclass(frozen=True)
