@@ -6,8 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, Unpack, overload
 
-from iossim.api import cost_model, simulate
+from iossim.api import TaskOptions, cost_model, simulate, task
 from iossim.base.errors import OptionError
 from iossim.calibration.prediction.corun import Corun
 from iossim.calibration.prediction.corun import corun as run_side_by_side
@@ -28,22 +29,50 @@ from iossim.tasks.explain import Explanation
 from iossim.tasks.explain import explain as explain_schedule
 
 
+@overload
 def explain(
     schedule: Schedule,
     network: Network,
     device: DeviceProfile | str | None = None,
     *,
     stages: Sequence[int] | None = None,
+) -> Explanation: ...
+
+
+@overload
+def explain(
+    model: Network | str,
+    device: DeviceProfile | str,
+    /,
+    *,
+    stages: Sequence[int] | None = None,
+    **options: Unpack[TaskOptions],
+) -> Explanation: ...
+
+
+def explain(
+    schedule: Schedule | Network | str,
+    network: Any,
+    device: DeviceProfile | str | None = None,
+    *,
+    stages: Sequence[int] | None = None,
+    **options: Unpack[TaskOptions],
 ) -> Explanation:
     """Why each stage of a schedule is as it is, and what else it could have been, on a device: by default its own.
+
+    Of a model and a device the schedule is explained that :func:`iossim.optimize` finds with the same options:
+    ``explain("squeezenet", "t4", scheduler="greedy")``.
 
     ``stages`` are the numbers of those to explain, in full. Raises OptionError for a number that no stage has, and
     for a schedule that was measured where no device is given.
     """
+    if not isinstance(schedule, Schedule):
+        asked = task(schedule, network, **options)
+        done = asked.run()
+        return explain_schedule(done.schedule, done.network, asked.prices, stages)
     if device is None and schedule.cost_model.get("name") != "simulator":
         raise OptionError(f"the schedule was priced by {schedule.cost_model.get('name')!r}; say for which `device`")
-    engine = schedule.engine or AUTO
-    prices = cost_model("simulator", device or schedule.device, network.precision, engine)
+    prices = cost_model("simulator", device or schedule.device, network.precision, schedule.engine or AUTO)
     return explain_schedule(simulate(schedule, network=network, cost_model=prices), network, prices, stages)
 
 

@@ -15,9 +15,9 @@ from iossim.cli.options import (
     ModelOptions,
     PricingOptions,
     TimingOptions,
-    argument,
     number,
     option,
+    schedule_or_network,
     switch,
     takes_options,
 )
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 RUNTIMES = ("onnxruntime", "tensorrt")
 
-Target = Annotated[str, argument("SCHEDULE|MODEL", "A schedule.json that optimize wrote, or a model to be scheduled.")]
 Runtime = Annotated[str, option("--runtime", "NAME", "onnxruntime, or tensorrt (prints the options that it accepts).")]
 Check = Annotated[
     bool | None,
@@ -53,7 +52,7 @@ def register(app: typer.Typer) -> None:
 
 @takes_options
 def deploy(
-    target: Target,
+    target: options.ScheduleOrModel,
     *,
     runtime: Runtime = "onnxruntime",
     device: options.Device = None,
@@ -79,7 +78,7 @@ def deploy(
         raise OptionError("deploy writes a folder; give --out DIR")
     if streams is not None and streams < 1:
         raise OptionError(f"--streams {streams} is not possible; give 1 or more")
-    saved, network = _given(target, model, reading)
+    saved, network = schedule_or_network(target, model, reading)
     if runtime == "tensorrt":
         from iossim.schedule.schedule import StreamSchedule
 
@@ -91,18 +90,6 @@ def deploy(
         return
     assert out is not None
     _onnxruntime(network, saved, device, reading.units, scheduler, pricing, streams, check, timed, out, as_json)
-
-
-def _given(target: str, model: str | None, reading: ModelOptions) -> tuple[AnySchedule | None, Network]:
-    """The schedule that was given, with its network; or none, and the network of a model."""
-    from iossim import api
-    from iossim.schedule.schedule import is_schedule
-
-    if is_schedule(Path(target)):
-        return api.read_any_schedule(target, model)
-    if model is not None:
-        raise OptionError(f"--model is for a schedule, and {target!r} is none; leave it out")
-    return None, reading.network(target)
 
 
 def _searched(
