@@ -17,9 +17,9 @@ from iossim.cli.options import (
     PricingOptions,
     ReadingOptions,
     TimingOptions,
-    argument,
     number,
     option,
+    schedule_or_network,
     switch,
     takes_options,
     whole_number,
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 RUNTIMES = ("onnxruntime", "tensorrt")
 
-Target = Annotated[str, argument("SCHEDULE|MODEL", "A schedule.json that optimize wrote, or a model to be scheduled.")]
 Batches = Annotated[
     str | None,
     option(
@@ -64,7 +63,7 @@ def register(app: typer.Typer) -> None:
 
 @takes_options
 def deploy(
-    target: Target,
+    target: options.ScheduleOrModel,
     *,
     runtime: Runtime = "onnxruntime",
     device: options.Device = None,
@@ -101,7 +100,7 @@ def deploy(
 
         if len(batches) > 1:
             raise OptionError(f"--runtime tensorrt is told of one batch, and --batch says {batch}; give one")
-        saved, network = _given(target, model, reading, batches[0])
+        saved, network = schedule_or_network(target, model, reading, batches[0])
         found = saved or _searched(network, device, scheduler, pricing, as_json)
         if isinstance(found, StreamSchedule):
             raise OptionError("--runtime tensorrt is told by the stages of a schedule; give one of another --scheduler")
@@ -113,7 +112,7 @@ def deploy(
         pricing = replace(pricing, engine=Engine.ONNXRUNTIME.value)
     made = [
         _onnxruntime(
-            *_given(target, model, reading, each),
+            *schedule_or_network(target, model, reading, each),
             device,
             reading.units,
             scheduler,
@@ -148,20 +147,6 @@ class _Made:
     document: dict[str, Any]
     parts: Sequence[Part]
     code: ExitCode
-
-
-def _given(
-    target: str, model: str | None, reading: ReadingOptions, batch: int | None
-) -> tuple[AnySchedule | None, Network]:
-    """The schedule that was given, with its network; or none, and the network of a model."""
-    from iossim import api
-    from iossim.schedule.schedule import is_schedule
-
-    if is_schedule(Path(target)):
-        return api.read_any_schedule(target, model, batch)
-    if model is not None:
-        raise OptionError(f"--model is for a schedule, and {target!r} is none; leave it out")
-    return None, reading.network_of_batch(target, batch)
 
 
 def _searched(

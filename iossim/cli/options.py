@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from iossim.cost.model import CostModel
     from iossim.execution.backend import Timing
     from iossim.ir.network import Network
+    from iossim.schedule.schedule import AnySchedule
     from iossim.search.options import SearchOptions
 
 
@@ -70,6 +71,9 @@ def argument(metavar: str, meaning: str) -> Any:
 
 
 Model = Annotated[str, argument("MODEL", "A network of the zoo (see 'iossim models list') or an ONNX file.")]
+ScheduleOrModel = Annotated[
+    str, argument("SCHEDULE|MODEL", "A schedule.json that optimize wrote, or a model to be scheduled.")
+]
 SavedSchedule = Annotated[Path, argument("SCHEDULE", "A schedule.json that optimize wrote.")]
 OtherModel = Annotated[
     str | None, option("--model", "MODEL", "Path of the model, if it has moved since the schedule was saved.")
@@ -364,18 +368,35 @@ class ModelOptions(ReadingOptions, BatchOptions):
         return self.network_of_batch(model, self.batch)
 
 
-@dataclass(frozen=True)
-class PricingOptions(OptionGroup):
-    """What stages may be formed, under which engine, and what prices them."""
+def schedule_or_network(
+    target: str, model: str | None, reading: ReadingOptions, batch: int | None = None
+) -> tuple[AnySchedule | None, Network]:
+    """The schedule of a file, and its network, at another ``batch`` if one is given; or none, and the network of a
+    model. Raises OptionError for options of the other.
+    """
+    from iossim import api
+    from iossim.schedule.schedule import is_schedule
 
-    engine: Engine = "auto"
+    if is_schedule(Path(target)):
+        if reading != type(reading)():
+            raise OptionError(
+                f"{target} is a saved schedule, whose model is read as it was; give no options of reading"
+            )
+        return api.read_any_schedule(target, model, batch)
+    if model is not None:
+        raise OptionError(f"--model is for a schedule, and {target!r} is none; leave it out")
+    return None, reading.network_of_batch(target, batch)
+
+
+@dataclass(frozen=True)
+class SpaceOptions(OptionGroup):
+    """What stages may be formed."""
+
     max_group_size: MaxGroupSize = None
     max_groups: MaxGroups = None
     workspace_limit: WorkspaceLimit = None
     company: Company = False
     stages: Stages = "general"
-    cost_model: CostModelName = "simulator"
-    store: Store = None
 
     @property
     def search(self) -> SearchOptions:
@@ -383,6 +404,15 @@ class PricingOptions(OptionGroup):
         from iossim.api import search_options
 
         return search_options(self.stages, self.max_group_size, self.max_groups, self.workspace_limit, self.company)
+
+
+@dataclass(frozen=True)
+class PricingOptions(SpaceOptions):
+    """What stages may be formed, under which engine, and what prices them."""
+
+    engine: Engine = "auto"
+    cost_model: CostModelName = "simulator"
+    store: Store = None
 
     def prices(self, network: Network, device: str | None) -> CostModel:
         """Raises OptionError."""
