@@ -34,7 +34,9 @@ OutFile = Annotated[Path | None, option("--out -o", "PROFILE.yaml", "Write here;
 Seed = Annotated[int, number("--seed", "Seed of the bootstrap.")]
 HeldOut = Annotated[float, option("--held-out", "PART", "Share of the shapes that is held out of the fit.")]
 Folds = Annotated[int, number("--folds", "Cross-validation folds; 0 skips it, which is faster.")]
-TrustLabels = Annotated[bool, switch("--trust-labels", "Fit measurements even where they name or look like another device.")]
+TrustLabels = Annotated[
+    bool, switch("--trust-labels", "Fit measurements even where they name or look like another device.")
+]
 
 Published = Annotated[
     bool,

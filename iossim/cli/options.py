@@ -323,6 +323,14 @@ class ModelOptions(OptionGroup):
         )
 
 
+def make_ready(device: str | None) -> None:
+    """Describe this machine's CPU where it is the device, and nothing is known of it; raises DeviceError."""
+    if device is not None and device.startswith("cpu"):
+        from iossim.hardware.host_measuring import ensure_host_cpu
+
+        ensure_host_cpu(device)
+
+
 @dataclass(frozen=True)
 class PricingOptions(OptionGroup):
     """What stages may be formed, under which engine, and what prices them."""
@@ -347,6 +355,7 @@ class PricingOptions(OptionGroup):
         """Raises OptionError."""
         from iossim import api
 
+        make_ready(device)
         return api.cost_model(self.cost_model, device, network.precision, self.engine, self.store)
 
 
